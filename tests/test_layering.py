@@ -108,6 +108,29 @@ def test_imports_go_left_only() -> None:
     assert faults == []
 
 
+# What the other packages know of KIP-33's drafts: the registry of index designs, and the search.
+SEAM = {
+    "kip33.drafts.designs": {"DESIGNS", "DRAFT_FILES", "design_of", "other_entries"},
+    "kip33.drafts.lookup": {"DraftIndex", "draft_of", "why_not_used", "widths_of"},
+}
+READERS_OF_COMPARISONS = {"kip33.audits.dialect_tree", "kip33.cli.dialects"}
+
+
+def test_drafts_are_met_at_one_seam() -> None:
+    allowed = {f"{module}.{name}" for module, names in SEAM.items() for name in names} | set(SEAM)
+    faults = []
+    for module, path in MODULES.items():
+        if package_of(module) == "drafts":
+            continue
+        tree = ast.parse(path.read_text())
+        imported = set(imports_of(tree, module, is_package=path.name == "__init__.py"))
+        drafts = {name for name in imported if is_inside(name, "kip33.drafts")} - allowed
+        if module in READERS_OF_COMPARISONS:
+            drafts = {n for n in drafts if not is_inside(n, "kip33.drafts.comparison")}
+        faults += [f"{module} imports {name}" for name in sorted(drafts)]
+    assert faults == []
+
+
 def test_every_module_is_in_a_package_of_a_tier() -> None:
     assert {package_of(module) for module in MODULES} - {None} == set(TIER)
 

@@ -23,8 +23,8 @@ class _NoFile(NamedTuple):
 
 
 NOT_THERE: Final = _NoFile()
-# A draft's file ends in `.index`, too. A `.snapshot` counts in an index directory only: beside logs
-# a broker has some at other offsets.
+# Time indexes of other designs end in `.index`, too. A `.snapshot` counts in an index directory
+# only: beside logs a broker has some at other offsets.
 INDEX_SUFFIXES: Final = (".timeindex", ".index", ".txnindex", ".snapshot")
 _KINDS: Final = "|".join(
     map(re.escape, ("timeindex", "index", "txnindex", "snapshot", *DRAFT_FILES))

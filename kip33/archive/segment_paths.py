@@ -9,7 +9,7 @@ The places depend on the layout:
     00..42-<segment id>.log#aiven.log    00..42-<segment id>.indexes#aiven.index, #aiven.timeindex
 
 Index files that kip33 writes have Kafka's suffixes, after the name without its `.log`, or those of
-KIP-33's drafts (`drafts.designs`).
+other designs (`drafts.designs`).
 """
 
 import os
@@ -37,7 +37,7 @@ _SUFFIXES: Final = (".timeindex", ".txnindex", ".log", *(f".{file}" for file in 
 def beside(file: Location, kind: str) -> Location:
     """Return the place of another file of a segment, given its log, time index or `.txnindex`.
 
-    `kind` is `timeindex`, `index`, `txnindex` or `snapshot`. The time index may be a draft's file.
+    `kind` is `timeindex`, `index`, `txnindex` or `snapshot`. The time index may be of any design.
     """
     path, inside = _beside(file.path, file.inside, kind)
     return file._replace(path=path, inside=inside)
@@ -46,7 +46,7 @@ def beside(file: Location, kind: str) -> Location:
 def index_of_row(time_index: Location, kind: str) -> Location:
     """Return the place of an index file, given the one that a catalog row names.
 
-    `kind` is `timeindex`, `index` or `txnindex`. The row names the time index, perhaps a draft's.
+    `kind` is `timeindex`, `index` or `txnindex`. The row names the time index, of any design.
     """
     return time_index if kind == TIME_INDEX_FILE else beside(time_index, kind)
 

@@ -15,7 +15,7 @@ from kip33.archive.directory import Segment
 from kip33.archive.listing import Column, index_uris
 from kip33.archive.segment_paths import index_path
 from kip33.catalog.catalog import Snapshot
-from kip33.drafts.designs import DRAFTS, index_file_of
+from kip33.drafts.designs import DESIGNS, design_of
 from kip33.errors import CatalogError, LocationError, PolicyError
 from kip33.retention.policy_files import load_kafka_configs
 from kip33.rules.index_builder import BYTES_VERSION, IndexSettings, TopicSettings
@@ -76,25 +76,25 @@ def require_dialect(
     ValueError: the files of a draft of KIP-33 are neither put beside logs nor verified.
     CatalogError: a catalog has index files of one name in all its builds.
     """
-    name, file = settings.dialect, index_file_of(settings.dialect)
-    if options.in_place and name in DRAFTS:
+    name, design = settings.dialect, design_of(settings.dialect)
+    if options.in_place and design.is_draft:
         raise ValueError(
             f"--in-place: the dialect {name!r} is a draft of KIP-33, whose files no broker reads; "
             "give --index-dir"
         )
     given = {"--only damaged": options.only_damaged, "--read tail": options.read == "tail"}
     for option, is_given in given.items():
-        if is_given and name in DRAFTS:
+        if is_given and design.is_draft:
             raise ValueError(
                 f"{option} is for .timeindex files, and the dialect {name!r} is a draft of KIP-33 "
                 "with other files: leave the option out"
             )
     built = newest.dialect if newest else None
-    if built is not None and index_file_of(built) != file:
+    if built is not None and design_of(built).file != design.file:
         raise CatalogError(
             f"{catalog_uri}: built with --dialect {built}, whose files end in "
-            f".{index_file_of(built)}, not .{file}; a catalog has one kind of index files: give "
-            "another --catalog"
+            f".{design_of(built).file}, not .{design.file}; a catalog has one kind of index files: "
+            "give another --catalog"
         )
 
 
@@ -181,8 +181,8 @@ class BuildSpec(NamedTuple):
 
     @property
     def time_index(self) -> str:
-        """Return how the names of the time indexes end: `timeindex`, or what a draft has."""
-        return index_file_of(self.settings.dialect)
+        """Return how the names of the time indexes end: `timeindex`, or what the design has."""
+        return design_of(self.settings.dialect).file
 
     def index_location(self, segment: Segment) -> Location:
         """Return the place of the segment's time index: the same path as below SOURCE."""
@@ -225,7 +225,7 @@ def load_topic_settings(default: IndexSettings, kafka_configs: str | None) -> To
     default. Raises PolicyError, one line, for a file that cannot be read or a value that Kafka
     refuses; ValueError for a default that Kafka refuses.
     """
-    default.require_valid((*DIALECTS, *DRAFTS))
+    default.require_valid(DESIGNS)
     if kafka_configs is None:
         return TopicSettings(default)
     by_topic = {}
@@ -239,7 +239,7 @@ def load_topic_settings(default: IndexSettings, kafka_configs: str | None) -> To
             ),
         )
         try:
-            by_topic[topic].require_valid((*DIALECTS, *DRAFTS))
+            by_topic[topic].require_valid(DESIGNS)
         except ValueError as error:
             raise PolicyError(f"{kafka_configs}: topic {topic}: {error}") from error
     return TopicSettings.of_topics(default, by_topic)

@@ -28,7 +28,7 @@ from kip33.catalog.draft import DEAD_AFTER_MS, Draft, read_claims
 from kip33.catalog.holes import DirectoriesOfPartitions, hole_totals, read_holes
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.schema import IndexFileState
-from kip33.drafts.designs import BUCKET
+from kip33.drafts.designs import design_of
 from kip33.errors import (
     CatalogError,
     NoReadableLogError,
@@ -407,7 +407,7 @@ def execute_build(
     with plan.locks():
         engine.prepare(plan.files)
         files, first_pass_bytes = plan.files, 0
-        if plan.build.settings.dialect == BUCKET.name:
+        if design_of(plan.build.settings.dialect).needs_largest_before:
             files, first_pass_bytes = with_largest_before(
                 plan.build, files, engine, parallelism=parallelism, on_progress=on_progress
             )

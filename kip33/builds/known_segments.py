@@ -56,7 +56,7 @@ from kip33.builds.reuse import (
 )
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
-from kip33.drafts.designs import BUCKET
+from kip33.drafts.designs import design_of
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import opened
@@ -94,7 +94,7 @@ class KnownSegments(NamedTuple):
     transaction_index_ours: Mask
     producer_snapshot_ours: Mask
     log_is_new: Mask  # no row has its log
-    largest_before: Int64s  # of segments whose rows are reused; only for the dialect `bucket`
+    largest_before: Int64s  # of segments whose rows are reused
     takeover: CarryOver | None
     orphans: OrphanPlan
     warnings: tuple[str, ...]
@@ -166,7 +166,7 @@ def known_segments(
     snapshot_ours = snapshot_ours | found.producer_snapshot_ours | returned.files[PRODUCER]
     reusable = _reusable(build, listed, past, known, found) & ~by_orphans if reuse else none
     times = EarlierTimestamps(reusable, no_times)
-    if build.settings.dialect == BUCKET.name and known.rows:
+    if design_of(build.settings.dialect).needs_largest_before and known.rows:
         times = earlier_timestamps(catalog, newest, files, listed.uris, reusable)
         reusable = times.reusable
     suspect = is_in(build.index_uris(known.log_uri), past.suspect)

@@ -1,13 +1,14 @@
-"""The largest timestamp of the segments before each segment: what the dialect `bucket` depends on.
+"""The largest timestamp of the segments before each segment, for designs that depend on it.
 
-A `.bucket.index` is monotone over the whole log. So a segment's file depends on its own log and on
-one number: the largest timestamp of the partition's earlier segments.
+The entries of such a design rise over the whole log (`IndexDesign.needs_largest_before`). So a
+segment's file depends on its own log and on one number: the largest timestamp of the partition's
+earlier segments.
 
 - A row of the newest snapshot is reused only if this number is known and is the same as when the
   row was built. It is unknown behind a segment that must be read again, and may change if an
   earlier segment was dropped.
 - For the segments to read, a first pass reads them to find their largest timestamps. So a build
-  with this dialect reads these logs twice.
+  with such a design reads these logs twice.
 
 A search does not depend on the number: with any number, each entry is true for its own segment. A
 larger one leaves entries out, and then a search reads more.

@@ -29,7 +29,7 @@ from kip33.builds.earlier_builds import claims_of, look_back, still_claimed
 from kip33.builds.known_segments import ListedSegments, known_segments
 from kip33.builds.orphans import OrphanPlan
 from kip33.catalog.catalog import Catalog
-from kip33.drafts.designs import DRAFTS, index_file_of
+from kip33.drafts.designs import design_of
 from kip33.retention.broker_locks import locked
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
@@ -81,7 +81,7 @@ def plan_build(
     settings, options = settings or IndexSettings(), options or BuildOptions()
     options.require_valid()
     topic_settings = load_topic_settings(settings, options.kafka_configs)
-    if options.in_place and settings.dialect not in DRAFTS:
+    if options.in_place and not design_of(settings.dialect).is_draft:
         require_written_by_brokers(settings.dialect, settings.untimestamped)
     layout = layout_of(options.layout)
     if options.in_place and not layout.in_place:
@@ -103,7 +103,7 @@ def plan_build(
         options.topics,
         index_dir=index_location,
         layout=layout,
-        time_index=index_file_of(settings.dialect),
+        time_index=design_of(settings.dialect).file,
         on_listed=on_listed,
     )
     beside_logs = partition_directories(listing) if options.in_place else ()

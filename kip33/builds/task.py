@@ -37,7 +37,7 @@ from kip33.builds.pending_rows import (
 from kip33.catalog.catalog import SnapshotPart
 from kip33.catalog.draft import PartWriter
 from kip33.catalog.schema import IndexFileState
-from kip33.drafts.designs import entry_bytes_of
+from kip33.drafts.designs import design_of
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.indexing.segment import (
@@ -129,7 +129,7 @@ class _Work(NamedTuple):
     transaction_index_ours: bool
     producer_snapshot_ours: bool
     log_is_new: bool  # to a catalog that has a snapshot
-    largest_before: int  # timestamp of earlier segments; only for the dialect `bucket`
+    largest_before: int  # timestamp of earlier segments, if the index design needs it
 
 
 def _segments(files: pa.Table) -> Iterator[_Work]:
@@ -418,7 +418,7 @@ def _row_of(
         row["largest_timestamp"], row["largest_timestamp_source"] = largest_timestamp(
             max_timestamp, segment.last_modified_ms or 0
         )
-        entry_bytes = entry_bytes_of(build.settings.dialect)
+        entry_bytes = design_of(build.settings.dialect).entry.itemsize
         row["time_index_entries"] = len(index.time_index_data) // entry_bytes
     return row
 

@@ -218,7 +218,7 @@ def _compact(rows: pa.Table, more: Sequence[str] = ()) -> pa.Table:
     if "index_uri" in rows.column_names:
         index_directory, index_name = split_uris(rows["index_uri"])
         is_written = pc.equal(rows["index_file"], IndexFileState.WRITTEN).fill_null(False)
-        # A plan has no files of KIP-33's drafts: the next build names them as orphaned.
+        # A plan has no index files but Kafka's: the next build names the others as orphaned.
         is_written = pc.and_(
             is_written, pc.ends_with(index_name, f".{TIME_INDEX_FILE}").fill_null(False)
         )

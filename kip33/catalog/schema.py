@@ -77,7 +77,7 @@ SEGMENTS: Final = pa.schema(_FIELDS)
 
 # The columns with the sizes of a segment's index files, and what the names of the files end in.
 INDEX_FILE_KINDS: Final = (
-    ("time_index_bytes", TIME_INDEX_FILE),  # or a draft's: the file that the row names
+    ("time_index_bytes", TIME_INDEX_FILE),  # or another design's: the file that the row names
     ("offset_index_bytes", "index"),
     ("transaction_index_bytes", "txnindex"),
     ("producer_snapshot_bytes", "snapshot"),

@@ -20,10 +20,9 @@ from kip33.cli.options import (
 )
 from kip33.cli.output import human_bytes, print_json, print_table, warn
 from kip33.cli.standard_output import progress_bar
-from kip33.drafts.designs import DRAFTS
+from kip33.drafts.designs import DESIGNS
 from kip33.errors import exit_code_of
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.index_entries import DIALECTS
 from kip33.rules.offset_holes import HoleTotals, missing_holes
 from kip33.rules.segment_summary import SegmentStatus
 
@@ -50,7 +49,7 @@ MISSING_OFFSETS: Final = "holes"  # another one
 )
 @click.option(
     "--dialect",
-    type=click.Choice([*DIALECTS, *DRAFTS]),
+    type=click.Choice(list(DESIGNS)),
     default="recover",
     show_default=True,
     help="Which entries to write. recover: as a broker's recovery does; live: as a leader "

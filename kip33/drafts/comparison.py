@@ -18,17 +18,16 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 
 from kip33.drafts.designs import (
-    DRAFTS,
-    INLINE,
+    DESIGNS,
     INLINE_ENTRY_BYTES,
     MINUTE_MS,
     DraftBuilder,
-    DraftDialect,
+    IndexDesign,
     Int64s,
-    index_file_of,
+    design_of,
     rises,
 )
-from kip33.drafts.lookup import NO_SLOT, slots_below, slots_for, turning_times
+from kip33.drafts.lookup import NO_SLOT, slots_for, turning_times
 from kip33.errors import CorruptSegmentError, FileReadError
 from kip33.formats.batch import NO_TIMESTAMP, BatchColumns
 from kip33.formats.native import Speed, compiled, plain
@@ -71,33 +70,23 @@ class RisingBatches(NamedTuple):
 class DialectIndex(NamedTuple):
     """The entries of one dialect's file, and the offset index beside it."""
 
-    draft: DraftDialect | None
+    design: IndexDesign
     rows: Int64s  # offsets absolute
     file_bytes: int
     points: OffsetIndex
 
     def starts(self, targets: Int64s) -> Int64s:
         """Return the position in the log at which the search for each time begins."""
-        if self.draft:
-            slots = slots_for(self.draft, self.rows, targets)
-        else:
-            slots = slots_below(self.rows[:, 0], targets)
+        slots = slots_for(self.design, self.rows, targets)
         found = slots > NO_SLOT
         starts = np.zeros(len(targets), np.int64)
-        if self.draft is INLINE:
+        if self.design.has_positions:
             starts[found] = self.rows[slots[found], 1]
             return starts
         at = np.searchsorted(self.points.offsets, self.rows[slots[found], 1], side="right") - 1
         positions = np.concatenate((self.points.positions, [0]))  # -1: no point, the first batch
         starts[found] = positions[at]
         return starts
-
-    def turning_times(self) -> Int64s:
-        """Return the smallest time of each range of times that begin at the same place."""
-        if self.draft:
-            return turning_times(self.draft, self.rows)
-        times: Int64s = np.unique(self.rows[:, 0]) + 1
-        return times
 
 
 class _Counterexample(NamedTuple):
@@ -144,7 +133,7 @@ class ComparedSegment(NamedTuple):
     unreadable: str | None = None  # the log's line, if the problem is that it could not be read
 
 
-COMPARED = (*DIALECTS, *DRAFTS)
+COMPARED = tuple(DESIGNS)
 
 
 class DialectQuestion(NamedTuple):
@@ -231,13 +220,13 @@ class _Built:
         self._base_offset = base_offset
         self._drafts = {
             name: DraftBuilder(
-                draft,
+                design,
                 base_offset=base_offset,
                 largest_before=largest_before,
                 interval_ms=question.interval_ms,
             )
-            for name, draft in DRAFTS.items()
-            if name in question.dialects
+            for name, design in DESIGNS.items()
+            if name in question.dialects and design.is_draft
         }
         self.recover = IndexBuilder(
             RECOVER,
@@ -286,9 +275,9 @@ class _Built:
             data = builder.time_index
             times = TimeIndex.from_bytes(data, base_offset=base)
             rows = np.column_stack((times.timestamps, times.offsets))
-            found[name] = DialectIndex(None, rows, len(data), points)
+            found[name] = DialectIndex(DESIGNS[name], rows, len(data), points)
         for name, draft in self._drafts.items():
-            found[name] = DialectIndex(DRAFTS[name], draft.rows, len(draft.data), points)
+            found[name] = DialectIndex(DESIGNS[name], draft.rows, len(draft.data), points)
         return found
 
 
@@ -314,7 +303,7 @@ def _figures(
     wanted = np.searchsorted(rising.timestamps, targets)
     is_found = starts <= rising.positions[wanted]
     scanned_bytes = (rising.ends[wanted] - starts)[is_found]
-    turning = index.turning_times()
+    turning = turning_times(index.design, index.rows)
     turning = turning[(turning > largest_before) & (turning <= rising.largest) & (turning >= 0)]
     turning = np.concatenate((turning, targets))
     late = index.starts(turning) > rising.positions[np.searchsorted(rising.timestamps, turning)]
@@ -389,7 +378,8 @@ def dialect_rows(
     rows = []
     for name in dialects:
         figures = DialectFigures.summed([one.by_dialect[name] for one in compared])
-        together = figures.file_bytes + (0 if name == INLINE.name else offset_index_bytes)
+        design = design_of(name)
+        together = figures.file_bytes + (0 if design.has_positions else offset_index_bytes)
         searched = np.array(figures.scanned_bytes, np.int64)
         median, p99 = (
             np.percentile(searched, (50, 99), method="inverted_cdf").astype(int).tolist()
@@ -399,7 +389,7 @@ def dialect_rows(
         example = figures.counterexample
         values = (
             name,
-            f".{index_file_of(name)}",
+            f".{design.file}",
             figures.entries,
             figures.file_bytes,
             together,

@@ -29,7 +29,8 @@ entry of an offset index:
 The KIP names one file only, `.time.index`; the other names are of kip33.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,7 @@ from kip33.errors import CorruptIndexError
 from kip33.formats.batch import NO_TIMESTAMP, BatchColumns
 from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.time_index import TIME_ENTRY
+from kip33.rules.index_entries import DIALECTS
 from kip33.rules.policies import MAX_INT64
 
 MINUTE_MS: Final = 60_000
@@ -47,51 +49,6 @@ INLINE_ENTRY: Final = np.dtype(
     [("relative_offset", ">i4"), ("position", ">i4"), ("timestamp", ">i8")]
 )
 INLINE_ENTRY_BYTES: Final = 16
-
-MINUTE_FILE: Final = "time.index"
-MINUTE_MAP_FILE: Final = "minute.index"
-BUCKET_FILE: Final = "bucket.index"
-INLINE_FILE: Final = "inline.index"
-DRAFT_FILES: Final = (MINUTE_FILE, MINUTE_MAP_FILE, BUCKET_FILE, INLINE_FILE)
-"""How the names of the files end, after the segment's name and a dot."""
-
-
-class DraftDialect(NamedTuple):
-    """One of the drafts.
-
-    `file` is how its files' names end. `needs_order`: its entries tell where a search may begin
-    only if no batch of the segment has a timestamp below an earlier batch's.
-    """
-
-    name: str
-    file: str
-    entry: np.dtype[np.void]
-    needs_order: bool
-
-
-MINUTE: Final = DraftDialect("minute", MINUTE_FILE, TIME_ENTRY, True)
-MINUTE_MAP: Final = DraftDialect("minute-map", MINUTE_MAP_FILE, TIME_ENTRY, False)
-BUCKET: Final = DraftDialect("bucket", BUCKET_FILE, TIME_ENTRY, False)
-INLINE: Final = DraftDialect("inline", INLINE_FILE, INLINE_ENTRY, True)
-DRAFTS: Final = {draft.name: draft for draft in (MINUTE, MINUTE_MAP, BUCKET, INLINE)}
-
-
-def index_file_of(dialect: str) -> str:
-    """Return how the names of a dialect's index files end.
-
-    >>> index_file_of("recover"), index_file_of("minute")
-    ('timeindex', 'time.index')
-    """
-    return DRAFTS[dialect].file if dialect in DRAFTS else TIME_INDEX_FILE
-
-
-def entry_bytes_of(dialect: str) -> int:
-    """Return the size of an entry of a dialect's index files.
-
-    >>> entry_bytes_of("live"), entry_bytes_of("inline")
-    (12, 16)
-    """
-    return DRAFTS[dialect].entry.itemsize if dialect in DRAFTS else TIME_ENTRY.itemsize
 
 
 class OffsetPositionTime(NamedTuple):
@@ -117,15 +74,85 @@ def inline_entries(data: bytes, *, base_offset: int) -> list[OffsetPositionTime]
     return [OffsetPositionTime(base_offset + offset, at, time) for offset, at, time in rows]
 
 
-def first_offsets(batches: BatchColumns, *, base_offset: int, next_offset: int) -> Int64s:
-    """Return an offset for each batch that is not after its first record.
+class DraftBuilder:
+    """Collects the entries of one draft for one segment, piece by piece."""
 
-    The header of a compressed v0 or v1 message has only the last offset: the one after the batch
-    before is returned then. `next_offset` is the one after the batches before these.
-    """
-    before = np.concatenate(([next_offset], batches["last_offset"][:-1] + 1))
-    first = np.where(batches["records_count"] < 0, before, batches["base_offset"])
-    return np.maximum(first, base_offset).astype(np.int64)
+    def __init__(
+        self,
+        design: "IndexDesign",
+        *,
+        base_offset: int,
+        largest_before: int = NO_TIMESTAMP,
+        interval_ms: int = MINUTE_MS,
+    ) -> None:
+        """Start with an empty segment.
+
+        `largest_before` is the largest timestamp of earlier segments, and `interval_ms` is
+        `time.index.interval`; only `bucket` uses them. ValueError for an interval below 1.
+        """
+        if interval_ms < 1:
+            raise ValueError(f"time.index.interval={interval_ms}: expected 1 ms or more")
+        self._design, self._base_offset = design, base_offset
+        self.largest_before, self.interval_ms = largest_before, interval_ms
+        self.largest, self._offset_of_largest = NO_TIMESTAMP, base_offset
+        self._next_offset = base_offset
+        self._rows: list[Int64s] = [np.empty((0, len(design.entry.names or ())), np.int64)]
+
+    def append(self, batches: BatchColumns, is_point: npt.NDArray[np.bool_]) -> None:
+        """Take the next batches; `is_point`: which of them get an entry in the offset index."""
+        if not len(batches) or self._design.entries is None:
+            return
+        rows = self._design.entries(self, batches, is_point)
+        if len(rows):
+            self._rows.append(rows)
+        timestamps = batches["max_timestamp"]
+        last = len(timestamps) - 1 - int(np.argmax(timestamps[::-1]))
+        if timestamps[last] >= self.largest:
+            self.largest = int(timestamps[last])
+            self._offset_of_largest = int(batches["last_offset"][last])
+        self._next_offset = min(int(batches["last_offset"][-1]), MAX_INT64 - 1) + 1
+
+    def close(self) -> None:
+        """Add the closing entry of `bucket`; the other drafts have none."""
+        if not self._design.needs_largest_before or self.largest <= self.largest_before:
+            return
+        if self.last_time < self.largest:
+            self._rows.append(np.array([[self.largest, self._offset_of_largest]], np.int64))
+
+    @property
+    def rows(self) -> Int64s:
+        """Return the entries as rows of numbers, in the order of the file, offsets absolute."""
+        return np.concatenate(self._rows)
+
+    @property
+    def last_time(self) -> int:
+        """Return the first number of the last entry, -1 without one."""
+        last = self._rows[-1]
+        return int(last[-1, 0]) if len(last) else NO_TIMESTAMP
+
+    @property
+    def data(self) -> bytes:
+        """Return the file's bytes."""
+        rows = self.rows
+        file = np.empty(len(rows), self._design.entry)
+        for column, name in enumerate(self._design.entry.names or ()):
+            base = self._base_offset if name == "relative_offset" else 0
+            file[name] = rows[:, column] - base
+        return file.tobytes()
+
+    def first_offsets(self, batches: BatchColumns) -> Int64s:
+        """Return an offset for each of the next batches that is not after its first record.
+
+        The header of a compressed v0 or v1 message has only the last offset: the one after the
+        batch before is returned then.
+        """
+        before = np.concatenate(([self._next_offset], batches["last_offset"][:-1] + 1))
+        first = np.where(batches["records_count"] < 0, before, batches["base_offset"])
+        return np.maximum(first, self._base_offset).astype(np.int64)
+
+
+Entries: TypeAlias = Callable[[DraftBuilder, BatchColumns, npt.NDArray[np.bool_]], Int64s]
+"""Returns the rows of the next batches, given the segment so far and which batches are points."""
 
 
 def rises(values: Int64s, floor: int) -> npt.NDArray[np.bool_]:
@@ -139,115 +166,98 @@ def rises(values: Int64s, floor: int) -> npt.NDArray[np.bool_]:
     return risen
 
 
-def minute_entries(points: BatchColumns, last_minute: int) -> Int64s:
-    """Return the rows (timestamp, last offset) of `minute`.
-
-    `points` are the batches that get an entry in the offset index, `last_minute` is the minute
-    since 1970 of the previous entry, -1 without one.
-    """
-    risen = points[rises(points["max_timestamp"] // MINUTE_MS, last_minute)]
+def _minute(so_far: DraftBuilder, batches: BatchColumns, is_point: npt.NDArray[np.bool_]) -> Int64s:
+    """Return rows (timestamp, last offset)."""
+    points = batches[is_point]
+    risen = points[rises(points["max_timestamp"] // MINUTE_MS, so_far.last_time // MINUTE_MS)]
     return np.column_stack((risen["max_timestamp"], risen["last_offset"])).astype(np.int64)
 
 
-def minute_map_entries(timestamps: Int64s, first: Int64s, seen: Int64s) -> Int64s:
-    """Return the rows (minute in ms, first offset) of `minute-map`, in order of arrival.
-
-    `timestamps` and `first` are of the next batches, `seen` are the minutes that have a row.
-    """
+def _minute_map(
+    so_far: DraftBuilder, batches: BatchColumns, is_point: npt.NDArray[np.bool_]
+) -> Int64s:
+    """Return rows (minute in ms, first offset), in order of arrival."""
+    timestamps = batches["max_timestamp"].astype(np.int64)
     minutes = timestamps // MINUTE_MS * MINUTE_MS
     _, at = np.unique(minutes, return_index=True)
-    at = np.sort(at[(timestamps[at] >= 0) & ~np.isin(minutes[at], seen)])
-    return np.column_stack((minutes[at], first[at]))
+    at = np.sort(at[(timestamps[at] >= 0) & ~np.isin(minutes[at], so_far.rows[:, 0])])
+    return np.column_stack((minutes[at], so_far.first_offsets(batches)[at]))
 
 
-def bucket_entries(timestamps: Int64s, first: Int64s, floor: int, interval_ms: int) -> Int64s:
-    """Return the rows (start of the bucket in ms, first offset) of `bucket`.
+def _bucket(so_far: DraftBuilder, batches: BatchColumns, is_point: npt.NDArray[np.bool_]) -> Int64s:
+    """Return rows (start of the bucket in ms, first offset)."""
+    buckets = batches["max_timestamp"].astype(np.int64) // so_far.interval_ms
+    floor = max(so_far.largest, so_far.largest_before)
+    risen = rises(buckets, floor // so_far.interval_ms)
+    first = so_far.first_offsets(batches)
+    return np.column_stack((buckets[risen] * so_far.interval_ms, first[risen]))
 
-    `floor` is the largest timestamp of the log before these batches, -1 without one.
-    """
-    buckets = timestamps // interval_ms
-    risen = rises(buckets, floor // interval_ms)
-    return np.column_stack((buckets[risen] * interval_ms, first[risen]))
 
-
-def inline_rows(points: BatchColumns) -> Int64s:
-    """Return the rows (last offset, position, timestamp) of `inline`."""
+def _inline(so_far: DraftBuilder, batches: BatchColumns, is_point: npt.NDArray[np.bool_]) -> Int64s:
+    """Return rows (last offset, position, timestamp)."""
+    points = batches[is_point]
     fields = (points["last_offset"], points["position"], points["max_timestamp"])
     return np.column_stack(fields).astype(np.int64)
 
 
-class DraftBuilder:
-    """Collects the entries of one draft for one segment, piece by piece."""
+class IndexDesign(NamedTuple):
+    """The index files of one dialect: what builds, comparisons and searches need to know of them.
 
-    def __init__(
-        self,
-        draft: DraftDialect,
-        *,
-        base_offset: int,
-        largest_before: int = NO_TIMESTAMP,
-        interval_ms: int = MINUTE_MS,
-    ) -> None:
-        """Start with an empty segment.
+    `file` is how the names of the files end, after the segment's name and a dot. `entries` builds
+    them; it is None for a `.timeindex`, which `rules.index_builder` builds. `needs_order`: the
+    entries tell where a search may begin only if no batch of the segment has a timestamp below an
+    earlier batch's. `needs_largest_before`: they rise over the whole log up to its largest
+    timestamp, so they depend on that of the partition's earlier segments. `is_map`: they are in no
+    order, so a lookup reads all. `has_positions`: a search needs no `.index`. `within_ms`: their
+    time is the beginning of a period of this length; None: it is their batch's max timestamp.
+    """
 
-        `largest_before` is the largest timestamp of earlier segments, and `interval_ms` is
-        `time.index.interval`; only `bucket` uses them. ValueError for an interval below 1.
-        """
-        if interval_ms < 1:
-            raise ValueError(f"time.index.interval={interval_ms}: expected 1 ms or more")
-        self._draft, self._base_offset = draft, base_offset
-        self._largest_before, self._interval_ms = largest_before, interval_ms
-        self._largest, self._offset_of_largest = NO_TIMESTAMP, base_offset
-        self._next_offset = base_offset
-        self._last_minute = -1
-        width = len(draft.entry.names or ())
-        self._rows: list[Int64s] = [np.empty((0, width), np.int64)]
-
-    def append(self, batches: BatchColumns, is_point: npt.NDArray[np.bool_]) -> None:
-        """Take the next batches; `is_point`: which of them get an entry in the offset index."""
-        if not len(batches):
-            return
-        self._rows.append(self._entries(batches, is_point))
-        timestamps = batches["max_timestamp"]
-        last = len(timestamps) - 1 - int(np.argmax(timestamps[::-1]))
-        if timestamps[last] >= self._largest:
-            self._largest = int(timestamps[last])
-            self._offset_of_largest = int(batches["last_offset"][last])
-        self._next_offset = min(int(batches["last_offset"][-1]), MAX_INT64 - 1) + 1
-
-    def close(self) -> None:
-        """Add the closing entry of `bucket`; the other drafts have none."""
-        if self._draft is not BUCKET or self._largest <= self._largest_before:
-            return
-        rows = self.rows
-        if not len(rows) or rows[-1, 0] < self._largest:
-            self._rows.append(np.array([[self._largest, self._offset_of_largest]], np.int64))
+    name: str
+    file: str = TIME_INDEX_FILE
+    entry: np.dtype[np.void] = TIME_ENTRY
+    entries: Entries | None = None
+    needs_order: bool = False
+    needs_largest_before: bool = False
+    is_map: bool = False
+    has_positions: bool = False
+    within_ms: int | None = None
 
     @property
-    def rows(self) -> Int64s:
-        """Return the entries as rows of numbers, in the order of the file, offsets absolute."""
-        return np.concatenate(self._rows)
+    def is_draft(self) -> bool:
+        """Return whether no release of Kafka reads the files."""
+        return self.entries is not None
 
-    @property
-    def data(self) -> bytes:
-        """Return the file's bytes."""
-        rows = self.rows
-        file = np.empty(len(rows), self._draft.entry)
-        for column, name in enumerate(self._draft.entry.names or ()):
-            base = self._base_offset if name == "relative_offset" else 0
-            file[name] = rows[:, column] - base
-        return file.tobytes()
 
-    def _entries(self, batches: BatchColumns, is_point: npt.NDArray[np.bool_]) -> Int64s:
-        if self._draft is INLINE:
-            return inline_rows(batches[is_point])
-        if self._draft is MINUTE:
-            rows = minute_entries(batches[is_point], self._last_minute)
-            if len(rows):
-                self._last_minute = int(rows[-1, 0]) // MINUTE_MS
-            return rows
-        timestamps = batches["max_timestamp"].astype(np.int64)
-        first = first_offsets(batches, base_offset=self._base_offset, next_offset=self._next_offset)
-        if self._draft is MINUTE_MAP:
-            return minute_map_entries(timestamps, first, self.rows[:, 0])
-        floor = max(self._largest, self._largest_before)
-        return bucket_entries(timestamps, first, floor, self._interval_ms)
+MINUTE: Final = IndexDesign("minute", "time.index", entries=_minute, needs_order=True)
+MINUTE_MAP: Final = IndexDesign(
+    "minute-map", "minute.index", entries=_minute_map, is_map=True, within_ms=MINUTE_MS
+)
+BUCKET: Final = IndexDesign(
+    "bucket", "bucket.index", entries=_bucket, needs_largest_before=True, within_ms=MINUTE_MS
+)
+INLINE: Final = IndexDesign(
+    "inline", "inline.index", INLINE_ENTRY, _inline, needs_order=True, has_positions=True
+)
+DRAFTS: Final = {draft.name: draft for draft in (MINUTE, MINUTE_MAP, BUCKET, INLINE)}
+DRAFT_FILES: Final = tuple(draft.file for draft in DRAFTS.values())
+DESIGNS: Final = {name: IndexDesign(name) for name in DIALECTS} | DRAFTS
+"""Every dialect that kip33 writes, by name."""
+
+
+def design_of(dialect: str) -> IndexDesign:
+    """Return the design of a dialect; one that is unknown here has Kafka's files.
+
+    >>> design_of("recover").file, design_of("minute").file
+    ('timeindex', 'time.index')
+    """
+    return DESIGNS.get(dialect, IndexDesign(dialect))
+
+
+def other_entries(
+    dialect: str, *, base_offset: int, largest_before: int
+) -> tuple[DraftBuilder, ...]:
+    """Return what collects the entries of a dialect, nothing for Kafka's: for `IndexBuilder`."""
+    design = design_of(dialect)
+    if not design.is_draft:
+        return ()
+    return (DraftBuilder(design, base_offset=base_offset, largest_before=largest_before),)

@@ -9,7 +9,7 @@ The drafts say little about lookups. kip33 uses, of the entries in file order:
                      the entries are in no order, so all of them must be read
 
 No record before the entry's offset (minute, inline: nor at it) is at or after the time, if the
-draft's condition holds (`DraftDialect.needs_order`). A catalog row counts the batches with a
+draft's condition holds (`IndexDesign.needs_order`). A catalog row counts the batches with a
 timestamp below an earlier batch's (`out_of_order_batches`): if there is one, or the number is
 unknown, the file of `minute` or `inline` is not used.
 """
@@ -18,15 +18,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kip33.drafts.designs import (
-    BUCKET,
-    DRAFTS,
-    INLINE,
-    MINUTE_MAP,
-    MINUTE_MS,
-    DraftDialect,
-    Int64s,
-)
+from kip33.drafts.designs import DRAFTS, MINUTE_MS, IndexDesign, Int64s
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.index_pages import TIME_WIDTHS, IndexPages
 from kip33.formats.time_index import TimestampOffset
@@ -54,15 +46,15 @@ def slots_below(timestamps: Int64s, targets: Int64s) -> Int64s:
     return low
 
 
-def slots_for(draft: DraftDialect, rows: Int64s, targets: Int64s) -> Int64s:
+def slots_for(design: IndexDesign, rows: Int64s, targets: Int64s) -> Int64s:
     """Return for each time the slot of the entry at which its search begins; -1: at the start.
 
     `rows` are the entries in the order of the file, with absolute or relative offsets.
     """
     if not len(rows):
         return np.full(len(targets), NO_SLOT, np.int64)
-    if draft is not MINUTE_MAP:
-        return slots_below(rows[:, _times_column(draft)], targets)
+    if not design.is_map:
+        return slots_below(rows[:, _times_column(design)], targets)
     order = np.argsort(rows[:, 0])
     minutes, offsets = rows[order, 0], rows[order, 1]
     lowest = np.minimum.accumulate(offsets[::-1])[::-1]  # of each entry and all later minutes
@@ -73,19 +65,19 @@ def slots_for(draft: DraftDialect, rows: Int64s, targets: Int64s) -> Int64s:
     return np.where(at < len(rows), slots, NO_SLOT)
 
 
-def _times_column(draft: DraftDialect) -> int:
+def _times_column(design: IndexDesign) -> int:
     """Return which column of the entries has the timestamp."""
-    return list(draft.entry.names or ()).index("timestamp")
+    return list(design.entry.names or ()).index("timestamp")
 
 
-def turning_times(draft: DraftDialect, rows: Int64s) -> Int64s:
+def turning_times(design: IndexDesign, rows: Int64s) -> Int64s:
     """Return the smallest time of each range of times that begin at the same entry.
 
     A search begins at the same place for all times of a range, and the record that is wanted is
     never earlier for a later time. So a start that is right for these times is right for all.
     """
-    step = MINUTE_MS if draft is MINUTE_MAP else 1
-    times: Int64s = np.unique(rows[:, _times_column(draft)]) + step
+    step = MINUTE_MS if design.is_map else 1
+    times: Int64s = np.unique(rows[:, _times_column(design)]) + step
     return times
 
 
@@ -99,15 +91,11 @@ class DraftEntry(NamedTuple):
 class DraftIndex:
     """An open file of a draft."""
 
-    def __init__(self, draft: DraftDialect, pages: IndexPages, base_offset: int) -> None:
+    def __init__(self, draft: IndexDesign, pages: IndexPages, base_offset: int) -> None:
         """Take the file of a segment with this base offset."""
         self._draft, self._pages, self._base_offset = draft, pages, base_offset
+        self.within_ms = draft.within_ms  # how much later than its entry a batch may be
         self._rows: Int64s | None = None
-
-    @property
-    def within_ms(self) -> int | None:
-        """Return how much later than its entry a batch may be; None: it has the same timestamp."""
-        return MINUTE_MS if self._draft in (MINUTE_MAP, BUCKET) else None
 
     def entry_for(self, target_ms: int) -> DraftEntry | None:
         """Return the entry at which a search for a time begins, None without one.
@@ -118,7 +106,7 @@ class DraftIndex:
         if slot == NO_SLOT:
             return None
         first, second = self._pages[slot]
-        if self._draft is not INLINE:
+        if not self._draft.has_positions:
             return DraftEntry(TimestampOffset(first, self._base_offset + second), None)
         if second == NO_TIMESTAMP:  # says nothing about the batches before it
             return None
@@ -126,9 +114,9 @@ class DraftIndex:
         return DraftEntry(TimestampOffset(second, self._base_offset + relative), position)
 
     def _slot(self, target_ms: int) -> int:
-        if self._draft is INLINE:
+        if self._draft.has_positions:
             return self._pages.last(lambda _, timestamp: timestamp < target_ms)
-        if self._draft is not MINUTE_MAP:
+        if not self._draft.is_map:
             return self._pages.last(lambda timestamp, _: timestamp < target_ms)
         if self._rows is None:
             rows = [self._pages[slot] for slot in range(len(self._pages))]
@@ -136,17 +124,17 @@ class DraftIndex:
         return int(slots_for(self._draft, self._rows, np.array([target_ms]))[0])
 
 
-def draft_of(uri: str) -> DraftDialect | None:
+def draft_of(uri: str) -> IndexDesign | None:
     """Return the draft whose file is at a URI, None for a `.timeindex` or no file."""
     return next((draft for draft in DRAFTS.values() if uri.endswith(f".{draft.file}")), None)
 
 
-def widths_of(draft: DraftDialect) -> tuple[int, int]:
+def widths_of(draft: IndexDesign) -> tuple[int, int]:
     """Return the widths of the two numbers of an entry, as `IndexPages` takes them."""
-    return _INLINE_WIDTHS if draft is INLINE else TIME_WIDTHS
+    return _INLINE_WIDTHS if draft.has_positions else TIME_WIDTHS
 
 
-def why_not_used(draft: DraftDialect, out_of_order_batches: int | None) -> str | None:
+def why_not_used(draft: IndexDesign, out_of_order_batches: int | None) -> str | None:
     """Return why a segment's file must not be used, None if it may.
 
     `out_of_order_batches` is the number in the segment's catalog row, None if it is unknown.

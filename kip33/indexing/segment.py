@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from kip33.archive.directory import Segment
-from kip33.drafts.designs import DRAFTS, DraftBuilder
+from kip33.drafts.designs import other_entries
 from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
 from kip33.formats.batch import (
     MAX_SEGMENT_BYTES,
@@ -172,7 +172,7 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
     """Return the indexes of the segment that `read_into` reads, `size_bytes` long.
 
     `view_at` gives its bytes if they are already in memory. `largest_before` is the largest
-    timestamp of the partition's earlier segments, for the dialect `bucket`. `on_batches` is called
+    timestamp of the partition's earlier segments, for designs that need it. `on_batches` is called
     with the batches, whose array is reused; a `watcher` also needs their records.
     `with_producers`: also return what the segment changes in its producers' states.
 
@@ -187,13 +187,8 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
         )
         return gathered.result(SegmentStatus.INVALID, too_long, size_bytes=size_bytes)
     dialect = settings.kafka_dialect
-    draft = DRAFTS.get(settings.dialect)
-    drafts = (
-        (DraftBuilder(draft, base_offset=base_offset, largest_before=largest_before),)
-        if draft
-        else ()
-    )
-    builder = IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic, others=drafts)
+    others = other_entries(settings.dialect, base_offset=base_offset, largest_before=largest_before)
+    builder = IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic, others=others)
     scan = BatchScan(
         read_into,
         size_bytes,

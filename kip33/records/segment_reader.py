@@ -404,7 +404,7 @@ def _time_indexes(segment: ReadSegment) -> list[Location]:
 
 
 def _is_time_index(place: Location) -> bool:
-    """Return whether a file has the name of a `.timeindex`, and is not that of a KIP-33 draft."""
+    """Return whether a file has the name of a `.timeindex`, not that of another design."""
     return (place.inside or place.path).endswith(TIME_INDEX_FILE)
 
 

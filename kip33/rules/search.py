@@ -76,7 +76,7 @@ class Claim(NamedTuple):
     The entry's batch has its timestamp, and no batch in between has a later one. `next_offset`: the
     entry names the offset after its batch. `tight`: the batches begin one index point before the
     entry's, so one of them must have its timestamp in every dialect. `within_ms`: the entry has the
-    beginning of a period of this length (drafts of KIP-33), and its batch is in this period.
+    beginning of a period of this length (some index designs), and its batch is in this period.
     """
 
     entry: TimestampOffset

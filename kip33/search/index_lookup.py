@@ -1,20 +1,14 @@
 """Use a segment's index files to find where in its log a search for a time begins.
 
 No file is trusted: a result is a `Start` with a claim that the headers there must confirm. The
-entries of a file of an unknown dialect are read in the way that promises less, or in both ways.
-
-The position in a log that its `.index` gives for an offset.
-
-An `.index` is not trusted: the batch at the position must be one that a walk to the offset may
-begin with. Otherwise the walk begins at the start of the log.
-
-The index files of one segment: which are used, and which of them are the catalog row's own.
+entries of a file of an unknown dialect are read in the way that promises less, or in both ways. The
+batch at a position of the `.index` must be one that a walk to the offset may begin with; otherwise
+the walk begins at the start of the log.
 
 The time index is the catalog's, else the one beside the log. The offset index is beside the time
-index, else beside the log. They are opened at first use.
-
-A row has the settings, sizes and modification times of its files. Only a file with that size and
-time is the file of the row, so that its dialect is known. Any other file is unknown.
+index, else beside the log. They are opened at first use. A catalog row has the settings, sizes and
+modification times of its files: only a file with that size and time is the row's, so that its
+dialect is known. `drafts.lookup` reads the files of designs that Kafka lacks.
 """
 
 import json

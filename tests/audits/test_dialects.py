@@ -15,7 +15,7 @@ from kip33.drafts.comparison import (
     DialectQuestion,
     dialect_rows,
 )
-from kip33.drafts.designs import DRAFTS, DraftBuilder
+from kip33.drafts.designs import DESIGNS, DraftBuilder
 from kip33.formats.batch import BATCH
 from kip33.formats.time_index import OffsetIndex, TimeIndex
 from kip33.local.local_engine import LocalEngine
@@ -200,14 +200,14 @@ def test_the_guarantee_is_what_a_search_for_every_time_shows(tmp_path: Path, log
 def index_of(name: str, entries: Sequence[Written], interval: int) -> DialectIndex:
     batches = np.array(rows_of(entries, seek=True), BATCH)
     settings = IndexSettings(index_interval_bytes=interval)
-    draft = DRAFTS.get(name)
-    builders = (DraftBuilder(draft, base_offset=0),) if draft else ()
+    design = DESIGNS[name]
+    builders = (DraftBuilder(design, base_offset=0),) if design.is_draft else ()
     dialect = DIALECTS.get(name, RECOVER)
     built = IndexBuilder(dialect, settings, base_offset=0, topic="orders", others=builders)
     built.append(batches)
     built.close(0)
     points = OffsetIndex.from_bytes(built.offset_index, base_offset=0)
-    if draft:
-        return DialectIndex(draft, builders[0].rows, 0, points)
+    if builders:
+        return DialectIndex(design, builders[0].rows, 0, points)
     times = TimeIndex.from_bytes(built.time_index, base_offset=0)
-    return DialectIndex(None, np.column_stack((times.timestamps, times.offsets)), 0, points)
+    return DialectIndex(design, np.column_stack((times.timestamps, times.offsets)), 0, points)

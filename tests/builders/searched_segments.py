@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kip33.drafts.designs import index_file_of
+from kip33.drafts.designs import design_of
 from kip33.indexing.segment import index_file
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.search import SearchResult
@@ -41,7 +41,7 @@ def write_segment(
     place = Location.of(path)
     settings = IndexSettings(dialect, interval_bytes)
     index = index_file(place, base_offset=base_offset, topic="t", settings=settings)
-    time_index_file = path.with_suffix(f".{index_file_of(dialect)}")
+    time_index_file = path.with_suffix(f".{design_of(dialect).file}")
     if time_index and index.time_index_data is not None:
         time_index_file.write_bytes(index.time_index_data)
     if offset_index and index.offset_index_data is not None:
@@ -69,7 +69,7 @@ def _as_built(path: Path, settings: IndexSettings, *are_there: bool) -> dict[str
     columns: dict[str, Any] = {}
     for name, suffix, is_there in zip(
         ("time_index", "offset_index"),
-        (f".{index_file_of(settings.dialect)}", ".index"),
+        (f".{design_of(settings.dialect).file}", ".index"),
         are_there,
         strict=True,
     ):

@@ -11,7 +11,7 @@ import pytest
 from kip33.builds.plan import BuildPlan
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
-from kip33.drafts.designs import DRAFTS, DraftBuilder, index_file_of
+from kip33.drafts.designs import DRAFTS, DraftBuilder, design_of
 from kip33.errors import CatalogError
 from kip33.formats.batch import BATCH
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
@@ -37,7 +37,7 @@ def archive(tmp_path: Path) -> ChangingArchive:
 
 
 def draft_file(archive: ChangingArchive, name: str, base_offset: int = 0) -> Path:
-    return archive.index(A, base_offset).with_suffix(f".{index_file_of(name)}")
+    return archive.index(A, base_offset).with_suffix(f".{design_of(name).file}")
 
 
 def index_files(archive: ChangingArchive) -> dict[str, bytes]:
@@ -68,9 +68,9 @@ def test_each_draft_has_its_own_files_and_none_of_kafkas(
     archive.build(dialect=name)
 
     files = index_files(archive)
-    assert {Path(file).name.partition(".")[2] for file in files} == {index_file_of(name)}
+    assert {Path(file).name.partition(".")[2] for file in files} == {design_of(name).file}
     assert len(files) == 5
-    own = f"broker 1/c-0/{0:020d}.{index_file_of(name)}"
+    own = f"broker 1/c-0/{0:020d}.{design_of(name).file}"
     assert files[own] == expected_file(name, entries, 0) != b""
     row = archive.row("broker 1/c-0")
     assert row["index_uri"].endswith(own.rpartition("/")[2])
@@ -188,7 +188,7 @@ def test_a_catalog_has_one_kind_of_index_files(
 
     assert str(refused.value) == (
         f"{archive.catalog.as_uri()}: built with --dialect {first}, whose files end in "
-        f".{index_file_of(first)}, not .{index_file_of(then)}; a catalog has one kind of index "
+        f".{design_of(first).file}, not .{design_of(then).file}; a catalog has one kind of index "
         "files: give another --catalog"
     )
     assert index_files(archive) == before

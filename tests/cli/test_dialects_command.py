@@ -8,7 +8,7 @@ import pytest
 
 from kip33.cli.output import RESULT
 from kip33.drafts.comparison import COMPARED, DIALECT_COLUMNS
-from kip33.drafts.designs import DRAFTS, index_file_of
+from kip33.drafts.designs import DRAFTS, design_of
 from tests.builders.log_file import write_log
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cli.console import Command, Finished
@@ -128,7 +128,7 @@ def test_a_build_with_a_draft_is_searched_with_the_same_answers(
 
     assert answers[name] == answers["recover"]
     assert not list((tmp_path / name).rglob("*.timeindex"))
-    assert list((tmp_path / name).rglob(f"*.{index_file_of(name)}"))
+    assert list((tmp_path / name).rglob(f"*.{design_of(name).file}"))
 
 
 def test_a_quick_verification_compares_the_files_of_a_draft(command: Command) -> None:

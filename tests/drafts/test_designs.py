@@ -19,8 +19,8 @@ from kip33.drafts.designs import (
     MINUTE,
     MINUTE_MAP,
     DraftBuilder,
-    DraftDialect,
-    index_file_of,
+    IndexDesign,
+    design_of,
 )
 from kip33.drafts.lookup import slots_below, slots_for, turning_times
 from kip33.formats.batch import BATCH, BatchColumns
@@ -44,7 +44,7 @@ def log(*rows: Row) -> BatchColumns:
 
 
 def entries_of(
-    draft: DraftDialect,
+    draft: IndexDesign,
     batches: BatchColumns,
     *,
     interval: int = 0,
@@ -65,7 +65,7 @@ def entries_of(
 
 class Case(NamedTuple):
     says: str
-    draft: DraftDialect
+    draft: IndexDesign
     log: Sequence[Row]
     entries: list[Row]
     options: dict[str, int] = {}  # noqa: RUF012
@@ -181,8 +181,8 @@ def test_offsets_in_files_are_relative() -> None:
 
 
 def test_each_dialect_has_its_own_file() -> None:
-    assert {index_file_of(dialect) for dialect in DIALECTS} == {"timeindex"}
-    files = {index_file_of(name) for name in DRAFTS}
+    assert {design_of(dialect).file for dialect in DIALECTS} == {"timeindex"}
+    files = {design_of(name).file for name in DRAFTS}
     assert len(files) == len(DRAFTS)
     assert not files & {"timeindex", "index", "txnindex"}
 
@@ -193,7 +193,7 @@ def test_no_batches_no_entries(name: str) -> None:
 
 
 @pytest.mark.parametrize("draft", [MINUTE, BUCKET], ids=lambda draft: draft.name)
-def test_the_slot_of_a_search_is_the_last_entry_below_the_time(draft: DraftDialect) -> None:
+def test_the_slot_of_a_search_is_the_last_entry_below_the_time(draft: IndexDesign) -> None:
     rows = np.array([[10, 1], [20, 2], [30, 3]])
     times = np.array([5, 10, 11, 30, 31, 99])
     assert slots_for(draft, rows, times).tolist() == [-1, -1, 0, 1, 2, 2]
@@ -217,7 +217,7 @@ def test_the_binary_search_finds_the_last_one_below(times: list[int], target: in
     assert found.tolist() == [sum(time < target for time in times) - 1]
 
 
-def first_place(draft: DraftDialect, rows: np.ndarray, target: int, points: list[Row]) -> int:
+def first_place(draft: IndexDesign, rows: np.ndarray, target: int, points: list[Row]) -> int:
     """Return the position at which a search with this draft begins, with the offset index."""
     slot = int(slots_for(draft, rows, np.array([target]))[0])
     if slot < 0:

@@ -19,7 +19,7 @@ from kip33.drafts.designs import (
     MINUTE,
     MINUTE_MAP,
     DraftBuilder,
-    DraftDialect,
+    IndexDesign,
 )
 from kip33.formats.batch import BATCH, BatchColumns
 from kip33.formats.native import compiled
@@ -42,7 +42,7 @@ def batches_of(count: int, *, size_bytes: int, span_ms: int) -> BatchColumns:
     return batches
 
 
-def file_of(draft: DraftDialect, batches: BatchColumns, *, bucket_ms: int = 60_000) -> bytes:
+def file_of(draft: IndexDesign, batches: BatchColumns, *, bucket_ms: int = 60_000) -> bytes:
     builder = DraftBuilder(draft, base_offset=0, interval_ms=bucket_ms)
     indexes(batches, builder)
     return builder.data

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kip33.drafts.designs import DRAFTS, index_file_of
+from kip33.drafts.designs import DRAFTS, design_of
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.search import Exactness
 from kip33.search.partition_search import search_partition
@@ -113,7 +113,7 @@ def test_with_a_late_batch_only_the_drafts_that_need_no_order_are_used(
 @pytest.mark.parametrize("name", one_in(2, DRAFTS))
 def test_a_file_that_has_changed_since_the_build_is_not_used(tmp_path: Path, name: str) -> None:
     row = write_segment(tmp_path, 0, log_of(IN_ORDER), dialect=name)
-    file = tmp_path / f"{0:020d}.{index_file_of(name)}"
+    file = tmp_path / f"{0:020d}.{design_of(name).file}"
     os.utime(file, ns=(0, 0))
 
     [answer] = search_partition([row], [IN_ORDER[-5]])
@@ -128,7 +128,7 @@ def test_a_file_with_wrong_entries_of_the_same_size_and_time_is_noticed(
 ) -> None:
     """Each entry is compared with the log before it is used."""
     write_segment(tmp_path, 0, log_of(IN_ORDER), dialect=name)
-    file = tmp_path / f"{0:020d}.{index_file_of(name)}"
+    file = tmp_path / f"{0:020d}.{design_of(name).file}"
     entry = 16 if name == "inline" else 12
     data = file.read_bytes()
     rows = [data[at : at + entry] for at in range(0, len(data), entry)]
@@ -156,7 +156,7 @@ def of_file_columns(file: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", one_in(2, DRAFTS))
 def test_without_its_file_the_index_beside_the_log_is_used(tmp_path: Path, name: str) -> None:
     row = write_segment(tmp_path, 0, log_of(IN_ORDER), dialect=name)
-    (tmp_path / f"{0:020d}.{index_file_of(name)}").unlink()
+    (tmp_path / f"{0:020d}.{design_of(name).file}").unlink()
     walked = bytes_read([row], IN_ORDER[-5])
     write_segment(tmp_path, 0, log_of(IN_ORDER), dialect="recover")
 
