@@ -7,6 +7,7 @@ errors <- formats <- rules | stores <- drafts <- archive | catalog
 
 import ast
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,72 @@ def test_imports_go_left_only() -> None:
         imported = imports_of(tree, module, is_package=path.name == "__init__.py")
         faults += [(module, fault) for name in imported for fault in faults_of(module, name)]
     assert faults == []
+
+
+class ModuleLevel(ast.NodeTransformer):
+    """Leaves out what is imported later, in a function, or only for a type checker."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        return None
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        return None
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        is_for_types = ast.unparse(node.test) == "TYPE_CHECKING"
+        return None if is_for_types else self.generic_visit(node)
+
+
+def unit_of(module: str) -> str:
+    """Return the module; a package inside a package is one unit with its modules."""
+    return ".".join(module.split(".")[:3])
+
+
+def circle_of(sources: dict[str, str], packages: frozenset[str] = frozenset()) -> list[str]:
+    """Return modules that import each other at module level, in order; empty without a circle."""
+    imports: dict[str, set[str]] = {}
+    for module, source in sources.items():
+        tree = ModuleLevel().visit(ast.parse(source))
+        imported = imports_of(tree, module, is_package=module in packages)
+        units = {unit_of(name) for name in imported if name in sources} - {unit_of(module)}
+        imports.setdefault(unit_of(module), set()).update(units)
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        circle: list[str] = error.args[1]
+        return circle[::-1]
+    return []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    packages = frozenset(m for m, path in MODULES.items() if path.name == "__init__.py")
+    assert circle_of({m: path.read_text() for m, path in MODULES.items()}, packages) == []
+
+
+CIRCLES = {
+    "two modules": ({"kip33.a.x": "import kip33.a.y", "kip33.a.y": "import kip33.a.x"}, True),
+    "a function": (
+        {"kip33.a.x": "import kip33.a.y", "kip33.a.y": "def f():\n import kip33.a.x"},
+        False,
+    ),
+    "types": (
+        {"kip33.a.x": "import kip33.a.y", "kip33.a.y": "if TYPE_CHECKING:\n import kip33.a.x"},
+        False,
+    ),
+    "a package inside": (
+        {"kip33.a.b": "", "kip33.a.b.x": "import kip33.a.y", "kip33.a.y": "import kip33.a.b"},
+        True,
+    ),
+    "in a try": (
+        {"kip33.a.x": "try:\n import kip33.a.y\nfinally: 0", "kip33.a.y": "import kip33.a.x"},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("sources", "is_circle"), CIRCLES.values(), ids=CIRCLES)
+def test_a_circle_would_be_seen(sources: dict[str, str], is_circle: bool) -> None:
+    assert bool(circle_of(sources)) == is_circle
 
 
 # What the other packages know of KIP-33's drafts: the registry of index designs, and the search.

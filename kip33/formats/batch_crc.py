@@ -1,13 +1,10 @@
 """The checksum of one batch, computed over its bytes in pieces."""
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from kip33.formats.batch import LEGACY_CRC_START, V2_CRC_START, BatchHeader
 from kip33.formats.byte_sources import SeekableBytes, pieces_of
-from kip33.formats.crc import crc32, crc32c
+from kip33.formats.crc import crc32, crc32c, with_crc32c
 from kip33.formats.native import compiled, crc32c_tables
 from kip33.formats.scan import SMALL_BYTES
 
@@ -36,8 +33,3 @@ class BatchCrc:
             return crc32c(value, piece, 0, len(piece), None)
         data = np.frombuffer(piece, np.uint8)
         return int(compiled(with_crc32c)(value, data, crc32c_tables()))
-
-
-def with_crc32c(value: int, data: npt.NDArray[np.uint8], tables: Any) -> int:
-    """Return the CRC-32C `value` with a piece added: what is compiled."""
-    return crc32c(value, data, 0, data.size, tables)

@@ -91,6 +91,11 @@ def crc32c(value: int, data: Bytes, start: int, stop: int, tables: Any) -> int:
     return value ^ 0xFFFFFFFF
 
 
+def with_crc32c(value: int, data: npt.NDArray[np.uint8], tables: Any) -> int:
+    """Return the CRC-32C `value` with all of `data` added: the form that is compiled."""
+    return crc32c(value, data, 0, data.size, tables)
+
+
 _WRAP = 1 << 64
 _SIGN = 1 << 63
 

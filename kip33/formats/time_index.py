@@ -37,8 +37,7 @@ import numpy.typing as npt
 
 from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
 from kip33.formats.batch import MAX_INT32, NO_TIMESTAMP
-from kip33.formats.batch_crc import with_crc32c
-from kip33.formats.crc import crc32c
+from kip33.formats.crc import crc32c, with_crc32c
 from kip33.formats.native import compiled, crc32c_tables, is_loaded
 from kip33.formats.times import Time, milliseconds_of
 

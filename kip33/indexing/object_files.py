@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from kip33.formats import walk
 from kip33.formats.batch import BATCH
-from kip33.formats.batch_crc import with_crc32c
+from kip33.formats.crc import with_crc32c
 from kip33.formats.held_batches import ENTRY, fill_entries
 from kip33.formats.native import object_compiler
 from kip33.formats.native.object_code import CPU_TARGETS, Target

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kip33.formats import crc
 from kip33.formats.native import compiler
 from tests.builders.segment_builder import v2_batch
 
@@ -22,7 +23,7 @@ START_MS = 1_700_000_000_000
 
 def write_hollow_segment(log: Path, batch_sizes: Sequence[int]) -> Path:
     """Write valid batches of these sizes, offsets from 0, each one later than the one before."""
-    checksum, tables = compiler.compiled(compiler.crc32c_of), compiler.crc32c_tables()
+    checksum, tables = compiler.compiled(crc.with_crc32c), compiler.crc32c_tables()
     counted = np.zeros(max(batch_sizes) - CRC_START, np.uint8)
     position = 0
     with log.open("wb") as file:
@@ -39,7 +40,7 @@ def write_hollow_segment(log: Path, batch_sizes: Sequence[int]) -> Path:
                 )
             )
             counted[: HEADER_BYTES - CRC_START] = header[CRC_START:]
-            header[CRC] = struct.pack(">I", checksum(counted[: size - CRC_START], tables))
+            header[CRC] = struct.pack(">I", checksum(0, counted[: size - CRC_START], tables))
             file.seek(position)
             file.write(header)
             position += size

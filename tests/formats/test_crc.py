@@ -96,7 +96,7 @@ def test_crc32c_known_answers(
 ) -> None:
     array = np.frombuffer(data, np.uint8)
     assert crc.crc32c(0, data, 0, len(data), None) == expected
-    assert compiler.compiled(compiler.crc32c_of)(array, tables) == expected
+    assert compiler.compiled(crc.with_crc32c)(0, array, tables) == expected
 
 
 def test_crc32_is_that_of_zlib() -> None:
@@ -113,9 +113,9 @@ def test_crc32c_plain_by_instruction_and_by_tables(length: int) -> None:
     data = NOISE[:length]
     expected = segment_builder.crc32c(data.tobytes())
     assert crc.crc32c(0, data.tobytes(), 0, length, None) == expected
-    assert compiler.compiled(compiler.crc32c_of)(data, TABLES) == expected
+    assert compiler.compiled(crc.with_crc32c)(0, data, TABLES) == expected
     if compiler.crc32c_tables() is None:
-        assert compiler.compiled(compiler.crc32c_of)(data, None) == expected
+        assert compiler.compiled(crc.with_crc32c)(0, data, None) == expected
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -125,16 +125,11 @@ def _make_jitable(function: FunctionType) -> None:
     register_jitable(function)
 
 
-def crc32c_of(data: npt.NDArray[np.uint8], tables: Any) -> int:
-    """Return the CRC-32C of a uint8 array; its compiled form is the known-answer check."""
-    return crc.crc32c(0, data, 0, data.size, tables)
-
-
 @cache
 def crc32c_tables() -> npt.NDArray[np.uint32] | None:
     """Return what to pass to `crc.crc32c` here: None for the instruction, else slicing tables."""
     if cpu.has_crc32c():
         known = crc.crc32c(0, CHECKED_BYTES, 0, len(CHECKED_BYTES), None)
-        if compiled(crc32c_of)(np.frombuffer(CHECKED_BYTES, np.uint8), None) == known:
+        if compiled(crc.with_crc32c)(0, np.frombuffer(CHECKED_BYTES, np.uint8), None) == known:
             return None
     return CRC32C_TABLES

@@ -21,7 +21,6 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from kip33.formats import crc
-from kip33.formats.batch_crc import with_crc32c
 from kip33.formats.native.object_code import (
     CPU_TARGETS,
     INTEGER,
@@ -214,6 +213,6 @@ def _load(code: ObjectCode) -> Loaded:
 
 
 def _knows_the_answer(there: Loaded) -> bool:
-    kernel = there.kernel(with_crc32c)
+    kernel = there.kernel(crc.with_crc32c)
     known = crc.crc32c(0, CHECKED_BYTES, 0, len(CHECKED_BYTES), None)
     return bool(kernel and kernel(0, np.frombuffer(CHECKED_BYTES, np.uint8), None) == known)
