@@ -1,6 +1,6 @@
 """Replay batches as appends: the segments that a broker would have made under other settings.
 
-`replay_batches` is `rules.rolling.why_roll` and the append of `LogSegment` in one loop over columns
+`replay_batches` is `LogSegment.shouldRoll` and the append of `LogSegment` in one loop over columns
 of `formats.batch.BATCH`, for compiled code. Each batch is one append, as a leader makes them. A
 segment that begins without a timestamp never ends by time here: no file has its creation time.
 """

@@ -18,8 +18,6 @@ from enum import StrEnum
 from typing import Final, NamedTuple, Self
 
 from kip33.errors import PolicyError
-from kip33.formats.batch import MAX_INT32, NO_TIMESTAMP
-from kip33.formats.crc import java_sum
 from kip33.formats.time_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.rules.policies import Policies, Policy
@@ -124,61 +122,3 @@ class TopicRollSettings(NamedTuple):
         policy = self.policies.of(topic) if topic else Policy("")
         given = {name: value for name, value in self.given._asdict().items() if value is not None}
         return RollSettings.of_policy(policy)._replace(**given)
-
-
-class OpenSegment(NamedTuple):
-    """What the rule needs of the active segment."""
-
-    base_offset: int
-    size_bytes: int
-    start_timestamp: int = NO_TIMESTAMP  # by the reading; below 0: its first batch has none
-    created_ms: int = 0  # when the broker created the segment object
-    offset_entries: int = 0
-    time_entries: int = 0
-
-
-class NextBatch(NamedTuple):
-    """What the rule needs of the batches that are to be appended at once."""
-
-    size_bytes: int
-    max_timestamp: int
-    last_offset: int
-
-
-def waited_ms(segment: OpenSegment, batch: NextBatch, now_ms: int) -> int:
-    """Return the time that counts against `segment.ms`: `LogSegment.timeWaitedForRoll`."""
-    if segment.start_timestamp >= 0:
-        return int(java_sum(batch.max_timestamp, -segment.start_timestamp))
-    return now_ms - segment.created_ms
-
-
-def why_roll(
-    segment: OpenSegment,
-    batch: NextBatch,
-    settings: RollSettings,
-    *,
-    now_ms: int,
-    jitter_ms: int = 0,
-) -> RollReason | None:
-    """Return why the segment is rolled before the batch, None if it is not.
-
-    `LogSegment.shouldRoll`. `now_ms` counts only in a segment that begins without a timestamp;
-    `jitter_ms` is what the broker drew for this segment.
-
-    >>> segment = OpenSegment(base_offset=0, size_bytes=900, start_timestamp=1000)
-    >>> why_roll(segment, NextBatch(100, 2001, 7), RollSettings(1000, 1000), now_ms=0)
-    <RollReason.TIME: 'time'>
-    """
-    waited = waited_ms(segment, batch, now_ms)
-    if segment.size_bytes > settings.segment_bytes - batch.size_bytes:
-        return RollReason.SIZE
-    if segment.size_bytes > 0 and waited > settings.segment_ms - jitter_ms:
-        return RollReason.TIME
-    if (
-        segment.offset_entries >= settings.offset_slots
-        or segment.time_entries >= settings.time_slots
-    ):
-        return RollReason.INDEX_FULL
-    if not 0 <= batch.last_offset - segment.base_offset <= MAX_INT32:
-        return RollReason.OFFSET_RANGE
-    return None

@@ -20,28 +20,35 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkFiles
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas import functions
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from kip33.archive.bins import Progress, Result
+from kip33.catalog.schema import SEGMENTS
 from kip33.errors import ExitCode, Kip33Error
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.spark.store_settings import use_session
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 from kip33.stores.settings import use_settings
 
 POLL_SECONDS: Final = 0.2
+PARTITION: Final = ("log_dir", "topic", "partition")
+"""The columns of a catalog that name a row's partition."""
 
 
 def to_ipc(table: pa.Table) -> bytes:
@@ -133,6 +140,48 @@ def run_in_arrow(
 
     bins = context.parallelize([(data,) for data in work], max(1, len(work)))
     return spark.createDataFrame(bins, "data binary").mapInArrow(run_partition, schema)
+
+
+class Judged(NamedTuple):
+    """What a rule says of a task's rows, in the order of the rule."""
+
+    order: npt.NDArray[np.int64]  # the position of each answer's row
+    answers: pa.Table
+
+
+def judge_in_tasks(
+    catalog: DataFrame,
+    needed: Sequence[str],
+    judge: Callable[[pa.Table], Judged],
+    added: pa.Schema,
+) -> DataFrame:
+    """Return the rows of a catalog with the columns that `judge` adds to them.
+
+    The rows are shuffled by partition, so each call of `judge` gets all segments of its partitions,
+    with the columns of SEGMENTS; those that the catalog does not have are null. The other columns
+    travel through the same task. Nothing runs before the result is used. AnalysisException if a
+    column in `needed`, or one of PARTITION, is missing.
+    """
+    catalog.select(*PARTITION, *needed)
+    use_stores_here = _stores_for_tasks(catalog.sparkSession)
+    schema = StructType([*catalog.schema, *from_arrow_schema(added)])
+    arrow = to_arrow_schema(schema)
+
+    def run_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = list(batches)
+        if not found:
+            return
+        use_stores_here()
+        rows = pa.Table.from_batches(found)
+        judged = judge(_segments_of(rows))
+        places = np.empty_like(judged.order)
+        places[judged.order] = np.arange(judged.order.size)
+        answers = judged.answers.take(pa.array(places))
+        for name in answers.column_names:
+            rows = rows.append_column(name, answers[name])
+        yield from rows.cast(arrow).to_batches()
+
+    return _map_arrow(catalog.repartition(*PARTITION), run_partition, schema)
 
 
 def plain_row(row: Iterable[Any]) -> tuple[Any, ...]:
@@ -227,6 +276,47 @@ class _Watcher:
                 stage_info = self._tracker.getStageInfo(stage)
                 done += stage_info.numCompletedTasks if stage_info else 0
         return done
+
+
+def _stores_for_tasks(spark: SparkSession) -> Callable[[], None]:
+    """Return a function by which a task uses the session's settings of stores."""
+    settings = use_session(spark)
+    if is_connect(spark):
+        return partial(_take_over, _hand_over(spark, settings))
+    stores = spark.sparkContext.broadcast(
+        (settings, filesystems_for_tasks())
+    )  # secrets: never in a closure
+    return lambda: use_stores(*stores.value)
+
+
+def _segments_of(rows: pa.Table) -> pa.Table:
+    """Return the columns of SEGMENTS without index files; no status counts as unreadable."""
+    columns = {
+        field.name: rows[field.name].cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in SEGMENTS
+        if field.name != "index_uri"
+    }
+    columns["status"] = pc.fill_null(columns["status"], SegmentStatus.UNREADABLE)
+    return pa.table(columns)
+
+
+def _map_arrow(
+    rows: DataFrame,
+    run: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: StructType,
+) -> DataFrame:
+    """Do as `DataFrame.mapInArrow`, which asks for pandas on the driver but never uses it."""
+    if is_connect(rows.sparkSession):
+        return rows.mapInArrow(run, schema)
+    module: Any = functions
+    check = module.require_minimum_pandas_version
+    module.require_minimum_pandas_version = lambda: None
+    try:
+        return rows.mapInArrow(run, schema)
+    finally:
+        module.require_minimum_pandas_version = check
 
 
 _PARTITIONS: Final = "spark.sql.leafNodeDefaultParallelism"

@@ -1,24 +1,72 @@
-"""Random batches to append, and the rule applied to them one after the other."""
+"""Random batches to append, and the rule for one batch, applied to one after the other."""
 
 import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from kip33.formats.batch import BatchColumns
+from kip33.formats.batch import MAX_INT32, NO_TIMESTAMP, BatchColumns
 from kip33.formats.byte_sources import ReadInto
-from kip33.rules.rolling import (
-    NextBatch,
-    OpenSegment,
-    RollReading,
-    RollReason,
-    RollSettings,
-    why_roll,
-)
+from kip33.formats.crc import java_sum
+from kip33.rules.rolling import RollReading, RollReason, RollSettings
 from tests.builders.logs_in_memory import columns_of, read_into_of
 from tests.builders.segment_builder import Record, v2_batch
 
 START_MS = 1_700_000_000_000
+
+
+class OpenSegment(NamedTuple):
+    """What the rule needs of the active segment."""
+
+    base_offset: int
+    size_bytes: int
+    start_timestamp: int = NO_TIMESTAMP  # by the reading; below 0: its first batch has none
+    created_ms: int = 0  # when the broker created the segment object
+    offset_entries: int = 0
+    time_entries: int = 0
+
+
+class NextBatch(NamedTuple):
+    """What the rule needs of the batches that are to be appended at once."""
+
+    size_bytes: int
+    max_timestamp: int
+    last_offset: int
+
+
+def waited_ms(segment: OpenSegment, batch: NextBatch, now_ms: int) -> int:
+    """Return the time that counts against `segment.ms`: `LogSegment.timeWaitedForRoll`."""
+    if segment.start_timestamp >= 0:
+        return int(java_sum(batch.max_timestamp, -segment.start_timestamp))
+    return now_ms - segment.created_ms
+
+
+def why_roll(
+    segment: OpenSegment,
+    batch: NextBatch,
+    settings: RollSettings,
+    *,
+    now_ms: int,
+    jitter_ms: int = 0,
+) -> RollReason | None:
+    """Return why the segment is rolled before the batch, None if it is not.
+
+    `LogSegment.shouldRoll`. `now_ms` counts only in a segment that begins without a timestamp;
+    `jitter_ms` is what the broker drew for this segment.
+    """
+    waited = waited_ms(segment, batch, now_ms)
+    if segment.size_bytes > settings.segment_bytes - batch.size_bytes:
+        return RollReason.SIZE
+    if segment.size_bytes > 0 and waited > settings.segment_ms - jitter_ms:
+        return RollReason.TIME
+    if (
+        segment.offset_entries >= settings.offset_slots
+        or segment.time_entries >= settings.time_slots
+    ):
+        return RollReason.INDEX_FULL
+    if not 0 <= batch.last_offset - segment.base_offset <= MAX_INT32:
+        return RollReason.OFFSET_RANGE
+    return None
 
 
 class RolledSegment(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any
 
 SEGMENT_MS = 1000
 SEGMENT_BYTES = 1000
-POLICY = {
+POLICY: dict[str, dict[str, Any]] = {
     "defaults": {"segment.ms": SEGMENT_MS, "segment.bytes": SEGMENT_BYTES},
     "topics": {
         "jitter": {"segment.jitter.ms": 300},

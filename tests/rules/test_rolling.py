@@ -6,13 +6,11 @@ from kip33.errors import PolicyError
 from kip33.rules.policies import Policies
 from kip33.rules.rolling import (
     GivenSettings,
-    NextBatch,
-    OpenSegment,
     RollReason,
     RollSettings,
     TopicRollSettings,
-    why_roll,
 )
+from tests.builders.replayed_logs import NextBatch, OpenSegment, why_roll
 
 DAY_MS = 86_400_000
 SETTINGS = RollSettings(segment_ms=1000, segment_bytes=1000, segment_index_bytes=120)

@@ -14,18 +14,18 @@ import pytest
 from kip33.audits.roll_what_if import Replay
 from kip33.rules.roll_replay import REPLAY_ENDS, new_replay, replay_batches
 from kip33.rules.rolling import (
-    NextBatch,
-    OpenSegment,
     RollReading,
     RollReason,
     RollSettings,
-    why_roll,
 )
 from tests.builders.replayed_logs import (
     START_MS,
+    NextBatch,
+    OpenSegment,
     random_log,
     random_settings,
     scanned_columns,
+    why_roll,
 )
 from tests.integration.kafka.oracle import Oracle, Request
 from tests.integration.kafka.test_differential import SEED
