@@ -1,4 +1,4 @@
-"""`kip33 retention` on Spark: the rule as SQL, for catalogs too large for one machine.
+"""`kip33 retention` on Spark: the rule in tasks, for catalogs too large for one machine.
 
 Spark also formats JSON and CSV; the driver holds only a piece of the rows at a time.
 """
@@ -12,18 +12,19 @@ from pyspark.sql import functions as sf
 
 from kip33.cli.output import FORMULA, NUMBER
 from kip33.cli.retention_question import RetentionQuestion
-from kip33.retention.evaluation import policies_for
+from kip33.retention.evaluated_tables import delete_records_of
+from kip33.retention.evaluation import EvaluationRequest, policies_for
 from kip33.rules.policies import TopicGlobs
+from kip33.rules.retention import RuleQuestion
 from kip33.spark.catalog import load_catalog, written
-from kip33.spark.retention.evaluate import delete_records, evaluate_topics, question_of
-from kip33.spark.retention.rule import PARTITION
+from kip33.spark.retention.evaluate import COLUMNS_FOR_SUMS, evaluate
 from kip33.spark.retention.summary import (
     freed_by,
     summarize_partitions,
     totals_of,
     worst_and_totals,
 )
-from kip33.spark.tasks import cores
+from kip33.spark.tasks import PARTITION, cores
 from kip33.stores.locations import Location
 
 LINES_AT_ONCE: Final = 20_000  # fetched from Spark
@@ -43,7 +44,8 @@ class SparkAnswer:
         """Judge, and write the tables to `output`; `most` is the number of rows of `worst`."""
         self.workers = cores(spark)
         self._rows = asked.snapshot.rows
-        judged = _judged(spark, asked)
+        prints_rows = asked.options.output_format != "table" and not asked.options.emit
+        judged = _judged(spark, asked, all_columns=bool(output) or prints_rows)
         if output:
             judged = written(spark, output, "segments", judged)
         elif asked.options.show_broker_view:
@@ -97,29 +99,29 @@ class SparkAnswer:
         self, *, trust_last_modified: bool, left_out: Collection[tuple[str, int]]
     ) -> dict[str, Any]:
         """Return the input of `kafka-delete-records.sh`."""
-        return delete_records(
-            self._partitions, trust_last_modified=trust_last_modified, left_out=left_out
-        )
+        rows = (row.asDict() for row in self._partitions.drop("suspicions").collect())
+        return delete_records_of(rows, trust_last_modified=trust_last_modified, left_out=left_out)
 
 
-def _judged(spark: SparkSession, asked: RetentionQuestion) -> DataFrame:
+def _judged(spark: SparkSession, asked: RetentionQuestion, *, all_columns: bool) -> DataFrame:
     options = asked.options
     rows = load_catalog(spark, asked.catalog.location.uri, asked.snapshot.name)
+    if not all_columns:
+        rows = rows.select(*COLUMNS_FOR_SUMS)
     if options.topics:
         globs = TopicGlobs.of(options.topics)
         if globs.included_regex:
             rows = rows.where(sf.col("topic").rlike(globs.included_regex))
         if globs.excluded_regex:
             rows = rows.where(~sf.col("topic").rlike(globs.excluded_regex))
-    return evaluate_topics(
-        rows,
-        asked.topics,
+    request = EvaluationRequest(
         policies_for(asked.snapshot, asked.policies),
-        question_of(asked.now_ms, options.active_segment, options.boundary),
-        log_start_offsets=asked.log_start_offsets,
+        RuleQuestion(asked.now_ms, options.active_segment, options.boundary),
+        asked.log_start_offsets,
         what_if=asked.what_if,
         broker_view=options.show_broker_view,
     )
+    return evaluate(rows, request)
 
 
 def _csv_cell(cell: Column, kind: str) -> Column:

@@ -228,7 +228,7 @@ def _encoded(rows: pa.Table) -> pa.Table:
     return rows
 
 
-INTERNAL: Final = (
+_INTERNAL: Final = (
     "__consumer_offsets",
     "__transaction_state",
     "__share_group_state",
@@ -243,11 +243,17 @@ def delete_records_of(
 ) -> dict[str, Any]:
     """Return the file's JSON (`DeleteRecordsCommand`, version 1) for the rows of partitions.
 
-    `kip33.spark.retention.evaluate` does the same and documents what is left out.
+    It has the offset of the first kept record of each partition; a broker deletes the records
+    before it. With replicas in several log directories, the one that keeps most is used.
+
+    Left out are partitions without deletable segments; partitions with an unverified deletable
+    segment, or with one judged by its file's time (unless `trust_last_modified`); those in
+    `left_out` (`kip33.retention.make_plan`); and compacted and internal topics, whose records
+    Kafka does not delete.
     """
     replicas: dict[tuple[str, int], list[int | None]] = {}
     for row in partitions:
-        if row["mode"] == RetentionMode.DELETE and row["topic"] not in INTERNAL:
+        if row["mode"] == RetentionMode.DELETE and row["topic"] not in _INTERNAL:
             key = (row["topic"], row["partition"])
             first = _first_kept(row, trust_last_modified=trust_last_modified)
             replicas.setdefault(key, []).append(first)

@@ -1,13 +1,8 @@
-"""Retention of a catalog in this process: what is deletable, why the rest is kept, and what-ifs.
+"""Retention of a catalog as columns: what is deletable, why the rest is kept, and what-ifs.
 
-This gives the same answers as `kip33.spark.evaluate_retention` for a DataFrame. It applies the same
-rule to columns.
-
-A snapshot's segments with the retention decision for each, as columns and by partition.
-
-`rules.retention` makes the decisions, on columns. This module groups the rows by partition and says
-which deletable segments a plan may contain. Python objects are created only for the partitions that
-a caller looks at, one after another.
+`rules.retention` makes the decisions. This module groups the rows by partition and says which
+deletable segments a plan may contain. Python objects are created only for the partitions that a
+caller looks at, one after another. The tasks of `kip33.spark.evaluate_retention` call it, too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

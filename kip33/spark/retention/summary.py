@@ -11,7 +11,7 @@ from kip33.rules.retention import DOUBTFUL_STATUSES, RetentionReason
 from kip33.rules.retention_rows import MOST_SEGMENTS_NAMED
 from kip33.rules.segment_summary import SegmentStatus, TimestampSource
 from kip33.rules.suspicious_timestamps import SUSPICIONS
-from kip33.spark.retention.rule import PARTITION
+from kip33.spark.tasks import PARTITION
 
 MOST_HELD: Final = 20_000  # partitions whose rows the driver adds up by itself
 _POLICY: Final = ("policy", "mode", "retention_ms", "retention_bytes")

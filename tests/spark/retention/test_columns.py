@@ -1,4 +1,4 @@
-"""The rule over columns and the rule as SQL: equal to the row, of random catalogs."""
+"""Rows that tasks judge are those that this process judges, and so are their sums in SQL."""
 
 from collections import Counter
 from typing import Any, NamedTuple

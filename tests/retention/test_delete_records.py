@@ -6,15 +6,16 @@ All topics stand in one catalog, which is judged twice: the last segment kept, a
 import json
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
 import pytest
 
+from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.schema import SEGMENTS
+from kip33.retention.evaluated_tables import delete_records_of, partitions_table
+from kip33.retention.evaluation import EvaluationRequest, evaluate_columns
 from kip33.rules.policies import Policies
-from kip33.spark.retention.evaluate import delete_records, evaluate_retention
-from kip33.spark.retention.summary import summarize_partitions
-from tests.builders.random_catalogs import DAY_MS, NOW_MS, write_rows
-
-pytestmark = [pytest.mark.spark, pytest.mark.integration]  # two minutes of small Spark jobs
+from kip33.rules.retention import RuleQuestion
+from tests.builders.random_catalogs import DAY_MS, NOW_MS
 
 OLD, NEW = NOW_MS - 10 * DAY_MS, NOW_MS - DAY_MS // 2
 AHEAD = NOW_MS + 900 * DAY_MS
@@ -160,18 +161,17 @@ STARTS = {
 }
 
 
-def told(spark: Any, rows: list[Row], folder: Any, active_segment: str = KEEP) -> dict[str, Any]:
+def told(rows: list[Row], active_segment: str = KEEP) -> dict[str, Any]:
     """Return the JSON for a catalog's rows, after it went through text."""
-    catalog = spark.read.parquet(str(write_rows(rows, folder)))
-    how = {"active_segment": active_segment, "log_start_offsets": STARTS}
-    judged = evaluate_retention(catalog, POLICIES, now_ms=NOW_MS, **how)
-    document = delete_records(summarize_partitions(judged, now_ms=NOW_MS))
-    parsed: dict[str, Any] = json.loads(json.dumps(document))
-    return parsed
+    columns = columns_of([pa.Table.from_pylist(rows, schema=SEGMENTS)])
+    asked = EvaluationRequest(POLICIES, RuleQuestion(NOW_MS, active_segment), STARTS)
+    partitions = partitions_table(evaluate_columns(columns, asked)).to_pylist()
+    document: dict[str, Any] = json.loads(json.dumps(delete_records_of(partitions)))
+    return document
 
 
 @pytest.fixture(scope="module", params=[KEEP, KAFKA])
-def answer(request: Any, spark: Any, tmp_path_factory: Any) -> tuple[str, dict[str, Any]]:
+def answer(request: Any) -> tuple[str, dict[str, Any]]:
     """How the last segment is judged, and what is told for all cases in one catalog."""
     rows = [
         row_of(case, log_dir, segment)
@@ -185,8 +185,7 @@ def answer(request: Any, spark: Any, tmp_path_factory: Any) -> tuple[str, dict[s
         unlistable(None, None, None),
     ]
     assert len({case.topic for case in CASES}) == len(CASES)
-    folder = tmp_path_factory.mktemp("catalog")
-    return request.param, told(spark, rows, folder, request.param)
+    return request.param, told(rows, request.param)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.sentence) for case in CASES])
@@ -227,7 +226,7 @@ def test_the_keys_are_those_that_kafkas_tool_parses(answer: tuple[str, dict[str,
     assert all(list(one) == ["topic", "partition", "offset"] for one in document["partitions"])
 
 
-def test_partitions_are_in_order_of_their_numbers(spark: Any, tmp_path: Any) -> None:
+def test_partitions_are_in_order_of_their_numbers() -> None:
     case = Case("", "orders", [], NONE, NONE)
     rows = [
         row_of(case, 0, segment) | {"topic": topic, "partition": number}
@@ -237,37 +236,37 @@ def test_partitions_are_in_order_of_their_numbers(spark: Any, tmp_path: Any) -> 
     ]
     for row in rows:
         row["log_uri"] += f"#{row['topic']}-{row['partition']}"
-    document = told(spark, rows, tmp_path)
+    document = told(rows)
     assert [(one["topic"], one["partition"]) for one in document["partitions"]] == [
         (topic, number) for topic in ("Orders", "a.b", "orders") for number in (9, 10, 100)
     ]
 
 
-def test_nothing_to_delete_is_an_empty_list(spark: Any, tmp_path: Any) -> None:
+def test_nothing_to_delete_is_an_empty_list() -> None:
     case = Case("", "orders", [], NONE, NONE)
     rows = [row_of(case, 0, segment) for segment in new(0, 10)]
-    assert told(spark, rows, tmp_path) == {"partitions": [], "version": 1}
+    assert told(rows) == {"partitions": [], "version": 1}
 
 
-def test_a_directory_that_cannot_be_listed_keeps_its_partition(spark: Any, tmp_path: Any) -> None:
+def test_a_directory_that_cannot_be_listed_keeps_its_partition() -> None:
     """In this log directory or in another: what it holds is not known."""
     here, elsewhere = (Case("", topic, [], NONE, NONE) for topic in ("here", "elsewhere"))
     rows = [row_of(here, 0, segment) for segment in old(0) + new(10)]
     rows += [row_of(elsewhere, 0, segment) for segment in old(0) + new(10)]
     rows += [unlistable("broker-0", "here", 0), unlistable("broker-1", "elsewhere", 0)]
-    assert told(spark, rows, tmp_path, KAFKA)["partitions"] == []
+    assert told(rows, KAFKA)["partitions"] == []
 
 
-def test_an_unread_end_is_not_null(spark: Any, tmp_path: Any) -> None:
+def test_an_unread_end_is_not_null() -> None:
     """Rows of `--read tail` have no last offset; before the newest one's base offset is safe."""
     case = Case("", "tails", [], NONE, NONE)
     rows = [row_of(case, 0, segment) | {"last_offset": None} for segment in old(0, 10)]
-    found = parsed_by_kafka(told(spark, rows, tmp_path, KAFKA))
+    found = parsed_by_kafka(told(rows, KAFKA))
     assert found.items() <= {("tails", 0): 10}.items()
 
 
-def test_internal_topics_are_left_out_whatever_their_policy(spark: Any, tmp_path: Any) -> None:
+def test_internal_topics_are_left_out_whatever_their_policy() -> None:
     """`ReplicaManager.deleteRecordsOnLocalLog`: Cannot delete records of internal topic."""
     case = Case("", "__transaction_state", [], NONE, NONE)
     rows = [row_of(case, 0, segment) for segment in old(0, 10) + new(20)]
-    assert told(spark, rows, tmp_path)["partitions"] == []
+    assert told(rows)["partitions"] == []
