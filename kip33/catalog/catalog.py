@@ -1,4 +1,4 @@
-"""The catalog: one Parquet row per segment, in snapshots that are committed by one put (D7).
+"""The catalog: one Parquet row per segment, in snapshots that are committed by one put.
 
     CATALOG/
       snapshots/
@@ -15,12 +15,6 @@
 
 A snapshot's folder contains only `*.parquet`, so any engine can read it. The newest snapshot is the
 one with the highest sequence number, ties broken by id; clocks do not matter. No file is rewritten.
-
-Choose the snapshot that a user means, and report newer ones that are ignored.
-
-The folders of a catalog's snapshots and drafts: their files and latest modification times.
-
-One snapshot of the catalog: its name, its parts and its commit file.
 """
 
 import io
@@ -188,16 +182,16 @@ class Catalog(NamedTuple):
 
     def named(self, text: str) -> Snapshot:
         """Return the snapshot with a name, a sequence number or an id; CatalogError if unknown."""
-        found = [
+        matching = [
             snapshot
             for snapshot in self.snapshots()
             if text in (snapshot.name, snapshot.snapshot_id)
             or (text.isdecimal() and int(text) == snapshot.sequence)
         ]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = " and ".join(snapshot.name for snapshot in found)
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            names = " and ".join(snapshot.name for snapshot in matching)
             raise CatalogError(f"{self.location.uri}: {text} matches {names}; give one of these")
         raise CatalogError(
             f"{self.location.uri}: no snapshot {text}; `kip33 catalog` lists the snapshots"
@@ -241,9 +235,8 @@ class Catalog(NamedTuple):
             data = _part_bytes(place, part)
             try:
                 file = pq.ParquetFile(io.BytesIO(data), pre_buffer=False)
-                if file.metadata.num_rows != part.rows:
-                    found = file.metadata.num_rows
-                    raise ValueError(f"{found} rows found, the commit file says {part.rows}")
+                if (rows_found := file.metadata.num_rows) != part.rows:
+                    raise ValueError(f"{rows_found} rows found, the commit file says {part.rows}")
                 for group in range(file.num_row_groups):
                     rows = file.read_row_group(group, columns=columns, use_threads=False)
                     yield _without_keys(_with_all_columns(rows, columns or SEGMENTS.names))
@@ -256,7 +249,7 @@ class Catalog(NamedTuple):
             pass  # reading checks each part's CRC and its number of rows
 
     def require_source(self, source: Location) -> None:
-        """Raise CatalogError if the newest snapshot describes another source (D7)."""
+        """Raise CatalogError if the newest snapshot describes another source."""
         newest = self.newest()
         if newest and newest.source != source.uri:
             raise CatalogError(
@@ -362,7 +355,7 @@ def _without_keys(rows: pa.Table) -> pa.Table:
 
 
 Warn: TypeAlias = Callable[[str], object]
-"""What shows one line to the user."""
+"""Shows one line to the user."""
 
 
 class Choice(NamedTuple):
@@ -406,13 +399,12 @@ def _newest(catalog: Catalog) -> Choice:
         if candidate.snapshot and not candidate.problem:
             return Choice(candidate.snapshot, tuple(ignored))
         ignored.append(f"{candidate.problem}; this snapshot is ignored")
-    return Choice(catalog.require_newest())  # raises an error that says why there is no snapshot
+    return Choice(catalog.require_newest())  # raises CatalogError: why there is no snapshot
 
 
 _OWN_NAMES: Final = re.compile(
     r"[a-z]+-[0-9]{5,}(\.[0-9a-f]+)?\.parquet|claims\.arrow|\..+\.[0-9a-f]{32}\.tmp"
 )
-
 _ORPHAN_LISTS: Final = re.compile(
     r"[0-9]{20}-[0-9a-f]+\.arrow|\.[0-9]{20}-[0-9a-f]+\.arrow\.[0-9a-f]{32}\.tmp"
 )
@@ -437,7 +429,7 @@ def is_orphan_list(name: str) -> bool:
 
 
 def remove_own_quietly(folder: Location) -> None:
-    """Delete one of our folders, or only our files if it has others; failures are ignored."""
+    """Delete a folder of kip33, or only kip33's files if it has others; failures are ignored."""
     try:
         infos = entries_of(folder, recursive=True)
     except OSError:

@@ -1,8 +1,8 @@
-"""A snapshot's rows as columns, and their order by partition, oldest first.
+"""A snapshot's rows as columns, in order of partition and base offset.
 
-This is what retention and the audits read of a catalog. Texts that repeat, above all directories,
-are stored once. The rows are not moved: `order` has their sorted positions, so only requested
-columns are copied.
+Retention and the audits read catalogs in this form. Texts that repeat, above all directories, are
+stored once. The rows are not moved: `order` has their sorted positions, so only requested columns
+are copied.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ class CatalogColumns:
 
     def __init__(self, rows: pa.Table, unlistable_uris: Sequence[str]) -> None:
         """Take the rows as `read_columns` makes them, and sort them."""
-        self.unlistable_uris = unlistable_uris  # of the whole snapshot, whatever topics ask for
+        self.unlistable_uris = unlistable_uris  # of the whole snapshot, for any topics
         self._rows = rows.combine_chunks()  # to take some rows of many chunks copies all of them
         codes = {name: _codes(rows[name]) for name in ("log_dir", "topic")}
         keys = _partition_keys(codes["log_dir"], codes["topic"], _int64(rows["partition"]))
@@ -111,14 +111,14 @@ class CatalogColumns:
         """
         topics = {topic: code for code, topic in enumerate(self.texts("topic"))}
         names: dict[str, int] = {}
-        parsed = []
+        rows = []
         for uri in self.texts("directory_uri"):
             name = uri.rpartition("/")[2]
-            found = parse_partition_dir(name)
-            of_none = found is None or found.kind or found.topic not in topics
-            topic, number = (-2, -2) if of_none or not found else (topics[found.topic], found[1])
-            parsed.append((names.setdefault(name, len(names)), topic, number))
-        table = np.array(parsed or [(-1, -2, -2)], np.int64)
+            named = parse_partition_dir(name)
+            is_unknown = named is None or named.kind or named.topic not in topics
+            topic, number = (-2, -2) if is_unknown or not named else (topics[named.topic], named[1])
+            rows.append((names.setdefault(name, len(names)), topic, number))
+        table = np.array(rows or [(-1, -2, -2)], np.int64)
         number, topic, partition = table[self.codes("directory_uri")].T
         base = self.int64("base_offset").known
         own = (topic == self.codes("topic")) & (partition == self.int64("partition").values) & base
@@ -191,13 +191,13 @@ def matching(rows: pa.Table, topics: Sequence[str]) -> pa.Table:
     if not topics:
         return rows
     globs = TopicGlobs.of(topics)
-    found: list[Any] = rows["topic"].unique().to_pylist()
-    wanted = [topic for topic in found if topic is not None and globs.matches(topic)]
+    present: list[Any] = rows["topic"].unique().to_pylist()
+    wanted = [topic for topic in present if topic is not None and globs.matches(topic)]
     return rows.filter(pc.is_in(pc.cast(rows["topic"], pa.string()), pa.array(wanted, pa.string())))
 
 
 def _unlistable_uris(rows: pa.Table) -> list[str]:
-    """Return the directories that could not be listed, whatever topic their names suggest."""
+    """Return the directories that could not be listed, for any topics."""
     some = rows.select(["directory_uri", "name"]).filter(pc.is_null(rows["base_offset"]))
     return sorted("/".join(row.values()) for row in some.to_pylist())
 

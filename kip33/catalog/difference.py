@@ -1,4 +1,4 @@
-"""Compare two snapshots: one row per segment that changed.
+"""The difference of two snapshots: one row per segment that changed.
 
     changes          the segment's log file ...
     added            is only in the later snapshot
@@ -71,8 +71,8 @@ def difference(catalog: Catalog, before: Snapshot, after: Snapshot) -> pa.Table:
     CatalogError if a part is damaged.
     """
     old, new = catalog.read(before, _COLUMNS), catalog.read(after, _COLUMNS)
-    found: Any = pc.index_in(new["log_uri"], value_set=old["log_uri"])
-    was_at = found.combine_chunks()
+    chunks: Any = pc.index_in(new["log_uri"], value_set=old["log_uri"])
+    was_at = chunks.combine_chunks()
     in_both = was_at.is_valid()
     stayed = _Stayed(old, new, in_both, was_at.drop_null())
     is_gone = np.ones(old.num_rows, bool)

@@ -3,13 +3,12 @@
     CATALOG/staging/<name>/
       part-00003.5c1e9b02.parquet    a task's rows; each attempt of a task has its own name
       claims.arrow                   index files this build may write; put before any of them
+
 The commit moves the parts of the successful attempts to the snapshot's folder. Files of killed,
 retried or speculative attempts stay in staging, where no reader looks; a zombie task that continues
 after the commit also writes there. Claims survive a killed build, so that the next build knows
-which index files kip33 owns. The commit moves them to `CATALOG/claims/<name>.arrow`, where they say
-it if the snapshot is lost or damaged.
-
-Write a snapshot's Parquet parts into staging: one per task, each published at once.
+which index files kip33 owns. The commit moves them to `CATALOG/claims/<name>.arrow`: they are read
+again if the snapshot is lost or damaged.
 """
 
 import json
@@ -43,6 +42,7 @@ CLAIMS: Final = "claims.arrow"
 CLAIMED: Final = pa.schema([pa.field("index_uri", pa.string(), nullable=False)])
 MOST_CLAIMS_BYTES: Final = 1 << 30
 DEAD_AFTER_MS: Final = 24 * 3_600_000  # an unfinished build of this age is dead
+ROWS_PER_GROUP: Final = 20_000
 STAYS: Final = "the newest snapshot does not change"
 
 
@@ -198,9 +198,6 @@ def read_claims(place: Location) -> "pa.Array[Any]":
         return pa.concat_arrays([pa.array([], pa.string()), *table["index_uri"].chunks])
     except (OSError, ValueError, KeyError):
         return pa.array([], pa.string())
-
-
-ROWS_PER_GROUP: Final = 20_000
 
 
 class PartWriter:

@@ -1,8 +1,6 @@
-"""The missing offsets of a snapshot: one row for each hole between two segments of a replica.
+"""Missing and shared offsets of a snapshot: holes between segments, and segments that overlap.
 
-Count the segments of a snapshot that share offsets with others, by topic.
-
-Also find partitions with two directories, `orders-0` and `orders-00`.
+Also partitions with two directories, `orders-0` and `orders-00`.
 """
 
 from collections import Counter
@@ -31,7 +29,7 @@ from kip33.rules.offset_holes import (
     overlaps,
 )
 from kip33.rules.policies import MAX_INT64, Policies, TopicGlobs
-from kip33.rules.retention import RetentionMode
+from kip33.rules.retention import Int64s, RetentionMode
 from kip33.rules.segment_summary import SegmentStatus
 
 _FIELDS: list["pa.Field[Any]"] = [
@@ -47,20 +45,10 @@ _FIELDS: list["pa.Field[Any]"] = [
 ]
 HOLES: Final = pa.schema(_FIELDS)
 _KEY: Final = ("log_dir", "topic", "partition")
-_READ: Final = [
-    *_KEY,
-    "topic_id",
-    "base_offset",
-    "last_offset",
-    "record_count",
-    "status",
-    "log_uri",
-]
+_PLACED: Final = [*_KEY, "base_offset", "last_offset"]
+_READ: Final = [*_PLACED, "topic_id", "record_count", "status", "log_uri"]
 _DAMAGED: Final = (SegmentStatus.TRUNCATED, SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
-
 _UNKNOWN_ID: Final = ""
-
-Int64s = npt.NDArray[np.int64]
 
 
 def read_holes(
@@ -119,12 +107,12 @@ def hole_totals(holes: pa.Table) -> HoleTotals:
     counts = pc.value_counts(holes["hole"]).to_pylist()
     is_missing = pc.not_equal(holes["hole"], HoleKind.FILLED.value)
     offsets = pc.sum(holes.filter(is_missing)["missing_offsets"]).as_py()
-    by_hole = {str(one["values"]): int(one["counts"]) for one in counts}
+    by_hole = {str(count["values"]): int(count["counts"]) for count in counts}
     return HoleTotals(dict(sorted(by_hole.items())), offsets or 0)
 
 
 def _compact(rows: pa.Table) -> pa.Table:
-    """Return what is compared, of segments whose place in a partition is known."""
+    """Return the columns that are compared, of segments whose place in a partition is known."""
     is_placed = pc.and_(pc.is_valid(rows["base_offset"]), pc.is_valid(rows["topic"]))
     rows = rows.filter(pc.and_(is_placed, pc.is_valid(rows["partition"])))
     is_empty = pc.equal(rows["status"], SegmentStatus.EMPTY.value)
@@ -154,10 +142,10 @@ def _wanted(topics: list[str], globs: Sequence[str]) -> npt.NDArray[np.bool_]:
 
 
 def _is_compacted(topics: list[str], policies: Policies | None) -> npt.NDArray[np.bool_]:
-    said = policies or Policies()
-    return np.array(
-        [RetentionMode.COMPACT in (said.of(topic).cleanup_policy or ()) for topic in topics], bool
-    )
+    if policies is None:
+        return np.zeros(len(topics), bool)
+    of_topics = [policies.of(topic).cleanup_policy or () for topic in topics]
+    return np.array([RetentionMode.COMPACT in policy for policy in of_topics], bool)
 
 
 def _dictionary(column: Any) -> list[str]:
@@ -187,35 +175,25 @@ def _numbered(*columns: npt.NDArray[Any]) -> Int64s:
     return np.cumsum(changes)
 
 
-_COLUMNS: Final = [*_KEY, "base_offset", "last_offset"]
-
-
 def overlaps_by_topic(catalog: Catalog, snapshot: Snapshot) -> dict[str, dict[str, int]]:
     """Return the number of segments for each kind of `rules.offset_holes.NAMES`, by topic.
 
     Topics without overlaps are left out. Only segments of one log directory are compared: replicas
     in several are expected. Raises CatalogError if a part is damaged.
     """
-    pieces = [_placed_offsets(piece) for piece in catalog.read_pieces(snapshot, _COLUMNS)]
+    pieces = [_placed_offsets(piece) for piece in catalog.read_pieces(snapshot, _PLACED)]
     rows = pa.concat_tables(
         pieces or [_placed_offsets(SEGMENTS.empty_table())]
     ).unify_dictionaries()
-    codes = [
-        _overlap_codes(rows["log_dir"]),
-        _overlap_codes(rows["topic"]),
-        rows["partition"].to_numpy(),
-    ]
+    codes = [_codes(rows["log_dir"]), _codes(rows["topic"]), rows["partition"].to_numpy()]
     base_offsets = rows["base_offset"].to_numpy()
     order = np.lexsort((base_offsets, *codes))
-    ordered = [code[order] for code in codes]
-    changes = np.zeros(len(order), bool)
-    for code in ordered:
-        changes[1:] |= code[1:] != code[:-1]
-    found = overlaps(np.cumsum(changes), base_offsets[order], rows["last_offset"].to_numpy()[order])
-    at = np.flatnonzero(found != APART)
+    partitions = _numbered(*(code[order] for code in codes))
+    kinds = overlaps(partitions, base_offsets[order], rows["last_offset"].to_numpy()[order])
+    at = np.flatnonzero(kinds != APART)
     topics = pc.cast(rows["topic"], pa.string()).take(pa.array(order[at]))
     counts: dict[str, Counter[str]] = {}
-    for topic, kind in zip(topics.to_pylist(), found[at].tolist(), strict=True):
+    for topic, kind in zip(topics.to_pylist(), kinds[at].tolist(), strict=True):
         counts.setdefault(topic, Counter())[NAMES[kind]] += 1
     return {topic: dict(sorted(count.items())) for topic, count in sorted(counts.items())}
 
@@ -248,9 +226,3 @@ def _placed_offsets(rows: pa.Table) -> pa.Table:
     columns |= {"partition": rows["partition"], "base_offset": rows["base_offset"]}
     columns["last_offset"] = pc.fill_null(rows["last_offset"], UNKNOWN_OFFSET)
     return pa.table(columns)
-
-
-def _overlap_codes(column: Any) -> Any:
-    """Return the number of each value of a dictionary encoded column."""
-    numbers = [chunk.indices.to_numpy() for chunk in column.chunks]
-    return np.concatenate(numbers or [np.zeros(0, np.int64)])

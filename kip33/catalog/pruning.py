@@ -17,8 +17,6 @@ are kept:
 - a file that kip33 did not write, and its folder.
 
 A time in the future is treated as young, and so is a missing one.
-
-The files of a catalog, listed once, and which of them are not needed any more.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,6 +40,8 @@ from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.stores.files import one_line, size_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import TEMPORARY_SUFFIX
+
+_YOUNG_MS: Final = 60 * 60 * 1000
 
 
 class RemovalKind(StrEnum):
@@ -114,22 +114,22 @@ def prune(
 
 def plan_pruning(catalog: Catalog, *, keep: int, now_ms: int) -> Plan:
     """Return what `prune` would remove."""
-    found = _CatalogFiles.look(catalog, now_ms)
-    stay = {*found.whole[:keep], *found.bases()}
-    removals = list(found.dead_builds())
+    files = _CatalogFiles.of(catalog, now_ms)
+    needed = {*files.undamaged[:keep], *files.bases()}
+    removals = list(files.dead_builds())
     problems, kept, kept_young = [], 0, 0
-    for candidate in reversed(found.candidates):
-        may_go = candidate.name not in stay and found.is_surely_past(candidate)
-        if may_go and not found.may_be_read(candidate):
-            removals.append(found.removal(candidate))
+    for candidate in reversed(files.candidates):
+        may_go = candidate.name not in needed and files.is_surely_past(candidate)
+        if may_go and not files.may_be_read(candidate):
+            removals.append(files.removal(candidate))
             continue
         kept += 1
         kept_young += may_go
         if candidate.problem:
             problems.append(candidate.problem)
-    foreign = tuple(filter(None, map(found.foreign_in, removals)))
-    wanted = (found.own_part(removal) for removal in removals)
-    return Plan(tuple(filter(None, wanted)), kept, kept_young, tuple(problems), foreign)
+    foreign = tuple(filter(None, map(files.foreign_in, removals)))
+    own_parts = (files.own_part(removal) for removal in removals)
+    return Plan(tuple(filter(None, own_parts)), kept, kept_young, tuple(problems), foreign)
 
 
 def _carry_out(catalog: Catalog, plan: Plan, removed: list[Removal]) -> Iterator[str]:
@@ -164,12 +164,8 @@ def _delete(delete: Callable[[str], None], place: Location) -> None:
         return  # another process is pruning, too
 
 
-_YOUNG_MS: Final = 60 * 60 * 1000
-
-
 def _proved(catalog: Catalog) -> Iterator[Candidate]:
-    """Yield the candidates; the newest undamaged one is read completely, because others depend on
-    it."""
+    """Yield the candidates; the newest undamaged one is read, because others depend on it."""
     candidates = catalog.candidates()
     for candidate in candidates:
         if candidate.snapshot and not candidate.problem:
@@ -196,11 +192,11 @@ class _CatalogFiles(NamedTuple):
     orphan_lists: dict[str, fs.FileInfo]  # by snapshot; of a killed commit, by their own name
     claims: dict[str, fs.FileInfo]  # by snapshot
     candidates: list[Candidate]  # newest first
-    whole: list[str]  # the names of the undamaged candidates
+    undamaged: list[str]  # the names of the undamaged candidates
 
     @classmethod
-    def look(cls, catalog: Catalog, now_ms: int) -> Self:
-        """Return what is there.
+    def of(cls, catalog: Catalog, now_ms: int) -> Self:
+        """List a catalog.
 
         Folders are listed before commits, so that a build committed in between does not seem dead.
         """
@@ -215,14 +211,14 @@ class _CatalogFiles(NamedTuple):
             }
             for below in ("orphaned", "claims")
         )
-        whole = [candidate.name for candidate in candidates if not candidate.problem]
+        undamaged = [candidate.name for candidate in candidates if not candidate.problem]
         return cls(
-            catalog, now_ms, staging, folders, commits, orphan_lists, claims, candidates, whole
+            catalog, now_ms, staging, folders, commits, orphan_lists, claims, candidates, undamaged
         )
 
     def is_surely_past(self, candidate: Candidate) -> bool:
         """Return whether an undamaged snapshot is newer, and this one is readable or damaged."""
-        if not self.whole or candidate.name >= self.whole[0]:
+        if not self.undamaged or candidate.name >= self.undamaged[0]:
             return False
         return not candidate.is_unreadable
 
@@ -265,7 +261,7 @@ class _CatalogFiles(NamedTuple):
         )
 
     def own_part(self, removal: Removal) -> Removal | None:
-        """Return a removal limited to our files; a folder with foreign files is kept."""
+        """Return a removal limited to kip33's files; a folder with foreign files is kept."""
         others, folder = self._others_in(removal), removal.folder
         if not others or folder is None:
             return removal
@@ -304,7 +300,7 @@ class _CatalogFiles(NamedTuple):
     def bases(self) -> Iterator[str]:
         """Yield the undamaged snapshots from which running builds began."""
         for name in self.staging.keys() - self.commits.keys():
-            older = (base for base in self.whole if _sequence(base) < _sequence(name))
+            older = (base for base in self.undamaged if _sequence(base) < _sequence(name))
             if not self._is_dead(name):
                 yield from list(older)[:1]
 
@@ -332,14 +328,14 @@ class _CatalogFiles(NamedTuple):
                 )
         yield from self._dead_orphan_lists()
         for name, folder in sorted(self.folders.items()):
-            if self.whole and name not in self.commits and self._is_dead(name):
+            if self.undamaged and name not in self.commits and self._is_dead(name):
                 place = self.catalog.snapshot_folder(name)
                 yield Removal(RemovalKind.DEAD_BUILD, name, (), place, folder.size_bytes)
 
     def _dead_orphan_lists(self) -> Iterator[Removal]:
         """Yield removals of orphan lists that no commit names: their builds died before it."""
         for name, info in sorted(self.orphan_lists.items()):
-            is_named = name in self.commits or not self.whole
+            is_named = name in self.commits or not self.undamaged
             if not is_named and self._is_past(modified_ms(info), DEAD_AFTER_MS):
                 place = self.catalog.location.child(f"orphaned/{info.base_name}")
                 yield Removal(RemovalKind.DEAD_BUILD, name, (place,), None, info.size or 0)
@@ -347,7 +343,7 @@ class _CatalogFiles(NamedTuple):
     def _needs_claims(self, name: str) -> bool:
         if CLAIMS not in self.staging[name].sizes:
             return False
-        newest = self.whole[0] if self.whole else None
+        newest = self.undamaged[0] if self.undamaged else None
         return not newest or _sequence(name) >= _sequence(newest)
 
     def _is_dead(self, name: str) -> bool:

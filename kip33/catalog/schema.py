@@ -1,9 +1,4 @@
-"""The catalog's rows: one per segment file, or per directory that could not be listed.
-
-What became of a segment's index files: the column `index_file` of the catalog.
-
-The column is null where a file is missing or could not be written.
-"""
+"""The catalog's rows: one per segment file, or per directory that could not be listed."""
 
 from enum import StrEnum
 from typing import Any, Final
@@ -45,7 +40,7 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("error", pa.string()),
     pa.field("index_file", pa.string()),  # written | kept | stale | null: builds.index_files
     pa.field("time_index_bytes", pa.int64()),  # of the file at index_uri, as the build left it
-    pa.field("offset_index_bytes", pa.int64()),  # of the .index beside it; null if not ours
+    pa.field("offset_index_bytes", pa.int64()),  # of the .index beside it; null if not kip33's
     # The settings that produce the file's bytes from this log, as JSON; null: unknown.
     pa.field("time_index_settings", pa.string()),
     pa.field("offset_index_settings", pa.string()),
@@ -75,7 +70,7 @@ _FIELDS: list["pa.Field[Any]"] = [
 SEGMENTS: Final = pa.schema(_FIELDS)
 """The one schema; the Spark schema is derived from it."""
 
-# The columns with the sizes of a segment's index files, and what the names of the files end in.
+# The columns with the sizes of a segment's index files, and the suffixes of the files' names.
 INDEX_FILE_KINDS: Final = (
     ("time_index_bytes", TIME_INDEX_FILE),  # or another design's: the file that the row names
     ("offset_index_bytes", "index"),
@@ -85,12 +80,14 @@ INDEX_FILE_KINDS: Final = (
 
 
 class IndexFileState(StrEnum):
-    """Who owns a segment's index files; each member is its own text.
+    """The column `index_file`: who owns a segment's index files; each member is its own text.
+
+    The column is null if a file is missing or could not be written.
 
     >>> IndexFileState.KEPT == "kept"
     True
     """
 
-    WRITTEN = "written"  # we own the files, and they match the log
+    WRITTEN = "written"  # kip33 owns the files, and they match the log
     KEPT = "kept"  # at least one file belongs to another program and was kept
-    STALE = "stale"  # we own the files, but one does not match the log: the next build tries again
+    STALE = "stale"  # kip33 owns the files, but one does not match the log: the next build retries

@@ -1,6 +1,6 @@
 """Totals of a snapshot per topic, computed one row group at a time.
 
-The incarnations of topics in a catalog's rows: which rows are not of the newest one.
+Also the incarnations of a topic: a topic that was deleted and created again has another topic id.
 """
 
 from collections import defaultdict
@@ -30,6 +30,11 @@ _COLUMNS = [
     "topic_id",
     "last_modified_ms",
 ]
+OF_INCARNATIONS: Final = ("topic_id", "last_modified_ms")
+"""The columns, besides `topic`, that tell incarnations apart."""
+
+IS_OLDER: Final = "is_older"
+"""A column that `with_incarnations` adds: whether a newer topic of this name exists."""
 
 
 class TopicTotals(NamedTuple):
@@ -99,20 +104,20 @@ class _OfTopicId:
     last_modified_ms: int = 0
 
 
-def _topic_ids(found: dict[str, _OfTopicId]) -> list[dict[str, Any]]:
+def _topic_ids(by_id: dict[str, _OfTopicId]) -> list[dict[str, Any]]:
     """Return the known topic ids, the newest first; the others are of topics deleted before."""
     changed: dict[str | None, int] = {
-        topic_id: one.last_modified_ms for topic_id, one in found.items()
+        topic_id: totals.last_modified_ms for topic_id, totals in by_id.items()
     }
-    newest = newest_topic_id(changed) or next(iter(found), None)
+    newest = newest_topic_id(changed) or next(iter(by_id), None)
     return [
         {
             "topic_id": topic_id,
-            "segments": found[topic_id].segments,
-            "log_bytes": found[topic_id].log_bytes,
+            "segments": by_id[topic_id].segments,
+            "log_bytes": by_id[topic_id].log_bytes,
             "newest": topic_id == newest,
         }
-        for topic_id in sorted(found, key=lambda one: (-changed[one], one))
+        for topic_id in sorted(by_id, key=lambda topic_id: (-changed[topic_id], topic_id))
     ]
 
 
@@ -120,12 +125,12 @@ def _add(total: dict[str, Any], row: dict[str, Any]) -> None:
     total["partitions"].add((row["log_dir"], row["partition"]))
     total["segments"] += 1
     if row["topic_id"] is not None:
-        one = total["topic_ids"].get(row["topic_id"])
-        if one is None:
-            one = total["topic_ids"][row["topic_id"]] = _OfTopicId()
-        one.segments += 1
-        one.log_bytes += row["size_bytes"] or 0
-        one.last_modified_ms = max(one.last_modified_ms, row["last_modified_ms"] or 0)
+        of_id = total["topic_ids"].get(row["topic_id"])
+        if of_id is None:
+            of_id = total["topic_ids"][row["topic_id"]] = _OfTopicId()
+        of_id.segments += 1
+        of_id.log_bytes += row["size_bytes"] or 0
+        of_id.last_modified_ms = max(of_id.last_modified_ms, row["last_modified_ms"] or 0)
     total["log_bytes"] += row["size_bytes"] or 0
     total["records"] += row["record_count"] or 0
     if row["record_count"] is None and row["batch_count"]:
@@ -140,11 +145,17 @@ def _add(total: dict[str, Any], row: dict[str, Any]) -> None:
         total["not_ok"][row["status"]] = total["not_ok"].get(row["status"], 0) + 1
 
 
-OF_INCARNATIONS: Final = ("topic_id", "last_modified_ms")
-"""The columns, besides `topic`, that tell incarnations apart."""
-
-IS_OLDER: Final = "is_older"
-"""A column that `with_incarnations` adds: whether a newer topic of this name exists."""
+def with_incarnations(rows: pa.Table) -> pa.Table:
+    """Return the rows of all segments of their topics with the column IS_OLDER."""
+    newest = _newest_ids(rows)
+    if not newest:
+        older: Any = pa.repeat(pa.scalar(False), rows.num_rows)
+    else:
+        at = pc.index_in(rows["topic"], value_set=pa.array(list(newest), pa.string()))
+        expected = pa.array(list(newest.values()), pa.string()).take(at.combine_chunks())
+        is_newest = pc.equal(rows["topic_id"].combine_chunks(), expected).fill_null(False)
+        older = pc.and_(pc.is_valid(expected), pc.invert(is_newest))
+    return rows.append_column(IS_OLDER, older)
 
 
 def _newest_ids(rows: pa.Table) -> dict[str, str]:
@@ -156,16 +167,3 @@ def _newest_ids(rows: pa.Table) -> dict[str, str]:
             seen[row["topic"]][row["topic_id"]] = row["last_modified_ms_max"] or 0
     newest = {topic: newest_topic_id(changed) for topic, changed in seen.items()}
     return {topic: topic_id for topic, topic_id in newest.items() if topic_id is not None}
-
-
-def with_incarnations(rows: pa.Table) -> pa.Table:
-    """Return rows with all segments of their topics, and the column IS_OLDER."""
-    newest = _newest_ids(rows)
-    if not newest:
-        older: Any = pa.repeat(pa.scalar(False), rows.num_rows)
-    else:
-        at = pc.index_in(rows["topic"], value_set=pa.array(list(newest), pa.string()))
-        expected = pa.array(list(newest.values()), pa.string()).take(at.combine_chunks())
-        is_newest = pc.equal(rows["topic_id"].combine_chunks(), expected).fill_null(False)
-        older = pc.and_(pc.is_valid(expected), pc.invert(is_newest))
-    return rows.append_column(IS_OLDER, older)
