@@ -1,8 +1,8 @@
 """Index and verify one segment, or list a tree, without Spark: functions for notebooks and scripts.
 
 A segment is a path, a URI or a `Segment` of `list_segments`. A missing file raises
-LocationError; damage is a status or a verdict. `storage_options` are those of
-`kip33.stores.filesystem_option`, `filesystem` is one of `kip33.stores.filesystem_option`.
+LocationError; damage is a status or a verdict. `storage_options` and `filesystem` are those of
+`kip33.stores.filesystem_option`.
 """
 
 import os
@@ -88,34 +88,12 @@ def read_time_index(
         location = beside(log_of(index, storage_options, filesystem), "timeindex")
     else:
         location = place_on(index, storage_options, filesystem)
-    base_offset, _ = base_offset_and_topic(location, base_offset, index)
+    base_offset, _ = _base_offset_and_topic(location, base_offset, index)
     try:
         data = read_whole(location, most_bytes=MOST_INDEX_BYTES)
     except FileReadError as error:
         raise LocationError(f"{location.uri}: cannot be read: {one_line(error)}") from error
     return TimeIndex.from_bytes(data, base_offset=base_offset)
-
-
-def base_offset_and_topic(
-    file: Location, base_offset: int | None, segment: SegmentLike = ""
-) -> tuple[int, str]:
-    """Return base offset and topic of a `Segment`, else those in the names; the topic may be empty.
-
-    Raises UnsupportedFormatError if the file's name has no offset and none was given.
-    """
-    if isinstance(segment, Segment) and segment.base_offset is not None:
-        given = segment.base_offset if base_offset is None else base_offset
-        return given, segment.topic or ""
-    directory = parse_partition_dir(file.parent.name)
-    if base_offset is None:
-        name = parse_segment_file(file.name)
-        base_offset = name.base_offset if name else base_offset_in(file.name)
-        if base_offset is None:
-            raise UnsupportedFormatError(
-                f"{file.uri}: the name is not that of a segment's file, expected '<base "
-                "offset>.log'; give the base offset"
-            )
-    return base_offset, directory.topic if directory else ""
 
 
 def topic_of(path: str) -> str | None:
@@ -146,7 +124,7 @@ def build_time_index(
     log = log_of(segment, storage_options, filesystem)
     if isinstance(segment, Segment) and segment.error:
         return unreadable(segment.error)
-    base_offset, topic = base_offset_and_topic(log, base_offset, segment)
+    base_offset, topic = _base_offset_and_topic(log, base_offset, segment)
     require_log(log)
     return index_file(log, base_offset=base_offset, topic=topic, settings=settings)
 
@@ -180,7 +158,7 @@ def verify_segment(  # parameters: a notebook user sees each option as a keyword
     if isinstance(segment, Segment) and segment.error:
         return unreadable_verdict(segment, log, time_index)
     require_log(log)
-    base_offset, topic = base_offset_and_topic(log, base_offset, segment)
+    base_offset, topic = _base_offset_and_topic(log, base_offset, segment)
     offset_index = offset_index_of(log, time_index)
     verdict, index = verify_file(
         log,
@@ -195,6 +173,28 @@ def verify_segment(  # parameters: a notebook user sees each option as a keyword
     if verdict.offset_index_verdict is None and _has_offset_indexes(time_index, log):
         return verdict.with_missing_offset_index()
     return verdict
+
+
+def _base_offset_and_topic(
+    file: Location, base_offset: int | None, segment: SegmentLike = ""
+) -> tuple[int, str]:
+    """Return base offset and topic of a `Segment`, else those in the names; the topic may be empty.
+
+    Raises UnsupportedFormatError if the file's name has no offset and none was given.
+    """
+    if isinstance(segment, Segment) and segment.base_offset is not None:
+        given = segment.base_offset if base_offset is None else base_offset
+        return given, segment.topic or ""
+    directory = parse_partition_dir(file.parent.name)
+    if base_offset is None:
+        name = parse_segment_file(file.name)
+        base_offset = name.base_offset if name else base_offset_in(file.name)
+        if base_offset is None:
+            raise UnsupportedFormatError(
+                f"{file.uri}: the name is not that of a segment's file, expected '<base "
+                "offset>.log'; give the base offset"
+            )
+    return base_offset, directory.topic if directory else ""
 
 
 def _has_offset_indexes(*files: Location) -> bool:

@@ -33,18 +33,7 @@ from kip33.formats.record_columns import (
     find_headers,
 )
 from kip33.formats.records import FRONT, RECORD, read_fronts
-from kip33.rules import (
-    index_entries,
-    index_truth,
-    roll_replay,
-    transactions,
-)
-from kip33.rules import (
-    index_truth as index_gaps,
-)
-from kip33.rules import (
-    transactions as hash_table,
-)
+from kip33.rules import index_entries, index_truth, roll_replay, transactions
 from kip33.rules.leader_epochs import refused_epoch
 from kip33.rules.segment_summary import SUMMARY_RECORD, summarize
 
@@ -55,11 +44,11 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
     batches = np.zeros(2, BATCH)
     numbers, pairs = np.zeros(1, np.int64), np.zeros((1, 2), np.int64)
     entries = _read_only(np.zeros(1, np.int64))
-    table = hash_table.new_table()
+    table = transactions.new_table()
     aborts = np.zeros((1, transactions.ABORT_COLUMNS), np.int64)
     of_transactions = np.zeros(1, transactions.TRANSACTION_STATE)
     entry_state = np.zeros(1, index_entries.ENTRY_STATE)
-    stairs, gaps = np.zeros(1, index_truth.STAIR), np.zeros(1, index_gaps.GAPS)
+    stairs, gaps = np.zeros(1, index_truth.STAIR), np.zeros(1, index_truth.GAPS)
     places, lasts = np.zeros(1, index_truth.PLACE), np.zeros(1, index_truth.LAST)
     column = _read_only(batches["last_offset"])
     bodies, records = np.zeros(1, ENTRY), np.zeros(1, RECORD)
@@ -72,7 +61,7 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
         transactions.append_batches: (
             *(batches, 0, of_transactions, table, table, numbers, table, aborts),
         ),
-        hash_table.put_all: (table, table),
+        transactions.put_all: (table, table),
         refused_epoch: (batches, 0),
         roll_replay.replay_batches: (
             *(batches, 0, np.zeros(1, roll_replay.REPLAY_STATE)),
@@ -81,8 +70,8 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
         summarize: (batches, np.zeros(1, SUMMARY_RECORD), np.zeros(256, np.uint8)),
         index_truth.watch_stairs: (batches, np.zeros(1, index_truth.WATCH), stairs),
         index_truth.watch_places: (batches, numbers, places, lasts),
-        index_gaps.watch_offset_gaps: (batches, gaps, entries, entries),
-        index_gaps.watch_time_gaps: (batches, gaps, stairs),
+        index_truth.watch_offset_gaps: (batches, gaps, entries, entries),
+        index_truth.watch_time_gaps: (batches, gaps, stairs),
         fill_entries: (data, 0, batches, bodies),
         add_records: (data, bodies, np.zeros(1, CURSOR), np.zeros(1, RECORD_LIMITS), records),
         read_fronts: (data, 0, 0, np.zeros(1, FRONT)),
@@ -126,13 +115,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compile all kernels for other machines.")
     parser.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, help="where to write")
     parser.add_argument("--target", choices=names, help="one kind of CPU instead of all")
-    asked = parser.parse_args()
-    folder = asked.folder or Path(str(resources.files(object_compiler.__package__) / FOLDER))
-    if asked.target is None:
+    arguments = parser.parse_args()
+    folder = arguments.folder or Path(str(resources.files(object_compiler.__package__) / FOLDER))
+    if arguments.target is None:
         make_all(folder)
     else:
-        made = make(names[asked.target], folder)
-        sys.stdout.write(f"{made}: {made.stat().st_size} bytes\n")
+        path = make(names[arguments.target], folder)
+        sys.stdout.write(f"{path}: {path.stat().st_size} bytes\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One pass over the segments of a partition: what a broker keeps beside its log.
+"""One pass over the segments of a partition: its producers and leader epochs.
 
 Only headers are needed, so no batch is decompressed, and without `check_crc` bodies are skipped.
 The result is that of Kafka's recovery (`LogLoader.recoverLog`): a segment that is damaged ends the
@@ -40,7 +40,7 @@ class KnownProducers(NamedTuple):
 
 
 class ReplayedSegment(NamedTuple):
-    """What the headers of one segment tell."""
+    """The facts of one segment, from its headers."""
 
     base_offset: int
     size_bytes: int
@@ -127,7 +127,7 @@ def snapshot_bytes(producers: tuple[ProducerState, ...]) -> bytes:
 
 
 class _State:
-    """What is carried from segment to segment."""
+    """The state that is carried from segment to segment."""
 
     def __init__(
         self,

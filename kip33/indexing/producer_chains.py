@@ -71,7 +71,7 @@ def producers_beside(
 ) -> tuple[ProducerState, ...] | None:
     """Return the producers of the `.snapshot` beside a log or a time index.
 
-    None without a good one, or if the file's CRC-32C is another one. Beside a log of tiered storage
+    None without a good one, or if the file's CRC-32C differs. Beside a log of tiered storage
     the `.snapshot` has the states at the segment's end, so it is not used.
     """
     if place.inside or is_tiered(place):

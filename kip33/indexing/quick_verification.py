@@ -1,4 +1,4 @@
-"""Compare index files with the CRCs in the catalog; no log is read.
+"""Compare index files with their CRCs in the catalog; no log is read: `verify --quick`.
 
 This finds index files that changed after the build that wrote them. It does not show whether they
 matched their logs then, nor changes of the logs.
@@ -119,15 +119,17 @@ def execute_quick(
     """Return how the index files of `plan_quick` compare with the catalog."""
     checked = engine.run_on_bins(files, check_bin, parallelism=parallelism, on_progress=on_progress)
     by_verdict: dict[IndexKind, Counter[QuickVerdict]] = {kind: Counter() for kind in ALL_KINDS}
-    for one in checked:
-        for (number, verdict), count in one.counts.items():
+    for result in checked:
+        for (number, verdict), count in result.counts.items():
             by_verdict[ALL_KINDS[number]][QuickVerdict(verdict)] += count
-    found = [
+    not_identical = [
         CheckedIndexFile(uri, QuickVerdict(verdict), *fields)
-        for one in checked
-        for uri, verdict, *fields in one.not_identical
+        for result in checked
+        for uri, verdict, *fields in result.not_identical
     ]
-    return QuickCounts(by_verdict, sum(one.bytes_read for one in checked), sorted(found))
+    return QuickCounts(
+        by_verdict, sum(result.bytes_read for result in checked), sorted(not_identical)
+    )
 
 
 def check_bin(number: int, files: pa.Table) -> Iterator[_Checked]:
@@ -167,11 +169,11 @@ def _expected(files: pa.Table) -> Iterator[_Expected]:
 
 def _check(expected: _Expected, *, native: bool) -> tuple[IndexKind, CheckedIndexFile]:
     place = index_of_row(Location.of(expected.uri), expected.kind.suffix[1:])
-    found: tuple[int | None, int | None] = (None, None)
+    size_and_crc: tuple[int | None, int | None] = (None, None)
     verdict, problem = QuickVerdict.IDENTICAL, ""
     try:
         with opened(place) as (read_into, size_bytes):
-            found = (size_bytes, None)
+            size_and_crc = (size_bytes, None)
             if size_bytes != expected.size_bytes:
                 verdict = QuickVerdict.CHANGED
                 problem = f"{size_bytes:,} bytes found, the catalog says {expected.size_bytes:,}"
@@ -183,7 +185,7 @@ def _check(expected: _Expected, *, native: bool) -> tuple[IndexKind, CheckedInde
                 for at in range(0, size_bytes, PIECE_BYTES):
                     piece = read_fully(read_into, at, min(PIECE_BYTES, size_bytes - at))
                     crc32c = index_crc32c(piece, crc32c, native=native)
-                found = (size_bytes, crc32c)
+                size_and_crc = (size_bytes, crc32c)
                 if crc32c != expected.crc32c:
                     verdict = QuickVerdict.CHANGED
                     problem = "the CRC differs from the catalog's"
@@ -192,6 +194,6 @@ def _check(expected: _Expected, *, native: bool) -> tuple[IndexKind, CheckedInde
     except FileReadError as error:
         verdict, problem = QuickVerdict.UNREADABLE, one_line(error)
     file = CheckedIndexFile(
-        place.uri, verdict, expected.size_bytes, expected.crc32c, *found, problem
+        place.uri, verdict, expected.size_bytes, expected.crc32c, *size_and_crc, problem
     )
     return expected.kind, file

@@ -1,6 +1,6 @@
 """One segment end to end: read it, scan it, apply the rules, report what Kafka would do with it.
 
-The status, and what it means for the index (D2):
+The status, and what it means for the index:
 
     ok          every byte belongs to a valid batch
     empty       the file has 0 bytes; the index is empty, too
@@ -9,10 +9,6 @@ The status, and what it means for the index (D2):
                 does kip33
     unreadable  the bytes could not be read
     archived    they cannot be read before they are restored from S3 Glacier
-
-The entry with a file's time, in the index of a closed segment without timestamps.
-
-Find a segment's largest timestamp from the end of its `.timeindex`: `--read tail`.
 """
 
 from collections.abc import Callable
@@ -52,6 +48,8 @@ from kip33.rules.transactions import NO_TRANSACTIONS, OpenTransactions, Transact
 from kip33.rules.untimestamped import entry_offset, index_of_file_time
 from kip33.stores.files import is_archived, one_line, opened, scanned
 from kip33.stores.locations import Location
+
+_HAS_BATCHES = (SegmentStatus.OK, SegmentStatus.TRUNCATED)
 
 
 @dataclass(frozen=True)
@@ -281,11 +279,8 @@ def index_file(
         return unreadable(one_line(error), size_bytes, status)
 
 
-_HAS_BATCHES = (SegmentStatus.OK, SegmentStatus.TRUNCATED)
-
-
 class FileTimeEntry(NamedTuple):
-    """The entry that a segment gets if its log turns out to have no timestamps."""
+    """The entry of a closed segment whose log has no timestamps: `--untimestamped`."""
 
     last_modified_ms: int
     offset: int
@@ -329,7 +324,7 @@ class TailIndexes(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The facts from the end of an index and the start of a log."""
+    """The last entry of a `.timeindex` and the first batch of its log, read without the rest."""
 
     files: TailIndexes
     last_entry: TimestampOffset
@@ -346,7 +341,7 @@ def read_tail(
     segment_index_bytes: int,
     offset_index: bool,
 ) -> Tail | None:
-    """Return the facts known without reading `log`, None if the index cannot be trusted.
+    """Return the facts at the end of an index, None if it cannot be trusted: `--read tail`.
 
     With `offset_index`, the `.index` must be there, too. A file that cannot be read is not trusted:
     the caller then reads the log and finds the error.

@@ -1,4 +1,4 @@
-"""What one segment changes in the states of its producers, read from its headers."""
+"""The changes of one segment in the states of its producers, read from its headers."""
 
 import io
 import struct

@@ -55,29 +55,29 @@ def with_snapshot_verdicts(
 ) -> list[SegmentVerdict]:
     """Return the verdicts with those on `.snapshot` files."""
     by_partition: dict[Key, list[SeenSnapshot]] = defaultdict(list)
-    for one in seen:
-        by_partition[one.partition].append(one)
-    found: dict[str, Verdict | None] = {}
+    for snapshot in seen:
+        by_partition[snapshot.partition].append(snapshot)
+    by_log: dict[str, Verdict | None] = {}
     for of_partition in by_partition.values():
-        found |= _verdicts(of_partition)
-    return [_with(verdict, found.get(verdict.log_uri)) for verdict in verdicts]
+        by_log |= _verdicts(of_partition)
+    return [_with(verdict, by_log.get(verdict.log_uri)) for verdict in verdicts]
 
 
 def _verdicts(seen: Sequence[SeenSnapshot]) -> dict[str, Verdict | None]:
-    by_log = {one.link.log_uri: one for one in seen}
-    first = min(seen, key=lambda one: one.link)
+    by_log = {snapshot.link.log_uri: snapshot for snapshot in seen}
+    first = min(seen, key=lambda snapshot: snapshot.link)
     begins_at_zero = first.link.base_offset == 0
     start = None if begins_at_zero else _producers(first.data)
-    found: dict[str, Verdict | None] = {}
-    for states in states_at_bases([one.link for one in seen], start):
-        one = by_log[states.log_uri]
-        if one.failure:
-            found[states.log_uri] = Verdict(IndexVerdict.UNREADABLE, None, (one.failure,))
+    verdicts: dict[str, Verdict | None] = {}
+    for states in states_at_bases([snapshot.link for snapshot in seen], start):
+        snapshot = by_log[states.log_uri]
+        if snapshot.failure:
+            verdicts[states.log_uri] = Verdict(IndexVerdict.UNREADABLE, None, (snapshot.failure,))
             continue
-        found[states.log_uri] = producer_snapshot_verdict(
-            one.data, states.data, problem=states.problem, begins_at_zero=begins_at_zero
+        verdicts[states.log_uri] = producer_snapshot_verdict(
+            snapshot.data, states.data, problem=states.problem, begins_at_zero=begins_at_zero
         )
-    return found
+    return verdicts
 
 
 def _producers(data: bytes | None) -> tuple[ProducerState, ...] | None:

@@ -45,26 +45,26 @@ class ChainLink(NamedTuple):
 def completed_by_log(links: Mapping[Key, Sequence[ChainLink]]) -> dict[str, CompletedTransactions]:
     """Return the completed transactions of each pending segment, by the URI of its log."""
     done = {}
-    for segments in links.values():
+    for of_partition in links.values():
         chain = TransactionChain()
         unchanged: list[ChainLink] = []  # without a gap, up to here
-        for one in sorted(segments):
-            start = chain.open_at(one.base_offset)
-            if not chain.goes_on_at(one.base_offset):
+        for link in sorted(of_partition):
+            start = chain.open_at(link.base_offset)
+            if not chain.goes_on_at(link.base_offset):
                 unchanged = []
-            if one.transactions is None:
-                end = open_from_json(one.open_transactions, start)
+            if link.transactions is None:
+                end = open_from_json(link.open_transactions, start)
             else:
                 if start is None:
-                    start = _from_snapshots([*unchanged, one])
-                summary = TransactionSummary.from_json(one.transactions)
-                completed = complete_transactions(summary, start, base_offset=one.base_offset)
-                done[one.log_uri], end = completed, completed.open_at_end
-            if one.open_transactions == UNCHANGED:
-                unchanged.append(one)
+                    start = _from_snapshots([*unchanged, link])
+                summary = TransactionSummary.from_json(link.transactions)
+                completed = complete_transactions(summary, start, base_offset=link.base_offset)
+                done[link.log_uri], end = completed, completed.open_at_end
+            if link.open_transactions == UNCHANGED:
+                unchanged.append(link)
             else:
                 unchanged = []
-            chain.pass_segment(one.base_offset, one.last_offset, end)
+            chain.pass_segment(link.base_offset, link.last_offset, end)
     return done
 
 

@@ -70,21 +70,21 @@ def with_transaction_verdicts(segments: Iterable[VerifiedSegment]) -> list[Segme
     """
     segments = list(segments)
     links: dict[Key, list[ChainLink]] = defaultdict(list)
-    for one in segments:
-        if one.seen:
+    for segment in segments:
+        if segment.seen:
             # A segment with a file but no transactions is judged as well.
-            text = one.seen.link.transactions
-            if text is None and one.seen.data is not None:
+            text = segment.seen.link.transactions
+            if text is None and segment.seen.data is not None:
                 text = NO_TRANSACTIONS.to_json()
-            links[one.seen.partition].append(one.seen.link._replace(transactions=text))
+            links[segment.seen.partition].append(segment.seen.link._replace(transactions=text))
     completed = completed_by_log(links)
     verdicts = []
     for verdict, seen, _ in segments:
         done = seen and completed.get(seen.link.log_uri)
         if seen and seen.failure:
-            found: Verdict | None = Verdict(IndexVerdict.UNREADABLE, None, (seen.failure,))
+            judged: Verdict | None = Verdict(IndexVerdict.UNREADABLE, None, (seen.failure,))
         elif seen and done:
-            found = transaction_index_verdict(
+            judged = transaction_index_verdict(
                 seen.data,
                 TransactionSummary.from_json(seen.link.transactions)
                 if seen.link.transactions
@@ -94,13 +94,15 @@ def with_transaction_verdicts(segments: Iterable[VerifiedSegment]) -> list[Segme
                 is_expected=verdict.offset_index_verdict not in (None, IndexVerdict.MISSING),
             )
         else:
-            found = None
-        if found:
-            problems = tuple(f".txnindex: {problem}" for problem in found.problems)
+            judged = None
+        if judged:
+            problems = tuple(f".txnindex: {problem}" for problem in judged.problems)
             verdict = replace(
                 verdict,
-                transaction_index_verdict=found.verdict,
+                transaction_index_verdict=judged.verdict,
                 problems=verdict.problems + problems,
             )
         verdicts.append(verdict)
-    return with_snapshot_verdicts(verdicts, [one.snapshot for one in segments if one.snapshot])
+    return with_snapshot_verdicts(
+        verdicts, [segment.snapshot for segment in segments if segment.snapshot]
+    )

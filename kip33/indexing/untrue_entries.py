@@ -1,4 +1,4 @@
-"""Find the wrong entries of an index file, by comparing it with the log or by its order alone.
+"""The wrong entries of an index file, found by its log, or by the order of its entries alone.
 
 Without a log only the order is known. Then the first entry that is out of order is reported, and
 the entries after it are unknown.
@@ -28,7 +28,7 @@ class UntrueEntries(NamedTuple):
     """Which entries are wrong, and why; `note` says what the answer is based on."""
 
     is_untrue: npt.NDArray[np.bool_]  # by number
-    reasons: dict[int, str]  # by number, of the first MOST_NAMED
+    reasons: dict[int, str]  # by number, of the first MOST_UNTRUE_NAMED
     other_reason: str
     note: str | None = None
 

@@ -1,10 +1,8 @@
 """Verify the index files of one segment against its log, in one pass over the log.
 
-Checks of a segment's index files while its log is scanned, one per kind of file.
-
-The verdict on one segment's index files, and the kinds of files it is about.
-
-Verdicts as rows, for the output of `kip33 verify` and `kip33.spark.verify_index`.
+Each kind of file has a check that watches the batches of the scan (`IndexCheck`). The verdicts on
+`.txnindex` and `.snapshot` files need all segments of a partition: they are added later, in
+`indexing.transaction_verification` and `indexing.snapshot_verification`.
 """
 
 from collections.abc import Callable, Iterable
@@ -63,6 +61,34 @@ class IndexKind(NamedTuple):
     verdict_field: str  # of SegmentVerdict, and of a printed row
     gap_field: str | None  # None: lookups do not depend on how many entries it has
     count_field: str  # of a summary
+
+
+TIME_INDEX_KIND: Final = IndexKind(
+    ".timeindex", TIME_ENTRY_BYTES, "verdict", "largest_gap_bytes", "by_verdict"
+)
+OFFSET_INDEX: Final = IndexKind(
+    ".index",
+    OFFSET_ENTRY_BYTES,
+    "offset_index_verdict",
+    "offset_index_largest_gap_bytes",
+    "by_offset_index_verdict",
+)
+TRANSACTION_INDEX: Final = IndexKind(
+    ".txnindex",
+    TRANSACTION_ENTRY_BYTES,
+    "transaction_index_verdict",
+    None,
+    "by_transaction_index_verdict",
+)
+INDEX_KINDS: Final = (TIME_INDEX_KIND, OFFSET_INDEX, TRANSACTION_INDEX)
+PRODUCER_SNAPSHOT: Final = IndexKind(  # verified if asked for
+    ".snapshot",
+    PRODUCER_ENTRY_BYTES,
+    "producer_snapshot_verdict",
+    None,
+    "by_producer_snapshot_verdict",
+)
+ALL_KINDS: Final = (*INDEX_KINDS, PRODUCER_SNAPSHOT)
 
 
 @dataclass(frozen=True)
@@ -219,11 +245,11 @@ class _TimeIndexCheck:
     ) -> None:
         """Take the file's bytes, None if it is missing."""
         self._data, self._settings = data, settings
-        asked = DIALECTS[settings.dialect]
+        own = DIALECTS[settings.dialect]
         self._others = {  # dialects whose entries have the same meaning
             name: IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic)
             for name, dialect in DIALECTS.items()
-            if dialect != asked and dialect.next_offset == asked.next_offset
+            if dialect != own and dialect.next_offset == own.next_offset
         }
         held, repeats = (data or _NO_BYTES).entries(TIME_ENTRY_BYTES)
         entries = TimeIndex.from_bytes(held, base_offset=base_offset)
@@ -363,34 +389,6 @@ class Verification:
             return None
         check = self._times if kind == TIME_INDEX_KIND else self._offsets
         return check.truth.gaps.largest_bytes
-
-
-TIME_INDEX_KIND: Final = IndexKind(
-    ".timeindex", TIME_ENTRY_BYTES, "verdict", "largest_gap_bytes", "by_verdict"
-)
-OFFSET_INDEX: Final = IndexKind(
-    ".index",
-    OFFSET_ENTRY_BYTES,
-    "offset_index_verdict",
-    "offset_index_largest_gap_bytes",
-    "by_offset_index_verdict",
-)
-TRANSACTION_INDEX: Final = IndexKind(
-    ".txnindex",
-    TRANSACTION_ENTRY_BYTES,
-    "transaction_index_verdict",
-    None,
-    "by_transaction_index_verdict",
-)
-INDEX_KINDS: Final = (TIME_INDEX_KIND, OFFSET_INDEX, TRANSACTION_INDEX)
-PRODUCER_SNAPSHOT: Final = IndexKind(  # verified if asked for
-    ".snapshot",
-    PRODUCER_ENTRY_BYTES,
-    "producer_snapshot_verdict",
-    None,
-    "by_producer_snapshot_verdict",
-)
-ALL_KINDS: Final = (*INDEX_KINDS, PRODUCER_SNAPSHOT)
 
 
 def with_missing_offset_indexes(verdicts: Iterable[SegmentVerdict]) -> list[SegmentVerdict]:
