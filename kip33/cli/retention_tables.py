@@ -66,7 +66,7 @@ def _cell(row: PartitionRow, column: str) -> Any:
             return _some(row["what_if_deletable_segments"], row["what_if_deletable_bytes"])
         case "a broker":
             return _some(row["broker_deletable_segments"], row["broker_deletable_bytes"])
-    return ", ".join(remarks_of(row))
+    return "; ".join(remarks_of(row))
 
 
 def _some(segments: int, size: int) -> str:

@@ -1,19 +1,13 @@
 """Carry out a retention plan exactly, or report in a row why not.
 
-Partitions are processed in parallel, the segments of each in order (`retention.apply`).
-Before anything is changed, the plan must pass all of `retention.apply`, and no broker may
-hold the `.lock` of a log directory, which stays locked until the end. If an apply is interrupted,
-applying the plan again continues it: the journal beside the catalog has its progress.
-
-The checks of a retention plan before anything is changed; each refusal is one line.
-
 A plan's id shows that it was not changed, not that it is right: it may have been made by hand, or
-before the last build. So its segments are always judged again, by the plan's own policies at its
-own time, on the rows of the newest snapshot.
+before the last build. So nothing is changed before all checks pass. The segments are judged again,
+by the plan's own policies at its own time, on the rows of the newest snapshot, and no broker may
+hold the `.lock` of a log directory, which stays locked until the end.
 
-Delete one partition's planned segments, oldest first: the rest never has a gap.
-
-The first difference from the plan ends the partition: nothing after it is deleted.
+Partitions are processed in parallel, the segments of each in order, oldest first: the rest never
+has a gap. The first difference from the plan ends the partition. If an apply is interrupted,
+applying the plan again continues it: the journal beside the catalog has its progress.
 """
 
 import threading
@@ -59,6 +53,8 @@ MAX_AGE_MS: Final = 24 * 3_600_000
 LIMIT_BYTES: Final = 1 << 40
 OnRecord: TypeAlias = Callable[[Record], bool | None]
 """Called with each object of the journal; returns False to stop."""
+
+_MAKE_ANOTHER = "make another plan"
 
 
 class PartitionResult(NamedTuple):
@@ -191,9 +187,6 @@ def _one_at_a_time(on_record: OnRecord | None, stop: threading.Event) -> Callabl
     return tell
 
 
-_MAKE_ANOTHER = "make another plan"
-
-
 def _require_fresh(plan: RetentionPlan, *, clock_ms: int, max_age_ms: int) -> None:
     """Raise PlanError for a plan that is too old, or from the future."""
     created_ms, now_ms = plan.basis.created_ms, plan.basis.now_ms
@@ -295,8 +288,8 @@ class _Again(NamedTuple):
             return f"{row.log_uri} is kept ({self.decision.reason})"
         if why:
             return why
-        found = (row.base_offset, row.size_bytes, row.last_modified_ms)
-        if found != (self.segment.base_offset, log.size_bytes, log.last_modified_ns // 1_000_000):
+        now = (row.base_offset, row.size_bytes, row.last_modified_ms)
+        if now != (self.segment.base_offset, log.size_bytes, log.last_modified_ns // 1_000_000):
             return f"{row.log_uri} has changed"
         index_directory = self.partition.index_directory
         takes_indexes = any(file.in_index_dir for file in self.segment.files)

@@ -4,7 +4,7 @@ This order keeps the journal true even if a run is killed: an intent exists befo
 deleted, and a result exists only after all files are deleted. If a segment's log is missing, the
 intents show whether a run of this plan deleted it; otherwise it is a difference from the plan.
 
-The journal of a plan's deletions, beside the catalog's snapshots.
+The journal is beside the catalog's snapshots:
 
     CATALOG/retention/<plan id>/
       broker-1/orders-0/                                     a partition, as below SOURCE
@@ -20,9 +20,7 @@ complete objects, because object stores cannot append. The names alone show how 
     incomplete     the log is deleted, other files may exist: this run was stopped
     stopped        this run changed no file of the segment
 
-The outcomes of an apply: for a segment, for a partition, and what the journal calls them.
-
-A trash: expired files are moved there; each complete file is in one place or the other.
+With a trash, expired files are moved there; each complete file is in one place or the other:
 
     TRASH/<plan id>/segments/broker-1/orders-0/00000000000000000042.log     as below SOURCE
     TRASH/<plan id>/indexes/broker-1/orders-0/00000000000000000042.index    as in an index directory
@@ -47,7 +45,7 @@ from pyarrow import fs
 from kip33.archive.segment_paths import PlannedFile, is_log
 from kip33.catalog.catalog import Catalog
 from kip33.errors import Kip33Error, PlanError, PublishError
-from kip33.retention.make_plan import Look, difference_of, info_of, look_at
+from kip33.retention.make_plan import FilesNow, difference_of, files_now, info_of
 from kip33.retention.plan import (
     PARTITION_KEY,
     PlannedPartition,
@@ -71,6 +69,10 @@ CONTINUE: Final = "fix it and apply the plan again"
 
 Record: TypeAlias = dict[str, Any]
 """An object of the journal."""
+
+_MOST_BYTES: Final = 1 << 24
+_CONSEQUENCE: Final = "without it no more segments of its partition are deleted"
+_COPY_CHUNK_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,23 @@ class StepOutcome(StrEnum):
     INCOMPLETE = "incomplete"
     STOPPED = "stopped"
     DONE_BEFORE = "done_before"  # an earlier run recorded the result: no new object
+
+
+class PartitionOutcome(StrEnum):
+    """How an apply left a partition; each member is its own text."""
+
+    DONE = "done"  # every planned segment is deleted
+    STOPPED = "stopped"  # at a difference from the plan, or a fault of the store
+
+
+class RecordKind(StrEnum):
+    """The kind of an object of the journal; each member is its own text."""
+
+    INTENT = "intent"
+    RESULT = "result"
+
+
+DONE_RESULTS: Final = frozenset((StepOutcome.DELETED, StepOutcome.MOVED, StepOutcome.GONE_ALREADY))
 
 
 class Step(NamedTuple):
@@ -162,18 +181,18 @@ class Journal:
         name, base_offset, run_id, what = step
         place = self._folder.child(name)
         try:
-            found = json.loads(read_whole(place, most_bytes=_MOST_BYTES))
-            is_ours = self._is_of_step(found, base_offset, run_id, what)
+            record = json.loads(read_whole(place, most_bytes=_MOST_BYTES))
+            is_of_plan = self._is_of_step(record, base_offset, run_id, what)
         except (ValueError, TypeError, KeyError, RecursionError):
-            is_ours = False
-        if not is_ours:
+            is_of_plan = False
+        if not is_of_plan:
             raise PlanError(
                 f"{place.uri}: not an object that an apply of plan {self._plan_id} put there; "
                 "look where it is from and remove it, then make another plan"
             )
         return name
 
-    def _is_of_step(self, found: dict[str, Any], base_offset: int, run_id: str, what: str) -> bool:
+    def _is_of_step(self, record: dict[str, Any], base_offset: int, run_id: str, what: str) -> bool:
         partition = self._partition
         is_intent = what == RecordKind.INTENT
         expected = {
@@ -187,8 +206,8 @@ class Journal:
         }
         planned = self._planned[base_offset].files  # KeyError: not in the plan
         files = [file_record(partition, file) for file in planned]
-        has_its_files = all(file in files for file in found["files"])
-        return has_its_files and all(found[name] == value for name, value in expected.items())
+        has_its_files = all(file in files for file in record["files"])
+        return has_its_files and all(record[name] == value for name, value in expected.items())
 
     def is_done(self, base_offset: int) -> bool:
         """Return whether a run recorded that all files of a segment are deleted."""
@@ -212,11 +231,9 @@ class Journal:
         self._believed.add(name)
 
 
-class RecordKind(StrEnum):
-    """What an object of the journal is; each member is its own text."""
-
-    INTENT = "intent"
-    RESULT = "result"
+def journal_place(plan: RetentionPlan) -> Location:
+    """Return the folder of a plan's journal."""
+    return Catalog(plan.basis.catalog).location.child(f"retention/{plan.plan_id}")
 
 
 class SegmentStep:
@@ -242,11 +259,11 @@ class SegmentStep:
         if self.journal.is_done(base_offset) and not any(is_log(file) for file in self.listed):
             return Step(StepOutcome.DONE_BEFORE)
         try:
-            look = self._look()
-            self._require_as_planned(look)
-            self._put(RecordKind.INTENT, look.there)
+            now = self._files_now()
+            self._require_as_planned(now)
+            self._put(RecordKind.INTENT, now.there)
             for file in self.segment.files:
-                if file not in look.gone:
+                if file not in now.gone:
                     self._delete(file)
                 if is_log(file):
                     self._flush([file])  # a crash must not leave the log without its indexes
@@ -259,9 +276,9 @@ class SegmentStep:
             log = self._uri(self.segment.log)
             why = f"{log}: the files cannot be checked: {one_line(error)}; {CONTINUE}"
             return self.stop(why, refused=False)
-        went_now = self.segment.log in self._deleted
+        deleted_now = self.segment.log in self._deleted
         outcome = StepOutcome.GONE_ALREADY
-        if went_now:
+        if deleted_now:
             outcome = StepOutcome.MOVED if self.run.trash else StepOutcome.DELETED
         try:
             self._put(outcome, self._deleted)
@@ -278,21 +295,21 @@ class SegmentStep:
             why = why if str(error) in why else f"{why}; {error}"
         return Step(outcome, tuple(self._deleted), why, refused)
 
-    def _look(self) -> Look:
+    def _files_now(self) -> FilesNow:
         """Return the current files; if another run deletes them at the same time, look again."""
-        look = look_at(self.partition, self.segment, self.listed)
-        if look.gone:
+        now = files_now(self.partition, self.segment, self.listed)
+        if now.gone:
             self.journal.load()
             if self.journal.is_begun(self.segment.base_offset, by_another_run=True):
-                return look_at(self.partition, self.segment, self.listed)
-        return look
+                return files_now(self.partition, self.segment, self.listed)
+        return now
 
-    def _require_as_planned(self, look: Look) -> None:
+    def _require_as_planned(self, now: FilesNow) -> None:
         """Raise _StopError unless all files are as planned, or a run of this plan began earlier."""
         log = self._uri(self.segment.log)
-        if look.others:
-            raise _StopError(look.others[0])
-        if not look.log_is_there:
+        if now.others:
+            raise _StopError(now.others[0])
+        if not now.log_is_there:
             if not self.journal.is_begun(self.segment.base_offset):
                 raise _StopError(f"{log}: is missing, but this plan did not delete it")
             return
@@ -300,9 +317,9 @@ class SegmentStep:
             raise _StopError(f"{log}: exists again after this plan deleted it")
         if log not in self.run.known:
             raise _StopError(f"{log}: exists, but is not in the newest snapshot")
-        if look.gone:
+        if now.gone:
             raise _StopError(
-                f"{self._uri(look.gone[0])}: is missing, but this plan did not delete it"
+                f"{self._uri(now.gone[0])}: is missing, but this plan did not delete it"
             )
 
     def _delete(self, file: PlannedFile) -> None:
@@ -315,19 +332,19 @@ class SegmentStep:
         difference = difference_of(place, file, info)
         if difference:
             raise _StopError(difference)
-        if self.run.dry_run or self._went(place, file):
+        if self.run.dry_run or self._delete_or_move(place, file):
             self._deleted.append(file)
 
-    def _went(self, place: Location, file: PlannedFile) -> bool:
+    def _delete_or_move(self, place: Location, file: PlannedFile) -> bool:
         """Delete or move a file; return whether this run did it; False: another run did."""
         touched_before, self._may_be_touched = self._may_be_touched, True
         try:
             self._remove(place, file)
         except OSError as error:
             is_there = info_of(place) is not None
-            was_gone = isinstance(error, FileNotFoundError) and not is_there
-            self._may_be_touched = touched_before or not (is_there or was_gone)
-            if was_gone:
+            was_missing = isinstance(error, FileNotFoundError) and not is_there
+            self._may_be_touched = touched_before or not (is_there or was_missing)
+            if was_missing:
                 self._require_taken_by_another_run(place)
                 return False
             if is_there or self.run.trash:
@@ -349,7 +366,7 @@ class SegmentStep:
     def _flush(self, files: Iterable[PlannedFile]) -> None:
         """Flush the deletion of files to the disk; _FaultError if that fails."""
         folders = {self.partition.place(file).parent for file in files}
-        for folder in sorted(folders, key=lambda one: one.uri):
+        for folder in sorted(folders, key=lambda folder: folder.uri):
             if self.run.dry_run or not folder.is_local:
                 continue
             try:
@@ -392,31 +409,11 @@ class SegmentStep:
         return self.partition.place(file).uri
 
 
-DONE_RESULTS: Final = frozenset((StepOutcome.DELETED, StepOutcome.MOVED, StepOutcome.GONE_ALREADY))
-_MOST_BYTES: Final = 1 << 24
-_CONSEQUENCE: Final = "without it no more segments of its partition are deleted"
-
-
-def journal_place(plan: RetentionPlan) -> Location:
-    """Return the folder of a plan's journal."""
-    return Catalog(plan.basis.catalog).location.child(f"retention/{plan.plan_id}")
-
-
-class PartitionOutcome(StrEnum):
-    """How an apply left a partition; each member is its own text."""
-
-    DONE = "done"  # every planned segment is deleted
-    STOPPED = "stopped"  # at a difference from the plan, or a fault of the store
-
-
-_COPY_CHUNK_BYTES: Final = 1 << 20
-
-
 def move_to_trash(file: Location, target: Location, *, size_bytes: int) -> None:
     """Move a file of `size_bytes`; OSError if that fails, FileNotFoundError if it is missing.
 
-    An existing target with the same bytes is treated as our copy, from a move that was killed
-    between copy and deletion.
+    An existing target with the same bytes is treated as the copy of a move that was killed between
+    copy and deletion.
     """
     if _is_taken(target):
         if size_of(target) is None or not _same_bytes(file, target):

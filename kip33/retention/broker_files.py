@@ -1,4 +1,4 @@
-"""What a broker would see of a segment: the index files beside its log, as they are now."""
+"""The timestamps that a broker would judge logs by: from the current files beside each log."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -49,8 +49,8 @@ def seen_by_broker(rows: Iterable[BrokerViewRow]) -> Iterator[SeenByBroker]:
             if log.parent != listed:
                 listed, infos = log.parent, None
                 selector = fs.FileSelector(listed.path)
-                found = log.filesystem().get_file_info(selector)
-                infos = {info.base_name: info for info in found if has_text_name(info)}
+                entries = log.filesystem().get_file_info(selector)
+                infos = {info.base_name: info for info in entries if has_text_name(info)}
             view = None if infos is None else _view(log, infos, row.max_timestamp)
         except OSError as error:
             if is_of_the_machine(error):

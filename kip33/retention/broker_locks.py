@@ -37,28 +37,28 @@ def locked(
     held: list[tuple[int, Location | None]] = []  # descriptor, and the file if created here
     try:
         for log_dir in sorted(_log_dirs(partitions)):
-            one = _take(log_dir, make=make)
-            if one:
-                held.append(one)
+            lock = _take(log_dir, make=make)
+            if lock:
+                held.append(lock)
             if not restores:
                 require_no_restore(log_dir)
         yield
     finally:
-        for descriptor, made in held:
-            if made:
+        for descriptor, created in held:
+            if created:
                 with suppress(OSError):
-                    os.unlink(made.path)  # noqa: PTH108 - before unlocking, as Kafka does
+                    os.unlink(created.path)  # noqa: PTH108 - before unlocking, as Kafka does
             os.close(descriptor)
 
 
 def _log_dirs(partitions: Iterable[Location]) -> set[Location]:
     """Return the parents of the directories, as named and with links resolved."""
-    found = set()
+    log_dirs = set()
     for partition in partitions:
         if partition.is_local:
             real = partition._replace(path=os.path.realpath(partition.path))
-            found |= {partition.parent, real.parent}
-    return found
+            log_dirs |= {partition.parent, real.parent}
+    return log_dirs
 
 
 def _take(log_dir: Location, *, make: bool) -> tuple[int, Location | None] | None:

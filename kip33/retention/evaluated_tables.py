@@ -1,11 +1,10 @@
-"""An evaluated catalog as Arrow tables: segments, partitions, and what is freed when.
+"""An evaluated catalog as Arrow tables, and the files that `kip33 retention` makes of them.
 
-Names, types and order of the columns are those of `evaluate_retention`, `summarize_partitions` and
-`freed_by` in `kip33.spark`.
+Tables: segments, partitions, and what is freed when. Names, types and order of the columns are
+those of `evaluate_retention`, `summarize_partitions` and `freed_by` in `kip33.spark`.
 
-The input of `kafka-delete-records.sh --offset-json-file` for deletable segments.
-
-The results of `--output`: Parquet folders and a `summary.json` that is written last.
+Files: the input of `kafka-delete-records.sh --offset-json-file`, and the results of `--output`,
+Parquet folders and a `summary.json` that is written last.
 """
 
 import json
@@ -53,6 +52,20 @@ _OF_BROKER: Final = (
     ("broker_index_fault", pa.string()),
 )
 _PLAIN: Final = ("log_uri", "index_uri", "error")  # texts that rarely repeat
+INTERNAL: Final = (  # topics: Kafka refuses to delete their records
+    "__consumer_offsets",
+    "__transaction_state",
+    "__share_group_state",
+)
+SUMMARY_FILE: Final = "summary.json"
+UNFINISHED: Final = ".kip33-unfinished"  # in a folder without a summary: the run is not finished
+_INCOMPLETE: Final = "the results are incomplete"
+RESULT_ROWS_PER_PART: Final = 250_000
+_SPARKS: Final = re.compile(  # Spark's names in a table's folder; kip33's have the same form
+    r"part-[0-9]{5}-[0-9a-f-]{36}(?:-c[0-9]+)?\.[a-z0-9.]*parquet"
+    r"|\.part-[0-9]{5}-[0-9a-f-]{36}(?:-c[0-9]+)?\.[a-z0-9.]*parquet\.crc"
+    r"|_SUCCESS|\._SUCCESS\.crc|_temporary"
+)
 
 
 def partitions_table(evaluated: EvaluatedCatalog) -> pa.Table:
@@ -79,7 +92,7 @@ def partitions_table(evaluated: EvaluatedCatalog) -> pa.Table:
 
 
 def freed_table(evaluated: EvaluatedCatalog, moments_ms: Sequence[int]) -> pa.Table:
-    """Return what becomes deletable up to each time, by topic: at_ms, topic, segments, bytes."""
+    """Return the sums that become deletable up to each time: at_ms, topic, segments, bytes."""
     topics = evaluated.columns.texts("topic")
     rows = evaluated.freed_by(moments_ms)
     return pa.table(
@@ -108,7 +121,7 @@ def segment_tables(
 
 
 def _in_one_chunk(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str]) -> pa.Table:
-    """Return all columns of the rows that topics ask for; to take rows of many chunks is slow."""
+    """Return all columns of the rows in the topics; taking rows of many chunks is slow."""
     pieces = [_encoded(piece) for piece in catalog.read_pieces(snapshot)]
     rows = matching(pa.concat_tables(pieces or [_encoded(SEGMENTS.empty_table())]), topics)
     return rows.unify_dictionaries().combine_chunks()
@@ -159,7 +172,7 @@ def decision_columns(decisions: Decisions) -> dict[str, Any]:
 
 
 def _policy_columns(policies: Sequence[Policy | None]) -> dict[str, Any]:
-    """Return what the policies say of each partition; null where its topic is not known."""
+    """Return the policy of each partition; null if its topic is not known."""
     return {
         "policy": pa.array([one.match if one else None for one in policies], pa.string()),
         "mode": pa.array([one.mode.value if one else "no_policy" for one in policies], pa.string()),
@@ -228,13 +241,6 @@ def _encoded(rows: pa.Table) -> pa.Table:
     return rows
 
 
-_INTERNAL: Final = (
-    "__consumer_offsets",
-    "__transaction_state",
-    "__share_group_state",
-)  # Kafka refuses to delete their records
-
-
 def delete_records_of(
     partitions: Iterable[Mapping[str, Any]],
     *,
@@ -253,14 +259,14 @@ def delete_records_of(
     """
     replicas: dict[tuple[str, int], list[int | None]] = {}
     for row in partitions:
-        if row["mode"] == RetentionMode.DELETE and row["topic"] not in _INTERNAL:
+        if row["mode"] == RetentionMode.DELETE and row["topic"] not in INTERNAL:
             key = (row["topic"], row["partition"])
             first = _first_kept(row, trust_last_modified=trust_last_modified)
             replicas.setdefault(key, []).append(first)
     offsets = []
-    for (topic, partition), found in sorted(replicas.items()):
-        known = [offset for offset in found if offset is not None]
-        if len(known) == len(found) and (topic, partition) not in left_out:
+    for (topic, partition), offsets_kept in sorted(replicas.items()):
+        known = [offset for offset in offsets_kept if offset is not None]
+        if len(known) == len(offsets_kept) and (topic, partition) not in left_out:
             offsets.append((topic, partition, min(known)))
     return delete_records_object(offsets)
 
@@ -276,17 +282,6 @@ def _first_kept(row: Mapping[str, Any], *, trust_last_modified: bool) -> int | N
     return row["log_end_offset"] if kept is None else kept
 
 
-SUMMARY_FILE: Final = "summary.json"
-UNFINISHED: Final = ".kip33-unfinished"  # in a folder without a summary: the run is not finished
-_INCOMPLETE: Final = "the results are incomplete"
-RESULT_ROWS_PER_PART: Final = 250_000
-_SPARKS: Final = re.compile(  # Spark's names in a table's folder; ours have the same form
-    r"part-[0-9]{5}-[0-9a-f-]{36}(?:-c[0-9]+)?\.[a-z0-9.]*parquet"
-    r"|\.part-[0-9]{5}-[0-9a-f-]{36}(?:-c[0-9]+)?\.[a-z0-9.]*parquet\.crc"
-    r"|_SUCCESS|\._SUCCESS\.crc|_temporary"
-)
-
-
 def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
     """Raise LocationError unless `folder` is empty, new, or has results of an earlier run.
 
@@ -296,18 +291,18 @@ def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
     """
     require_outside_brokers(folder, "the folder of --output")
     try:
-        found = {info.base_name: info.type for info in entries_of(folder)}
-        if not found.keys() <= {UNFINISHED}:
-            _require_ours(folder, found, names)
+        entries = {info.base_name: info.type for info in entries_of(folder)}
+        if not entries.keys() <= {UNFINISHED}:
+            _require_ours(folder, entries, names)
         publish(folder.child(UNFINISHED), b"kip33 retention --output\n")
     except OSError as error:
         raise _unwritable(folder, error) from error
 
 
 def remove_results(folder: Location, names: tuple[str, ...]) -> None:
-    """Remove results of before, the summary first: only a folder with a summary is whole.
+    """Remove earlier results, the summary first: only a folder with a summary is complete.
 
-    `require_results_place` was asked before. LocationError where that fails.
+    Call `require_results_place` before. Raises LocationError if a file cannot be removed.
     """
     try:
         remove(folder.child(SUMMARY_FILE))
@@ -324,23 +319,23 @@ def _unwritable(folder: Location, error: OSError) -> LocationError:
 
 
 def _require_ours(
-    folder: Location, found: Mapping[str, fs.FileType], names: tuple[str, ...]
+    folder: Location, entries: Mapping[str, fs.FileType], names: tuple[str, ...]
 ) -> None:
     """Raise LocationError for a folder with anything that this command did not write."""
-    others = sorted(found.keys() - {SUMMARY_FILE, UNFINISHED, *names})
-    for name in sorted(found.keys() & set(names)):
+    others = sorted(entries.keys() - {SUMMARY_FILE, UNFINISHED, *names})
+    for name in sorted(entries.keys() & set(names)):
         others += [f"{name}/{one}" for one in _foreign(folder.child(name))]
     if others:
         raise LocationError(
             f"{folder.uri}: contains {others[0]}, which is not a result of this "
             "command; give a separate folder"
         )
-    if SUMMARY_FILE in found:
+    if SUMMARY_FILE in entries:
         summary = folder.child(SUMMARY_FILE)
         require_replaceable(summary, "--output", is_retention_summary, MOST_SUMMARY_BYTES)
-    elif UNFINISHED not in found:
+    elif UNFINISHED not in entries:
         raise LocationError(
-            f"{folder.uri}: contains {min(found)} but no {SUMMARY_FILE}, so kip33 cannot "
+            f"{folder.uri}: contains {min(entries)} but no {SUMMARY_FILE}, so kip33 cannot "
             "tell whether it wrote this; give a separate folder"
         )
 

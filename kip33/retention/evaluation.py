@@ -16,7 +16,7 @@ from kip33.archive.layouts.kafka import KAFKA as KAFKA_LAYOUT
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
 from kip33.retention.broker_files import BrokerViewRow, SeenByBroker, seen_by_broker
-from kip33.rules.policies import BUILT_IN_TOPICS, Policies, Policy
+from kip33.rules.policies import BUILT_IN_TOPICS, MAX_INT64, Policies, Policy
 from kip33.rules.retention import (
     DOUBTFUL_STATUSES,
     Bools,
@@ -56,11 +56,10 @@ from kip33.stores.concurrently import map_in_order
 from kip33.stores.locations import Location
 
 _MOST_NAMED = 10
-_NEVER_AHEAD_MS = 2**63 - 1
 
 
 class BrokerAnswer(NamedTuple):
-    """What a broker would read from the files beside each log, and its decisions."""
+    """A broker's decisions, by what it reads from the files beside each log."""
 
     seen: list[SeenByBroker | None]  # None: the directory could not be listed
     largest_timestamp: Int64Column
@@ -68,7 +67,10 @@ class BrokerAnswer(NamedTuple):
 
 
 class CatalogRow(NamedTuple):
-    """What retention needs of a catalog row; `base_offset` is None for an unlistable directory."""
+    """The columns of a catalog row that retention uses.
+
+    `base_offset` is None for a directory that cannot be listed.
+    """
 
     log_dir: str
     topic: str
@@ -182,6 +184,25 @@ class JudgedPartition:
         return None
 
 
+_LimitsOf: TypeAlias = Callable[[str, str, int], Limits | None]
+"""Returns the limits for a log_dir, topic and partition number; None: the partition is skipped."""
+
+
+def judged_partitions(
+    catalog: Catalog, snapshot: Snapshot, limits_of: _LimitsOf, *, now_ms: int
+) -> Iterator[JudgedPartition]:
+    """Yield the partitions of a snapshot by log directory, topic and number.
+
+    Raises CatalogError if a part is damaged.
+    """
+    columns = read_columns(catalog, snapshot, with_files=True)
+    limits = [
+        None if topic is None or number is None else limits_of(log_dir or "", topic, number)
+        for log_dir, topic, number in columns.keys
+    ]
+    yield from _JudgedColumns.of(columns, limits, now_ms=now_ms).partitions()
+
+
 class _JudgedColumns(NamedTuple):
     """The rows of a snapshot, the limits of each partition, and a decision for each row."""
 
@@ -198,7 +219,7 @@ class _JudgedColumns(NamedTuple):
         """Return the columns with decisions; `limits` has one value per partition."""
         segments = _segments_of(columns)
         of_rows = np.repeat(np.arange(columns.starts.size), columns.lengths)
-        limits_of_rows = limit_columns([one or _PASSED_OVER for one in limits], of_rows)
+        limits_of_rows = limit_columns([one or _SKIPPED for one in limits], of_rows)
         decisions = judge_columns(segments, limits_of_rows, now_ms=now_ms)
         return cls(columns, limits, segments, limits_of_rows, decisions)
 
@@ -309,12 +330,12 @@ class EvaluatedCatalog:
             if name.endswith(("segments", "bytes")) and isinstance(column, np.ndarray):
                 totals[name] = sum(column.tolist())
         counts = [sum(one.tolist()) for one in self.sums.suspicions]
-        found = zip(SUSPICIONS, counts, strict=True)
-        totals["suspicions"] = {kind.value: count for kind, count in found if count}
+        by_kind = zip(SUSPICIONS, counts, strict=True)
+        totals["suspicions"] = {kind.value: count for kind, count in by_kind if count}
         return totals
 
     def freed_by(self, moments_ms: Sequence[int]) -> list[Freed]:
-        """Return what becomes deletable for each time and topic (`freed_up_to`)."""
+        """Return segments and bytes that become deletable, by time and topic (`freed_up_to`)."""
         segments = self.judged.segments
         return freed_up_to(
             self.judged.decisions.deletable_at_ms,
@@ -336,12 +357,12 @@ class EvaluationRequest(NamedTuple):
 
 
 def evaluate_catalog(
-    catalog: Catalog, snapshot: Snapshot, asked: EvaluationRequest, *, with_files: bool = False
+    catalog: Catalog, snapshot: Snapshot, request: EvaluationRequest, *, with_files: bool = False
 ) -> EvaluatedCatalog:
     """Return an evaluated snapshot; a plan needs `with_files`. CatalogError for damage."""
-    asked = asked._replace(policies=policies_for(snapshot, asked.policies))
-    columns = read_columns(catalog, snapshot, asked.topics, with_files=with_files)
-    return evaluate_columns(columns, asked)
+    request = request._replace(policies=policies_for(snapshot, request.policies))
+    columns = read_columns(catalog, snapshot, request.topics, with_files=with_files)
+    return evaluate_columns(columns, request)
 
 
 def policies_for(snapshot: Snapshot, policies: Policies) -> Policies:
@@ -385,42 +406,42 @@ def unlisted_warning(policies: Policies, topics: Iterable[str]) -> str | None:
     )
 
 
-def evaluate_columns(columns: CatalogColumns, asked: EvaluationRequest) -> EvaluatedCatalog:
+def evaluate_columns(columns: CatalogColumns, request: EvaluationRequest) -> EvaluatedCatalog:
     """Return evaluated rows of a catalog; index files are read only for a broker's view."""
     of_topic = {
-        topic: asked.policies.of(topic) if topic else None
+        topic: request.policies.of(topic) if topic else None
         for topic in {topic for _, topic, _ in columns.keys}
     }
     policies = [of_topic[topic] for _, topic, _ in columns.keys]
-    limits = _limits_of(columns, policies, asked)
-    judged = _JudgedColumns.of(columns, limits, now_ms=asked.question.now_ms)
+    limits = _limits_of(columns, policies, request)
+    judged = _JudgedColumns.of(columns, limits, now_ms=request.question.now_ms)
     return EvaluatedCatalog(
         judged,
         policies,
-        asked.question,
-        _suspicions(judged, policies, asked.question.now_ms),
-        _what_if(judged, asked.what_if, asked.question.now_ms) if asked.what_if else None,
-        _broker_answer(judged, asked.question.now_ms) if asked.broker_view else None,
+        request.question,
+        _suspicions(judged, policies, request.question.now_ms),
+        _what_if(judged, request.what_if, request.question.now_ms) if request.what_if else None,
+        _broker_answer(judged, request.question.now_ms) if request.broker_view else None,
     )
 
 
 def _limits_of(
-    columns: CatalogColumns, policies: Sequence[Policy | None], asked: EvaluationRequest
+    columns: CatalogColumns, policies: Sequence[Policy | None], request: EvaluationRequest
 ) -> list[Limits]:
     """Return the limits of each partition."""
-    starts, question = asked.log_start_offsets, asked.question
-    found = []
+    starts, question = request.log_start_offsets, request.question
+    limits = []
     for (log_dir, topic, number), policy in zip(columns.keys, policies, strict=True):
         start = None
         if starts and log_dir is not None and topic is not None and number is not None:
             start = starts.get((log_dir, topic, number))
-        how = (question.active_segment, question.boundary)
+        rule = (question.active_segment, question.boundary)
         if policy is None:
-            found.append(Limits(-1, -1, RetentionMode.NO_POLICY, start, *how))
+            limits.append(Limits(-1, -1, RetentionMode.NO_POLICY, start, *rule))
         else:
-            limits = (policy.retention_ms, policy.retention_bytes, policy.mode)
-            found.append(Limits(*limits, start, *how))
-    return found
+            of_policy = (policy.retention_ms, policy.retention_bytes, policy.mode)
+            limits.append(Limits(*of_policy, start, *rule))
+    return limits
 
 
 def _suspicions(judged: _JudgedColumns, policies: Sequence[Policy | None], now_ms: int) -> Codes:
@@ -446,7 +467,7 @@ def _what_if(judged: _JudgedColumns, what_if: WhatIf, now_ms: int) -> Decisions:
     """Return the decisions with another limit, or with future timestamps ignored."""
     largest, limits = judged.segments.largest_timestamp, judged.limits_of_rows
     if what_if.ignore_future_ms is not None:
-        most = min(now_ms + what_if.ignore_future_ms, _NEVER_AHEAD_MS)
+        most = min(now_ms + what_if.ignore_future_ms, MAX_INT64)
         ahead = largest.known & (largest.values > most)
         by_file = judged.columns.int64("last_modified_ms")
         largest = Int64Column(
@@ -464,9 +485,9 @@ def _what_if(judged: _JudgedColumns, what_if: WhatIf, now_ms: int) -> Decisions:
 def _broker_answer(judged: _JudgedColumns, now_ms: int) -> BrokerAnswer:
     """Return a broker's decisions; it has doubts only about segments whose timestamp is unknown."""
     seen: list[SeenByBroker | None] = [None] * judged.columns.size
-    for number, one in _seen(judged):
-        seen[number] = one
-    largest = int64_column([one.broker_largest_timestamp if one else None for one in seen])
+    for number, view in _seen(judged):
+        seen[number] = view
+    largest = int64_column([view.broker_largest_timestamp if view else None for view in seen])
     [unreadable] = doubt_codes([RetentionReason.UNREADABLE])
     doubt = np.where(largest.known, doubt_codes([SegmentStatus.OK]), unreadable)
     segments = judged.segments._replace(largest_timestamp=largest, doubt=doubt)
@@ -491,34 +512,15 @@ def _seen(judged: _JudgedColumns) -> Iterator[tuple[int, SeenByBroker]]:
         return list(seen_by_broker(BrokerViewRow(*log) for log in logs))
 
     source = Location.of(columns.log_uris(numbers[:1])[0])
-    for group, found in zip(groups, map_in_order(source, groups, look), strict=True):
-        yield from zip(group.tolist(), found, strict=True)
+    for group, views in zip(groups, map_in_order(source, groups, look), strict=True):
+        yield from zip(group.tolist(), views, strict=True)
 
 
-_PASSED_OVER = Limits(mode=RetentionMode.UNJUDGED)
-
-
-_LimitsOf: TypeAlias = Callable[[str, str, int], Limits | None]
-"""Returns the limits for a log_dir, topic and partition number; None: the partition is skipped."""
-
-
-def judged_partitions(
-    catalog: Catalog, snapshot: Snapshot, limits_of: _LimitsOf, *, now_ms: int
-) -> Iterator[JudgedPartition]:
-    """Yield the partitions of a snapshot by log directory, topic and number.
-
-    Raises CatalogError if a part is damaged.
-    """
-    columns = read_columns(catalog, snapshot, with_files=True)
-    limits = [
-        None if topic is None or number is None else limits_of(log_dir or "", topic, number)
-        for log_dir, topic, number in columns.keys
-    ]
-    yield from _JudgedColumns.of(columns, limits, now_ms=now_ms).partitions()
+_SKIPPED = Limits(mode=RetentionMode.UNJUDGED)
 
 
 def _segments_of(columns: CatalogColumns) -> SegmentColumns:
-    """Return what the rule needs of a snapshot's rows."""
+    """Return the columns of a snapshot that the rule uses."""
     size = columns.int64("size_bytes")
     statuses = columns.texts("status")
     return SegmentColumns(

@@ -4,12 +4,10 @@ A plan contains the oldest segments of each partition, without a gap. It ends be
 segment that must not be deleted, that has changed since the snapshot, or that has an older log
 missing from the snapshot. Otherwise the remaining partition could have a gap.
 
-Partitions that `--emit delete-records` leaves out, for the reasons that apply to a plan.
-
 `--emit delete-records` deletes on a cluster what `--plan` deletes in an archive. So it leaves out
-each partition for which a plan would leave out a segment, in any log directory, and says why.
+each partition for which a plan would leave out a segment, in any log directory (`find_doubts`).
 
-Check the files of a planned segment again before they are deleted.
+An apply looks at the files of a planned segment again before it deletes them (`files_now`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,6 +59,14 @@ from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
 BELOW_ALL_OFFSETS: Final = -1  # less than any base offset
+_LINK: Final = (
+    "is a symbolic link; links are not planned, because moving may break them and deleting frees "
+    "no space: delete both by hand, or replace the link with the file"
+)
+_LINKED_DIRECTORY: Final = (
+    "is a link: its target may be outside SOURCE or have another name, so kip33 deletes nothing "
+    "there; make it a directory, or delete by hand"
+)
 
 
 def plan_retention(  # parameters: each option of the command is a keyword here
@@ -115,14 +121,16 @@ def plan_judged(
             "may contain only segments that have already expired; give an earlier time"
         )
     require_deletable(snapshot)
-    losing = [one for one in judged if one.deletable_segments]
-    basis.require_policies(one.topic for one in losing)
+    losing = [partition for partition in judged if partition.deletable_segments]
+    basis.require_policies(partition.topic for partition in losing)
     trust = basis.trust_last_modified
     with ThreadPoolExecutor(threads) as pool:
-        looks = pool.map(lambda one: _look(basis.source, one, trust_last_modified=trust), losing)
+        looks = pool.map(
+            lambda partition: _look(basis.source, partition, trust_last_modified=trust), losing
+        )
         planned = (
-            _planned(one, there, trust_last_modified=trust)
-            for one, there in zip(losing, looks, strict=True)
+            _planned(partition, directory, trust_last_modified=trust)
+            for partition, directory in zip(losing, looks, strict=True)
         )
         return with_plan_id(basis, planned)
 
@@ -175,7 +183,7 @@ def judge_by(
 def _look(
     source: Location, judged: JudgedPartition, *, trust_last_modified: bool
 ) -> "_DirectoryNow | str":
-    """Return the listing of a partition's directories, or why nothing of it can be planned."""
+    """Return the listing of a partition's directories, or why no segment can be planned."""
     first = judged.first
     if why := judged.why_unplannable(first, trust_last_modified=trust_last_modified):
         return why
@@ -358,26 +366,15 @@ def _doubt(judged: JudgedPartition, *, trust_last_modified: bool) -> str | None:
 
 
 def _unlistable(catalog: Catalog, snapshot: Snapshot) -> list[str]:
-    found: list[str] = []
+    uris: list[str] = []
     for rows in catalog.read_pieces(snapshot, ["topic", "base_offset", "status", "log_uri"]):
         unknown = pc.and_(pc.is_null(rows["topic"]), pc.is_null(rows["base_offset"]))
-        found += [str(uri) for uri in rows.filter(unknown)["log_uri"].to_pylist()]
-    return sorted(found)
+        uris += [str(uri) for uri in rows.filter(unknown)["log_uri"].to_pylist()]
+    return sorted(uris)
 
 
-_LINK: Final = (
-    "is a symbolic link: deleting the link would not delete its target, and a moved "
-    "link may point to a missing file; delete both by hand, or replace the link with "
-    "the file"
-)
-_LINKED_DIRECTORY: Final = (
-    "is a link: its target may be outside SOURCE or have another name, so kip33 deletes nothing "
-    "there; make it a directory, or delete by hand"
-)
-
-
-class Look(NamedTuple):
-    """The current state of a planned segment's files."""
+class FilesNow(NamedTuple):
+    """The files of a planned segment, as they are now."""
 
     there: list[PlannedFile]  # planned, and as planned
     gone: list[PlannedFile]  # planned, but missing
@@ -404,9 +401,9 @@ def linked_directory(
     return f"{link.uri} {_LINKED_DIRECTORY}" if link else None
 
 
-def look_at(
+def files_now(
     partition: PlannedPartition, segment: PlannedSegment, listed: list[PlannedFile]
-) -> Look:
+) -> FilesNow:
     """Return the current files of a segment; OSError if a store does not answer.
 
     `listed` are the files from an earlier listing of the directory. These are checked again, and so
@@ -416,29 +413,29 @@ def look_at(
     planned = {partition.place(file): file for file in segment.files}
     beside = [*(f"{stem}.{kind}" for kind in SEGMENT_KINDS), *(file.name for file in listed)]
     others = {partition.directory.child(name) for name in beside} - planned.keys()
-    look = Look([], [], [])
+    now = FilesNow([], [], [])
     for place, info in _infos_of([*planned, *sorted(others)]):
         file = planned.get(place)
         if file is None:
             if info.type != fs.FileType.NotFound:
-                look.others.append(f"{place.uri}: is not in the plan")
+                now.others.append(f"{place.uri}: is not in the plan")
         elif info.type == fs.FileType.NotFound:
-            look.gone.append(file)
+            now.gone.append(file)
         elif difference := difference_of(place, file, info):
-            look.others.append(difference)
+            now.others.append(difference)
         else:
-            look.there.append(file)
-    return look
+            now.there.append(file)
+    return now
 
 
 def _infos_of(places: list[Location]) -> list[tuple[Location, fs.FileInfo]]:
     """Return the status of files, existing or not, with one request to each store."""
-    found: list[tuple[Location, fs.FileInfo]] = []
+    statuses: list[tuple[Location, fs.FileInfo]] = []
     for root in dict.fromkeys(place.root for place in places):
-        mine = [place for place in places if place.root == root]
-        infos = mine[0].filesystem().get_file_info([place.path for place in mine])
-        found += zip(mine, infos, strict=True)
-    return found
+        of_store = [place for place in places if place.root == root]
+        infos = of_store[0].filesystem().get_file_info([place.path for place in of_store])
+        statuses += zip(of_store, infos, strict=True)
+    return statuses
 
 
 def info_of(place: Location) -> fs.FileInfo | None:

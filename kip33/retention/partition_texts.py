@@ -1,4 +1,4 @@
-"""A partition's row of an evaluation in words: its policy, what is to be noted, what blocks it."""
+"""A partition's row of an evaluation in words: its policy, remarks, what blocks it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
@@ -40,14 +40,16 @@ def remarks_of(row: PartitionRow) -> Iterator[str]:
     """Yield how many segments have suspicious timestamps, or are judged with less certainty."""
     for kind, count in sorted(row["suspicions"].items()):
         yield f"{count:,} {kind.replace('_', ' ')}"
-    if row["last_modified_segments"]:
-        named = " ".join(map(str, row["last_modified_base_offsets"]))
-        more = (
-            " ..." if row["last_modified_segments"] > len(row["last_modified_base_offsets"]) else ""
+    if count := row["last_modified_segments"]:
+        offsets = row["last_modified_base_offsets"]
+        named = " ".join(map(str, offsets)) + (" ..." if count > len(offsets) else "")
+        files = "its file's" if count == 1 else "their files'"
+        yield (
+            f"{counted(count, 'segment')} without timestamps: judged by {files} modification time "
+            f"(base offset{'' if count == 1 else 's'} {named})"
         )
-        yield f"{row['last_modified_segments']:,} by file time ({named}{more})"
     if row["active_expired_segments"]:
-        yield "last segment has expired, is kept"
+        yield "expired, but kept: it is the active segment"
     if row["unverified_segments"]:
         yield f"{row['unverified_segments']:,} unverified"
     if row["doubtful_segments"]:

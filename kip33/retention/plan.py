@@ -1,18 +1,16 @@
 """A retention plan: the files to delete, their order, and their state when the plan was made.
 
-It is made by `retention.make_plan`, written to a file by `retention.plan`, and carried out by
-`retention.apply`. Within a partition the order is Kafka's: oldest segment first. Within a segment
-it is the log, the offset index, the time index, the transaction index; for each kind first the file
-beside the log, then the one that a build put into the index directory.
+`retention.make_plan` makes it, `retention.apply` compares it with the newest snapshot and carries
+it out. Within a partition the order is Kafka's: oldest segment first. Within a segment it is the
+log, the offset index, the time index, the transaction index; for each kind first the file beside
+the log, then the one that a build put into the index directory.
 
-A retention plan as a file of JSON objects, one per line.
+The file of a plan has JSON objects, one per line; a partition's line is before those of its
+segments. `archive.output_files` makes the id.
 
     {"kind": "plan", "version": 1, "plan_id": "5c1e...", "created_ms": ..., ...}
     {"kind": "partition", "log_dir": "broker-1", "topic": "orders", "partition": 0, ...}
     {"kind": "segment", "log_dir": "broker-1", ..., "base_offset": 0, ..., "files": [...]}
-
-A partition's line is before those of its segments. `archive.output_files` has the id. Each plan is
-compared with the newest snapshot before it is carried out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,6 +37,15 @@ from kip33.rules.retention import ActiveSegment, Boundary
 from kip33.rules.retention_rows import Limits
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
+
+_PLAN_VERSION: Final = 1
+PARTITION_KEY: Final = ("log_dir", "topic", "partition")
+_FORM: Final = PlanForm(
+    "plan",
+    _PLAN_VERSION,
+    "a retention plan",
+    "make another with `kip33 retention CATALOG --plan FILE`",
+)
 
 
 class PlannedSegment(NamedTuple):
@@ -199,16 +206,6 @@ def require_deletable(snapshot: Snapshot) -> None:
         )
 
 
-_PLAN_VERSION: Final = 1
-PARTITION_KEY: Final = ("log_dir", "topic", "partition")
-_FORM: Final = PlanForm(
-    "plan",
-    _PLAN_VERSION,
-    "a retention plan",
-    "make another with `kip33 retention CATALOG --plan FILE`",
-)
-
-
 def with_plan_id(basis: Basis, partitions: Iterable[PlannedPartition]) -> RetentionPlan:
     """Return the plan with its id."""
     plan = RetentionPlan("", basis, tuple(partitions))
@@ -228,13 +225,13 @@ def write_plan(plan: RetentionPlan, place: Location) -> None:
 
 def read_plan(place: Location) -> RetentionPlan:
     """Return the plan in a file; PlanError, one line, if it is not exactly as it was written."""
-    found = read_plan_lines(place, _FORM)
+    lines = read_plan_lines(place, _FORM)
     try:
-        basis = _basis(found.header)
-        partitions = _partitions(basis, found.records())
+        basis = _basis(lines.header)
+        partitions = _partitions(basis, lines.records())
     except (ValueError, TypeError, KeyError, AttributeError, PolicyError) as error:
         raise PlanError(f"{place.uri}: not written by kip33: {one_line(error)}") from error
-    return RetentionPlan(found.header["plan_id"], basis, partitions)
+    return RetentionPlan(lines.header["plan_id"], basis, partitions)
 
 
 def _records(plan: RetentionPlan) -> Iterator[dict[str, Any]]:
@@ -315,12 +312,12 @@ def _basis(header: dict[str, Any]) -> Basis:
 
 def _partitions(basis: Basis, records: list[dict[str, Any]]) -> tuple[PlannedPartition, ...]:
     """Return the partitions with their segments; ValueError for a wrong order or place."""
-    found: list[tuple[PlannedPartition, list[PlannedSegment]]] = []
+    partitions: list[tuple[PlannedPartition, list[PlannedSegment]]] = []
     for record in records:
         if record["kind"] == "partition":
-            found.append((_partition(basis, record), []))
+            partitions.append((_partition(basis, record), []))
             continue
-        partition, segments = found[-1] if found else (None, [])
+        partition, segments = partitions[-1] if partitions else (None, [])
         if not partition or partition.key != tuple(record[name] for name in PARTITION_KEY):
             raise ValueError(f"base offset {record['base_offset']} has no line of its partition")
         segments.append(_segment(partition, record))
@@ -329,10 +326,10 @@ def _partitions(basis: Basis, records: list[dict[str, Any]]) -> tuple[PlannedPar
             raise ValueError(
                 f"{partition.directory.uri}: the segments are not in order of their offsets"
             )
-    directories = [partition.directory for partition, _ in found]
+    directories = [partition.directory for partition, _ in partitions]
     if len(set(directories)) < len(directories):
         raise ValueError("a partition appears twice")
-    return tuple(partition._replace(segments=tuple(segments)) for partition, segments in found)
+    return tuple(partition._replace(segments=tuple(segments)) for partition, segments in partitions)
 
 
 def _partition(basis: Basis, record: dict[str, Any]) -> PlannedPartition:

@@ -62,9 +62,9 @@ def policies_of(
 
 
 def _of_tools(file: str) -> dict[str, _Table]:
-    """Return the sections that Kafka's tools printed, without settings this Kafka has not.
+    """Return the sections that Kafka's tools printed, without those that TOPIC_KEYS lacks.
 
-    They are a newer version's or a vendor's: no typing error, and none that retention reads.
+    These are of a newer Kafka or of a vendor, not typing errors, and retention needs none.
     """
     topics: dict[str, _Table] = {
         topic: {key: value for key, value in settings.items() if key in TOPIC_KEYS}

@@ -270,7 +270,7 @@ def test_the_table_says_that_an_expired_last_segment_is_kept(retention: Command)
     done = retention()
 
     [payments] = [line for line in done.stdout.splitlines() if "payments-0" in line]
-    assert "last segment has expired, is kept" in payments
+    assert "expired, but kept: it is the active segment" in payments
 
 
 def test_a_retention_beside_the_policy_is_a_what_if(retention: Command) -> None:

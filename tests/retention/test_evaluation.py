@@ -13,6 +13,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.retention.evaluated_tables import freed_table, partitions_table, segment_tables
 from kip33.retention.evaluation import EvaluatedCatalog, EvaluationRequest, evaluate_catalog
+from kip33.retention.partition_texts import remarks_of
 from kip33.rules.policies import Policies
 from kip33.rules.retention import RuleQuestion, WhatIf
 from kip33.rules.retention_rows import Decision, Limits
@@ -176,3 +177,41 @@ def test_nothing_of_nothing(rows: list[Any] | None, tmp_path: Path) -> None:
     totals = evaluated.totals()
     assert totals.pop("suspicions") == {}
     assert set(totals.values()) == {0}
+
+
+NO_REMARKS: Any = {
+    "suspicions": {},
+    "last_modified_segments": 0,
+    "last_modified_base_offsets": [],
+    "active_expired_segments": 0,
+    "unverified_segments": 0,
+    "doubtful_segments": 0,
+    "tiered_segments": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({}, []),
+        ({"suspicions": {"future": 1}}, ["1 future"]),
+        (
+            {"last_modified_segments": 1, "last_modified_base_offsets": [0]},
+            [
+                "1 segment without timestamps: judged by its file's modification time "
+                "(base offset 0)"
+            ],
+        ),
+        (
+            {"last_modified_segments": 3, "last_modified_base_offsets": [0, 40]},
+            [
+                "3 segments without timestamps: judged by their files' modification time "
+                "(base offsets 0 40 ...)"
+            ],
+        ),
+        ({"active_expired_segments": 1}, ["expired, but kept: it is the active segment"]),
+        ({"unverified_segments": 2, "tiered_segments": 1}, ["2 unverified", "1 tiered"]),
+    ],
+)
+def test_the_remarks_on_a_partition(row: dict[str, Any], expected: list[str]) -> None:
+    assert list(remarks_of(NO_REMARKS | row)) == expected
