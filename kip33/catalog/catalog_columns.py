@@ -232,10 +232,10 @@ def _compact(rows: pa.Table, more: Sequence[str] = ()) -> pa.Table:
 def _has_create_time(types: "pa.ChunkedArray[Any]") -> Any:
     """Return for each list whether it contains CreateTime, null for null."""
     lists = types.combine_chunks()
-    found = np.zeros(len(lists), bool)
+    has_create_time = np.zeros(len(lists), bool)
     is_one = pc.equal(pc.list_flatten(lists), CREATE_TIME).fill_null(False)
-    found[pc.list_parent_indices(lists).filter(is_one).to_numpy()] = True
-    return pc.if_else(lists.is_valid(), pa.array(found), None)
+    has_create_time[pc.list_parent_indices(lists).filter(is_one).to_numpy()] = True
+    return pc.if_else(lists.is_valid(), pa.array(has_create_time), None)
 
 
 def _codes(column: Any) -> Int64s:

@@ -68,7 +68,7 @@ class Draft(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the draft's name; the snapshot has another if a build committed in between."""
+        """Return the draft's name; the snapshot's differs if another build committed since."""
         return snapshot_name(self.sequence, self.snapshot_id)
 
     @property

@@ -87,15 +87,15 @@ def read_holes(
             order
         ],
     )
-    found = find_holes(segments)
-    before = rows.take(pa.array(order[found.before]))
+    holes = find_holes(segments)
+    before = rows.take(pa.array(order[holes.before]))
     columns = {
         **{name: pc.cast(before[name], HOLES.field(name).type) for name in _KEY},
-        "first_offset": pa.array(found.first_offsets),
-        "last_offset": pa.array(found.ends - 1),
-        "missing_offsets": pa.array(found.ends - found.first_offsets),
-        "hole": pa.array([KINDS[kind].value for kind in found.kinds.tolist()], pa.string()),
-        "after": rows["log_uri"].take(pa.array(order[found.after])),
+        "first_offset": pa.array(holes.first_offsets),
+        "last_offset": pa.array(holes.ends - 1),
+        "missing_offsets": pa.array(holes.ends - holes.first_offsets),
+        "hole": pa.array([KINDS[kind].value for kind in holes.kinds.tolist()], pa.string()),
+        "after": rows["log_uri"].take(pa.array(order[holes.after])),
         "before": before["log_uri"],
     }
     keys: Any = [(name, "ascending") for name in (*_KEY, "first_offset")]

@@ -45,7 +45,7 @@ _YOUNG_MS: Final = 60 * 60 * 1000
 
 
 class RemovalKind(StrEnum):
-    """What a removal removes; each member is its own text."""
+    """The kind of a removed thing; each member is its own text."""
 
     OLD_SNAPSHOT = "old snapshot"
     DAMAGED_SNAPSHOT = "damaged snapshot"
@@ -63,7 +63,7 @@ class Removal(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What to remove, in this order, and what to report about the rest."""
+    """The removals in order, and a report about the rest."""
 
     removals: tuple[Removal, ...]
     kept: int  # committed snapshots that are kept
@@ -113,7 +113,7 @@ def prune(
 
 
 def plan_pruning(catalog: Catalog, *, keep: int, now_ms: int) -> Plan:
-    """Return what `prune` would remove."""
+    """Return the removals that `prune` would carry out."""
     files = _CatalogFiles.of(catalog, now_ms)
     needed = {*files.undamaged[:keep], *files.bases()}
     removals = list(files.dead_builds())
@@ -198,7 +198,7 @@ class _CatalogFiles(NamedTuple):
     def of(cls, catalog: Catalog, now_ms: int) -> Self:
         """List a catalog.
 
-        Folders are listed before commits, so that a build committed in between does not seem dead.
+        Folders are listed before commits: a build that commits meanwhile does not seem dead.
         """
         staging, folders = list_folders(catalog, "staging"), list_folders(catalog, "snapshots")
         candidates = list(_proved(catalog))
