@@ -1,8 +1,6 @@
-"""The options and places of a build, checked before anything is listed.
+"""The options, settings and places of a build, checked before anything is listed.
 
-The settings of one build.
-
-Each topic's own index settings, from the saved output of Kafka's tools: `--kafka-configs`.
+A topic may have its own index settings, from the saved output of Kafka's tools: `--kafka-configs`.
 """
 
 import json
@@ -23,6 +21,10 @@ from kip33.rules.index_entries import DIALECTS
 from kip33.rules.untimestamped import FILE_TIME_OFFSET, Untimestamped
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
+
+INTERVAL: Final = "index.interval.bytes"
+_INDEX_SIZE: Final = "segment.index.bytes"
+_MOST: Final = 2**31 - 1  # both are int32 in Kafka
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +158,7 @@ class BuildSpec(NamedTuple):
     by_topic: tuple[tuple[str, IndexSettings], ...] = ()  # topics with other settings
     fsync: bool = True  # flush written files to the disk before the next step
     producer_snapshots: bool = False
-    lists_puts: bool = False  # list folders instead of asking for each new file: `listed_puts`
+    lists_puts: bool = False  # list folders instead of asking for each new file
 
     @property
     def in_place(self) -> bool:
@@ -181,7 +183,7 @@ class BuildSpec(NamedTuple):
 
     @property
     def time_index(self) -> str:
-        """Return how the names of the time indexes end: `timeindex`, or what the design has."""
+        """Return the suffix of the time indexes: `timeindex`, or that of the design."""
         return design_of(self.settings.dialect).file
 
     def index_location(self, segment: Segment) -> Location:
@@ -212,11 +214,6 @@ def file_time_settings_json(settings: IndexSettings, offset: int) -> str:
     return json.dumps(settings.as_record() | {FILE_TIME_OFFSET: offset})
 
 
-INTERVAL: Final = "index.interval.bytes"
-_INDEX_SIZE: Final = "segment.index.bytes"
-_MOST: Final = 2**31 - 1  # both are int32 in Kafka
-
-
 def load_topic_settings(default: IndexSettings, kafka_configs: str | None) -> TopicSettings:
     """Return the settings of every topic: those in the file, otherwise those of `default`.
 
@@ -229,13 +226,13 @@ def load_topic_settings(default: IndexSettings, kafka_configs: str | None) -> To
     if kafka_configs is None:
         return TopicSettings(default)
     by_topic = {}
-    for topic, said in load_kafka_configs(kafka_configs).items():
+    for topic, configs in load_kafka_configs(kafka_configs).items():
         by_topic[topic] = default._replace(
             index_interval_bytes=_number(
-                kafka_configs, topic, said, INTERVAL, default.index_interval_bytes
+                kafka_configs, topic, configs, INTERVAL, default.index_interval_bytes
             ),
             segment_index_bytes=_number(
-                kafka_configs, topic, said, _INDEX_SIZE, default.segment_index_bytes
+                kafka_configs, topic, configs, _INDEX_SIZE, default.segment_index_bytes
             ),
         )
         try:
@@ -245,9 +242,9 @@ def load_topic_settings(default: IndexSettings, kafka_configs: str | None) -> To
     return TopicSettings.of_topics(default, by_topic)
 
 
-def _number(file: str, topic: str, said: dict[str, str], key: str, default: int) -> int:
+def _number(file: str, topic: str, configs: dict[str, str], key: str, default: int) -> int:
     """Return a setting of a topic, `default` if it is not set."""
-    text = said.get(key)
+    text = configs.get(key)
     if text is None:
         return default
     if (

@@ -1,4 +1,4 @@
-"""Rows of the newest snapshot that are copied into the next one.
+"""Rows of other snapshots in the next one: copied from the newest, merged with concurrent builds.
 
     reused     the segment is unchanged
     carried    this build did not list it: another topic, or a directory that cannot be listed
@@ -9,11 +9,8 @@ it again and a search does not trust its index files. First, a row that was writ
 the segment's last change: the time of the next snapshot is not the time of that listing. Second, a
 row whose index file may have been written by a build that was killed.
 
-Merge a build's rows with a snapshot that another build committed in between.
-
-A build lists some segments and carries the other rows over from its base, the snapshot that was the
-newest when it began. If another snapshot is the newest when the build commits, the rows of both are
-merged, so that no build's rows are lost:
+If another build committed a snapshot since this one began, the rows of both are merged, so that no
+build's rows are lost:
 
 - For segments that this build did not list, the row of the newer snapshot is used.
 - For segments that both builds listed, the row of the later listing is used.
@@ -40,6 +37,14 @@ ROWS_PER_PART: Final = 250_000
 LEAVE: Final = -1
 LISTED: Final = ("active_segment", "topic_id", "partition_metadata_modified_ms")
 SETTINGS: Final = ("build_settings", "time_index_settings", "offset_index_settings")
+_COMPARED: Final = [
+    *("size_bytes", "last_modified_ms", "build_settings", "status", "kip33_version"),
+    *("time_index_bytes", "time_index_modified_ms"),
+    *("offset_index_bytes", "offset_index_modified_ms"),
+    *("transaction_index_bytes", "transaction_index_modified_ms"),
+    *("producer_snapshot_bytes", "producer_snapshot_modified_ms"),
+]
+_KEYS: Final = ["log_uri", "topic", "base_offset", *_COMPARED]
 
 
 class CarryOver(NamedTuple):
@@ -112,24 +117,24 @@ def is_below(log_uri: Column, directories: tuple[str, ...]) -> Mask:
     return mask
 
 
-def carry_over_rows(draft: Draft, takeover: CarryOver) -> Iterator[SnapshotPart]:
+def carry_over_rows(draft: Draft, carry_over: CarryOver) -> Iterator[SnapshotPart]:
     """Write the copied rows into staging; yield their parts, numbered from 0.
 
-    Raises CatalogError if the snapshot was damaged in between, PublishError if a part cannot be
+    Raises CatalogError if the snapshot was damaged meanwhile, PublishError if a part cannot be
     written.
     """
-    yield from write_parts(draft, _taken_over(draft, takeover))
+    yield from write_parts(draft, _copied_rows(draft, carry_over))
 
 
-def _taken_over(draft: Draft, takeover: CarryOver) -> Iterator[pa.Table]:
+def _copied_rows(draft: Draft, carry_over: CarryOver) -> Iterator[pa.Table]:
     begin = 0
-    for piece in draft.catalog.read_pieces(takeover.snapshot):
+    for piece in draft.catalog.read_pieces(carry_over.snapshot):
         end = begin + piece.num_rows
-        rows = np.flatnonzero(takeover.taken[begin:end])
+        rows = np.flatnonzero(carry_over.taken[begin:end])
         if len(rows):
-            at = takeover.listed_at[begin:end][rows]
-            taken = _as_listed(piece.take(rows), takeover.listed, at)
-            yield without_settings(taken, takeover.unsettled[begin:end][rows])
+            at = carry_over.listed_at[begin:end][rows]
+            taken = _as_listed(piece.take(rows), carry_over.listed, at)
+            yield without_settings(taken, carry_over.unsettled[begin:end][rows])
         begin = end
 
 
@@ -171,18 +176,9 @@ def _with_column(rows: pa.Table, name: str, column: Column) -> pa.Table:
 _Pieces = Callable[[list[str] | None], Iterator[pa.Table]]
 """Reads rows of a build or a snapshot piece by piece, with all columns or some."""
 
-_COMPARED: Final = [
-    *("size_bytes", "last_modified_ms", "build_settings", "status", "kip33_version"),
-    *("time_index_bytes", "time_index_modified_ms"),
-    *("offset_index_bytes", "offset_index_modified_ms"),
-    *("transaction_index_bytes", "transaction_index_modified_ms"),
-    *("producer_snapshot_bytes", "producer_snapshot_modified_ms"),
-]
-_KEYS: Final = ["log_uri", "topic", "base_offset", *_COMPARED]
 
-
-class Looked(NamedTuple):
-    """The scope and the time of a build's listing."""
+class ListingScope(NamedTuple):
+    """Which segments a build listed, and when."""
 
     base: Snapshot | None  # the newest snapshot when it began
     topics: Sequence[str]
@@ -210,7 +206,7 @@ class _Merged(NamedTuple):
     taken: int  # rows of the newer snapshot among them
 
 
-def merge(catalog: Catalog, own: _Pieces, newer: Snapshot, looked: Looked) -> _Merged:
+def merge(catalog: Catalog, own: _Pieces, newer: Snapshot, scope: ListingScope) -> _Merged:
     """Return the rows of a build, which `own` reads, merged with those of `newer`.
 
     Raises CatalogError if a part of either is damaged.
@@ -220,15 +216,15 @@ def merge(catalog: Catalog, own: _Pieces, newer: Snapshot, looked: Looked) -> _M
         return catalog.read_pieces(newer, columns)
 
     mine, theirs = _table(own(_KEYS)), _table(others(_KEYS))
-    base = _base_rows(catalog, looked.base)
+    base = _base_rows(catalog, scope.base)
     is_segment = pc.is_valid(mine["base_offset"]).to_numpy()
     at = pc.index_in(mine["log_uri"], value_set=theirs["log_uri"]).fill_null(-1).to_numpy()
     is_theirs = at >= 0
-    from_theirs = ~looked.at(mine)
-    if newer.created_ms > looked.now_ms and theirs.num_rows:
+    from_theirs = ~scope.at(mine)
+    if newer.created_ms > scope.now_ms and theirs.num_rows:
         from_theirs |= is_theirs & _changed_since(theirs, base)[at]
     keep = ~(is_segment & from_theirs)
-    take = _taken(theirs, mine.filter(pa.array(keep)), base, looked)
+    take = _rows_of_others(theirs, mine.filter(pa.array(keep)), base, scope)
     too_soon = may_change_unseen(
         pc.fill_null(theirs["last_modified_ms"], 0).to_numpy(), newer.created_ms
     )
@@ -246,11 +242,11 @@ def merge(catalog: Catalog, own: _Pieces, newer: Snapshot, looked: Looked) -> _M
     return _Merged(tables(), int(take.sum()))
 
 
-def _taken(theirs: pa.Table, kept: pa.Table, base: pa.Table, looked: Looked) -> Mask:
+def _rows_of_others(theirs: pa.Table, kept: pa.Table, base: pa.Table, scope: ListingScope) -> Mask:
     """Return which rows of the newer snapshot belong to other builds and stay."""
     absent = pc.invert(pc.is_in(theirs["log_uri"], value_set=kept["log_uri"])).to_numpy()
     was_known = pc.is_in(theirs["log_uri"], value_set=base["log_uri"]).to_numpy()
-    dropped = looked.at(theirs) & was_known & ~_changed_since(theirs, base)
+    dropped = scope.at(theirs) & was_known & ~_changed_since(theirs, base)
     is_segment = pc.is_valid(theirs["base_offset"]).to_numpy()
     taken: Mask = is_segment & absent & ~dropped
     return taken
@@ -268,7 +264,7 @@ def _table(pieces: Iterator[pa.Table]) -> pa.Table:
 
 
 def _changed_since(rows: pa.Table, base: pa.Table) -> Mask:
-    """Return which rows differ from the base: a build listed them in between."""
+    """Return which rows differ from the base: another build has listed them since."""
     at = pc.index_in(rows["log_uri"], value_set=base["log_uri"])
     before = base.take(at.fill_null(0) if base.num_rows else pa.array([], pa.int64()))
     changed = pc.is_null(at).to_numpy()

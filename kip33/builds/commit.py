@@ -1,8 +1,6 @@
-"""Begin and commit a build. Bins are built between `begin_build` and `commit_build`.
+"""Carry out the plan of a build on an engine, commit its snapshot, and sum it up.
 
-The summary of a build: what its snapshot contains, and a line for what needs attention.
-
-Carry out a build's plan on an engine.
+Bins are built between `begin_build` and `commit_build`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,17 +40,23 @@ from kip33.stores.locations import Location
 from kip33.stores.own_files import remove_quietly, set_flushing
 
 MOST_MERGES: Final = 10  # per build: other builds may commit at the same moment repeatedly
+_NOTES: Final = {  # texts in a row's `error`: problems that a build in place cannot repair
+    "hidden_from_recovery": HIDDEN,
+    "aborts_hidden": HIDDEN_ABORTS,
+    "may_not_start": MAY_NOT_START,
+    "owner_not_given": NOT_GIVEN,
+}
 
 
-class Begun(NamedTuple):
+class StartedBuild(NamedTuple):
     """A build that has begun: its draft, and the parts with the copied rows."""
 
     plan: BuildPlan
     draft: Draft
-    taken: tuple[SnapshotPart, ...]
+    copied_parts: tuple[SnapshotPart, ...]
 
 
-def begin_build(plan: BuildPlan) -> Begun:
+def begin_build(plan: BuildPlan) -> StartedBuild:
     """Begin the next snapshot: claim the index files, write the copied rows.
 
     Raises the errors of `Draft.begin` and `carry_over_rows`.
@@ -61,16 +65,16 @@ def begin_build(plan: BuildPlan) -> Begun:
     set_flushing(plan.build.fsync)
     draft = Draft.begin(plan.catalog, plan.build.source)
     draft.claim(plan.claims)
-    taken = tuple(carry_over_rows(draft, plan.takeover)) if plan.takeover else ()
+    copied_parts = tuple(carry_over_rows(draft, plan.carry_over)) if plan.carry_over else ()
     for place, last_modified_ms in plan.unfinished:
         if plan.now_ms - last_modified_ms >= DEAD_AFTER_MS:
             remove_quietly(place)
-    return Begun(plan, draft, taken)
+    return StartedBuild(plan, draft, copied_parts)
 
 
 @dataclass(frozen=True)
 class BuildSummary:
-    """What a snapshot contains and what its build did, read from its parts."""
+    """The content of a snapshot and the work of its build, read from its parts."""
 
     snapshot: str
     catalog: str
@@ -97,35 +101,35 @@ class BuildSummary:
     unreadable_example: str | None  # the first log that could not be read, and the reason
     failed_example: str | None  # of `failed`: one index file, or log, and the reason
     two_directories: tuple[str, ...]  # "A and B", of each partition with two directories
-    orphaned: int  # our index files whose logs no longer exist
+    orphaned: int  # index files of kip33 whose logs no longer exist
     orphaned_bytes: int
     by_hole: dict[str, int]  # missing offsets between two segments: holes by kind
     missing_offsets: int  # in holes that no other replica fills
 
 
-def commit_build(begun: Begun, results: Sequence[TaskResult]) -> BuildSummary:
-    """Commit the results of the bins: `build_bin` with part numbers from `len(begun.taken)`.
+def commit_build(started: StartedBuild, results: Sequence[TaskResult]) -> BuildSummary:
+    """Commit the results of the bins; their parts are numbered from `len(started.copied_parts)`.
 
     The `.txnindex` files are written first, because they need all segments to have been read.
     Raises NoReadableLogError, and commits nothing, if no log could be read.
     """
-    plan, draft, taken = begun
-    if not taken:
+    plan, draft, copied_parts = started
+    if not copied_parts:
         _require_a_readable_log(results)
-    parts = (*taken, *(result.part for result in results))
+    parts = (*copied_parts, *(result.part for result in results))
     pending = [result.pending for result in results if result.pending]
     finished = finish_transactions(plan.build, draft.staging, parts, pending, len(parts))
     snapshot, taken_from_newer, warnings = _commit(plan, draft, (*parts, *finished))
     set_flushing(True)
-    takeover = plan.takeover
+    carry_over = plan.carry_over
     return BuildSummary(
         snapshot=snapshot.name,
         catalog=plan.catalog.location.uri,
         segments=snapshot.rows,
         indexed=plan.files.num_rows,
-        reused=takeover.reused if takeover else 0,
-        dropped=takeover.dropped if takeover else 0,
-        carried=(takeover.carried if takeover else 0) + taken_from_newer,
+        reused=carry_over.reused if carry_over else 0,
+        dropped=carry_over.dropped if carry_over else 0,
+        carried=(carry_over.carried if carry_over else 0) + taken_from_newer,
         bytes_read=sum(result.bytes_read for result in results),
         passed_over=plan.passed_over,
         warnings=(*plan.warnings, *warnings),
@@ -157,7 +161,7 @@ def _commit(
     Returns the snapshot, how many of its rows come from other builds, and warnings. Two builds that
     commit at the same moment write two snapshots with one number; each then merges the other's.
     """
-    catalog, base = plan.catalog, plan.looked.base
+    catalog, base = plan.catalog, plan.scope.base
     settings = {
         "build": plan.build.build_settings,
         "index_dir": plan.build.index_dir.uri,
@@ -171,7 +175,7 @@ def _commit(
     newer = _newest_unmerged(catalog, known)
     for _ in range(MOST_MERGES):
         while newer:
-            merged = merge(catalog, partial(catalog.read_parts, folder, parts), newer, plan.looked)
+            merged = merge(catalog, partial(catalog.read_parts, folder, parts), newer, plan.scope)
             parts, folder = tuple(write_parts(draft, merged.tables)), draft.staging
             rows_of_others = merged.taken
             orphans, problem = _merged_orphans(
@@ -198,7 +202,7 @@ def _commit(
 
 def _still_claimed(plan: BuildPlan) -> Column:
     """Return the plan's claims of earlier builds, less those of builds that committed since."""
-    claims, catalog, base = plan.still_claimed, plan.catalog, plan.looked.base
+    claims, catalog, base = plan.still_claimed, plan.catalog, plan.scope.base
     for candidate in catalog.candidates() if len(claims) else ():
         if base and candidate.name <= base.name:
             break
@@ -211,16 +215,15 @@ def _still_claimed(plan: BuildPlan) -> Column:
 def _merged_orphans(
     plan: BuildPlan, orphans: pa.Table, newer: Snapshot, rows: Iterator[pa.Table]
 ) -> tuple[pa.Table, str | None]:
-    """Return the orphaned files of a build and of a newer snapshot, and a warning if its list is
-    lost.
+    """Return the orphaned files of a build and of a newer snapshot, and a warning if one is lost.
 
-    `rows` are those of both, merged.
+    `rows` are the rows of both, merged.
     """
     theirs, problem = read_orphans(plan.catalog, newer)
     if problem:
         return orphans, problem
     merged = merge_orphans(
-        orphans, theirs, listed_before=plan.orphans.listed_before, looked=plan.looked
+        orphans, theirs, listed_before=plan.orphans.listed_before, scope=plan.scope
     )
     return (without_named(merged, rows) if merged.num_rows else merged), None
 
@@ -262,14 +265,6 @@ def _is_whole(catalog: Catalog, candidate: Candidate) -> bool:
     return True
 
 
-_NOTES: Final = {  # texts in a row's `error`: problems that a build in place cannot repair
-    "hidden_from_recovery": HIDDEN,
-    "aborts_hidden": HIDDEN_ABORTS,
-    "may_not_start": MAY_NOT_START,
-    "owner_not_given": NOT_GIVEN,
-}
-
-
 def warnings_of(summary: BuildSummary) -> Iterator[str]:
     """Yield a line for each kind of segment that needs attention.
 
@@ -277,9 +272,11 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
     directories, and, in place, index files that can make a broker fail.
     """
     if count := summary.by_status.get(SegmentStatus.UNREADABLE):
-        said = unreadable_logs_text(count, summary.unreadable_example or "", of=summary.segments)
+        unreadable = unreadable_logs_text(
+            count, summary.unreadable_example or "", of=summary.segments
+        )
         yield (
-            f"{said}; kip33 catalog {summary.catalog} --segments --status "
+            f"{unreadable}; kip33 catalog {summary.catalog} --segments --status "
             "unreadable lists them; --fail-on unreadable makes this exit 3"
         )
     rows = "column `error` of their rows says what to do"
@@ -327,8 +324,8 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
     columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", "log_uri"]
     columns += ["log_dir", "topic", "partition", "base_offset"]
     directories = DirectoriesOfPartitions()
-    example: tuple[str, str] | None = None
-    unread: tuple[str, str] | None = None
+    failed_example: tuple[str, str] | None = None
+    unreadable_example: tuple[str, str] | None = None
     for piece in catalog.read_pieces(snapshot, columns + sizes):
         directories.add(piece)
         for status, count in _counts(piece["status"]).items():
@@ -343,16 +340,18 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
         totals["kept_though_other"] += piece.filter(other).num_rows
         for name, text in _NOTES.items():
             totals[name] += piece.filter(pc.match_substring(piece["error"], text)).num_rows
-        unread = min(filter(None, (unread, _first_unreadable(piece))), default=None)
+        unreadable_example = min(
+            filter(None, (unreadable_example, _first_unreadable(piece))), default=None
+        )
         failed = _failed(piece)
         totals["failed"] += failed.num_rows
-        example = min(filter(None, (example, _example(failed))), default=None)
+        failed_example = min(filter(None, (failed_example, _example(failed))), default=None)
     counts = dict(sorted(by_status.items()))
     return {
         "by_status": counts,
         **totals,
-        "unreadable_example": unread and ": ".join(unread),
-        "failed_example": example[1] if example else None,
+        "unreadable_example": unreadable_example and ": ".join(unreadable_example),
+        "failed_example": failed_example[1] if failed_example else None,
         "two_directories": directories.doubled(),
     }
 
@@ -367,9 +366,9 @@ def _failed(rows: pa.Table) -> pa.Table:
 
 def _first_unreadable(rows: pa.Table) -> tuple[str, str] | None:
     """Return the smallest URI of a log that could not be read, and the reason."""
-    found = rows.filter(pc.equal(rows["status"], SegmentStatus.UNREADABLE.value))
-    rows_found: list[dict[str, Any]] = found.select(["log_uri", "error"]).to_pylist()
-    return min(((row["log_uri"], row["error"] or "") for row in rows_found), default=None)
+    is_unreadable = pc.equal(rows["status"], SegmentStatus.UNREADABLE.value)
+    unreadable: list[Any] = rows.select(["log_uri", "error"]).filter(is_unreadable).to_pylist()
+    return min(((row["log_uri"], row["error"] or "") for row in unreadable), default=None)
 
 
 def _example(failed: pa.Table) -> tuple[str, str] | None:
@@ -411,15 +410,15 @@ def execute_build(
             files, first_pass_bytes = with_largest_before(
                 plan.build, files, engine, parallelism=parallelism, on_progress=on_progress
             )
-        begun = begin_build(plan)
+        started = begin_build(plan)
         results = engine.run_on_bins(
             files,
-            partial(_build_bin, plan.build, begun.draft.staging, len(begun.taken)),
+            partial(_build_bin, plan.build, started.draft.staging, len(started.copied_parts)),
             reads_files=not plan.build.read_tail,
             parallelism=parallelism,
             on_progress=on_progress,
         )
-        summary = commit_build(begun, results)
+        summary = commit_build(started, results)
         return replace(summary, bytes_read=summary.bytes_read + first_pass_bytes)
 
 

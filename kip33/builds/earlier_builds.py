@@ -1,6 +1,6 @@
-"""What earlier builds left: the newest snapshot with its rows, and claimed index files.
+"""What earlier builds left: the newest snapshot with its rows, and claims on index files.
 
-Claims on index files: earlier ones say what is ours, a build's own what it may write.
+The claims of earlier builds show which index files are ours, a build's own what it may write.
 """
 
 from itertools import chain
@@ -31,8 +31,8 @@ class EarlierBuilds(NamedTuple):
     suspect: Column  # of these: perhaps rewritten since the newest snapshot
 
 
-def look_back(catalog: Catalog, build: BuildSpec) -> EarlierBuilds:
-    """Return what earlier builds left, all of one moment; raises as `newest_known`."""
+def read_earlier_builds(catalog: Catalog, build: BuildSpec) -> EarlierBuilds:
+    """Return the newest snapshot and the claims as of one moment; raises as `newest_known`."""
     while True:
         committed = set(catalog.commit_names())
         newest, known, warnings = newest_known(catalog, build)

@@ -1,7 +1,6 @@
-"""Publish a segment's index files, and determine the catalog's column `index_file` (D10).
+"""Publish a segment's index files, and determine the catalog's column `index_file`.
 
-`catalog.schema` defines the states. A `stale` row is never reused: the next build tries
-again.
+`catalog.schema` defines the states. A `stale` row is never reused: the next build tries again.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,9 +22,10 @@ BEFORE_LOG: Final = (
 )
 FOREIGN_TRANSACTION_INDEX: Final = "the .txnindex that is there is not of kip33"
 CANNOT_BE_WRITTEN: Final = ": cannot be written: "  # in a note, between the file and the reason
+_NO_FILE: Final = (None, None)
 
 
-class Wanted(NamedTuple):
+class TargetIndexFile(NamedTuple):
     """One index file and the bytes it should have; with `good_entries` it is left unchanged."""
 
     place: Location
@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
     seen: FileStatus | None = None  # of the existing file
     before_log: bool = False  # the file existed before this catalog knew its log
     flush_first: bool = False  # flush its bytes before it gets its name
-    reads_back: bool = True  # else the time of a file in a bucket stays unknown: `listed_puts`
+    reads_back: bool = True  # else the time of a file in a bucket stays unknown: `WaitingPuts`
 
 
 class PublishedFile(NamedTuple):
@@ -47,9 +47,6 @@ class PublishedFile(NamedTuple):
     modified_ms: int | None
     settings: str | None  # the settings that give its bytes from the log; None: unknown
     crc32c: int | None  # None: its bytes were not read
-
-
-_NO_FILE: Final = (None, None)
 
 
 def state_together(states: Iterable[IndexFileState | None]) -> IndexFileState | None:
@@ -99,7 +96,9 @@ class Published:
         """Return whether the first file matches the log: a foreign file that was kept may not."""
         return self._are_right[:1] == [True]
 
-    def add(self, file: Wanted, *, ours: bool, overwrite: bool, proves_nothing: bool) -> None:
+    def add(
+        self, file: TargetIndexFile, *, ours: bool, overwrite: bool, proves_nothing: bool
+    ) -> None:
         """Publish, keep or withdraw one file; a fault of the store is a note.
 
         A file that did not exist when the build began is also ours: another attempt of this task or
@@ -132,15 +131,15 @@ class Published:
         self._are_right.append(state == IndexFileState.WRITTEN or is_same or is_good)
 
     def _place(
-        self, file: Wanted, data: bytes, *, ours: bool, overwrite: bool
+        self, file: TargetIndexFile, data: bytes, *, ours: bool, overwrite: bool
     ) -> tuple[IndexFileState, PublishedFile | None]:
         """Publish `data` unless the place has the same bytes or a file of another program."""
         place = file.place
         asks = file.listed or not place.is_object_store  # a put over our own file is cheaper
         there = status_of(place) if asks else None
         same_size = there is not None and there.size_bytes == len(data)
-        found = read_whole(place, most_bytes=len(data)) if same_size else None
-        if found == data:
+        bytes_there = read_whole(place, most_bytes=len(data)) if same_size else None
+        if bytes_there == data:
             if self._log and ours:
                 correct_owner(place, self._log, self.notes)
             state = IndexFileState.WRITTEN if ours or overwrite else IndexFileState.KEPT
@@ -148,7 +147,7 @@ class Published:
         if there and not ours and not overwrite:
             what = f"{NOT_OURS}{BEFORE_LOG}" if file.before_log else NOT_OURS
             self.notes.append(f"kept {place.uri}: {what}; --overwrite replaces it")
-            return IndexFileState.KEPT, _as_published(there, None, found)
+            return IndexFileState.KEPT, _as_published(there, None, bytes_there)
         if there and there != file.seen and self._log_changed():
             self.notes.append(
                 f"{place.uri}: another build wrote this file after this build listed "

@@ -1,17 +1,13 @@
-"""What earlier builds tell of the listed segments: rows to reuse, files that are ours, orphans.
+"""Match the listing with the newest snapshot: reusable rows, owned index files, orphans.
 
-Topic ids that a build takes from the newest snapshot, and rows whose log is another one now.
+**Segments whose topic was recreated.** A topic's id is read from `partition.metadata`. The row of
+an unchanged segment has the id and the file's modification time, so a directory whose segments are
+all known is not read again. Kafka never changes such a file; only another one can take its place.
 
-A topic's id is read from `partition.metadata`. The row of an unchanged segment has the id and the
-file's modification time, so a directory whose segments are all known is not read again. Kafka never
-changes such a file; only another one can take its place.
-
-Find rows whose files a change earlier in the partition may make wrong.
-
-The `.txnindex` of a segment depends on the transactions that are open at its start, its `.snapshot`
-on the producers of all earlier segments. So if a build reads a segment, it also reads the later
-ones again that depend on it. On most nights the segments that are read are the last ones of their
-partitions, and no segment follows them.
+**Rows to rebuild because an earlier segment changed.** The `.txnindex` of a segment depends on the
+transactions that are open at its start, its `.snapshot` on the producers of all earlier segments.
+So if a build reads a segment, it also reads the later ones again that depend on it. On most nights
+the segments that are read are the last ones of their partitions, and no segment follows them.
 
 Behind a log that could not be read the transactions and the producers are unknown. A build tries
 such a log each night, but reads the segments behind it again only when the log can be opened.
@@ -33,7 +29,7 @@ from kip33.archive.listing import (
     with_topic_ids,
 )
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.carry_over import CarryOver, Looked, plan_carry_over
+from kip33.builds.carry_over import CarryOver, ListingScope, plan_carry_over
 from kip33.builds.earlier_builds import EarlierBuilds, is_in, ours_by_claims, snapshots_by_claims
 from kip33.builds.largest_before import LARGEST_BEFORE, EarlierTimestamps, earlier_timestamps
 from kip33.builds.orphans import (
@@ -41,8 +37,8 @@ from kip33.builds.orphans import (
     TRANSACTION,
     OrphanPlan,
     find_orphans,
+    match_orphans,
     ours_by_orphans,
-    returned_orphans,
     still_orphaned,
 )
 from kip33.builds.reuse import (
@@ -61,6 +57,8 @@ from kip33.formats.batch import NO_TIMESTAMP
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import opened
 from kip33.stores.locations import Location
+
+_WITH_TOPIC_ID: Final = re.compile(r"(?:.*/)?[A-Za-z0-9_-]{22}")
 
 
 class ListedSegments(NamedTuple):
@@ -87,7 +85,7 @@ class ListedSegments(NamedTuple):
 
 
 class KnownSegments(NamedTuple):
-    """What earlier builds tell of the listed segments: masks over the listing, and rows."""
+    """The listing matched with the newest snapshot: masks over the listing, and rows."""
 
     reusable: Mask  # its row is taken over, the segment is not read
     ours: Mask  # its `.timeindex` and `.index` may be replaced
@@ -95,7 +93,7 @@ class KnownSegments(NamedTuple):
     producer_snapshot_ours: Mask
     log_is_new: Mask  # no row has its log
     largest_before: Int64s  # of segments whose rows are reused
-    takeover: CarryOver | None
+    carry_over: CarryOver | None
     orphans: OrphanPlan
     warnings: tuple[str, ...]
 
@@ -118,12 +116,12 @@ def known_segments(
     catalog: Catalog,
     listed: ListedSegments,
     past: EarlierBuilds,
-    looked: Looked,
+    scope: ListingScope,
     *,
     reuse: bool,
 ) -> KnownSegments:
-    """Return what earlier builds tell of the listed segments; without `reuse` all are read."""
-    files, none = listed.files, np.zeros(listed.files.num_rows, bool)
+    """Match the listed segments with the newest snapshot; without `reuse` all are read."""
+    files, no_rows = listed.files, np.zeros(listed.files.num_rows, bool)
     no_times = np.full(files.num_rows, NO_TIMESTAMP, np.int64)
     ours, transaction_ours = ours_by_claims(build, files, listed.wanted, past.claimed)
     snapshot_ours = snapshots_by_claims(build, listed.wanted, past.claimed)
@@ -132,55 +130,55 @@ def known_segments(
     if not newest or not known:
         orphans = OrphanPlan.empty()
         return KnownSegments(
-            none,
+            no_rows,
             ours,
             transaction_ours,
             snapshot_ours,
-            none,
+            no_rows,
             no_times,
             None,
             orphans,
             warnings,
         )
-    found = match_listing(
+    match = match_listing(
         known,
         files,
         listed.at,
-        listed_ms=looked.now_ms,
+        listed_ms=scope.now_ms,
         known_listed_ms=newest.created_ms,
         offset_index=build.offset_index,
         producer_snapshots=build.producer_snapshots,
         untimestamped=build.settings.untimestamped,
     )
-    earlier, problem = read_orphans(catalog, newest)
-    returned = returned_orphans(earlier, files, listed.wanted)
+    earlier, unreadable_list = read_orphans(catalog, newest)
+    matched = match_orphans(earlier, files, listed.wanted)
     by_orphans = ours_by_orphans(
-        returned,
+        matched,
         files,
-        time_index_ours=is_in(listed.wanted, past.claimed) | found.time_index_ours,
-        ours=ours | found.ours,
+        time_index_ours=is_in(listed.wanted, past.claimed) | match.time_index_ours,
+        ours=ours | match.ours,
         offset_index=build.offset_index,
     )
-    ours = ours | found.ours | by_orphans
-    transaction_ours = transaction_ours | found.transaction_index_ours | returned.files[TRANSACTION]
-    snapshot_ours = snapshot_ours | found.producer_snapshot_ours | returned.files[PRODUCER]
-    reusable = _reusable(build, listed, past, known, found) & ~by_orphans if reuse else none
+    ours = ours | match.ours | by_orphans
+    transaction_ours = transaction_ours | match.transaction_index_ours | matched.files[TRANSACTION]
+    snapshot_ours = snapshot_ours | match.producer_snapshot_ours | matched.files[PRODUCER]
+    reusable = _reusable(build, listed, past, known, match) & ~by_orphans if reuse else no_rows
     times = EarlierTimestamps(reusable, no_times)
     if design_of(build.settings.dialect).needs_largest_before and known.rows:
         times = earlier_timestamps(catalog, newest, files, listed.uris, reusable)
         reusable = times.reusable
     suspect = is_in(build.index_uris(known.log_uri), past.suspect)
-    takeover = plan_carry_over(
+    carry_over = plan_carry_over(
         newest,
         known,
-        found._replace(reusable=reusable),
+        match._replace(reusable=reusable),
         files,
         suspect=suspect,
-        topics=looked.topics,
-        unlistable=looked.unlistable,
+        topics=scope.topics,
+        unlistable=scope.unlistable,
     )
-    stay = still_orphaned(
-        returned,
+    is_still_orphaned = still_orphaned(
+        matched,
         ours=ours,
         transaction_index_ours=transaction_ours,
         producer_snapshot_ours=snapshot_ours,
@@ -188,18 +186,18 @@ def known_segments(
         producer_snapshots=build.producer_snapshots,
     )
     orphaned = find_orphans(
-        build, known, takeover.gone, suspect, earlier.filter(pa.array(stay)), looked
+        build, known, carry_over.gone, suspect, earlier.filter(pa.array(is_still_orphaned)), scope
     )
     return KnownSegments(
         reusable,
         ours,
         transaction_ours,
         snapshot_ours,
-        none if build.in_place else found.at < 0,
+        no_rows if build.in_place else match.at < 0,
         times.largest_before,
-        takeover,
+        carry_over,
         OrphanPlan(orphaned, earlier),
-        (*warnings, problem) if problem else warnings,
+        (*warnings, unreadable_list) if unreadable_list else warnings,
     )
 
 
@@ -208,15 +206,12 @@ def _reusable(
     listed: ListedSegments,
     past: EarlierBuilds,
     known: ReusableRows,
-    found: ListingMatch,
+    match: ListingMatch,
 ) -> Mask:
     """Return which rows of the snapshot are right for their listed segments."""
-    reusable: Mask = found.reusable & ~is_in(listed.wanted, past.suspect)
+    reusable: Mask = match.reusable & ~is_in(listed.wanted, past.suspect)
     reusable &= ~_has_moved(known, listed.at, listed.files)
-    return reusable & ~_may_differ(build, listed.files, listed.uris, known, found, reusable)
-
-
-_WITH_TOPIC_ID: Final = re.compile(r"(?:.*/)?[A-Za-z0-9_-]{22}")
+    return reusable & ~_depend_on_changes(build, listed.files, listed.uris, known, match, reusable)
 
 
 def known_topic_ids(
@@ -253,32 +248,32 @@ def _has_moved(known: ReusableRows, at: Int64s, files: pa.Table) -> Mask:
     return moved
 
 
-def _may_differ(
+def _depend_on_changes(
     build: BuildSpec,
     files: pa.Table,
     uris: Column,
     known: ReusableRows,
-    found: ListingMatch,
+    match: ListingMatch,
     reusable: Mask,
 ) -> Mask:
     """Return which of the reusable rows must be read again because an earlier segment is read.
 
-    `files` is a LISTING whose logs are at `uris`, `found` its match, `reusable` which rows would
+    `files` is a LISTING whose logs are at `uris`, `match` theirs, `reusable` which rows would
     be reused.
     """
     if not known.rows or not build.offset_index:
         return np.zeros(files.num_rows, bool)
-    depends = reusable if build.producer_snapshots else reusable & known.has_transactions[found.at]
+    depends = reusable if build.producer_snapshots else reusable & known.has_transactions[match.at]
     changed = ~reusable & pc.is_valid(files["base_offset"]).to_numpy()
     order, first = _by_partition(files)
     in_order = np.arange(len(order))
-    was_unread = changed & (found.at >= 0) & known.is_unread[found.at]
+    was_unread = changed & (match.at >= 0) & known.is_unread[match.at]
     last_unread = np.maximum.accumulate(np.where(was_unread[order], in_order, -1))
     # What is behind two such logs depends on the later one.
-    asked = np.unique(last_unread[depends[order] & (last_unread >= first)])
-    logs = uris.take(pa.array(order[asked])).to_pylist()
+    tried = np.unique(last_unread[depends[order] & (last_unread >= first)])
+    logs = uris.take(pa.array(order[tried])).to_pylist()
     can_be_opened = np.fromiter(map_in_order(build.source, logs, _can_be_opened), bool)
-    still_unread = asked[~can_be_opened]
+    still_unread = tried[~can_be_opened]
     sources = np.where(changed[order], in_order, -1)
     sources[still_unread] = -1
     ends = np.full(len(order), -1)

@@ -2,7 +2,7 @@
 
 SOURCE and the index directory are listed again with the newest snapshot, so a plan that is old, or
 was made by hand, removes nothing that is not a leftover now. Right before its removal each file is
-looked at again: its size and time must be as planned, and its log must not exist. A plan can be
+checked again: its size and time must be as planned, and its log must not exist. A plan can be
 applied again after any interruption.
 """
 
@@ -34,7 +34,7 @@ from kip33.stores.own_files import remove, remove_empty_folder
 
 
 class LeftoverOutcome(StrEnum):
-    """What happened to a planned leftover; each member is its own text."""
+    """The outcome for a planned leftover; each member is its own text."""
 
     REMOVED = "removed"
     MISSING = "already removed"
@@ -87,10 +87,12 @@ def remove_leftovers(
     ignored: list[str] = []
     newest = choose(catalog, None, ignored.append).snapshot
     expected = (plan.catalog, plan.source, plan.index_dir)
-    found = (catalog.location.uri, newest.source, index_dir_of(newest).uri)
-    for mine, theirs in zip(expected, found, strict=True):
-        if mine != theirs:
-            raise PlanError(f"the plan is for {mine}, but the catalog has {theirs}; make another")
+    current = (catalog.location.uri, newest.source, index_dir_of(newest).uri)
+    for planned, actual in zip(expected, current, strict=True):
+        if planned != actual:
+            raise PlanError(
+                f"the plan is for {planned}, but the catalog has {actual}; make another"
+            )
     with locked(_places(plan), make=not dry_run):
         leftovers = find_leftovers(catalog, newest)
         there = {(one.uri, one.kind): one for one in leftovers.found}
@@ -178,7 +180,7 @@ def _require_no_other(planned: PlannedLeftover, directory: Location) -> None:
 
 
 def _is_as_planned(file: PlannedLeftoverFile) -> bool:
-    """Return whether a file exists; _KeepError if it is another one than planned."""
+    """Return whether a file exists; _KeepError if it differs from the plan."""
     place = Location.of(file.uri)
     if not _exists(place):
         return False

@@ -1,11 +1,8 @@
-"""The files of an archive and its index directory that belong to no segment, ours and others.
+"""Leftovers: files that belong to no segment, and the plan to remove them.
 
-SOURCE and the index directory are listed now. An index file is ours if the newest snapshot lists it
-as orphaned and it still has that size and time (`builds.orphans`).
-
-The logs of leftover index files: while one of them exists, the index file stays.
-
-A plan to remove leftovers: files that belong to no segment, as they are when it is made.
+SOURCE and the index directory of a snapshot are listed now. An index file is ours if the newest
+snapshot lists it as orphaned and it still has that size and time (`builds.orphans`). While the log
+of a leftover index file exists, the file stays.
 
 A plan has our own files. Files of brokers and of other programs are in it only if the user names
 their kind. These are never planned:
@@ -14,10 +11,10 @@ their kind. These are never planned:
 - uploads and manifests: only the uploader's own metadata says whether they are needed;
 - unknown files.
 
-A plan to remove leftovers as a file of JSON objects, one per line.
+The file of a plan has JSON objects, one per line:
 
-{"kind": "leftover plan", "version": 1, "plan_id": "5c1e...", "created_ms": ..., ...}
-{"kind": "leftover", "leftover": "index file of kip33 without a log", "uri": ..., "files": ...}
+    {"kind": "leftover plan", "version": 1, "plan_id": "5c1e...", "created_ms": ..., ...}
+    {"kind": "leftover", "leftover": "index file of kip33 without a log", "uri": ..., "files": ...}
 """
 
 import re
@@ -64,6 +61,13 @@ from kip33.stores.files import FileStatus, entries_of, listed_status, one_line, 
 from kip33.stores.locations import Location
 
 _TIME: Final = INDEX_SUFFIXES[0]
+ALWAYS_PLANNED: Final = (LeftoverKind.ORPHAN, LeftoverKind.TEMPORARY)
+_FORM: Final = PlanForm(
+    "leftover plan",
+    1,
+    "a plan of leftovers",
+    "make another with `kip33 catalog CATALOG --orphans --plan FILE`",
+)
 
 
 class Leftovers(NamedTuple):
@@ -91,24 +95,27 @@ def find_leftovers(catalog: Catalog, snapshot: Snapshot) -> Leftovers:
     require_directory(source, "SOURCE")
     index_dir = index_dir_of(snapshot)
     orphans, problem = read_orphans(catalog, snapshot)
-    ours = _expected(orphans)
+    ours = {
+        row["index_uri"]: FileStatus(row["size_bytes"], row["last_modified_ms"])
+        for row in orphans.to_pylist()
+    }
     exclude = [place for place in (catalog.location, index_dir) if place != source]
-    found, warnings = list_leftovers(source, layout_of(snapshot.layout), exclude)
+    leftovers, warnings = list_leftovers(source, layout_of(snapshot.layout), exclude)
     if index_dir != source:
         try:
-            found += _in_index_dir(catalog, snapshot, source, index_dir)
+            leftovers += _in_index_dir(catalog, snapshot, source, index_dir)
         except OSError as error:
             if is_of_the_machine(error):
                 raise
             warnings.append(f"{index_dir.uri}: {one_line(error)}")
     warnings = [f"{warning}; leftovers in it are not shown" for warning in warnings]
-    found = [_with_owner(one, ours) for one in found]
-    listed = {one.uri for one in found if one.kind == LeftoverKind.ORPHAN}
+    leftovers = [_with_owner(one, ours) for one in leftovers]
+    listed = {one.uri for one in leftovers if one.kind == LeftoverKind.ORPHAN}
     roots = (source, index_dir)
-    found += _elsewhere({uri: was for uri, was in ours.items() if uri not in listed}, roots)
+    leftovers += _elsewhere({uri: was for uri, was in ours.items() if uri not in listed}, roots)
     order = {kind: number for number, kind in enumerate(LeftoverKind)}
-    found.sort(key=lambda one: (order[one.kind], one.uri))
-    return Leftovers(found, [problem, *warnings] if problem else warnings)
+    leftovers.sort(key=lambda one: (order[one.kind], one.uri))
+    return Leftovers(leftovers, [problem, *warnings] if problem else warnings)
 
 
 def index_dir_of(snapshot: Snapshot) -> Location:
@@ -116,18 +123,11 @@ def index_dir_of(snapshot: Snapshot) -> Location:
     return Location.of(snapshot.settings.get("index_dir") or snapshot.source)
 
 
-def _expected(orphans: pa.Table) -> dict[str, FileStatus]:
-    return {
-        row["index_uri"]: FileStatus(row["size_bytes"], row["last_modified_ms"])
-        for row in orphans.to_pylist()
-    }
-
-
-def _with_owner(one: Leftover, ours: dict[str, FileStatus]) -> Leftover:
-    is_ours = ours.get(one.uri) == FileStatus(one.size_bytes, one.last_modified_ms)
-    if one.kind != LeftoverKind.INDEX or not is_ours:
-        return one
-    return one._replace(kind=LeftoverKind.ORPHAN)
+def _with_owner(leftover: Leftover, ours: dict[str, FileStatus]) -> Leftover:
+    is_ours = ours.get(leftover.uri) == FileStatus(leftover.size_bytes, leftover.last_modified_ms)
+    if leftover.kind != LeftoverKind.INDEX or not is_ours:
+        return leftover
+    return leftover._replace(kind=LeftoverKind.ORPHAN)
 
 
 def _elsewhere(ours: dict[str, FileStatus], roots: tuple[Location, ...]) -> Iterator[Leftover]:
@@ -149,7 +149,7 @@ def _in_index_dir(
     catalog: Catalog, snapshot: Snapshot, source: Location, index_dir: Location
 ) -> list[Leftover]:
     """Return the files of the index directory that belong to no log of the snapshot."""
-    found: list[Leftover] = []
+    others: list[Leftover] = []
     indexes: list[Leftover] = []
     for info in entries_of(index_dir, recursive=True):
         place = Location(index_dir.root, info.path)
@@ -158,9 +158,9 @@ def _in_index_dir(
         if place.name.endswith(INDEX_SUFFIXES):
             indexes.append(leftover_file(index_dir, info, LeftoverKind.INDEX))
         elif OWN_TEMPORARY.fullmatch(place.name):
-            found.append(leftover_file(index_dir, info, LeftoverKind.TEMPORARY))
+            others.append(leftover_file(index_dir, info, LeftoverKind.TEMPORARY))
         else:
-            found.append(leftover_file(index_dir, info, LeftoverKind.OTHER))
+            others.append(leftover_file(index_dir, info, LeftoverKind.OTHER))
     uris: Any = pa.array([one.uri for one in indexes], pa.string())
     stems = pc.replace_substring_regex(uris, INDEX_END, "", max_replacements=1)
     time_indexes = pc.binary_join_element_wise(stems, _TIME, "")
@@ -169,7 +169,7 @@ def _in_index_dir(
         expected = index_uris(piece["log_uri"], source, index_dir)
         has_log = pc.or_(has_log, pc.is_in(time_indexes, value_set=expected.combine_chunks()))
     is_there = has_log.to_pylist()
-    return found + [one for one, has in zip(indexes, is_there, strict=True) if not has]
+    return others + [one for one, has in zip(indexes, is_there, strict=True) if not has]
 
 
 _LOG, _SWAP = ".log", ".swap"  # a broker that starts removes `.swap` from a log's name
@@ -177,7 +177,7 @@ _ENDS: Final = ("", _LOG, f"{_LOG}{_SWAP}")
 
 
 class LeftoverLogs(NamedTuple):
-    """What a snapshot tells about the logs of leftover index files."""
+    """The logs of leftover index files: while one of them exists, its index file stays."""
 
     by_orphan: dict[str, str]  # the log's URI by the URI of our index file
     source: Location
@@ -196,13 +196,13 @@ class LeftoverLogs(NamedTuple):
         """Return SOURCE and the index directory."""
         return self.source, self.index_dir
 
-    def of_leftover(self, one: Leftover) -> tuple[Location, ...]:
+    def of_leftover(self, leftover: Leftover) -> tuple[Location, ...]:
         """Return the places of the logs, none for a leftover that is no index file."""
-        if one.kind == LeftoverKind.ORPHAN:
-            log = Location.of(self.by_orphan[one.uri])
+        if leftover.kind == LeftoverKind.ORPHAN:
+            log = Location.of(self.by_orphan[leftover.uri])
             return log, log._replace(path=log.path + _SWAP)
-        if one.kind == LeftoverKind.INDEX:
-            return tuple(self._beside(Location.of(one.uri)))
+        if leftover.kind == LeftoverKind.INDEX:
+            return tuple(self._beside(Location.of(leftover.uri)))
         return ()
 
     def _beside(self, index: Location) -> Iterator[Location]:
@@ -216,7 +216,6 @@ class LeftoverLogs(NamedTuple):
             yield from (place._replace(path=place.path + end) for end in _ENDS)
 
 
-ALWAYS_PLANNED: Final = (LeftoverKind.ORPHAN, LeftoverKind.TEMPORARY)
 PLANNED_ON_REQUEST: Final = {
     "foreign-indexes": LeftoverKind.INDEX,
     "deleted-files": LeftoverKind.DELETED,
@@ -262,7 +261,7 @@ class UnplannedLeftover(NamedTuple):
 
 @dataclass(frozen=True)
 class LeftoverPlan:
-    """What to remove, and from which listing that was decided."""
+    """The leftovers to remove, and the catalog and directories that were listed for it."""
 
     plan_id: str
     created_ms: int
@@ -332,26 +331,26 @@ def is_linked(place: Location, roots: tuple[Location, ...]) -> bool:
 
 
 def _look_at(
-    one: Leftover, roots: tuple[Location, ...], now_ms: int
+    leftover: Leftover, roots: tuple[Location, ...], now_ms: int
 ) -> PlannedLeftover | UnplannedLeftover:
     try:
-        found = PlannedLeftover(one.kind, one.uri, _files_of(one))
-        why = _why_not(found, roots, now_ms)
+        planned = PlannedLeftover(leftover.kind, leftover.uri, _files_of(leftover))
+        why = _why_not(planned, roots, now_ms)
     except OSError as error:
         if is_of_the_machine(error):
             raise
         why = f"cannot be planned: {one_line(error)}"
-    return UnplannedLeftover(one.kind, one.uri, why) if why else found
+    return UnplannedLeftover(leftover.kind, leftover.uri, why) if why else planned
 
 
-def _files_of(one: Leftover) -> tuple[PlannedLeftoverFile, ...]:
+def _files_of(leftover: Leftover) -> tuple[PlannedLeftoverFile, ...]:
     """Return the files of a leftover; OSError if it has other entries, or no time."""
-    if one.kind not in MARKED_DIRECTORIES:
-        if one.last_modified_ms is None:
+    if leftover.kind not in MARKED_DIRECTORIES:
+        if leftover.last_modified_ms is None:
             raise OSError("the store has no modification time")
-        return (PlannedLeftoverFile(one.uri, one.size_bytes, one.last_modified_ms),)
-    place = Location.of(one.uri)
-    found = []
+        return (PlannedLeftoverFile(leftover.uri, leftover.size_bytes, leftover.last_modified_ms),)
+    place = Location.of(leftover.uri)
+    files = []
     for info in place.filesystem().get_file_info(fs.FileSelector(place.path)):
         file = Location(place.root, info.path)
         if info.type != fs.FileType.File:
@@ -359,27 +358,22 @@ def _files_of(one: Leftover) -> tuple[PlannedLeftoverFile, ...]:
         size_bytes, modified_ms = listed_status(place, info)
         if modified_ms is None:
             raise OSError(f"{file.uri}: the store has no modification time")
-        found.append(PlannedLeftoverFile(file.uri, size_bytes, modified_ms))
-    return tuple(sorted(found))
+        files.append(PlannedLeftoverFile(file.uri, size_bytes, modified_ms))
+    return tuple(sorted(files))
 
 
-def _why_not(one: PlannedLeftover, roots: tuple[Location, ...], now_ms: int) -> str:
+def _why_not(leftover: PlannedLeftover, roots: tuple[Location, ...], now_ms: int) -> str:
     """Return why a leftover must not be planned, an empty text if it may be."""
-    if any(is_linked(Location.of(uri), roots) for uri in (one.uri, *(f.uri for f in one.files))):
+    if any(
+        is_linked(Location.of(uri), roots)
+        for uri in (leftover.uri, *(f.uri for f in leftover.files))
+    ):
         return "is, has, or is reached by, a symbolic link: remove it by hand"
-    if one.kind == LeftoverKind.ORPHAN:
+    if leftover.kind == LeftoverKind.ORPHAN:
         return ""
-    if any(now_ms - file.last_modified_ms < DEAD_AFTER_MS for file in one.files):
+    if any(now_ms - file.last_modified_ms < DEAD_AFTER_MS for file in leftover.files):
         return "was modified less than a day ago: a program may still use it"
     return ""
-
-
-_FORM: Final = PlanForm(
-    "leftover plan",
-    1,
-    "a plan of leftovers",
-    "make another with `kip33 catalog CATALOG --orphans --plan FILE`",
-)
 
 
 def require_leftover_plan_place(place: Location) -> None:
@@ -402,8 +396,8 @@ def write_leftover_plan(plan: LeftoverPlan, place: Location) -> LeftoverPlan:
 
 def read_leftover_plan(place: Location) -> LeftoverPlan:
     """Return the plan in a file; PlanError, one line, if it is not exactly as it was written."""
-    found = read_plan_lines(place, _FORM)
-    header = found.header
+    lines = read_plan_lines(place, _FORM)
+    header = lines.header
     try:
         roots = [Location.of(header[name]) for name in ("source", "index_dir")]
         return LeftoverPlan(
@@ -413,7 +407,7 @@ def read_leftover_plan(place: Location) -> LeftoverPlan:
             str(header["snapshot"]),
             str(header["source"]),
             str(header["index_dir"]),
-            tuple(_leftover(record, roots) for record in found.records()),
+            tuple(_leftover(record, roots) for record in lines.records()),
         )
     except (ValueError, TypeError, KeyError, AttributeError, Kip33Error) as error:
         raise PlanError(f"{place.uri}: not written by kip33: {one_line(error)}") from error
@@ -453,21 +447,21 @@ def _leftover(record: dict[str, Any], roots: list[Location]) -> PlannedLeftover:
         )
         for file in record["files"]
     )
-    one = PlannedLeftover(kind, str(record["uri"]), files)
-    place = Location.of(one.uri)
-    expected = place.parent if not one.is_directory else place
+    leftover = PlannedLeftover(kind, str(record["uri"]), files)
+    place = Location.of(leftover.uri)
+    expected = place.parent if not leftover.is_directory else place
     for file in files:
         there = Location.of(file.uri)
         if there != expected.child(there.name) or there.name in ("", ".", ".."):
-            raise ValueError(f"{file.uri}: not a file of {one.uri}")
-    if not one.is_directory and [file.uri for file in files] != [one.uri]:
-        raise ValueError(f"{one.uri}: expected this one file")
+            raise ValueError(f"{file.uri}: not a file of {leftover.uri}")
+    if not leftover.is_directory and [file.uri for file in files] != [leftover.uri]:
+        raise ValueError(f"{leftover.uri}: expected this one file")
     # The catalog has the places of orphans, which an earlier build may have put elsewhere.
     if kind != LeftoverKind.ORPHAN or not is_plain_path(place):
         require_plain_path(place, roots)
     if not _has_name_of(kind, place.name):
-        raise ValueError(f"{one.uri}: not the name of: {kind}")
-    return one
+        raise ValueError(f"{leftover.uri}: not the name of: {kind}")
+    return leftover
 
 
 def _has_name_of(kind: LeftoverKind, name: str) -> bool:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from kip33.archive.index_listing import Statuses, index_statuses
 from kip33.archive.listing import Column
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.carry_over import Looked
+from kip33.builds.carry_over import ListingScope
 from kip33.builds.reuse import Mask, ReusableRows
 from kip33.catalog.orphan_list import ORPHANS
 from kip33.catalog.schema import IndexFileState
@@ -55,7 +55,7 @@ class OrphanPlan(NamedTuple):
         return cls(ORPHANS.empty_table(), ORPHANS.empty_table())
 
 
-class Returned(NamedTuple):
+class MatchedOrphans(NamedTuple):
     """The orphaned files, and the listed segments to which they belong now."""
 
     kind: npt.NDArray[np.int64]  # of each orphaned file
@@ -63,7 +63,7 @@ class Returned(NamedTuple):
     files: tuple[Mask, ...]  # per kind, in the listing's order: the file there is orphaned
 
 
-def returned_orphans(orphans: pa.Table, files: pa.Table, wanted: Column) -> Returned:
+def match_orphans(orphans: pa.Table, files: pa.Table, wanted: Column) -> MatchedOrphans:
     """Return which of the listed index files are orphaned ones.
 
     `files` is a LISTING, `wanted` the URIs of its time indexes. A file with another size or
@@ -82,17 +82,22 @@ def returned_orphans(orphans: pa.Table, files: pa.Table, wanted: Column) -> Retu
             pc.equal(there[f"target_{name}_modified_ms"], expected["last_modified_ms"]),
         )
         mask[at[chosen][same.fill_null(False).to_numpy().astype(bool)]] = True
-    return Returned(kind, at, masks)
+    return MatchedOrphans(kind, at, masks)
 
 
 def ours_by_orphans(
-    returned: Returned, files: pa.Table, *, time_index_ours: Mask, ours: Mask, offset_index: bool
+    matched: MatchedOrphans,
+    files: pa.Table,
+    *,
+    time_index_ours: Mask,
+    ours: Mask,
+    offset_index: bool,
 ) -> Mask:
     """Return the segments whose index files are all ours because orphaned ones are among them.
 
     `time_index_ours`: the `.timeindex` is already ours; `ours`: all existing files are.
     """
-    time, offset = returned.files[TIME], returned.files[OFFSET]
+    time, offset = matched.files[TIME], matched.files[OFFSET]
     some = time | offset if offset_index else time
     no_time = pc.is_null(files["target_time_index_bytes"]).to_numpy()
     no_offset = pc.is_null(files["target_offset_index_bytes"]).to_numpy()
@@ -104,7 +109,7 @@ def ours_by_orphans(
 
 
 def still_orphaned(
-    returned: Returned,
+    matched: MatchedOrphans,
     *,
     ours: Mask,
     transaction_index_ours: Mask,
@@ -113,13 +118,13 @@ def still_orphaned(
     producer_snapshots: bool,
 ) -> Mask:
     """Return which orphaned files belong to no segment of this build."""
-    taken = np.zeros(len(returned.at), bool)
+    taken = np.zeros(len(matched.at), bool)
     by_kind = (ours, ours, transaction_index_ours, producer_snapshot_ours)
     are_written = (True, offset_index, offset_index, producer_snapshots)
     for number, (of_segments, is_written) in enumerate(zip(by_kind, are_written, strict=True)):
         if is_written:
-            chosen = (returned.at >= 0) & (returned.kind == number)
-            taken[chosen] = of_segments[returned.at[chosen]]
+            chosen = (matched.at >= 0) & (matched.kind == number)
+            taken[chosen] = of_segments[matched.at[chosen]]
     return ~taken
 
 
@@ -129,7 +134,7 @@ def find_orphans(
     gone: Mask,
     suspect: Mask,
     earlier: pa.Table,
-    looked: Looked,
+    scope: ListingScope,
 ) -> pa.Table:
     """Return the orphaned files after a build, as a table of ORPHANS.
 
@@ -139,12 +144,13 @@ def find_orphans(
     """
     rows = known.ours & gone
     dropped = _named_files(build, known, rows)
-    is_looked_at = looked.at(earlier)
+    is_looked_at = scope.at(earlier)
     candidates = pa.concat_tables([dropped, earlier.filter(pa.array(is_looked_at))])
     unseen = earlier.filter(pa.array(~is_looked_at))
     if not candidates.num_rows:
         return unseen
-    rewritten = set(_time_indexes(build, known, rows & suspect))
+    rewritten_logs = known.log_uri.filter(pa.array(rows & suspect))
+    rewritten = set(build.index_uris(rewritten_logs).to_pylist())
     return pa.concat_tables([unseen, _as_they_are(build, candidates, rewritten)])
 
 
@@ -171,10 +177,6 @@ def _named_files(build: BuildSpec, known: ReusableRows, rows: Mask) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def _time_indexes(build: BuildSpec, known: ReusableRows, rows: Mask) -> Iterable[str]:
-    yield from build.index_uris(known.log_uri.filter(pa.array(rows))).to_pylist()
-
-
 def _as_they_are(build: BuildSpec, candidates: pa.Table, rewritten: set[str]) -> pa.Table:
     """Return the index files that exist unchanged, each file once.
 
@@ -184,7 +186,7 @@ def _as_they_are(build: BuildSpec, candidates: pa.Table, rewritten: set[str]) ->
     folders = sorted({row["index_uri"].rpartition("/")[0] for row in rows})
     listed = map_in_order(build.index_dir, map(Location.of, folders), _statuses_in)
     statuses = dict(zip(folders, listed, strict=True))
-    found: dict[str, dict[str, Any]] = {}
+    unchanged: dict[str, dict[str, Any]] = {}
     for row in rows:
         in_folder = statuses[row["index_uri"].rpartition("/")[0]]
         if in_folder is not None:
@@ -194,8 +196,8 @@ def _as_they_are(build: BuildSpec, candidates: pa.Table, rewritten: set[str]) ->
                 continue
             row |= {"size_bytes": there.size_bytes, "last_modified_ms": there.modified_ms}
         if row["last_modified_ms"] is not None:
-            found.setdefault(row["index_uri"], row)
-    return pa.Table.from_pylist(list(found.values()), ORPHANS)
+            unchanged.setdefault(row["index_uri"], row)
+    return pa.Table.from_pylist(list(unchanged.values()), ORPHANS)
 
 
 def _statuses_in(folder: Location) -> Statuses | None:
@@ -209,7 +211,7 @@ def _statuses_in(folder: Location) -> Statuses | None:
 
 
 def merge_orphans(
-    mine: pa.Table, newer: pa.Table, *, listed_before: pa.Table, looked: Looked
+    mine: pa.Table, newer: pa.Table, *, listed_before: pa.Table, scope: ListingScope
 ) -> pa.Table:
     """Return the orphaned files of a build, merged with those of a newer snapshot.
 
@@ -218,8 +220,8 @@ def merge_orphans(
     """
     decided = pc.is_in(newer["index_uri"], value_set=listed_before["index_uri"])
     decided = pc.or_(decided, pc.is_in(newer["index_uri"], value_set=mine["index_uri"]))
-    take = ~looked.at(newer) | ~decided.to_numpy().astype(bool)
-    return pa.concat_tables([mine.filter(pa.array(looked.at(mine))), newer.filter(pa.array(take))])
+    take = ~scope.at(newer) | ~decided.to_numpy().astype(bool)
+    return pa.concat_tables([mine.filter(pa.array(scope.at(mine))), newer.filter(pa.array(take))])
 
 
 def without_named(orphans: pa.Table, rows: Iterable[pa.Table]) -> pa.Table:

@@ -1,33 +1,28 @@
-"""Rows of segments with transactions, between the task that read them and the end of the build.
+"""Rows and files of a build that wait for other segments, a listing, or a file beside them.
 
-A task does not know which transactions are open at the start of its segment: another task may have
-the previous segment. It therefore writes the row into staging with the segment's own transactions.
-Later `builds.transaction_files` writes the `.txnindex` and completes the row. With
-`--producer-snapshots` the same is true for the producers' states, so all rows wait.
+**Rows with transactions wait for the end of the build.** A task does not know which transactions
+are open at the start of its segment: another task may have the previous segment. It therefore
+writes the row into staging with the segment's own transactions. Later `builds.transaction_files`
+writes the `.txnindex` and completes the row. With `--producer-snapshots` the same is true for the
+producers' states, so all rows wait. In place, a new `.index` waits, too: a broker rebuilds a
+`.txnindex` only if the `.index` is missing.
 
-In place, a new `.index` waits, too: a broker rebuilds a `.txnindex` only if the `.index` is
-missing.
+**In a bucket, rows wait for a listing.** A put does not say when the store received a file, and a
+size that is read back shows that the store kept all bytes. One request for each file answers both,
+and a listing answers for a thousand files. So if a task puts several small files into a folder,
+their rows wait, and then the folder is listed. Another build that replaces a file in between is not
+detected if the new file has the same size. So a row waits only for a few hundred others, and never
+for a large log. A folder with many older files takes many requests to list. So files are asked for
+one by one unless most of the archive is new.
 
-In a bucket, the sizes and times of new index files come from listings of their folders.
-
-A put does not say when the store received a file, and a size that is read back shows that the store
-kept all bytes. One request for each file answers both, and a listing answers for a thousand files.
-So if a task puts several small files into a folder, their rows wait, and then the folder is listed.
-
-Another build that replaces a file in between is not detected if the new file has the same size. So
-a row waits only for a few hundred others, and never for a large log. A folder with many older files
-takes many requests to list. So files are asked for one by one unless most of the archive is new.
-
-In place, a new `.index` waits until the `.timeindex` beside it is on the disk.
-
-A broker builds the index files of an old segment only while its `.index` is missing. If a power
-failure kept only the `.index`, the broker would use an empty `.timeindex` from then on: retention
-would use the file's modification time, and lookups would read the log. So the `.timeindex` files of
-a group of segments are flushed first, then their folders, and then the `.index` files are renamed,
-each flushed before its rename. On a remote store a file is safe once it is written.
-
-A new `.index` also makes a broker trust the `.timeindex` beside it. So it is not written if another
-program's `.timeindex` was kept that does not match the log.
+**In place, a new `.index` waits until the `.timeindex` beside it is on the disk.** A broker builds
+the index files of an old segment only while its `.index` is missing. If a power failure kept only
+the `.index`, the broker would use an empty `.timeindex` from then on: retention would use the
+file's modification time, and lookups would read the log. So the `.timeindex` files of a group of
+segments are flushed first, then their folders, and then the `.index` files are renamed, each
+flushed before its rename. On a remote store a file is safe once it is written. A new `.index` also
+makes a broker trust the `.timeindex` beside it. So it is not written if another program's
+`.timeindex` was kept that does not match the log.
 """
 
 from collections import Counter, defaultdict
@@ -46,7 +41,7 @@ from kip33.builds.index_files import (
     CANNOT_BE_WRITTEN,
     Published,
     PublishedFile,
-    Wanted,
+    TargetIndexFile,
     state_together,
 )
 from kip33.builds.index_flusher import FLUSHING_THREADS, IndexFlusher
@@ -90,6 +85,17 @@ _EXTRA: list["pa.Field[Any]"] = [
 ]
 PENDING: Final = pa.schema([*SEGMENTS, *_EXTRA])
 """A row of SEGMENTS with the data that completes it."""
+
+LEAST_FILES: Final = 3  # in a folder: for fewer a listing saves nothing
+_MOST_SEGMENTS_OF_FOLDER: Final = 4096  # in a task: each group of rows lists the folder again
+_MOST_WAITING_ROWS: Final = 512
+SMALL_LOG_BYTES: Final = 8 << 20  # one range: the requests of a larger log take longer than its put
+_KINDS: Final = (("time", TIME_INDEX_FILE), ("offset", "index"))
+_MOST_SEGMENTS: Final = 1024  # of a group
+_MOST_BYTES: Final = 1 << 25  # of its `.index` files
+LEFT_TO_THE_BROKER: Final = (
+    "the .index is not written either: a broker rebuilds both if it finds no .index"
+)
 
 
 class PendingRow(NamedTuple):
@@ -167,8 +173,8 @@ def withdraw(
     """
     published = Published()
     place = _place_of(build, segment, kind)
-    wanted = Wanted(place, None, build.index_settings, listed=True)
-    published.add(wanted, ours=True, overwrite=False, proves_nothing=is_unreadable)
+    target = TargetIndexFile(place, None, build.index_settings, listed=True)
+    published.add(target, ours=True, overwrite=False, proves_nothing=is_unreadable)
     row["error"] = "; ".join(filter(None, (row["error"], *published.notes))) or None
     left = published.files[0]
     if left:
@@ -211,17 +217,10 @@ def pending_rows(table: pa.Table) -> list[PendingRow]:
     ]
 
 
-LEAST_FILES: Final = 3  # in a folder: for fewer a listing saves nothing
-_MOST_SEGMENTS_OF_FOLDER: Final = 4096  # in a task: each group of rows lists the folder again
-_MOST_WAITING_ROWS: Final = 512
-SMALL_LOG_BYTES: Final = 8 << 20  # one range: the requests of a larger log take longer than its put
-_KINDS: Final = (("time", TIME_INDEX_FILE), ("offset", "index"))
-
-
 class WaitingIndex(NamedTuple):
     """An `.index` that waits for the file beside it."""
 
-    wanted: Wanted
+    file: TargetIndexFile
     is_first_right: bool  # whether the file beside it matches the log
     log_changed: Callable[[], bool]  # whether the log differs from its listing
 
@@ -235,7 +234,7 @@ class Built(NamedTuple):
     waiting: WaitingIndex | None = None  # the `.index`, if it waits for the `.timeindex`
 
 
-class ListedPuts:
+class WaitingPuts:
     """The segments of a task whose index files were put, in groups that wait for a listing."""
 
     def __init__(self, build: BuildSpec, files: pa.Table) -> None:
@@ -300,15 +299,15 @@ def _listed(folder: Location, files: int) -> dict[str, FileStatus]:
 
 
 def _fill_in(row: dict[str, Any], kind: str, place: Location, listed: FileStatus | None) -> None:
-    """Complete the columns of one file; a file that the listing lacks is asked for."""
+    """Complete the columns of one file; of a file that the listing lacks, the status is read."""
     expected = row[f"{kind}_index_bytes"]
     try:
         is_right = listed is not None and listed.size_bytes == expected
         status = listed if is_right else status_of(place)
-        found = status.size_bytes if status else None
-        if found != expected:
+        size_bytes = status.size_bytes if status else None
+        if size_bytes != expected:
             raise FileReadError(
-                f"{place.uri}: {expected} bytes were written, but the file has {found} bytes"
+                f"{place.uri}: {expected} bytes were written, but the file has {size_bytes} bytes"
             )
     except FileReadError as error:
         note = f"{place.uri}{CANNOT_BE_WRITTEN}{one_line(error)}"
@@ -319,13 +318,6 @@ def _fill_in(row: dict[str, Any], kind: str, place: Location, listed: FileStatus
         return
     assert status is not None
     row[f"{kind}_index_modified_ms"] = status.modified_ms
-
-
-_MOST_SEGMENTS: Final = 1024  # of a group
-_MOST_BYTES: Final = 1 << 25  # of its `.index` files
-LEFT_TO_THE_BROKER: Final = (
-    "the .index is not written either: a broker rebuilds both if it finds no .index"
-)
 
 
 def waits_for_time_index(build: BuildSpec, segment: Segment, status: str) -> bool:
@@ -350,7 +342,7 @@ class WaitingIndexes:
             yield built
             return
         self._group.append(built)
-        self._bytes += len(built.waiting.wanted.data or b"") if built.waiting else 0
+        self._bytes += len(built.waiting.file.data or b"") if built.waiting else 0
         if len(self._group) >= _MOST_SEGMENTS or self._bytes >= _MOST_BYTES:
             yield from self.complete_all()
 
@@ -388,7 +380,7 @@ def publish_offset_index(
         return [LEFT_TO_THE_BROKER]
     log = Location.of(row["log_uri"]) if build.in_place else None
     published = Published(log, log_changed=waiting.log_changed)
-    published.add(waiting.wanted, ours=ours, overwrite=build.overwrite, proves_nothing=False)
+    published.add(waiting.file, ours=ours, overwrite=build.overwrite, proves_nothing=False)
     left = published.files[0]
     if left:
         row["offset_index_bytes"] = left.size_bytes

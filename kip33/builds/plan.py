@@ -24,8 +24,8 @@ from kip33.builds.build_options import (
     require_places,
     require_written_by_brokers,
 )
-from kip33.builds.carry_over import CarryOver, Looked
-from kip33.builds.earlier_builds import claims_of, look_back, still_claimed
+from kip33.builds.carry_over import CarryOver, ListingScope
+from kip33.builds.earlier_builds import claims_of, read_earlier_builds, still_claimed
 from kip33.builds.known_segments import ListedSegments, known_segments
 from kip33.builds.orphans import OrphanPlan
 from kip33.catalog.catalog import Catalog
@@ -43,12 +43,12 @@ class BuildPlan(NamedTuple):
     files: pa.Table  # to read: a LISTING with more columns for `builds.task`
     claims: Column  # URIs of index files that the build may write
     still_claimed: Column  # by earlier builds that are lost, below what this one did not list
-    takeover: CarryOver | None
+    carry_over: CarryOver | None
     now_ms: int  # when the listing began
     passed_over: dict[str, int]
     unfinished: tuple[Unfinished, ...]
     warnings: tuple[str, ...]  # one line for each ignored snapshot and followed link
-    looked: Looked
+    scope: ListingScope
     orphans: OrphanPlan
     beside_logs: tuple[Location, ...] = ()  # in place: the partitions' directories
 
@@ -75,7 +75,7 @@ def plan_build(
     Index files go to the same path below `index_dir`, or beside the logs. A catalog has one layout
     in all its builds. Rows of the newest snapshot that can be reused are carried over, none with
     `full` or `only_damaged`. `now_ms` is when the build begins, before the listing.
-    This needs no Spark, so a wrong argument is reported immediately: LocationError, CatalogError or
+    A wrong argument is reported before an engine starts: LocationError, CatalogError or
     ValueError, and LockedError in place if a broker uses the log directory.
     """
     settings, options = settings or IndexSettings(), options or BuildOptions()
@@ -139,10 +139,12 @@ def _plan(
     *,
     reuse: bool,
 ) -> BuildPlan:
-    past = look_back(catalog, build)
+    past = read_earlier_builds(catalog, build)
     listed = ListedSegments.of(build, listing.table, past)
-    looked = Looked(past.newest, tuple(topics), _unlistable(build.source, listed.files), now_ms)
-    known = known_segments(build, catalog, listed, past, looked, reuse=reuse)
+    scope = ListingScope(
+        past.newest, tuple(topics), _unlistable(build.source, listed.files), now_ms
+    )
+    known = known_segments(build, catalog, listed, past, scope, reuse=reuse)
     to_read = known.to_read(listed.files)
     build = build._replace(lists_puts=_lists_puts(build, to_read, listed.files))
     wanted = listed.wanted.filter(pa.array(~known.reusable))
@@ -151,13 +153,13 @@ def _plan(
         catalog,
         to_read,
         claims_of(build, wanted, to_read),
-        still_claimed(past.claimed, listed.wanted) if looked.is_partial else past.claimed[:0],
-        known.takeover,
+        still_claimed(past.claimed, listed.wanted) if scope.is_partial else past.claimed[:0],
+        known.carry_over,
         now_ms,
         dict(listing.passed_over),
         listing.unfinished,
         (*known.warnings, *listing.links),
-        looked,
+        scope,
         known.orphans,
     )
 

@@ -1,7 +1,4 @@
-"""Plan the repairs of `kip33 repair` in a broker's log directory; no file is changed.
-
-Carry out a repair: write or remove index files; verify each segment before and after.
-"""
+"""The repairs of `kip33 repair` in a broker's log directory: plan them, then carry them out."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -117,10 +114,9 @@ def plan_repair(
     repairs = []
     with ThreadPoolExecutor(cpu_count() or 1) as pool:
         segments = listing.segments()
-        judge = partial(judge_segment, listing.source, settings)
         done = 0
         while some := list(islice(segments, REPAIRS_AT_ONCE)):
-            for one in pool.map(judge, some):
+            for one in pool.map(partial(_judge, listing.source, settings), some):
                 done += 1
                 for name, count in counts.items():
                     count[getattr(one.repair, name)] += 1
@@ -143,13 +139,13 @@ def plan_repair(
     )
 
 
-def judge_segment(source: Location, settings: TopicSettings, segment: Segment) -> SegmentRepair:
+def _judge(source: Location, settings: TopicSettings, segment: Segment) -> SegmentRepair:
     """Return how to repair one segment's current index files."""
-    one, _ = verified(source, settings.of(segment.topic), segment)
-    return one
+    repair, _ = _verified(source, settings.of(segment.topic), segment)
+    return repair
 
 
-def verified(
+def _verified(
     source: Location, settings: IndexSettings, segment: Segment
 ) -> tuple[SegmentRepair, BuiltIndexes | None]:
     """Return how to repair a segment's index files, and the files that its log gives."""
@@ -262,20 +258,20 @@ def remove_unfinished(plan: RepairPlan, *, now_ms: int) -> int:
 def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
     segment = planned.segment
     settings = plan.settings.of(segment.topic)
-    now, index = verified(plan.log_dir, settings, segment)
+    now, index = _verified(plan.log_dir, settings, segment)
     if now.repair[:2] != planned.repair[:2] or index is None:
         return now._replace(
             outcome=f"{RepairOutcome.FAILED}: the segment changed after the plan was made; "
             "run the command again"
         )
     log = segment.log(plan.log_dir)
-    wanted = (
+    actions = (
         ("timeindex", now.repair.time_index, index.time_index_data),
         ("index", now.repair.offset_index, index.offset_index_data),
     )
     notes: list[str] = []
     try:
-        for kind, action, data in wanted:
+        for kind, action, data in actions:
             place = beside(log, kind)
             if action == RepairAction.REMOVE:
                 remove(place)
@@ -287,7 +283,7 @@ def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
             outcome=f"{RepairOutcome.FAILED}: {place.uri}: {one_line(error)}; "
             "fix it and run the command again"
         )
-    after, _ = verified(plan.log_dir, settings, segment)
+    after, _ = _verified(plan.log_dir, settings, segment)
     if after.repair.changes_files:
         return now._replace(
             outcome=f"{RepairOutcome.FAILED}: after the repair, {after.repair.why}; "

@@ -8,13 +8,7 @@ is read again: it may have changed since then at the same size and time. `unread
 rows are always tried again. `unverified` rows are reused only by another `--read tail` build, and
 only while the offset of their index does not conflict with the next segment. With
 `--untimestamped`, a log without timestamps is read again if its index should have another entry
-now: the next segment is another one, or the log is no longer the last.
-
-Whether the index of a log without timestamps still has the right entry: `--untimestamped`.
-
-The entry depends on the next segment, which may change while the log does not.
-
-The rows of the newest snapshot, as columns that decide whether they can be reused.
+now: another segment follows, or the log is no longer the last.
 """
 
 from collections.abc import Sequence
@@ -40,13 +34,43 @@ from kip33.rules.untimestamped import (
     entry_offsets,
 )
 
+Mask = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
 SETTLED_MS: Final = 2_000  # coarsest resolution of file times: two changes within it look like one
 SET_AHEAD_MS: Final = 86_400_000
+NULL_NUMBER: Final = -1  # for a null size or time: no file has it
+_COLUMNS: Final = [
+    "log_uri",
+    "topic",
+    "log_dir",
+    "topic_id",
+    "partition_metadata_modified_ms",
+    "base_offset",
+    "offset_of_max_timestamp",
+    "size_bytes",
+    "last_modified_ms",
+    "index_uri",
+    "time_index_bytes",
+    "offset_index_bytes",
+    "time_index_modified_ms",
+    "offset_index_modified_ms",
+    "transaction_index_bytes",
+    "transaction_index_modified_ms",
+    "open_transactions",
+    "producer_snapshot_bytes",
+    "producer_snapshot_modified_ms",
+    "time_index_entries",
+    "build_settings",
+    "status",
+    "index_file",
+    "error",
+    "max_timestamp",
+    "batch_count",
+    "time_index_settings",
+]
 
 
-def may_change_unseen(
-    last_modified_ms: npt.NDArray[np.int64], listed_ms: int
-) -> npt.NDArray[np.bool_]:
+def may_change_unseen(last_modified_ms: Int64s, listed_ms: int) -> Mask:
     """Return for each file whether it may change after its listing and keep its modification time.
 
     This is so for a file that was modified less than 2 s before the listing began, or after. A time
@@ -56,12 +80,8 @@ def may_change_unseen(
     [False, True, True, False]
     """
     age_ms = np.int64(listed_ms) - last_modified_ms
-    fresh: npt.NDArray[np.bool_] = (age_ms < SETTLED_MS) & (age_ms > -SET_AHEAD_MS)
+    fresh: Mask = (age_ms < SETTLED_MS) & (age_ms > -SET_AHEAD_MS)
     return fresh
-
-
-Mask = npt.NDArray[np.bool_]
-Int64s = npt.NDArray[np.int64]
 
 
 class ListingMatch(NamedTuple):
@@ -117,8 +137,8 @@ class ReusableRows(NamedTuple):
 
     def numbers_of(self, uris: Column) -> Int64s:
         """Return the number of the row of each log, -1 without one."""
-        found = pc.index_in(uris, value_set=self.log_uri).fill_null(-1)
-        numbers: Int64s = found.to_numpy().astype(np.int64)
+        rows = pc.index_in(uris, value_set=self.log_uri).fill_null(-1)
+        numbers: Int64s = rows.to_numpy().astype(np.int64)
         return numbers
 
 
@@ -131,7 +151,7 @@ class _OptionalFile(NamedTuple):
 
     @classmethod
     def of(cls, known: ReusableRows, at: Int64s, files: pa.Table, kind: str) -> "_OptionalFile":
-        """Return what the listing and the rows say of the files of a kind."""
+        """Compare the files of a kind in the listing with those that the rows name."""
         size_bytes, _ = known.index_files(kind, at)
         missing = pc.is_null(files[f"target_{kind}_bytes"]).to_numpy()
         return cls(_as_left(known, at, files, kind, "target"), missing, size_bytes != NULL_NUMBER)
@@ -232,12 +252,7 @@ def _refuted(known: ReusableRows, at: Int64s, files: pa.Table) -> Mask:
     return refuted
 
 
-COLUMNS = ("max_timestamp", "batch_count", "time_index_settings")
-_Mask = npt.NDArray[np.bool_]
-_Int64s = npt.NDArray[np.int64]
-
-
-def _file_times(table: pa.Table, build: BuildSpec) -> tuple[_Mask, _Int64s]:
+def _file_times(table: pa.Table, build: BuildSpec) -> tuple[Mask, Int64s]:
     """Return which of our indexes may have an entry with their file's time, and its offset.
 
     `table` has rows of a catalog. Without a rule of the build, no row is one of them.
@@ -247,57 +262,24 @@ def _file_times(table: pa.Table, build: BuildSpec) -> tuple[_Mask, _Int64s]:
     written = pc.equal(table["index_file"], IndexFileState.WRITTEN)
     has_batches = pc.greater(table["batch_count"], 0)
     without_times = pc.and_(has_batches, pc.less(table["max_timestamp"], 0))
-    said = pc.coalesce(table["time_index_settings"], "")
-    found = pc.extract_regex(said, f'"{FILE_TIME_OFFSET}": (?P<offset>[0-9]+)')
-    offsets = pc.struct_field(found, "offset").cast(pa.int64())
-    mask: _Mask = pc.and_(written, without_times).fill_null(False).to_numpy()
-    return mask, _numbers(offsets)
+    settings = pc.coalesce(table["time_index_settings"], "")
+    match = pc.extract_regex(settings, f'"{FILE_TIME_OFFSET}": (?P<offset>[0-9]+)')
+    offsets = pc.struct_field(match, "offset").cast(pa.int64())
+    mask: Mask = pc.and_(written, without_times).fill_null(False).to_numpy()
+    return mask, _int64s(offsets)
 
 
-def _file_time_offsets(untimestamped: str, files: pa.Table) -> _Int64s:
+def _file_time_offsets(untimestamped: str, files: pa.Table) -> Int64s:
     """Return the offset of the entry of each log of a LISTING, if it has no timestamps."""
     is_active = pc.fill_null(files["active_segment"], True).to_numpy()
-    next_base_offsets = np.where(is_active, NO_ENTRY, _numbers(files["next_base_offset"]))
+    next_base_offsets = np.where(is_active, NO_ENTRY, _int64s(files["next_base_offset"]))
     base_offsets, last_modified_ms = files["base_offset"], files["last_modified_ms"]
     return entry_offsets(
-        untimestamped, _numbers(base_offsets), next_base_offsets, _numbers(last_modified_ms)
+        untimestamped, _int64s(base_offsets), next_base_offsets, _int64s(last_modified_ms)
     )
 
 
-def _numbers(column: Any) -> _Int64s:
-    values: _Int64s = pc.fill_null(column, NO_ENTRY).to_numpy()
-    return values
-
-
-_COLUMNS: Final = [
-    "log_uri",
-    "topic",
-    "log_dir",
-    "topic_id",
-    "partition_metadata_modified_ms",
-    "base_offset",
-    "offset_of_max_timestamp",
-    "size_bytes",
-    "last_modified_ms",
-    "index_uri",
-    "time_index_bytes",
-    "offset_index_bytes",
-    "time_index_modified_ms",
-    "offset_index_modified_ms",
-    "transaction_index_bytes",
-    "transaction_index_modified_ms",
-    "open_transactions",
-    "producer_snapshot_bytes",
-    "producer_snapshot_modified_ms",
-    "time_index_entries",
-    "build_settings",
-    "status",
-    "index_file",
-    "error",
-    *COLUMNS,
-]
 _NO_INDEX, _AT_TARGET, _BESIDE_LOG, _ELSEWHERE = range(4)  # the place of a row's index file
-NULL_NUMBER: Final = -1  # for a null size or time: no file has it
 
 
 def read_reusable(catalog: Catalog, snapshot: Snapshot, build: BuildSpec) -> ReusableRows:
@@ -370,8 +352,10 @@ def _expected_settings(topics: Column, build: BuildSpec) -> Any:
     if not build.by_topic:
         return build.build_settings
     names = [topic for topic, _ in build.by_topic]
-    said = pa.array([build.of_topic(name).build_settings for name in names], pa.string())
-    own = said.take(pc.index_in(topics, value_set=pa.array(names, pa.string())).combine_chunks())
+    settings = pa.array([build.of_topic(name).build_settings for name in names], pa.string())
+    own = settings.take(
+        pc.index_in(topics, value_set=pa.array(names, pa.string())).combine_chunks()
+    )
     return pc.coalesce(own, build.build_settings)
 
 
@@ -391,7 +375,7 @@ def _mask(column: Any) -> Mask:
     return mask
 
 
-def _int64s(column: Column) -> Int64s:
-    """Return a column of sizes or times; NULL_NUMBER for null."""
+def _int64s(column: Any) -> Int64s:
+    """Return a column of sizes, times or offsets; NULL_NUMBER for null, which is NO_ENTRY."""
     values: Int64s = pc.fill_null(column, NULL_NUMBER).to_numpy()
     return values

@@ -1,9 +1,4 @@
-"""Build one segment's index files and its catalog row: the work of a task for each file.
-
-The catalog row of a segment, from what was read of it.
-
-Rows of segments whose log is not read, because a `.timeindex` can be trusted: `--read tail`.
-"""
+"""Build the segments of one bin: their index files and catalog rows, the work of one task."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -17,16 +12,16 @@ from kip33.archive.directory import Segment
 from kip33.archive.listing import LISTING
 from kip33.archive.segment_paths import beside
 from kip33.builds.build_options import BuildSpec, file_time_settings_json
-from kip33.builds.index_files import Published, Wanted, log_has_changed
+from kip33.builds.index_files import Published, TargetIndexFile, log_has_changed
 from kip33.builds.index_flusher import IndexFlusher
 from kip33.builds.pending_rows import (
     PENDING,
     PRODUCERS,
     TXNINDEX,
     Built,
-    ListedPuts,
     WaitingIndex,
     WaitingIndexes,
+    WaitingPuts,
     is_pending,
     offset_index_waits,
     pending_row,
@@ -75,16 +70,19 @@ from kip33.stores.locations import Location
 from kip33.stores.own_files import set_flushing
 
 LISTED_ROWS_AT_ONCE = 4096  # rows of a bin's listing that are Python objects at one time
+_NO_FILE: Final = (None, None, None, None)
+_INDEX_COLUMNS: Final = tuple(  # of the two index files, in the order of a `PublishedFile`
+    tuple(f"{kind}_index_{what}" for what in ("bytes", "modified_ms", "settings", "crc32c"))
+    for kind in ("time", "offset")
+)
 
 
 class TaskResult(NamedTuple):
-    """What a task returns: its parts and figures, but no rows."""
+    """The result of a task: its parts and figures, but no rows."""
 
     part: SnapshotPart
     bytes_read: int  # of logs
-    pending: SnapshotPart | None = (
-        None  # rows that wait for their `.txnindex`: `builds.pending_rows`
-    )
+    pending: SnapshotPart | None = None  # rows that wait for their `.txnindex`
     unreadable: int = 0  # logs
     first_unreadable: tuple[str, str] | None = None  # the smallest URI, and the reason
 
@@ -102,9 +100,14 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
     first_unreadable: tuple[str, str] | None = None
     flusher = IndexFlusher()
     waiting = WaitingIndexes(build, flusher)
-    puts = ListedPuts(build, files)
+    puts = WaitingPuts(build, files)
     build_one = partial(_build_one, build, puts)
-    read = map_in_order(build.source, _segments(files), build_one, held_bytes=_log_bytes)
+    read = map_in_order(
+        build.source,
+        _segments(files),
+        build_one,
+        held_bytes=lambda work: work.segment.size_bytes or 0,
+    )
     indexed = chain(chain.from_iterable(map(waiting.complete, read)), waiting.complete_all())
     for built in chain(chain.from_iterable(map(puts.complete, indexed)), puts.complete_all()):
         if built.pending:
@@ -114,8 +117,8 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
         bytes_read += built.bytes_read
         if built.row["status"] == SegmentStatus.UNREADABLE:
             unreadable += 1
-            found = (built.row["log_uri"], built.row["error"] or "")
-            first_unreadable = min(first_unreadable or found, found)
+            log = (built.row["log_uri"], built.row["error"] or "")
+            first_unreadable = min(first_unreadable or log, log)
     flusher.flush()
     pending_part = pending.publish() if pending.rows else None
     return TaskResult(writer.publish(), bytes_read, pending_part, unreadable, first_unreadable)
@@ -140,11 +143,7 @@ def _segments(files: pa.Table) -> Iterator[_Work]:
             yield _Work(Segment(*fields), *known)
 
 
-def _log_bytes(work: _Work) -> int:
-    return work.segment.size_bytes or 0
-
-
-def _build_one(build: BuildSpec, puts: ListedPuts, work: _Work) -> Built:
+def _build_one(build: BuildSpec, puts: WaitingPuts, work: _Work) -> Built:
     built = build_segment(
         build,
         work.segment,
@@ -173,7 +172,7 @@ def build_segment(  # parameters: what the catalog knows of the segment, and how
     """Read one segment, publish its index files, return its catalog row.
 
     `ours`: this catalog's builds wrote the existing index files, so they may be replaced; others
-    only with `overwrite` (D10). `transaction_index_ours` is the same for the `.txnindex`, and
+    only with `overwrite`. `transaction_index_ours` is the same for the `.txnindex`, and
     `producer_snapshot_ours` for the `.snapshot`.
     `log_is_new`: no earlier build knew the log, so a note says that a kept file existed before.
     Without `reads_back` the row lacks the times of files that are put into a bucket.
@@ -187,17 +186,17 @@ def build_segment(  # parameters: what the catalog knows of the segment, and how
         return Built(_row_of(build, segment, log, index, Published()), 0)
     built_before = ours and segment.target_time_index_bytes is not None
     asks_tail = build.read_tail and not segment.error
-    if asks_tail and not built_before:  # our index is of the log before its change
+    if asks_tail and not built_before:  # kip33's index is of the log before its change
         row = _row_without_reading(build, segment, log)
         if row:
             return Built(row, LAST_HEADER_BYTES)
-    index, wanted = _indexes(build, segment, log, largest_before, native=native)
+    index, files = _indexes(build, segment, log, largest_before, native=native)
     waits = offset_index_waits(build, segment, index)
     log_changed = partial(log_has_changed, log, segment.size_bytes, segment.last_modified_ms)
     published = Published(log if build.in_place else None, log_changed=log_changed)
     waits_here = not waits and waits_for_time_index(build, segment, index.status)
-    offset_waits = waits_here and len(wanted) > 1
-    for file in wanted[:1] if waits or offset_waits else wanted:
+    offset_waits = waits_here and len(files) > 1
+    for file in files[:1] if waits or offset_waits else files:
         published.add(
             file._replace(before_log=log_is_new, reads_back=reads_back),
             ours=ours,
@@ -209,10 +208,10 @@ def build_segment(  # parameters: what the catalog knows of the segment, and how
         published.withhold(place, index, ours=ours, asked=build.offset_index)
     waiting: WaitingIndex | None = None
     if offset_waits:
-        offset_index = wanted[1]._replace(flush_first=True, reads_back=reads_back)
+        offset_index = files[1]._replace(flush_first=True, reads_back=reads_back)
         waiting = WaitingIndex(offset_index, published.is_first_right, log_changed)
     row = _row_of(build, segment, log, index, published)
-    entries = wanted[0].good_entries
+    entries = files[0].good_entries
     if entries is not None:
         row["time_index_entries"] = entries
     if build.offset_index and index.transactions:
@@ -256,15 +255,15 @@ def _lacks_transaction_index(build: BuildSpec, segment: Segment, index: BuiltInd
 
 def _indexes(
     build: BuildSpec, segment: Segment, log: Location, largest_before: int, *, native: bool
-) -> tuple[BuiltIndexes, list[Wanted]]:
-    """Return the segment's indexes and the files that are wanted, the `.timeindex` first."""
+) -> tuple[BuiltIndexes, list[TargetIndexFile]]:
+    """Return the segment's indexes and the files to publish, the `.timeindex` first."""
     target = build.index_location(segment)
     offset_target = beside(target, "index") if build.offset_index else None
     base_offset, topic = segment.base_offset or 0, segment.topic or ""
     settings = build.index_settings
     file_time = FileTimeEntry.of(build.settings.untimestamped, segment)
-    good: int | None = None
-    offset_good: int | None = None
+    good_entries: int | None = None
+    offset_good_entries: int | None = None
     good_settings: str | None = None
     offset_settings: str | None = None
     if segment.error:
@@ -281,8 +280,8 @@ def _indexes(
             file_time=file_time,
             with_producers=build.producer_snapshots,
         )
-        good = verdict.entries if verdict.verdict in GOOD else None
-        offset_good = 0 if verdict.offset_index_verdict in GOOD else None
+        good_entries = verdict.entries if verdict.verdict in GOOD else None
+        offset_good_entries = 0 if verdict.offset_index_verdict in GOOD else None
         if (verdict.verdict, verdict.dialect) == (IndexVerdict.IDENTICAL, build.settings.dialect):
             good_settings = settings
         is_same = verdict.offset_index_verdict == IndexVerdict.IDENTICAL
@@ -302,23 +301,23 @@ def _indexes(
     if file_time and has_no_timestamps(index):
         time_settings = file_time_settings_json(build.settings, file_time.offset)
         good_settings = time_settings if good_settings else None
-    time_index = Wanted(
+    time_index = TargetIndexFile(
         target,
         index.time_index_data,
         time_settings,
         segment.target_time_index_bytes is not None,
-        good,
+        good_entries,
         good_settings,
         _seen(segment.target_time_index_bytes, segment.target_time_index_modified_ms),
     )
     if offset_target is None or (build.in_place and index.status in (CUT, REFUSED)):
         return index, [time_index]
-    offset_index = Wanted(
+    offset_index = TargetIndexFile(
         offset_target,
         index.offset_index_data,
         settings,
         segment.target_offset_index_bytes is not None,
-        offset_good,
+        offset_good_entries,
         offset_settings,
         _seen(segment.target_offset_index_bytes, segment.target_offset_index_modified_ms),
     )
@@ -327,13 +326,6 @@ def _indexes(
 
 def _seen(size_bytes: int | None, modified_ms: int | None) -> FileStatus | None:
     return None if size_bytes is None else FileStatus(size_bytes, modified_ms)
-
-
-_NO_FILE: Final = (None, None, None, None)
-_INDEX_COLUMNS: Final = tuple(  # of the two index files, in the order of a `PublishedFile`
-    tuple(f"{kind}_index_{what}" for what in ("bytes", "modified_ms", "settings", "crc32c"))
-    for kind in ("time", "offset")
-)
 
 
 def _tail_row(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> dict[str, Any]:

@@ -1,16 +1,14 @@
-"""The `.txnindex` files of a build: written after all its segments were read, before the commit.
+"""The `.txnindex` and `.snapshot` files of a build, written after all its segments were read.
 
 If the open transactions at a segment's start are unknown (`indexing.transaction_chains`), a segment
 with an ABORT marker gets no `.txnindex`, and its row says so.
 
-The `.snapshot` files of a build with `--producer-snapshots`.
-
-A broker that rolled the segments has one at each base offset but the first, and so has a build. It
-writes none at the end of the last segment: the end moves with each build, and a broker deletes a
-file that is at no base offset when it starts. `kip33 restore` makes that one.
-
-The states at a base offset depend on all segments before. Each row has what its segment changes
-(`producer_changes`), so the states are computed from the catalog's rows without reading logs again.
+`.snapshot` files are written with `--producer-snapshots`. A broker that rolled the segments has one
+at each base offset but the first, and so has a build. It writes none at the end of the last
+segment: the end moves with each build, and a broker deletes a file that is at no base offset when
+it starts. `kip33 restore` makes that one. The states at a base offset depend on all segments
+before. Each row has what its segment changes (`producer_changes`), so the states are computed from
+the catalog's rows without reading logs again.
 """
 
 from collections import defaultdict
@@ -28,7 +26,7 @@ from kip33.builds.index_files import (
     FOREIGN_TRANSACTION_INDEX,
     Published,
     PublishedFile,
-    Wanted,
+    TargetIndexFile,
     log_has_changed,
     state_together,
 )
@@ -69,6 +67,13 @@ from kip33.stores.own_files import make_durable
 INDEXED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 _KEY: Final = ("log_dir", "topic", "partition")
 _CHAIN: Final = [*_KEY, "base_offset", "last_offset", "status", "log_uri", "open_transactions"]
+_CRC: Final = "producer_snapshot_crc32c"
+_LINK: Final = [*_KEY, "base_offset", "log_uri", "index_uri", "producer_changes"]
+_WAITING: Final = [
+    *("producer_snapshot_uri", "producer_snapshot_ours", "index_settings"),
+    *("producer_snapshot_seen_bytes", "producer_snapshot_seen_modified_ms"),
+    *("size_bytes", "last_modified_ms"),
+]
 
 
 def finish_transactions(
@@ -212,8 +217,8 @@ def _publish_transaction_index(
     is_empty = data == b""
     if is_empty and pending.ours:
         data = None  # it is removed: a first build writes none
-    wanted = Wanted(place, data, pending.index_settings, listed, seen=seen)
-    published.add(wanted, ours=pending.ours, overwrite=build.overwrite, proves_nothing=False)
+    target = TargetIndexFile(place, data, pending.index_settings, listed, seen=seen)
+    published.add(target, ours=pending.ours, overwrite=build.overwrite, proves_nothing=False)
     left = published.files[0]
     if left:
         name_in_row(row, TXNINDEX, left)
@@ -237,28 +242,19 @@ def _publish_offset_index(
             if row["index_file"]:
                 row["index_file"] = IndexFileState.STALE  # the next build tries again
             return [f"{place.uri}{CANNOT_BE_WRITTEN}{beside_it.name}: {one_line(error)}"]
-    wanted = Wanted(
+    target = TargetIndexFile(
         place,
         pending.waiting_offset_index,
         pending.index_settings,
         listed=False,
         flush_first=True,
     )
-    waiting = WaitingIndex(wanted, pending.time_index_is_right, log_changed)
+    waiting = WaitingIndex(target, pending.time_index_is_right, log_changed)
     return publish_offset_index(build, row, waiting, ours=True)
 
 
-_CRC: Final = "producer_snapshot_crc32c"
-_LINK: Final = [*_KEY, "base_offset", "log_uri", "index_uri", "producer_changes"]
-_WAITING: Final = [
-    *("producer_snapshot_uri", "producer_snapshot_ours", "index_settings"),
-    *("producer_snapshot_seen_bytes", "producer_snapshot_seen_modified_ms"),
-    *("size_bytes", "last_modified_ms"),
-]
-
-
 class _SnapshotOutcome(NamedTuple):
-    """What became of a segment's `.snapshot`."""
+    """A segment's `.snapshot` after the build: the file, its state and notes."""
 
     file: PublishedFile | None = None
     state: IndexFileState | None = None
@@ -283,7 +279,7 @@ def _publish_snapshots(
     parts: Sequence[SnapshotPart],
     pending: Sequence[SnapshotPart],
 ) -> dict[str, _SnapshotOutcome]:
-    """Write the `.snapshot` files of pending rows; return what became of them, by the log's URI.
+    """Write the `.snapshot` files of pending rows; return the outcomes, by the log's URI.
 
     `parts` are all other rows of the new snapshot. CatalogError if a part is missing.
     """
@@ -324,12 +320,12 @@ def _starts(
                 before = newest.get(key)
                 if before is None or before["base_offset"] < row["base_offset"]:
                     newest[key] = row
-    found = {}
+    starts = {}
     for key, row in newest.items():
         producers = producers_beside(Location.of(row["index_uri"]), crc32c=row[_CRC])
         if producers is not None:
-            found[key] = KnownProducers(row["base_offset"], producers)
-    return found
+            starts[key] = KnownProducers(row["base_offset"], producers)
+    return starts
 
 
 def _rows_since(
@@ -385,9 +381,9 @@ def _publish(
     log_changed = partial(log_has_changed, log, row["size_bytes"], row["last_modified_ms"])
     published = Published(log_changed=log_changed)
     place = Location.of(row["producer_snapshot_uri"])
-    wanted = Wanted(place, states.data, row["index_settings"], seen is not None, seen=seen)
+    target = TargetIndexFile(place, states.data, row["index_settings"], seen is not None, seen=seen)
     ours = row["producer_snapshot_ours"]
-    published.add(wanted, ours=ours, overwrite=build.overwrite, proves_nothing=False)
+    published.add(target, ours=ours, overwrite=build.overwrite, proves_nothing=False)
     notes += published.notes
     is_wanted = states.data is not None
     outcome = _SnapshotOutcome(published.files[0], published.state, is_wanted, tuple(notes))

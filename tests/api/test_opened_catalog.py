@@ -36,7 +36,7 @@ NOON = datetime.fromtimestamp((START_MS + 30_000) / 1000, UTC)
 def build(archive: Path, indexes: Path) -> None:
     plan = plan_build(str(archive), str(indexes), now_ms=COPIED_MS)
     begun = begin_build(plan)
-    place, first = begun.draft.staging, len(begun.taken)
+    place, first = begun.draft.staging, len(begun.copied_parts)
     commit_build(begun, [build_bin(plan.build, place, first, plan.files)])
 
 

@@ -491,7 +491,7 @@ def test_a_build_that_was_killed_leaves_no_trace_in_the_next(
     plan = archive.plan(**{"offset_index": True} | settings)
     begun = begin_build(plan)
     if at == "index files":
-        build_bin(plan.build, begun.draft.staging, len(begun.taken), plan.files)
+        build_bin(plan.build, begun.draft.staging, len(begun.copied_parts), plan.files)
 
     summary = archive.build(offset_index=True)
 
@@ -506,7 +506,7 @@ def test_what_a_killed_build_may_have_written_is_not_forgotten_while_a_row_is_ca
 ) -> None:
     killed = archive.plan(offset_index=True, dialect="live")
     begun = begin_build(killed)
-    build_bin(killed.build, begun.draft.staging, len(begun.taken), killed.files)
+    build_bin(killed.build, begun.draft.staging, len(begun.copied_parts), killed.files)
     for _ in range(carried):
         archive.build(topics=["b"], offset_index=True)
 

@@ -202,7 +202,7 @@ class Nights(RuleBasedStateMachine):
         begun = begin_build(self.archive.plan(**settings))
         if bins:
             files = begun.plan.files.slice(0, max(1, begun.plan.files.num_rows // 2))
-            build_bin(begun.plan.build, begun.draft.staging, len(begun.taken), files)
+            build_bin(begun.plan.build, begun.draft.staging, len(begun.copied_parts), files)
 
     @invariant()
     def the_newest_snapshot_is_whole(self) -> None:
@@ -448,7 +448,7 @@ def build_steps(plan: BuildPlan) -> Iterator[None]:
     """Carry out a plan in STEPS steps."""
     begun = begin_build(plan)
     yield None
-    half, first = plan.files.num_rows // 2, len(begun.taken)
+    half, first = plan.files.num_rows // 2, len(begun.copied_parts)
     staging = begun.draft.staging
     results = [build_bin(plan.build, staging, first, plan.files.slice(0, half))]
     yield None

@@ -112,7 +112,7 @@ def build_with(archive: ChangingArchive, between: Callable[[], None], **how: Any
     plan = archive.plan(offset_index=True, **how)
     between()
     begun = begin_build(plan)
-    result = build_bin(plan.build, begun.draft.staging, len(begun.taken), plan.files)
+    result = build_bin(plan.build, begun.draft.staging, len(begun.copied_parts), plan.files)
     archive.now_ms += DAY_MS
     return commit_build(begun, [result])
 

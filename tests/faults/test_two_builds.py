@@ -55,9 +55,11 @@ def steps(archive: ChangingArchive, **settings: Any) -> Iterator[BuildSummary | 
     begun = begin_build(plan)
     yield None
     half = plan.files.num_rows // 2
-    results = [build_bin(plan.build, begun.draft.staging, len(begun.taken), plan.files[:half])]
+    results = [
+        build_bin(plan.build, begun.draft.staging, len(begun.copied_parts), plan.files[:half])
+    ]
     yield None
-    number = len(begun.taken) + 1
+    number = len(begun.copied_parts) + 1
     results.append(build_bin(plan.build, begun.draft.staging, number, plan.files[half:]))
     yield None
     yield commit_build(begun, results)

@@ -168,7 +168,7 @@ def build_after(archive: ChangingArchive, change: Callable[[], object]) -> None:
     plan = archive.plan(read="tail")
     change()
     begun = begin_build(plan)
-    result = build_bin(plan.build, begun.draft.staging, len(begun.taken), plan.files)
+    result = build_bin(plan.build, begun.draft.staging, len(begun.copied_parts), plan.files)
     commit_build(begun, [result])
     archive.now_ms += DAY_MS
 

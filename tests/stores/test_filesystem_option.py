@@ -73,7 +73,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_archive(root / "archive")
     plan = plan_build(str(root / "archive"), str(root / "indexes"), now_ms=COPIED_MS)
     begun = begin_build(plan)
-    commit_build(begun, [build_bin(plan.build, begun.draft.staging, len(begun.taken), plan.files)])
+    commit_build(
+        begun, [build_bin(plan.build, begun.draft.staging, len(begun.copied_parts), plan.files)]
+    )
     return root
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from kip33.archive.listing import list_tree
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.pending_rows import LEAST_FILES, SMALL_LOG_BYTES, Built, ListedPuts
+from kip33.builds.pending_rows import LEAST_FILES, SMALL_LOG_BYTES, Built, WaitingPuts
 from kip33.builds.plan import plan_build
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
@@ -33,8 +33,8 @@ class Folder:
         self.listing = list_tree(source)
         self.build = BuildSpec(source, source, IndexSettings(), lists_puts=True)
 
-    def puts(self, **how: Any) -> ListedPuts:
-        return ListedPuts(self.build._replace(**how), self.listing.table)
+    def puts(self, **how: Any) -> WaitingPuts:
+        return WaitingPuts(self.build._replace(**how), self.listing.table)
 
     def put(
         self, number: int, data: bytes | None = b"index", *, offset_index: bool = False
@@ -59,7 +59,7 @@ def modified(file: Path) -> int:
     return file.stat().st_mtime_ns // 1_000_000
 
 
-def completed(puts: ListedPuts, *built: Built) -> list[dict[str, Any]]:
+def completed(puts: WaitingPuts, *built: Built) -> list[dict[str, Any]]:
     rows = [one.row for each in built for one in puts.complete(each)]
     return rows + [one.row for one in puts.complete_all()]
 
