@@ -117,11 +117,9 @@ def verify_bin(verify: Verify, number: int, files: pa.Table) -> Iterator[Verifie
     """Yield the verdict on every segment of one bin, which is the work of one task."""
     segments = segments_of(files)
     run = partial(_verify_one, verify)
-    yield from map_in_order(verify.source, segments, run, held_bytes=_log_bytes)
-
-
-def _log_bytes(segment: Segment) -> int:
-    return segment.size_bytes or 0
+    yield from map_in_order(
+        verify.source, segments, run, held_bytes=lambda segment: segment.size_bytes or 0
+    )
 
 
 def unreadable_verdict(segment: Segment, log: Location, time_index: Location) -> SegmentVerdict:
