@@ -2,8 +2,6 @@
 
 Entries with an offset below the target are kept. The time index then gets a last entry for the max
 timestamp of the batches that are left, as a broker writes it when it closes the segment.
-
-One file that a truncation changes, and what it is before and after.
 """
 
 import base64
@@ -75,7 +73,7 @@ def kept_entries(state: PartitionState, base_offset: int, offset: int) -> KeptEn
 
 
 class FileAction(StrEnum):
-    """What happens to a file; each member is its own text."""
+    """The action on a file; each member is its own text."""
 
     DELETE = "delete"
     CUT = "cut"  # bytes are removed from its end
@@ -83,7 +81,10 @@ class FileAction(StrEnum):
 
 
 class FileChange(NamedTuple):
-    """A change of one file; None: the file is not there, or its content has no entries."""
+    """One file that a truncation changes, before and after.
+
+    None: the file is not there, or its content has no entries.
+    """
 
     name: str
     action: FileAction
@@ -148,6 +149,7 @@ def index_changes(
     so, except for a `.timeindex` beside an `.index`. The `.index` of a log that is cut is always
     written, because it is removed before.
     """
+    files = state.segments[base_offset]
     times, doubt = kept.time_index, kept.doubt
     last = times.last_entry
     if largest.timestamp > last.timestamp:
@@ -161,8 +163,7 @@ def index_changes(
         except IndexOffsetOverflowError as error:
             doubt = doubt or f"the .timeindex does not match the log: {error}"
     if doubt:
-        return _removed(state, base_offset), doubt
-    files = state.segments[base_offset]
+        return [deletion(state, base_offset, kind) for kind in ENTRY_BYTES if kind in files], doubt
     data: dict[str, bytes] = {}
     if "timeindex" in files or kept.offset_index is not None:
         data["timeindex"] = times.to_bytes()
@@ -175,14 +176,6 @@ def index_changes(
         for kind in data
     )
     return [change for change in changes if change], None
-
-
-def _removed(state: PartitionState, base_offset: int) -> list[FileChange]:
-    return [
-        deletion(state, base_offset, kind)
-        for kind in ENTRY_BYTES
-        if kind in state.segments[base_offset]
-    ]
 
 
 def deletion(state: PartitionState, base_offset: int, kind: str) -> FileChange:

@@ -3,11 +3,9 @@
 They follow from the facts of all its segments in order: `.txnindex`, `.snapshot`,
 `leader-epoch-checkpoint`, `partition.metadata`.
 
-The producers and leader epochs of a partition before its first restored segment.
-
-They come from the `.snapshot` beside the log of that segment, or else from the segments before it,
-whose headers are read from the newest `.snapshot` on. A partition without earlier segments and
-snapshots begins without producers, as in a broker.
+The producers and leader epochs before the first restored segment come from the `.snapshot` beside
+its log, or else from the segments before it, whose headers are read from the newest `.snapshot` on.
+A partition without earlier segments and snapshots begins without producers, as in a broker.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,7 +46,7 @@ from kip33.stores.files import read_whole
 
 
 class KnownBefore(NamedTuple):
-    """What is known of a partition before its first restored segment, and where its log starts."""
+    """Producers and epochs before the first restored segment, and where the log starts."""
 
     producers: tuple[ProducerState, ...] = ()
     epochs: tuple[EpochStart, ...] = ()  # of the source's `leader-epoch-checkpoint`
@@ -81,10 +79,13 @@ def finish_partition(
     With a `leader_epoch` no later one is in the `leader-epoch-checkpoint`.
     """
     first = facts[0].base_offset
-    end = max(one.end_offset for one in facts)
-    notes = [one.note for one in facts if one.note]
-    problem = next((one.problem for one in facts if one.problem), None)
-    ends = [SegmentEnd(one.base_offset, one.end_offset, one.record_count) for one in facts]
+    end = max(segment.end_offset for segment in facts)
+    notes = [segment.note for segment in facts if segment.note]
+    problem = next((segment.problem for segment in facts if segment.problem), None)
+    ends = [
+        SegmentEnd(segment.base_offset, segment.end_offset, segment.record_count)
+        for segment in facts
+    ]
     holes = list(holes_between(ends))
     if problem is None and not allow_holes:
         problem = next((text for text, is_certain in holes if is_certain), None)
@@ -95,19 +96,23 @@ def finish_partition(
     files: dict[str, bytes] = {}
     producers, open_now = known.producers, _open(known.producers)
     epochs = with_later_epochs((), _at_most(known.epochs, leader_epoch))
-    for number, one in enumerate(facts):
+    for number, segment in enumerate(facts):
         if number:
-            files[segment_file_name(one.base_offset, "snapshot")] = snapshot_bytes(producers)
-        completed = complete_transactions(one.transactions, open_now, base_offset=one.base_offset)
+            files[segment_file_name(segment.base_offset, "snapshot")] = snapshot_bytes(producers)
+        completed = complete_transactions(
+            segment.transactions, open_now, base_offset=segment.base_offset
+        )
         if completed.aborted is None or completed.open_at_end is None:
-            problem = f"the segment at offset {one.base_offset}: {completed.problem}"
+            problem = f"the segment at offset {segment.base_offset}: {completed.problem}"
             return FinishedPartition({}, first, first, end, -1, (), problem)
         if completed.aborted:
-            index = TransactionIndex.from_entries(completed.aborted, base_offset=one.base_offset)
-            files[segment_file_name(one.base_offset, "txnindex")] = index.to_bytes()
+            index = TransactionIndex.from_entries(
+                completed.aborted, base_offset=segment.base_offset
+            )
+            files[segment_file_name(segment.base_offset, "txnindex")] = index.to_bytes()
         open_now = completed.open_at_end
-        producers = after_changes(producers, one.producers)
-        epochs = with_later_epochs(epochs, one.epochs)
+        producers = after_changes(producers, segment.producers)
+        epochs = with_later_epochs(epochs, segment.epochs)
     if end > first:
         files[segment_file_name(end, "snapshot")] = snapshot_bytes(producers)
     start = end if known.starts_at_end else min(max(first, known.start_offset or 0), end)
@@ -118,7 +123,7 @@ def finish_partition(
         files[PARTITION_METADATA] = PartitionMetadata(topic_id).to_bytes()
     if open_now:
         notes.append(_left_open(open_now))
-    largest = max(one.largest_epoch for one in facts)
+    largest = max(segment.largest_epoch for segment in facts)
     return FinishedPartition(files, first, start, end, largest, tuple(notes))
 
 
@@ -151,7 +156,7 @@ def _overlap(facts: Sequence[SegmentFacts]) -> str | None:
 
 
 def known_before(plan: PartitionPlan) -> KnownBefore:
-    """Return what is known before the first segment; what cannot be read is not known."""
+    """Return producers and epochs before the first segment, without those that cannot be read."""
     segments = (*plan.earlier, plan.segments[0])
     first = len(segments) - 1
     known = None

@@ -85,13 +85,13 @@ def read_partition(directory: Location) -> PartitionState:
     checkpoints = []
     try:
         with os.scandir(directory.path) as entries:
-            found = sorted((entry.name, entry.stat(follow_symlinks=False)) for entry in entries)
+            listed = sorted((entry.name, entry.stat(follow_symlinks=False)) for entry in entries)
     except OSError as error:
         raise TruncationError(
             f"{directory.uri}: cannot be listed: {one_line(error)}; fix it and run the command "
             "again"
         ) from error
-    for file_name, status in found:
+    for file_name, status in listed:
         if checkpoint := parse_checkpoint_file(file_name):
             checkpoints += [] if checkpoint.suffix else [checkpoint]
         parsed = parse_segment_file(file_name)

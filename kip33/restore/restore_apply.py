@@ -1,9 +1,9 @@
 """Carry out a restore, so that a broker never starts on a part of it.
 
-Everything is made in `LOG_DIR/.kip33-restore/`: a broker that finds a directory of this name does
+All files are made in `LOG_DIR/.kip33-restore/`: a broker that finds a directory of this name does
 not start. When all partitions are staged and on the disk, the journal is published, and
-`restore_complete` brings them to their places. A run that was interrupted is continued by the same
-command: segments that are staged are not copied again.
+`restore_complete` brings them to their places. The same command continues a run that was
+interrupted: segments that are staged are not copied again.
 """
 
 import json
@@ -91,7 +91,8 @@ def restore(
         if journal is None:
             journal = _staged(_read(request, engine, on_listed, on_progress))
             if not journal.partitions:
-                _remove_staging(log_dir)
+                with suppress(FileNotFoundError):
+                    shutil.rmtree(log_dir.child(RESTORE_STAGING).path)
                 return journal.summary
             begin_restore_journal(log_dir, journal)
         complete(log_dir, journal)
@@ -198,8 +199,8 @@ def _read(
         job = _job(plan)._replace(run_id=run_id)
         _make_staging(plan, job)
         results = engine.run_on_bins(job.files(), partial(stage_bin, job), on_progress=on_progress)
-        facts = [one.facts for one in sorted(results, key=lambda one: one.number)]
-        changed = [n for n, one in enumerate(facts) if one.has_changed]
+        facts = [result.facts for result in sorted(results, key=lambda result: result.number)]
+        changed = [n for n, segment in enumerate(facts) if segment.has_changed]
         if not changed or not attempts_left:
             break
         for number in changed:
@@ -213,17 +214,17 @@ def _staged(read: _ReadSegments) -> RestoreJournal:
     plan = read.plan
     staging = plan.request.log_dir.child(RESTORE_STAGING)
     staged, number = [], 0
-    for one in plan.wanted:
-        own = read.facts[number : number + len(one.segments)]
-        number += len(one.segments)
+    for partition in plan.wanted:
+        facts = read.facts[number : number + len(partition.segments)]
+        number += len(partition.segments)
         finished = finish_partition(
-            own,
-            topic_id=one.topic_id,
-            known=known_before(one),
+            facts,
+            topic_id=partition.topic_id,
+            known=known_before(partition),
             leader_epoch=plan.request.leader_epoch,
             allow_holes=plan.request.allow_holes,
         )
-        staged.append(_Staged(one, own, finished))
+        staged.append(_Staged(partition, facts, finished))
     for made in staged:
         _write_partition(staging, made)
     with_files = [made for made in staged if made.finished.problem is None]
@@ -243,12 +244,12 @@ def _staged(read: _ReadSegments) -> RestoreJournal:
     )
 
 
-def _restored(log_dir: Location, made: _Staged) -> RestoredPartition:
-    finished = made.finished
-    files_id = files_id_of(staged_place(log_dir, made.plan.name))
+def _restored(log_dir: Location, staged: _Staged) -> RestoredPartition:
+    finished = staged.finished
+    files_id = files_id_of(staged_place(log_dir, staged.plan.name))
     assert files_id
     return RestoredPartition(
-        *(made.plan.topic, made.plan.partition, made.plan.name),
+        *(staged.plan.topic, staged.plan.partition, staged.plan.name),
         *(finished.first_base_offset, finished.start_offset, finished.end_offset),
         files_id,
     )
@@ -274,28 +275,23 @@ def _make_staging(plan: RestorePlan, job: StagingJob) -> None:
         raise not_written(job.staging, error) from error
 
 
-def _remove_staging(log_dir: Location) -> None:
-    with suppress(FileNotFoundError):
-        shutil.rmtree(log_dir.child(RESTORE_STAGING).path)
-
-
-def _write_partition(staging: Location, made: _Staged) -> None:
-    """Write the small files of a staged partition; remove the whole of one with a problem."""
-    folder = staging.child(f"{STAGED_PARTITIONS}/{made.plan.name}")
-    files = made.finished.files
+def _write_partition(staging: Location, staged: _Staged) -> None:
+    """Write the small files of a staged partition; remove a partition with a problem."""
+    folder = staging.child(f"{STAGED_PARTITIONS}/{staged.plan.name}")
+    files = staged.finished.files
     logs = {
         segment.file_name(kind)
-        for segment in made.plan.segments
+        for segment in staged.plan.segments
         for kind in ("log", "index", "timeindex")
     }
     linked = {
         segment.file_name("log")
-        for segment, facts in zip(made.plan.segments, made.facts, strict=True)
+        for segment, facts in zip(staged.plan.segments, staged.facts, strict=True)
         if facts.is_linked
     }
     place = folder
     try:
-        if made.finished.problem is not None:
+        if staged.finished.problem is not None:
             shutil.rmtree(folder.path)
             return
         with os.scandir(folder.path) as entries:

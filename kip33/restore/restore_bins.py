@@ -1,4 +1,7 @@
-"""Stage the segments of a restore: the work of one share, and what an earlier run left."""
+"""Stage the segments of a restore: the work of one share.
+
+Segments that an earlier run staged completely are not copied again.
+"""
 
 import os
 import socket
@@ -12,8 +15,8 @@ from kip33.errors import RestoreError
 from kip33.restore.restore_plan import STAGED_FACTS, STAGED_PARTITIONS, STAGED_RUN
 from kip33.restore.restore_request import SourceSegment
 from kip33.restore.segment_copy import (
+    CopyOptions,
     SegmentFacts,
-    SegmentWishes,
     identity_of,
     not_written,
     read_facts,
@@ -37,7 +40,7 @@ STAGED: Final = pa.schema(_FIELDS)
 
 
 class StagingJob(NamedTuple):
-    """What all shares need."""
+    """The segments of a restore and how they are staged; sent to every task."""
 
     staging: Location  # LOG_DIR/.kip33-restore
     source: Location
@@ -68,8 +71,8 @@ class StagingJob(NamedTuple):
         """
         place = self.staging.child(STAGED_RUN)
         try:
-            found = read_whole(place, most_bytes=_MOST_RUN_BYTES).decode(errors="replace")
-            problem = "" if found == self.run_id else f"is of run {found!r}, not {self.run_id!r}"
+            run_id = read_whole(place, most_bytes=_MOST_RUN_BYTES).decode(errors="replace")
+            problem = "" if run_id == self.run_id else f"is of run {run_id!r}, not {self.run_id!r}"
         except OSError as error:
             problem = one_line(error)
         if problem:
@@ -84,17 +87,17 @@ class StagingJob(NamedTuple):
         return self.staging.child(f"{STAGED_FACTS}/{segment.directory_name}/{name}.json")
 
     def identity(self, segment: SourceSegment) -> str:
-        """Return the text by which a later run recognizes the segment and what was asked."""
-        return identity_of(segment, self.wishes(segment))
+        """Return the text by which a later run recognizes the segment and its options."""
+        return identity_of(segment, self.copy_options(segment))
 
     def links(self, segment: SourceSegment) -> bool:
         """Return whether the log becomes a hard link: a broker appends to the last one."""
         return self.is_linked and not segment.is_last and not segment.log.inside
 
-    def wishes(self, segment: SourceSegment) -> SegmentWishes:
+    def copy_options(self, segment: SourceSegment) -> CopyOptions:
         """Return how the files of a segment are made."""
         settings = self.settings.of(segment.topic)
-        return SegmentWishes(settings, self.links(segment), self.leader_epoch)
+        return CopyOptions(settings, self.links(segment), self.leader_epoch)
 
 
 class StagedSegment(NamedTuple):
@@ -119,16 +122,16 @@ def stage_bin(job: StagingJob, number: int, files: pa.Table) -> Iterator[StagedS
         job.source,
         numbers,
         partial(_stage, job),
-        held_bytes=lambda one: job.segments[one].size_bytes,
+        held_bytes=lambda segment: job.segments[segment].size_bytes,
     )
-    for one in staged:
-        if not one.facts.was_there:
-            waiting.append(one)
-        waiting_bytes = sum(other.facts.kept_bytes for other in waiting)
+    for segment in staged:
+        if not segment.facts.was_there:
+            waiting.append(segment)
+        waiting_bytes = sum(waiting_segment.facts.kept_bytes for waiting_segment in waiting)
         if waiting_bytes >= FLUSHED_BYTES or len(waiting) >= FLUSHED_SEGMENTS:
             _write_facts(job, waiting)
             waiting = []
-        yield one
+        yield segment
     _write_facts(job, waiting)
 
 
@@ -139,7 +142,7 @@ def _stage(job: StagingJob, number: int) -> StagedSegment:
     if facts is None or not _is_staged(job, segment, facts):
         remove(place)
         facts = restore_segment(
-            segment, job.directory(segment), job.wishes(segment), native=job.native
+            segment, job.directory(segment), job.copy_options(segment), native=job.native
         )
     return StagedSegment(number, facts)
 
@@ -156,7 +159,7 @@ def _is_staged(job: StagingJob, segment: SourceSegment, facts: SegmentFacts) -> 
 
 
 def _write_facts(job: StagingJob, staged: list[StagedSegment]) -> None:
-    """Write the facts of segments whose files are on the disk; a problem is looked at again."""
+    """Write the facts of segments whose files are on the disk; one with a problem has none."""
     good = [one for one in staged if one.facts.problem is None]
     if not good:
         return

@@ -1,25 +1,16 @@
-"""Bring staged partitions to their places: the end of a restore, as its journal says.
+"""Bring staged partitions to their places, or abandon them: the end of a restore, by its journal.
 
 The order: partitions are renamed into the log directory, an empty one of a new topic is moved aside
 before. Then the log directory's checkpoints, the clean-shutdown file, and last the directory
-`.kip33-restore` and the journal. A broker does not start before that directory is removed. Each
-step may be done again.
+`.kip33-restore` and the journal. Each step may be done again.
 
-One run of `kip33 restore` or `kip33 truncate` at a time in a log directory.
-
-The directory itself is locked, because a copy of a log directory has no `.lock`.
-
-The journal of a restore: one file in the log directory while partitions come to their places.
-
-    LOG_DIR/.kip33-restore.json      there from the first rename to the end
+    LOG_DIR/.kip33-restore.json      the journal: there from the first rename to the end
     LOG_DIR/.kip33-restore/          there from the first copy to the end; `run` has the run's id
 
 While the directory is there a broker does not start: its name is not that of a partition. The
-journal has all that is left to do and what was asked, so the same command completes it, without
-SOURCE. It is believed only in the log directory for which it was written: it has the directory's
-inode and the id in `run`.
-
-The result of a restore, or of its plan, as `kip33 restore` prints it.
+journal has all that is left to do and the options of the command, so the same command completes it,
+without SOURCE. It is believed only in the log directory for which it was written: it has the
+directory's inode and the id in `run`.
 """
 
 import fcntl
@@ -69,6 +60,8 @@ from kip33.stores.own_files import flush, publish, publish_or_raise, remove, rem
 
 _PUBLISHED: Final = (RESTORE_JOURNAL, CLEAN_SHUTDOWN, *OFFSET_CHECKPOINTS)
 _AT_END: Final = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
+_RESTORE_JOURNAL_FORMAT: Final = 2
+_MOST_BYTES: Final = 2**31
 
 
 class RestoredPartition(NamedTuple):
@@ -85,7 +78,7 @@ class RestoredPartition(NamedTuple):
 
 @dataclass(frozen=True)
 class RestoreJournal:
-    """What is left to do when all partitions are staged."""
+    """The remaining steps when all partitions are staged."""
 
     asked: Mapping[str, Any]  # the options that decide what is restored
     partitions: tuple[RestoredPartition, ...]
@@ -233,16 +226,16 @@ def give_to_owner(log_dir: Location, path: str) -> None:
         os.chown(path, owner.uid, owner.gid)
 
 
-def _place(log_dir: Location, one: RestoredPartition) -> None:
-    target = log_dir.child(one.name)
+def _place(log_dir: Location, partition: RestoredPartition) -> None:
+    target = log_dir.child(partition.name)
     if os.path.lexists(target.path):
         obstacle = obstacle_at(target)
         if obstacle:
             raise FileExistsError(0, obstacle, target.path)
         aside = log_dir.child(f"{RESTORE_STAGING}/{REPLACED}")
         os.makedirs(aside.path, exist_ok=True)  # noqa: PTH103
-        os.rename(target.path, aside.child(one.name).path)  # noqa: PTH104
-    os.rename(staged_place(log_dir, one.name).path, target.path)  # noqa: PTH104
+        os.rename(target.path, aside.child(partition.name).path)  # noqa: PTH104
+    os.rename(staged_place(log_dir, partition.name).path, target.path)  # noqa: PTH104
 
 
 def _update(place: Location, changes: Mapping[PartitionName, int | None]) -> None:
@@ -257,15 +250,18 @@ def _changes(
 ) -> Mapping[PartitionName, int | None]:
     """Return the offset of each restored partition in a checkpoint, None: it has none."""
     changes: dict[PartitionName, int | None] = {}
-    for one in partitions:
+    for partition in partitions:
         offset: int | None = None
         if name in _AT_END:
-            offset = one.end_offset
-        elif name == LOG_START_OFFSET_CHECKPOINT and one.start_offset > one.first_base_offset:
-            offset = one.start_offset
+            offset = partition.end_offset
+        elif (
+            name == LOG_START_OFFSET_CHECKPOINT
+            and partition.start_offset > partition.first_base_offset
+        ):
+            offset = partition.start_offset
         else:
             assert name in (LOG_START_OFFSET_CHECKPOINT, CLEANER_CHECKPOINT)
-        changes[one.topic, one.partition] = offset
+        changes[partition.topic, partition.partition] = offset
     return changes
 
 
@@ -290,7 +286,8 @@ def _publish(place: Location, data: bytes) -> None:
 def alone_in(log_dir: Location, what: str, failure: type[Kip33Error]) -> Iterator[None]:
     """Hold a log directory until the end of the block; `what` is the operation in the message.
 
-    Raises LockedError if another run holds it, `failure` if it cannot be opened.
+    The directory itself is locked, because a copy of a log directory has no `.lock`. Raises
+    LockedError if another run holds it, `failure` if it cannot be opened.
     """
     path = os.path.realpath(log_dir.path)
     try:
@@ -312,20 +309,17 @@ def alone_in(log_dir: Location, what: str, failure: type[Kip33Error]) -> Iterato
         os.close(descriptor)
 
 
-_RESTORE_JOURNAL_FORMAT: Final = 2
-_MOST_BYTES: Final = 2**31
-
-
 def progress_of(log_dir: Location, journal: RestoreJournal) -> _RestoreProgress:
     """Return where each partition of a journal is, as its files say."""
     staged: list[RestoredPartition] = []
     in_place: list[RestoredPartition] = []
     lost: list[RestoredPartition] = []
-    for one in journal.partitions:
-        folder = staged_place(log_dir, one.name)
+    for partition in journal.partitions:
+        folder = staged_place(log_dir, partition.name)
         is_staged = os.path.lexists(folder.path)
-        found = files_id_of(folder if is_staged else log_dir.child(one.name))
-        (lost if found != one.files_id else staged if is_staged else in_place).append(one)
+        files_id = files_id_of(folder if is_staged else log_dir.child(partition.name))
+        where = staged if is_staged else in_place
+        (where if files_id == partition.files_id else lost).append(partition)
     is_there = os.path.isdir(log_dir.child(RESTORE_STAGING).path)  # noqa: PTH112
     return _RestoreProgress(is_there, tuple(staged), tuple(in_place), tuple(lost))
 
@@ -358,7 +352,7 @@ def files_id_of(folder: Location) -> str | None:
 def begun_restore(log_dir: Location, asked: Mapping[str, Any]) -> RestoreJournal | None:
     """Return the journal of a restore that was interrupted, or None.
 
-    Raises RestoreError if something else was asked for then, or for a file that is not the journal
+    Raises RestoreError if that restore had other options, or for a file that is not the journal
     of a restore into this directory.
     """
     journal = _read_restore_journal(log_dir)
@@ -454,7 +448,7 @@ def begin_restore_journal(log_dir: Location, journal: RestoreJournal) -> None:
 
 
 class RestoreOutcome(NamedTuple):
-    """What became of a partition; bytes are those of logs."""
+    """A partition after its segments were staged; bytes are those of logs."""
 
     finished: FinishedPartition
     bytes_copied: int

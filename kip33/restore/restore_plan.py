@@ -1,14 +1,10 @@
-"""What a restore does with each partition; nothing is written.
-
-Where the ids of topics come from, beside what is in log directories: a file, or a cluster.
-
-The log directory that a restore writes into, as it is found.
-
-Which segments of a partition are restored, and where its log then begins and ends.
+"""Plan a restore: the segments, the range and the topic id of each partition; nothing is written.
 
 Whole segments are chosen: from the one that has the first record at or after `--from`, up to the
 one before the first record at or after `--until`. Records before the start stay in the first
 segment. The log start offset hides them from consumers, as after `kafka-delete-records.sh`.
+
+A topic's id comes from the log directory, from a file, from a running cluster, or from the source.
 """
 
 import importlib
@@ -53,6 +49,18 @@ from kip33.search.segment_search import opened_search
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
+
+_MOST_BYTES: Final = 1 << 30
+_TIMEOUT_MS: Final = 30_000
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+STAGED_PARTITIONS: Final = "partitions"
+STAGED_FACTS: Final = "facts"
+STAGED_RUN: Final = "run"
+REPLACED: Final = "replaced"
+_SMALL_FILES: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
+_FACTS: Final = re.compile(r"\.?[0-9]{20}\.json", re.ASCII)
+_PIECE_BYTES: Final = 1 << 20
+_MOST_NAMES: Final = 3  # in a message
 
 
 @dataclass(frozen=True)
@@ -125,8 +133,10 @@ def plan_restore(request: RestoreRequest, on_listed: Listed | None = None) -> Re
     """
     _require_apart(request.source, request.log_dir)
     log_dir = read_log_dir(request.log_dir)
-    found = find_partitions(request, on_listed)
-    return RestorePlan(request, tuple(_plans(request, found, log_dir)), log_dir, found.problems)
+    partitions = find_partitions(request, on_listed)
+    return RestorePlan(
+        request, tuple(_plans(request, partitions, log_dir)), log_dir, partitions.problems
+    )
 
 
 def _require_apart(source: Location, log_dir: Location) -> None:
@@ -201,10 +211,6 @@ def _in_log_dir(
     return replace(plan, topic_id=topic_id, own_topic_id=own)
 
 
-_MOST_BYTES: Final = 1 << 30
-_TIMEOUT_MS: Final = 30_000
-
-
 def load_topic_ids(file: str) -> dict[str, str]:
     """Return {topic: id} from a path or URI; LocationError, one line, if it is wrong."""
     place = Location.of(file)
@@ -223,7 +229,9 @@ def ask_topic_ids(bootstrap_server: str) -> dict[str, str]:
     with warnings.catch_warnings():  # the client reads its protocol's files in an old way
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
-            return _asked(importlib.import_module("kafka").KafkaAdminClient, bootstrap_server)
+            return _ids_in_cluster(
+                importlib.import_module("kafka").KafkaAdminClient, bootstrap_server
+            )
         except ModuleNotFoundError as error:
             raise RestoreError(
                 "--bootstrap-server: the Python package kafka-python is not installed; install it "
@@ -236,36 +244,23 @@ def ask_topic_ids(bootstrap_server: str) -> dict[str, str]:
             ) from error
 
 
-def _asked(admin: Any, bootstrap_server: str) -> dict[str, str]:
+def _ids_in_cluster(admin: Any, bootstrap_server: str) -> dict[str, str]:
     client = admin(bootstrap_servers=bootstrap_server, request_timeout_ms=_TIMEOUT_MS)
     try:
         topics = client.describe_topics()
     finally:
         client.close()
-    found = {}
+    topic_ids = {}
     for topic in topics:
         topic_id = topic.get("topic_id")
         text = parse_topic_id(str(topic_id) if isinstance(topic_id, UUID) else topic_id or "")
         if text:
-            found[topic["name"]] = text
-    return found
-
-
-CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
-
-
-STAGED_PARTITIONS: Final = "partitions"
-STAGED_FACTS: Final = "facts"
-STAGED_RUN: Final = "run"
-REPLACED: Final = "replaced"
-_SMALL_FILES: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
-_FACTS: Final = re.compile(r"\.?[0-9]{20}\.json", re.ASCII)
-_PIECE_BYTES: Final = 1 << 20
-_MOST_NAMES: Final = 3  # in a message
+            topic_ids[topic["name"]] = text
+    return topic_ids
 
 
 class _PartitionFolder(NamedTuple):
-    """What is at a partition's place in the log directory."""
+    """The directory or file at a partition's place in the log directory."""
 
     obstacle: str | None  # why a restore does not replace it; None: as made for a new topic
     topic_id: str | None
@@ -466,10 +461,10 @@ class _UnreadableError(_RangeError):
 def _choose_range(
     request: RestoreRequest, segments: tuple[SourceSegment, ...], start_offset: int | None
 ) -> _RestoreRange:
-    """Return what is restored of the segments of one partition, which are in order.
+    """Return which segments of one partition are restored; `segments` are in order.
 
-    `start_offset` is that of the source's `log-start-offset-checkpoint`. Logs are read where a time
-    is asked for.
+    `start_offset` is that of the source's `log-start-offset-checkpoint`. Logs are read only to find
+    the offset of a time.
     """
     try:
         start = _start_of(request, segments)

@@ -1,4 +1,4 @@
-"""What `kip33 restore` is asked to do, and the segments that it finds."""
+"""The request of `kip33 restore`, and the segments of its source."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ PartitionName = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreRequest:
-    """The source, the log directory, and what is restored how."""
+    """The source, the log directory, and the options of a restore."""
 
     source: Location
     log_dir: Location
@@ -37,7 +37,7 @@ class RestoreRequest:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """Return what the journal keeps, so that no other request continues this one."""
+        """Return the options for the journal, so that no other request continues this one."""
         return {"SOURCE": self.source.uri} | dict(self.options)
 
 

@@ -1,12 +1,10 @@
-"""The segments that can be restored: which replica of each partition, and what is wrong with it.
+"""The partitions of a restore's source: the replica of each that is restored, and its problems.
 
-The segments of a source, from a listing or from a catalog.
-
-Missing offsets between two segments of a partition, as a restore judges them.
+The segments come from a listing or from a catalog.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
@@ -32,6 +30,10 @@ from kip33.stores.locations import Location
 
 ONLY_THE_LAST: Final = "only the end of a partition's last segment can be cut"
 UPLOADED_TWICE: Final = ("aiven", "hdfs-rsm", "local-tiered")  # layouts with ids of segments
+_COLUMNS = [
+    *("log_dir", "topic", "partition", "base_offset", "size_bytes", "last_modified_ms", "error"),
+    *("topic_id", "status", "valid_bytes", "last_offset", "record_count", "max_timestamp"),
+]
 
 
 class FoundPartition(NamedTuple):
@@ -54,7 +56,7 @@ class FoundPartitions(NamedTuple):
 
 
 def find_partitions(request: RestoreRequest, on_listed: Listed | None = None) -> FoundPartitions:
-    """Return the partitions of the source that are asked for.
+    """Return the partitions of the source that the request selects.
 
     Raises LocationError if there are no segments, RestoreError if none is of such a partition,
     CatalogError for a damaged catalog.
@@ -69,17 +71,17 @@ def find_partitions(request: RestoreRequest, on_listed: Listed | None = None) ->
         elif request.partitions is None or segment.partition in request.partitions:
             replicas = by_name.setdefault((segment.topic, segment.partition), {})
             replicas.setdefault(segment.log_dir or "", []).append(segment)
-    found = [
+    partitions = [
         one
         for (topic, partition), replicas in sorted(by_name.items())
         if (one := _chosen(request, topic, partition, replicas))
     ]
-    if not found:
+    if not partitions:
         raise RestoreError(
             f"{request.source.uri}: no segment of such a partition found; check --topics, "
             "--partitions and --replica"
         )
-    return FoundPartitions(tuple(found), tuple(problems))
+    return FoundPartitions(tuple(partitions), tuple(problems))
 
 
 class _FoundSegment(NamedTuple):
@@ -120,7 +122,7 @@ def _chosen(
     request: RestoreRequest, topic: str, partition: int, replicas: dict[str, list[_FoundSegment]]
 ) -> FoundPartition | None:
     """Return the replica to restore: the most complete of those without a known problem."""
-    found = {}
+    by_replica = {}
     for replica, segments in replicas.items():
         if request.replica in (None, replica):
             segments.sort(key=_in_order)
@@ -128,11 +130,11 @@ def _chosen(
                 segments = list(_without_second_uploads(segments))
             topic_id = next((one.topic_id for one in segments if one.topic_id), None)
             one = FoundPartition(topic, partition, replica, len(replicas), (), topic_id)
-            found[replica] = _with_segments(request, one, segments)
-    good = [replica for replica, one in found.items() if one.problem is None] or list(found)
-    extents = {replica: [one.extent for one in replicas[replica]] for replica in good}
+            by_replica[replica] = _with_segments(request, one, segments)
+    good = [replica for replica, one in by_replica.items() if one.problem is None]
+    extents = {replica: [one.extent for one in replicas[replica]] for replica in good or by_replica}
     chosen = most_complete_of(extents)
-    return None if chosen is None else found[chosen]
+    return None if chosen is None else by_replica[chosen]
 
 
 def _in_order(segment: _FoundSegment) -> tuple[int, str]:
@@ -160,16 +162,16 @@ def _with_segments(
     return found._replace(
         segments=tuple(
             SourceSegment(
-                one.log,
+                segment.log,
                 found.topic,
                 found.partition,
-                one.base_offset or 0,
-                one.size_bytes or 0,
-                one.last_modified_ms,
+                segment.base_offset or 0,
+                segment.size_bytes or 0,
+                segment.last_modified_ms,
                 is_last=number == last,
-                max_timestamp=one.max_timestamp,
+                max_timestamp=segment.max_timestamp,
             )
-            for number, one in enumerate(segments)
+            for number, segment in enumerate(segments)
         )
     )
 
@@ -179,10 +181,13 @@ def _problems(
 ) -> Iterator[str]:
     if not is_topic(found.topic):
         yield f"{found.topic!r} is not a name that Kafka allows for a topic"
-    for one in segments:
-        if one.problem:
-            yield f"{one.log.uri}: {one.problem}"
-    directories = two_directories_in(_directories(segments))
+    for segment in segments:
+        if segment.problem:
+            yield f"{segment.log.uri}: {segment.problem}"
+    directories = two_directories_in(
+        os.path.dirname(segment.log.uri)  # noqa: PTH120 - a URI
+        for segment in segments
+    )
     if directories:
         yield (
             f"{directories[0]} and {directories[1]} are directories of the same partition; which "
@@ -197,7 +202,7 @@ def _problems(
         if before.status == SegmentStatus.TRUNCATED:
             yield f"{before.log.uri}: {before.error}; {ONLY_THE_LAST}"
     if request.catalog and not request.allow_holes:
-        ends = [SegmentEnd(*_end_of(one)) for one in segments]
+        ends = [SegmentEnd(*_end_of(segment)) for segment in segments]
         yield from (text for text, is_certain in holes_between(ends) if is_certain)
 
 
@@ -207,21 +212,10 @@ def _end_of(one: _FoundSegment) -> tuple[int, int, int | None]:
     return base_offset, end, one.record_count
 
 
-def _directories(segments: Iterable[_FoundSegment]) -> Iterator[str]:
-    for one in segments:
-        yield os.path.dirname(one.log.uri)  # noqa: PTH120 - a URI
-
-
-_COLUMNS = [
-    *("log_dir", "topic", "partition", "base_offset", "size_bytes", "last_modified_ms", "error"),
-    *("topic_id", "status", "valid_bytes", "last_offset", "record_count", "max_timestamp"),
-]
-
-
 def _found_segments(
     request: RestoreRequest, on_listed: Listed | None = None
 ) -> Iterator[_FoundSegment]:
-    """Yield the segments of the topics that are asked for, in any order.
+    """Yield the segments of the selected topics, in any order.
 
     Raises LocationError if there are no segments, CatalogError for a damaged catalog.
     """
@@ -234,12 +228,18 @@ def _listed(request: RestoreRequest, on_listed: Listed | None) -> Iterator[_Foun
     listing = require_segments(
         request.source, request.topics, layout=layout_of(request.layout), on_listed=on_listed
     )
-    for one in listing.segments():
-        log = one.log(request.source) if one.path else request.source
-        is_known = not one.is_directory
+    for segment in listing.segments():
+        log = segment.log(request.source) if segment.path else request.source
+        is_known = not segment.is_directory
         yield _FoundSegment(
-            *(log, one.log_dir, one.topic, one.partition, one.base_offset if is_known else None),
-            *(one.size_bytes, one.last_modified_ms, one.error, one.topic_id),
+            *(
+                log,
+                segment.log_dir,
+                segment.topic,
+                segment.partition,
+                segment.base_offset if is_known else None,
+            ),
+            *(segment.size_bytes, segment.last_modified_ms, segment.error, segment.topic_id),
         )
 
 
@@ -275,17 +275,17 @@ def holes_between(segments: Sequence[SegmentEnd]) -> Iterator[tuple[str, bool]]:
     [('offsets 10 to 19 are missing: no segment has them', True)]
     """
     zeros = np.zeros(len(segments), np.int64)
-    found = find_holes(
+    holes = find_holes(
         SegmentEnds(
             zeros,
             zeros,
-            np.array([one.base_offset for one in segments], np.int64),
-            np.array([one.end_offset for one in segments], np.int64),
+            np.array([segment.base_offset for segment in segments], np.int64),
+            np.array([segment.end_offset for segment in segments], np.int64),
             np.zeros(len(segments), bool),
-            np.array([one.is_sparse for one in segments], bool),
+            np.array([segment.is_sparse for segment in segments], bool),
         )
     )
-    for first, end, kind in zip(found.first_offsets, found.ends, found.kinds, strict=True):
+    for first, end, kind in zip(holes.first_offsets, holes.ends, holes.kinds, strict=True):
         is_certain = KINDS[kind] == HoleKind.CERTAIN
         why = "no segment has them" if is_certain else "the topic is compacted"
         yield f"offsets {first} to {end - 1} are missing: {why}", is_certain

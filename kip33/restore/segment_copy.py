@@ -1,21 +1,13 @@
 """Copy one log while it is scanned: each byte is read once.
 
-The scan gives the index files, the leader epochs and what the producers did. CRCs are checked on
+The scan gives the index files, the leader epochs and the changes of producers. CRCs are checked on
 the bytes that are written. A log with a damaged end keeps its valid prefix, as in a broker that
 recovers it.
 
-What a restore learns from the batches of a log besides its indexes, and changes in them.
-
-Copy the bytes of a log while they are read.
-
-What is known of a restored segment after its log was read once, and the file that keeps it.
-
     LOG_DIR/.kip33-restore/facts/orders-0/00000000000000000042.json
 
-The file is written when the segment's files are on the disk. A later run takes its word for a
-source of the same size and time, and does not copy the segment again.
-
-New files of a restore, and the error for those that cannot be written.
+This file has the facts of a segment; it is written when the segment's files are on the disk. A
+later run trusts it if the source has the same size and time, and does not copy the segment again.
 """
 
 import json
@@ -51,8 +43,17 @@ from kip33.stores.locations import Location
 from kip33.stores.own_files import remove
 from kip33.stores.read_faults import READ_FAULTS
 
+_LEADER_EPOCH_POSITION: Final = 12  # in a batch
+_KERNEL_BYTES: Final = 8 << 20  # copied ahead of the scan
+_FACTS_FORMAT: Final = 1
+_CHANGED: Final = (
+    "the log changed after it was listed; run the same command again (for a catalog after a new "
+    "build)"
+)
+_MOST_BYTES: Final = 1 << 30
 
-class SegmentWishes(NamedTuple):
+
+class CopyOptions(NamedTuple):
     """How the files of a segment are made."""
 
     settings: IndexSettings
@@ -61,7 +62,7 @@ class SegmentWishes(NamedTuple):
 
 
 class SegmentFacts(NamedTuple):
-    """What the scan of one segment found; without `problem` its files are staged."""
+    """The result of the scan of one segment; without `problem` its files are staged."""
 
     base_offset: int
     status: SegmentStatus
@@ -89,7 +90,7 @@ class SegmentFacts(NamedTuple):
         return self.problem is not None and self.problem.endswith(_CHANGED)
 
     def to_bytes(self, identity: str) -> bytes:
-        """Return the file; `identity` is that of the segment and of what was asked."""
+        """Return the file; `identity` is that of the segment and its options."""
         record = self._asdict() | {
             "format": _FACTS_FORMAT,
             "identity": identity,
@@ -112,7 +113,7 @@ class SegmentFacts(NamedTuple):
 
 
 def restore_segment(
-    segment: SourceSegment, directory: Location, wishes: SegmentWishes, *, native: bool = True
+    segment: SourceSegment, directory: Location, options: CopyOptions, *, native: bool = True
 ) -> SegmentFacts:
     """Stage a segment's log, `.index` and `.timeindex` in `directory`; return what its scan found.
 
@@ -124,12 +125,12 @@ def restore_segment(
     _remove(segment, directory)
     is_linked = False
     try:
-        index, batches, is_linked = _copied(segment, target, wishes, native=native)
+        index, batches, is_linked = _copied(segment, target, options, native=native)
     except _SourceError as error:
         index, batches = unreadable(str(error), segment.size_bytes), _BatchFacts(segment, None)
     problem, note = _problem(segment, index)
     if problem is None and batches.cut_at is not None and batches.cut_at < index.valid_bytes:
-        index, batches = _cut(segment, target, wishes, batches.cut_at, native=native)
+        index, batches = _cut(segment, target, options, batches.cut_at, native=native)
     if problem is None and batches.changes_epochs:
         batches.write_epochs(target, index.valid_bytes)
     producers: tuple[ProducerChange, ...] = ()
@@ -168,7 +169,7 @@ class _SourceError(Exception):
 
 
 class _BatchFacts:
-    """What the batches of one segment show besides its indexes."""
+    """The facts of a segment's batches that its indexes do not have."""
 
     def __init__(self, segment: SourceSegment, leader_epoch: int | None) -> None:
         """Begin without batches; leader epochs above `leader_epoch` count as that one."""
@@ -197,7 +198,7 @@ class _BatchFacts:
 
     @property
     def changes_epochs(self) -> bool:
-        """Return whether a batch has a later leader epoch than the largest that is asked for."""
+        """Return whether a batch has a later leader epoch than `--leader-epoch`."""
         return bool(self._later_epochs)
 
     def write_epochs(self, target: Location, size_bytes: int) -> None:
@@ -211,14 +212,14 @@ class _BatchFacts:
 
 
 def _copied(
-    segment: SourceSegment, target: Location, wishes: SegmentWishes, *, native: bool
+    segment: SourceSegment, target: Location, options: CopyOptions, *, native: bool
 ) -> tuple[BuiltIndexes, _BatchFacts, bool]:
     """Copy or link a log while it is scanned; return its indexes and whether it is a link."""
     with _source_errors(), scanned(segment.log) as (read_into, size_bytes, _):
         if size_bytes != segment.size_bytes:
             raise _SourceError(_CHANGED)
-        if wishes.is_linked:
-            index, facts = _indexed(segment, read_into, size_bytes, wishes, native=native)
+        if options.is_linked:
+            index, facts = _indexed(segment, read_into, size_bytes, options, native=native)
             _require_unchanged(segment)
             if index.status == SegmentStatus.OK and not facts.changes_epochs:
                 with _target_errors(target):
@@ -226,7 +227,7 @@ def _copied(
                 return index, facts, True
         with _new_file(target) as descriptor, _local_file(segment.log) as source:
             copying = CopyingReader(read_into, descriptor, target, source)
-            index, facts = _indexed(segment, copying.read_into, size_bytes, wishes, native=native)
+            index, facts = _indexed(segment, copying.read_into, size_bytes, options, native=native)
             if _is_kept(segment, index):
                 copying.copy_up_to(index.valid_bytes)
             if copying.written > index.valid_bytes:
@@ -239,17 +240,17 @@ def _indexed(
     segment: SourceSegment,
     read_into: ReadInto,
     size_bytes: int,
-    wishes: SegmentWishes,
+    options: CopyOptions,
     *,
     native: bool,
 ) -> tuple[BuiltIndexes, _BatchFacts]:
-    facts = _BatchFacts(segment, wishes.leader_epoch)
+    facts = _BatchFacts(segment, options.leader_epoch)
     index = index_segment(
         read_into,
         size_bytes,
         base_offset=segment.base_offset,
         topic=segment.topic,
-        settings=wishes.settings,
+        settings=options.settings,
         native=native,
         on_batches=facts.append,
     )
@@ -259,7 +260,7 @@ def _indexed(
 def _cut(
     segment: SourceSegment,
     target: Location,
-    wishes: SegmentWishes,
+    options: CopyOptions,
     size_bytes: int,
     *,
     native: bool,
@@ -268,7 +269,7 @@ def _cut(
     with _target_errors(target):
         os.truncate(target.path, size_bytes)
     with opened(target) as (read_into, _):
-        return _indexed(segment, read_into, size_bytes, wishes, native=native)
+        return _indexed(segment, read_into, size_bytes, options, native=native)
 
 
 def _is_kept(segment: SourceSegment, index: BuiltIndexes) -> bool:
@@ -316,11 +317,6 @@ def _source_errors() -> Iterator[None]:
 def _remove(segment: SourceSegment, directory: Location) -> None:
     for kind in ("log", "index", "timeindex"):
         remove(directory.child(segment.file_name(kind)))
-
-
-_LEADER_EPOCH_POSITION: Final = 12  # in a batch
-
-_KERNEL_BYTES: Final = 8 << 20  # copied ahead of the scan
 
 
 class CopyingReader:
@@ -397,14 +393,6 @@ def _local_file(log: Location) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-_FACTS_FORMAT: Final = 1
-_CHANGED: Final = (
-    "the log changed after it was listed; run the same command again (for a catalog after a new "
-    "build)"
-)
-_MOST_BYTES: Final = 1 << 30
-
-
 def read_facts(place: Location, identity: str) -> SegmentFacts | None:
     """Return the facts of an earlier run for the same segment; or None."""
     try:
@@ -416,10 +404,10 @@ def read_facts(place: Location, identity: str) -> SegmentFacts | None:
         return None
 
 
-def identity_of(segment: SourceSegment, *asked: object) -> str:
-    """Return a text that is another one if the source, or what was asked of it, is another."""
+def identity_of(segment: SourceSegment, *options: object) -> str:
+    """Return a text that differs if the source or the options differ."""
     fields = (segment.log.uri, *segment[1:])
-    return json.dumps([*fields, *asked], default=str)
+    return json.dumps([*fields, *options], default=str)
 
 
 @contextmanager

@@ -2,19 +2,17 @@
 
 The order: the journal is published. Offsets in the log directory's checkpoints are lowered, because
 a broker deletes a log that ends before its log start offset. Later segments are deleted, the newest
-first, so the log never has a gap. The `.index` of the segment that is cut is removed
-before its log is cut, and written last: while it is missing, a broker recovers the segment and
-builds its indexes. Each step is on the disk before the next one begins.
+first, so the log never has a gap. The `.index` of the segment that is cut is removed before its log
+is cut, and written last: while it is missing, a broker recovers the segment and builds its indexes.
+Each step is on the disk before the next one begins.
 
-The journal of a truncation: one file in the partition's directory, there while it is under way.
-
-    orders-0/.kip33-truncate.json            the plan, and the new bytes of all small files
+    orders-0/.kip33-truncate.json            the journal: the plan, and new bytes of small files
     .kip33-truncate-<16 hex digits>          in the log directory: the journal's content id
 
-It is published before the first change and removed after the last one is on the disk, so the
-truncation can be continued after any interruption. A broker ignores both files. A journal is
-believed only in the directory for which it was written: it has the directory's inode, and the log
-directory repeats its id. So one that came with a copy of a partition changes nothing.
+The journal is removed after the last change is on the disk, so the truncation can be continued
+after any interruption. A broker ignores both files. A journal is believed only in the directory for
+which it was written: it has the directory's inode, and the log directory repeats its id. So one
+that came with a copy of a partition changes nothing.
 """
 
 import hashlib
@@ -53,6 +51,9 @@ from kip33.stores.own_files import flush, publish_or_raise, remove, remove_tempo
 _INDEX: Final = ".index"
 _LOG: Final = ".log"
 _MOST_BYTES: Final = 2**31
+JOURNAL: Final = ".kip33-truncate.json"
+_JOURNAL_FORMAT: Final = 2
+_MOST_ID_BYTES: Final = 1 << 10
 
 
 def planned_or_begun(directory: Location, offset: int) -> tuple[TruncationPlan, bool]:
@@ -228,11 +229,6 @@ def _any_log(plan: TruncationPlan) -> Location:
     with os.scandir(plan.directory.path) as entries:
         names = sorted(entry.name for entry in entries if entry.name.endswith(".log"))
     return plan.directory.child(names[0]) if names else plan.directory
-
-
-JOURNAL: Final = ".kip33-truncate.json"
-_JOURNAL_FORMAT: Final = 2
-_MOST_ID_BYTES: Final = 1 << 10
 
 
 def _journal_of(directory: Location) -> Location:

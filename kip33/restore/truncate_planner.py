@@ -3,14 +3,8 @@
 The result is what a broker leaves after `UnifiedLog.truncateTo` and a clean shutdown. Logs are read
 header by header, from the segment that is cut to the end.
 
-The producers' state at the end of a cut log, from its snapshots and batches.
-
-Kafka writes such a snapshot after a truncation. Without any, a broker that was shut down cleanly
-takes an empty one when it starts, and forgets open transactions and producers' sequences.
-
-Checkpoints that change when a log is cut: leader epochs, and offsets of the log directory.
-
-What a truncation changes: for the screen, the journal and the program that carries it out.
+Kafka writes a `.snapshot` of the producers at the new end. Without any, a broker that was shut down
+cleanly takes an empty one when it starts, and forgets open transactions and producers' sequences.
 """
 
 import hashlib
@@ -53,10 +47,13 @@ from kip33.rules.truncation import BatchCut, TruncationCase, truncation_case
 from kip33.stores.files import one_line, read_whole, scanned
 from kip33.stores.locations import Location
 
+_RUN_AGAIN: Final = "fix it and run the command again"
+_NOTHING_KEPT: Final = -1  # an offset below all batches: all of them are cut
+
 
 @dataclass(frozen=True)
 class TruncationPlan:
-    """What a truncation changes, in the order in which it is done."""
+    """The changes of a truncation, in the order in which they are done."""
 
     directory: Location
     topic: str
@@ -75,7 +72,7 @@ class TruncationPlan:
 
     @property
     def plan_id(self) -> str:
-        """Return 16 digits that are others if the plan, or a file it changes, is another."""
+        """Return 16 digits that differ if the plan, or a file that it changes, differs."""
         text = json.dumps(self.as_record(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -156,17 +153,17 @@ class _Planner:
         end = last.log_end_offset
         case = truncation_case(bases, end, self.offset)
         if case == TruncationCase.BEYOND_END:
-            return self._made(
+            return self._result(
                 case, end, end, list(_epoch_changes(self.state.directory, end)), [], None
             )
         if case == TruncationCase.EMPTIED:
-            return self._made(case, end, self.offset, list(self._emptied()), bases, None)
+            return self._result(case, end, self.offset, list(self._emptied()), bases, None)
         cut_base = max(base for base in bases if base <= self.offset)
         cut = last if is_in_last else self._cut_segment(cut_base)
         deleted = [base for base in bases if base > cut_base]
         changes = list(self._changes(cut_base, cut, deleted))
         self._note_batch(cut)
-        return self._made(case, end, cut.end_offset, changes, deleted, cut_base)
+        return self._result(case, end, cut.end_offset, changes, deleted, cut_base)
 
     def _cut_segment(self, base_offset: int) -> BatchCut:
         """Return where the last remaining segment is cut."""
@@ -207,7 +204,7 @@ class _Planner:
         yield from self._snapshots_deleted(-1)
         yield from _epoch_changes(self.state.directory, _NOTHING_KEPT)
 
-    def _made(
+    def _result(
         self,
         case: TruncationCase,
         log_end_offset: int,
@@ -339,7 +336,7 @@ def _snapshot_at(state: PartitionState, kept: list[_KeptLog], end_offset: int) -
     """Return the bytes of the `.snapshot` at the new end of the log, None if it needs none.
 
     It needs none if the directory has no snapshot at all, if there is a good one at the end, or if
-    no record is left. Raises ReplayError for a log that cannot be read.
+    no record is left. Raises _ReplayError for a log that cannot be read.
     """
     if not state.snapshots or end_offset <= state.base_offsets[0]:
         return None
@@ -370,10 +367,6 @@ def _newest_snapshot(state: PartitionState, end_offset: int) -> KnownProducers:
         except (CorruptSnapshotError, FileNotFoundError):
             continue
     return KnownProducers(state.base_offsets[0], ())
-
-
-_RUN_AGAIN: Final = "fix it and run the command again"
-_NOTHING_KEPT: Final = -1  # an offset below all batches: all of them are cut
 
 
 def _epoch_changes(directory: Location, offset: int) -> Iterator[FileChange]:
