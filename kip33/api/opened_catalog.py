@@ -46,7 +46,7 @@ from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
 from kip33.rules.search import NEWEST_KAFKA, TARGETS, parse_kafka_version, require_target
 from kip33.search import failover, group_lag
 from kip33.search.answers import load_group_offsets
-from kip33.search.catalog_search import Found, TimeQuestion, by_partition, rows_of, search_rows
+from kip33.search.catalog_search import TimeAnswer, TimeQuestion, by_partition, rows_of, search_rows
 from kip33.search.failover import ResumePoint
 from kip33.search.group_lag import GroupLag
 from kip33.search.replica_search import PartitionKey, SearchOptions
@@ -345,7 +345,7 @@ _FIELDS: list["pa.Field[Any]"] = [
 ANSWERS: Final = pa.schema(_FIELDS)
 
 
-def _answer_table(answers: Iterable[Found]) -> pa.Table:
+def _answer_table(answers: Iterable[TimeAnswer]) -> pa.Table:
     """Return answers as a table of ANSWERS, in their order."""
     rows = [(one.located.log_dir, one.topic, one.partition, *one.located.answer) for one in answers]
     names = ANSWERS.names

@@ -45,7 +45,7 @@ from kip33.rules.search import (
 from kip33.search import answers as search_answers
 from kip33.search.answers import load_time_requests
 from kip33.search.catalog_search import (
-    Found,
+    TimeAnswer,
     TimeQuestion,
     partition_rows,
     rows_of,
@@ -281,7 +281,7 @@ def _found_here(
     how: SearchOptions,
     options: SearchRequest,
     starts: LogStartOffsets | None,
-) -> list[Found]:
+) -> list[TimeAnswer]:
     """Return what threads of this process find, or worker processes if --workers asks for them.
 
     Starting workers takes as long as thousands of small searches.

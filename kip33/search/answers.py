@@ -1,6 +1,6 @@
-"""The answer of a search for one target, a target that is not answered yet, a hit in a segment.
+"""The answers of a search while it goes from segment to segment, and the files of its requests.
 
-Input files of a user: committed offsets, and requests for times.
+The files are committed offsets of groups, and requests for times (CSV or Parquet).
 """
 
 import csv
@@ -18,6 +18,10 @@ from kip33.formats.kafka_configs import GroupOffset, parse_group_offsets
 from kip33.rules.search import Exactness, SearchResult
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
+
+_MOST_REQUEST_BYTES: Final = 1 << 30
+_REQUIRED_COLUMNS: Final = ("topic", "partition", "time")
+EXPECTED_COLUMNS: Final = "the columns topic,partition,time[,log_dir]"
 
 
 class Answer(NamedTuple):
@@ -69,11 +73,16 @@ class Pending:
     def settled(self, otherwise: SearchResult, exactness: Exactness) -> Answer:
         """Return the answer with bytes read and notes; `otherwise`: the result without a record."""
         answer = self.answer or Answer(self.target_ms, None, None, otherwise, exactness, 0, None)
-        note = "; ".join(dict.fromkeys(self.notes)) or None
+        note = joined_notes(*self.notes)
         answer = answer._replace(bytes_read=self.bytes_read, note=note)
         if self.passed_over:
             return answer._replace(exactness=Exactness.UNSURE, passed_over=True)
         return answer
+
+
+def joined_notes(*notes: str | None) -> str | None:
+    """Return the notes as one text, each of them once; None without notes."""
+    return "; ".join(dict.fromkeys(filter(None, notes))) or None
 
 
 class Hit(NamedTuple):
@@ -86,11 +95,6 @@ class Hit(NamedTuple):
     is_first_of_batch: bool = False
     position: int = 0  # of the batch
     claimed: int = NO_TIMESTAMP  # the record's timestamp, or the one in the batch's header
-
-
-_MOST_REQUEST_BYTES: Final = 1 << 30
-_WANTED: Final = ("topic", "partition", "time")
-EXPECTED_COLUMNS: Final = "the columns topic,partition,time[,log_dir]"
 
 
 class TimeRequest(NamedTuple):
@@ -151,14 +155,14 @@ def _of_parquet(data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _require_columns(names: list[str]) -> None:
-    if not set(_WANTED) <= set(names):
+    if not set(_REQUIRED_COLUMNS) <= set(names):
         raise ValueError(
             f"the columns {','.join(names) or '(none)'} found, expected {EXPECTED_COLUMNS}"
         )
 
 
 def _request(line: int, row: dict[str, Any]) -> TimeRequest:
-    topic, partition, time = (_text(row[name]) for name in _WANTED)
+    topic, partition, time = (_text(row[name]) for name in _REQUIRED_COLUMNS)
     if not topic:
         raise ValueError(f"line {line}: the topic is empty, expected {EXPECTED_COLUMNS}")
     if partition and not (partition.isascii() and partition.isdigit() and len(partition) < 11):

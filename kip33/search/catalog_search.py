@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -40,7 +41,7 @@ class TimeQuestion(NamedTuple):
     log_dir: str | None = None
 
 
-class Found(NamedTuple):
+class TimeAnswer(NamedTuple):
     """The answer to a question, with the question's number and the partition."""
 
     question: int
@@ -104,7 +105,7 @@ def search_rows(
     questions: Sequence[TimeQuestion],
     how: SearchOptions,
     starts: LogStartOffsets | None = None,
-) -> list[Found]:
+) -> list[TimeAnswer]:
     """Return the answers to each question, in their order, then by partition and replica.
 
     Records below the log start offset in `starts` are ignored.
@@ -113,19 +114,19 @@ def search_rows(
     for (log_dir, topic, number), offset in (starts or {}).items():
         by_topic_partition.setdefault((topic, number), {})[log_dir] = offset
     partitions = by_partition(_asked_for(rows, questions))
-    asked = _requests_by_partition(questions, partitions)
+    requests_of = _requests_by_partition(questions, partitions)
 
-    def answered(partition: PartitionKey) -> Iterator[Found]:
-        numbers = [number for number, _ in asked[partition]]
-        requests = [request for _, request in asked[partition]]
+    def answered(partition: PartitionKey) -> Iterator[TimeAnswer]:
+        numbers = [number for number, _ in requests_of[partition]]
+        requests = [request for _, request in requests_of[partition]]
         for located in answers_of(
             partitions.get(partition, []), requests, how, by_topic_partition.get(partition)
         ):
-            yield Found(numbers[located.request], *partition, located)
+            yield TimeAnswer(numbers[located.request], *partition, located)
 
     with ThreadPoolExecutor(SEARCH_THREADS) as pool:
-        found = [one for many in pool.map(lambda p: list(answered(p)), asked) for one in many]
-    return sorted(found, key=_place)
+        by_key = pool.map(lambda partition: list(answered(partition)), requests_of)
+        return sorted(chain.from_iterable(by_key), key=_place)
 
 
 def search_on_engine(
@@ -134,17 +135,21 @@ def search_on_engine(
     questions: Sequence[TimeQuestion],
     how: SearchOptions,
     starts: LogStartOffsets | None = None,
-) -> list[Found]:
+) -> list[TimeAnswer]:
     """Return the answers of `search_rows`; the partitions are distributed over an engine's bins."""
-    asked = _requests_by_partition(questions, dict.fromkeys(_keys_of(rows)))
-    numbers = [[number for number, _ in requests] for requests in asked.values()]
+    requests_of = _requests_by_partition(questions, dict.fromkeys(_keys_of(rows)))
+    numbers = [[number for number, _ in requests] for requests in requests_of.values()]
     work = pa.table(
         {
-            "topic": pa.array([topic for topic, _ in asked], pa.string()),
-            "partition": pa.array([partition for _, partition in asked], pa.int32()),
+            "topic": pa.array([topic for topic, _ in requests_of], pa.string()),
+            "partition": pa.array([partition for _, partition in requests_of], pa.int32()),
             "questions": pa.array(numbers, pa.list_(pa.int64())),
-            "size_bytes": pa.array([SEARCH_COST_BYTES * len(one) for one in numbers], pa.int64()),
-            "path": pa.array([f"{topic}-{partition}" for topic, partition in asked], pa.string()),
+            "size_bytes": pa.array(
+                [SEARCH_COST_BYTES * len(of_key) for of_key in numbers], pa.int64()
+            ),
+            "path": pa.array(
+                [f"{topic}-{partition}" for topic, partition in requests_of], pa.string()
+            ),
         }
     )
     run = partial(_search_bin, rows, questions, how, starts)
@@ -158,17 +163,17 @@ def _search_bin(
     starts: LogStartOffsets | None,
     bin_number: int,
     work: "pa.Table",
-) -> list[Found]:
+) -> list[TimeAnswer]:
     """Return the answers of some partitions, with the numbers of their questions."""
-    asked = [
+    numbered = [
         (number, questions[number]._replace(topic=topic, partition=partition))
         for topic, partition, numbers in zip(
             *(work[name].to_pylist() for name in ("topic", "partition", "questions")), strict=True
         )
         for number in numbers
     ]
-    found = search_rows(rows, [question for _, question in asked], how, starts)
-    return [one._replace(question=asked[one.question][0]) for one in found]
+    answers = search_rows(rows, [question for _, question in numbered], how, starts)
+    return [answer._replace(question=numbered[answer.question][0]) for answer in answers]
 
 
 def _keys_of(rows: "pa.Table") -> list[PartitionKey]:
@@ -182,12 +187,12 @@ def _requests_by_partition(
     questions: Sequence[TimeQuestion], partitions: Mapping[PartitionKey, object]
 ) -> dict[PartitionKey, list[tuple[int, Request]]]:
     """Return the requests for each partition, with the numbers of their questions."""
-    asked: dict[PartitionKey, list[tuple[int, Request]]] = {}
+    requests_of: dict[PartitionKey, list[tuple[int, Request]]] = {}
     for number, question in enumerate(questions):
         for partition in _partitions_of(question, partitions):
             request = Request(question.target_ms, question.log_dir)
-            asked.setdefault(partition, []).append((number, request))
-    return asked
+            requests_of.setdefault(partition, []).append((number, request))
+    return requests_of
 
 
 def _asked_for(rows: "pa.Table", questions: Sequence[TimeQuestion]) -> "pa.Table":
@@ -207,6 +212,6 @@ def _partitions_of(
     return there or [(question.topic, None)]
 
 
-def _place(found: Found) -> tuple[int, int, str]:
+def _place(found: TimeAnswer) -> tuple[int, int, str]:
     partition = -1 if found.partition is None else found.partition
     return found.question, partition, found.located.log_dir or ""

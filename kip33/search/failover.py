@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import EARLIEST, Exactness, SearchResult
-from kip33.search.answers import Answer
+from kip33.search.answers import Answer, joined_notes
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_before, record_from
 from kip33.search.partition_search import search_partition
@@ -38,8 +38,8 @@ from kip33.search.searched_segment import SearchedSegment
 Rows: TypeAlias = dict[PartitionKey, list[dict[str, Any]]]
 """The rows of a catalog, `by_partition` of `catalog_search`."""
 
-NOT_ONE: Final = "the archive has none of the records that were read: resume at the start"
-BARE: Final = "the last record that was read has no timestamp: resume at the start"
+NONE_IN_ARCHIVE: Final = "the archive has none of the records that were read: resume at the start"
+NO_TIMESTAMP_READ: Final = "the last record that was read has no timestamp: resume at the start"
 _MOST_MARKERS: Final = 100  # to skip
 
 
@@ -71,7 +71,7 @@ class ResumePoint(NamedTuple):
 class _Read(NamedTuple):
     """A group's progress in one partition of the first cluster."""
 
-    one: GroupOffset
+    committed: GroupOffset
     segments: list[SearchedSegment]
     timestamp: int | None  # of the last record
     target_ms: int
@@ -96,38 +96,44 @@ def resume_points(
         raise ValueError(f"buffer_ms {buffer_ms}: expected 0 or more")
     with ThreadPoolExecutor(SEARCH_THREADS) as pool:
         reads = list(
-            pool.map(lambda one: _last_read(first, one, buffer_ms, max_batch_bytes), offsets)
+            pool.map(
+                lambda committed: _last_read(first, committed, buffer_ms, max_batch_bytes), offsets
+            )
         )
     points: list[ResumePoint] = []
-    ordered = sorted(reads, key=lambda read: read.one)
-    for (group, topic), of_topic in groupby(ordered, key=lambda read: read.one[:2]):
+    ordered = sorted(reads, key=lambda read: read.committed)
+    for (group, topic), of_topic in groupby(ordered, key=lambda read: read.committed[:2]):
         points += _of_topic(first, second, group, topic, list(of_topic), max_batch_bytes)
     return points
 
 
-def _last_read(first: Rows, one: GroupOffset, buffer_ms: int, most: int) -> _Read:
-    segments = _segments(first, one.topic, one.partition)
-    located = record_before(segments, one.offset, Meter(most))
+def _last_read(first: Rows, committed: GroupOffset, buffer_ms: int, most: int) -> _Read:
+    segments = _segments(first, committed.topic, committed.partition)
+    located = record_before(segments, committed.offset, Meter(most))
     last = None if located.record is None else located.record.offset
     doubt = _doubt_of(segments, last)
     located = located._replace(
-        note=_joined(located.note, doubt), passed_over=located.passed_over or bool(doubt)
+        note=joined_notes(located.note, doubt), passed_over=located.passed_over or bool(doubt)
     )
     if located.record is None:
-        return _Read(one, segments, None, EARLIEST, _joined(located.note, NOT_ONE))
+        return _Read(
+            committed, segments, None, EARLIEST, joined_notes(located.note, NONE_IN_ARCHIVE)
+        )
     timestamp = located.record.timestamp
     if timestamp < 0:
-        return _Read(one, segments, None, EARLIEST, _joined(located.note, BARE))
+        return _Read(
+            committed, segments, None, EARLIEST, joined_notes(located.note, NO_TIMESTAMP_READ)
+        )
     note = located.note
     end = log_end(segments)[0]
-    if one.offset > end:
+    if committed.offset > end:
         behind = (
             f"the archive ends at {end}, before the committed offset: the archive's last "
             "record is used"
         )
-        note = _joined(note, behind)
+        note = joined_notes(note, behind)
     is_sure = not located.passed_over
-    return _Read(one, segments, timestamp, max(0, timestamp - buffer_ms), note, is_sure)
+    return _Read(committed, segments, timestamp, max(0, timestamp - buffer_ms), note, is_sure)
 
 
 def _of_topic(
@@ -135,20 +141,20 @@ def _of_topic(
 ) -> Iterator[ResumePoint]:
     there = sorted(number for name, number in second if name == topic and number is not None)
     here = {number for name, number in first if name == topic and number is not None}
-    unread = sorted(here - {read.one.partition for read in reads})
+    unread = sorted(here - {read.committed.partition for read in reads})
     if not there:
         for read in reads:
             yield _point(
-                [read], read.one, read.target_ms, [], most, read_twice=None, note=read.note
+                [read], read.committed, read.target_ms, [], most, read_twice=None, note=read.note
             )
     elif here == set(there):
         why = f"partition {unread[0]} has no committed offset, so it has no row" if unread else None
         for read in reads:
-            segments = _segments(second, topic, read.one.partition)
+            segments = _segments(second, topic, read.committed.partition)
             twice = _read_twice([read], read.target_ms, most)
-            note = _joined(read.note, why)
+            note = joined_notes(read.note, why)
             yield _point(
-                [read], read.one, read.target_ms, segments, most, read_twice=twice, note=note
+                [read], read.committed, read.target_ms, segments, most, read_twice=twice, note=note
             )
     else:
         target_ms = EARLIEST if unread else min(read.target_ms for read in reads)
@@ -158,19 +164,19 @@ def _of_topic(
         )
         if unread:
             why = f"{why}, which is the start, because partition {unread[0]} was not read"
-        note = _joined(why, *(read.note for read in reads))
+        note = joined_notes(why, *(read.note for read in reads))
         twice = _read_twice(reads, target_ms, most)
         for number in there:
-            one = GroupOffset(group, topic, number, -1)
+            place = GroupOffset(group, topic, number, -1)
             segments = _segments(second, topic, number)
             yield _point(
-                reads, one, target_ms, segments, most, read_twice=twice, note=note, wide=True
+                reads, place, target_ms, segments, most, read_twice=twice, note=note, wide=True
             )
 
 
 def _point(
     reads: Sequence[_Read],
-    one: GroupOffset,
+    place: GroupOffset,
     target_ms: int,
     segments: list[SearchedSegment],
     most: int,
@@ -186,7 +192,7 @@ def _point(
     is_there = answer.result != SearchResult.NO_SUCH_PARTITION
     if offset is None and not answer.passed_over and is_there:
         offset, end_note = log_end(segments)
-        note = _joined(note, "no record there is late enough: resume at the end", end_note)
+        note = joined_notes(note, "no record there is late enough: resume at the end", end_note)
     doubt = _doubt_of(segments, offset)
     is_sure = is_target_sure and not (answer.passed_over or doubt)
     guarantee = None
@@ -197,8 +203,8 @@ def _point(
             else f"no record with timestamp {target_ms} or later is before offset {offset}"
         )
     return ResumePoint(
-        *(one.group, one.topic, one.partition),
-        read.one.offset if read else None,
+        *(place.group, place.topic, place.partition),
+        read.committed.offset if read else None,
         read.timestamp if read else None,
         target_ms,
         offset,
@@ -207,14 +213,14 @@ def _point(
         read_twice if is_record else None,
         read is None,
         guarantee,
-        _joined(note, answer.note, doubt),
+        joined_notes(note, answer.note, doubt),
     )
 
 
 def _doubt_of(segments: list[SearchedSegment], offset: int | None) -> str | None:
     """Return why an answer depends on which of two logs or segments is read, else None."""
     about_offset = None if offset is None else overlap_note(offset, overlapping(segments))
-    return _joined(about_offset, two_directories_note(segments))
+    return joined_notes(about_offset, two_directories_note(segments))
 
 
 def _first_record(
@@ -243,7 +249,7 @@ def _first_record(
         )
         answer = answer._replace(
             result=answer.result if answer.offset is None else first.result,
-            note=_joined(first.note, answer.note),
+            note=joined_notes(first.note, answer.note),
             passed_over=first.passed_over or answer.passed_over,
         )
     return first, False
@@ -262,10 +268,10 @@ def _read_twice(reads: Sequence[_Read], target_ms: int, most: int) -> int | None
         [answer] = search_partition(read.segments, [target_ms], max_batch_bytes=most)
         if answer.passed_over or not read.is_sure:
             return None
-        begins = read.one.offset if answer.offset is None else answer.offset
+        begins = read.committed.offset if answer.offset is None else answer.offset
         if answer.result == SearchResult.BEFORE_START or begins <= read.segments[0].base_offset:
             begins = 0
-        total += max(0, read.one.offset - begins)
+        total += max(0, read.committed.offset - begins)
     return total
 
 
@@ -273,7 +279,3 @@ def _segments(rows: Rows, topic: str, partition: int) -> list[SearchedSegment]:
     replicas = replicas_of(of_newest_topic(rows.get((topic, partition), [])))
     log_dir = most_complete(replicas)
     return replicas[log_dir] if log_dir is not None else []
-
-
-def _joined(*notes: str | None) -> str | None:
-    return "; ".join(dict.fromkeys(filter(None, notes))) or None

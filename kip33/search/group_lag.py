@@ -11,6 +11,7 @@ from kip33.rules.policies import Policies, Policy
 from kip33.rules.retention import ActiveSegment, RetentionMode
 from kip33.rules.retention_rows import Limits, SegmentFigures, judge
 from kip33.rules.segment_summary import SegmentStatus
+from kip33.search.answers import joined_notes
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_from
 from kip33.search.replica_search import (
@@ -83,19 +84,19 @@ def group_lags(
     decompresses to more than `max_batch_bytes` is not read, and a note says so.
     """
 
-    def lag(one: GroupOffset) -> GroupLag:
-        policy = policies.of(one.topic) if policies else None
+    def lag(committed: GroupOffset) -> GroupLag:
+        policy = policies.of(committed.topic) if policies else None
         if policy and retention_ms is not None:
             policy = policy._replace(retention_ms=retention_ms)
-        rows = partitions.get((one.topic, one.partition), [])
-        return _lag(one, rows, policy, now_ms, Meter(max_batch_bytes))
+        rows = partitions.get((committed.topic, committed.partition), [])
+        return _lag(committed, rows, policy, now_ms, Meter(max_batch_bytes))
 
     with ThreadPoolExecutor(SEARCH_THREADS) as pool:
         return list(pool.map(lag, offsets))
 
 
 def _lag(
-    one: GroupOffset,
+    committed: GroupOffset,
     rows: list[dict[str, Any]],
     policy: Policy | None,
     now_ms: int,
@@ -105,42 +106,57 @@ def _lag(
     log_dir, older = most_complete(replicas), older_topic_note(rows)
     if log_dir is None:
         nothing = LagResult.NO_SUCH_PARTITION
-        return GroupLag(one.group, None, one.topic, one.partition, one.offset, nothing, note=older)
+        return GroupLag(
+            committed.group,
+            None,
+            committed.topic,
+            committed.partition,
+            committed.offset,
+            nothing,
+            note=older,
+        )
     segments = replicas[log_dir]
     start, end, note = segments[0].base_offset, *log_end(segments)
     is_known = note is None
-    hidden = list(_hidden_from(segments, one.offset))
-    note = _joined(
-        *(note, overlap_note(one.offset, overlapping(segments))),
+    hidden = list(_hidden_from(segments, committed.offset))
+    note = joined_notes(
+        *(note, overlap_note(committed.offset, overlapping(segments))),
         *(two_directories_note(segments), older),
     )
     newest = max((s.max_timestamp for s in segments if s.max_timestamp is not None), default=-1)
     newest = -1 if hidden else newest
     believed = any(segment.status == SegmentStatus.UNVERIFIED for segment in segments)
-    note = _joined(note, MAX_BELIEVED if believed and newest >= 0 else None)
+    note = joined_notes(note, MAX_BELIEVED if believed and newest >= 0 else None)
     lag = GroupLag(
-        *(one.group, log_dir, one.topic, one.partition, one.offset, LagResult.FOUND),
+        *(
+            committed.group,
+            log_dir,
+            committed.topic,
+            committed.partition,
+            committed.offset,
+            LagResult.FOUND,
+        ),
         newest_timestamp=newest if newest >= 0 else None,
         log_start_offset=start,
         log_end_offset=end if is_known else None,
-        lag_records=max(0, end - max(one.offset, start)) if is_known else None,
-        note=_joined(note, *hidden),
+        lag_records=max(0, end - max(committed.offset, start)) if is_known else None,
+        note=joined_notes(note, *hidden),
     )
-    if one.offset >= end and not is_known:
+    if committed.offset >= end and not is_known:
         return lag._replace(result=LagResult.UNKNOWN)
-    if one.offset >= end:
-        result = LagResult.AT_END if one.offset == end else LagResult.AFTER_END
+    if committed.offset >= end:
+        result = LagResult.AT_END if committed.offset == end else LagResult.AFTER_END
         return lag._replace(result=result, lag_ms=0)
-    located = record_from(segments, one.offset, meter)
+    located = record_from(segments, committed.offset, meter)
     lag = lag._replace(
-        result=LagResult.BEFORE_START if one.offset < start else LagResult.FOUND,
+        result=LagResult.BEFORE_START if committed.offset < start else LagResult.FOUND,
         bytes_read=meter.bytes_read,
-        note=_joined(note, located.note, *hidden),
+        note=joined_notes(note, located.note, *hidden),
     )
     is_sure = is_known and not (hidden or located.passed_over)
     if located.record is None and is_sure:  # only markers follow
         return lag._replace(result=LagResult.AT_END, lag_ms=0)
-    unread_from = located.record.offset if located.record else max(one.offset, start)
+    unread_from = located.record.offset if located.record else max(committed.offset, start)
     expires_at_ms = _expires_at(segments, unread_from, policy, now_ms)
     lag = lag._replace(unread_expires_at_ms=expires_at_ms)
     if located.record is None:  # nothing is readable
@@ -154,13 +170,9 @@ def _lag(
 def _hidden_from(segments: Sequence[SearchedSegment], offset: int) -> Iterator[str]:
     """Yield a note for each segment that hides records at or after an offset."""
     next_bases = next_bases_of(segments)
-    for one, loss, next_base in zip(segments, losses_of(segments), next_bases, strict=True):
+    for segment, loss, next_base in zip(segments, losses_of(segments), next_bases, strict=True):
         if loss and (next_base is None or next_base > offset):
-            yield f"{one.log_uri}: {loss}, skipped"
-
-
-def _joined(*notes: str | None) -> str | None:
-    return "; ".join(dict.fromkeys(filter(None, notes))) or None
+            yield f"{segment.log_uri}: {loss}, skipped"
 
 
 def _expires_at(

@@ -1,4 +1,4 @@
-"""Use a segment's index files to find where in its log a search for a time begins.
+"""The index files of one segment, and where in its log a search for a time begins.
 
 No file is trusted: a result is a `Start` with a claim that the headers there must confirm. The
 entries of a file of an unknown dialect are read in the way that promises less, or in both ways. The
@@ -37,8 +37,8 @@ from kip33.stores.locations import Location
 
 WALKED_BYTES: Final = 16 * 1024  # a shorter stretch of log is read without an index
 ENTRY_PROOF_BYTES: Final = 8 * 1024  # approximate cost of checking one entry
-
 POINTS_BACK: Final = (1, 8, 64)  # index points, tried one after the other
+_INLINE_WIDTHS: Final = (8, 8)  # offset and position together, then the timestamp
 
 
 class Start(NamedTuple):
@@ -151,8 +151,8 @@ class IndexLookup:
         draft = self._files.draft()
         try:
             if draft:
-                found = draft.entries.entry_for(target_ms)
-                return max(base_offset, found.entry.offset) if found else base_offset
+                draft_entry = draft.entries.entry_for(target_ms)
+                return max(base_offset, draft_entry.entry.offset) if draft_entry else base_offset
             entry, _ = self._around(target_ms)
         except (CorruptIndexError, FileReadError) as error:
             self.distrust(one_line(error))
@@ -165,21 +165,23 @@ class IndexLookup:
         """Return where a search begins with a draft's file: no place, or one."""
         draft = self._files.draft()
         try:
-            found = draft.entries.entry_for(target_ms) if draft else None
-            if draft is None or found is None:
+            draft_entry = draft.entries.entry_for(target_ms) if draft else None
+            if draft is None or draft_entry is None:
                 return []
-            claim = Claim(found.entry, False, tight=False, within_ms=draft.entries.within_ms)
-            if found.position is None:
-                return list(self._place(claim, found.entry.offset, end))
-            if found.position >= end:
+            claim = Claim(draft_entry.entry, False, tight=False, within_ms=draft.entries.within_ms)
+            if draft_entry.position is None:
+                return list(self._place(claim, draft_entry.entry.offset, end))
+            if draft_entry.position >= end:
                 raise CorruptIndexError(
-                    f"{draft.place.uri}: position {found.position} of {end} bytes of the log"
+                    f"{draft.place.uri}: position {draft_entry.position} of {end} bytes of the log"
                 )
         except (CorruptIndexError, FileReadError) as error:
             self.distrust(one_line(error))
             return []
-        first, last = found.entry.offset, found.entry.offset
-        return [Start(found.position, first, claim, RECORD_BATCH_OVERHEAD, last, is_exact=True)]
+        first, last = draft_entry.entry.offset, draft_entry.entry.offset
+        return [
+            Start(draft_entry.position, first, claim, RECORD_BATCH_OVERHEAD, last, is_exact=True)
+        ]
 
     def _starts_at(self, entry: TimestampOffset, end: int) -> Iterator[Start]:
         """Yield where the batch of an entry is expected, for each way to read the entry."""
@@ -343,9 +345,9 @@ class _SegmentIndexFiles:
                 size = segment.time_index_bytes, segment.time_index_modified_ms
                 settings = _settings_of(self._time, segment.time_index_settings, *size)
                 self._time = self._time._replace(settings=settings)
-                said = json.loads(settings) if settings else {}
-                self.dialect = said.get("dialect")
-                if FILE_TIME_OFFSET in said:
+                row_settings = json.loads(settings) if settings else {}
+                self.dialect = row_settings.get("dialect")
+                if FILE_TIME_OFFSET in row_settings:
                     self.distrust("its entry has the log file's time, not a record's")
                     return None
         return self._time.pages if self._time else None

@@ -1,10 +1,9 @@
-"""The part of a log in memory; it moves while headers are walked and records are read.
+"""The part of a log in memory, which moves while headers are walked, and a count of newer records.
 
-Count the records at or after a time that are before an offset: DeleteRecords would delete them.
-
-No index is used. A segment is opened only if its largest timestamp in the catalog is late enough.
-Of a batch with one record, or with LogAppendTime, the header is enough; the records of other
-batches are read.
+DeleteRecords deletes all records before an offset. `newer_records` counts those of them that are
+at or after a time. It uses no index. A segment is opened only if its largest timestamp in the
+catalog is late enough. Of a batch with one record, or with LogAppendTime, the header is enough;
+the records of other batches are read.
 """
 
 import io
@@ -31,6 +30,7 @@ from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_recor
 from kip33.formats.scan import BatchScan
 from kip33.formats.walk import COMPLETE, why_incomplete
 from kip33.rules.segment_summary import SegmentStatus
+from kip33.search.answers import joined_notes
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
@@ -38,6 +38,7 @@ from kip33.stores.locations import Location
 FIRST_BYTES: Final = 4096
 LOCAL_BYTES: Final = 1 << 18
 REMOTE_BYTES: Final = 1 << 22  # for stores where a request costs more than a megabyte
+_TRUE_ROWS: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 
 
 class Meter:
@@ -209,9 +210,6 @@ def opened_window(
     return window
 
 
-_READ: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
-
-
 class NewerRecords(NamedTuple):
     """The number of records; if not `is_exact`, there are at most this many, and `note` says why.
 
@@ -225,12 +223,11 @@ class NewerRecords(NamedTuple):
 
     def plus(self, other: "NewerRecords") -> "NewerRecords":
         """Return the sum of two counts."""
-        notes = dict.fromkeys(filter(None, (self.note, other.note)))
         return NewerRecords(
             self.records + other.records,
             self.is_exact and other.is_exact,
             self.bytes_read + other.bytes_read,
-            "; ".join(notes) or None,
+            joined_notes(self.note, other.note),
         )
 
 
@@ -253,7 +250,7 @@ def newer_records(
         if row["base_offset"] >= offset:
             break
         end = min(offset, max(next_base, row["base_offset"]))
-        if row["status"] in _READ:
+        if row["status"] in _TRUE_ROWS:
             largest = row["max_timestamp"]
             if largest is None or largest >= target_ms:
                 total = total.plus(_scanned(row, offset, end, target_ms, max_batch_bytes))
@@ -286,8 +283,8 @@ def _scanned(
             scan = BatchScan(read_into, size_bytes, check_crc=False)
             for batches in scan:
                 for batch, first in _late_batches(batches, next_offset, offset, target_ms):
-                    found = _count(read_into, batch, first, offset, target_ms, max_batch_bytes)
-                    total = total.plus(found)
+                    newer = _count(read_into, batch, first, offset, target_ms, max_batch_bytes)
+                    total = total.plus(newer)
                 next_offset = int(batches["last_offset"][-1]) + 1
                 if next_offset >= offset:
                     break

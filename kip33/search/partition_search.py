@@ -3,27 +3,11 @@
 A segment whose batches are all earlier is not opened. Each other segment is opened once, oldest
 first, and searched for the times that are not answered yet, in ascending order. The answer is exact
 to the record. A search reads a few KiB of an index, and batches from the one that an entry names.
-Without index files it walks the headers from the segment's start.
-
-If two entries of a time index are far apart in the log, a search can jump from one to the other.
-This needs two index files of the same scan (the row has the settings, size and modification time of
-each), and all entries of the time index are checked first. A stretch that costs less than this
-check is walked.
-
-An index is never trusted: the batch that an entry names must be where the offset index says and
-have the entry's timestamp, no batch from there to it may be later, and neighbouring entries must
-increase. An entry of `kip33` names no batch, so one of the batches after an earlier index point
-must have its timestamp. A search cannot detect, without reading everything: an entry that is right
-about its own batch although a later timestamp is before the position it leads to; records appended
-after the catalog was built; a record that is later than its batch's header says. CRCs are not
-checked.
+Without index files it walks the headers from the segment's start. `kip33/search/README.md` says
+which files are trusted, and what a search cannot detect.
 
 If Kafka would answer "unknown" although a later segment has a record, `as_kafka` gives that answer
 and a note names what hid the record; otherwise the search continues.
-
-The record with the largest timestamp of a partition, if headers of batches claim larger ones.
-
-The segments of one partition, and what is known of their records during a search.
 """
 
 from collections.abc import Sequence
@@ -54,7 +38,7 @@ from kip33.search.index_lookup import IndexLookup
 from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import counts_from, has_timestamp_from
 from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, losses_of
-from kip33.search.segment_search import SegmentSearch, opened_search
+from kip33.search.segment_search import LATER_THAN_ALL_MS, SegmentSearch, opened_search
 from kip33.stores.files import one_line
 
 _PASSED_OVER: Final = "skipped: a record there could be earlier"
@@ -62,7 +46,6 @@ _BELIEVED: Final = (
     "unverified segments were skipped by the last entry of their .timeindex: entries that it lost "
     "could name an earlier record"
 )
-_NO_LIMIT: Final = 2**63 - 1
 
 
 def search_partition(
@@ -126,7 +109,7 @@ class _PartitionSegments:
         """Take segments in ascending order of their base offsets."""
         self.ordered = segments
         self.start_offset = max(segments[0].base_offset, log_start_offset or 0)
-        next_bases = [*(s.base_offset for s in segments[1:]), _NO_LIMIT]
+        next_bases = [*(s.base_offset for s in segments[1:]), LATER_THAN_ALL_MS]
         self.losses = [
             None if next_base <= self.start_offset else loss
             for loss, next_base in zip(losses_of(segments), next_bases, strict=True)
@@ -241,8 +224,10 @@ class _Search:
         elif target_ms == LATEST:
             self._settle_latest(pending)
         elif target_ms == MAX_TIMESTAMP:
-            unknown = not self._as_kafka and any(s.may_hold(_NO_LIMIT) for s in self._segments)
-            pending.time_ms = _NO_LIMIT if unknown else largest_of(self._known.maxima)
+            unknown = not self._as_kafka and any(
+                s.may_hold(LATER_THAN_ALL_MS) for s in self._segments
+            )
+            pending.time_ms = LATER_THAN_ALL_MS if unknown else largest_of(self._known.maxima)
             pending.choice = choice_for_max(self._known.maxima)
             if self._as_kafka and self._known.has_unverified:
                 pending.pass_over(MAX_BELIEVED)

@@ -110,12 +110,12 @@ def _first_offsets(batches: BatchColumns, next_offset: int) -> "np.ndarray[Any, 
     return np.where(batches["magic"] >= 2, batches["base_offset"], after_previous)
 
 
-def _sum(one: RangeSize, other: RangeSize) -> RangeSize:
-    known = one.records is not None and other.records is not None
-    notes = [note for note in (one.note, other.note) if note]
+def _sum(total: RangeSize, part: RangeSize) -> RangeSize:
+    known = total.records is not None and part.records is not None
+    notes = [note for note in (total.note, part.note) if note]
     return RangeSize(
-        one.records + other.records if known else None,  # type: ignore[operator]
-        one.size_bytes + other.size_bytes,
-        one.bytes_read + other.bytes_read,
+        total.records + part.records if known else None,  # type: ignore[operator]
+        total.size_bytes + part.size_bytes,
+        total.bytes_read + part.bytes_read,
         "; ".join(notes) or None,
     )

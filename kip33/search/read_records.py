@@ -39,12 +39,14 @@ Each is a path, a URI or a `Segment`.
 _HELD_BYTES: Final = 1 << 25  # larger batches are read from the file twice
 
 
-class _OpenLog(NamedTuple):
+class _PlacedLog(NamedTuple):
+    """A log file; it is not open yet."""
+
     base_offset: int
     place: Location
 
 
-class _How(NamedTuple):
+class _ReadOptions(NamedTuple):
     include_control: bool
     check_crc: bool
     max_batch_bytes: int
@@ -90,7 +92,7 @@ def find_offset(
     return None
 
 
-def _record_of(log: _OpenLog, batches: "_Batches", position: int, timestamp_ms: int) -> Record:
+def _record_of(log: _PlacedLog, batches: "_Batches", position: int, timestamp_ms: int) -> Record:
     """Return the first record at or after a time of the batch at a position, with key and value."""
     for record in batches.records(batches.at(position)):
         if record.timestamp >= timestamp_ms and record.offset >= log.base_offset:
@@ -128,11 +130,13 @@ def read_records(
     ValueError for two segments with one base offset.
     """
     logs = _logs_of(segments, storage_options, filesystem)
-    how = _How(include_control, check_crc, max_batch_bytes)
+    how = _ReadOptions(include_control, check_crc, max_batch_bytes)
     return _over_borders(logs, start, end, how)
 
 
-def _over_borders(logs: list[_OpenLog], start: int, end: int | None, how: _How) -> Iterator[Record]:
+def _over_borders(
+    logs: list[_PlacedLog], start: int, end: int | None, how: _ReadOptions
+) -> Iterator[Record]:
     for place, log in enumerate(logs):
         if end is not None and log.base_offset >= end:
             return
@@ -148,7 +152,7 @@ def _given(segments: Segments) -> list[SegmentLike]:
 
 def _logs_of(
     segments: Segments, options: StorageOptions | None, filesystem: Filesystem | None
-) -> list[_OpenLog]:
+) -> list[_PlacedLog]:
     """Return the logs by base offset; LocationError if there are no logs."""
     given = _given(segments)
     logs = []
@@ -161,23 +165,23 @@ def _logs_of(
         else:
             base_offset = base_offset_in(location.name)
         if base_offset is not None:
-            logs.append(_OpenLog(base_offset, location))
+            logs.append(_PlacedLog(base_offset, location))
             continue
         try:
             listed = list_partition(location)
         except FileReadError as error:
             what = "neither a directory nor a log: expected '<base offset>.log'"
             raise LocationError(f"{location.uri}: {what}: {one_line(error)}") from error
-        for found, files in listed.segments.items():
+        for offset, files in listed.segments.items():
             named = (location.child(f.name) for f in files if f.name.endswith(".log"))
-            logs += [_OpenLog(found, log) for log in named]
+            logs += [_PlacedLog(offset, log) for log in named]
     if not logs:
         raise LocationError(f"{', '.join(map(_shown, given)) or 'nothing'}: no segments found")
     logs.sort()
-    for one, other in pairwise(logs):
-        if one.base_offset == other.base_offset:
+    for log, next_log in pairwise(logs):
+        if log.base_offset == next_log.base_offset:
             raise ValueError(
-                f"{one.place.uri}, {other.place.uri}: both have the same base offset; give "
+                f"{log.place.uri}, {next_log.place.uri}: both have the same base offset; give "
                 "the segments of one partition"
             )
     return logs
@@ -187,7 +191,7 @@ def _shown(segment: SegmentLike) -> str:
     return segment.log_uri if isinstance(segment, Segment) else str(segment)
 
 
-def _records(log: _OpenLog, start: int, end: int | None, how: _How) -> Iterator[Record]:
+def _records(log: _PlacedLog, start: int, end: int | None, how: _ReadOptions) -> Iterator[Record]:
     try:
         with opened(log.place) as (read_into, size_bytes):
             most = LOCAL_BYTES if log.place.is_local else REMOTE_BYTES
@@ -205,7 +209,7 @@ def _records(log: _OpenLog, start: int, end: int | None, how: _How) -> Iterator[
 class _Batches:
     """The batches of one open log."""
 
-    def __init__(self, log: _OpenLog, window: LogWindow, max_batch_bytes: int) -> None:
+    def __init__(self, log: _PlacedLog, window: LogWindow, max_batch_bytes: int) -> None:
         self._log, self._window, self._max_batch_bytes = log, window, max_batch_bytes
 
     def at(self, position: int) -> BatchHeader:
@@ -279,10 +283,10 @@ class _Batches:
             )
 
 
-def _corrupt(log: _OpenLog, damage: str) -> CorruptSegmentError:
+def _corrupt(log: _PlacedLog, damage: str) -> CorruptSegmentError:
     position = damage.position if isinstance(damage, Damage) else 0
     return CorruptSegmentError(f"{log.place.uri}: {damage}", position)
 
 
-def _unreadable(log: _OpenLog, error: OSError) -> LocationError:
+def _unreadable(log: _PlacedLog, error: OSError) -> LocationError:
     return LocationError(f"{log.place.uri}: cannot be read: {one_line(error)}")

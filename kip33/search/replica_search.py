@@ -1,6 +1,6 @@
-"""Answer all requests for one partition, from the most complete replica or from each one.
+"""The replicas of a partition, and the search of the most complete one or of each.
 
-A partition's replicas: the segments of each log directory.
+A replica is the segments of one log directory.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +20,11 @@ from kip33.search.searched_segment import SearchedSegment, losses_of
 
 SEARCHED: Final = ("log_dir", *SearchedSegment._fields)
 """The catalog's columns that a search needs."""
+
+SEARCH_THREADS: Final = 16  # per search: stores take most of its time
+
+PartitionKey: TypeAlias = tuple[str, int | None]  # topic, number
+ReplicaKey: TypeAlias = tuple[str | None, str, int | None]  # log_dir, topic, number
 
 
 class SearchOptions(NamedTuple):
@@ -62,20 +67,20 @@ def answers_of(
     rows = list(rows)
     replicas, newest = replicas_of(rows), replicas_of(of_newest_topic(rows))
     best, older = most_complete(newest), older_topic_note(rows)
-    asked: dict[str, list[tuple[int, int]]] = {}
+    targets_by_replica: dict[str, list[tuple[int, int]]] = {}
     for number, request in enumerate(requests):
         if request.log_dir is not None:
             log_dirs = [request.log_dir]
         else:
             log_dirs = sorted(newest) if how.all_replicas else [best] if best is not None else []
-        found = [log_dir for log_dir in log_dirs if log_dir in replicas]
-        if not found:
+        to_search = [log_dir for log_dir in log_dirs if log_dir in replicas]
+        if not to_search:
             no_such, record = SearchResult.NO_SUCH_PARTITION, Exactness.RECORD
             nothing = Answer(request.target_ms, None, None, no_such, record, 0, older)
             yield ReplicaAnswer(number, request.log_dir, nothing)
-        for log_dir in found:
-            asked.setdefault(log_dir, []).append((number, request.target_ms))
-    for log_dir, targets in asked.items():
+        for log_dir in to_search:
+            targets_by_replica.setdefault(log_dir, []).append((number, request.target_ms))
+    for log_dir, targets in targets_by_replica.items():
         answers = search_partition(
             replicas[log_dir],
             [target_ms for _, target_ms in targets],
@@ -104,12 +109,6 @@ def _with_notes(answer: Answer, twice: Sequence[SearchedSegment], note: str | No
         return answer
     joined = "; ".join(filter(None, (answer.note, about_offset, note)))
     return answer._replace(note=joined, exactness=Exactness.UNSURE)
-
-
-SEARCH_THREADS: Final = 16  # per search: stores take most of its time
-
-PartitionKey: TypeAlias = tuple[str, int | None]  # topic, number
-ReplicaKey: TypeAlias = tuple[str | None, str, int | None]  # log_dir, topic, number
 
 
 def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSegment]]:
@@ -143,8 +142,8 @@ def most_complete(replicas: Mapping[str, list[SearchedSegment]]) -> str | None:
     """Return the log directory of the replica to search, None without replicas."""
     extents = {
         log_dir: [
-            Extent.of(one.status, one.size_bytes, one.valid_bytes, one.last_offset)
-            for one in segments
+            Extent.of(segment.status, segment.size_bytes, segment.valid_bytes, segment.last_offset)
+            for segment in segments
         ]
         for log_dir, segments in replicas.items()
     }
@@ -160,10 +159,13 @@ def overlapping(segments: Sequence[SearchedSegment]) -> list[SearchedSegment]:
 
     `segments` are in order of their base offsets.
     """
-    bases = np.array([one.base_offset for one in segments], np.int64)
-    lasts = [UNKNOWN_OFFSET if one.last_offset is None else one.last_offset for one in segments]
+    bases = np.array([segment.base_offset for segment in segments], np.int64)
+    lasts = [
+        UNKNOWN_OFFSET if segment.last_offset is None else segment.last_offset
+        for segment in segments
+    ]
     kinds = overlaps(np.zeros(len(segments), np.int64), bases, np.array(lasts, np.int64))
-    return [one for one, kind in zip(segments, kinds, strict=True) if kind != APART]
+    return [segment for segment, kind in zip(segments, kinds, strict=True) if kind != APART]
 
 
 def overlap_note(offset: int, twice: Sequence[SearchedSegment]) -> str | None:
@@ -171,16 +173,16 @@ def overlap_note(offset: int, twice: Sequence[SearchedSegment]) -> str | None:
 
     `twice` are the segments that `overlapping` returns.
     """
-    for one in twice:
-        last = one.base_offset if one.last_offset is None else one.last_offset
-        if one.base_offset <= offset <= last + 1:  # the next offset depends on it, too
-            return f"{one.log_uri}: overlaps an earlier segment; their records may differ"
+    for segment in twice:
+        last = segment.base_offset if segment.last_offset is None else segment.last_offset
+        if segment.base_offset <= offset <= last + 1:  # the next offset depends on it, too
+            return f"{segment.log_uri}: overlaps an earlier segment; their records may differ"
     return None
 
 
 def two_directories_note(segments: Sequence[SearchedSegment]) -> str | None:
     """Return a note on a replica with two directories, else None."""
-    pair = two_directories_in(one.log_uri.rpartition("/")[0] for one in segments)
+    pair = two_directories_in(segment.log_uri.rpartition("/")[0] for segment in segments)
     if pair is None:
         return None
     return (
@@ -195,5 +197,5 @@ def log_end(segments: Sequence[SearchedSegment]) -> tuple[int, str | None]:
     note = (
         None if is_known else f"{last.log_uri}: {last.status}, so the end of the log is not known"
     )
-    known = [one.last_offset + 1 for one in segments if one.last_offset is not None]
+    known = [segment.last_offset + 1 for segment in segments if segment.last_offset is not None]
     return max([last.base_offset, *known]), note

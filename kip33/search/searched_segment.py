@@ -83,12 +83,14 @@ def losses_of(segments: Sequence[SearchedSegment]) -> list[str | None]:
     begins where its valid bytes end.
     """
     next_bases = next_bases_of(segments)
-    return [_loss(one, next_base) for one, next_base in zip(segments, next_bases, strict=True)]
+    return [
+        _loss(segment, next_base) for segment, next_base in zip(segments, next_bases, strict=True)
+    ]
 
 
 def next_bases_of(segments: Sequence[SearchedSegment]) -> list[int | None]:
     """Return for each segment the base offset of the next one, None for the last."""
-    return [*(one.base_offset for one in segments[1:]), None][: len(segments)]
+    return [*(segment.base_offset for segment in segments[1:]), None][: len(segments)]
 
 
 def _loss(segment: SearchedSegment, next_base: int | None) -> str | None:

@@ -1,8 +1,11 @@
 """The first record at or after a time in one segment, from its indexes and its log.
 
-Where a search begins in a log: a place that the indexes name and the batches there confirm.
-
-The records of one batch that are later than all records before them.
+A search begins at a place that the indexes name and the batches there confirm. An entry of a time
+index is confirmed if the batch that it names has its timestamp, and no batch from that position to
+this batch is later. An entry of `kip33` names no batch, so one of the batches after an earlier
+index point must have its timestamp. To skip a stretch between two entries, both index files must
+come from one scan, and all entries must be true; a stretch that costs less than this check is
+walked.
 """
 
 from collections.abc import Iterator
@@ -18,6 +21,7 @@ from kip33.search.index_lookup import IndexLookup, Start
 from kip33.search.log_window import LogWindow, Meter, opened_window
 from kip33.search.searched_segment import SearchedSegment
 
+LATER_THAN_ALL_MS: Final = 2**63 - 1  # later than every record
 _PACKED_OR_STAMPED: Final = CODEC_MASK | LOG_APPEND_TIME
 
 
@@ -238,9 +242,6 @@ def opened_search(
         yield SegmentSearch(segment, window, IndexLookup(segment, files, meter), start_offset)
 
 
-_NO_LIMIT: Final = 2**63 - 1
-
-
 class _ProvenStarts:
     """The starts that a segment's indexes name, each compared with the log before it is used."""
 
@@ -283,7 +284,8 @@ class _ProvenStarts:
             try:
                 starts = self._indexes.all_starts(self._log.end)
                 self._is_index_true = all(
-                    start is not None and self._is_confirmed(start, _NO_LIMIT) for start in starts
+                    start is not None and self._is_confirmed(start, LATER_THAN_ALL_MS)
+                    for start in starts
                 )
             except CorruptIndexError:
                 self._is_index_true = False
@@ -302,7 +304,7 @@ class _ProvenStarts:
             if header.max_timestamp > start.claim.entry.timestamp:
                 return False
         else:
-            self._log.damage = damage  # of a place that an index made up
+            self._log.damage = damage  # not of the log: the index gave a wrong position
             return False
         if start.is_exact and headers[0].last_offset != start.last_offset:
             return False

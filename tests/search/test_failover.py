@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.rules.search import EARLIEST
-from kip33.search.failover import BARE, NOT_ONE, ResumePoint, resume_points
+from kip33.search.failover import NO_TIMESTAMP_READ, NONE_IN_ARCHIVE, ResumePoint, resume_points
 from kip33.search.searched_segment import SearchedSegment
 from tests.builders.catalog_rows import catalog_rows
 from tests.builders.generated_segments import plain_batch, wire_of
@@ -321,7 +321,7 @@ def test_nothing_that_was_read_is_archived(
     assert (point.target_ms, point.resume_offset, point.result) == (EARLIEST, 700, "found")
     assert (point.last_read_timestamp, point.resume_timestamp) == (None, None)
     assert (point.read_twice_at_most, point.guarantee) == (twice, FROM_THE_START)
-    assert point.note == NOT_ONE
+    assert point.note == NONE_IN_ARCHIVE
 
 
 def test_what_was_read_last_has_no_timestamp(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_what_was_read_last_has_no_timestamp(tmp_path: Path) -> None:
     [point] = resumed(topic([first]), topic(ten_batches(tmp_path, "b", 700)), 2)
 
     assert (point.target_ms, point.resume_offset, point.read_twice_at_most) == (EARLIEST, 700, 2)
-    assert (point.guarantee, point.note) == (FROM_THE_START, BARE)
+    assert (point.guarantee, point.note) == (FROM_THE_START, NO_TIMESTAMP_READ)
 
 
 def test_an_offset_behind_the_archive(tmp_path: Path) -> None:
@@ -425,7 +425,7 @@ def test_an_empty_topic_on_both(tmp_path: Path) -> None:
     [point] = resumed(topic([first]), topic([write_segment(tmp_path, 40, b"")]), 7)
 
     assert (point.target_ms, point.resume_offset) == (EARLIEST, 40)
-    assert (point.guarantee, point.note) == (FROM_THE_START, NOT_ONE)
+    assert (point.guarantee, point.note) == (FROM_THE_START, NONE_IN_ARCHIVE)
 
 
 def test_a_topic_missing_on_the_second_cluster(tmp_path: Path) -> None:
@@ -442,7 +442,7 @@ def test_a_topic_missing_on_the_first_cluster(tmp_path: Path) -> None:
     assert (point.target_ms, point.resume_offset) == (EARLIEST, 700)
     assert (point.guarantee, point.read_twice_at_most) == (FROM_THE_START, None)
     assert point.note and point.note.startswith("0 partitions on one cluster, 1 on the other: ")
-    assert point.note.endswith(NOT_ONE)
+    assert point.note.endswith(NONE_IN_ARCHIVE)
 
 
 def test_a_topic_missing_on_both_clusters() -> None:
@@ -696,7 +696,7 @@ def test_a_log_of_the_first_cluster_is_missing(tmp_path: Path) -> None:
     assert (point.target_ms, point.resume_offset) == (EARLIEST, 700)
     assert (point.guarantee, point.read_twice_at_most) == (FROM_THE_START, 27)
     assert point.note and point.note.startswith(f"{first[0].log_uri}: cannot be read: ")
-    assert point.note.endswith(NOT_ONE)
+    assert point.note.endswith(NONE_IN_ARCHIVE)
 
 
 def test_a_part_of_the_first_cannot_be_read(tmp_path: Path) -> None:
