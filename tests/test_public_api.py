@@ -123,20 +123,33 @@ def test_another_name_is_an_attribute_error() -> None:
         _ = kip33.frobnicate
 
 
+EXTRAS = {"polars", "fastavro", "google", "grpc_tools", "jinja2", "matplotlib", "fsspec"}
+
+
 @pytest.mark.parametrize(
     ("statement", "left_out"),
     [
         ("import kip33", {"numpy", "pyarrow", "numba", "pyspark", "click", "pandas"}),
         ("from kip33 import TimeIndex", {"pyarrow", "numba", "pyspark", "click", "pandas"}),
         (f"from kip33 import {', '.join(NAMES)}", {"numba", "pyspark", "click", "pandas"}),
-        ("import kip33.spark", {"numba", "click", "pandas"}),
+        (f"from kip33 import {', '.join(NAMES)}", EXTRAS),
+        ("import kip33.spark", {"numba", "click", "pandas", *EXTRAS}),
+        (f"from kip33.spark import {', '.join(SPARK_NAMES)}", {"pyspark.sql.datasource"}),
     ],
-    ids=["the package", "a format", "every name", "the jobs"],
+    ids=[
+        "the package",
+        "a format",
+        "every name",
+        "every name without extras",
+        "the jobs",
+        "jobs of PySpark 3.5",
+    ],
 )
 def test_importing_leaves_what_is_not_needed(statement: str, left_out: set[str]) -> None:
     code = f"{statement}\nimport sys\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    modules = done.stdout.split()
+    loaded = {*modules, *(name.partition(".")[0] for name in modules)}
     assert "kip33" in loaded
     assert loaded & left_out == set()
 

@@ -1,11 +1,9 @@
-"""What resolution of Avro schemas gives where fastavro does not follow the specification.
+"""Avro schemas with full names, and what their resolution gives where fastavro is wrong.
 
 fastavro takes the JSON of a default as the value: text for bytes, records without their own
 defaults. It takes the writer's logical type even where the reader's schema has the number, and a
 time of -5 µs as 00:00:00.999995. So defaults are converted before values are read, and logical
 types have names of our own with our own functions.
-
-An Avro schema with full names, and with the types that it uses from other schemas.
 """
 
 import json
@@ -14,6 +12,11 @@ from typing import Any, Final, NamedTuple
 
 from kip33.records.schema_text import UndecodableError, needed
 
+PRIMITIVES: Final = frozenset(
+    ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+)
+_NAMED: Final = ("record", "error", "enum", "fixed")
+_MOST_TYPES: Final = 10_000
 _OWN: Final = "kip33-"  # before the names of logical types
 _MOST_DEFAULTS: Final = 100_000  # values in the defaults of one schema
 _MOST_DEPTH: Final = 100
@@ -213,14 +216,6 @@ def _wrong(found: Any, expected: str) -> UndecodableError:
     return UndecodableError(f"default {str(found)[:40]!r} found, expected {expected}")
 
 
-PRIMITIVES: Final = frozenset(
-    ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-)
-_NAMED: Final = ("record", "error", "enum", "fixed")
-_MOST_SCHEMA_DEPTH: Final = 100
-_MOST_TYPES: Final = 10_000
-
-
 def avro_schema(text: str, imports: Mapping[str, str]) -> AvroSchema:
     """Return a schema with full names; each imported type is defined where it is first used.
 
@@ -242,6 +237,8 @@ def _parsed(text: str) -> Any:
 
 
 class _Resolver:
+    """Gives the types of one schema their full names."""
+
     def __init__(self, imports: Mapping[str, str]) -> None:
         self._imports = imports
         self._count = 0
@@ -249,9 +246,9 @@ class _Resolver:
 
     def resolved(self, schema: Any, namespace: str, depth: int) -> Any:
         self._count += 1
-        if depth > _MOST_SCHEMA_DEPTH or self._count > _MOST_TYPES:
+        if depth > _MOST_DEPTH or self._count > _MOST_TYPES:
             raise UndecodableError(
-                f"the Avro schema has more than {_MOST_SCHEMA_DEPTH} levels or {_MOST_TYPES} types"
+                f"the Avro schema has more than {_MOST_DEPTH} levels or {_MOST_TYPES} types"
             )
         if isinstance(schema, str):
             return self._by_name(schema, namespace, depth)
@@ -276,9 +273,9 @@ class _Resolver:
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         if full in self.types:
             return full
-        for one in (full, name):
-            if one in self._imports:
-                return self.resolved(_parsed(self._imports[one]), "", depth + 1)
+        for known in (full, name):
+            if known in self._imports:
+                return self.resolved(_parsed(self._imports[known]), "", depth + 1)
         raise UndecodableError(f"Avro type {full[:100]!r} found, it is not defined")
 
     def _definition(self, schema: dict[str, Any], namespace: str, depth: int) -> Any:

@@ -1,7 +1,5 @@
 """Avro values to Arrow: by the writer's schema, resolved to the reader's.
 
-Whether bytes are a value of an Avro schema.
-
 A library that decodes takes a negative index of a union or an enum from the end, rounds a decimal
 with too many digits, follows a linked list until the stack overflows, and fills the memory with an
 array of nulls. So bytes are checked first.
@@ -55,6 +53,9 @@ _LOGICAL: Final[dict[tuple[str, str], "pa.DataType"]] = {
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
 _MOST_DIGITS: Final = 76  # of Arrow's decimals
+_MOST_DEPTH: Final = 300  # of types inside types
+_INT: Final = (-(1 << 31), (1 << 31) - 1)
+_LONG: Final = (-(1 << 63), (1 << 63) - 1)
 
 
 class AvroValues:
@@ -192,10 +193,6 @@ def _decimal(value: Any, scale: int) -> Decimal:
 
 Check: TypeAlias = Callable[[bytes, int, int], int]
 """Takes bytes, a position and the depth; returns the position after the value."""
-
-_MOST_DEPTH: Final = 300  # of types inside types
-_INT: Final = (-(1 << 31), (1 << 31) - 1)
-_LONG: Final = (-(1 << 63), (1 << 63) - 1)
 
 
 class _AvroCheck:

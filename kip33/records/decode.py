@@ -1,7 +1,4 @@
-"""`kip33.decode`: values by Avro, JSON Schema or Protobuf to columns.
-
-Values to rows of three columns: what was decoded, the schema's id, and why it was not.
-"""
+"""`kip33.decode`: values by Avro, JSON Schema or Protobuf to columns."""
 
 import os
 from collections.abc import Iterator, Sequence

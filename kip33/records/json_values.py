@@ -1,8 +1,7 @@
 """JSON values to Arrow: by a JSON Schema, or as text.
 
-What a schema is in Arrow: a type, and how a decoded value is brought into it.
-
-Values as JSON text: one mapping for everything that Avro and JSON have.
+A `Shape` is what a schema of any language is in Arrow: a type, and how a value is brought into it.
+Where no Arrow type is exact, the shape is JSON text, with one mapping for Avro and JSON.
 """
 
 import base64
@@ -18,6 +17,7 @@ from kip33.records.schema_text import SchemaText, UndecodableError
 from kip33.records.schemas import Schemas
 
 _NULL: Final = {"type": "null"}
+MOST_FIELDS: Final = 10_000  # of one column, with those inside
 
 
 class JsonValues:
@@ -165,7 +165,6 @@ _SIMPLE: Final[dict[str, Shape]] = {
     "number": Shape(pa.float64(), _real),
     "null": Shape(pa.null()),
 }
-MOST_FIELDS: Final = 10_000  # of one column, with those inside
 
 
 def _to_json(value: Any) -> str:

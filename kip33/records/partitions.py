@@ -2,8 +2,6 @@
 
 A partition that several brokers have is read from one log directory, the most complete one, as in a
 search. In an archive without a catalog a log counts with its size and its first offset.
-
-A segment to read, and what is known about it before its log is opened.
 """
 
 import os
@@ -123,6 +121,8 @@ class ReadSegment(NamedTuple):
         return getattr(self, column) if column in _CONSTANT else None
 
 
+_CONSTANT: Final = ("log_dir", "topic", "partition", "base_offset")
+
 PartitionSegments: TypeAlias = list[ReadSegment]
 """The segments of one replica of a partition, by base offset."""
 
@@ -194,8 +194,8 @@ def _of_archive(place: Location, selection: Selection, layout: Layout) -> list[R
         return alone
     if len(listing.log_dirs) > 1 and selection.log_dir is None:  # replicas of the same topic?
         listing.table = with_topic_ids(place, listing.table).files
-    listed = [_of_listed(one, one.log(place)) for one in listing.segments()]
-    return [one for one in _of_newest(listed, selection) if selection.takes(one)]
+    listed = [_of_listed(segment, segment.log(place)) for segment in listing.segments()]
+    return [segment for segment in _of_newest(listed, selection) if selection.takes(segment)]
 
 
 def _of_directory(directory: Location) -> list[ReadSegment]:
@@ -257,13 +257,13 @@ def _of_catalog(catalog: Catalog, selection: Selection, warn: Warn) -> list[Read
 def _of_newest(segments: list[ReadSegment], selection: Selection) -> list[ReadSegment]:
     """Return the segments of the newest topic of each name, unless a log_dir is selected."""
     changed: defaultdict[str | None, dict[str | None, int]] = defaultdict(dict)
-    for one in segments:
-        times = changed[one.topic]
-        times[one.topic_id] = max(times.get(one.topic_id, 0), one.last_modified_ms or 0)
+    for segment in segments:
+        times = changed[segment.topic]
+        times[segment.topic_id] = max(times.get(segment.topic_id, 0), segment.last_modified_ms or 0)
     newest = {topic: newest_topic_id(times) for topic, times in changed.items()}
     if selection.log_dir is not None or not any(newest.values()):
         return segments
-    return [one for one in segments if newest[one.topic] in (None, one.topic_id)]
+    return [segment for segment in segments if newest[segment.topic] in (None, segment.topic_id)]
 
 
 def _of_row(row: dict[str, Any]) -> ReadSegment:
@@ -312,13 +312,14 @@ def _in_order(segments: PartitionSegments) -> PartitionSegments:
     Each gets the next one's base offset, and the offset after the last one of those before.
     """
     ordered = sorted(
-        segments, key=lambda one: (one.base_offset is None, one.base_offset, one.log.uri)
+        segments,
+        key=lambda segment: (segment.base_offset is None, segment.base_offset, segment.log.uri),
     )
-    following = [*(one.base_offset for one in ordered[1:]), None]
+    following = [*(segment.base_offset for segment in ordered[1:]), None]
     placed, first_new = [], 0
-    for one, offset in zip(ordered, following, strict=True):
-        placed.append(one._replace(next_base_offset=offset, first_new_offset=first_new))
-        first_new = max(first_new, -1 if one.last_offset is None else one.last_offset + 1)
+    for segment, offset in zip(ordered, following, strict=True):
+        placed.append(segment._replace(next_base_offset=offset, first_new_offset=first_new))
+        first_new = max(first_new, -1 if segment.last_offset is None else segment.last_offset + 1)
     return placed
 
 
@@ -329,6 +330,3 @@ def _shown(selection: Selection) -> str:
     if selection.log_dir is not None:
         parts.append(f"log_dir {selection.log_dir!r}")
     return ", ".join(parts) or "any topic"
-
-
-_CONSTANT: Final = ("log_dir", "topic", "partition", "base_offset")

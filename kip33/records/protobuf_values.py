@@ -1,6 +1,6 @@
 """Protobuf values to Arrow: by the reader's message, or as Protobuf's own JSON.
 
-Protobuf schemas: the text of a `.proto` file, compiled by protoc, to descriptors.
+A schema is the text of a `.proto` file, which protoc compiles, or descriptors.
 """
 
 import base64
@@ -37,6 +37,14 @@ _JSON: Final = frozenset(
 )
 _NANOS: Final = 1_000_000_000
 _SECONDS: Final = (-62_135_596_800, 253_402_300_799)  # of a Timestamp: years 1 to 9999
+_TIMEOUT_S: Final = 60  # of protoc
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
+_KNOWN: Final = re.compile(
+    r"google/protobuf/(any|api|duration|empty|field_mask|source_context|struct|timestamp|type"
+    r"|wrappers|descriptor)\.proto"
+)
+_WARNING: Final = re.compile(r"WARNING: |[IW][0-9]{4} ")
+_MAIN: Final = "kip33_schema.proto"
 
 
 class ProtobufValues:
@@ -219,16 +227,6 @@ def _micros(value: Any) -> int:
     return found
 
 
-_TIMEOUT_S: Final = 60
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
-_KNOWN: Final = re.compile(
-    r"google/protobuf/(any|api|duration|empty|field_mask|source_context|struct|timestamp|type"
-    r"|wrappers|descriptor)\.proto"
-)
-_WARNING: Final = re.compile(r"WARNING: |[IW][0-9]{4} ")
-_MAIN: Final = "kip33_schema.proto"
-
-
 def file_descriptor(text: str, imports: Mapping[str, str]) -> Any:
     """Return the FileDescriptor of a schema, in a pool of its own with what it imports.
 
@@ -316,8 +314,8 @@ def _compiled(text: str, imports: Mapping[str, str]) -> bytes:
         except subprocess.TimeoutExpired:
             raise UndecodableError(f"protoc took more than {_TIMEOUT_S} s") from None
         if done.returncode:
-            said = done.stderr.decode(errors="replace").splitlines()
-            why = " ".join(line for line in said if not _WARNING.match(line))
+            lines = done.stderr.decode(errors="replace").splitlines()
+            why = " ".join(line for line in lines if not _WARNING.match(line))
             shown = why.replace(f"{folder}/", "").replace(_MAIN, "line")
             raise UndecodableError(f"protoc: {cut(ValueError(shown))}")
         return output.read_bytes()

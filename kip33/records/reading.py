@@ -1,8 +1,7 @@
-"""What is read, checked: the arguments of `kip33.read_arrow` without its source.
+"""Validated arguments of `read_arrow`, independent of the source.
 
-A reading can be narrowed by the filter of a query engine, cut into parts, and sent to tasks.
-
-A large segment, divided among several tasks at entries of its `.index`.
+A reading can be narrowed by the filter of a query engine, cut into parts, and sent to tasks. A
+large segment is divided among several tasks at entries of its `.index`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

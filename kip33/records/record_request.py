@@ -1,11 +1,7 @@
-"""Which records are wanted, and what follows from that for segments and batches.
+"""Which records are wanted, which segments and batches may have them, and what faults become.
 
-What to do about bytes that cannot be read.
-
-What a filter of a query engine leaves of a table of records.
-
-An engine applies its filter to the rows that it gets, so bounds may be wider than the filter, never
-narrower. A row that has null in a compared column does not pass the engine's filter.
+A query engine applies its filter to the rows that it gets. So `FilterBounds` may be wider than the
+filter, never narrower. A row that has null in a compared column does not pass the engine's filter.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,17 +1,8 @@
-"""Rows of RECORD to Arrow record batches; each has records of one segment.
+"""Records as Arrow record batches; each has records of one segment.
 
-Memory of Arrow as numpy arrays, and the other way round.
-
-Arrow's allocator gives memory that was freed again to the next record batch. With numpy's, the
-kernel would clear every page anew, which takes longer than to copy the records.
-
-An Arrow binary array that grows while records are read.
-
-The headers of records as an Arrow list of structs.
-
-An Arrow array of numbers that grows while records are read.
-
-`level="records"`: the records of batches as Arrow record batches.
+The columns grow in memory of Arrow's allocator, which gives memory that was freed to the next
+record batch. With numpy's, the kernel would clear every page anew, which takes longer than to copy
+the records.
 """
 
 from collections.abc import Iterator
@@ -32,6 +23,11 @@ from kip33.records.partitions import ReadSegment
 
 MOST_PAYLOAD_BYTES: Final = 1 << 26  # of one record batch, unless one record has more
 ENOUGH_ROWS: Final = 1 << 16  # rows of a record batch, at most
+_LEAST_BYTES: Final = 1 << 16
+_LEAST_ROWS: Final = 1 << 10
+_WHOLE_BYTES: Final = 1 << 26  # such a field alone in its array is not copied
+_MOST_HEADERS: Final = 1 << 16  # at once: a record may have a header for each two of its bytes
+_HEADERS_TYPE: Any = RECORDS.field("headers").type
 _NUMBERS: Final = {  # field of RECORD, and what means null
     "offset": ("offset", None),
     "timestamp": ("timestamp", NO_TIMESTAMP),
@@ -140,11 +136,6 @@ def _bitmap(is_valid: npt.NDArray[Any]) -> pa.Buffer:
     return _buffer_of(np.packbits(is_valid, bitorder="little"))
 
 
-_LEAST_BYTES: Final = 1 << 16
-_LEAST_ROWS: Final = 1 << 10
-_WHOLE_BYTES: Final = 1 << 26  # such a field alone in its array is not copied
-
-
 class _BinaryColumn:
     """Collects a field of rows; `finish` returns them as one array and starts a new one."""
 
@@ -213,10 +204,6 @@ class _BinaryColumn:
         return array
 
 
-_LIST: Any = RECORDS.field("headers").type
-_MOST_ROWS: Final = 1 << 16  # at once: a record may have a header for each two of its bytes
-
-
 class _HeadersColumn:
     """Collects the headers of records; a record without headers has null."""
 
@@ -233,7 +220,7 @@ class _HeadersColumn:
     def append(self, data: Any, records: npt.NDArray[np.void], speed: Speed) -> None:
         """Add the headers of rows of RECORD that point into `data`."""
         self._counts.append(records["headers_count"].copy())
-        for headers in _found(data, records, speed):
+        for headers in _headers_of(data, records, speed):
             self._keys.append(data, headers, speed)
             self._values.append(data, headers, speed)
 
@@ -243,7 +230,7 @@ class _HeadersColumn:
         """Return the bytes of the headers of each record."""
         ends = np.cumsum(records["headers_count"].astype(np.int64))
         sizes, first = np.zeros(len(records), np.int64), 0
-        for headers in _found(data, records, speed):
+        for headers in _headers_of(data, records, speed):
             of_record = np.searchsorted(ends, np.arange(first, first + len(headers)), side="right")
             header_bytes = headers["key_bytes"] + np.maximum(headers["value_bytes"], 0)
             np.add.at(sizes, of_record, header_bytes)
@@ -257,22 +244,22 @@ class _HeadersColumn:
         offsets = np.zeros(len(counts) + 1, np.int32)
         np.cumsum(counts, out=offsets[1:])
         keys, values = _as_text(self._keys.finish()), self._values.finish()
-        headers = pa.StructArray.from_arrays([keys, values], fields=list(_LIST.value_type))
+        headers = pa.StructArray.from_arrays([keys, values], fields=list(_HEADERS_TYPE.value_type))
         is_valid = counts > 0
         nulls = len(counts) - int(is_valid.sum())
         buffers: list[pa.Buffer | None] = [_bitmap(is_valid), _buffer_of(offsets)]
-        return pa.Array.from_buffers(_LIST, len(counts), buffers, nulls, children=[headers])
+        return pa.Array.from_buffers(_HEADERS_TYPE, len(counts), buffers, nulls, children=[headers])
 
 
-def _found(
+def _headers_of(
     data: Any, records: npt.NDArray[np.void], speed: Speed
 ) -> Iterator[npt.NDArray[np.void]]:
     """Yield the headers of records as rows of HEADER; a few at a time, however many there are."""
     left = int(records["headers_count"].sum(dtype=np.int64))
-    headers, places = np.empty(min(left, _MOST_ROWS), HEADER), np.zeros(1, HEADER_PLACE)
+    headers, places = np.empty(min(left, _MOST_HEADERS), HEADER), np.zeros(1, HEADER_PLACE)
     places["at"] = -1
     while left:
-        rows = headers[: min(left, _MOST_ROWS)]
+        rows = headers[: min(left, _MOST_HEADERS)]
         speed(find_headers)(data, records, places, rows)
         yield rows
         left -= len(rows)

@@ -1,8 +1,6 @@
-"""A schema as a registry stores it, and why a value or a schema cannot be used.
+"""A schema as a registry stores it, and values in Confluent's wire format.
 
-Packages of the extra `schemas`, imported when they are needed.
-
-Confluent's wire format: magic byte 0, the schema's id as a big-endian int32, the payload.
+The format is magic byte 0, the schema's id as a big-endian int32, and the payload.
 """
 
 import importlib
@@ -11,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 MOST_SCHEMA_BYTES: Final = 1 << 24  # of one schema's text, or of one answer of a registry
+_HEADER: Final = struct.Struct(">bi")
 
 
 class UndecodableError(ValueError):
@@ -84,9 +83,6 @@ def needed(module: str) -> Any:
             "install it with: pip install 'kip33[schemas]'",
             name=error.name,
         ) from None
-
-
-_HEADER: Final = struct.Struct(">bi")
 
 
 def split_value(value: bytes) -> tuple[int, bytes]:

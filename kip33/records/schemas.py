@@ -1,8 +1,7 @@
 """`kip33.Schemas`: the schemas of values by id, from an archive, a directory or a registry.
 
-The schemas in an archive's own `_schemas` topic, where a registry keeps them.
-
-Schemas in a directory: `<id>.avsc`, `<id>.json`, `<id>.proto`, `<id>.desc`.
+An archive has them in its own `_schemas` topic, where a registry keeps them. A directory has files
+`<id>.avsc`, `<id>.json`, `<id>.proto` and `<id>.desc`.
 """
 
 import base64
@@ -33,6 +32,15 @@ from kip33.stores.locations import Location
 
 _MOST_IMPORTS: Final = 1000  # of one schema, with those of its imports
 _MOST_MISSING: Final = 100_000  # ids that are remembered
+SCHEMAS_TOPIC: Final = "_schemas"
+_KINDS: Final = {
+    "avsc": SchemaKind.AVRO,
+    "json": SchemaKind.JSON,
+    "proto": SchemaKind.PROTOBUF,
+    "desc": SchemaKind.PROTOBUF,
+}
+_NAME: Final = re.compile(r"(.+)\.(avsc|json|proto|desc)")
+_NUMBER: Final = re.compile(r"[0-9]{1,10}")
 
 
 class SchemaSource(Protocol):
@@ -54,9 +62,6 @@ class SchemaSource(Protocol):
 
     def named(self) -> Mapping[str, str]:
         """Return texts that a schema may use by name without a reference."""
-
-
-SCHEMAS_TOPIC: Final = "_schemas"
 
 
 class Schemas:
@@ -236,8 +241,8 @@ class _ArchivedSchemas:
         if named.get("keytype") == "DELETE_SUBJECT":
             last = body.get("version")
             versions = self._subjects.get(str(subject), {})
-            for one in [one for one in versions if isinstance(last, int) and one <= last]:
-                del versions[one]
+            for old in [v for v in versions if isinstance(last, int) and v <= last]:
+                del versions[old]
         if named.get("keytype") != "SCHEMA" or not isinstance(version, int):
             return
         subject = str(subject)
@@ -292,16 +297,6 @@ def _schema_of(body: dict[str, Any]) -> SchemaText | None:
     except UndecodableError:
         return None
     return SchemaText(schema_id, kind, text, references)
-
-
-_KINDS: Final = {
-    "avsc": SchemaKind.AVRO,
-    "json": SchemaKind.JSON,
-    "proto": SchemaKind.PROTOBUF,
-    "desc": SchemaKind.PROTOBUF,
-}
-_NAME: Final = re.compile(r"(.+)\.(avsc|json|proto|desc)")
-_NUMBER: Final = re.compile(r"[0-9]{1,10}")
 
 
 class _SchemaDirectory:

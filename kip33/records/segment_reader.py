@@ -3,24 +3,15 @@
 Segments may share offsets: compaction was interrupted, or a segment was copied twice. As for a
 consumer, offsets only increase: what an earlier segment has is not read again from a later one.
 
-The transactions of one partition, found by reading its batch headers first.
+Reading a log begins at a place that its index files name, if the batches there match them, as in a
+search; else at the start. Damage before that place is not found.
 
-The pass begins at the oldest segment, or after a segment whose catalog row has the transactions
-that are open at its end. It ends where no transaction that is wanted is open.
-
-Where reading a log begins, by its index files.
-
-An index is used only if the batches at the place that it names match it, as in a search. Otherwise
-reading begins at the start of the log. Damage before the place is not found.
-
-How the transactions of a partition end: what `isolation="read_committed"` leaves out.
-
-A producer's next marker decides about its transactional batches: COMMIT or ABORT. Where the oldest
-transaction begins that is open at the end, the last stable offset, the records that are returned
-end, as for a broker. If the log has a gap or damage, the marker of a transaction that is open there
-may be lost: it is undecided.
-
-Kafka: `Fetcher`'s list of aborted transactions, `UnifiedLog.lastStableOffset`.
+`isolation="read_committed"` reads the batch headers of the partition first, from the oldest segment
+or from one whose catalog row has the open transactions at its end. A producer's next marker decides
+about its transactional batches: COMMIT or ABORT. Records end at the last stable offset, where the
+oldest transaction begins that is still open, as for a broker. If the log has a gap or damage, the
+marker of a transaction that is open there may be lost: its outcome is unknown. In Kafka this is
+`Fetcher`'s list of aborted transactions and `UnifiedLog.lastStableOffset`.
 """
 
 from bisect import bisect_right
@@ -68,6 +59,12 @@ from kip33.stores.locations import Location
 
 LOCAL_WINDOW_BYTES: Final = 1 << 20
 REMOTE_WINDOW_BYTES: Final = 1 << 23
+_SMALL_LOG_BYTES: Final = 1 << 20  # is read from its start
+_MOST_HEADERS: Final = 4096  # between an index point and an entry's batch
+_FATE_COLUMNS: Final = ("producer_id", "base_offset", "attributes", "control")
+UNDECIDED_WHY: Final = (
+    "the marker of its transaction may be lost: the log has a gap or damage after it"
+)
 
 
 class Rows(Protocol):
@@ -201,7 +198,7 @@ class SegmentReader:
             raise CorruptSegmentError(message, windows.position)
 
     def _wanted(self, held: HeldBatches) -> Iterator[tuple[HeldBatches, str | None]]:
-        """Yield the batches that are wanted, and why it is not known that they were committed."""
+        """Yield the batches that are wanted, with the reason if their outcome is unknown."""
         batches = held.batches
         is_wanted = self._request.wanted(batches)
         if not self._asked.only_committed:
@@ -249,7 +246,7 @@ class _TransactionFates:
         marked = (batches["attributes"] & (TRANSACTIONAL | CONTROL)) != 0
         rows = batches[marked & (batches["producer_id"] >= 0)]
         for producer, offset, attributes, control in zip(
-            *(rows[name].tolist() for name in _READ), strict=True
+            *(rows[name].tolist() for name in _FATE_COLUMNS), strict=True
         ):
             if not attributes & CONTROL:
                 self.open.setdefault(producer, offset)
@@ -274,7 +271,7 @@ class _TransactionFates:
         return _inside_spans(self._aborted, batches)
 
     def undecided(self, batches: BatchColumns) -> npt.NDArray[np.bool_]:
-        """Return of which batches it is not known whether they were committed."""
+        """Return which batches are of transactions with unknown outcome."""
         return _inside_spans(self._undecided, batches)
 
 
@@ -347,10 +344,6 @@ def _known_start(partition: Sequence[ReadSegment], first_needed: int) -> tuple[i
     return 0, None
 
 
-_WALKED_WHOLE_BYTES: Final = 1 << 20  # is read from its start
-_MOST_HEADERS: Final = 4096  # between an index point and an entry's batch
-
-
 class _CheckedLog(NamedTuple):
     """A log up to the byte to which it is read."""
 
@@ -377,7 +370,7 @@ def start_of(
 ) -> int:
     """Return the position of a batch before which no record is inside the limits."""
     base_offset = segment.base_offset
-    if base_offset is None or size_bytes < _WALKED_WHOLE_BYTES:
+    if base_offset is None or size_bytes < _SMALL_LOG_BYTES:
         return 0
     end = size_bytes
     if segment.figures and segment.figures.valid_bytes is not None:
@@ -447,12 +440,12 @@ def _position_at(log: _CheckedLog, times: IndexPages, offsets: IndexPages, time_
 
 def _until(log: _CheckedLog, position: int, offset: int) -> list[BatchHeader]:
     """Return the headers from a position to the first batch that reaches an offset."""
-    found = []
+    headers = []
     for header in log.headers(position):
-        found.append(header)
-        if header.last_offset >= offset or len(found) == _MOST_HEADERS:
+        headers.append(header)
+        if header.last_offset >= offset or len(headers) == _MOST_HEADERS:
             break
-    return found
+    return headers
 
 
 def _entry(log: _CheckedLog, times: IndexPages, slot: int) -> TimestampOffset | None:
@@ -484,11 +477,6 @@ def _pages(places: list[Location], widths: tuple[int, int], files: ExitStack) ->
     return None
 
 
-UNDECIDED_WHY: Final = (
-    "the marker of its transaction may be lost: the log has a gap or damage after it"
-)
-
-
 class _Spans(NamedTuple):
     """Parts of the log with one producer's batches, in order; both offsets are inclusive."""
 
@@ -498,9 +486,6 @@ class _Spans(NamedTuple):
     def have(self, offset: int) -> bool:
         place = bisect_right(self.firsts, offset) - 1
         return place >= 0 and offset <= self.lasts[place]
-
-
-_READ: Final = ("producer_id", "base_offset", "attributes", "control")
 
 
 def _add(spans: dict[int, _Spans], producer: int, first: int, last: int) -> None:

@@ -1,6 +1,6 @@
-"""`level="segments"`: one row per segment, from its catalog row or a scan of its batch headers.
+"""The rows of `level="segments"` and `level="batches"`, from headers; nothing is decompressed.
 
-`level="batches"`: one row per batch, from its header alone.
+A segment's row is from the catalog, or from a scan of its batch headers.
 """
 
 from collections.abc import Iterator
@@ -30,8 +30,6 @@ from kip33.records.columns import CORRUPT, UNDECIDED, of_segment
 from kip33.records.partitions import HeaderFigures, PartitionSegments, ReadSegment
 from kip33.records.record_request import Faults, OnError, RecordRequest
 from kip33.stores.files import one_line, opened
-
-_NO_TIMESTAMP: Final = -1
 
 
 class SegmentRows:
@@ -68,7 +66,7 @@ class SegmentRows:
         return {
             **{name: segment.constant(name) for name in self._schema.names},
             **figures._asdict(),
-            "max_timestamp": None if timestamp == _NO_TIMESTAMP else timestamp,
+            "max_timestamp": None if timestamp == NO_TIMESTAMP else timestamp,
             "log_uri": segment.log.uri,
             CORRUPT: str(problem) if problem else None,
         }
@@ -86,7 +84,7 @@ def scanned_figures(segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | N
     if segment.error:
         return HeaderFigures(), LocationError(f"{uri}: cannot be read: {segment.error}")
     batch_count, record_count, has_wrapper = 0, 0, False
-    last_offset, max_timestamp = None, _NO_TIMESTAMP
+    last_offset, max_timestamp = None, NO_TIMESTAMP
     try:
         with opened(segment.log) as (read_into, size_bytes):
             scan = BatchScan(read_into, size_bytes)

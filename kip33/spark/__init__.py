@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kip33.spark.retention.summary import freed_by, summarize_partitions
     from kip33.spark.roll import audit_roll
     from kip33.spark.search import offsets_for_times
-    from kip33.spark.segment_source import read_segments, register
+    from kip33.spark.segment_frame import read_segments, register
     from kip33.spark.session import create_session
     from kip33.spark.timestamps import timestamp_profile
     from kip33.spark.verify import verify_index
@@ -34,8 +34,8 @@ _HOMES: Final = {
     "load_catalog": "kip33.spark.catalog",
     "load_policies": "kip33.retention.policy_files",
     "offsets_for_times": "kip33.spark.search",
-    "read_segments": "kip33.spark.segment_source",
-    "register": "kip33.spark.segment_source",
+    "read_segments": "kip33.spark.segment_frame",
+    "register": "kip33.spark.segment_frame",
     "summarize_partitions": "kip33.spark.retention.summary",
     "timestamp_profile": "kip33.spark.timestamps",
     "verify_index": "kip33.spark.verify",

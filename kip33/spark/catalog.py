@@ -1,7 +1,4 @@
-"""A catalog as a DataFrame.
-
-Results that Spark writes: one Parquet folder per table.
-"""
+"""A catalog as a DataFrame, and tables that Spark writes as Parquet folders."""
 
 import re
 from typing import Final
@@ -46,15 +43,15 @@ def load_catalog(
     use_storage_options(storage_options, [Location.of(catalog)])
     use_session(spark)
     opened = Catalog.at(catalog)
-    found = choose(opened, snapshot).snapshot
-    folder = opened.snapshot_folder(found.name).uri
+    chosen = choose(opened, snapshot).snapshot
+    place = opened.snapshot_folder(chosen.name)
+    folder = place.uri
     if folder not in _CHECKED:
-        pieces = opened.read_pieces(found, list(URI_COLUMNS))  # which checks each part's CRC
+        pieces = opened.read_pieces(chosen, list(URI_COLUMNS))  # which checks each part's CRC
         _CHECKED[folder] = sum(map(_has_keys, pieces)) > 0
     read = spark.read.options(**added_options(), **_ALL_FILES)  # the JVM needs them, too
     read = read.schema(from_arrow_schema(SEGMENTS))  # inferring it would be another job
-    place = opened.snapshot_folder(found.name)
-    parts = [place.child(part.name) for part in found.parts]  # a listing may miss one
+    parts = [place.child(part.name) for part in chosen.parts]  # a listing may miss one
     try:
         rows = read.parquet(*map(hadoop_glob, parts or [place]))
     except AnalysisException as error:

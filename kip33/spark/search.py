@@ -75,8 +75,8 @@ def offsets_for_times(
     if "log_dir" not in requests.columns:
         requests = requests.withColumn("log_dir", sf.lit(None).cast("string"))
     segments = _with_incarnations(catalog.where(sf.col("base_offset").isNotNull()))
-    asked = _each_partition(requests, segments)
-    by_request = asked.groupBy(*keys).agg(
+    by_partition_requests = _each_partition(requests, segments)
+    by_request = by_partition_requests.groupBy(*keys).agg(
         sf.collect_list(sf.struct(*requests.columns)).alias("requests")
     )
     wanted = segments.join(by_request.select(*keys), list(keys), "left_semi")
@@ -135,13 +135,16 @@ def _each_partition(requests: DataFrame, segments: DataFrame) -> DataFrame:
 def _answer_all(
     how: SearchOptions, log_start_offsets: LogStartOffsets, work: Iterable[dict[str, Any]]
 ) -> Iterator[tuple[Any, ...]]:
-    for one in work:
+    for of_partition in work:
         starts = {
             log_dir: offset
             for (log_dir, topic, number), offset in log_start_offsets.items()
-            if (topic, number) == (one["topic"], one["partition"])
+            if (topic, number) == (of_partition["topic"], of_partition["partition"])
         }
-        requests = [Request(asked["target_ms"], asked["log_dir"]) for asked in one["requests"]]
-        for located in answers_of(one["segments"] or (), requests, how, starts):
-            given = one["requests"][located.request] | {"log_dir": located.log_dir}
+        requests = [
+            Request(request["target_ms"], request["log_dir"])
+            for request in of_partition["requests"]
+        ]
+        for located in answers_of(of_partition["segments"] or (), requests, how, starts):
+            given = of_partition["requests"][located.request] | {"log_dir": located.log_dir}
             yield (*given.values(), *located.answer[1:])

@@ -2,45 +2,25 @@
 
 Spark makes the source in a Python worker, plans the query there, and reads in tasks. A filter
 reaches the reader only with a setting that is off by default, and a reader that takes filters
-fails without the setting. So there are two readers.
-
-What the tasks of one query read of an archive, and its rows in Spark's types of Arrow.
-
-An archive as a DataFrame: the data source of a session, and the same without data sources.
-
-The options of `spark.read.format("kafka-segments")`: texts, with the names of `read_arrow`.
+fails without the setting. So there are two readers. Options are texts, with the names of
+`read_arrow`.
 """
 
-import os
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from importlib.util import find_spec
-from typing import Any, ClassVar, Final, NoReturn, Unpack
+from typing import Any, ClassVar, Final, NoReturn
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyspark
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from kip33.formats.times import milliseconds_in
-from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Reading, ReadOptions
 from kip33.records.record_request import Comparison, FilterBounds
-from kip33.rules.packing import cost_bytes, pack
-from kip33.spark.given_places import given_places
+from kip33.spark.segment_frame import rows_of, spark_schema, tasks_of, with_schema
 from kip33.spark.session_stores import SessionStores
-from kip33.spark.store_settings import use_session
-from kip33.spark.tasks import cores, is_connect, run_in_arrow
-from kip33.stores.filesystem_option import Filesystem, StorageOptions, use_storage_options
 
 NAME: Final = "kafka-segments"
+PATH: Final = "path"
 _COMPARISONS: Final = {  # by the names of Spark's filters, which PySpark has from 4.1 on
     "EqualTo": Comparison.EQUAL,
     "EqualNullSafe": Comparison.EQUAL,
@@ -66,15 +46,15 @@ class SegmentSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns; ValueError for a wrong option."""
-        return _spark_schema(self._asked()[1])
+        return spark_schema(self._parsed()[1])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads the columns of `schema`; ValueError for a column that is not there."""
-        source, reading = self._asked()
+        source, reading = self._parsed()
         kind = FilteringReader if self.takes_filters else RowReader
-        return kind(source, _with_schema(reading, schema), schema, self.stores, self.cores)
+        return kind(source, with_schema(reading, schema), schema, self.stores, self.cores)
 
-    def _asked(self) -> tuple[str, Reading]:
+    def _parsed(self) -> tuple[str, Reading]:
         source, options = parsed_options(self.options)
         try:
             return source, Reading.of(**options)
@@ -112,13 +92,13 @@ class RowReader(DataSourceReader):
         """Return what each task reads; errors are those of `kip33.read_arrow`."""
         self._stores.use()
         partitions = self._reading.partitions(self._source)
-        tasks = _tasks_of(self._reading, partitions, self._cores)
+        tasks = tasks_of(self._reading, partitions, self._cores)
         return [PartitionParts(one) for one in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; without parts there is one task with None."""
         self._stores.use()
-        yield from _rows_of(self._reading, partition.value or (), self._schema)
+        yield from rows_of(self._reading, partition.value or (), self._schema)
 
 
 class FilteringReader(RowReader):
@@ -127,198 +107,12 @@ class FilteringReader(RowReader):
     def pushFilters(self, filters: list[Any]) -> list[Any]:  # noqa: N802
         """Take the filters, and return all of them, so that Spark applies them to the rows."""
         bounds = FilterBounds()
-        for one in filters:
-            comparison = _COMPARISONS.get(type(one).__name__)
-            if comparison and len(one.attribute) == 1:
-                bounds = bounds.where(one.attribute[0], comparison, one.value)
+        for condition in filters:
+            comparison = _COMPARISONS.get(type(condition).__name__)
+            if comparison and len(condition.attribute) == 1:
+                bounds = bounds.where(condition.attribute[0], comparison, condition.value)
         self._reading = self._reading.inside(bounds)
         return filters
-
-
-TASK_BYTES: Final = 128 << 20  # as Spark's own files sources
-LEAST_TASK_BYTES: Final = 8 << 20  # less is not shared by more tasks
-_PARTS_OF_A_CORE: Final = 4  # with more parts, cores are used evenly without dividing segments
-_MOST_MS: Final = (2**63 - 1) // 1000  # a timestamp of Spark is microseconds in 64 bits
-
-
-def _tasks_of(
-    reading: Reading, partitions: Sequence[PartitionSegments], cores: int
-) -> list[list[PartitionSegments]]:
-    """Return the parts of each task. Large segments are divided if all are few."""
-    parts = reading.parts(partitions)
-    if parts and len(parts) < _PARTS_OF_A_CORE * cores:
-        sizes = _sizes(parts)
-        even_bytes = int(sizes.sum()) // _tasks(sizes, cores)
-        parts = reading.shared(parts, max(even_bytes, LEAST_TASK_BYTES))
-    return bins_of(parts, cores)
-
-
-def bins_of(parts: Sequence[PartitionSegments], cores: int) -> list[list[PartitionSegments]]:
-    """Return the parts of each task: even in bytes, in order."""
-    if not parts:
-        return []
-    sizes = _sizes(parts)
-    count = min(_tasks(sizes, cores), len(parts))
-    return [[parts[row] for row in rows] for rows in pack(sizes, count)]
-
-
-def _sizes(parts: Sequence[PartitionSegments]) -> npt.NDArray[np.int64]:
-    return np.array([sum(one.listed_bytes for one in part) for part in parts], np.int64)
-
-
-def _tasks(sizes: npt.NDArray[np.int64], cores: int) -> int:
-    """Return how many tasks are worth their start."""
-    cost = cost_bytes(sizes)
-    return max(-(-cost // TASK_BYTES), min(cores, -(-cost // LEAST_TASK_BYTES)), 1)
-
-
-def _spark_schema(reading: Reading) -> StructType:
-    """Return the columns in Spark's types."""
-    schema: StructType = from_arrow_schema(reading.schema)
-    return schema
-
-
-def _with_schema(reading: Reading, schema: StructType) -> Reading:
-    """Return the reading with the columns of a user's schema; ValueError for another column."""
-    types = {field.name: field.dataType.simpleString() for field in _spark_schema(reading)}
-    for field in schema:
-        expected, found = types.get(field.name), field.dataType.simpleString()
-        if expected is None:
-            raise ValueError(
-                f"kafka-segments: column {field.name!r} found, expected some of {', '.join(types)}"
-            )
-        if found != expected:
-            raise ValueError(
-                f"kafka-segments: column {field.name!r} of type {found} found, expected {expected}"
-            )
-    return reading.with_columns(schema.names)
-
-
-def _rows_of(
-    reading: Reading, parts: Sequence[PartitionSegments], schema: StructType
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some parts; a timestamp that Spark cannot have becomes its latest."""
-    arrow = _arrow_schema(schema)
-    for batch in reading.read(parts):
-        columns = [_cast(*pair) for pair in zip(batch.columns, arrow, strict=True)]
-        yield pa.RecordBatch.from_arrays(columns, schema=arrow)
-
-
-def _arrow_schema(schema: StructType) -> pa.Schema:
-    convert: Any = to_arrow_schema
-    try:
-        arrow: pa.Schema = convert(schema, timezone="UTC")
-    except TypeError:  # an older PySpark has no other zone
-        arrow = convert(schema)
-    return arrow
-
-
-def _cast(column: Any, field: "pa.Field[Any]") -> Any:
-    if not pa.types.is_timestamp(field.type):
-        return column.cast(field.type)
-    try:
-        return column.cast(field.type)
-    except pa.ArrowInvalid:
-        in_ms = column.cast(pa.int64())
-        above = pc.max_element_wise(in_ms, -_MOST_MS, skip_nulls=False)
-        within = pc.min_element_wise(above, _MOST_MS, skip_nulls=False)
-        return within.cast(column.type).cast(field.type)
-
-
-FILTER_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
-
-
-def register(
-    spark: SparkSession,
-    *,
-    push_filters: bool = False,
-    storage_options: StorageOptions | None = None,
-) -> None:
-    """Let a session read archives: `spark.read.format("kafka-segments").load(SOURCE)`.
-
-    Options are those of `kip33.read_arrow` as texts; lists have commas. Columns are chosen by the
-    option `columns` or by `.schema("offset long, timestamp timestamp")`. In SQL: `CREATE TEMPORARY
-    VIEW orders USING `kafka-segments` OPTIONS (path '...', topic 'orders')`. Options choose what is
-    read. Rows have no order. Of a catalog, a large segment may be read by several tasks. A
-    timestamp that Spark cannot have becomes its latest one.
-
-    With `push_filters`, comparisons of `topic`, `partition`, `offset` and `timestamp` with
-    constants choose, too, if PySpark is 4.1 or later and lets this function set
-    `spark.sql.python.filterPushdown.enabled`. Then call `load` for each use in a query: Spark 4.3
-    reads a DataFrame that a query uses twice with the filters of one use, and rows are missing.
-
-    If the newest snapshot of a catalog is damaged, an older one is read, with a warning on the
-    driver's standard error; with `on_error` "fail" the query fails.
-
-    Tasks use the session's settings of stores as they are now, with `storage_options` (Hadoop's
-    keys). Call it again after a change. Raises ValueError for PySpark 3.5 and for a session of
-    Spark Connect; `read_segments` supports both.
-    """
-    if int(pyspark.__version__.partition(".")[0]) < 4:
-        raise ValueError(
-            f"register: PySpark {pyspark.__version__} found, expected 4.0 or later; use "
-            "kip33.spark.read_segments"
-        )
-    if is_connect(spark):
-        raise ValueError(
-            "register: a session of Spark Connect found, expected one with a SparkContext; use "
-            "kip33.spark.read_segments"
-        )
-    from kip33.spark.session_stores import SessionStores
-
-    use_storage_options(storage_options, [])
-    facts = {
-        "stores": SessionStores.of(spark),
-        "cores": cores(spark),
-        "takes_filters": push_filters and _filters_are_pushed(spark),
-    }
-    spark.dataSource.register(type("SessionSegmentSource", (SegmentSource,), facts))
-
-
-def read_segments(
-    spark: SparkSession,
-    source: str | os.PathLike[str],
-    *,
-    storage_options: StorageOptions | None = None,
-    filesystem: Filesystem | None = None,
-    **options: Unpack[ReadOptions],
-) -> DataFrame:
-    """Return what `kip33.read_arrow` returns as a DataFrame; arguments and columns are the same.
-
-    It works with PySpark 3.5 and Spark Connect, too, and needs pandas. The source is listed now;
-    its segments are read when the DataFrame is used. Rows have no order. Of a catalog, a large
-    segment may be read by several tasks. A filter of the DataFrame does not change what is read;
-    options do. A timestamp that Spark cannot have becomes its latest one.
-
-    Raises ValueError for a wrong argument, ImportError without pandas, LocationError if there are
-    no segments, CatalogError if the catalog is damaged.
-    """
-    if find_spec("pandas") is None:
-        raise ImportError(
-            "read_segments: pandas is not installed, expected 2.2 or later; run pip install "
-            "pandas, or use kip33.spark.register"
-        )
-    reading = Reading.of(**options)
-    name, _ = given_places(spark, os.fspath(source), (), storage_options, filesystem)
-    use_session(spark)
-    tasks = _tasks_of(reading, reading.partitions(name), cores(spark))
-    work = [pickle.dumps(one) for one in tasks]
-    schema = _spark_schema(reading)
-
-    def run(data: bytes) -> Iterator[pa.RecordBatch]:
-        return _rows_of(reading, pickle.loads(data), schema)
-
-    return run_in_arrow(spark, work, run, schema)
-
-
-def _filters_are_pushed(spark: SparkSession) -> bool:
-    """Set what lets filters reach a reader; return whether they will."""
-    with suppress(PySparkException):
-        spark.conf.set(FILTER_PUSHDOWN, "true")
-    return spark.conf.get(FILTER_PUSHDOWN, "false") == "true"
-
-
-PATH: Final = "path"
 
 
 def _texts(text: str) -> list[str]:

@@ -1,6 +1,7 @@
-"""A SparkSession for the command line, on a laptop or a cluster.
+"""A SparkSession for the command line, on a laptop or a cluster, and the JVM that it starts.
 
-The JVM that a command starts for its session: its options, output and signals.
+A command's JVM lives for seconds. So it gets options for a fast start, its output is hidden unless
+the user configured it, and signals wait until it has started.
 """
 
 import atexit
@@ -41,6 +42,36 @@ LOCAL_DEFAULTS: Final = {
 CONNECT: Final = "sc://"
 MASTER: Final = "spark.master"
 REMOTE: Final = "spark.remote"  # the master of Spark Connect
+_SUBMIT_ARGS: Final = "PYSPARK_SUBMIT_ARGS"
+_LOG4J2_FILE: Final = "log4j2.properties"
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+# A command's JVM lives for seconds: the slow compiler starts ten times later than by default.
+_JVM_OPTIONS: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+COLLECTOR: Final = "-XX:+UseParallelGC"  # less background work than G1
+# More than Spark's own `spark.redaction.regex`: also keys of Azure and Google, customer keys of S3.
+_SECRET: Final = re.compile(r"(?i)secret|password|token|access[.]?key|[.]key([.]|$)")
+QUIET_LOG4J2: Final = """\
+status = error
+rootLogger.level = error
+logger.repl.name = org.apache.spark.api.python.PythonGatewayServer
+logger.repl.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.console.type = Console
+appender.console.name = stderr
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
+
+
+class JavaMissingError(Kip33Error):
+    """Spark needs a Java runtime and none was found."""
 
 
 class SparkStartError(Kip33Error):
@@ -87,8 +118,8 @@ def create_session(
                 builder = builder.config(key, value)
             session: SparkSession = builder.getOrCreate()
     except Exception as error:  # of py4j or pyspark, or a RuntimeError
-        said = log.read_text(errors="replace") if log else ""
-        why = java_reason("\n".join((str(error), said)))
+        logged = log.read_text(errors="replace") if log else ""
+        why = java_reason("\n".join((str(error), logged)))
         raise SparkStartError(f"Spark did not start: {why}") from error
     use_session(session)
     return session
@@ -134,42 +165,6 @@ def _classic_settings(master: str | None, *, may_be_local: bool) -> dict[str, st
     return settings
 
 
-_SUBMIT_ARGS: Final = "PYSPARK_SUBMIT_ARGS"
-_LOG4J2_FILE: Final = "log4j2.properties"
-_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-
-
-# A command's JVM lives for seconds: the slow compiler starts ten times later than by default.
-_JVM_OPTIONS: Final = (
-    "-XX:+IgnoreUnrecognizedVMOptions",
-    "-XX:Tier4InvocationThreshold=50000",
-    "-XX:Tier4MinInvocationThreshold=6000",
-    "-XX:Tier4CompileThreshold=150000",
-    "-XX:Tier4BackEdgeThreshold=400000",
-)
-COLLECTOR: Final = "-XX:+UseParallelGC"  # less background work than G1
-
-
-# More than Spark's own `spark.redaction.regex`: also keys of Azure and Google, customer keys of S3.
-_SECRET: Final = re.compile(r"(?i)secret|password|token|access[.]?key|[.]key([.]|$)")
-QUIET_LOG4J2: Final = """\
-status = error
-rootLogger.level = error
-logger.repl.name = org.apache.spark.api.python.PythonGatewayServer
-logger.repl.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.console.type = Console
-appender.console.name = stderr
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
-"""
-
-
-class JavaMissingError(Kip33Error):
-    """Spark needs a Java runtime and none was found."""
-
-
 def _start_jvm(settings: Mapping[str, str]) -> None:
     """Start the JVM, unless it is running, without the settings that may be secrets.
 
@@ -180,8 +175,8 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
     """
     if "connect" in (settings.get("spark.api.mode"), os.environ.get("SPARK_API_MODE")):
         return
-    said = SparkConf().setAll([pair for pair in settings.items() if not _SECRET.search(pair[0])])
-    SparkContext._ensure_initialized(conf=said)
+    public = SparkConf().setAll([pair for pair in settings.items() if not _SECRET.search(pair[0])])
+    SparkContext._ensure_initialized(conf=public)
 
 
 def _quiet_log() -> Path:
@@ -213,9 +208,9 @@ def _submit_args(log: Path | None, java_options: str) -> Iterator[None]:
 
 def _jvm_options(java_options: str) -> tuple[str, ...]:
     """Return the JVM's options; no collector if the user chose one: a JVM refuses two."""
-    said = (java_options, *map(os.environ.get, ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")))
-    has_one = re.search(r"-XX:\+Use\w+GC\b", " ".join(filter(None, said)))
-    return _JVM_OPTIONS if has_one else (*_JVM_OPTIONS, COLLECTOR)
+    given = (java_options, *map(os.environ.get, ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")))
+    has_collector = re.search(r"-XX:\+Use\w+GC\b", " ".join(filter(None, given)))
+    return _JVM_OPTIONS if has_collector else (*_JVM_OPTIONS, COLLECTOR)
 
 
 @contextmanager

@@ -44,9 +44,9 @@ def submitted_settings(conf: Mapping[str, str]) -> Mapping[str, str]:
     """
     SparkContext._ensure_initialized()
     jvm: Any = SparkContext._jvm
-    said = SparkConf().setAll(list(conf.items()))
+    submitted = SparkConf().setAll(list(conf.items()))
     util = jvm.org.apache.spark.deploy.SparkHadoopUtil.get()
-    return _of_hadoop(util.newConfiguration(said._jconf), jvm)
+    return _of_hadoop(util.newConfiguration(submitted._jconf), jvm)
 
 
 def _of_connect(spark: SparkSession) -> dict[str, str]:

@@ -1,14 +1,10 @@
-"""Run work on executors with `mapPartitions`: on bins of a listing, or on a DataFrame.
+"""Run work on executors: on bins of a listing, or on the rows of a DataFrame.
 
-A session of Spark Connect has no RDDs; there `mapInArrow` is used (`kip33.spark.tasks`).
-
-Spark Connect: the same work per bin and per partition in a session without RDDs.
-
-It uses `mapInArrow`, which besides UDFs is the only way to run Python on executors with Connect. It
-needs pandas (extra `connect`). Results are sent as pickles in a binary column. Secrets are sent as
-a file of the session's artifacts, because plans with their closures are displayed and logged.
-
-Why a Spark job failed, in one line, from the trace of Java or of a worker.
+A classic session uses `mapPartitions`. A session of Spark Connect has no RDDs, so `mapInArrow` is
+used, which besides UDFs is the only way to run Python on executors there. It needs pandas (extra
+`connect`). Results are sent as pickles in a binary column. Secrets are sent as a broadcast, with
+Connect as a file of the session's artifacts, because plans with their closures are displayed and
+logged.
 """
 
 import json
@@ -49,6 +45,9 @@ from kip33.stores.settings import use_settings
 POLL_SECONDS: Final = 0.2
 PARTITION: Final = ("log_dir", "topic", "partition")
 """The columns of a catalog that name a row's partition."""
+_PARTITIONS: Final = "spark.sql.leafNodeDefaultParallelism"
+_RESULT: Final = "result binary"
+_SAYS_WHAT: Final = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]*(Error|Exception): ")
 
 
 def to_ipc(table: pa.Table) -> bytes:
@@ -319,10 +318,6 @@ def _map_arrow(
         module.require_minimum_pandas_version = check
 
 
-_PARTITIONS: Final = "spark.sql.leafNodeDefaultParallelism"
-_RESULT: Final = "result binary"
-
-
 def is_connect(spark: SparkSession) -> bool:
     """Return whether a session is a Connect session, without RDDs and JVM."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
@@ -451,9 +446,6 @@ def _progress(spark: SparkSession, on_done: Callable[[int], None] | None) -> Ite
         spark.removeProgressHandler(handler)
 
 
-_SAYS_WHAT: Final = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]*(Error|Exception): ")
-
-
 class _SparkJobError(Kip33Error):
     """A Spark job failed: a task failed at every attempt, or the JVM ended."""
 
@@ -466,19 +458,21 @@ def job_failure(error: BaseException) -> str:
     Spark names the last attempt's failure first, then its causes, down to "EOFException".
     """
     if type(error) is Py4JError or isinstance(error, Py4JNetworkError | ConnectionError):
-        said = "its JVM ended: it was killed or ran out of memory"
+        reason = "its JVM ended: it was killed or ran out of memory"
     elif "No module named 'kip33'" in str(error):
-        said = "the executors do not have kip33: run make dist, then give --py-files dist/kip33.zip"
+        reason = (
+            "the executors do not have kip33: run make dist, then give --py-files dist/kip33.zip"
+        )
     else:
         trace = str(error).partition("Driver stacktrace:")[0]
         lines = [line.strip(" :\t") for line in trace.splitlines()]
         own = [line for line in lines if _SAYS_WHAT.match(line) and "Caused by: " not in line]
-        said = own[-1].rpartition("most recent failure: ")[2] if own else java_reason(trace)
-    return f"the Spark job failed: {said}; no file is half-written: run the command again"
+        reason = own[-1].rpartition("most recent failure: ")[2] if own else java_reason(trace)
+    return f"the Spark job failed: {reason}; no file is half-written: run the command again"
 
 
 def java_reason(trace: str) -> str:
     """Return the line of a Java or worker trace that says what happened."""
     lines = [line.strip().removeprefix(": ") for line in trace.splitlines() if line.strip()]
-    said = [line for line in lines if _SAYS_WHAT.match(line)]
-    return said[-1] if said else lines[0] if lines else "no message"
+    errors = [line for line in lines if _SAYS_WHAT.match(line)]
+    return errors[-1] if errors else lines[0] if lines else "no message"

@@ -1,4 +1,4 @@
-"""The verify job: every index file of a tree against its log."""
+"""The verify job: every index file of a tree is compared with its log."""
 
 from collections.abc import Sequence
 

@@ -37,7 +37,7 @@ def rows(frame: pl.LazyFrame, engine: Any = "auto") -> Any:
 
 @pytest.mark.parametrize("archives", short_and_long(1, 20, "KIP33_FRAMES"))
 def test_random_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archives: int) -> None:
-    monkeypatch.setattr(index_start, "WALKED_WHOLE_BYTES", 0)
+    monkeypatch.setattr(index_start, "_SMALL_LOG_BYTES", 0)
     monkeypatch.setattr(segment_reader, "LOCAL_WINDOW_BYTES", 500)
     for seed in range(archives):
         random = Random(seed)

@@ -110,7 +110,7 @@ def damage(random: Random, index: Path) -> None:
 
 @pytest.mark.parametrize("archives", short_and_long(5, 40, "KIP33_PRUNED_ARCHIVES"))
 def test_random_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archives: int) -> None:
-    monkeypatch.setattr(index_start, "WALKED_WHOLE_BYTES", 0)
+    monkeypatch.setattr(index_start, "_SMALL_LOG_BYTES", 0)
     monkeypatch.setattr(segment_reader, "LOCAL_WINDOW_BYTES", 500)
     for seed in range(archives):
         random = Random(seed)

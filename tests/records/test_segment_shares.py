@@ -43,7 +43,7 @@ def shared(reading: Reading, catalog: Path, share_bytes: int) -> list[PartitionS
 @pytest.mark.parametrize("archives", short_and_long(5, 80, "KIP33_SHARES"))
 def test_random_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archives: int) -> None:
     """Some of their indexes are wrong, and some of their logs are damaged."""
-    monkeypatch.setattr(index_start, "WALKED_WHOLE_BYTES", 0)
+    monkeypatch.setattr(index_start, "_SMALL_LOG_BYTES", 0)
     divided: Counter[bool] = Counter()
     for seed in range(archives):
         random = Random(seed)
@@ -102,7 +102,7 @@ def test_without_an_index_or_a_catalog_nothing_is_divided(tmp_path: Path) -> Non
 def test_an_index_changed_after_the_planning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_start, "WALKED_WHOLE_BYTES", 0)
+    monkeypatch.setattr(index_start, "_SMALL_LOG_BYTES", 0)
     catalog = catalog_of(tmp_path, *batches(0, 40))
     reading = Reading.of(columns=["offset"])
     parts = shared(reading, catalog, 300)

@@ -14,9 +14,8 @@ from pyspark.sql import functions as sf
 
 from kip33.errors import LocationError
 from kip33.records.partitions import ReadSegment
-from kip33.spark import read_segments, register
-from kip33.spark import segment_source as segment_bins
-from kip33.spark.segment_source import FILTER_PUSHDOWN, TASK_BYTES, bins_of, parsed_options
+from kip33.spark import read_segments, register, segment_frame
+from kip33.spark.segment_frame import FILTER_PUSHDOWN, TASK_BYTES, bins_of
 from kip33.spark.tasks import cores
 from kip33.stores.locations import Location
 from tests.builders.log_file import write_log
@@ -166,7 +165,7 @@ def test_it_only_reads(session: SparkSession, archive: Path) -> None:
 
 @has_sources
 def test_keys_of_stores_are_not_in_the_source(session: SparkSession) -> None:
-    from kip33.spark.segment_source import SegmentSource
+    from kip33.spark.segment_source import SegmentSource, parsed_options
     from kip33.spark.session_stores import SessionStores
 
     hadoop = session.sparkContext._jsc.hadoopConfiguration()
@@ -209,6 +208,7 @@ def test_errors_of_read_segments(spark: SparkSession, tmp_path: Path) -> None:
         read_segments(spark, tmp_path, colour="red")  # type: ignore[call-arg]
 
 
+@has_sources
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -218,6 +218,8 @@ def test_errors_of_read_segments(spark: SparkSession, tmp_path: Path) -> None:
     ],
 )
 def test_options_that_are_no_values(name: str, text: str, message: str) -> None:
+    from kip33.spark.segment_source import parsed_options
+
     with pytest.raises(ValueError, match=f"kafka-segments: option '{name}': {message}"):
         parsed_options({"path": "archive", name: text})
     with pytest.raises(ValueError, match="no path found"):
@@ -244,7 +246,7 @@ def test_tasks_are_even_in_bytes() -> None:
 def test_a_large_segment_is_read_by_several_tasks(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment_bins, "LEAST_TASK_BYTES", 8000)
+    monkeypatch.setattr(segment_frame, "LEAST_TASK_BYTES", 8000)
     log = [v2_batch(at, [Record(T, None, b"v" * 900)]) for at in range(100)]
     write_log(tmp_path / "archive/orders-0", 0, *log)
     catalog = build(tmp_path / "archive", tmp_path, "--index-interval-bytes", "0")
