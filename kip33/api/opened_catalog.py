@@ -1,17 +1,8 @@
-"""A catalog as one object, without Spark.
+"""A catalog as one object, without Spark: `kip33.open_catalog`.
 
 Its methods call the same functions as the commands `catalog`, `search`, `lag`, `failover`,
-`retention` and `roll`. `kip33/api/RESULTS.md` lists the columns and fields of all results.
-
-The table of `OpenedCatalog.offsets_for_times`: one row per answer, the command's columns.
-
-The arguments of a catalog's methods: what callers may give, and its typed form.
-
-The clock for programs that call kip33; commands use `cli.times.current_ms`.
-
-The table of `OpenedCatalog.retention`: one row per segment with retention's decision.
-
-The columns have the same names and meanings as those of `kip33.spark.evaluate_retention`.
+`retention` and `roll`. `kip33/api/RESULTS.md` lists the columns and fields of all results. The
+clock is read here, for programs that call kip33.
 """
 
 import os
@@ -56,6 +47,63 @@ from kip33.stores.locations import Location
 
 Path: TypeAlias = str | os.PathLike[str]
 
+_TimeRequest: TypeAlias = (
+    tuple[str, int | None, Time | str] | tuple[str, int | None, Time | str, str | None]
+)
+"""Topic, partition (None: all), time, and optionally a log directory.
+
+A time is ms since 1970, a `datetime` with a time zone, `earliest`, `latest` or `max-timestamp`.
+"""
+
+Offsets: TypeAlias = Path | Iterable[tuple[str, str, int, int]]
+"""Committed offsets: tuples (group, topic, partition, offset), or a file.
+
+The file is a CSV `[group,]topic,partition,offset`, or the output of
+`kafka-consumer-groups.sh --describe`.
+"""
+
+_PolicyTables: TypeAlias = Policies | Mapping[str, Mapping[str, Any]]
+"""`Policies`, or their tables: `{"defaults": {"retention.ms": "7d"}, "topics": {"a*": {}}}`."""
+_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("log_dir", pa.string()),  # null: no such partition
+    pa.field("topic", pa.string(), nullable=False),
+    pa.field("partition", pa.int32()),  # null: no such topic
+    pa.field("target_ms", pa.int64(), nullable=False),
+    pa.field("offset", pa.int64()),
+    pa.field("timestamp", pa.int64()),
+    pa.field("result", pa.string(), nullable=False),
+    pa.field("exactness", pa.string(), nullable=False),
+    pa.field("bytes_read", pa.int64(), nullable=False),
+    pa.field("note", pa.string()),
+    pa.field("passed_over", pa.bool_(), nullable=False),
+]
+ANSWERS: Final = pa.schema(_FIELDS)
+_RETENTION_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("log_dir", pa.string(), nullable=False),
+    pa.field("topic", pa.string(), nullable=False),
+    pa.field("partition", pa.int32(), nullable=False),
+    pa.field("base_offset", pa.int64()),
+    pa.field("log_uri", pa.string(), nullable=False),
+    pa.field("size_bytes", pa.int64()),
+    pa.field("last_modified_ms", pa.int64()),
+    pa.field("largest_timestamp", pa.int64()),
+    pa.field("largest_timestamp_source", pa.string()),
+    pa.field("status", pa.string(), nullable=False),
+    pa.field("policy", pa.string(), nullable=False),
+    pa.field("mode", pa.string(), nullable=False),
+    pa.field("retention_ms", pa.int64(), nullable=False),
+    pa.field("retention_bytes", pa.int64(), nullable=False),
+    pa.field("log_start_offset", pa.int64()),
+    pa.field("retention_ms_breached", pa.bool_(), nullable=False),
+    pa.field("deletable", pa.bool_(), nullable=False),
+    pa.field("reason", pa.string(), nullable=False),
+    pa.field("expires_at_ms", pa.int64()),
+    pa.field("deletable_at_ms", pa.int64()),
+    pa.field("blocked_by_base_offset", pa.int64()),
+    pa.field("blocked_by_timestamp", pa.int64()),
+]
+RETENTION: Final = pa.schema(_RETENTION_FIELDS)
+
 
 def open_catalog(
     catalog: Path,
@@ -73,13 +121,6 @@ def open_catalog(
     opened = Catalog(place_on(catalog, storage_options, filesystem))
     require_directory(opened.location, "the catalog")
     return OpenedCatalog(opened)
-
-
-_TimeRequest: TypeAlias = (
-    tuple[str, int | None, Time | str] | tuple[str, int | None, Time | str, str | None]
-)
-Offsets: TypeAlias = Path | Iterable[tuple[str, str, int, int]]
-_PolicyTables: TypeAlias = Policies | Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -150,7 +191,7 @@ class OpenedCatalog:
         `all_replicas` answers for each log directory. ValueError for a wrong argument.
         """
         if log_start_offsets is not None and not as_kafka:
-            raise ValueError("log_start_offsets goes with as_kafka")
+            raise ValueError("log_start_offsets requires as_kafka=True")
         version = parse_kafka_version(as_kafka) if isinstance(as_kafka, str) else NEWEST_KAFKA
         how = SearchOptions(bool(as_kafka), index_only, all_replicas, max_batch_bytes, version)
         questions = [_time_question(*request) for request in requests]
@@ -234,8 +275,8 @@ class OpenedCatalog:
         question = RuleQuestion(_now_or(now), active_segment, boundary)
         require_question(question)
         self._warn_of_tiers(chosen, held, topics)
-        asked = EvaluationRequest(held, question, starts, topics)
-        return _retention_table(evaluate_catalog(self.catalog, chosen, asked))
+        request = EvaluationRequest(held, question, starts, topics)
+        return _retention_table(evaluate_catalog(self.catalog, chosen, request))
 
     def roll(  # parameters: each is an option of `kip33 roll`
         self,
@@ -329,39 +370,11 @@ class OpenedCatalog:
             warn_caller(warning)
 
 
-_FIELDS: list["pa.Field[Any]"] = [
-    pa.field("log_dir", pa.string()),  # null: no such partition
-    pa.field("topic", pa.string(), nullable=False),
-    pa.field("partition", pa.int32()),  # null: no such topic
-    pa.field("target_ms", pa.int64(), nullable=False),
-    pa.field("offset", pa.int64()),
-    pa.field("timestamp", pa.int64()),
-    pa.field("result", pa.string(), nullable=False),
-    pa.field("exactness", pa.string(), nullable=False),
-    pa.field("bytes_read", pa.int64(), nullable=False),
-    pa.field("note", pa.string()),
-    pa.field("passed_over", pa.bool_(), nullable=False),
-]
-ANSWERS: Final = pa.schema(_FIELDS)
-
-
 def _answer_table(answers: Iterable[TimeAnswer]) -> pa.Table:
     """Return answers as a table of ANSWERS, in their order."""
     rows = [(one.located.log_dir, one.topic, one.partition, *one.located.answer) for one in answers]
     names = ANSWERS.names
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], ANSWERS)
-
-
-"""Topic, partition (None: all), time, and optionally a log directory.
-
-A time is ms since 1970, a `datetime` with a time zone, `earliest`, `latest` or `max-timestamp`.
-"""
-"""Committed offsets: tuples (group, topic, partition, offset), or a file.
-
-The file is a CSV `[group,]topic,partition,offset`, or the output of
-`kafka-consumer-groups.sh --describe`.
-"""
-"""`Policies`, or their tables: `{"defaults": {"retention.ms": "7d"}, "topics": {"a*": {}}}`."""
 
 
 def _time_question(
@@ -406,33 +419,6 @@ def _now_or(moment: Time | None) -> int:
     if now_ms < 0:
         raise ValueError(f"now {now_ms} found, expected a time from 1970 on")
     return now_ms
-
-
-_RETENTION_FIELDS: list["pa.Field[Any]"] = [
-    pa.field("log_dir", pa.string(), nullable=False),
-    pa.field("topic", pa.string(), nullable=False),
-    pa.field("partition", pa.int32(), nullable=False),
-    pa.field("base_offset", pa.int64()),
-    pa.field("log_uri", pa.string(), nullable=False),
-    pa.field("size_bytes", pa.int64()),
-    pa.field("last_modified_ms", pa.int64()),
-    pa.field("largest_timestamp", pa.int64()),
-    pa.field("largest_timestamp_source", pa.string()),
-    pa.field("status", pa.string(), nullable=False),
-    pa.field("policy", pa.string(), nullable=False),
-    pa.field("mode", pa.string(), nullable=False),
-    pa.field("retention_ms", pa.int64(), nullable=False),
-    pa.field("retention_bytes", pa.int64(), nullable=False),
-    pa.field("log_start_offset", pa.int64()),
-    pa.field("retention_ms_breached", pa.bool_(), nullable=False),
-    pa.field("deletable", pa.bool_(), nullable=False),
-    pa.field("reason", pa.string(), nullable=False),
-    pa.field("expires_at_ms", pa.int64()),
-    pa.field("deletable_at_ms", pa.int64()),
-    pa.field("blocked_by_base_offset", pa.int64()),
-    pa.field("blocked_by_timestamp", pa.int64()),
-]
-RETENTION: Final = pa.schema(_RETENTION_FIELDS)
 
 
 def _retention_table(evaluated: EvaluatedCatalog) -> pa.Table:

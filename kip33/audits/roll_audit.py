@@ -1,9 +1,7 @@
-"""A snapshot's segments, or those of a SOURCE, judged by the rule for rolling.
+"""A snapshot's segments, or those of a SOURCE, judged by the rule for rolling; results as tables.
 
 The rows are columns (`catalog.catalog_columns`). A catalog is judged without opening a log. What it
 does not have can be read from batch headers (`audits.roll_logs`).
-
-The results of a roll audit as Arrow tables.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -42,10 +40,43 @@ FIGURES: Final = (
 
 SettingsOf = Callable[[str | None], RollSettings]
 """Returns a topic's settings; those of None are for directories with an unknown topic."""
+_ROLL_ROWS_AT_ONCE: Final = 20_000
+_ROLL_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("log_dir", pa.string()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("base_offset", pa.int64()),
+    pa.field("last_offset", pa.int64()),
+    pa.field("log_uri", pa.string(), nullable=False),
+    pa.field("status", pa.string(), nullable=False),
+    pa.field("valid_bytes", pa.int64()),
+    pa.field("segment_ms", pa.int64(), nullable=False),
+    pa.field("segment_bytes", pa.int64(), nullable=False),
+    pa.field("start_timestamp", pa.int64()),
+    pa.field("max_timestamp", pa.int64()),
+    pa.field("ended_by", pa.string(), nullable=False),
+    pa.field("by_size", pa.bool_()),
+    pa.field("by_time", pa.bool_()),
+    pa.field("by_index", pa.bool_()),
+    pa.field("by_offset_range", pa.bool_()),
+    pa.field("doubt", pa.string()),
+    pa.field("not_seen", pa.string()),
+    pa.field("waited_ms", pa.int64()),
+    pa.field("waited_by_file_time", pa.bool_(), nullable=False),
+    pa.field("rolls_at_ms", pa.int64()),
+    pa.field("overdue_ms", pa.int64()),
+    pa.field("oversize_bytes", pa.int64()),
+    pa.field("early", pa.string()),
+    pa.field("early_ms", pa.int64()),
+]
+
+ROLL: Final = pa.schema(_ROLL_FIELDS)
+"""One row per segment; also the columns of `kip33.spark.audit_roll`."""
+_OF_CATALOG: Final = ("log_dir", "topic", "partition", "base_offset", "last_offset", "status")
 
 
 class HeaderFacts(NamedTuple):
-    """What batch headers tell and a catalog does not have, in the order of its columns."""
+    """Input columns of the roll audit from batch headers, which a catalog does not have."""
 
     first_batch_bytes: Int64Column
     first_batch_last_offset: Int64Column
@@ -201,41 +232,6 @@ def _roll_columns(columns: CatalogColumns, reading: RollReading, facts: HeaderFa
         facts.time_entries,
         reading == RollReading.LARGEST,
     )
-
-
-_ROLL_ROWS_AT_ONCE: Final = 20_000
-_ROLL_FIELDS: list["pa.Field[Any]"] = [
-    pa.field("log_dir", pa.string()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("base_offset", pa.int64()),
-    pa.field("last_offset", pa.int64()),
-    pa.field("log_uri", pa.string(), nullable=False),
-    pa.field("status", pa.string(), nullable=False),
-    pa.field("valid_bytes", pa.int64()),
-    pa.field("segment_ms", pa.int64(), nullable=False),
-    pa.field("segment_bytes", pa.int64(), nullable=False),
-    pa.field("start_timestamp", pa.int64()),
-    pa.field("max_timestamp", pa.int64()),
-    pa.field("ended_by", pa.string(), nullable=False),
-    pa.field("by_size", pa.bool_()),
-    pa.field("by_time", pa.bool_()),
-    pa.field("by_index", pa.bool_()),
-    pa.field("by_offset_range", pa.bool_()),
-    pa.field("doubt", pa.string()),
-    pa.field("not_seen", pa.string()),
-    pa.field("waited_ms", pa.int64()),
-    pa.field("waited_by_file_time", pa.bool_(), nullable=False),
-    pa.field("rolls_at_ms", pa.int64()),
-    pa.field("overdue_ms", pa.int64()),
-    pa.field("oversize_bytes", pa.int64()),
-    pa.field("early", pa.string()),
-    pa.field("early_ms", pa.int64()),
-]
-ROLL: Final = pa.schema(_ROLL_FIELDS)
-"""One row per segment; also the columns of `kip33.spark.audit_roll`."""
-
-_OF_CATALOG: Final = ("log_dir", "topic", "partition", "base_offset", "last_offset", "status")
 
 
 def roll_table(audit: RollAudit) -> pa.Table:

@@ -104,13 +104,13 @@ def read_source(
 ) -> tuple[CatalogColumns, HeaderFacts, int, list[str]]:
     """Return the logs as columns of a catalog, what headers tell, the bytes read, the errors."""
     run = partial(_read_bin, partial(_walk_log, settings_of))
-    found = engine.run_on_bins(logs, run, parallelism=parallelism, on_progress=on_progress)
-    found.sort(key=lambda one: one.number)
-    rows = pa.Table.from_pylist([one.row or {} for one in found], schema=SEGMENTS)
+    figures = engine.run_on_bins(logs, run, parallelism=parallelism, on_progress=on_progress)
+    figures.sort(key=lambda of_log: of_log.number)
+    rows = pa.Table.from_pylist([of_log.row or {} for of_log in figures], schema=SEGMENTS)
     columns = columns_of([rows], more=FIGURES)
-    facts = HeaderFacts(*(one.take(columns.order) for one in _facts(found, len(found))))
-    errors = [one.error for one in found if one.error]
-    return columns, facts, sum(one.bytes_read for one in found), errors
+    facts = HeaderFacts(*(of_log.take(columns.order) for of_log in _facts(figures, len(figures))))
+    errors = [of_log.error for of_log in figures if of_log.error]
+    return columns, facts, sum(of_log.bytes_read for of_log in figures), errors
 
 
 def read_first_batches(
@@ -121,15 +121,15 @@ def read_first_batches(
     on_progress: Progress | None = None,
 ) -> tuple[HeaderFacts, int, list[str]]:
     """Return what the first header of each log tells, the bytes read, and the errors."""
-    found = engine.run_on_bins(
+    figures = engine.run_on_bins(
         logs_of(columns),
         partial(_read_bin, read_first_batch),
         reads_files=False,
         parallelism=parallelism,
         on_progress=on_progress,
     )
-    errors = [one.error for one in found if one.error]
-    return _facts(found, columns.size), sum(one.bytes_read for one in found), errors
+    errors = [of_log.error for of_log in figures if of_log.error]
+    return _facts(figures, columns.size), sum(of_log.bytes_read for of_log in figures), errors
 
 
 class FirstBatch(NamedTuple):

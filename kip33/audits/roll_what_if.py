@@ -3,10 +3,6 @@
 The batches of each partition are replayed as appends to an empty log, one batch each
 (`rules.roll_replay`). Only headers are read. The work is shared by partition: a segment's bounds
 depend on all batches before it.
-
-One partition as one log under other settings: batches appended, segments that come out.
-
-Rows about a replay under other settings: segments, sizes of indexes, retention points.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,6 +41,10 @@ _PARTITION: Final = ("log_dir", "topic", "partition")
 
 
 Segments = npt.NDArray[np.void]
+_NEVER_BY_TIME: Final = -2  # as `start_timestamp`: the first message's timestamp is not known
+
+_ROWS_OF_PIECE: Final = 256
+"""Rows of REPLAYED_SEGMENT."""
 
 
 class _ReplayedLog(NamedTuple):
@@ -138,8 +138,8 @@ def replay_partition(request: WhatIfRequest, logs: Sequence[LogToRead]) -> Repla
         (log for log in logs if log.base_offset is not None and not log.error),
         key=lambda log: (log.base_offset or 0, log.log_uri),
     )
-    one = logs[0]
-    settings = request.settings_of(one.topic)
+    first_log = logs[0]
+    settings = request.settings_of(first_log.topic)
     base_offset = ordered[0].base_offset or 0 if ordered else 0
     total_bytes = sum(log.size_bytes or 0 for log in logs)
     speed = compiled if total_bytes > SMALL_BYTES else plain
@@ -148,9 +148,9 @@ def replay_partition(request: WhatIfRequest, logs: Sequence[LogToRead]) -> Repla
     for log in ordered:
         walk.append(log, replays)
     return ReplayedPartition(
-        one.log_dir,
-        one.topic,
-        one.partition,
+        first_log.log_dir,
+        first_log.topic,
+        first_log.partition,
         settings,
         len(logs),
         total_bytes,
@@ -204,13 +204,6 @@ class _Partition:
 
     def _doubt(self, log: LogToRead, what: str) -> None:
         self.doubts.append(f"{log.log_uri}: {what}")
-
-
-_NEVER_BY_TIME: Final = -2  # as `start_timestamp`: the first message's timestamp is not known
-
-
-_ROWS_OF_PIECE: Final = 256
-"""Rows of REPLAYED_SEGMENT."""
 
 
 class Replay:

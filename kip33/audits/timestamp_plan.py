@@ -1,19 +1,12 @@
-"""The plan of an audit of timestamps: which logs are read, and what is asked of each.
+"""The audit of timestamps: its plan, the profile of each log, and the rows of the answer.
 
-The logs are those below a SOURCE, or those of a catalog's snapshot. Of a catalog the largest
-timestamp before each segment is known, so each log is read once. Of a SOURCE a log is read a second
-time if an earlier segment has a later timestamp than its first batch.
+The logs are those below a SOURCE, or those of a catalog's snapshot. Each log is a share of the
+work; only batch headers are read. Of a catalog the largest timestamp before each segment is known,
+so each log is read once. Of a SOURCE a log is read a second time if an earlier segment has a later
+timestamp than its first batch.
 
-What a catalog alone tells about timestamps; no log is opened.
-
-The numbers of batches out of order and of suspicious batches are lower limits. A catalog counts the
-batches out of order within each segment, and has only the largest timestamp of each segment.
-
-Profiles of timestamps as rows, for `kip33 timestamps` and `kip33.spark.timestamp_profile`.
-
-The timestamps of one log, from its batch headers; nothing is decompressed.
-
-An audit of timestamps on an engine: each log is a share of the work.
+A catalog alone gives lower limits, without opening a log: it counts the batches out of order within
+each segment, and has only the largest timestamp of each segment.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -73,6 +66,44 @@ _OF_LISTING: Final = (
 )
 _OF_CATALOG: Final = (*_OF_LISTING, "log_uri", "max_timestamp", "status")
 _UNREAD: Final = (SegmentStatus.INVALID, *NOT_READ)
+_FIGURES: Final = ("log_uri", "batch_count", "out_of_order_batches", "timestamp_types")
+_HISTOGRAM: Final = pa.list_(
+    pa.struct([pa.field("up_to_ms", pa.int64()), pa.field("batches", pa.int64(), nullable=False)])
+)
+_ROW_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("log_dir", pa.string()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("segments", pa.int64(), nullable=False),
+    pa.field("batches", pa.int64(), nullable=False),
+    pa.field("batches_without_timestamp", pa.int64()),
+    pa.field("timestamp_type", pa.string(), nullable=False),
+    pa.field("policy_timestamp_type", pa.string()),
+    pa.field("largest_timestamp", pa.int64()),
+    pa.field("out_of_order_batches", pa.int64(), nullable=False),
+    pa.field("furthest_behind_ms", pa.int64()),
+    pa.field("behind", _HISTOGRAM),
+    pa.field("before_file", _HISTOGRAM),
+    pa.field("after_file", _HISTOGRAM),
+    pa.field("before_max_ms", pa.int64()),
+    pa.field("after_max_ms", pa.int64()),
+    pa.field("clock", pa.string(), nullable=False),
+    pa.field("judged_by_append_time", pa.int64()),
+    pa.field("judged_by_clock", pa.int64()),
+    pa.field("rejected_before", pa.int64()),
+    pa.field("rejected_after", pa.int64()),
+    *(pa.field(kind.value, pa.int64(), nullable=False) for kind in SUSPICIONS[:-1]),
+    pa.field("latency_batches", pa.int64()),
+    pa.field("latency_min_ms", pa.int64()),
+    pa.field("latency_median_ms", pa.int64()),
+    pa.field("latency_p99_ms", pa.int64()),
+    pa.field("latency_max_ms", pa.int64()),
+    pa.field("bytes_read", pa.int64(), nullable=False),
+    pa.field("problems", pa.list_(pa.string()), nullable=False),
+]
+
+TIMESTAMPS: Final = pa.schema(_ROW_FIELDS)
+"""One row per partition and log directory."""
 
 
 class AuditClock(StrEnum):
@@ -196,9 +227,6 @@ def _in_order(rows: pa.Table) -> pa.Table:
     return with_largest_before(table, largest)
 
 
-_FIGURES: Final = ("log_uri", "batch_count", "out_of_order_batches", "timestamp_types")
-
-
 def catalog_rows(catalog: Catalog, plan: TimestampPlan) -> list[dict[str, Any]]:
     """Return a row of TIMESTAMPS for each partition and log directory; null: needs the logs."""
     assert plan.snapshot is not None
@@ -256,44 +284,6 @@ def _suspicions(plan: TimestampPlan, rows: list[dict[str, Any]]) -> Codes:
     return suspicions_of_records(
         np.array(largest, np.int64), np.array(after_max, np.int64), now_ms=plan.question.now_ms
     )
-
-
-_HISTOGRAM: Final = pa.list_(
-    pa.struct([pa.field("up_to_ms", pa.int64()), pa.field("batches", pa.int64(), nullable=False)])
-)
-_ROW_FIELDS: list["pa.Field[Any]"] = [
-    pa.field("log_dir", pa.string()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("segments", pa.int64(), nullable=False),
-    pa.field("batches", pa.int64(), nullable=False),
-    pa.field("batches_without_timestamp", pa.int64()),
-    pa.field("timestamp_type", pa.string(), nullable=False),
-    pa.field("policy_timestamp_type", pa.string()),
-    pa.field("largest_timestamp", pa.int64()),
-    pa.field("out_of_order_batches", pa.int64(), nullable=False),
-    pa.field("furthest_behind_ms", pa.int64()),
-    pa.field("behind", _HISTOGRAM),
-    pa.field("before_file", _HISTOGRAM),
-    pa.field("after_file", _HISTOGRAM),
-    pa.field("before_max_ms", pa.int64()),
-    pa.field("after_max_ms", pa.int64()),
-    pa.field("clock", pa.string(), nullable=False),
-    pa.field("judged_by_append_time", pa.int64()),
-    pa.field("judged_by_clock", pa.int64()),
-    pa.field("rejected_before", pa.int64()),
-    pa.field("rejected_after", pa.int64()),
-    *(pa.field(kind.value, pa.int64(), nullable=False) for kind in SUSPICIONS[:-1]),
-    pa.field("latency_batches", pa.int64()),
-    pa.field("latency_min_ms", pa.int64()),
-    pa.field("latency_median_ms", pa.int64()),
-    pa.field("latency_p99_ms", pa.int64()),
-    pa.field("latency_max_ms", pa.int64()),
-    pa.field("bytes_read", pa.int64(), nullable=False),
-    pa.field("problems", pa.list_(pa.string()), nullable=False),
-]
-TIMESTAMPS: Final = pa.schema(_ROW_FIELDS)
-"""One row per partition and log directory."""
 
 
 class PartitionProfile(NamedTuple):
@@ -392,7 +382,7 @@ def _profile_log(row: dict[str, Any], question: TimestampQuestion) -> _ProfiledS
     number, before, profile = row["number"], row["largest_before"], TimestampProfile()
     if row["error"]:
         return _ProfiledSegment(number, profile, before, 0, row["error"], is_unreadable=True)
-    asked = ProfileQuestion(
+    profile_question = ProfileQuestion(
         question.limits.of(row["topic"]),
         question.now_ms,
         question.clock_ms(row["last_modified_ms"]),
@@ -405,7 +395,7 @@ def _profile_log(row: dict[str, Any], question: TimestampQuestion) -> _ProfiledS
             scan = BatchScan(read_into, size_bytes, check_crc=False, view_at=view_at)
             try:
                 for batches in scan:
-                    profile.append(batches, asked)
+                    profile.append(batches, profile_question)
             finally:
                 bytes_read = scan.bytes_read
             return _ProfiledSegment(number, profile, before, bytes_read, scan.damage)
@@ -432,11 +422,13 @@ def execute_timestamps(
             on_progress=on_progress,
         )
 
-    profiled = sorted(run(plan.files), key=_number)
-    largest = [one.profile.largest_timestamp for one in profiled]
+    profiled = sorted(run(plan.files), key=lambda segment: segment.number)
+    largest = [segment.profile.largest_timestamp for segment in profiled]
     files = with_largest_before(plan.files, largest)
     before: list[Any] = files["largest_before"].to_pylist()
-    wrong = [one.number for one in profiled if not one.is_true_for(before[one.number])]
+    wrong = [
+        segment.number for segment in profiled if not segment.is_true_for(before[segment.number])
+    ]
     if wrong:
         for again in run(files.take(pa.array(wrong, pa.int64()))):
             bytes_read = profiled[again.number].bytes_read + again.bytes_read
@@ -467,10 +459,12 @@ def _partitions(files: pa.Table, profiled: list[_ProfiledSegment]) -> Iterator[P
         yield _sum(*key, (_of_segment(one, uris[one.number]) for _, one in members))
 
 
-def _of_segment(one: _ProfiledSegment, log_uri: str) -> PartitionProfile:
-    problems = (f"{log_uri}: {one.error}",) if one.error else ()
-    unreadable = problems if one.is_unreadable else ()
-    return PartitionProfile(None, None, None, 1, one.profile, problems, one.bytes_read, unreadable)
+def _of_segment(segment: _ProfiledSegment, log_uri: str) -> PartitionProfile:
+    problems = (f"{log_uri}: {segment.error}",) if segment.error else ()
+    unreadable = problems if segment.is_unreadable else ()
+    return PartitionProfile(
+        None, None, None, 1, segment.profile, problems, segment.bytes_read, unreadable
+    )
 
 
 def _sum(
@@ -482,16 +476,12 @@ def _sum(
     total, segments, bytes_read = TimestampProfile(), 0, 0
     problems: list[str] = []
     unreadable: list[str] = []
-    for one in members:
-        total.merge(one.profile)
-        segments += one.segments
-        bytes_read += one.bytes_read
-        problems += one.problems
-        unreadable += one.unreadable
+    for profile in members:
+        total.merge(profile.profile)
+        segments += profile.segments
+        bytes_read += profile.bytes_read
+        problems += profile.problems
+        unreadable += profile.unreadable
     key = log_dir, topic, partition
     texts = tuple(problems), tuple(unreadable)
     return PartitionProfile(*key, segments, total, texts[0], bytes_read, texts[1])
-
-
-def _number(one: _ProfiledSegment) -> int:
-    return one.number

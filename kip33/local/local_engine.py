@@ -2,9 +2,8 @@
 
 Starting a worker costs as much as reading a GiB, mainly for loading compiled code. So smaller work
 is done in this process. Threads would share one interpreter: many small segments, and large ones
-with small batches, hold its lock most of the time.
-
-Worker processes: each processes one bin at a time; a killed worker is replaced.
+with small batches, hold its lock most of the time. A worker processes one bin at a time. A worker
+that is killed is replaced.
 """
 
 import math
@@ -33,6 +32,9 @@ from kip33.stores.settings import settings, settings_in_use
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
 _SILENT_SECONDS: Final = 60.0  # a worker that has done nothing for so long is named
+_BIN_ATTEMPTS: Final = 2  # per bin, if its worker is killed
+_FILES_OF_A_BIN: Final = 128  # open at once; a forked worker also has its parent's files
+_SECONDS_TO_END: Final = 5.0  # grace period of a worker after it was told to end
 
 
 class LocalEngine:
@@ -120,11 +122,6 @@ def _tell_nobody(done: int, total: int) -> None:
     pass
 
 
-_BIN_ATTEMPTS: Final = 2  # per bin, if its worker is killed
-_FILES_OF_A_BIN: Final = 128  # open at once; a forked worker also has its parent's files
-_SECONDS_TO_END: Final = 5.0  # grace period of a worker after it was told to end
-
-
 class _WorkerPool:
     """Processes that work on bins; closing the pool ends them."""
 
@@ -171,8 +168,8 @@ class _WorkerPool:
         waiting = iter(bins)
         by_number: dict[int, list[Any]] = {}
         while len(by_number) < total:
-            while len(self._busy) < self._most and (one := next(waiting, None)) is not None:
-                self._begin(one)
+            while len(self._busy) < self._most and (work_bin := next(waiting, None)) is not None:
+                self._begin(work_bin)
             answered = wait(list(self._busy), self._silent_seconds)
             if not answered:
                 self._name_silent_workers()
@@ -182,7 +179,7 @@ class _WorkerPool:
                 if done is not None:
                     by_number[done.number] = done.results
                     on_progress(len(by_number), total)
-        return [one for number in sorted(by_number) for one in by_number[number]]
+        return [result for number in sorted(by_number) for result in by_number[number]]
 
     def _start(self, workers: int) -> None:
         """Start the workers before the first bin is sent: a large bin waits until it is read."""
@@ -206,30 +203,30 @@ class _WorkerPool:
             "the command again"
         )
 
-    def _begin(self, one: Bin) -> None:
+    def _begin(self, work_bin: Bin) -> None:
         worker = self._idle.pop() if self._idle else self._new_worker()
-        self._attempts[one.number] = self._attempts.get(one.number, 0) + 1
-        self._busy[worker.connection] = worker, one
-        worker.send(one)
+        self._attempts[work_bin.number] = self._attempts.get(work_bin.number, 0) + 1
+        self._busy[worker.connection] = worker, work_bin
+        worker.send(work_bin)
 
     def _name_silent_workers(self) -> None:
-        for worker, asked in self._busy.values():
+        for worker, work_bin in self._busy.values():
             before, worker.cpu_time = worker.cpu_time, worker.read_cpu_time()
             if self._tell and before and before == worker.cpu_time and not worker.is_named:
                 worker.is_named = True
-                self._tell(_silent(asked, worker.process.pid, self._silent_seconds or 0))
+                self._tell(_silent(work_bin, worker.process.pid, self._silent_seconds or 0))
 
     def _finish(self, connection: Connection) -> Done | None:
         """Return a worker's answer; None if the worker was lost and another one got its bin."""
-        worker, asked = self._busy[connection]
+        worker, work_bin = self._busy[connection]
         try:
             done: Done = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError) as error:  # it has ended, perhaps in the middle of its answer
             del self._busy[connection]
             worker.wait_for_end()
-            if self._attempts[asked.number] == _BIN_ATTEMPTS:
-                raise WorkerLostError(_lost(asked, worker.process.exitcode)) from error
-            self._begin(asked)
+            if self._attempts[work_bin.number] == _BIN_ATTEMPTS:
+                raise WorkerLostError(_lost(work_bin, worker.process.exitcode)) from error
+            self._begin(work_bin)
             return None
         del self._busy[connection]
         self._idle.append(worker)
@@ -306,26 +303,26 @@ def _stores_in_use() -> Stores | None:
     return Stores(settings(), given)
 
 
-def _segments_of(asked: Bin) -> str:
-    first, others = asked.files["path"][0].as_py(), asked.files.num_rows - 1
+def _segments_of(work: Bin) -> str:
+    first, others = work.files["path"][0].as_py(), work.files.num_rows - 1
     return f"{first} and {others:,} more segments" if others else f"{first}"
 
 
-def _silent(asked: Bin, pid: int | None, seconds: float) -> str:
+def _silent(work: Bin, pid: int | None, seconds: float) -> str:
     """Return one line on a worker that does nothing."""
     return (
-        f"{_segments_of(asked)}: their worker process {pid} has done nothing for {seconds:g} s: it "
+        f"{_segments_of(work)}: their worker process {pid} has done nothing for {seconds:g} s: it "
         "is stopped, or its disk or store does not answer; the command goes on waiting (kill -CONT "
         f"{pid} continues a stopped process)"
     )
 
 
-def _lost(asked: Bin, exit_code: int | None) -> str:
+def _lost(work: Bin, exit_code: int | None) -> str:
     """Return one line on a bin whose workers were killed."""
     how = f"exit code {exit_code}"
     if exit_code is not None and exit_code < 0:
         how = signal.Signals(-exit_code).name
     return (
-        f"{_segments_of(asked)}: their worker process was ended by {how}, {_BIN_ATTEMPTS} times; "
+        f"{_segments_of(work)}: their worker process was ended by {how}, {_BIN_ATTEMPTS} times; "
         "no file is half-written: if memory ran out, give fewer --workers; run the command again"
     )

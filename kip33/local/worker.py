@@ -73,8 +73,8 @@ def work_on_bins(
             use_stores(*stores)
     except Exception as error:  # no thread is left, for example; the parent reports it
         failure = _portable(error)
-    while (asked := connection.recv()) is not None:
-        done = Done(asked.number, [], failure) if failure else _answer(asked, run)
+    while (work_bin := connection.recv()) is not None:
+        done = Done(work_bin.number, [], failure) if failure else _answer(work_bin, run)
         connection.send_bytes(pickle.dumps(done))
 
 
@@ -96,11 +96,11 @@ def results_of_bin(
         raise
 
 
-def _answer(asked: Bin, run: Callable[[int, pa.Table], Iterable[Any]]) -> Done:
+def _answer(work_bin: Bin, run: Callable[[int, pa.Table], Iterable[Any]]) -> Done:
     try:
-        return Done(asked.number, results_of_bin(run, asked.number, asked.files))
+        return Done(work_bin.number, results_of_bin(run, work_bin.number, work_bin.files))
     except Exception as error:
-        return Done(asked.number, [], _portable(error))
+        return Done(work_bin.number, [], _portable(error))
 
 
 def _portable(error: Exception) -> BaseException:

@@ -1,8 +1,7 @@
 """Collect the facts of a report from a catalog; only small parts of the archive are read.
 
-Facts of a snapshot that do not depend on retention: its evidence, what changed, its topics.
-
-Sums of a report over segments: by age, by disorder, and what becomes deletable when.
+Facts that do not depend on retention: the evidence, what changed, the topics. Sums over segments:
+by age, by disorder, and what becomes deletable when.
 """
 
 import hashlib
@@ -43,6 +42,23 @@ from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 
 MOST_FORECAST_DAYS: Final = 366
+_MOST_TOPICS: Final = 30
+_MOST_CHANGED: Final = 12
+_SIZES: Final = ("size_bytes_before", "size_bytes_after")
+_WORTH_LISTING: Final = (SegmentChange.SHRUNK, SegmentChange.STATUS_CHANGED, SegmentChange.MODIFIED)
+_MOST_DISORDER: Final = 15
+_DAY_MS: Final = 86_400_000
+_AGES: Final = (  # below this age
+    ("in the future", 0),
+    ("less than 1 day", _DAY_MS),
+    ("1 to 7 days", 7 * _DAY_MS),
+    ("7 to 30 days", 30 * _DAY_MS),
+    ("30 to 90 days", 90 * _DAY_MS),
+    ("90 days to 1 year", 365 * _DAY_MS),
+    ("1 to 3 years", 3 * 365 * _DAY_MS),
+)
+_OLDEST: Final = "3 years and more"
+_UNKNOWN: Final = "no timestamp"
 
 
 class ReportRequest(NamedTuple):
@@ -56,32 +72,34 @@ class ReportRequest(NamedTuple):
     forecast_days: int
 
 
-def make_report(catalog: Catalog, choice: Choice, asked: ReportRequest) -> Report:
+def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Report:
     """Return the facts of a snapshot; CatalogError for a damaged part."""
     snapshot, warnings = choice.snapshot, list(choice.warnings)
-    evaluated = evaluate_catalog(catalog, snapshot, _evaluation(catalog, snapshot, asked))
+    evaluated = evaluate_catalog(catalog, snapshot, _evaluation(catalog, snapshot, request))
     batches = _read_batch_columns(catalog, snapshot, evaluated)
     topics = topic_totals(catalog, snapshot)
-    holes = read_holes(catalog, snapshot, policies=asked.policies)
+    holes = read_holes(catalog, snapshot, policies=request.policies)
     ranking = PartitionRanking(evaluated, holes)
-    words = CommandWords(asked.catalog_word, snapshot.snapshot_id, asked.policy_words, asked.now_ms)
+    words = CommandWords(
+        request.catalog_word, snapshot.snapshot_id, request.policy_words, request.now_ms
+    )
     sources = FindingSources(evaluated, holes, topics, words, snapshot, choice.warnings)
     shown_topics, other_topics, topics_sum = _topic_facts(topics)
     disorder, other_disorder, disorder_sum = _disorder_of(evaluated, batches)
     changes = _changes(catalog, snapshot, warnings)
     return Report(
         __version__,
-        asked.made_ms,
-        asked.now_ms,
+        request.made_ms,
+        request.now_ms,
         catalog.location.uri,
         snapshot.source,
-        asked.policies is not None,
+        request.policies is not None,
         _evidence_of(catalog, snapshot),
         _totals(snapshot, ranking, topics, batches),
         findings_of(sources),
         changes,
         make_timelines(ranking, batches.first_timestamp),
-        _forecast_of(evaluated, asked.forecast_days) if asked.policies else (),
+        _forecast_of(evaluated, request.forecast_days) if request.policies else (),
         _ages_of(evaluated),
         shown_topics,
         other_topics,
@@ -93,15 +111,15 @@ def make_report(catalog: Catalog, choice: Choice, asked: ReportRequest) -> Repor
     )
 
 
-def _evaluation(catalog: Catalog, snapshot: Snapshot, asked: ReportRequest) -> EvaluationRequest:
+def _evaluation(catalog: Catalog, snapshot: Snapshot, request: ReportRequest) -> EvaluationRequest:
     """Return the question of `kip33 retention` without options but the policies and the time."""
     log_dirs: set[Any] = set()
     for piece in catalog.read_pieces(snapshot, ["log_dir"]):
         log_dirs.update(piece["log_dir"].unique().to_pylist())
     starts: Mapping[tuple[str, str, int], int] = {}
-    if asked.policies is not None:
+    if request.policies is not None:
         starts = log_start_offsets(Location.of(snapshot.source), log_dirs - {None})
-    return EvaluationRequest(asked.policies or Policies(), RuleQuestion(asked.now_ms), starts)
+    return EvaluationRequest(request.policies or Policies(), RuleQuestion(request.now_ms), starts)
 
 
 def _changes(catalog: Catalog, snapshot: Snapshot, warnings: list[str]) -> Changes | None:
@@ -159,12 +177,6 @@ def _by_status(evaluated: EvaluatedCatalog) -> dict[str, int]:
     columns = evaluated.columns
     counts = {one: int(columns.equals("status", one).sum()) for one in columns.texts("status")}
     return {status: count for status, count in counts.items() if count}
-
-
-_MOST_TOPICS: Final = 30
-_MOST_CHANGED: Final = 12
-_SIZES: Final = ("size_bytes_before", "size_bytes_after")
-_WORTH_LISTING: Final = (SegmentChange.SHRUNK, SegmentChange.STATUS_CHANGED, SegmentChange.MODIFIED)
 
 
 def _evidence_of(catalog: Catalog, snapshot: Snapshot) -> Evidence:
@@ -262,21 +274,6 @@ def _records_of(totals: Sequence[TopicTotals]) -> int | None:
     """Return the number of records, None if those of a segment were not counted."""
     counts = [one.record_count for one in totals]
     return None if None in counts else sum(count or 0 for count in counts)
-
-
-_MOST_DISORDER: Final = 15
-_DAY_MS: Final = 86_400_000
-_AGES: Final = (  # below this age
-    ("in the future", 0),
-    ("less than 1 day", _DAY_MS),
-    ("1 to 7 days", 7 * _DAY_MS),
-    ("7 to 30 days", 30 * _DAY_MS),
-    ("30 to 90 days", 90 * _DAY_MS),
-    ("90 days to 1 year", 365 * _DAY_MS),
-    ("1 to 3 years", 3 * 365 * _DAY_MS),
-)
-_OLDEST: Final = "3 years and more"
-_UNKNOWN: Final = "no timestamp"
 
 
 def _read_batch_columns(

@@ -193,21 +193,21 @@ def _span(from_ms: int, until_ms: int, axis: Timelines) -> tuple[str, str]:
     return _coordinate(min(x, WIDTH - width)), _coordinate(width)
 
 
-def _chips(one: PartitionFacts) -> list[tuple[str, str]]:
-    """Return what to note of a partition, each with its colour."""
+def _chips(partition: PartitionFacts) -> list[tuple[str, str]]:
+    """Return the labels of a partition, each with the name of its colour."""
     chips = []
-    if one.missing_offsets:
-        chips.append(("hole", f"{counted(one.missing_offsets, 'offset')} missing"))
-    elif one.holes:
-        chips.append(("hole", f"{counted(one.holes, 'hole')} filled by replicas"))
-    if one.blocked_segments:
-        size = human_bytes(one.blocked_bytes)
-        chips.append(("blocked", f"{one.blocked_segments:,} blocked, {size}"))
-    if one.deletable_segments:
-        size = human_bytes(one.deletable_bytes)
-        chips.append(("expired", f"{one.deletable_segments:,} expired, {size}"))
-    if one.untrusted_segments:
-        chips.append(("untrusted", f"{one.untrusted_segments:,} untrusted"))
+    if partition.missing_offsets:
+        chips.append(("hole", f"{counted(partition.missing_offsets, 'offset')} missing"))
+    elif partition.holes:
+        chips.append(("hole", f"{counted(partition.holes, 'hole')} filled by replicas"))
+    if partition.blocked_segments:
+        size = human_bytes(partition.blocked_bytes)
+        chips.append(("blocked", f"{partition.blocked_segments:,} blocked, {size}"))
+    if partition.deletable_segments:
+        size = human_bytes(partition.deletable_bytes)
+        chips.append(("expired", f"{partition.deletable_segments:,} expired, {size}"))
+    if partition.untrusted_segments:
+        chips.append(("untrusted", f"{partition.untrusted_segments:,} untrusted"))
     return chips
 
 
