@@ -1,4 +1,4 @@
-"""`kip33 build`."""
+"""`kip33 build`: write index files and a catalog snapshot."""
 
 import sys
 import time

@@ -1,13 +1,4 @@
-"""`kip33 catalog`.
-
-`kip33 catalog --diff`: what changed between two snapshots.
-
-`kip33 catalog --holes`: the missing offsets between segments.
-
-`kip33 catalog --keep`: show what will be removed, remove it, show the result.
-
-`kip33 catalog`, `--path` and `--segments`: snapshots, totals, segments, and where they are.
-"""
+"""`kip33 catalog`: snapshots and totals; what changed, holes, segments; remove old snapshots."""
 
 import json
 import sys
@@ -45,6 +36,10 @@ from kip33.errors import ExitCode
 from kip33.retention.policy_files import load_policies
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.directory_checks import require_directory
+
+_ROWS_AT_ONCE: Final = 10_000
+_SIZES: Final = ("size_bytes_before", "size_bytes_after")
+_STATUSES: Final = ("status_before", "status_after")
 
 
 def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
@@ -248,11 +243,6 @@ def _require_plan_options(
         raise click.UsageError("--remove requires --plan FILE")
     if dry_run and not apply_file:
         raise click.UsageError("--dry-run requires --apply FILE")
-
-
-_ROWS_AT_ONCE: Final = 10_000
-_SIZES: Final = ("size_bytes_before", "size_bytes_after")
-_STATUSES: Final = ("status_before", "status_after")
 
 
 def _show_difference(opened: Catalog, a: str, b: str, output_format: str) -> None:

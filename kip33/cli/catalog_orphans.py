@@ -1,7 +1,4 @@
-"""`kip33 catalog --orphans`: the files that belong to no segment, by name and size.
-
-`kip33 catalog --orphans --plan` and `--apply`: leftovers, planned and removed.
-"""
+"""`kip33 catalog --orphans`: the files that belong to no segment; their removal by a plan."""
 
 import sys
 from collections import Counter
@@ -30,6 +27,8 @@ from kip33.cli.output import MOST_TABLE_ROWS, human_bytes, iso_time, print_json,
 from kip33.cli.times import current_ms
 from kip33.errors import exit_code_of
 from kip33.stores.locations import Location
+
+_STAYS: Final = (LeftoverOutcome.KEPT, LeftoverOutcome.FAILED)
 
 
 class LeftoverRequest(NamedTuple):
@@ -65,10 +64,10 @@ def show_orphans(
     if plan:
         summary["plan"] = plan
     if output_format == "json":
-        print_json(summary | {"leftovers": [_record(one) for one in leftovers.found]})
+        print_json(summary | {"leftovers": [_record(leftover) for leftover in leftovers.found]})
     elif output_format == "jsonl":
-        for one in leftovers.found:
-            print_json({"kind": "leftover", **_record(one)})
+        for leftover in leftovers.found:
+            print_json({"kind": "leftover", **_record(leftover)})
         print_json({"kind": "summary", **summary})
     elif not leftovers.found:
         click.echo(f"{shown.source}: every file belongs to a segment.")
@@ -83,35 +82,32 @@ def show_orphans(
         _print_plan(plan)
 
 
-def _record(one: Leftover) -> dict[str, str | int | None]:
+def _record(leftover: Leftover) -> dict[str, str | int | None]:
     return {
-        "leftover": one.kind.value,
-        "uri": one.uri,
-        "files": one.files,
-        "size_bytes": one.size_bytes,
-        "last_modified_ms": one.last_modified_ms,
-        "is_ours": one.kind in (LeftoverKind.ORPHAN, LeftoverKind.TEMPORARY),
+        "leftover": leftover.kind.value,
+        "uri": leftover.uri,
+        "files": leftover.files,
+        "size_bytes": leftover.size_bytes,
+        "last_modified_ms": leftover.last_modified_ms,
+        "is_ours": leftover.kind in (LeftoverKind.ORPHAN, LeftoverKind.TEMPORARY),
     }
 
 
 def _print_leftovers(found: list[Leftover], *, below: str) -> None:
     rows = [
         (
-            one.kind,
-            one.uri.removeprefix(below),
-            one.files,
-            human_bytes(one.size_bytes),
-            iso_time(one.last_modified_ms),
+            leftover.kind,
+            leftover.uri.removeprefix(below),
+            leftover.files,
+            human_bytes(leftover.size_bytes),
+            iso_time(leftover.last_modified_ms),
         )
-        for one in found[:MOST_TABLE_ROWS]
+        for leftover in found[:MOST_TABLE_ROWS]
     ]
     print_table(("leftover", "where", "files", "size", "modified"), rows, title=below)
     if len(found) > MOST_TABLE_ROWS:
         more = len(found) - MOST_TABLE_ROWS
         click.echo(f"and {more:,} more leftovers; --format jsonl shows all of them")
-
-
-_STAYS: Final = (LeftoverOutcome.KEPT, LeftoverOutcome.FAILED)
 
 
 def _make_plan(
@@ -183,14 +179,14 @@ def _summary(opened: Catalog, done: RemovedLeftovers) -> dict[str, Any]:
     }
 
 
-def _result_record(one: LeftoverResult) -> dict[str, Any]:
+def _result_record(result: LeftoverResult) -> dict[str, Any]:
     return {
-        "leftover": one.leftover.kind.value,
-        "uri": one.leftover.uri,
-        "outcome": one.outcome.value,
-        "files_removed": one.files,
-        "bytes_removed": one.size_bytes,
-        "why": one.why,
+        "leftover": result.leftover.kind.value,
+        "uri": result.leftover.uri,
+        "outcome": result.outcome.value,
+        "files_removed": result.files,
+        "bytes_removed": result.size_bytes,
+        "why": result.why,
     }
 
 

@@ -1,11 +1,10 @@
 """The answer of `kip33 count`: numbers of records by topic and period.
 
-Numbers of records by period: from the headers of batches where that is exact.
-
-A header has the number of records and the largest timestamp. All records of a batch have this
-timestamp if there is one record, or with LogAppendTime. With CreateTime the others may be older by
-any time. So from the first segment with such a batch on, a partition's records are read, and from
-the first segment on that shares offsets with an earlier one.
+They are from the headers of batches where that is exact. A header has the number of records and the
+largest timestamp. All records of a batch have this timestamp if there is one record, or with
+LogAppendTime. With CreateTime the others may be older by any time. So from the first segment with
+such a batch on, a partition's records are read, and from the first segment on that shares offsets
+with an earlier one.
 """
 
 import json
@@ -48,6 +47,13 @@ MOST_PERIODS: Final = 1_000_000  # in memory, of all topics
 _COLUMNS: Final = ("topic", "period_start", "time", "records")
 
 _Counted: TypeAlias = Counter[tuple[str | None, int | None]]
+"""Records by topic and number of the period, None for records without a timestamp."""
+_LOG_APPEND_TIME: Final = 1
+_LEAST_RECORD_BYTES: Final = 7  # of magic 2, without key, value and headers
+_OF_HEADERS: Final = (
+    *("topic", "timestampType", "max_timestamp", "records_count"),
+    *("magic", "codec", "size_bytes"),
+)
 
 
 class RecordCount:
@@ -134,15 +140,6 @@ def _print_table(rows: list[dict[str, Any]], count: RecordCount, seconds: float)
     records = f"{count.records:,} record{'' if count.records == 1 else 's'}"
     problems = damage_text(count.damaged) + undecided_text(count.undecided)
     click.echo(f"{records} in {periods}; {problems}read in {seconds:.1f} s")
-
-
-_LOG_APPEND_TIME: Final = 1
-_LEAST_RECORD_BYTES: Final = 7  # of magic 2, without key, value and headers
-_OF_HEADERS: Final = (
-    *("topic", "timestampType", "max_timestamp", "records_count"),
-    *("magic", "codec", "size_bytes"),
-)
-"""Records by topic and number of the period, None for records without a timestamp."""
 
 
 def _counted_batches(

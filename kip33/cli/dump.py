@@ -1,7 +1,4 @@
-"""`kip33 dump`.
-
-The entries of an index file for `kip33 dump`, with wrong ones marked.
-"""
+"""`kip33 dump`: the contents of a log or an index file, wrong entries marked."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -39,15 +36,6 @@ from kip33.stores.files import MOST_INDEX_BYTES, one_line, opened, read_index, r
 from kip33.stores.locations import Location
 
 Row = dict[str, Any]
-
-
-class ShownRecords(NamedTuple):
-    """How records are shown; `payload` returns what is added for keys and values."""
-
-    max_batch_bytes: int
-    payload: Callable[[Record], Row] | None
-
-
 FLAGS = ((TRANSACTIONAL, "transactional"), (CONTROL, "control"), (DELETE_HORIZON, "delete-horizon"))
 DUMP_COLUMNS = {
     "time_entry": (("entry", 8), ("timestamp", 20), ("time", 26), ("offset", 0)),
@@ -70,6 +58,13 @@ DUMP_COLUMNS = {
         *(("key", 30), ("value", 0)),
     ),
 }
+
+
+class ShownRecords(NamedTuple):
+    """How records are shown; `payload` returns what is added for keys and values."""
+
+    max_batch_bytes: int
+    payload: Callable[[Record], Row] | None
 
 
 @click.command(epilog="Example: kip33 dump orders-0/00000000000000000000.timeindex")

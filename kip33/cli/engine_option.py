@@ -3,10 +3,8 @@
 A command calls `engine_choice` once, and then `open_engine`; a command without bins uses the choice
 itself. pyspark is imported only if Spark is chosen.
 
-pyarrow without pandas, in a process that is a command and nothing else.
-
-pyarrow imports pandas at the first Python value it converts, where pandas is installed: 0.4 s for
-what no command needs. It tries once: where pandas cannot be imported then, it goes on without.
+CLI processes keep pandas unimported: where it is installed, pyarrow imports it at the first Python
+value that it converts, which takes 0.4 s. pyarrow tries once; if that fails, it goes on without.
 """
 
 import os
@@ -36,6 +34,30 @@ TYPED_CONF: Final = "kip33.typed_conf"  # where `--conf` keeps the pairs of the 
 _MASTERS: Final = ("spark.master", "spark.remote")
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+ENGINE_VARIABLE: Final = "KIP33_ENGINE"
+_OPTIONS: Final = (
+    click.option(
+        "--engine",
+        type=click.Choice([AUTO, *(name.value for name in EngineName)]),
+        default=AUTO,
+        show_default=True,
+        envvar=ENGINE_VARIABLE,
+        show_envvar=True,
+        help="What does the work. local: processes of this machine. auto: Spark under "
+        "spark-submit, in a Spark session, or if a Spark master is configured (--master, "
+        "SPARK_MASTER, SPARK_REMOTE, spark.master, spark.remote), else local.",
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(1, MOST_WORKERS),
+        metavar="N",
+        help="Most processes of the local engine [default: one per core, one for small work].",
+    ),
+    click.option(
+        "-v", "--verbose", is_flag=True, help="Also print which engine does the work, and why."
+    ),
+)
+_COMMANDS: Final = ("kip33", "kip33/__main__.py")  # the script, and `python -m kip33`
 
 
 class SparkJob:
@@ -79,12 +101,12 @@ def engine_choice(options: EngineOptions) -> EngineChoice:
     """
     choice = _choice(options)
     master = _typed_master()
-    if master and _is_typed("engine") and choice.name == EngineName.LOCAL:
+    if master and is_typed("engine") and choice.name == EngineName.LOCAL:
         raise click.UsageError(
             f"{master} is for Spark: leave it out, or give --engine spark",
             click.get_current_context(),
         )
-    if _is_typed("workers") and choice.name == EngineName.SPARK:
+    if is_typed("workers") and choice.name == EngineName.SPARK:
         raise click.UsageError(
             f"--workers is for the local engine, and this runs on Spark: {choice.why}; give "
             "--engine local, or --parallelism",
@@ -124,7 +146,7 @@ def open_session(options: EngineOptions) -> "SparkSession":
 
 
 def _choice(options: EngineOptions) -> EngineChoice:
-    if options.engine == EngineName.LOCAL and not _is_typed("engine") and (said := _typed_master()):
+    if options.engine == EngineName.LOCAL and not is_typed("engine") and (said := _typed_master()):
         return EngineChoice(EngineName.SPARK, f"{said} is given", True)
     if options.engine != AUTO:
         return EngineChoice(EngineName(options.engine), _who_asks(), True)
@@ -177,44 +199,17 @@ def _has_session() -> bool:
 
 def _typed_master() -> str | None:
     """Return the option on the command line that gives a master, else None."""
-    if _is_typed("master"):
+    if is_typed("master"):
         return "--master"
     context = click.get_current_context()
     typed = context.meta.get(TYPED_CONF, {})
     return next((f"--conf {key}" for key in _MASTERS if typed.get(key)), None)
 
 
-def _is_typed(name: str) -> bool:
+def is_typed(name: str) -> bool:
     """Return whether an option is on the command line."""
     source = click.get_current_context().get_parameter_source(name)
     return source == ParameterSource.COMMANDLINE
-
-
-ENGINE_VARIABLE: Final = "KIP33_ENGINE"
-_OPTIONS: Final = (
-    click.option(
-        "--engine",
-        type=click.Choice([AUTO, *(name.value for name in EngineName)]),
-        default=AUTO,
-        show_default=True,
-        envvar=ENGINE_VARIABLE,
-        show_envvar=True,
-        help="What does the work. local: processes of this machine. auto: Spark under "
-        "spark-submit, in a Spark session, or if a Spark master is configured (--master, "
-        "SPARK_MASTER, SPARK_REMOTE, spark.master, spark.remote), else local.",
-    ),
-    click.option(
-        "--workers",
-        type=click.IntRange(1, MOST_WORKERS),
-        metavar="N",
-        help="Most processes of the local engine [default: one per core, one for small work].",
-    ),
-    click.option(
-        "-v", "--verbose", is_flag=True, help="Also print which engine does the work, and why."
-    ),
-)
-
-_COMMANDS: Final = ("kip33", "kip33/__main__.py")  # the script, and `python -m kip33`
 
 
 class _NoPandas:
@@ -227,9 +222,10 @@ class _NoPandas:
 
 
 def leave_pandas_out(*, is_submitted: bool = False) -> None:
-    """Let pyarrow find no pandas; does nothing in a process that others use as well.
+    """Keep pandas unimported in CLI processes.
 
-    A process of `kip33` is used by nothing else, nor is the one that spark-submit starts for a job.
+    These are processes of `kip33`, and those that spark-submit starts for a job. A program or
+    notebook that calls a command keeps its pandas.
     """
     main_file = getattr(sys.modules["__main__"], "__file__", None) or ""
     is_command = f"/{main_file}".endswith(tuple(f"/{name}" for name in _COMMANDS))

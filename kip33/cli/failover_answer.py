@@ -1,6 +1,4 @@
-"""The answer of `kip33 failover`.
-
-`kip33 failover --buffer auto`: the latency of two clusters, from their LogAppendTime batches.
+"""The answer of `kip33 failover`, and the measured buffer of `--buffer auto`.
 
 With LogAppendTime an unread record's timestamp on cluster A is at least that of the last record
 read. It was produced at most the largest latency of A before that. On cluster B its timestamp is

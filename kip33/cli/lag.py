@@ -1,7 +1,4 @@
-"""`kip33 lag`: the lag of groups in records and in time.
-
-The answer of `kip33 lag`.
-"""
+"""`kip33 lag`: the lag of groups in records and in time."""
 
 import time
 from typing import Any
@@ -71,7 +68,6 @@ def lag(**options: Any) -> None:
     Each JSON row also has the `snapshot` that was used, and `warnings`, one for each newer
     snapshot that is damaged and was ignored.
     """
-
     _show_lag(LagRequest(**options))
 
 
@@ -115,22 +111,22 @@ def _print_table(lags: list[GroupLag], source: str, seconds: float) -> None:
     )
     rows = [
         (
-            one.group or "-",
-            partition_name(one._asdict()),
-            one.offset,
-            "-" if one.lag_records is None else one.lag_records,
-            "-" if one.lag_ms is None else human_duration(one.lag_ms),
-            iso_time(one.timestamp),
-            iso_time(one.newest_timestamp),
-            iso_time(one.unread_expires_at_ms),
-            one.result,
-            (one.note or "").replace(f"{source}/", ""),
+            lag.group or "-",
+            partition_name(lag._asdict()),
+            lag.offset,
+            "-" if lag.lag_records is None else lag.lag_records,
+            "-" if lag.lag_ms is None else human_duration(lag.lag_ms),
+            iso_time(lag.timestamp),
+            iso_time(lag.newest_timestamp),
+            iso_time(lag.unread_expires_at_ms),
+            lag.result,
+            (lag.note or "").replace(f"{source}/", ""),
         )
-        for one in lags[:MOST_TABLE_ROWS]
+        for lag in lags[:MOST_TABLE_ROWS]
     ]
     print_table(columns, rows)
     if len(lags) > MOST_TABLE_ROWS:
         more = len(lags) - MOST_TABLE_ROWS
         click.echo(f"and {more:,} more; --format jsonl shows all of them")
-    bytes_read = human_bytes(sum(one.bytes_read for one in lags))
+    bytes_read = human_bytes(sum(lag.bytes_read for lag in lags))
     click.echo(f"{len(lags):,} offsets; {bytes_read} read in {seconds:.1f} s")

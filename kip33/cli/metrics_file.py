@@ -1,7 +1,4 @@
-"""`--metrics FILE.prom`: a run's figures in the text format of Prometheus, published whole.
-
-The gauges of --metrics, from the summaries of the commands.
-"""
+"""`--metrics FILE.prom`: the figures of a run as gauges in the text format of Prometheus."""
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -354,7 +351,7 @@ def lag_gauges(lags: Sequence[GroupLag], request: MetricsRequest) -> list[GaugeS
 
 
 def _groups(lags: Sequence[GroupLag]) -> list[str]:
-    return list(dict.fromkeys(one.group for one in lags))
+    return list(dict.fromkeys(lag.group for lag in lags))
 
 
 def _lag_topics(lags: Sequence[GroupLag], request: MetricsRequest) -> list[GaugeSamples]:
@@ -364,12 +361,12 @@ def _lag_topics(lags: Sequence[GroupLag], request: MetricsRequest) -> list[Gauge
         "lag_topic_unknown_partitions": "Partitions whose lag in time is unknown, by topic.",
     }
     figures: dict[str, dict[str, float]] = {}
-    for one in lags:
-        of_topic = figures.setdefault(one.topic, dict.fromkeys(helps, 0.0))
-        seconds = (one.lag_ms or 0) / 1_000
+    for lag in lags:
+        of_topic = figures.setdefault(lag.topic, dict.fromkeys(helps, 0.0))
+        seconds = (lag.lag_ms or 0) / 1_000
         of_topic["lag_topic_seconds"] = max(of_topic["lag_topic_seconds"], seconds)
-        of_topic["lag_topic_records"] += one.lag_records or 0
-        of_topic["lag_topic_unknown_partitions"] += one.lag_ms is None
+        of_topic["lag_topic_records"] += lag.lag_records or 0
+        of_topic["lag_topic_unknown_partitions"] += lag.lag_ms is None
     return topic_gauges(request, figures, helps, largest=["lag_topic_seconds"])
 
 

@@ -1,17 +1,4 @@
-"""Options shared by several commands.
-
-The values of --conf: settings of Spark and of stores.
-
-The file of --config: a command's defaults in TOML.
-
-The option `--dialect` of the commands that judge index files.
-
-`--layout`: the layout of an archive, by name or pattern.
-
-`--summary FILE`: a run's figures as a JSON object, for programs that cannot read its output.
-
-The option `--untimestamped` of the commands that write and verify index files.
-"""
+"""Options shared by several commands, and the file of --config with their defaults."""
 
 import functools
 import json

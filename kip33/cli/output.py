@@ -1,7 +1,4 @@
-"""The output of results: tables for people, one JSON object per line for programs.
-
-Choose the snapshot that a command uses, and print warnings about ignored ones.
-"""
+"""The output of results: tables for people, JSON and CSV for programs, and warnings."""
 
 import builtins
 import csv
@@ -51,6 +48,18 @@ def print_rows(
         for row in rows:
             writer.writerow({name: csv_cell(value) for name, value in row.items()})
         click.echo(text.getvalue(), exact_output(), nl=False, color=True)
+
+
+def print_joined(lines: Iterable[str]) -> None:
+    """Print the objects of a JSON list, one after the other, without its brackets."""
+    for number, line in enumerate(lines):
+        click.echo((", " if number else "") + line, nl=False)
+
+
+def print_result_apart(summary: Mapping[str, Any]) -> None:
+    """Print the machine-readable line apart from the data: spark-submit joins both streams."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        click.echo(RESULT + json.dumps(summary), err=True)
 
 
 def print_answers(

@@ -1,8 +1,6 @@
 """The answer of `kip33 records`: to standard output, or to a new file.
 
-The values of `kip33 records --decode`: JSON text, or in Parquet the type of one schema.
-
-The records that `kip33 records` shows: the columns to read, the filter, and what was counted.
+With --decode, values are JSON text, or in Parquet have the type of one schema.
 """
 
 import json
@@ -39,6 +37,9 @@ from kip33.stores.own_files import streamed_file
 MOST_DAMAGE_WARNINGS: Final = 20  # about what cannot be read
 _IN_TABLE: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
 _FILES: Final = ("jsonl", "csv", "parquet")
+_NO_BYTES: Final = pa.scalar(None, pa.binary())
+_SEGMENT: Final = ("log_dir", "topic", "partition", "base_offset")
+_PAYLOAD: Final = ("key", "value")
 
 
 def show_records(request: RecordsRequest) -> None:
@@ -182,7 +183,6 @@ def _decoding(
     request: RecordsRequest, selection: RecordSelection, output_format: str
 ) -> "_ValueDecoding":
     """Return what decodes the values; errors as those of `kip33.Schemas`."""
-
     schemas = _schemas_of(request.source, request.schemas, layout=request.layout)
     return _ValueDecoding(schemas, selection.topics, to_columns=output_format == "parquet")
 
@@ -309,9 +309,6 @@ def damage_text(damaged: int) -> str:
     return f"{damaged:,} place{'' if damaged == 1 else 's'} cannot be read; "
 
 
-_NO_BYTES: Final = pa.scalar(None, pa.binary())
-
-
 def _schemas_of(source: str, place: str | None, *, layout: str) -> Schemas:
     """Return the schemas in the place of --schemas, by default those of SOURCE itself."""
     if place is not None:
@@ -390,7 +387,3 @@ def _one_schema(schemas: Schemas, topics: set[str | None]) -> int | None:
         return schema_id
     [topic] = topics
     return schemas.newest(f"{topic}-value")
-
-
-_SEGMENT: Final = ("log_dir", "topic", "partition", "base_offset")
-_PAYLOAD: Final = ("key", "value")

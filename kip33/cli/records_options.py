@@ -14,6 +14,48 @@ if TYPE_CHECKING:
     from kip33.records.reading import Reading
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_CHOICE: Final = (
+    click.argument("source", metavar="SOURCE|CATALOG"),
+    click.option("--topic", "topics", multiple=True, metavar="GLOB", help=TOPICS_HELP),
+    click.option(
+        "--partition",
+        "partitions",
+        type=click.IntRange(0, MAX_INT32),
+        multiple=True,
+        metavar="N",
+        help="Only this partition. May be repeated.",
+    ),
+    click.option(
+        "--log-dir",
+        metavar="NAME",
+        help="Only this log directory [default: the most complete replica of each partition].",
+    ),
+    click.option(
+        "--from",
+        "from_ms",
+        type=MOMENT,
+        metavar="T",
+        help="Only records at or after this time: ISO 8601, 9:05 (today in UTC), milliseconds, "
+        "now-7d.",
+    ),
+    click.option("--until", "until_ms", type=MOMENT, metavar="T", help="Only records before it."),
+    click.option(
+        "--disorder",
+        "disorder_ms",
+        type=DURATION,
+        metavar="1h",
+        help="Promise: no record is older than an earlier one by more than this. Then reading "
+        "stops soon after --until. Without it, later segments are also read.",
+    ),
+    click.option(
+        "--isolation",
+        type=click.Choice(["read_uncommitted", "read_committed"]),
+        default="read_uncommitted",
+        show_default=True,
+        help="read_committed: leave out records of aborted and open transactions, as a consumer "
+        "does.",
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,50 +134,6 @@ class CountRequest(RecordChoice):
 
     per_ms: int
     output_format: str
-
-
-_CHOICE: Final = (
-    click.argument("source", metavar="SOURCE|CATALOG"),
-    click.option("--topic", "topics", multiple=True, metavar="GLOB", help=TOPICS_HELP),
-    click.option(
-        "--partition",
-        "partitions",
-        type=click.IntRange(0, MAX_INT32),
-        multiple=True,
-        metavar="N",
-        help="Only this partition. May be repeated.",
-    ),
-    click.option(
-        "--log-dir",
-        metavar="NAME",
-        help="Only this log directory [default: the most complete replica of each partition].",
-    ),
-    click.option(
-        "--from",
-        "from_ms",
-        type=MOMENT,
-        metavar="T",
-        help="Only records at or after this time: ISO 8601, 9:05 (today in UTC), milliseconds, "
-        "now-7d.",
-    ),
-    click.option("--until", "until_ms", type=MOMENT, metavar="T", help="Only records before it."),
-    click.option(
-        "--disorder",
-        "disorder_ms",
-        type=DURATION,
-        metavar="1h",
-        help="Promise: no record is older than an earlier one by more than this. Then reading "
-        "stops soon after --until. Without it, later segments are also read.",
-    ),
-    click.option(
-        "--isolation",
-        type=click.Choice(["read_uncommitted", "read_committed"]),
-        default="read_uncommitted",
-        show_default=True,
-        help="read_committed: leave out records of aborted and open transactions, as a consumer "
-        "does.",
-    ),
-)
 
 
 def choice_options(command: _Command) -> _Command:

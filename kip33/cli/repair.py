@@ -1,4 +1,4 @@
-"""`kip33 repair`."""
+"""`kip33 repair`: repair the index files in a stopped broker's log directory."""
 
 import sys
 import time
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 DAMAGED: Final = "damaged"
 FINDING_BY_HAND: Final = "by-hand"
 MOST_ROWS: Final = 1_000  # in a table
+_WARNINGS: Final = {
+    DAMAGED: "nothing was changed; --apply writes and removes these index files",
+    FINDING_BY_HAND: "some segments must be repaired by hand; their rows say what to do",
+    RepairOutcome.FAILED: "some repairs failed; their rows say why",
+}
 
 
 @click.command(
@@ -119,13 +124,6 @@ def repair(
     )
 
 
-_WARNINGS: Final = {
-    DAMAGED: "nothing was changed; --apply writes and removes these index files",
-    FINDING_BY_HAND: "some segments must be repaired by hand; their rows say what to do",
-    RepairOutcome.FAILED: "some repairs failed; their rows say why",
-}
-
-
 def _summary(
     plan: "RepairPlan", repairs: "list[SegmentRepair]", unfinished: int, *, applied: bool
 ) -> dict[str, Any]:
@@ -158,14 +156,14 @@ def _print_tables(
         prefix = plan.log_dir.uri + "/"
         rows = [
             (
-                one.verdict.log_uri.removeprefix(prefix),
-                one.verdict.log_status,
-                f"{one.verdict.verdict}: {one.repair.time_index}",
-                f"{one.verdict.offset_index_verdict or 'missing'}: {one.repair.offset_index}",
-                one.repair.why,
-                *((one.outcome or "nothing to do",) if applied else ()),
+                done.verdict.log_uri.removeprefix(prefix),
+                done.verdict.log_status,
+                f"{done.verdict.verdict}: {done.repair.time_index}",
+                f"{done.verdict.offset_index_verdict or 'missing'}: {done.repair.offset_index}",
+                done.repair.why,
+                *((done.outcome or "nothing to do",) if applied else ()),
             )
-            for one in repairs[:MOST_ROWS]
+            for done in repairs[:MOST_ROWS]
         ]
         columns = ["segment", "log", ".timeindex", ".index", "why"] + ["outcome"] * applied
         print_table(columns, rows, title="repaired" if applied else "to repair")

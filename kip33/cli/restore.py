@@ -1,9 +1,4 @@
-"""`kip33 restore`.
-
-What `kip33 restore` prints.
-
-`--partitions 0,2-5` of `kip33 restore`.
-"""
+"""`kip33 restore`: its options, the request that they make, and its output."""
 
 import hashlib
 import re
@@ -42,6 +37,9 @@ _HOW: Final = (
 )
 _FILES: Final = ("from_offsets", "topic_ids", "kafka_configs")
 _MOST_FILE_BYTES: Final = 1 << 30
+_MOST_RESTORED_ROWS: Final = 1_000  # in a table
+_PART: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
+_MOST: Final = 1_000_000
 
 
 class _Moment(NamedTuple):
@@ -358,9 +356,6 @@ def _report(summary: dict[str, Any], place: "Location | None", output_format: st
     sys.exit(exit_code_of(incomplete=is_unread, refused=bool(summary["partitions_refused"])))
 
 
-_MOST_RESTORED_ROWS: Final = 1_000  # in a table
-
-
 def _print_restore(summary: dict[str, Any], output_format: str) -> None:
     """Print the summary as `table` or `json`; problems and notes are lines on standard error."""
     if output_format == "json":
@@ -451,7 +446,3 @@ def _row(row: dict[str, Any]) -> tuple[str, str, str, str, str, str, str]:
         offsets,
         "refused" if row["problem"] else "",
     )
-
-
-_PART: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
-_MOST: Final = 1_000_000

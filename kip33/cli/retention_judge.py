@@ -1,7 +1,6 @@
 """Judge a catalog: from the options to the engine's answer, its output and the plan."""
 
 import json
-import os
 import time
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from kip33.catalog.holes import hole_totals, read_holes
 from kip33.cli.engine_option import engine_choice, leave_pandas_out, open_session
 from kip33.cli.metrics_file import publish_metrics
 from kip33.cli.options import publish_summary
-from kip33.cli.output import RESULT, warn
+from kip33.cli.output import print_result_apart, warn
 from kip33.cli.retention_local import LocalAnswer
 from kip33.cli.retention_question import (
     RESULT_TABLES,
@@ -158,13 +157,13 @@ def _findings(summary: dict[str, Any]) -> set[str]:
         *("last_modified_segments", "unverified_segments", "doubtful_segments"),
         "tiered_segments",
     )
-    found = {
+    counts = {
         "blocked": summary["blocked_segments"],
         "expired": summary["deletable_segments"],
         "untrusted": sum(summary[name] for name in untrusted),
         "holes": missing_holes(summary["by_hole"]),
     }
-    return {name for name, count in found.items() if count}
+    return {name for name, count in counts.items() if count}
 
 
 def _plan(
@@ -204,7 +203,7 @@ def _print(
     output_format = asked.options.output_format
     if asked.options.emit:
         _emit(asked, answer, evaluated)
-        _say_apart(summary)
+        print_result_apart(summary)
     elif output_format == "table":
         if asked.options.show_broker_view:
             print_broker_differences(answer.broker_differences(MOST_DIFFERENCES))
@@ -212,7 +211,7 @@ def _print(
         print_tables(answer.worst(MOST_PARTITIONS), freed, summary)
     elif output_format == "csv":
         print_csv(answer)
-        _say_apart(summary)
+        print_result_apart(summary)
     elif output_format == "jsonl":
         print_lines(answer)
         click.echo(json.dumps({"kind": "summary", **summary}))
@@ -233,9 +232,3 @@ def _emit(
     trust = asked.options.trust_last_modified
     found = answer.delete_records(trust_last_modified=trust, left_out=doubts.partitions)
     click.echo(json.dumps(found))
-
-
-def _say_apart(summary: dict[str, Any]) -> None:
-    """Print the machine-readable line apart from the data: spark-submit joins both streams."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        click.echo(RESULT + json.dumps(summary), err=True)

@@ -1,8 +1,6 @@
-"""The question that a command line asks of a catalog, before an engine is started.
+"""The options of `kip33 retention`, the question that they ask of a catalog, and an answer's parts.
 
-The answer to `kip33 retention`, from either engine.
-
-The options of `kip33 retention` as one value.
+The question is made before an engine is started; each engine has a `RetentionAnswer`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -36,6 +34,7 @@ from kip33.stores.locations import Location
 
 DAY_MS = 86_400_000
 MOST_DAYS = 10_000  # of a forecast
+RESULT_TABLES: Final = ("segments", "partitions", "freed")  # the folders of --output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,9 +204,6 @@ def _log_dirs_and_topics(catalog: Catalog, snapshot: Snapshot) -> tuple[set[Any]
     return log_dirs - {None}, topics - {None}
 
 
-RESULT_TABLES: Final = ("segments", "partitions", "freed")  # the folders of --output
-
-
 class RetentionAnswer(Protocol):
     """A judged catalog. Its rows have the column names of the results in `kip33.spark`."""
 
@@ -257,7 +253,7 @@ class _EnginesDifferError(Kip33Error):
 
 
 def require_equal_totals(by_spark: Mapping[str, Any], by_rule: Mapping[str, Any]) -> None:
-    """Raise EnginesDifferError, naming one total, if the two are not equal."""
+    """Raise an error that names one total, if the two are not equal."""
     for name, found in by_rule.items():
         if by_spark.get(name) != found:
             raise _EnginesDifferError(

@@ -1,15 +1,12 @@
-"""The output of `kip33 retention` for people: partitions in a table, blocks in sentences.
-
-The output of `kip33 retention` for programs: JSON and CSV, a piece at a time.
-"""
+"""The output of `kip33 retention`: tables and sentences for people, JSON and CSV for programs."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
 
-from kip33.cli.output import RESULT, human_bytes, iso_time, print_table
+from kip33.cli.output import RESULT, human_bytes, iso_time, print_joined, print_table
 from kip33.cli.retention_question import RetentionAnswer
 from kip33.cli.standard_output import exact_output
 from kip33.formats.names import segment_file_name
@@ -176,12 +173,12 @@ def print_lines(answer: RetentionAnswer) -> None:
 def print_object(answer: RetentionAnswer, summary: dict[str, Any]) -> None:
     """Print one JSON object on one line, for any number of segments."""
     click.echo('{"segments": [', nl=False)
-    _print_joined(answer.segment_lines(None))
+    print_joined(answer.segment_lines(None))
     click.echo('], "partitions": [', nl=False)
-    _print_joined(answer.partition_lines(None))
+    print_joined(answer.partition_lines(None))
     if answer.tells_freed:
         click.echo('], "freed": [', nl=False)
-        _print_joined(answer.freed_lines(None))
+        print_joined(answer.freed_lines(None))
     click.echo(f'], "summary": {json.dumps(summary)}}}')
 
 
@@ -189,8 +186,3 @@ def print_csv(answer: RetentionAnswer) -> None:
     """Print a header and one line per segment; lists are joined by spaces."""
     for line in answer.csv_lines():
         click.echo(line, exact_output(), color=True)
-
-
-def _print_joined(lines: Iterator[str]) -> None:
-    for number, line in enumerate(lines):
-        click.echo((", " if number else "") + line, nl=False)

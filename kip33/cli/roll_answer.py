@@ -1,12 +1,6 @@
-"""Answer `kip33 roll`: from the options to the rows, their output and the findings.
-
-The options of `kip33 roll` as one value.
-
-The output of `kip33 roll` for people: partitions in a table, findings in sentences.
-"""
+"""The answer of `kip33 roll`: from the options to the rows, their output and the findings."""
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,6 +38,8 @@ from kip33.cli.output import (
     human_bytes,
     human_duration,
     iso_time,
+    print_joined,
+    print_result_apart,
     print_rows,
     print_table,
     warn,
@@ -61,6 +57,14 @@ from kip33.rules.retention import NO_LIMIT
 from kip33.rules.roll_verdicts import ROLL_REASONS, EarlyRoll
 from kip33.rules.rolling import GivenSettings, RollReading, RollReason, TopicRollSettings
 from kip33.stores.locations import Location
+
+_MOST_SENTENCES: Final = 20
+_EARLY_TEXTS: Final = {
+    EarlyRoll.FUTURE: "the next batch's timestamp is {by} later than the time of its own file",
+    EarlyRoll.OLD_START: "its first timestamp is {by} behind the segment before",
+    EarlyRoll.AHEAD: "the next batch's timestamp is {by} ahead of records that follow",
+}
+_REMARKS: Final = ("overdue", "early", "doubtful")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +98,7 @@ class Archive(NamedTuple):
 
     @classmethod
     def of(cls, source: str, request: RollRequest, bar: ProgressBar | None) -> "Archive":
-        """Return the archive at a path or URI; UsageError for options that do not go with it."""
+        """Return the archive at a path or URI; UsageError for options that it excludes."""
         place = Location.of(source)
         catalog = Catalog(place)
         if not catalog.commit_names():
@@ -244,7 +248,7 @@ def _require_no_catalog_option(request: RollRequest) -> None:
     ):
         if is_given:
             raise click.UsageError(
-                f"{option} goes with a CATALOG; of a SOURCE, all headers are read",
+                f"{option} requires a CATALOG; of a SOURCE, all headers are read",
                 click.get_current_context(),
             )
 
@@ -255,7 +259,7 @@ def _print_audit(audit: RollAudit, request: RollRequest, summary: dict[str, Any]
         print_audit(audit, partitions, summary)
     elif request.output_format == "csv":
         _print_each(csv_lines(roll_tables(audit)), exact_output())
-        _say_apart(summary)
+        print_result_apart(summary)
     elif request.output_format == "jsonl":
         for table in roll_tables(audit):
             _print_each(json_lines(table, "segment"))
@@ -263,9 +267,9 @@ def _print_audit(audit: RollAudit, request: RollRequest, summary: dict[str, Any]
         click.echo(json.dumps({"kind": "summary", **summary}))
     else:
         click.echo('{"segments": [', nl=False)
-        _print_joined(line for table in roll_tables(audit) for line in json_lines(table, None))
+        print_joined(line for table in roll_tables(audit) for line in json_lines(table, None))
         click.echo('], "partitions": [', nl=False)
-        _print_joined(json_lines(partitions, None))
+        print_joined(json_lines(partitions, None))
         click.echo(f'], "summary": {json.dumps(summary)}}}')
 
 
@@ -287,7 +291,7 @@ def _print_replays(
     ]
     if request.output_format == "csv":
         print_rows(rows, list(rows[0]) if rows else [], "csv")
-        _say_apart(summary)
+        print_result_apart(summary)
     elif request.output_format == "jsonl":
         _print_each(json.dumps({"kind": "segment", **row}) for row in rows)
         _print_each(json.dumps({"kind": "partition", **row}) for row in sums)
@@ -299,26 +303,6 @@ def _print_replays(
 def _print_each(lines: Iterable[str], stream: TextIO | None = None) -> None:
     for line in lines:
         click.echo(line, stream, color=True)
-
-
-def _print_joined(lines: Iterator[str]) -> None:
-    for number, line in enumerate(lines):
-        click.echo((", " if number else "") + line, nl=False)
-
-
-def _say_apart(summary: dict[str, Any]) -> None:
-    """Print the machine-readable line apart from the data: spark-submit joins both streams."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        click.echo(RESULT + json.dumps(summary), err=True)
-
-
-_MOST_SENTENCES: Final = 20
-_EARLY_TEXTS: Final = {
-    EarlyRoll.FUTURE: "the next batch's timestamp is {by} later than the time of its own file",
-    EarlyRoll.OLD_START: "its first timestamp is {by} behind the segment before",
-    EarlyRoll.AHEAD: "the next batch's timestamp is {by} ahead of records that follow",
-}
-_REMARKS: Final = ("overdue", "early", "doubtful")
 
 
 def print_audit(audit: RollAudit, partitions: pa.Table, summary: Mapping[str, Any]) -> None:

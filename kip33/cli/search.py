@@ -68,7 +68,7 @@ class AnswersAs(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4
 @click.option("--snapshot", metavar="NAME", help="Use this snapshot instead of the newest.")
 @click.option(
     "--as",
-    "as_whom",
+    "broker_version",
     type=AnswersAs(),
     default="kip33",
     show_default=True,

@@ -1,16 +1,8 @@
-"""The answer of `kip33 search`: its questions, threads or Spark, and the output.
+"""The answer of `kip33 search`: from the options to the questions, the engine and the output.
 
-The records that `--emit delete-records` would delete although they are new enough to keep.
-
-Offsets in the forms of the tools that set offsets.
-
-The engine of a search: threads of this process, worker processes, or Spark.
-
-The offsets of a search that a tool may use: unsafe answers are left out and named.
-
-The questions of `kip33 search`: those of --time and --topics, or of a file.
-
-The ranges of `kip33 search --until`: where they end, with their records and bytes.
+A few questions are answered by threads of this process, many by worker processes or Spark. --emit
+prints offsets in the forms of the tools that set offsets, without the unsafe ones. --until adds the
+records and bytes of a range.
 """
 
 import json
@@ -62,6 +54,10 @@ from kip33.stores.locations import Location
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_RESET_OFFSETS, _SPARK, _DELETE_RECORDS = "reset-offsets", "spark", "delete-records"
+_SPARK_LATEST: Final = -1
+_MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
+
 
 def search_catalog(options: SearchRequest) -> None:
     """Print the answer to the options on standard output."""
@@ -72,11 +68,11 @@ def search_catalog(options: SearchRequest) -> None:
     snapshot = choice.snapshot
     choice_of_engine = engine_choice(options.engine_options._replace(verbose=False))
     how = SearchOptions(
-        options.as_whom is not None,
+        options.broker_version is not None,
         options.index_only,
         options.all_replicas,
         options.max_batch_bytes,
-        options.as_whom or NEWEST_KAFKA,
+        options.broker_version or NEWEST_KAFKA,
     )
     questions = _questions_of(catalog, snapshot, options)
     starts = _log_start_offsets(catalog, snapshot, questions, options)
@@ -128,7 +124,7 @@ def _log_start_offsets(
     options: SearchRequest,
 ) -> LogStartOffsets | None:
     """Return the log start offsets of brokers, which do not search records before them."""
-    if options.as_whom is None:
+    if options.broker_version is None:
         if options.log_start_offsets:
             raise click.UsageError(
                 "--log-start-offsets requires --as kafka", click.get_current_context()
@@ -185,11 +181,6 @@ class _NewerRecordCount:
         )
 
 
-_RESET_OFFSETS, _SPARK, _DELETE_RECORDS = "reset-offsets", "spark", "delete-records"
-_EMITTED: Final = (_RESET_OFFSETS, _SPARK, _DELETE_RECORDS)
-_SPARK_LATEST: Final = -1
-
-
 class Offset(NamedTuple):
     """The offset to begin in a partition; `is_end`: the log's end, because no record was found."""
 
@@ -200,7 +191,7 @@ class Offset(NamedTuple):
 
 
 def _offset_text(offsets: Iterable[Offset], emit: str) -> str:
-    """Return offsets as one of EMITTED, ending in a newline.
+    """Return offsets in the form of `emit`, ending in a newline.
 
     `reset-offsets`: CSV for `kafka-consumer-groups.sh --reset-offsets --from-file`; `spark`: the
     JSON of `startingOffsets`, -1 for a log's end; `delete-records`: the JSON of
@@ -208,18 +199,19 @@ def _offset_text(offsets: Iterable[Offset], emit: str) -> str:
     """
     ordered = sorted(offsets)
     if emit == _RESET_OFFSETS:
-        return "".join(f"{one.topic},{one.partition},{one.offset}\n" for one in ordered)
+        return "".join(
+            f"{position.topic},{position.partition},{position.offset}\n" for position in ordered
+        )
     if emit == _DELETE_RECORDS:
-        found = delete_records_object((one.topic, one.partition, one.offset) for one in ordered)
+        found = delete_records_object(
+            (position.topic, position.partition, position.offset) for position in ordered
+        )
         return json.dumps(found) + "\n"
     topics: dict[str, dict[str, int]] = {}
-    for one in ordered:
-        offset = _SPARK_LATEST if one.is_end else one.offset
-        topics.setdefault(one.topic, {})[str(one.partition)] = offset
+    for position in ordered:
+        offset = _SPARK_LATEST if position.is_end else position.offset
+        topics.setdefault(position.topic, {})[str(position.partition)] = offset
     return json.dumps(topics) + "\n"
-
-
-_MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
 
 
 def _engine_for(
@@ -351,7 +343,7 @@ def _offsets_to_emit(
         offset = end.offset if end else answer["offset"]
         unsafe = _unsafe(answer, end, emit)
         if count_newer and offset is not None:
-            unsafe = _joined(unsafe, count_newer(answer, offset))
+            unsafe = search_answers.joined_notes(unsafe, count_newer(answer, offset))
         if offset is None:
             warn(f"{key[0]}-{key[1]}: {unsafe or answer['result']}; the output leaves it out")
             continue
@@ -366,10 +358,6 @@ def _offsets_to_emit(
                 f"offset {offset}"
             )
         yield Offset(*key, offset, is_end=end is not None)
-
-
-def _joined(*reasons: str | None) -> str | None:
-    return "; ".join(filter(None, reasons)) or None
 
 
 def _unsafe(answer: Answer, end: search_answers.Answer | None, emit: str) -> str | None:
@@ -424,20 +412,22 @@ def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
     """Return the topics that match; CatalogError if a topic that is named is not there."""
     if not globs:
         return list(topics)
-    asked = TopicGlobs.of(globs)
-    found = [topic for topic in topics if asked.matches(topic)]
-    named = [glob for glob in asked.included if not set(glob) & set("*?[") and asked.matches(glob)]
-    named = [glob for glob in named if glob not in found]
+    patterns = TopicGlobs.of(globs)
+    matching = [topic for topic in topics if patterns.matches(topic)]
+    named = [
+        glob for glob in patterns.included if not set(glob) & set("*?[") and patterns.matches(glob)
+    ]
+    named = [glob for glob in named if glob not in matching]
     illegal = next((name for name in named if not is_topic(name)), None)
     if illegal is not None:
         raise CatalogError(
             f"--topic {illegal!r}: Kafka allows no such name; give a topic or a glob"
         )
-    if named or not found:
+    if named or not matching:
         wanted = named or globs
         near = nearest_topics(wanted, topics)
         raise CatalogError(f"no topic matches {' or '.join(wanted)}{near}")
-    return found
+    return matching
 
 
 def _replica_key(answer: Answer) -> ReplicaKey:
@@ -449,14 +439,14 @@ def _log_ends(
     catalog: Catalog, snapshot: Snapshot, answers: Sequence[Answer]
 ) -> dict[ReplicaKey, search_answers.Answer]:
     """Return the log ends of partitions without an answer, from the catalog alone."""
-    asked = [
+    questions = [
         TimeQuestion(answer["topic"], answer["partition"], LATEST, answer["log_dir"])
         for answer in answers
         if answer["offset"] is None and answer["result"] != SearchResult.NO_SUCH_PARTITION
     ]
-    rows = rows_of(catalog, snapshot, {question.topic for question in asked})
-    found = search_rows(rows, asked, SearchOptions())
-    return {(one.located.log_dir, one.topic, one.partition): one.located.answer for one in found}
+    rows = rows_of(catalog, snapshot, {question.topic for question in questions})
+    ends = search_rows(rows, questions, SearchOptions())
+    return {(end.located.log_dir, end.topic, end.partition): end.located.answer for end in ends}
 
 
 def _range_answers(
@@ -476,12 +466,12 @@ def _range_answers(
     except ValueError as error:
         raise click.BadParameter(f"--until: {error}") from error
     there = [answer for answer in answers if answer["result"] != SearchResult.NO_SUCH_PARTITION]
-    asked = [TimeQuestion(a["topic"], a["partition"], until_ms, a["log_dir"]) for a in there]
+    questions = [TimeQuestion(a["topic"], a["partition"], until_ms, a["log_dir"]) for a in there]
     untils = _answers_to(
         catalog,
         snapshot,
         rows,
-        asked,
+        questions,
         SearchOptions(max_batch_bytes=options.max_batch_bytes),
         options,
         engine,
@@ -505,5 +495,5 @@ def _range_answers(
         }
         answer["bytes_read"] += until["bytes_read"] + (size.bytes_read if size else 0)
         notes = (answer["note"], until["note"], size.note if size else None)
-        answer["note"] = "; ".join(dict.fromkeys(filter(None, notes))) or None
+        answer["note"] = search_answers.joined_notes(*notes)
     return [dict.fromkeys(RANGE) | answer for answer in answers]

@@ -22,7 +22,7 @@ class SearchRequest:
     requests: str | None  # a file
     now: int | None  # ms
     snapshot: str | None
-    as_whom: tuple[int, int] | None  # Kafka's version, None: as kip33
+    broker_version: tuple[int, int] | None  # of Kafka, whose answers are given; None: kip33's own
     index_only: bool
     all_replicas: bool
     emit: str | None

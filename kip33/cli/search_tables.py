@@ -24,7 +24,7 @@ ANSWER_COLUMNS: Final = (
 RANGE: Final = ("until_ms", "until_offset", "records", "size_bytes")
 
 Answer = dict[str, Any]
-"""A row with COLUMNS; for a range also with RANGE."""
+"""A row with ANSWER_COLUMNS; for a range also with RANGE."""
 
 _NAMES: Final = {target: name for name, target in TARGETS.items()}
 

@@ -6,10 +6,6 @@ them. Only `exact_output` writes texts as they are.
 `print` to a full disk raises OSError, and so does reading a log. Code that reads, deletes or
 publishes files handles OSErrors. While a command runs, errors of standard output are OutputErrors,
 which such code does not catch.
-
-A progress bar on a terminal, nothing elsewhere.
-
-Text for people, which a terminal cannot act on, and keys and values as text.
 """
 
 import errno
@@ -24,6 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+_MOST_SHOWN: Final = 60  # characters of a key or value in a table
+BASE64: Final = "_base64"  # the end of the name of a field whose bytes are not UTF-8
 
 
 class OutputError(Exception):
@@ -180,16 +179,12 @@ def progress_bar(what: str) -> Iterator[ProgressBar | None]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    # A copy of standard error, which is redirected while the JVM starts (spark.jvm).
+    # A copy of standard error, which is redirected while the JVM starts (spark.session).
     with (
         os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal,
         Progress(*columns, console=Console(file=terminal), transient=True) as progress,
     ):
         yield ProgressBar(progress, progress.add_task(what, total=None), what)
-
-
-_MOST_SHOWN: Final = 60  # characters of a key or value in a table
-BASE64: Final = "_base64"  # the end of the name of a field whose bytes are not UTF-8
 
 
 def text_field(name: str, data: bytes | None) -> tuple[str, str | None]:

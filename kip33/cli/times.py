@@ -1,7 +1,4 @@
-"""Times, durations and sizes as options: `2024-05-01T12:00Z`, `9:05`, `now-7d`, `36h`, `10GiB`.
-
-The targets of a search in options and files: a time, or one of Kafka's three names.
-"""
+"""Times, durations and sizes as options: `2024-05-01T12:00Z`, `9:05`, `now-7d`, `36h`, `10GiB`."""
 
 import re
 import time

@@ -95,11 +95,12 @@ def timestamps(**options: Any) -> None:
 
     Rejected: batches that message.timestamp.before.max.ms or after.max.ms refuses. A broker
     compares with its clock at the append, which an archive does not have. LogAppendTime batches of
-    format v2 are compared with their own append time. CreateTime batches are compared with the
-    time of their file: the append was not later, so `rejected_before` is at most that number, and
-    `rejected_after` at least. A copied archive keeps this only if it keeps the files' times. With
-    --clock now they are compared with --now, as if the archive were produced again. A header has
-    the largest and the first timestamp of a batch; other records are not looked at.
+    format v2 are compared with their own append time. CreateTime batches are compared with the time
+    of their file. The append may have been earlier: a batch that is 8 days older than its file may
+    have been 6 days old then. So `rejected_before` is an upper limit, and `rejected_after` a lower
+    one. A copied archive keeps this only if it keeps the files' times. With --clock now they are
+    compared with --now, as if the archive were produced again. A header has the largest and the
+    first timestamp of a batch; other records are not looked at.
 
     Suspicious: seconds, microseconds or nanoseconds in place of milliseconds, before 1990, or
     later than --now by more than the limit.

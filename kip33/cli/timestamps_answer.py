@@ -1,9 +1,4 @@
-"""The answer of `kip33 timestamps`: its plan, the engine, the output and the exit code.
-
-The options of `kip33 timestamps` as typed values.
-
-The tables of `kip33 timestamps`.
-"""
+"""The answer of `kip33 timestamps`: its plan, the engine, the output and the exit code."""
 
 import json
 import sys
@@ -55,6 +50,11 @@ from kip33.rules.timestamp_profile import NONE as NO_TYPE
 from kip33.stores.locations import Location
 
 Row = dict[str, Any]
+_MIXED, _OUT_OF_ORDER, _REJECTED = "mixed", "out-of-order", "rejected"
+_SUSPICIOUS, _UNREADABLE = "suspicious", "unreadable"
+TIMESTAMP_FINDINGS: Final = (_MIXED, _OUT_OF_ORDER, _REJECTED, _SUSPICIOUS, _UNREADABLE)
+_HISTOGRAMS: Final = ("behind", "before_file", "after_file")
+_MOST_WARNINGS: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,13 +223,6 @@ def _csv_row(row: Row) -> Row:
     return cells
 
 
-_MIXED, _OUT_OF_ORDER, _REJECTED = "mixed", "out-of-order", "rejected"
-_SUSPICIOUS, _UNREADABLE = "suspicious", "unreadable"
-TIMESTAMP_FINDINGS: Final = (_MIXED, _OUT_OF_ORDER, _REJECTED, _SUSPICIOUS, _UNREADABLE)
-
-_HISTOGRAMS: Final = ("behind", "before_file", "after_file")
-_MOST_WARNINGS: Final = 20
-
 _ShownRow = Mapping[str, Any]
 
 
@@ -318,8 +311,9 @@ def _print_comparison(rows: Sequence[_ShownRow], plan: TimestampPlan) -> None:
     if by_clock and plan.question.clock == AuditClock.FILE_TIME:
         click.echo(
             f"{by_clock:,} CreateTime batches are compared with the time of their file, as the "
-            "broker's clock at the append is not known. The append was not later: rejected before "
-            "is at most this number, rejected after at least."
+            "broker's clock at the append is not known. The append may have been earlier: a batch "
+            "that is 8 days older than its file may have been 6 days old then. So `rejected "
+            "before` is an upper limit, and `rejected after` a lower one."
         )
     elif by_clock:
         now = iso_time(plan.question.now_ms)

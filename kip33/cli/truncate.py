@@ -1,4 +1,4 @@
-"""`kip33 truncate`."""
+"""`kip33 truncate`: cut a copied partition at an offset."""
 
 from typing import TYPE_CHECKING, Final
 

@@ -1,7 +1,4 @@
-"""`kip33 verify`.
-
-`kip33 verify --quick`: index files compared with the CRCs in the catalog.
-"""
+"""`kip33 verify`: index files compared with their logs, or with CRCs of a catalog (--quick)."""
 
 import sys
 from collections import Counter
@@ -9,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import click
-from click.core import ParameterSource
 
 from kip33.archive.bins import EngineName
 from kip33.archive.segment_paths import index_path
@@ -19,6 +15,7 @@ from kip33.cli.engine_option import (
     EngineOptions,
     engine_choice,
     engine_options,
+    is_typed,
     open_engine,
 )
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
@@ -61,6 +58,16 @@ from kip33.stores.locations import Location, without_secrets
 FILES = (".log", ".timeindex", ".index", ".txnindex")
 Counts: TypeAlias = dict[IndexKind, Counter[IndexVerdict | None]]
 """Index files of each kind by their verdict, None for those that are not there."""
+_ONLY_WITH_QUICK: Final = (QuickVerdict.CHANGED.value,)  # a verification of logs never gives it
+_OF_LOGS: Final = {
+    "dialect": "--dialect",
+    "layout": "--layout",
+    "index_interval_bytes": "--index-interval-bytes",
+    "segment_index_bytes": "--segment-index-bytes",
+    "kafka_configs": "--kafka-configs",
+    "no_check_crc": "--no-check-crc",
+    "untimestamped": "--untimestamped",
+}
 
 
 def _share(ctx: click.Context, param: click.Parameter, text: str | None) -> DailyShare | None:
@@ -78,9 +85,6 @@ def _require_share_options(
         raise click.UsageError("--as-of requires --share")
     if share and (quick or source.endswith(FILES)):
         raise click.UsageError("--share is for the logs of a tree, without --quick")
-
-
-_ONLY_WITH_QUICK: Final = (QuickVerdict.CHANGED.value,)  # a verification of logs never gives it
 
 
 @click.command(epilog="Example: kip33 verify /archive/kafka-logs --fail-on wrong --fail-on missing")
@@ -327,42 +331,26 @@ def _print_tables(verdicts: list[SegmentVerdict], counts: Counts, below: str) ->
         print_table((*suffixes, "log", "file", "problems"), bad)
 
 
-_OF_LOGS: Final = {
-    "dialect": "--dialect",
-    "layout": "--layout",
-    "index_interval_bytes": "--index-interval-bytes",
-    "segment_index_bytes": "--segment-index-bytes",
-    "kafka_configs": "--kafka-configs",
-    "no_check_crc": "--no-check-crc",
-    "untimestamped": "--untimestamped",
-}
-
-
 def _require_quick_options(fail_on: Sequence[str], *, quick: bool) -> None:
     """Raise UsageError for options on the command line that do not belong together.
 
     A configuration file may have options for verifications of both kinds.
     """
     if not quick:
-        if _is_typed("catalog"):
+        if is_typed("catalog"):
             raise click.UsageError("--catalog requires --quick")
-        if _is_typed("fail_on") and set(fail_on).intersection(_ONLY_WITH_QUICK):
+        if is_typed("fail_on") and set(fail_on).intersection(_ONLY_WITH_QUICK):
             raise click.UsageError("--fail-on changed requires --quick")
         return
     for name, option in _OF_LOGS.items():
-        if _is_typed(name):
+        if is_typed(name):
             raise click.UsageError(f"--quick reads no log: leave out {option}")
     others = [verdict for verdict in fail_on if verdict not in list(QuickVerdict)]
-    if others and _is_typed("fail_on"):
+    if others and is_typed("fail_on"):
         raise click.UsageError(
             f"--quick never gives the verdict {others[0]}: --fail-on takes "
             f"{', '.join(QuickVerdict)}"
         )
-
-
-def _is_typed(name: str) -> bool:
-    source = click.get_current_context().get_parameter_source(name)
-    return source is ParameterSource.COMMANDLINE
 
 
 def _verify_quick(  # parameters: options of the command

@@ -136,8 +136,8 @@ def test_what_if_says_what_is_missing_or_damaged(command: Command, tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--snapshot", "1"), "--snapshot goes with a CATALOG; of a SOURCE, all headers are read"),
-        (("--read-headers",), "--read-headers goes with a CATALOG"),
+        (("--snapshot", "1"), "--snapshot requires a CATALOG; of a SOURCE, all headers are read"),
+        (("--read-headers",), "--read-headers requires a CATALOG"),
         (("--segment-ms", "0"), "'0' found, expected more than 0"),
         (("--segment-bytes", "13"), "expected"),
         (("--what-if", "--fail-on", "early"), "--fail-on cannot be combined with --what-if"),
