@@ -4,25 +4,17 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import time
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kip33.retention.apply_segment import DONE_RESULTS
 from kip33.retention.plan import RetentionPlan, write_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import ExpiringArchive
 from tests.faults.applies import apply_here
-from tests.faults.line_programs import ask, start
-
-
-class Ended(NamedTuple):
-    """How an apply in a child ended."""
-
-    code: int
-    why: str  # what it did not do, and why not; "" if it did all or was killed
+from tests.faults.forks import Forks
 
 
 class CutShort:
@@ -32,6 +24,7 @@ class CutShort:
         self.archive, self.plan = archive, archive.plan()
         self.folder = archive.folder
         self.plan_file, self.trash = self.folder / "plan.jsonl", self.folder / "trash"
+        self.command = ("apply", self.plan_file, self.trash)  # of `tests.faults.forks`
         write_plan(self.plan, Location.of(self.plan_file))
         self.before = archive.files()
         self.planned = archive.planned_files(self.plan)
@@ -51,21 +44,16 @@ class CutShort:
             if place.exists():
                 place.rename(gone / place.name)
 
-    def start(self) -> "subprocess.Popen[str]":
-        """Return the program whose children apply the plan."""
-        return start("tests.faults.forked_applies", self.plan_file, self.trash)
+    def run(self, forks: Forks, **how: Any) -> int:
+        """Let a child apply the plan; return its exit code."""
+        return forks.run(*self.command, **how).exit_code
 
-    def run(self, forks: "subprocess.Popen[str]", **how: Any) -> int:
-        """Let a child apply the plan and return how it ended."""
-        ask(forks, json.dumps(how))
-        return ended(forks).code
-
-    def kill(self, forks: "subprocess.Popen[str]", seconds: float, **how: Any) -> int:
-        """Kill a child so long after its start; return how it ended."""
-        pid = int(ask(forks, json.dumps(how)))
+    def kill(self, forks: Forks, seconds: float, **how: Any) -> int:
+        """Kill a child so long after its start; return its exit code."""
+        pid = forks.begin(*self.command, **how)
         time.sleep(seconds)
         os.kill(pid, signal.SIGKILL)
-        return ended(forks).code
+        return forks.end().exit_code
 
     def finish(self, *, with_trash: bool = False) -> None:
         """Apply the plan once more, undisturbed: all has to be as if nothing had been killed."""
@@ -83,11 +71,6 @@ class CutShort:
         return require_sound(
             self.archive, [self.plan], self.before, with_trash=with_trash, where=where
         )
-
-
-def ended(forks: "subprocess.Popen[str]") -> Ended:
-    """Wait for the program's child; return how it ended."""
-    return Ended(*json.loads(ask(forks, "wait")))
 
 
 def require_sound(

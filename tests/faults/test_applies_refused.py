@@ -17,7 +17,7 @@ from kip33.stores.locations import Location
 from tests.builders.expiring_archive import A, ExpiringArchive
 from tests.cli.console import PROJECT, Finished
 from tests.faults.cut_short import CutShort, require_sound
-from tests.faults.forked_commands import ForkedCommands
+from tests.faults.forks import Forks
 from tests.faults.privileges import AS_ANY_OWNER, shut
 from tests.faults.privileges import why_not as why_no_privileges
 from tests.faults.small_disks import PAGE_BYTES, SmallDisks
@@ -37,11 +37,11 @@ def partitions_of(done: Finished) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def as_any_owner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommands]:
+def as_any_owner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     problem = why_no_privileges(tmp_path_factory.mktemp("tried"))
     if problem:
         pytest.skip(f"nothing to be denied: {problem}")
-    with ForkedCommands(*AS_ANY_OWNER) as commands:
+    with Forks(*AS_ANY_OWNER) as commands:
         yield commands
 
 
@@ -51,7 +51,7 @@ def place(tmp_path: Path) -> CutShort:
 
 
 @pytest.fixture
-def apply_as_any_owner(as_any_owner: ForkedCommands, place: CutShort) -> Apply:
+def apply_as_any_owner(as_any_owner: Forks, place: CutShort) -> Apply:
     """Return a function that applies the place's plan, to a trash if one is given."""
     return lambda *trash: as_any_owner.run("applies", place.plan_file, *trash)
 
@@ -154,7 +154,7 @@ class Disks(NamedTuple):
     """Two small disks, and what runs there."""
 
     disks: SmallDisks
-    commands: ForkedCommands
+    commands: Forks
     catalog_disk: Path
     trash_disk: Path
 
@@ -206,7 +206,7 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disks]:
         pytest.skip(f"no disk to fill: {problem}")
     folder = tmp_path_factory.mktemp("disks")
     places = (folder / "catalogs", folder / "trashes")
-    with SmallDisks(*places) as disks, ForkedCommands(*disks.enter(PROJECT)) as commands:
+    with SmallDisks(*places) as disks, Forks(*disks.enter(PROJECT)) as commands:
         yield Disks(disks, commands, *places)
 
 

@@ -10,7 +10,7 @@ import pytest
 from kip33.catalog.catalog import Catalog
 from tests.cli.console import KIP33, PROJECT, Finished
 from tests.faults.builds import Outcome, outcome
-from tests.faults.forked_commands import ForkedCommands
+from tests.faults.forks import Forks
 from tests.faults.nights import LONG, first_day, second_day
 from tests.faults.small_disks import KIB, SmallDisks, pages, why_not
 
@@ -25,7 +25,7 @@ WORKERS = [pytest.param(None, id="in one process"), pytest.param(2, id="two work
 class Archive:
     """An archive on the second day: indexes on one small disk, catalog on another."""
 
-    def __init__(self, folder: Path, disks: SmallDisks, commands: ForkedCommands) -> None:
+    def __init__(self, folder: Path, disks: SmallDisks, commands: Forks) -> None:
         self.disks, self._commands = disks, commands
         self.source = folder / "archive"
         self.index_disk, self.catalog_disk = folder / "indexes", folder / "catalogs"
@@ -78,7 +78,7 @@ def nightly(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
     folder = tmp_path_factory.mktemp("disk-full")
     with (
         SmallDisks(folder / "indexes", folder / "catalogs") as disks,
-        ForkedCommands(*disks.enter(PROJECT)) as commands,
+        Forks(*disks.enter(PROJECT)) as commands,
     ):
         yield Archive(folder, disks, commands)
 

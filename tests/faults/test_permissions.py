@@ -15,7 +15,7 @@ from tests.builders.changing_archive import ChangingArchive, batches
 from tests.builders.log_file import write_log
 from tests.cli.console import Finished
 from tests.faults.builds import Outcome, outcome
-from tests.faults.forked_commands import ForkedCommands
+from tests.faults.forks import Forks
 from tests.faults.nights import GROWN, NEW, UNCHANGED, first_day, log_of, partition, second_day
 from tests.faults.privileges import AS_ANY_OWNER, shut, why_not
 
@@ -28,7 +28,7 @@ WORKERS = [pytest.param(None, id="in one process"), pytest.param(2, id="two work
 class Archive:
     """An archive on the second day, an index directory, and a catalog in it or elsewhere."""
 
-    def __init__(self, folder: Path, commands: ForkedCommands, *, catalog_inside: bool) -> None:
+    def __init__(self, folder: Path, commands: Forks, *, catalog_inside: bool) -> None:
         self.source, self.index_dir = folder / "archive", folder / "indexes"
         self.catalog = self.index_dir / "_catalog" if catalog_inside else folder / "catalog"
         self._folder, self._commands = folder, commands
@@ -65,22 +65,22 @@ class Archive:
 
 
 @pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommands]:
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     problem = why_not(tmp_path_factory.mktemp("tried"))
     if problem:
         pytest.skip(f"nothing to be denied: {problem}")
-    with ForkedCommands(*AS_ANY_OWNER) as started:
+    with Forks(*AS_ANY_OWNER) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def nightly(commands: ForkedCommands, tmp_path_factory: pytest.TempPathFactory) -> Archive:
+def nightly(commands: Forks, tmp_path_factory: pytest.TempPathFactory) -> Archive:
     return Archive(tmp_path_factory.mktemp("denied"), commands, catalog_inside=False)
 
 
 @pytest.fixture(scope="module")
 def nightly_with_catalog_inside(
-    commands: ForkedCommands, tmp_path_factory: pytest.TempPathFactory
+    commands: Forks, tmp_path_factory: pytest.TempPathFactory
 ) -> Archive:
     return Archive(tmp_path_factory.mktemp("inside"), commands, catalog_inside=True)
 
@@ -211,9 +211,7 @@ RESTORES = [
 
 
 @pytest.mark.parametrize("arguments", READERS)
-def test_no_log_can_be_read(
-    arguments: tuple[str, ...], commands: ForkedCommands, tmp_path: Path
-) -> None:
+def test_no_log_can_be_read(arguments: tuple[str, ...], commands: Forks, tmp_path: Path) -> None:
     logs = [write_log(tmp_path / f"logs/orders-{number}", 0, batches(0, 2)) for number in (0, 1)]
     command, *options = (tmp_path / one if one == "indexes" else one for one in arguments)
     with shut(logs[0]), shut(logs[1]):
@@ -226,7 +224,7 @@ def test_no_log_can_be_read(
 
 @pytest.mark.parametrize("arguments", READERS)
 def test_one_of_two_logs_cannot_be_read(
-    arguments: tuple[str, ...], commands: ForkedCommands, tmp_path: Path
+    arguments: tuple[str, ...], commands: Forks, tmp_path: Path
 ) -> None:
     logs = [write_log(tmp_path / f"logs/orders-{number}", 0, batches(0, 2)) for number in (0, 1)]
     command, *options = (tmp_path / one if one == "indexes" else one for one in arguments)
@@ -244,7 +242,7 @@ def test_logs_that_a_restore_cannot_read(
     options: tuple[str, ...],
     unread: int,
     exit_code: int,
-    commands: ForkedCommands,
+    commands: Forks,
     tmp_path: Path,
 ) -> None:
     logs = [write_log(tmp_path / f"logs/orders-{number}", 0, batches(0, 2)) for number in (0, 1)]
@@ -260,9 +258,7 @@ def test_logs_that_a_restore_cannot_read(
     require_line_on_logs(done, f"{unread} of 2 logs", logs[0])
 
 
-def test_no_first_header_of_a_catalogs_logs_can_be_read(
-    commands: ForkedCommands, tmp_path: Path
-) -> None:
+def test_no_first_header_of_a_catalogs_logs_can_be_read(commands: Forks, tmp_path: Path) -> None:
     log = write_log(tmp_path / "logs/orders-0", 0, batches(0, 2))
     built = commands.run(
         *("console", "build", tmp_path / "logs", "--index-dir", tmp_path / "indexes")
@@ -280,9 +276,7 @@ def require_line_on_logs(done: Finished, count: str, first: Path) -> None:
     assert DENIED in line
 
 
-def test_the_catalog_lists_logs_that_cannot_be_read(
-    commands: ForkedCommands, tmp_path: Path
-) -> None:
+def test_the_catalog_lists_logs_that_cannot_be_read(commands: Forks, tmp_path: Path) -> None:
     logs = [write_log(tmp_path / f"logs/orders-{number}", 0, batches(0, 2)) for number in (0, 1)]
     with shut(logs[1]):
         commands.run("console", "build", tmp_path / "logs", "--index-dir", tmp_path / "indexes")
@@ -421,7 +415,7 @@ def require_nothing_happened(
 
 
 def test_a_closed_directory_with_a_partitions_name_may_hold_any_topic(
-    commands: ForkedCommands, tmp_path: Path
+    commands: Forks, tmp_path: Path
 ) -> None:
     """`broker-2` reads as partition 2 of a topic `broker`; with `--topics` its rows stay."""
     archive = ChangingArchive(tmp_path)

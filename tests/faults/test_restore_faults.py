@@ -17,7 +17,7 @@ from kip33.restore.restore_complete import alone_in
 from kip33.stores.locations import Location
 from tests.builders.partition_copies import files_of
 from tests.cli.console import KIP33, PROJECT
-from tests.faults.forked_restores import request
+from tests.faults.forks import restore_request
 from tests.faults.small_disks import KIB, SmallDisks, why_not
 from tests.restore.test_restore import log_of, write_logs
 
@@ -32,7 +32,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def restored(source: Path, log_dir: Path) -> dict[str, Any]:
-    return restore(request(str(source), str(log_dir)), LocalEngine())
+    return restore(restore_request(str(source), str(log_dir)), LocalEngine())
 
 
 @pytest.mark.skipif(bool(WHY_NOT), reason=f"no disk to fill: {WHY_NOT}")

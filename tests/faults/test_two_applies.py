@@ -4,10 +4,8 @@ KIP33_ROUNDS is the number of rounds with two processes in the long form.
 """
 
 import itertools
-import json
-import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,9 @@ from kip33.retention.apply_segment import SegmentStep
 from kip33.retention.plan import RetentionPlan, write_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import DAY_MS, KINDS, NOW_MS, ExpiringArchive
-from tests.faults.cut_short import CutShort, Ended, ended, require_sound
-from tests.faults.line_programs import ask, start
+from tests.cli.console import Finished
+from tests.faults.cut_short import CutShort, require_sound
+from tests.faults.forks import Forks
 from tests.long_forms import one_in, short_and_long
 
 ROUNDS = short_and_long(3, 50, "KIP33_ROUNDS")
@@ -41,37 +40,39 @@ def archive(tmp_path: Path) -> ExpiringArchive:
     return archive
 
 
-def both(
-    forks: "list[subprocess.Popen[str]]", first: dict[str, Any], second: dict[str, Any]
-) -> list[Ended]:
-    """Let a child of each apply at the same time; return how they ended."""
-    for program, how in zip(forks, (first, second), strict=True):
-        ask(program, json.dumps(how))
-    return [ended(program) for program in forks]
+@pytest.fixture(scope="module")
+def forks() -> Iterator[tuple[Forks, Forks]]:
+    with Forks() as one, Forks() as other:
+        yield one, other
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("way", one_in(len(WAYS), WAYS))
-def test_two_applies_of_one_plan(archive: ExpiringArchive, way: str, rounds: int) -> None:
+def test_two_applies_of_one_plan(
+    archive: ExpiringArchive, forks: tuple[Forks, Forks], way: str, rounds: int
+) -> None:
     place = CutShort(archive)
     with_trash = way != "deleted"
     helped = 0
-    with place.start() as one, place.start() as other:
-        for number in range(rounds):
-            place.restore()
-            ends = both([one, other], WAYS[way] | {"threads": 2}, WAYS[way] | {"threads": 1})
-            assert ends == [Ended(0, ""), Ended(0, "")], f"round {number}"
-            gone = place.require_sound(with_trash=with_trash, where=f"round {number}")
-            assert gone == place.planned
-            outcomes = Counter(path.stem.split("-", 2)[2] for path in archive.journal(place.plan))
-            helped += outcomes["intent"] > 24 or outcomes["gone_already"] > 0
+    for number in range(rounds):
+        place.restore()
+        for one, threads in zip(forks, (2, 1), strict=True):
+            one.begin(*place.command, threads=threads, **WAYS[way])
+        ends = [one.end() for one in forks]
+        assert ends == [Finished(0, "", "")] * 2, f"round {number}"
+        gone = place.require_sound(with_trash=with_trash, where=f"round {number}")
+        assert gone == place.planned
+        outcomes = Counter(path.stem.split("-", 2)[2] for path in archive.journal(place.plan))
+        helped += outcomes["intent"] > 24 or outcomes["gone_already"] > 0
     assert helped, "they were never at work on one segment"
     place.finish(with_trash=with_trash)
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("rounds", ROUNDS)
-def test_two_applies_of_two_plans(archive: ExpiringArchive, tmp_path: Path, rounds: int) -> None:
+def test_two_applies_of_two_plans(
+    archive: ExpiringArchive, forks: tuple[Forks, Forks], tmp_path: Path, rounds: int
+) -> None:
     """They expire different segments; whoever meets the other's work stops."""
     shorter = archive.plan(now_ms=NOW_MS - 3 * DAY_MS)
     place = CutShort(archive)
@@ -79,22 +80,19 @@ def test_two_applies_of_two_plans(archive: ExpiringArchive, tmp_path: Path, roun
     write_plan(shorter, Location.of(shorter_file))
     assert 0 < shorter.segments < place.plan.segments
     codes: Counter[int] = Counter()
-    with (
-        place.start() as one,
-        start("tests.faults.forked_applies", shorter_file, place.trash) as other,
-    ):
-        for number in range(rounds):
-            place.restore()
-            archive.snapshot()
-            ends = both([one, other], {"threads": 2}, {"threads": 2})
-            codes.update(end.code for end in ends)
-            where = f"round {number}"
-            gone = require_sound(archive, [place.plan, shorter], place.before, where=where)
-            assert archive.planned_files(shorter) <= gone, where
-            archive.snapshot()
-            assert archive.apply(archive.plan()).stopped == 0
-            logs = {path for path in archive.files() if path.endswith(".log")}
-            assert logs == {path for path in place.before if path.endswith(".log")} - place.planned
+    for number in range(rounds):
+        place.restore()
+        archive.snapshot()
+        for one, plan_file in zip(forks, (place.plan_file, shorter_file), strict=True):
+            one.begin("apply", plan_file, place.trash, threads=2)
+        codes.update(one.end().exit_code for one in forks)
+        where = f"round {number}"
+        gone = require_sound(archive, [place.plan, shorter], place.before, where=where)
+        assert archive.planned_files(shorter) <= gone, where
+        archive.snapshot()
+        assert archive.apply(archive.plan()).stopped == 0
+        logs = {path for path in archive.files() if path.endswith(".log")}
+        assert logs == {path for path in place.before if path.endswith(".log")} - place.planned
     assert codes.keys() <= {0, 1}
     assert codes[1] > 0, "they never met"
 

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -12,7 +11,8 @@ from typing import NamedTuple
 
 from kip33.catalog.catalog import Catalog
 from tests.faults.builds import Outcome, build_here, outcome
-from tests.faults.line_programs import ask, start
+from tests.faults.forks import Forks
+from tests.faults.nights import first_day, second_day
 
 
 class Night(NamedTuple):
@@ -64,28 +64,28 @@ class Place:
         if night.saved.exists():
             shutil.copytree(night.saved, self.index_dir)
 
-    def start(self, module: str, *options: str) -> "subprocess.Popen[str]":
-        """Return a program of this folder that is ready to build here."""
-        return start(module, self.source, self.index_dir, *options)
+    @property
+    def command(self) -> tuple[object, ...]:
+        """Return the build here, as a command of `tests.faults.forks`."""
+        return "build", self.source, self.index_dir
 
-    def seconds_undisturbed(self, night: Night, forks: "subprocess.Popen[str]") -> float:
-        """Return how long a child of `tests.faults.forked_builds` takes that nobody kills."""
+    def seconds_undisturbed(self, night: Night, forks: Forks) -> float:
+        """Return how long a child takes that nobody kills."""
         self.restore(night)
         begin = time.perf_counter()
-        ask(forks, "build")
-        assert ask(forks, "wait") == "0"
+        assert forks.run(*self.command).exit_code == 0
         return time.perf_counter() - begin
 
-    def kill(self, night: Night, forks: "subprocess.Popen[str]", seconds: float) -> "Wreck":
-        """Kill a child of `tests.faults.forked_builds` so long after its start; see what is there.
+    def kill(self, night: Night, forks: Forks, seconds: float) -> "Wreck":
+        """Kill a child so long after its start; see what is there.
 
         One that has ended by then leaves what an undisturbed build does.
         """
         self.restore(night)
-        pid = int(ask(forks, "build"))
+        pid = forks.begin(*self.command)
         time.sleep(seconds)
         os.kill(pid, signal.SIGKILL)
-        assert ask(forks, "wait") in ("0", str(-signal.SIGKILL))
+        assert forks.end().exit_code in (0, -signal.SIGKILL)
         return Wreck.at(self.index_dir, night)
 
 
@@ -148,3 +148,34 @@ def index_files(index_dir: Path) -> dict[str, bytes]:
         for path in sorted(index_dir.rglob("*"))
         if path.suffix in (".timeindex", ".index") and not path.name.startswith(".")
     }
+
+
+class Lane(NamedTuple):
+    """A place of its own: a build that finds a snapshot, and one that finds nothing."""
+
+    place: Place
+    nightly: Night
+    first: Night
+
+
+def lanes_below(folder: Path, *, partitions: int, count: int) -> list[Lane]:
+    """Make so many places for the builds of one archive, on its second day."""
+    source = folder / "archive"
+    first_day(source, partitions)
+    places = [Place(source, folder / f"lane-{number}") for number in range(count)]
+    for place in places:
+        place.build()
+    second_day(source, partitions)
+    nightly = [place.night("nightly") for place in places]
+    for place in places:
+        place.clear()
+    return [
+        Lane(place, night, place.night("first"))
+        for place, night in zip(places, nightly, strict=True)
+    ]
+
+
+def require_old_or_new(wreck: Wreck, night: Night, where: str = "") -> None:
+    """Raise AssertionError unless a reader finds the state before a night or the one after it."""
+    assert wreck.broken == set(), where
+    assert wreck.rows in (night.before.rows, night.after.rows), where

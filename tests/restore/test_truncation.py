@@ -33,6 +33,7 @@ from tests.builders.segment_builder import (
     with_broken_crc,
 )
 from tests.long_forms import short_and_long
+from tests.retention.test_broker_locks import held_by_another
 
 T = 1_700_000_000_000
 
@@ -585,4 +586,13 @@ def test_a_truncation_inside_an_unfinished_restore_is_refused(copied: Path, act:
     before = files_of(copied)
     with pytest.raises(LockedError, match="a restore into this log directory has not ended"):
         act(Location.of(copied), 45)
+    assert files_of(copied) == before
+
+
+def test_a_broker_that_holds_the_lock_refuses_it(copied: Path) -> None:
+    lock = copied.parent / ".lock"
+    lock.touch()
+    before = files_of(copied)
+    with held_by_another(lock), pytest.raises(LockedError, match="stop the broker, or use a copy"):
+        truncate(Location.of(copied), 45)
     assert files_of(copied) == before
