@@ -9,8 +9,6 @@ import pytest
 
 from tests.cli.console import Command, Finished
 
-pytestmark = pytest.mark.spark
-
 FIRST = "00000000000000000000"
 SEGMENTS = 13
 BUILD = ("build", "nightly", "--index-dir", "indexes")

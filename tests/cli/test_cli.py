@@ -115,7 +115,6 @@ def test_build_in_a_pipe_prints_one_object_and_no_process_needs_pandas(
     assert "pyspark.daemon" in " ".join(path.read_text() for path in started.iterdir())
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("fail_on", "exit_code"),
     [
@@ -136,7 +135,6 @@ def test_findings_are_an_exit_code_only_on_request(
     assert done.lines[0]["by_status"] == {"empty": 1, "invalid": 1, "truncated": 2}
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(("fail_on", "exit_code"), [("unwritten", 3), ("invalid", 1)])
 def test_a_build_that_could_write_no_index_file_warns_and_fails_on_request(
     command: Command, fail_on: str, exit_code: int
@@ -158,7 +156,6 @@ def test_a_build_that_could_write_no_index_file_warns_and_fails_on_request(
     assert "\n" not in warning
 
 
-@pytest.mark.spark
 def test_build_prints_a_table_that_names_what_is_not_as_expected(command: Command) -> None:
     kept = Path(f"indexes/broker-1/payments-0/{FIRST}.timeindex")
     kept.parent.mkdir(parents=True)
@@ -183,7 +180,6 @@ def test_build_prints_a_table_that_names_what_is_not_as_expected(command: Comman
     assert kept.read_bytes() == b"somebody else's"
 
 
-@pytest.mark.spark
 def test_options_of_build_reach_the_build(command: Command) -> None:
     options = ("--segment-index-bytes", "120", "--index-interval-bytes", "512", "--no-check-crc")
     options += ("--parallelism", "1", "--dialect", "live", "--offset-index")
@@ -204,7 +200,6 @@ def test_options_of_build_reach_the_build(command: Command) -> None:
     assert done.lines[0]["by_status"] == {"empty": 1, "invalid": 3}
 
 
-@pytest.mark.spark
 def test_damaged_files_are_repaired_in_place_and_others_left(command: Command) -> None:
     make_archive(Path("logs"))
     in_place = ("build", "logs", "--in-place", "--catalog", "catalog", "--only", "damaged")
@@ -266,7 +261,6 @@ def test_verify_of_one_file_includes_the_offset_index_beside_the_log(
     assert (row["verdict"], row["offset_index_verdict"]) == ("identical", "identical")
 
 
-@pytest.mark.spark
 def test_build_reports_ignored_files(command: Command) -> None:
     directory_named("logs/b-0.0123456789abcdef0123456789abcdef-delete")
     partition = directory_named("logs/a-0")
@@ -282,7 +276,6 @@ def test_build_reports_ignored_files(command: Command) -> None:
     }
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("config", "options", "dialect", "interval"),
     [
@@ -324,7 +317,6 @@ def test_a_configuration_file_gives_defaults(
     assert (settings["dialect"], settings["index_interval_bytes"]) == (dialect, interval)
 
 
-@pytest.mark.spark
 @pytest.mark.integration  # a JVM of its own
 def test_verify_on_a_terminal_draws_on_standard_error_only(archive: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
@@ -362,7 +354,6 @@ def read_all(terminal: int) -> str:
             return b"".join(pieces).decode()
 
 
-@pytest.mark.spark
 def test_verify_prints_one_object_or_a_table(command: Command) -> None:
     done = command("verify", "archive/broker-2", "--topics", "orders", "--format", "json")
     [found] = done.lines
@@ -463,7 +454,6 @@ def test_verify_of_one_file_finds_its_index_in_an_index_directory(command: Comma
     assert line["offset_index_verdict"] == "identical"
 
 
-@pytest.mark.spark
 def test_catalog_lists_snapshots_and_totals(command: Command) -> None:
     newest = command(*BUILD, "--topics", "payments", "--format", "json").lines[0]
     newest = command(*BUILD, "--format", "json").lines[0]

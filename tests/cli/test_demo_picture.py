@@ -21,7 +21,6 @@ SHOWN = text_of(PICTURE.read_text(encoding="utf-8"))
 
 
 @pytest.mark.integration
-@pytest.mark.spark
 def test_the_picture_shows_what_the_commands_print(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from kip33.search.failover import ResumePoint
-from kip33.spark.build import build_index
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cli.console import Command, Finished, file_named
 from tests.demo_archive import COPIED_MS, START_MS, write
-
-pytestmark = pytest.mark.spark
+from tests.faults.builds import build_here
 
 MINUTE_MS = 60_000
 BATCHES, RECORDS = 20, 5
@@ -42,13 +40,13 @@ def minute(number: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def built(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two clusters' archives with the same records, indexed; of clicks the partitions differ."""
     root = tmp_path_factory.mktemp("failover")
     make_cluster(root / "one", 0, orders=2, clicks=2, gone=1)
     make_cluster(root / "two", 7_000, orders=2, clicks=3)
     for name in ("one", "two"):
-        build_index(spark, str(root / name), str(root / f"indexes-{name}"), now_ms=COPIED_MS)
+        build_here(root / name, root / f"indexes-{name}", now_ms=COPIED_MS)
     return root
 
 

@@ -13,8 +13,6 @@ from kip33.search.group_lag import GroupLag
 from tests.cli.console import Command, Finished, file_named
 from tests.demo_archive import START_MS
 
-pytestmark = pytest.mark.spark
-
 DAY_MS = 86_400_000
 MINUTE_MS = 60_000
 DESCRIBED = """\

@@ -8,8 +8,6 @@ import pytest
 
 from tests.cli.console import Command, file_named
 
-pytestmark = pytest.mark.spark
-
 COMMANDS = {
     "search": ("search", "CATALOG", "--topic", "sensors", "--time", "earliest"),
     "lag": ("lag", "CATALOG", "--offsets", "offsets.csv"),
