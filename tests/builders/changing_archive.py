@@ -128,6 +128,25 @@ class ChangingArchive:
         return self.index_dir or self.source
 
 
+class KeptArchive:
+    """An archive that many tests change: each begins with a copy at the same place."""
+
+    def __init__(self, archive: ChangingArchive) -> None:
+        """Keep a copy; URIs in its catalog name the place, so that place is used again."""
+        self._archive = archive
+        self._saved = archive.folder.with_name(f"{archive.folder.name}-saved")
+        shutil.copytree(archive.folder, self._saved, symlinks=True)
+
+    def again(self) -> ChangingArchive:
+        """Return the archive as it was kept, without what tests have done to it."""
+        folder = self._archive.folder
+        shutil.rmtree(folder)
+        shutil.copytree(self._saved, folder, symlinks=True)
+        archive = ChangingArchive(folder, in_place=self._archive.index_dir is None)
+        archive.now_ms = self._archive.now_ms
+        return archive
+
+
 def named_by_rows(seen: Outcome, root: Path, *, in_place: bool = False) -> Outcome:
     """Return the outcome with the files that rows name, and index URIs relative to `INDEX`.
 

@@ -6,7 +6,7 @@ After each change an incremental build is compared with a build into a new place
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,13 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import Draft, PartWriter
 from kip33.catalog.schema import SEGMENTS
 from kip33.stores.locations import Location
-from tests.builders.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
+from tests.builders.changing_archive import (
+    DAY_MS,
+    START_MS,
+    ChangingArchive,
+    KeptArchive,
+    batches,
+)
 from tests.long_forms import one_in
 
 A, B, INVALID, EMPTY = "broker 1/a-0", "broker 1/b-0", "broker 1/invalid-0", "broker 1/empty-0"
@@ -26,10 +32,11 @@ COLUMNS_OF_0_1 = SEGMENTS.names[: SEGMENTS.names.index("time_index_settings")]
 BACKWARDS = batches(100, 9) + batches(0, 9, first_ms=START_MS + 500)
 
 
-@pytest.fixture(params=["index dir", "in place"])
-def archive(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ChangingArchive]:
+@pytest.fixture(scope="module", params=["index dir", "in place"])
+def built(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> KeptArchive:
     """Six segments, built with both indexes: 0, 20 and 40 of a, one of b, invalid and empty."""
-    archive = ChangingArchive(tmp_path, in_place=request.param == "in place")
+    folder = tmp_path_factory.mktemp("built")
+    archive = ChangingArchive(folder, in_place=request.param == "in place")
     for base_offset in (0, 20, 40):
         archive.write(archive.log(A, base_offset), batches(base_offset, 10))
     archive.write(archive.log(B), batches(0, 30))
@@ -37,7 +44,12 @@ def archive(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Changing
     archive.write(archive.log(EMPTY), b"")
     summary = archive.build(offset_index=True)
     assert summary.by_status == {"empty": 1, "invalid": 1, "ok": 4}
-    return archive
+    return KeptArchive(archive)
+
+
+@pytest.fixture
+def archive(built: KeptArchive) -> ChangingArchive:
+    return built.again()
 
 
 class Counts(NamedTuple):

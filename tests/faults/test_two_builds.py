@@ -19,22 +19,34 @@ from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.catalog import draft as catalog_draft
 from kip33.catalog.catalog import Catalog
-from tests.builders.changing_archive import DAY_MS, INTERVAL, ChangingArchive, batches
+from tests.builders.changing_archive import (
+    DAY_MS,
+    INTERVAL,
+    ChangingArchive,
+    KeptArchive,
+    batches,
+)
 from tests.faults.builds import build_here, outcome
 from tests.long_forms import one_in
 
 A, B, GROWN, GONE, INVALID = "x/a-0", "x/b-0", "x/grown-0", "x/gone-0", "x/invalid-0"
+ALL = (A, B, GROWN, GONE, INVALID)
 STEPS = ("plan", "begin", "first bin", "second bin", "commit")
 PROJECT = Path(__file__).parents[2]
 
 
-@pytest.fixture(params=["a first build", "a later build"])
-def archive(tmp_path: Path, request: pytest.FixtureRequest) -> ChangingArchive:
+@pytest.fixture(scope="module", params=["a first build", "a later build"])
+def kept(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> KeptArchive:
     """Some segments; known to the catalog, and since then changed, or not known."""
-    return changed(tmp_path, (A, B, GROWN, GONE, INVALID), built=request.param == "a later build")
+    return changed(tmp_path_factory.mktemp("two"), ALL, built=request.param == "a later build")
 
 
-def changed(folder: Path, partitions: tuple[str, ...], *, built: bool) -> ChangingArchive:
+@pytest.fixture
+def archive(kept: KeptArchive) -> ChangingArchive:
+    return kept.again()
+
+
+def changed(folder: Path, partitions: tuple[str, ...], *, built: bool) -> KeptArchive:
     """Some segments that changed, after they were built or before anybody built."""
     archive = ChangingArchive(folder)
     for partition in partitions:
@@ -45,7 +57,7 @@ def changed(folder: Path, partitions: tuple[str, ...], *, built: bool) -> Changi
     archive.write(archive.log(INVALID), batches(-9, 9, first_ms=archive.now_ms))
     archive.log(GONE).unlink()
     archive.write(archive.log("x/new-0"), batches(0, 8))
-    return archive
+    return KeptArchive(archive)
 
 
 def steps(archive: ChangingArchive, **settings: Any) -> Iterator[BuildSummary | None]:
@@ -103,9 +115,16 @@ def require_both_are_whole(archive: ChangingArchive, summaries: list[BuildSummar
             assert row["max_timestamp"] == truth[row["log_uri"]]["max_timestamp"]
 
 
+@pytest.fixture(scope="module")
+def later_build(tmp_path_factory: pytest.TempPathFactory) -> KeptArchive:
+    return changed(tmp_path_factory.mktemp("later"), (A, GROWN, GONE, INVALID), built=True)
+
+
 @pytest.mark.parametrize("order", one_in(20, orders()), ids=lambda order: "".join(map(str, order)))
-def test_two_builds_interleaved_in_every_way(tmp_path: Path, order: tuple[int, ...]) -> None:
-    archive = later_build(tmp_path)
+def test_two_builds_interleaved_in_every_way(
+    later_build: KeptArchive, order: tuple[int, ...]
+) -> None:
+    archive = later_build.again()
 
     summaries = together(steps(archive), steps(archive), order)
 
@@ -115,10 +134,6 @@ def test_two_builds_interleaved_in_every_way(tmp_path: Path, order: tuple[int, .
     archive.now_ms += DAY_MS
     archive.build(offset_index=True)
     assert archive.outcome() == archive.fresh(offset_index=True)
-
-
-def later_build(folder: Path) -> ChangingArchive:
-    return changed(folder, (A, GROWN, GONE, INVALID), built=True)
 
 
 @pytest.mark.parametrize(
@@ -195,12 +210,10 @@ def test_a_build_that_commits_while_another_looks_back_takes_nothing_from_it(
 
 
 @pytest.mark.parametrize("order", one_in(30, orders()), ids=lambda order: "".join(map(str, order)))
-@pytest.mark.parametrize("built", [False, True], ids=["a new catalog", "a later build"])
 def test_two_builds_of_other_topics_lose_no_rows(
-    tmp_path: Path, order: tuple[int, ...], built: bool
+    archive: ChangingArchive, order: tuple[int, ...]
 ) -> None:
     """Each looks at its own topics; the newest snapshot has the rows of both."""
-    archive = changed(tmp_path, (A, B, GROWN, GONE, INVALID), built=built)
     mine, others = ["a", "new"], ["b", "grown", "invalid", "gone"]
 
     together(steps(archive, topics=mine), steps(archive, topics=others), order)
