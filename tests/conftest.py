@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from kip33.stores import own_files
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -21,6 +23,15 @@ PROFILES = {"quick": 5, "test": 25, "long": 100}
 for name, max_examples in PROFILES.items():
     hypothesis.settings.register_profile(name, deadline=None, max_examples=max_examples)
 hypothesis.settings.load_profile(os.environ.get("KIP33_EXAMPLES", "test"))
+
+
+def pytest_configure() -> None:
+    """Let no test of this process wait for the disk.
+
+    What a process wrote survives it. Programs that a power failure ends are processes of their own.
+    """
+    os.fsync = lambda _: None
+    own_files._syncfs = lambda: lambda _: 0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
