@@ -4,6 +4,7 @@ import os
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from kip33.archive.directory import MAX_DEPTH, Directory, Segment, Visit
@@ -14,6 +15,7 @@ from kip33.archive.listing import (
     LISTING,
     Listing,
     list_tree,
+    log_uris,
 )
 from kip33.stores.locations import Location
 
@@ -421,3 +423,17 @@ def test_three_hundred_directories_side_by_side(archive: Path, tmp_path: Path) -
     for _ in range(3):
         again = list_tree(Location.of(archive), Location.of(tmp_path / "indexes"))
         assert again.table.equals(first.table)
+
+
+# The URIs of a column of paths are those of its locations.
+
+PLAIN = ["b1/orders-0/00000000000000000000.log", "orders_1-2/~a.log", ""]
+
+
+@pytest.mark.parametrize("source", ["/archive", "/an archive/é", "/", "s3://bucket/a b"])
+@pytest.mark.parametrize("others", [[], ["a b/%20.log"], ["line\n"], ["é#.log"]])
+def test_log_uris_are_those_of_the_locations(source: str, others: list[str]) -> None:
+    place, paths = Location.of(source), [*PLAIN, *others]
+    found = log_uris(place, pa.chunked_array([paths]), pa.chunked_array([pa.nulls(len(paths))]))
+    assert found.to_pylist() == [place.child(path).uri for path in paths]
+    assert [Location.of(uri).uri for uri in found.to_pylist()[:2]] == found.to_pylist()[:2]

@@ -3,7 +3,7 @@
 import pytest
 
 from kip33.errors import PolicyError
-from kip33.formats.kafka_configs import TOPIC_KEYS, parse_kafka_configs
+from kip33.formats.kafka_configs import TOPIC_KEYS, parse_kafka_configs, parse_properties
 
 # kafka-configs.sh --describe --entity-type topics --all, of a broker 4.1.1 with
 # log.retention.hours=100; lines left out.
@@ -208,3 +208,43 @@ def test_the_keys_are_kafkas() -> None:
     """4.1 has 31 and two throttles; internal.segment.bytes is a test's; older ones had three."""
     assert len(TOPIC_KEYS) == 37
     assert {"retention.ms", "message.format.version", "internal.segment.bytes"} <= TOPIC_KEYS
+
+
+# Property files: what Java's own reader makes of them.
+
+CASES = {
+    "a value": ("a", "value"),
+    "a=value": ("a", "value"),
+    "a = value ": ("a", "value "),
+    "a:value": ("a", "value"),
+    "a : b=c": ("a", "b=c"),
+    "a\tvalue": ("a", "value"),
+    "  a=1": ("a", "1"),
+    "a": ("a", ""),
+    "a=": ("a", ""),
+    "=1": ("", "1"),
+    "a==1": ("a", "=1"),
+    "a\\=b=c": ("a=b", "c"),
+    "a\\ b c": ("a b", "c"),
+    "a=one \\\n   two": ("a", "one two"),
+    "a=one\\\r\ntwo": ("a", "onetwo"),
+    "a=one\\\\": ("a", "one\\"),
+    "a=one\\\n#two": ("a", "one#two"),
+    "a=\\u0041\\t\\q": ("a", "A\tq"),
+    "a=1\\": ("a", "1"),
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_a_pair_is_what_java_reads(text: str) -> None:
+    assert parse_properties(f"# a comment\n! another\n\n{text}\n") == dict([CASES[text]])
+
+
+def test_the_last_of_two_values_wins() -> None:
+    assert parse_properties("a=1\na=2") == {"a": "2"}
+
+
+@pytest.mark.parametrize("text", ["a=\\u12", "a=\\uXXXX", "a=\\\\\\u1"])
+def test_an_escape_without_digits_is_named_with_its_line(text: str) -> None:
+    with pytest.raises(ValueError, match=r"line 2: .u without four hexadecimal digits"):
+        parse_properties(f"\n{text}")
