@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas import functions
 
 from kip33.audits.roll_audit import FIGURES, audit_columns, roll_table
 from kip33.catalog.catalog_columns import columns_of
@@ -58,6 +59,20 @@ def test_no_job_runs_before_the_rows_are_used(
     audit_roll(catalog, Policies(POLICY))
     tracker = spark.sparkContext.statusTracker()
     assert not tracker.getJobIdsForGroup("a roll audit that is not used")
+
+
+def test_pandas_is_not_asked_for(
+    spark: SparkSession, rows: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise ImportError("this test has no pandas")
+
+    monkeypatch.setattr(functions, "require_minimum_pandas_version", missing)
+    pq.write_table(rows.slice(0, 5), tmp_path / "rows.parquet")
+    audit = audit_roll(spark.read.parquet(str(tmp_path)), Policies(POLICY))
+    assert audit.count() == 5
+    with pytest.raises(ImportError):  # and for others it is as before
+        audit.mapInArrow(iter, audit.schema)
 
 
 def test_settings_that_are_given_override_the_policy(spark: SparkSession, rows: pa.Table) -> None:
