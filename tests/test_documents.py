@@ -185,12 +185,12 @@ def test_what_the_checks_of_this_file_would_see() -> None:
     ]
     assert is_defined("stores.files.opened") and not is_defined("stores.files.not_there")
     assert not is_defined("builds.not_there")
-    links = "[a](DESIGN.md#the-data-flow), [b](DESIGN.md), [c](https://a.org/#x), [d](#decisions)"
+    links = "[a](DESIGN.md#the-data-flow), [b](DESIGN.md), [c](https://a.org/#x), [d](#tiers-and-packages)"
     assert LINK.findall(links) == [
         ("DESIGN.md", "the-data-flow"),
         ("DESIGN.md", ""),
-        ("", "decisions"),
+        ("", "tiers-and-packages"),
     ]
     assert not any(is_dead(link, page) for link in LINK.findall(links))
-    dead = "[a](kip33/DESIGN.md), [b](DESIGN.md#data-flow), [c](#decision)"
+    dead = "[a](kip33/DESIGN.md), [b](DESIGN.md#data-flow), [c](#tiers)"
     assert all(is_dead(link, page) for link in LINK.findall(dead))
