@@ -16,9 +16,12 @@ ID = "[0-9a-f]{12}"
 RULES: Final = (
     # uuid4: a snapshot's id, after its number; an apply's run id, after a base offset
     (re.compile(rf"\b(\d{{20}})-{ID}\b"), r"\1-<id>"),
-    (re.compile(rf'("(?:id|run_id)": )"{ID}"'), r"\1<id>"),
+    (re.compile(rf'("(?:id|run_id)": |"continues": \[)"{ID}"'), r"\1<id>"),
+    (re.compile(rf"(--snapshot ){ID}\b"), r"\1<id>"),
     # A plan's id is a SHA-256 over its text, which has paths and the time it was made.
     (re.compile(r"\b[0-9a-f]{32}\b"), "<plan id>"),
+    (re.compile(r'("plan_id": )"[0-9a-f]{16}"'), r"\1<plan id>"),
+    (re.compile(r'("free_bytes": )\d+'), r"\1<bytes>"),  # of the disk
     # Durations: in JSON, in a table's row, in the line below a table
     (re.compile(r'("seconds": )\d+(?:\.\d+)?(?:e-?\d+)?'), r"\1<seconds>"),
     (re.compile(r"(│ seconds +│ +)[\d,.]+( +│)"), r"\1<seconds>\2"),
