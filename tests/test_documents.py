@@ -185,7 +185,8 @@ def test_what_the_checks_of_this_file_would_see() -> None:
     ]
     assert is_defined("stores.files.opened") and not is_defined("stores.files.not_there")
     assert not is_defined("builds.not_there")
-    links = "[a](DESIGN.md#the-data-flow), [b](DESIGN.md), [c](https://a.org/#x), [d](#tiers-and-packages)"
+    links = "[a](DESIGN.md#the-data-flow), [b](DESIGN.md), [c](https://a.org/#x), "
+    links += "[d](#tiers-and-packages)"
     assert LINK.findall(links) == [
         ("DESIGN.md", "the-data-flow"),
         ("DESIGN.md", ""),

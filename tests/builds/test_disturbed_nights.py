@@ -17,6 +17,7 @@ import pytest
 
 from kip33.catalog.catalog import Catalog
 from kip33.drafts.designs import DRAFTS
+from kip33.errors import NoReadableLogError
 from tests.builders.changing_archive import INTERVAL, ChangingArchive, Row
 from tests.builders.random_partitions import RandomPartition, random_partition
 from tests.faults.builds import INDEX_FILE_TIMES, build_here
@@ -124,7 +125,11 @@ class Disturbed:
             for place in (*unreadable, *unlistable):
                 faults.enter_context(shut(place))
             faults.enter_context(as_any_owner())
-            self.archive.build(**settings)
+            try:
+                self.archive.build(**settings)
+            except NoReadableLogError:  # nothing is committed
+                self.nights.append("no log could be read")
+                return
         if loses:
             self.nights.append("a part is lost")
             self.lose_a_part()

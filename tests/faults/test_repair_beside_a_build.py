@@ -142,7 +142,7 @@ def test_a_build_at_any_point_of_a_repair(
 
     expected = place.expected(overwrite=overwrite)
     monkeypatch.setattr(repair_apply, "cpu_count", lambda: 1)
-    for name in ("verified", "publish_beside", "remove"):
+    for name in ("_verified", "publish_beside", "remove"):
         monkeypatch.setattr(repair_apply, name, overtaken(getattr(repair_apply, name)))
     for at in itertools.count():
         place.restore()
