@@ -404,8 +404,8 @@ def _print_abandoned(summary: dict[str, Any], output_format: str) -> None:
 def _print_tables(summary: dict[str, Any]) -> None:
     rows = [_row(row) for row in summary["partitions"][:_MOST_RESTORED_ROWS]]
     columns = ("partition", "from", "replicas", "segments", "bytes", "offsets", "result")
-    title = "restored" if summary["applied"] else "to restore"
-    print_table(columns, rows, title=title)
+    done = "restored" if summary["partitions_restored"] else "nothing is restored"
+    print_table(columns, rows, title=done if summary["applied"] else "to restore")
     if len(summary["partitions"]) > _MOST_RESTORED_ROWS:
         more = len(summary["partitions"]) - _MOST_RESTORED_ROWS
         click.echo(f"and {more:,} more partitions; --format json shows all of them")

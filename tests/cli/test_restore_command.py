@@ -119,6 +119,7 @@ def test_a_log_that_is_not_as_the_catalog_says_is_refused(backup: Path, command:
     done = command("restore", "indexes/_catalog", "--to", "data", "--partitions", "0")
     assert done.exit_code == 4
     assert "for a catalog after a new build" in done.stderr
+    assert "nothing is restored" in done.stdout
     assert command("restore", "backup", "--to", "data", "--snapshot", "1").exit_code == 2
 
 
