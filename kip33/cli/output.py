@@ -110,13 +110,16 @@ def warn_of_unreadable(lines: Sequence[str], of: int) -> bool:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None
 ) -> None:
-    """Print a table with right-aligned numbers; it is not cut to a width without a terminal."""
+    """Print a table with right-aligned numbers; it is not cut to a width without a terminal.
+
+    A cell that is a tuple of texts has a line for each.
+    """
     rows = [list(row) for row in rows]
     numeric = [
         bool(rows) and all(isinstance(row[number], int | float) for row in rows)
         for number in range(len(columns))
     ]
-    cells = [[escaped(_cell_text(cell)) for cell in row] for row in rows]
+    cells = [[_cell_text(cell) for cell in row] for row in rows]
     title = title and escaped(title)
     lines = _plain_table(columns, cells, numeric, title)
     if lines is None:
@@ -126,9 +129,12 @@ def print_table(
 
 
 def _cell_text(cell: Any) -> str:
+    """Return a cell without control characters; a tuple has one line for each of its texts."""
     if cell is None:
         return ""
-    return f"{cell:,}" if isinstance(cell, int) else str(cell)
+    if isinstance(cell, tuple):
+        return "\n".join(map(escaped, cell))
+    return escaped(f"{cell:,}" if isinstance(cell, int) else str(cell))
 
 
 def _plain_table(

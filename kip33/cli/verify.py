@@ -320,9 +320,7 @@ def _print_tables(verdicts: list[SegmentVerdict], counts: Counts, below: str) ->
             *(verdict.on(kind) or "-" for kind in counts),
             verdict.log_status,
             verdict.index_uri.removeprefix(below),
-            "\n".join(
-                verdict.problems + ((f"log: {verdict.log_error}",) if verdict.log_error else ())
-            ),
+            (*verdict.problems, *((f"log: {verdict.log_error}",) if verdict.log_error else ())),
         )
         for verdict in verdicts
         if not verdict.is_good

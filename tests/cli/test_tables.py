@@ -57,3 +57,11 @@ def test_plain_cells_need_no_rich(
         "│ bc   │     2 │\n"
         "└──────┴───────┘\n"
     )
+
+
+def test_a_tuple_has_a_line_for_each_text_and_a_text_has_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output.print_table(("problems",), [[("missing", "log: \x1b[2J")], ["a\nb"]])
+    lines = [line.strip("│ ") for line in capsys.readouterr().out.splitlines()]
+    assert lines[3:6] == ["missing", r"log: \u001b[2J", r"a\nb"]

@@ -19,6 +19,7 @@ from tests.integration.servers.hdfs import HdfsServer
 from tests.integration.stores.places import Place, in_hdfs
 
 pytestmark = pytest.mark.integration
+POLICY = Path(__file__).parents[3] / "conf" / "retention.toml"
 
 
 @pytest.fixture
@@ -186,3 +187,74 @@ def test_a_client_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "hdfs_native", None)
     with pytest.raises(LocationError, match=r"pip install 'kip33\[hdfs\]'"):
         open_hdfs({}, "hdfs://127.0.0.1:9")
+
+
+def test_records_without_a_data_node_are_an_error_and_then_all_there(
+    place: Place, hdfs_server: HdfsServer, tmp_path: Path
+) -> None:
+    catalog = built_in_hdfs(place, tmp_path, index_dir=str(tmp_path / "indexes"))
+    count = ("count", catalog, "--topic", "payments", "--per", "365d", "--format", "jsonl")
+    whole = place.run(*count)
+    assert whole.code == 0, whole.err
+    hdfs_server.stop_datanode()
+    try:
+        without = place.run(*count)
+    finally:
+        hdfs_server.start_datanode()
+    assert without.code == 1, without.err
+    assert "could not be read, the first is hdfs://" in without.err
+    assert place.run(*count).out == whole.out
+
+
+def test_a_restore_without_a_data_node_restores_nothing_and_then_all(
+    place: Place, hdfs_server: HdfsServer, tmp_path: Path
+) -> None:
+    built_in_hdfs(place, tmp_path, index_dir=str(tmp_path / "indexes"))
+    log_dir = tmp_path / "log-dir"
+    restore = ("restore", f"{place.uri}/logs", "--topics", "payments", "--to", str(log_dir))
+    hdfs_server.stop_datanode()
+    try:
+        without = place.run(*restore)
+    finally:
+        hdfs_server.start_datanode()
+    assert without.code == 1, without.err
+    assert "could not be read, the first is hdfs://" in without.err
+    assert not list(log_dir.glob("payments-*"))
+    again = place.run(*restore)
+    assert again.code == 0, again.err
+    [restored] = (log_dir / "payments-0").glob("*.log")
+    [original] = (tmp_path / "demo").glob(f"*/payments-0/{restored.name}")
+    assert restored.read_bytes() == original.read_bytes()
+
+
+def test_a_plan_without_a_data_node_deletes_nothing_and_then_ends(
+    place: Place, hdfs_server: HdfsServer, tmp_path: Path
+) -> None:
+    """The journal's files need a data node; deletions need only the name node."""
+    catalog = built_in_hdfs(place, tmp_path, index_dir=f"{place.uri}/indexes")
+    plan = str(tmp_path / "plan.jsonl")
+    judged = place.run(
+        *("retention", catalog, "--policy", POLICY, "--now", "2023-12-01", "--plan", plan)
+    )
+    assert judged.code == 0, judged.err
+    before = place.files("logs").keys()
+    hdfs_server.stop_datanode()
+    try:
+        without = place.run("retention", "--apply", plan)
+    finally:
+        hdfs_server.start_datanode()
+    assert without.code != 0, without.err
+    assert "Traceback" not in without.err
+    assert place.files("logs").keys() == before
+    again = place.run("retention", "--apply", plan)
+    assert again.code == 0, again.err
+    assert place.files("logs").keys() < before
+
+
+def built_in_hdfs(place: Place, tmp_path: Path, *, index_dir: str) -> str:
+    """Build the demo archive in HDFS and return the catalog's path or URI."""
+    make_archive(tmp_path / "demo")
+    place.put(tmp_path / "demo", "logs")
+    built = place.run("build", f"{place.uri}/logs", "--index-dir", index_dir)
+    assert built.code == 0, built.err
+    return f"{index_dir}/_catalog"
