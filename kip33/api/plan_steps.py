@@ -4,7 +4,7 @@ import os
 from typing import Final
 
 from kip33.api.opened_catalog import current_ms
-from kip33.archive.output_files import require_plan_place
+from kip33.archive.plans import require_plan_place
 from kip33.retention import apply
 from kip33.retention import plan as plan_file
 from kip33.retention.apply import LIMIT_BYTES, MAX_AGE_MS, Applied, OnRecord

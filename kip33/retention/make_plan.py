@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from kip33.archive.listing import DIRECTORIES_AT_ONCE
+from kip33.archive.plans import change_since, infos_of
 from kip33.archive.segment_paths import (
     NO_TIME,
     PartitionFiles,
@@ -380,11 +381,6 @@ class FilesNow(NamedTuple):
     gone: list[PlannedFile]  # planned, but missing
     others: list[str]  # one line each: not as planned, or not in the plan
 
-    @property
-    def log_is_there(self) -> bool:
-        """Return whether its log exists, as planned or not."""
-        return not any(is_log(file) for file in self.gone)
-
 
 def linked_directory(
     directory: Location, index_directory: Location | None, source: Location
@@ -414,7 +410,7 @@ def files_now(
     beside = [*(f"{stem}.{kind}" for kind in SEGMENT_KINDS), *(file.name for file in listed)]
     others = {partition.directory.child(name) for name in beside} - planned.keys()
     now = FilesNow([], [], [])
-    for place, info in _infos_of([*planned, *sorted(others)]):
+    for place, info in infos_of([*planned, *sorted(others)]):
         file = planned.get(place)
         if file is None:
             if info.type != fs.FileType.NotFound:
@@ -428,34 +424,12 @@ def files_now(
     return now
 
 
-def _infos_of(places: list[Location]) -> list[tuple[Location, fs.FileInfo]]:
-    """Return the status of files, existing or not, with one request to each store."""
-    statuses: list[tuple[Location, fs.FileInfo]] = []
-    for root in dict.fromkeys(place.root for place in places):
-        of_store = [place for place in places if place.root == root]
-        infos = of_store[0].filesystem().get_file_info([place.path for place in of_store])
-        statuses += zip(of_store, infos, strict=True)
-    return statuses
-
-
-def info_of(place: Location) -> fs.FileInfo | None:
-    """Return the status of a file, None if it does not exist."""
-    [(_, info)] = _infos_of([place])
-    return None if info.type == fs.FileType.NotFound else info
-
-
 def difference_of(place: Location, file: PlannedFile, info: fs.FileInfo) -> str | None:
     """Return the difference of an existing file from the plan, None if there is no difference."""
     if info.type != fs.FileType.File:
         return f"{place.uri}: is not a file"
     if is_link(place):
         return f"{place.uri}: {_LINK}"
-    now = as_found(info, place)
-    if now.size_bytes != file.size_bytes:
-        return f"{place.uri}: {now.size_bytes} bytes found, the plan says {file.size_bytes}"
-    if now.last_modified_ns != file.last_modified_ns:
-        return (
-            f"{place.uri}: modified at {now.last_modified_ns} ns, "
-            f"the plan says {file.last_modified_ns}"
-        )
-    return None
+    _, size_bytes, modified_ns, _ = as_found(info, place)
+    change = change_since(size_bytes, modified_ns, file.size_bytes, file.last_modified_ns, "ns")
+    return change and f"{place.uri}: {change}"
