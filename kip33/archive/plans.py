@@ -199,7 +199,7 @@ class JournalForm(NamedTuple):
     failure: type[Kip33Error]
 
     def read(self, place: Location, journal_of: Callable[[dict[str, Any]], _Made]) -> _Made | None:
-        """Return what `journal_of` makes of a journal, None if there is none.
+        """Return what `journal_of` makes of a journal, None if it is missing.
 
         `journal_of` raises ValueError unless it is of its directory and has names that it may have.
         Raises the form's failure for a file that is not such a journal.

@@ -63,7 +63,7 @@ def truncate(
         plan = apply_truncation(directory, offset, plan_id)
         is_begun = False
         if is_continued:
-            warn(f"a truncation to {plan.offset} that was begun is continued, and is complete now")
+            warn(f"a truncation to {plan.to} that was begun is continued, and is complete now")
     else:
         plan, is_begun = planned_or_begun(directory, offset)
     if output_format == "json":

@@ -120,18 +120,11 @@ class FileChange(NamedTuple):
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> Self:
         """Return the change that the journal has; ValueError or KeyError for another object."""
-        data = record["data"]
-        return cls(
-            record["file"],
-            FileAction(record["action"]),
-            record["bytes_before"],
-            record["modified_ns"],
-            record["bytes_after"],
-            record["entries_before"],
-            record["entries_after"],
-            None if data is None else zlib.decompress(base64.b64decode(data)),
-            record["in_log_dir"],
-        )
+        given = {name: record[name] for name in cls._fields if name != "name"}
+        if given["data"] is not None:
+            given["data"] = zlib.decompress(base64.b64decode(given["data"]))
+        given["action"] = FileAction(given["action"])
+        return cls(record["file"], **given)
 
 
 def index_changes(
@@ -181,13 +174,8 @@ def index_changes(
 def deletion(state: PartitionState, base_offset: int, kind: str) -> FileChange:
     """Return the deletion of one file of a segment."""
     file = state.segments[base_offset][kind]
-    return FileChange(
-        state.place(base_offset, kind).name,
-        FileAction.DELETE,
-        file.size_bytes,
-        file.modified_ns,
-        entries_before=_entries(kind, file.size_bytes),
-    )
+    name, entries = state.place(base_offset, kind).name, _entries(kind, file.size_bytes)
+    return FileChange(name, FileAction.DELETE, *file, entries_before=entries)
 
 
 def _written(
@@ -198,16 +186,9 @@ def _written(
     is_same_size = file is not None and file.size_bytes == len(data)
     if not always and is_same_size and read_whole(place, most_bytes=MOST_INDEX_BYTES) == data:
         return None
-    return FileChange(
-        place.name,
-        FileAction.WRITE,
-        file.size_bytes if file else None,
-        file.modified_ns if file else None,
-        len(data),
-        _entries(kind, file.size_bytes) if file else None,
-        _entries(kind, len(data)),
-        data,
-    )
+    size, modified_ns = file or (None, None)
+    entries = _entries(kind, file.size_bytes) if file else None, _entries(kind, len(data))
+    return FileChange(place.name, FileAction.WRITE, size, modified_ns, len(data), *entries, data)
 
 
 def _entries(kind: str, size_bytes: int) -> int | None:

@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 
 from kip33.errors import LocationError, TruncationError
 from kip33.formats.names import (
-    SEGMENT_KINDS,
     CheckpointFile,
     PartitionDir,
     parse_checkpoint_file,
@@ -132,8 +131,3 @@ def require_one_name(place: Location) -> None:
             f"{place.uri}: the file has {names} names (hard links), and cutting it would cut it "
             "under all of them; copy the partition without hard links"
         )
-
-
-def in_deletion_order(files: dict[str, FileState]) -> list[str]:
-    """Return the kinds of a segment's files as Kafka deletes them, the log first."""
-    return [kind for kind in SEGMENT_KINDS if kind in files]

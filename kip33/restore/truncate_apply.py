@@ -66,10 +66,10 @@ def planned_or_begun(directory: Location, offset: int) -> tuple[TruncationPlan, 
     begun = read_journal(directory)
     if begun is None:
         return plan_truncation(directory, offset), False
-    if begun.offset != offset:
+    if begun.to != offset:
         raise TruncationError(
-            f"{_journal_of(directory).uri}: a truncation to {begun.offset} was begun and not "
-            f"ended; end it with --to {begun.offset} --apply before another one"
+            f"{_journal_of(directory).uri}: a truncation to {begun.to} was begun and not "
+            f"ended; end it with --to {begun.to} --apply before another one"
         )
     require_as_planned(begun, is_begun=True)
     return begun, True

@@ -12,6 +12,7 @@ An apply looks at the files of a planned segment again before it deletes them (`
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain, repeat
 from typing import Final, NamedTuple, Self
 
@@ -55,7 +56,7 @@ from kip33.rules.retention import (
     RuleQuestion,
     require_question,
 )
-from kip33.rules.retention_rows import Decision, Limits
+from kip33.rules.retention_rows import Limits
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
@@ -82,7 +83,6 @@ def plan_retention(  # parameters: each option of the command is a keyword here
     log_start_offsets: Mapping[tuple[str, str, int], int] | None = None,
     trust_last_modified: bool = False,
     topics: Sequence[str] = (),
-    threads: int = DIRECTORIES_AT_ONCE,
 ) -> RetentionPlan:
     """Return a plan of the segments that are deletable at `now_ms`; nothing is written.
 
@@ -101,16 +101,19 @@ def plan_retention(  # parameters: each option of the command is a keyword here
         boundary=boundary,
         trust_last_modified=trust_last_modified,
     )
-    judged = judge_by(basis, catalog, snapshot, log_start_offsets or {}, topics)
-    return plan_judged(basis, snapshot, judged, threads=threads)
+    starts = log_start_offsets or {}
+
+    def limits_of(log_dir: str, topic: str, partition: int) -> Limits | None:
+        if not matches(topic, topics):
+            return None
+        return basis.limits(topic, starts.get((log_dir, topic, partition)))
+
+    judged = judged_partitions(catalog, snapshot, limits_of, now_ms=now_ms)
+    return plan_judged(basis, snapshot, judged)
 
 
 def plan_judged(
-    basis: Basis,
-    snapshot: Snapshot,
-    judged: Iterable[JudgedPartition],
-    *,
-    threads: int = DIRECTORIES_AT_ONCE,
+    basis: Basis, snapshot: Snapshot, judged: Iterable[JudgedPartition]
 ) -> RetentionPlan:
     """Return a plan for partitions that were judged by `basis`; see `plan_retention`.
 
@@ -124,16 +127,8 @@ def plan_judged(
     require_deletable(snapshot)
     losing = [partition for partition in judged if partition.deletable_segments]
     basis.require_policies(partition.topic for partition in losing)
-    trust = basis.trust_last_modified
-    with ThreadPoolExecutor(threads) as pool:
-        looks = pool.map(
-            lambda partition: _look(basis.source, partition, trust_last_modified=trust), losing
-        )
-        planned = (
-            _planned(partition, directory, trust_last_modified=trust)
-            for partition, directory in zip(losing, looks, strict=True)
-        )
-        return with_plan_id(basis, planned)
+    with ThreadPoolExecutor(DIRECTORIES_AT_ONCE) as pool:
+        return with_plan_id(basis, pool.map(partial(_planned, basis), losing))
 
 
 def basis_of(
@@ -164,67 +159,46 @@ def basis_of(
     )
 
 
-def judge_by(
-    basis: Basis,
-    catalog: Catalog,
-    snapshot: Snapshot,
-    log_start_offsets: Mapping[tuple[str, str, int], int],
-    topics: Sequence[str],
-) -> Iterator[JudgedPartition]:
-    """Yield the judged partitions of matching topics; CatalogError for a damaged part."""
-
-    def limits_of(log_dir: str, topic: str, partition: int) -> Limits | None:
-        if not matches(topic, topics):
-            return None
-        return basis.limits(topic, log_start_offsets.get((log_dir, topic, partition)))
-
-    return judged_partitions(catalog, snapshot, limits_of, now_ms=basis.now_ms)
-
-
-def _look(
-    source: Location, judged: JudgedPartition, *, trust_last_modified: bool
-) -> "_DirectoryNow | str":
-    """Return the listing of a partition's directories, or why no segment can be planned."""
-    first = judged.first
-    if why := judged.why_unplannable(first, trust_last_modified=trust_last_modified):
-        return why
+def _planned(basis: Basis, judged: JudgedPartition) -> PlannedPartition:
+    """Return the planned part of a partition; its rows become Python objects only here."""
+    first, trust = judged.first, basis.trust_last_modified
     directory = Location.of(first.directory_uri)
-    uri = next(filter(None, judged.index_directory_uris()), None)
-    elsewhere = Location.of(uri) if uri else None
-    if linked := linked_directory(directory, elsewhere, source):
-        return linked
-    try:
-        return _DirectoryNow.look(directory, elsewhere)
-    except OSError as error:
-        if is_of_the_machine(error):
-            raise
-        return f"{directory.uri} or its index directory cannot be listed: {one_line(error)}"
-
-
-def _planned(
-    judged: JudgedPartition, there: "_DirectoryNow | str", *, trust_last_modified: bool
-) -> PlannedPartition:
-    """Return the planned part of a partition; `there` may be the reason that nothing is planned.
-
-    The rows of a partition become Python objects only here, one partition after another.
-    """
-    directory = Location.of(judged.first.directory_uri)
     start = judged.limits.log_start_offset
     nothing = PlannedPartition(*judged.key, directory, None, start, None, ())
-    if isinstance(there, str):
-        return nothing._replace(left_out=_left_out(judged, 0, there))
+    uri = next(filter(None, judged.index_directory_uris()), None)
+    index_directory = Location.of(uri) if uri else None
+    problem = judged.why_unplannable(first, trust_last_modified=trust)
+    problem = problem or linked_directory(directory, index_directory, basis.source)
+    if problem is None:
+        try:
+            there = _DirectoryNow.look(directory, index_directory)
+        except OSError as error:
+            if is_of_the_machine(error):
+                raise
+            why = one_line(error)
+            problem = f"{directory.uri} or its index directory cannot be listed: {why}"
+    if problem:
+        return nothing._replace(left_out=_left_out(judged, 0, problem))
     logs = there.files.logs()
     segments: list[PlannedSegment] = []
-    problem = None
     for (row, decision), log in zip(judged.deletable(), chain(logs, repeat(None)), strict=False):
-        problem = judged.why_unplannable(row, trust_last_modified=trust_last_modified)
+        problem = judged.why_unplannable(row, trust_last_modified=trust)
         problem = problem or there.problem(row, log)
         if problem:
             break
-        segments.append(_segment(row, decision, there.files_of(row)))
+        segments.append(
+            PlannedSegment(
+                row.base_offset or 0,
+                row.largest_timestamp or 0,
+                row.largest_timestamp_source or "",
+                decision.reason,
+                decision.expires_at_ms,
+                there.files_of(row),
+            )
+        )
     last = segments[-1].base_offset if segments else BELOW_ALL_OFFSETS
     return nothing._replace(
-        index_directory=there.index_directory,
+        index_directory=index_directory,
         first_kept_base_offset=next((log for log in logs if log > last), None),
         segments=tuple(segments),
         left_out=_left_out(judged, len(segments), problem) if problem else None,
@@ -234,17 +208,6 @@ def _planned(
 def _left_out(judged: JudgedPartition, planned: int, why: str) -> LeftOut:
     """Return the deletable segments that are not planned."""
     return LeftOut(judged.deletable_segments - planned, judged.deletable_bytes(planned), why)
-
-
-def _segment(row: CatalogRow, decision: Decision, files: tuple[PlannedFile, ...]) -> PlannedSegment:
-    return PlannedSegment(
-        row.base_offset or 0,
-        row.largest_timestamp or 0,
-        row.largest_timestamp_source or "",
-        decision.reason,
-        decision.expires_at_ms,
-        files,
-    )
 
 
 class _DirectoryNow(NamedTuple):
@@ -258,13 +221,10 @@ class _DirectoryNow(NamedTuple):
     @classmethod
     def look(cls, directory: Location, index_directory: Location | None) -> Self:
         """List both; OSError if that fails."""
-        nothing = PartitionFiles({}, frozenset())
-        return cls(
-            directory,
-            list_partition(directory),
-            index_directory,
-            list_partition(index_directory, may_be_absent=True) if index_directory else nothing,
-        )
+        files, index_files = list_partition(directory), PartitionFiles({}, frozenset())
+        if index_directory:
+            index_files = list_partition(index_directory, may_be_absent=True)
+        return cls(directory, files, index_directory, index_files)
 
     def problem(self, row: CatalogRow, next_log: int | None) -> str | None:
         """Return why a row must not be planned, or None; `next_log` is from the listing."""
@@ -277,21 +237,17 @@ class _DirectoryNow(NamedTuple):
         if any(swap <= base_offset for swap in self.files.swaps):
             return f"{self.directory.uri} contains a .log.swap, which a broker must load first"
         uri = row.index_directory_uri
-        if uri and self.index_directory and uri != self.index_directory.uri:
-            return (
-                f"the index files of {row.log_uri} are in {uri}, not in {self.index_directory.uri}"
-            )
+        expected = self.index_directory.uri if self.index_directory else uri
+        if uri and uri != expected:
+            return f"the index files of {row.log_uri} are in {uri}, not in {expected}"
         return next(self._changes(row), None)
 
     def files_of(self, row: CatalogRow) -> tuple[PlannedFile, ...]:
         """Return all files of the segment, and those that builds wrote to the index directory."""
-        base_offset = row.base_offset or 0
-        files = list(self.files.segments[base_offset])
-        sizes = self._sizes_of_ours(row)
-        for file in self.index_files.segments.get(base_offset, []):
-            if file.name in sizes:
-                files.append(file._replace(in_index_dir=True))
-        return in_deletion_order(files)
+        base_offset, sizes = row.base_offset or 0, self._sizes_of_ours(row)
+        built = self.index_files.segments.get(base_offset, [])
+        ours = [file._replace(in_index_dir=True) for file in built if file.name in sizes]
+        return in_deletion_order(self.files.segments[base_offset] + ours)
 
     def _sizes_of_ours(self, row: CatalogRow) -> dict[str, int | None]:
         """Return the files that builds wrote to the index directory, with their sizes then."""
@@ -305,9 +261,10 @@ class _DirectoryNow(NamedTuple):
         """Yield the differences between a segment's files and the snapshot."""
         sizes = self._sizes_of_ours(row)
         for file in self.files_of(row):
-            root = self.index_directory if file.in_index_dir else self.directory
-            uri = (root or self.directory).child(file.name).uri
-            if is_link((root or self.directory).child(file.name)):
+            root = self.index_directory if file.in_index_dir else None
+            place = (root or self.directory).child(file.name)
+            uri = place.uri
+            if is_link(place):
                 yield f"{uri} {_LINK}"
             elif file.last_modified_ns == NO_TIME:
                 yield f"{uri} has no modification time"
