@@ -8,7 +8,7 @@ from kip33.cli.options import format_option
 from kip33.cli.output import human_bytes, print_json, print_table, warn
 
 if TYPE_CHECKING:
-    from kip33.restore.cut_indexes import FileChange
+    from kip33.restore.truncate_files import FileChange
     from kip33.restore.truncate_planner import TruncationPlan
 
 MAX_OFFSET: Final = 2**63 - 1

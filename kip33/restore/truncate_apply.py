@@ -31,9 +31,8 @@ from kip33.formats.partition_metadata import (
     parse_offset_checkpoint,
     with_offset,
 )
-from kip33.restore.cut_indexes import FileAction, FileChange
-from kip33.restore.partition_state import partition_of, require_one_name
 from kip33.restore.restore_complete import alone_in
+from kip33.restore.truncate_files import FileAction, FileChange, partition_of, require_one_name
 from kip33.restore.truncate_planner import TruncationPlan, plan_truncation
 from kip33.retention.broker_locks import locked
 from kip33.rules.truncation import TruncationCase

@@ -29,17 +29,15 @@ from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.formats.scan import BatchScan
 from kip33.indexing.partition_replay import KnownProducers, LogToReplay, replay_partition
 from kip33.indexing.transaction_chains import MOST_SNAPSHOT_BYTES
-from kip33.restore.cut_indexes import (
+from kip33.restore.truncate_files import (
+    SNAPSHOT,
     FileAction,
     FileChange,
     KeptEntries,
+    PartitionState,
     deletion,
     index_changes,
     kept_entries,
-)
-from kip33.restore.partition_state import (
-    SNAPSHOT,
-    PartitionState,
     read_partition,
     require_one_name,
 )
