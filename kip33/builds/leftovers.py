@@ -79,8 +79,8 @@ from kip33.stores.own_files import remove, remove_empty_folder
 _TIME: Final = INDEX_SUFFIXES[0]
 _PLACES: Final = ("catalog", "snapshot", "source", "index_dir")  # in the first line of a plan
 ALWAYS_PLANNED: Final = (LeftoverKind.ORPHAN, LeftoverKind.TEMPORARY)
-
-
+_LOG, _SWAP = ".log", ".swap"  # a broker that starts removes `.swap` from a log's name
+_ENDS: Final = ("", _LOG, f"{_LOG}{_SWAP}")
 _Roots: TypeAlias = tuple[Location, Location]  # SOURCE and the index directory
 
 
@@ -123,20 +123,17 @@ def find_leftovers(catalog: Catalog, snapshot: Snapshot) -> Leftovers:
                 raise
             warnings.append(f"{index_dir.uri}: {one_line(error)}")
     warnings = [f"{warning}; leftovers in it are not shown" for warning in warnings]
-    leftovers = [_with_owner(one, ours) for one in leftovers]
-    listed = {one.uri for one in leftovers if one.kind == LeftoverKind.ORPHAN}
+    listed = set()
+    for number, one in enumerate(leftovers):
+        is_ours = ours.get(one.uri) == FileStatus(one.size_bytes, one.last_modified_ms)
+        if is_ours and one.kind == LeftoverKind.INDEX:
+            leftovers[number] = one._replace(kind=LeftoverKind.ORPHAN)
+            listed.add(one.uri)
     leftovers += _elsewhere({uri: was for uri, was in ours.items() if uri not in listed}, roots)
     order = {kind: number for number, kind in enumerate(LeftoverKind)}
     leftovers.sort(key=lambda one: (order[one.kind], one.uri))
     logs = {row["index_uri"]: row["log_uri"] for row in rows}
     return Leftovers(leftovers, [problem, *warnings] if problem else warnings, logs)
-
-
-def _with_owner(leftover: Leftover, ours: dict[str, FileStatus]) -> Leftover:
-    is_ours = ours.get(leftover.uri) == FileStatus(leftover.size_bytes, leftover.last_modified_ms)
-    if leftover.kind != LeftoverKind.INDEX or not is_ours:
-        return leftover
-    return leftover._replace(kind=LeftoverKind.ORPHAN)
 
 
 def _elsewhere(ours: dict[str, FileStatus], roots: _Roots) -> Iterator[Leftover]:
@@ -158,8 +155,7 @@ def _in_index_dir(
     catalog: Catalog, snapshot: Snapshot, source: Location, index_dir: Location
 ) -> list[Leftover]:
     """Return the files of the index directory that belong to no log of the snapshot."""
-    others: list[Leftover] = []
-    indexes: list[Leftover] = []
+    others, indexes = [], []
     for info in entries_of(index_dir, recursive=True):
         place = Location(index_dir.root, info.path)
         if info.type != fs.FileType.File or catalog.location.contains(place):
@@ -179,10 +175,6 @@ def _in_index_dir(
         has_log = pc.or_(has_log, pc.is_in(time_indexes, value_set=expected.combine_chunks()))
     is_there = has_log.to_pylist()
     return others + [one for one, has in zip(indexes, is_there, strict=True) if not has]
-
-
-_LOG, _SWAP = ".log", ".swap"  # a broker that starts removes `.swap` from a log's name
-_ENDS: Final = ("", _LOG, f"{_LOG}{_SWAP}")
 
 
 def _logs_of(leftover: Leftover, logs: dict[str, str], roots: _Roots) -> Iterator[Location]:
@@ -295,9 +287,8 @@ def plan_leftovers(
 
 def _roots_of(snapshot: Snapshot) -> _Roots:
     """Return SOURCE and the index directory, which is SOURCE for a build in place."""
-    source = Location.of(snapshot.source)
-    index_dir = snapshot.settings.get("index_dir")
-    return source, Location.of(index_dir) if index_dir else source
+    index_dir = snapshot.settings.get("index_dir") or snapshot.source
+    return Location.of(snapshot.source), Location.of(index_dir)
 
 
 def _is_linked(place: Location, roots: _Roots) -> bool:

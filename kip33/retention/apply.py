@@ -308,7 +308,6 @@ def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
         )
     source = run.plan.basis.source
     deleted = gone_already = bytes_deleted = 0
-    stopped_at = None
     for segment in partition.segments:
         listed = files.segments.get(segment.base_offset, [])
         step = SegmentStep(run, partition, segment, journal, listed)
@@ -316,13 +315,15 @@ def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
             why, refused = linked, True
         if run.interrupted.is_set():
             why, refused = "interrupted", False
-        taken = step.stop(why, refused=refused) if why else step.take()
-        deleted += taken.outcome in (StepOutcome.DELETED, StepOutcome.MOVED)
-        gone_already += taken.outcome in (StepOutcome.GONE_ALREADY, StepOutcome.DONE_BEFORE)
-        bytes_deleted += sum(file.size_bytes for file in taken.deleted)
-        why, refused = taken.why, taken.refused
         if why:
-            stopped_at = segment.base_offset
+            step.stop(why, refused=refused)
+        else:
+            step.take()
+        deleted += step.outcome in (StepOutcome.DELETED, StepOutcome.MOVED)
+        gone_already += step.outcome in (StepOutcome.GONE_ALREADY, StepOutcome.DONE_BEFORE)
+        bytes_deleted += sum(file.size_bytes for file in step.deleted)
+        why, refused = step.why, step.refused
+        if why:
             break
     return PartitionResult(
         *partition.key,
@@ -332,7 +333,7 @@ def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
         bytes_deleted,
         PartitionOutcome.STOPPED if why else PartitionOutcome.DONE,
         why,
-        stopped_at,
+        segment.base_offset if why else None,
         refused,
     )
 

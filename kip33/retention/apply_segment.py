@@ -39,7 +39,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pyarrow import fs
 
@@ -119,15 +119,6 @@ class RecordKind(StrEnum):
 
 
 DONE_RESULTS: Final = frozenset((StepOutcome.DELETED, StepOutcome.MOVED, StepOutcome.GONE_ALREADY))
-
-
-class Step(NamedTuple):
-    """The result for a segment; `why` is set if the partition has to stop."""
-
-    outcome: StepOutcome
-    deleted: tuple[PlannedFile, ...] = ()  # by this run
-    why: str | None = None
-    refused: bool = False  # because of a difference from the plan, not of an error
 
 
 class Journal:
@@ -241,14 +232,17 @@ class SegmentStep:
         """Take the segment; nothing is done yet."""
         self.run, self.partition, self.segment = run, partition, segment
         self.journal, self.listed = journal, listed
-        self._deleted: list[PlannedFile] = []
+        self.outcome = StepOutcome.DONE_BEFORE
+        self.deleted: list[PlannedFile] = []  # by this run
+        self.why: str | None = None  # the partition has to stop
+        self.refused = False  # because of a difference from the plan, not of an error
         self._may_be_touched = False
 
-    def take(self) -> Step:
-        """Delete the segment; a difference or a fault of the store is in the step's `why`."""
+    def take(self) -> None:
+        """Delete the segment; a difference or a fault of the store is in `why`."""
         base_offset = self.segment.base_offset
-        if self.journal.is_done(base_offset) and not any(is_log(file) for file in self.listed):
-            return Step(StepOutcome.DONE_BEFORE)
+        if self.journal.is_done(base_offset) and not any(map(is_log, self.listed)):
+            return
         try:
             now = self._files_now()
             self._require_as_planned(now)
@@ -260,27 +254,29 @@ class SegmentStep:
                     self._flush([file])  # a crash must not leave the log without its indexes
             self._flush(self.segment.files)
         except Kip33Error as error:  # PlanError: a difference from the plan
-            return self.stop(str(error), refused=isinstance(error, PlanError))
+            self.stop(str(error), refused=isinstance(error, PlanError))
         except OSError as error:
             log = self._uri(self.segment.log)
             why = f"{log}: the files cannot be checked: {one_line(error)}; {CONTINUE}"
-            return self.stop(why, refused=False)
-        outcome = StepOutcome.GONE_ALREADY
-        if self.segment.log in self._deleted:
-            outcome = StepOutcome.MOVED if self.run.trash else StepOutcome.DELETED
-        return self._end(outcome, None)
+            self.stop(why, refused=False)
+        else:
+            self.outcome = StepOutcome.GONE_ALREADY
+            if self.segment.log in self.deleted:
+                self.outcome = StepOutcome.MOVED if self.run.trash else StepOutcome.DELETED
+            self._end()
 
-    def stop(self, why: str, *, refused: bool) -> Step:
-        """Return the step that ends its partition, and record it if possible."""
-        outcome = StepOutcome.INCOMPLETE if self._may_be_touched else StepOutcome.STOPPED
-        return self._end(outcome, why, refused=refused)
+    def stop(self, why: str, *, refused: bool) -> None:
+        """End the partition with this segment, and record it if possible."""
+        self.outcome = StepOutcome.INCOMPLETE if self._may_be_touched else StepOutcome.STOPPED
+        self.why, self.refused = why, refused
+        self._end()
 
-    def _end(self, outcome: StepOutcome, why: str | None, *, refused: bool = False) -> Step:
+    def _end(self) -> None:
         try:
-            self._put(outcome, self._deleted, why)
+            self._put(self.outcome, self.deleted)
         except PublishError as error:
-            why = why if why and str(error) in why else "; ".join(filter(None, (why, str(error))))
-        return Step(outcome, tuple(self._deleted), why, refused)
+            if str(error) not in (self.why or ""):
+                self.why = f"{self.why}; {error}" if self.why else str(error)
 
     def _files_now(self) -> FilesNow:
         """Return the current files; if another run deletes them at the same time, look again."""
@@ -314,7 +310,7 @@ class SegmentStep:
         if difference:
             raise PlanError(difference)
         if self.run.dry_run or self._delete_or_move(place, file):
-            self._deleted.append(file)
+            self.deleted.append(file)
 
     def _delete_or_move(self, place: Location, file: PlannedFile) -> bool:
         """Delete or move a file; return whether this run did it; False: another run did."""
@@ -367,16 +363,14 @@ class SegmentStep:
         self.journal.load()
         return self.journal.is_begun(self.segment.base_offset, by_another_run=True)
 
-    def _put(
-        self, what: RecordKind | StepOutcome, files: list[PlannedFile], why: str | None = None
-    ) -> None:
+    def _put(self, what: RecordKind | StepOutcome, files: list[PlannedFile]) -> None:
         """Publish an object of the journal, then report it; a dry run only reports."""
         base_offset = self.segment.base_offset
         record = {
             **self.journal.record_of(base_offset, self.run.run_id, what),
             "at_ms": self.run.clock(),
             "outcome": None if what == RecordKind.INTENT else str(what),
-            "why": why,
+            "why": self.why,
             "files": [file_record(self.partition, file) for file in files],
             "trash": self.run.trash.uri if self.run.trash else None,
             "dry_run": self.run.dry_run,
