@@ -21,8 +21,10 @@ from kip33.stores.locations import Location
 
 _HEAD_BYTES: Final = 256  # enough to recognize a report
 MOST_SUMMARY_BYTES: Final = 1 << 24
-_PAGE: Final = re.compile(rb"<!doctype html>\n<!-- kip33 report, version [0-9]+ -->\n")
-_FACTS: Final = re.compile(rb'\{\s*"kind": "report",\s*"version": [0-9]+,')
+_REPORT: Final = re.compile(  # a page of `kip33 report`, or its facts
+    rb"<!doctype html>\n<!-- kip33 report, version [0-9]+ -->\n"
+    rb'|\{\s*"kind": "report",\s*"version": [0-9]+,'
+)
 _OF_RETENTION: Final = {"catalog", "snapshot", "source", "now_ms", "findings"}
 _SUMMARIES: Final = (  # keys of the summaries: build, verify, retention, --apply, repair, restore
     {"snapshot", "catalog", "by_status"},
@@ -58,8 +60,8 @@ def require_summary_place(place: Location) -> None:
 
 def require_report_places(page: Location, facts: Location) -> None:
     """Raise LocationError unless a report and its JSON file may be written there."""
-    require_replaceable(page, "--output", _is_report, _HEAD_BYTES)
-    require_replaceable(facts, "--output", _is_report, _HEAD_BYTES)
+    for place in (page, facts):
+        require_replaceable(place, "--output", lambda head: bool(_REPORT.match(head)), _HEAD_BYTES)
 
 
 def _require(
@@ -100,11 +102,6 @@ def _what_is_there(place: Location) -> str | None:
     if found == fs.FileType.NotFound:
         raise FileNotFoundError
     return None if found == fs.FileType.File else "a directory"
-
-
-def _is_report(head: bytes) -> bool:
-    """Return whether a file that begins like this is a page of `kip33 report`, or its facts."""
-    return any(form.match(head) for form in (_PAGE, _FACTS))
 
 
 def _is_summary(data: bytes) -> bool:
