@@ -19,8 +19,6 @@ import numpy.typing as npt
 
 CRC32_POLYNOMIAL: Final = 0xEDB88320  # both polynomials in reversed bit order
 CRC32C_POLYNOMIAL: Final = 0x82F63B78
-CRC32C_CHECK: Final = 0xE3069283  # the published check value: the crc of b"123456789"
-CRC32_CHECK: Final = 0xCBF43926
 
 
 def slicing_tables(polynomial: int, slices: int) -> npt.NDArray[np.uint32]:
