@@ -29,7 +29,7 @@ from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
     OFFSET_CHECKPOINTS,
     parse_offset_checkpoint,
-    with_offset,
+    with_offsets,
 )
 from kip33.restore.restore_complete import alone_in
 from kip33.restore.truncate_files import FileAction, FileChange, partition_of, require_one_name
@@ -187,7 +187,7 @@ def _lower(plan: TruncationPlan, change: FileChange) -> None:
         text = read_whole(place, most_bytes=MOST_CHECKPOINT_BYTES).decode()
         key = plan.topic, plan.partition
         if parse_offset_checkpoint(text).get(key, 0) > plan.end_offset:
-            data = with_offset(text, *key, plan.end_offset).encode()
+            data = with_offsets(text, {key: plan.end_offset}).encode()
             publish_beside(place, data, place, [], ours=False, durable=True)
     except FileNotFoundError:
         return
