@@ -495,6 +495,15 @@ def list_folders(catalog: Catalog, below: str) -> dict[str, Folder]:
 _NAME_DIGITS: Final = 20
 
 
+def ipc_bytes(table: pa.Table) -> bytes:
+    """Return a table as a compressed Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
 def snapshot_name(sequence: int, snapshot_id: str) -> str:
     """Return `00000000000000000007-<id>`: names sort by sequence number."""
     return f"{sequence:0{_NAME_DIGITS}d}-{snapshot_id}"

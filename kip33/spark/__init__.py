@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from kip33.rules.retention import WhatIf
     from kip33.spark.build import build_index
     from kip33.spark.catalog import load_catalog
-    from kip33.spark.retention.evaluate import evaluate_retention
-    from kip33.spark.retention.summary import freed_by, summarize_partitions
+    from kip33.spark.retention import evaluate_retention, freed_by, summarize_partitions
     from kip33.spark.roll import audit_roll
     from kip33.spark.search import offsets_for_times
     from kip33.spark.segment_frame import read_segments, register
@@ -29,14 +28,14 @@ _HOMES: Final = {
     "audit_roll": "kip33.spark.roll",
     "build_index": "kip33.spark.build",
     "create_session": "kip33.spark.session",
-    "evaluate_retention": "kip33.spark.retention.evaluate",
-    "freed_by": "kip33.spark.retention.summary",
+    "evaluate_retention": "kip33.spark.retention",
+    "freed_by": "kip33.spark.retention",
     "load_catalog": "kip33.spark.catalog",
     "load_policies": "kip33.retention.policy_files",
     "offsets_for_times": "kip33.spark.search",
     "read_segments": "kip33.spark.segment_frame",
     "register": "kip33.spark.segment_frame",
-    "summarize_partitions": "kip33.spark.retention.summary",
+    "summarize_partitions": "kip33.spark.retention",
     "timestamp_profile": "kip33.spark.timestamps",
     "verify_index": "kip33.spark.verify",
 }

@@ -7,32 +7,14 @@ from pyspark.sql import SparkSession
 from kip33.archive.bins import Progress
 from kip33.builds.build_options import BuildOptions
 from kip33.builds.commit import BuildSummary, execute_build
-from kip33.builds.plan import BuildPlan, plan_build
+from kip33.builds.plan import plan_build
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.rules.untimestamped import rule_of
-from kip33.spark.given_places import given_places
 from kip33.spark.spark_engine import SparkEngine
-from kip33.spark.store_settings import use_session
+from kip33.spark.store_settings import given_places, use_session
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
-
-
-def run_build(
-    spark: SparkSession,
-    plan: BuildPlan,
-    *,
-    parallelism: int | None = None,
-    on_progress: Progress | None = None,
-) -> BuildSummary:
-    """Carry out a plan: index files, then one catalog snapshot.
-
-    Bad segments are rows, not exceptions. `on_progress` is called with (finished tasks, all tasks).
-    In place the log directories are locked until the end, as a broker locks them; LockedError if a
-    broker or another run of kip33 holds a lock.
-    """
-    engine = SparkEngine(lambda: spark)
-    return execute_build(plan, engine, parallelism=parallelism, on_progress=on_progress)
 
 
 # So many parameters: each is an option of `kip33 build`, with its name and default.
@@ -122,4 +104,5 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
             fsync=fsync,
         ),
     )
-    return run_build(spark, plan, parallelism=parallelism, on_progress=on_progress)
+    engine = SparkEngine(lambda: spark)
+    return execute_build(plan, engine, parallelism=parallelism, on_progress=on_progress)

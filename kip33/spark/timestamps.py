@@ -18,9 +18,8 @@ from kip33.audits.timestamp_plan import (
 from kip33.catalog.catalog import Catalog, choose
 from kip33.rules.policies import Policies
 from kip33.rules.timestamp_profile import LimitChoice
-from kip33.spark.given_places import given_places
 from kip33.spark.spark_engine import SparkEngine
-from kip33.spark.store_settings import use_session
+from kip33.spark.store_settings import given_places, use_session
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
 from kip33.stores.locations import Location
 
