@@ -51,6 +51,10 @@ _PER_POWER: Final = 128
 _SHIFT: Final = 7  # of 128
 _POWERS: Final = np.left_shift(np.int64(1), np.arange(63))
 
+_SUMMED: Final = (
+    *("batches", "without_timestamp", "judged_by_append_time", "judged_by_clock"),
+    *("rejected_before", "rejected_after", "behind", "before_file", "after_file", "suspicious"),
+)
 NONE, MIXED = "none", "mixed"
 _TYPE_OF_BIT: Final = {0: NONE, 1: NONE, 2: "CreateTime", 4: "LogAppendTime"}
 
@@ -176,19 +180,13 @@ class TimestampProfile:
 
     def merge(self, later: "TimestampProfile") -> None:
         """Add the profile of batches that follow; it was made with the largest timestamp here."""
-        for name in ("batches", "without_timestamp", "judged_by_append_time", "judged_by_clock"):
+        for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(later, name))
-        self.rejected_before += later.rejected_before
-        self.rejected_after += later.rejected_after
         self.types |= later.types
         if self.first_timestamp < 0:
             self.first_timestamp = later.first_timestamp
         self.largest_timestamp = max(self.largest_timestamp, later.largest_timestamp)
         self.furthest_behind_ms = max(self.furthest_behind_ms, later.furthest_behind_ms)
-        self.behind += later.behind
-        self.before_file += later.before_file
-        self.after_file += later.after_file
-        self.suspicious += later.suspicious
         self.latency.merge(later.latency)
 
     def _judge(self, timed: BatchColumns, question: ProfileQuestion) -> None:
