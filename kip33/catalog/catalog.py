@@ -446,7 +446,6 @@ class Folder:
     """One folder with everything below it."""
 
     def __init__(self) -> None:
-        """Start without files."""
         self.sizes: dict[str, int] = {}  # bytes, by the file's path in the folder
         self.touched_ms: int | None = None  # latest known time; of files only on an object store
 

@@ -183,7 +183,6 @@ class DirectoriesOfPartitions:
     """Collects the directories of each partition."""
 
     def __init__(self) -> None:
-        """Start without partitions."""
         self._directories: dict[tuple[Any, ...], set[str]] = {}
 
     def add(self, rows: pa.Table) -> None:

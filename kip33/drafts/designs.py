@@ -19,12 +19,7 @@ A batch without a timestamp gets no entry (inline: the timestamp -1).
 
 The files have no header and no checksum; all integers are big-endian. Three of them have entries of
 a `.timeindex`: a timestamp (int64) and a relative offset (int32). `inline` has a timestamp in each
-entry of an offset index:
-
-    bytes   field             type    meaning
-    0..3    relative offset   int32   last offset of a batch minus the base offset in the file name
-    4..7    position          int32   of the batch's first byte in the .log
-    8..15   timestamp         int64   the batch's max timestamp, ms since epoch, -1: none
+entry of an offset index (INLINE_ENTRY).
 
 The KIP names one file only, `.time.index`; the other names are of kip33.
 """
@@ -45,7 +40,11 @@ MINUTE_MS: Final = 60_000
 Int64s = npt.NDArray[np.int64]
 
 INLINE_ENTRY: Final = np.dtype(
-    [("relative_offset", ">i4"), ("position", ">i4"), ("timestamp", ">i8")]
+    [
+        ("relative_offset", ">i4"),  # last offset of a batch minus the base offset in the file name
+        ("position", ">i4"),  # of the batch's first byte in the .log
+        ("timestamp", ">i8"),  # the batch's max timestamp, ms since epoch, -1: none
+    ]
 )
 
 

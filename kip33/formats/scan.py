@@ -272,7 +272,6 @@ class BatchCrc:
     """Checks batches of one log; the first few in Python, because compiled code loads slowly."""
 
     def __init__(self) -> None:
-        """Start a new log."""
         self._checked_bytes = 0
 
     def matches(self, source: SeekableBytes, header: BatchHeader) -> bool:

@@ -1,24 +1,15 @@
-"""The `.timeindex` and the `.index` of a segment.
+"""The `.timeindex` and the `.index` of a segment: one big-endian entry after another.
 
-`.timeindex`, one 12-byte big-endian entry after another:
+A TIME_ENTRY of the `.timeindex` has the max timestamp so far, in ms since epoch, and an offset
+minus the base offset in the file name. An entry (T, o) says: any record in this segment later than
+T comes after offset o. Timestamps grow strictly, offsets never fall.
+Kafka: `TimeIndex` (0.10.1 to 4.x).
 
-    bytes   field             type    meaning
-    0..7    timestamp         int64   max timestamp so far, ms since epoch
-    8..11   relative offset   int32   offset minus the base offset in the file name
-
-An entry (T, o) says: any record in this segment later than T comes after offset o. Timestamps grow
-strictly, offsets never fall. Kafka: `TimeIndex` (0.10.1 to 4.x).
-
-`.index`, one 8-byte big-endian entry after another:
-
-    bytes   field             type    meaning
-    0..3    relative offset   int32   offset minus the base offset in the file name
-    4..7    position          int32   of a batch's first byte in the .log
-
-An entry (o, p) says: records after offset o do not begin before position p; to find offset o or a
-later one, read from p. Offsets and positions grow strictly. Since Kafka 2.0 o is the last offset of
-the batch at p; until 3.9 and 4.0, of the last batch of the append that began at p. Before 2.0 it
-was the first offset; of a compressed set of v0 or v1, the first inside.
+An OFFSET_ENTRY of the `.index` has such an offset and the position of a batch's first byte in the
+`.log`. An entry (o, p) says: records after offset o do not begin before position p; to find offset
+o or a later one, read from p. Offsets and positions grow strictly. Since Kafka 2.0 o is the last
+offset of the batch at p; until 3.9 and 4.0, of the last batch of the append that began at p. Before
+2.0 it was the first offset; of a compressed set of v0 or v1, the first inside.
 Kafka: `OffsetIndex` (0.8 to 4.x).
 
 Neither file has a header or a checksum; a damaged one is rebuilt. A broker preallocates the files
@@ -91,7 +82,6 @@ class IndexEntries(Generic[_Entry_co]):
         return type(self)(self.base_offset, self.entries[:count])
 
     def __len__(self) -> int:
-        """Return the number of entries."""
         return len(self.entries)
 
     def __iter__(self) -> Iterator[_Entry_co]:
@@ -101,13 +91,11 @@ class IndexEntries(Generic[_Entry_co]):
                 yield self._entry_of(*numbers)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether kind, base offset and bytes are the same."""
         if not isinstance(other, type(self)):
             return NotImplemented
         return self.base_offset == other.base_offset and self.to_bytes() == other.to_bytes()
 
     def __hash__(self) -> int:
-        """Return a hash consistent with equality."""
         return hash((self.base_offset, self.to_bytes()))
 
     def __repr__(self) -> str:
@@ -156,7 +144,6 @@ class _RelativeEntries(IndexEntries[_Entry_co]):
         return self
 
     def __repr__(self) -> str:
-        """Return base offset, length and last entry."""
         return f"{super().__repr__()[:-1]} {self.last_entry}>"
 
 
@@ -385,7 +372,6 @@ class IndexBytes:
         return len(self.kept) + self.zeros
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the file has these bytes."""
         if isinstance(other, IndexBytes):
             return self.kept == other.kept and self.zeros == other.zeros
         if isinstance(other, bytes):
@@ -393,17 +379,14 @@ class IndexBytes:
         return NotImplemented
 
     def __hash__(self) -> int:
-        """Return a hash consistent with equality."""
         return hash((self.kept, self.zeros))
 
     def __getitem__(self, part: slice) -> Self:
-        """Return a slice, as `bytes` does."""
         start, stop, _ = part.indices(len(self))
         kept = self.kept[start:stop]
         return type(self)(kept, max(0, stop - start) - len(kept))
 
     def __bytes__(self) -> bytes:
-        """Return all bytes."""
         return self.kept + bytes(self.zeros)
 
     @property
@@ -424,7 +407,6 @@ class IndexBytesBuilder:
     """Takes a file's bytes piece by piece; zeros that may be trailing are only counted."""
 
     def __init__(self) -> None:
-        """Start an empty file."""
         self._kept = bytearray()
         self._zeros = 0
 

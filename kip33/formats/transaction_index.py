@@ -1,13 +1,5 @@
 """The `.txnindex` file: one 34-byte big-endian entry for each aborted transaction.
 
-    bytes    field                type    meaning
-    0..1     version              int16   0
-    2..9     producer id          int64
-    10..17   first offset         int64   base offset of the transaction's first batch
-    18..25   last offset          int64   base offset of the batch with its ABORT marker
-    26..33   last stable offset   int64   first offset of the oldest transaction that is still open
-                                          after the marker, else last offset + 1
-
 Offsets are absolute. An entry belongs to the segment with the marker; the transaction may begin in
 an earlier one. Last offsets grow strictly. No header, no checksum, no preallocation; a segment
 without an aborted transaction has no file, or an empty one.
@@ -27,8 +19,10 @@ TRANSACTION_ENTRY: Final = np.dtype(
     [
         ("version", ">i2"),
         ("producer_id", ">i8"),
-        ("first_offset", ">i8"),
-        ("last_offset", ">i8"),
+        ("first_offset", ">i8"),  # base offset of the transaction's first batch
+        ("last_offset", ">i8"),  # base offset of the batch with its ABORT marker
+        # The first offset of the oldest transaction that is still open after the marker, else last
+        # offset + 1.
         ("last_stable_offset", ">i8"),
     ]
 )

@@ -184,7 +184,6 @@ class _WorkerPool:
         self._attempts: dict[int, int] = {}
 
     def __enter__(self) -> Self:
-        """Return the pool."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -416,7 +416,6 @@ class _Gap(NamedTuple):
     interval_bytes: int
 
     def __str__(self) -> str:
-        """Return a description."""
         return (
             f"at least {self.missing} entries are missing: {self.size_bytes} bytes of "
             f"the log from byte {self.start} on have no entry, although "

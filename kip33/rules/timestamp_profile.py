@@ -81,13 +81,13 @@ class LimitChoice(NamedTuple):
     def of(self, topic: str | None) -> TimestampLimits:
         """Return the limits of a topic, None for the topic of an unknown directory."""
         policy = self.policies.of(topic) if self.policies and topic is not None else None
-        return limits_of(
-            _first(
+        return TimestampLimits(
+            _first_limit(
                 self.before_max_ms,
                 self.difference_max_ms,
                 policy and policy.message_timestamp_before_max_ms,
             ),
-            _first(
+            _first_limit(
                 self.after_max_ms,
                 self.difference_max_ms,
                 policy and policy.message_timestamp_after_max_ms,
@@ -102,15 +102,10 @@ class LimitChoice(NamedTuple):
         return self.policies.of(topic).message_timestamp_type
 
 
-def limits_of(before_max_ms: int | None, after_max_ms: int | None) -> TimestampLimits:
-    """Return limits; Kafka's largest number, 2^63 - 1, means that there is no limit."""
-    return TimestampLimits(
-        *(None if limit == MAX_INT64 else limit for limit in (before_max_ms, after_max_ms))
-    )
-
-
-def _first(*limits: int | None) -> int | None:
-    return next((limit for limit in limits if limit is not None), None)
+def _first_limit(*limits: int | None) -> int | None:
+    """Return the first limit that is set; Kafka's largest number means that there is none."""
+    found = next((limit for limit in limits if limit is not None), None)
+    return None if found == MAX_INT64 else found
 
 
 class ProfileQuestion(NamedTuple):
@@ -132,7 +127,6 @@ class TimestampProfile:
     """
 
     def __init__(self) -> None:
-        """Start without batches."""
         self.batches = self.without_timestamp = self.types = 0
         self.first_timestamp = self.largest_timestamp = NO_TIMESTAMP
         self.furthest_behind_ms = 0
@@ -276,7 +270,6 @@ class LatencyHistogram:
     """
 
     def __init__(self) -> None:
-        """Start without durations."""
         self.count = self.negative = 0
         self.smallest: int | None = None
         self.largest: int | None = None

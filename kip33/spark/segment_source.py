@@ -120,7 +120,6 @@ class RowReader(DataSourceReader):
     def __init__(
         self, source: str, reading: Reading, schema: StructType, stores: SessionStores, cores: int
     ) -> None:
-        """Read some columns of a source."""
         self._source, self._reading, self._schema = source, reading, schema
         self._stores, self._cores = stores, cores
 

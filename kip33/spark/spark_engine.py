@@ -17,7 +17,6 @@ class SparkEngine:
     name: EngineName = EngineName.SPARK
 
     def __init__(self, session: "Callable[[], SparkSession]") -> None:
-        """Take the function that returns the session."""
         self._session: Final = session
         self.workers = 0
 

@@ -27,7 +27,6 @@ class BucketSettings:
     """The settings of one bucket."""
 
     def __init__(self, settings: Mapping[str, str], bucket: str) -> None:
-        """Take Hadoop's settings for `bucket`."""
         self.bucket = bucket
         self._settings = settings
 
