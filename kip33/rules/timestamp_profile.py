@@ -103,7 +103,7 @@ class LimitChoice(NamedTuple):
 
 
 def _first_limit(*limits: int | None) -> int | None:
-    """Return the first limit that is set; Kafka's largest number means that there is none."""
+    """Return the first limit that is set; Kafka's largest number means no limit."""
     found = next((limit for limit in limits if limit is not None), None)
     return None if found == MAX_INT64 else found
 

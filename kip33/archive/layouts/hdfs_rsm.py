@@ -43,8 +43,7 @@ from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
 from kip33.formats.batch import LOG_OVERHEAD, MAX_SEGMENT_BYTES
 from kip33.formats.byte_sources import ReadInto, read_fully
 from kip33.formats.partition_metadata import parse_topic_id
-from kip33.formats.rsm_header import HeaderPart
-from kip33.stores.containers.rsm import read_parts
+from kip33.stores.containers.rsm import HeaderPart, read_parts
 from kip33.stores.files import FileStatus, listed_ms, listed_status, one_line, opened
 from kip33.stores.locations import Location
 
