@@ -137,34 +137,31 @@ def dialects(
     Only headers of batches are read, and the records of uncompressed batches for the dialect live.
     With jsonl and csv, the last line on standard error is KIP33_RESULT with a summary as JSON.
     """
-    from kip33.audits.dialect_tree import execute_dialects, plan_dialects
+    from kip33.audits.audited_logs import AuditRunner
+    from kip33.audits.dialect_tree import compare_dialects
     from kip33.drafts.comparison import DIALECT_COLUMNS, dialect_rows
 
     default = IndexSettings("recover", index_interval_bytes, segment_index_bytes, check_crc)
     opened = open_engine(EngineOptions(engine, workers, verbose, master, conf))
     with progress_bar("dialects") as bar:
-        plan = plan_dialects(
+        question = DialectQuestion(
+            load_topic_settings(default, kafka_configs),
+            tuple(name for name in COMPARED if name in (dialects or COMPARED)),
+            interval_ms,
+            targets,
+            seed,
+        )
+        compared, unread = compare_dialects(
             source,
-            DialectQuestion(
-                load_topic_settings(default, kafka_configs),
-                tuple(name for name in COMPARED if name in (dialects or COMPARED)),
-                interval_ms,
-                targets,
-                seed,
-            ),
+            question,
+            AuditRunner(opened, parallelism, bar.advance if bar else None),
             topics=topics,
             layout=layout,
             on_listed=bar.listed if bar else None,
         )
-        compared = execute_dialects(
-            plan,
-            opened,
-            parallelism=parallelism,
-            on_progress=bar.advance if bar else None,
-        )
-    skipped = [*plan.skipped, *(line for one in compared for line in one.skipped)]
+    skipped = [*unread, *(line for one in compared for line in one.skipped)]
     _warn_of_skipped(skipped)
-    rows = dialect_rows(compared, plan.question.dialects, partitions=partitions)
+    rows = dialect_rows(compared, question.dialects, partitions=partitions)
     summary: dict[str, Any] = {
         "segments": sum(one.segments for one in compared),
         "skipped": len(skipped),
@@ -184,7 +181,7 @@ def dialects(
     else:
         print_rows(rows, DIALECT_COLUMNS, output_format)
         click.echo(RESULT + json.dumps(summary), err=True)
-    unreadable = [*plan.skipped, *(line for one in compared for line in one.unreadable)]
+    unreadable = [*unread, *(line for one in compared for line in one.unreadable)]
     if warn_of_unreadable(unreadable, of=summary["segments"] + len(skipped)):
         sys.exit(ExitCode.INCOMPLETE)
 

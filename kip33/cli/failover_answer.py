@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from kip33.audits.audited_logs import AuditRunner
 from kip33.audits.timestamp_plan import (
     AuditClock,
     PartitionProfile,
@@ -219,7 +220,7 @@ def _profiles(
         plan = plan_timestamps(place, question, topics=topics, snapshot=snapshot)
     except LocationError:  # the catalog has none of the topics
         return []
-    found = list(topic_profiles(execute_timestamps(plan, LocalEngine(tell=warn))))
+    found = list(topic_profiles(execute_timestamps(plan, AuditRunner(LocalEngine(tell=warn)))))
     for problem in (problem for one in found for problem in one.problems):
         warn(f"{problem}; its latency is not known")
     return found

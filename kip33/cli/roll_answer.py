@@ -11,6 +11,7 @@ import click
 import numpy as np
 import pyarrow as pa
 
+from kip33.audits.audited_logs import AuditRunner, logs_below
 from kip33.audits.roll_audit import (
     FIGURES,
     RollAudit,
@@ -19,7 +20,7 @@ from kip33.audits.roll_audit import (
     roll_table,
     roll_tables,
 )
-from kip33.audits.roll_logs import logs_below, logs_of, read_first_batches, read_source
+from kip33.audits.roll_logs import logs_of, read_first_batches, read_source
 from kip33.audits.roll_what_if import (
     ReplayedPartition,
     WhatIfRequest,
@@ -161,16 +162,15 @@ def _audit(
         audit = audit_columns(archive.columns, settings.of, reading=reading)
         return audit, {"bytes_read": 0, "engine": "local", "workers": 1}, False
     engine = open_engine(request.engine)
-    progress = bar.advance if bar else None
-    how: dict[str, Any] = {"parallelism": request.parallelism, "on_progress": progress}
+    runner = AuditRunner(engine, request.parallelism, bar.advance if bar else None)
     if archive.logs is not None:
         logs = archive.logs.num_rows
-        columns, facts, bytes_read, errors = read_source(archive.logs, settings.of, engine, **how)
+        columns, facts, bytes_read, errors = read_source(archive.logs, settings.of, runner)
     else:
         assert archive.columns is not None
         columns = archive.columns
         logs = int(columns.int64("base_offset").known.sum())
-        facts, bytes_read, errors = read_first_batches(columns, engine, **how)
+        facts, bytes_read, errors = read_first_batches(columns, runner)
         for error in errors[:_MOST_SENTENCES]:
             warn(f"{error}; what its header would tell is unknown")
     audit = audit_columns(columns, settings.of, reading=reading, facts=facts)
@@ -195,13 +195,8 @@ def _what_if(
         engine = open_engine(request.engine)
         logs = logs_of(archive.columns) if archive.columns is not None else archive.logs
         assert logs is not None
-        found = replay_partitions(
-            logs,
-            WhatIfRequest(settings.of),
-            engine,
-            parallelism=request.parallelism,
-            on_progress=bar.advance if bar else None,
-        )
+        runner = AuditRunner(engine, request.parallelism, bar.advance if bar else None)
+        found = replay_partitions(logs, WhatIfRequest(settings.of), runner)
     retention = {
         one.topic: _retention_ms(one.topic, request.retention_ms, policies) for one in found
     }

@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from kip33.archive.bins import EngineName
+from kip33.audits.audited_logs import AuditRunner
 from kip33.audits.timestamp_plan import (
     TIMESTAMPS,
     AuditClock,
@@ -152,9 +153,7 @@ def _profiled(
 ) -> tuple[list[Row], list[str], tuple[EngineName, int]]:
     """Return the rows, a line for each log that could not be read, and what engine ran."""
     engine = open_engine(request.engine_options._replace(verbose=False))
-    found = execute_timestamps(
-        plan, engine, parallelism=request.parallelism, on_progress=on_progress
-    )
+    found = execute_timestamps(plan, AuditRunner(engine, request.parallelism, on_progress))
     profiles = list(topic_profiles(found)) if request.by == "topic" else found
     rows = [timestamp_row(one, plan.question) for one in profiles]
     unreadable = [line for one in found for line in one.unreadable]

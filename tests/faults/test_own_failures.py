@@ -14,7 +14,8 @@ import pytest
 from kip33.archive.layouts import KAFKA
 from kip33.archive.leftover_files import list_leftovers
 from kip33.archive.listing import list_tree
-from kip33.audits.roll_logs import LogToRead, read_first_batch
+from kip33.audits.audited_logs import AuditedLog
+from kip33.audits.roll_logs import read_first_batch
 from kip33.drafts.comparison import DialectQuestion, compare_segment
 from kip33.errors import FileReadError
 from kip33.indexing.segment import index_file
@@ -57,7 +58,7 @@ def no_more_files() -> Iterator[None]:
 
 
 def first_batch_of(log: Location) -> object:
-    return read_first_batch(LogToRead(0, "", "orders", 0, 0, log.uri, None, None))
+    return read_first_batch(AuditedLog(0, "", "orders", 0, 0, log.uri, None, None))
 
 
 def compared(log: Location) -> object:
