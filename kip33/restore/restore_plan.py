@@ -20,6 +20,7 @@ from uuid import UUID
 
 from kip33.archive.listing import Listed
 from kip33.archive.log_start_offsets import log_start_offsets
+from kip33.archive.log_window import Meter
 from kip33.archive.sources import OF_A_BROKER, RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.errors import FileReadError, Kip33Error, LocationError, RestoreError
 from kip33.formats.names import (
@@ -42,7 +43,6 @@ from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan, find_partitions
 from kip33.rules.search import Exactness
-from kip33.search.log_window import Meter
 from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import opened_search
 from kip33.stores.concurrently import map_in_order

@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from kip33.archive.log_window import Meter
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import EARLIEST, Exactness, SearchResult
 from kip33.search.answers import Answer, joined_notes
-from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_before, record_from
 from kip33.search.partition_search import search_partition
 from kip33.search.replica_search import (

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from kip33.archive.log_window import Meter
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.policies import Policies, Policy
@@ -12,7 +13,6 @@ from kip33.rules.retention import ActiveSegment, RetentionMode
 from kip33.rules.retention_rows import Limits, SegmentFigures, judge
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.answers import joined_notes
-from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_from
 from kip33.search.replica_search import (
     SEARCH_THREADS,

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final
 
+from kip33.archive.log_window import Meter
 from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import (
@@ -35,7 +36,6 @@ from kip33.rules.search import not_found as result_without_record
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.answers import Answer, Hit, Pending
 from kip33.search.index_lookup import IndexLookup
-from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import counts_from, has_timestamp_from
 from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, losses_of
 from kip33.search.segment_search import LATER_THAN_ALL_MS, SegmentSearch, opened_search

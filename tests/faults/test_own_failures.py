@@ -14,6 +14,7 @@ import pytest
 from kip33.archive.layouts import KAFKA
 from kip33.archive.leftover_files import list_leftovers
 from kip33.archive.listing import list_tree
+from kip33.archive.log_window import Meter
 from kip33.audits.audited_logs import AuditedLog
 from kip33.audits.roll_logs import read_first_batch
 from kip33.drafts.comparison import DialectQuestion, compare_segment
@@ -25,7 +26,6 @@ from kip33.records.partitions import ReadSegment
 from kip33.records.segment_rows import scanned_figures
 from kip33.retention.broker_files import BrokerViewRow, seen_by_broker
 from kip33.rules.index_builder import IndexSettings
-from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_from
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.files import opened, read_whole, scanned
