@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -103,14 +103,6 @@ def _require_columns(schema: pa.Schema, column: str, names: list[str]) -> None:
         raise ValueError(f"columns {', '.join(taken)} found already: pass prefix= for other names")
 
 
-class _DecodedColumns(NamedTuple):
-    """The columns of some values."""
-
-    decoded: "pa.Array[Any]"
-    schema_ids: "pa.Array[Any]"
-    errors: "pa.Array[Any]"
-
-
 class _ValueDecoder:
     """Decodes values in Confluent's wire format, or values without it."""
 
@@ -118,8 +110,8 @@ class _ValueDecoder:
         """Take what decodes one value, and the type of the column."""
         self._read, self.type = read, kind
 
-    def columns(self, values: Sequence[bytes | None]) -> _DecodedColumns:
-        """Return the columns of values; an error in one value stays in its row."""
+    def columns(self, values: Sequence[bytes | None]) -> list["pa.Array[Any]"]:
+        """Return values, schema ids and errors; an error in one value stays in its row."""
         decoded: list[Any] = []
         ids: list[int | None] = []
         errors: list[str | None] = []
@@ -137,7 +129,7 @@ class _ValueDecoder:
             ids.append(schema_id)
             errors.append(why)
         array = self._array(decoded, errors)
-        return _DecodedColumns(array, pa.array(ids, pa.int32()), pa.array(errors, pa.string()))
+        return [array, pa.array(ids, pa.int32()), pa.array(errors, pa.string())]
 
     def _array(self, decoded: list[Any], errors: list[str | None]) -> "pa.Array[Any]":
         """Return the values as one array; what Arrow does not take becomes an error of its row."""

@@ -35,11 +35,12 @@ _NUMBERS: Final = {  # field of RECORD, and what means null
 }
 
 
-class RecordTable:
-    """Collects the records of one segment at a time, only the columns that are wanted."""
+class RecordRows:
+    """Decodes batches and collects their records, of one segment at a time; only wanted columns."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, max_batch_bytes: int) -> None:
         """Start empty; `schema` has some columns of RECORDS."""
+        self._decoder = RecordDecoder(max_batch_bytes=max_batch_bytes)
         self._schema = schema
         wanted = set(schema.names)
         self._numbers = {
@@ -52,13 +53,25 @@ class RecordTable:
         self._rows = 0
         self._undecided: str | None = None
 
-    def begin(self, segment: ReadSegment, undecided: str | None) -> Iterator[pa.RecordBatch]:
-        """Set why it is not known whether the next records were committed, None: it is."""
+    def use(self, limits: RecordLimits) -> None:
+        """Return records inside `limits` from now on."""
+        self._decoder.limit(limits)
+
+    def add(
+        self, segment: ReadSegment, held: HeldBatches, undecided: str | None
+    ) -> Iterator[pa.RecordBatch | UnreadableBatch]:
+        """Yield record batches that are full, and batches that cannot be read."""
         if undecided != self._undecided:
             yield from self.finish(segment)
         self._undecided = undecided
+        for found in self._decoder.decode(held):
+            if isinstance(found, UnreadableBatch):
+                yield from self.finish(segment)
+                yield found
+            else:
+                yield from self._append(segment, found)
 
-    def append(self, segment: ReadSegment, found: DecodedRecords) -> Iterator[pa.RecordBatch]:
+    def _append(self, segment: ReadSegment, found: DecodedRecords) -> Iterator[pa.RecordBatch]:
         """Add records; yield record batches that are full."""
         while len(found.records):
             count = self._room_for(found)
@@ -300,32 +313,3 @@ class _NumberColumn:
         array = pa.Array.from_buffers(form, len(numbers), [valid, _buffer_of(numbers)], nulls)
         self._numbers, self._rows = _arrow_array(self._numbers.size, self._numbers.dtype), 0
         return array
-
-
-class RecordRows:
-    """Decodes batches and collects their records."""
-
-    def __init__(self, schema: pa.Schema, max_batch_bytes: int) -> None:
-        """Fill columns of `schema`."""
-        self._table = RecordTable(schema)
-        self._decoder = RecordDecoder(max_batch_bytes=max_batch_bytes)
-
-    def use(self, limits: RecordLimits) -> None:
-        """Return records inside `limits` from now on."""
-        self._decoder.limit(limits)
-
-    def add(
-        self, segment: ReadSegment, held: HeldBatches, undecided: str | None
-    ) -> Iterator[pa.RecordBatch | UnreadableBatch]:
-        """Yield record batches that are full, and batches that cannot be read."""
-        yield from self._table.begin(segment, undecided)
-        for found in self._decoder.decode(held):
-            if isinstance(found, UnreadableBatch):
-                yield from self._table.finish(segment)
-                yield found
-            else:
-                yield from self._table.append(segment, found)
-
-    def finish(self, segment: ReadSegment) -> Iterator[pa.RecordBatch]:
-        """Yield the rows so far."""
-        return self._table.finish(segment)

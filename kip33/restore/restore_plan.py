@@ -431,7 +431,7 @@ def _first_offset(segments: tuple[SourceSegment, ...], time_ms: int) -> int | No
     for segment in segments:
         if segment.max_timestamp is not None and segment.max_timestamp < time_ms:
             continue
-        row = SearchedSegment.of_log(segment.log.uri, segment.base_offset)
+        row = SearchedSegment(segment.log.uri, segment.base_offset)
         meter = Meter(DEFAULT_MAX_BATCH_BYTES)
         try:
             with opened_search(

@@ -78,7 +78,7 @@ def find_offset(
     if timestamp_ms < 0:
         raise ValueError(f"timestamp {timestamp_ms}: expected milliseconds since 1970")
     for log in _logs_of(segments, storage_options, filesystem):
-        row = SearchedSegment.of_log(log.place.uri, log.base_offset)
+        row = SearchedSegment(log.place.uri, log.base_offset)
         try:
             with opened_search(
                 row, Meter(max_batch_bytes), start_offset=log.base_offset, check_crc=True

@@ -74,7 +74,7 @@ READERS: dict[str, Callable[[Location], object]] = {
     "figures of records": lambda log: scanned_figures(ReadSegment(log, None, "orders", 0, 0)),
     "first batch": first_batch_of,
     "dialects": compared,
-    "search": lambda log: record_from([SearchedSegment.of_log(log.uri, 0)], 1, Meter()),
+    "search": lambda log: record_from([SearchedSegment(log.uri, 0)], 1, Meter()),
     "snapshot": snapshot_beside,
     "a broker's view": lambda log: list(seen_by_broker([BrokerViewRow(log.uri, 1002)])),
     "leftovers": lambda log: list_leftovers(log.parent, KAFKA),
