@@ -149,7 +149,6 @@ class _WalkedLog(NamedTuple):
 
     @classmethod
     def begin(cls, base_offset: int, settings: RollSettings) -> "_WalkedLog":
-        """Return the state before the first batch."""
         entries = index_entries.new_state(
             index_entries.RECOVER,
             base_offset=base_offset,
@@ -161,7 +160,6 @@ class _WalkedLog(NamedTuple):
 
 
 def _walk_log(settings_of: SettingsOf, log: AuditedLog) -> _LogFigures:
-    """Read all batch headers of a log."""
     row: dict[str, Any] = {
         name: getattr(log, name)
         for name in ("log_dir", "topic", "partition", "base_offset", "log_uri")

@@ -89,7 +89,6 @@ def replay_partitions(
 
 
 def _replay_partition(request: WhatIfRequest, logs: Sequence[AuditedLog]) -> ReplayedPartition:
-    """Return the replays of one partition's logs."""
     ordered = sorted(
         (log for log in logs if log.base_offset is not None and not log.error),
         key=lambda log: (log.base_offset or 0, log.log_uri),

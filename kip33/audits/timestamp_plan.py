@@ -260,7 +260,6 @@ def _largest_of(row: Mapping[str, Any]) -> int:
 
 
 def _suspicions(plan: TimestampPlan, rows: list[dict[str, Any]]) -> Codes:
-    """Return what is suspicious about each segment's largest timestamp."""
     largest = [_largest_of(row) for row in rows]
     topics = {row["topic"] for row in rows}
     limits = {topic: plan.question.limits.of(topic).after_max_ms for topic in topics}

@@ -92,7 +92,6 @@ def decode(  # parameters: each says what is decoded, by which schema, or where 
 
 
 def _require_columns(schema: pa.Schema, column: str, names: list[str]) -> None:
-    """Raise ValueError for a column that cannot be decoded, or names that are taken."""
     if column not in schema.names:
         raise ValueError(f"column: {column!r} found, expected one of {', '.join(schema.names)}")
     kind = schema.field(column).type
@@ -107,7 +106,6 @@ class _ValueDecoder:
     """Decodes values in Confluent's wire format, or values without it."""
 
     def __init__(self, read: "_PlainText | _SchemaValues", kind: "pa.DataType") -> None:
-        """Take what decodes one value, and the type of the column."""
         self._read, self.type = read, kind
 
     def columns(self, values: Sequence[bytes | None]) -> list["pa.Array[Any]"]:
@@ -254,15 +252,12 @@ class _PlainText:
     """Reads values without a schema: UTF-8 text, which may have to be JSON."""
 
     def __init__(self, *, is_json: bool) -> None:
-        """Choose between JSON and any text."""
         self._json = JsonValues() if is_json else None
 
     def split(self, value: bytes) -> tuple[int | None, bytes]:
-        """Return no id and all bytes."""
         return None, value
 
     def value(self, schema_id: int | None, payload: bytes) -> Any:
-        """Return the text."""
         return self._json.read(None, payload) if self._json else payload.decode()
 
 
@@ -289,11 +284,9 @@ class _SchemaValues:
         return self._readers[kind]
 
     def split(self, value: bytes) -> tuple[int | None, bytes]:
-        """Return the schema's id and the payload."""
         return split_value(value)
 
     def value(self, schema_id: int | None, payload: bytes) -> Any:
-        """Return the decoded payload."""
         assert schema_id is not None
         writer = self._schemas.get(schema_id)
         if writer is None:
@@ -312,7 +305,6 @@ class _SchemaValues:
 
 
 def _fault_of(reader: _ReadsPayloads, writer: SchemaText) -> str | None:
-    """Return why a schema cannot be used, None if it can."""
     try:
         reader.prepare(writer)
     except (Kip33Error, ImportError, MemoryError):

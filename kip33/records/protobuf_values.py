@@ -195,7 +195,6 @@ class _ProtobufShapes:
         return Shape(pa.list_(shape.type), lambda value: [shape.fitted(one) for one in value])
 
     def _of_one(self, field: Any) -> Shape:
-        """Return the shape of a field's one value."""
         if field.message_type is not None:
             return self.of_message(field.message_type)
         if field.enum_type is not None:
@@ -206,7 +205,6 @@ class _ProtobufShapes:
 
 
 def _nanos(value: Any) -> int:
-    """Return the nanoseconds of a Duration."""
     found: int = value.seconds * _NANOS + value.nanos
     return found
 

@@ -139,13 +139,11 @@ def larger(array: npt.NDArray[Any], used: int, needed: int) -> npt.NDArray[Any]:
 
 
 def _buffer_of(array: npt.NDArray[Any]) -> pa.Buffer:
-    """Return an array's memory as a buffer of Arrow."""
     held: Any = array
     return pa.py_buffer(held)
 
 
 def _bitmap(is_valid: npt.NDArray[Any]) -> pa.Buffer:
-    """Return Arrow's validity bitmap."""
     return _buffer_of(np.packbits(is_valid, bitorder="little"))
 
 
@@ -168,7 +166,6 @@ class _BinaryColumn:
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all fields so far."""
         return int(self._offsets[self._rows])
 
     def append(self, data: Any, rows: npt.NDArray[np.void], speed: Speed) -> None:
@@ -221,17 +218,14 @@ class _HeadersColumn:
     """Collects the headers of records; a record without headers has null."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._keys, self._values = (_BinaryColumn(HEADER, name) for name in ("key", "value"))
         self._counts: list[npt.NDArray[np.int32]] = []
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all keys and values."""
         return self._keys.size_bytes + self._values.size_bytes
 
     def append(self, data: Any, records: npt.NDArray[np.void], speed: Speed) -> None:
-        """Add the headers of rows of RECORD that point into `data`."""
         self._counts.append(records["headers_count"].copy())
         for headers in _headers_of(data, records, speed):
             self._keys.append(data, headers, speed)
@@ -240,7 +234,6 @@ class _HeadersColumn:
     def sizes_of(
         self, data: Any, records: npt.NDArray[np.void], speed: Speed
     ) -> npt.NDArray[np.int64]:
-        """Return the bytes of the headers of each record."""
         ends = np.cumsum(records["headers_count"].astype(np.int64))
         sizes, first = np.zeros(len(records), np.int64), 0
         for headers in _headers_of(data, records, speed):

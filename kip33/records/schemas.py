@@ -17,7 +17,7 @@ from pyarrow import fs
 
 from kip33.errors import LocationError
 from kip33.records.partitions import Source
-from kip33.records.read_arrow import read_arrow
+from kip33.records.reading import read_arrow
 from kip33.records.schema_registry import SchemaRegistry, is_registry
 from kip33.records.schema_text import (
     MOST_SCHEMA_BYTES,
@@ -262,7 +262,6 @@ class _ArchivedSchemas:
             self._subjects[subject][version] = schema.schema_id
 
     def by_id(self, schema_id: int) -> SchemaText | None:
-        """Return the schema with an id."""
         return self._by_id.get(schema_id)
 
     def by_version(self, reference: Reference) -> SchemaText | None:
@@ -271,7 +270,6 @@ class _ArchivedSchemas:
         return None if schema_id is None else self._by_id[schema_id]
 
     def newest(self, subject: str) -> int | None:
-        """Return the id of a subject's newest version that is not deleted."""
         versions = self._subjects.get(subject)
         return versions[max(versions)] if versions else None
 
@@ -299,7 +297,6 @@ class _SchemaDirectory:
     """The schemas of a directory, read when they are needed."""
 
     def __init__(self, directory: Location, names: list[str]) -> None:
-        """Take the names of the files with schemas."""
         self.name = directory.uri
         self._directory = directory
         self._ids: dict[int, str] = {}

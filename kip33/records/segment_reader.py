@@ -130,7 +130,6 @@ class SegmentReader:
                 self._next_offset = max(self._next_offset, segment.last_offset + 1)
 
     def _use(self, request: RecordRequest) -> None:
-        """Read what `request` wants from now on."""
         if request != self._request:
             self._request = request
             self._rows.use(request.limits)
@@ -216,7 +215,6 @@ class SegmentReader:
 
 
 def _inside(request: RecordRequest, segment: ReadSegment) -> RecordRequest:
-    """Return the request without the offsets of other tasks."""
     share = segment.share
     return request.starting_at(share.first_offset).below(share.end_offset) if share else request
 
@@ -228,7 +226,6 @@ def _those(held: HeldBatches, wanted: npt.NDArray[np.bool_]) -> HeldBatches:
 def _of_file(
     segment: ReadSegment, error: CorruptSegmentError | UnsupportedFormatError
 ) -> CorruptSegmentError | UnsupportedFormatError:
-    """Return the error with the name of the file."""
     message = f"{segment.log.uri}: {error}"
     if isinstance(error, CorruptSegmentError):
         return CorruptSegmentError(message, error.valid_bytes)
@@ -270,11 +267,9 @@ class _TransactionFates:
         return min(self.open.values(), default=None)
 
     def aborted(self, batches: BatchColumns) -> npt.NDArray[np.bool_]:
-        """Return which batches are of aborted transactions."""
         return _inside_spans(self._aborted, batches)
 
     def undecided(self, batches: BatchColumns) -> npt.NDArray[np.bool_]:
-        """Return which batches are of transactions with unknown outcome."""
         return _inside_spans(self._undecided, batches)
 
 

@@ -271,7 +271,6 @@ def _text(place: Location) -> str:
 
 
 def _publish(place: Location, data: bytes) -> None:
-    """Publish a file of the log directory with the owner of the directory."""
     publish(
         place,
         data,

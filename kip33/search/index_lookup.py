@@ -198,7 +198,6 @@ class IndexLookup:
                 yield from self._place(claim, reach_of(claim) - next_offset, end, points_back)
 
     def _around(self, target_ms: int) -> tuple[TimestampOffset | None, TimestampOffset | None]:
-        """Return the last entry strictly below a time and the one after it."""
         times, segment = self._files.times(), self._segment
         if times is None:
             return None, None
@@ -268,7 +267,6 @@ class _SegmentIndexFiles:
         self.is_distrusted = False
 
     def distrust(self, why: str) -> None:
-        """Stop using these files."""
         self.is_distrusted = True
         self.notes.append(f"the index is not used: {why}")
 

@@ -98,7 +98,6 @@ def find_offset(
 
 
 def _record_of(log: _PlacedLog, batches: "_Batches", position: int, timestamp_ms: int) -> Record:
-    """Return the first record at or after a time of the batch at a position, with key and value."""
     for record in batches.records(batches.at(position)):
         if record.timestamp >= timestamp_ms and record.offset >= log.base_offset:
             return record

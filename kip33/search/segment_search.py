@@ -248,7 +248,6 @@ class _ProvenStarts:
     """The starts that a segment's indexes name, each compared with the log before it is used."""
 
     def __init__(self, log: LogWindow, indexes: IndexLookup, base_offset: int) -> None:
-        """Take an open log and its indexes."""
         self._log, self._indexes, self._base_offset = log, indexes, base_offset
         self._is_index_true: bool | None = None
 
@@ -281,7 +280,6 @@ class _ProvenStarts:
         return begin
 
     def _are_all_confirmed(self) -> bool:
-        """Return whether every entry of the time index is true."""
         if self._is_index_true is None:
             try:
                 starts = self._indexes.all_starts(self._log.end)
