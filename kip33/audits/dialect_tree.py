@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kip33.archive.bins import Engine, Progress
+from kip33.archive.bins import Engine
 from kip33.archive.directory import Segment
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed
@@ -96,20 +96,9 @@ def _partitions(source: Location, listed: Iterator[Segment]) -> tuple[pa.Table, 
     return pa.Table.from_pylist(rows, _PARTITIONS), tuple(skipped)
 
 
-def execute_dialects(
-    plan: DialectPlan,
-    engine: Engine,
-    *,
-    parallelism: int | None = None,
-    on_progress: Progress | None = None,
-) -> list[ComparedPartition]:
+def execute_dialects(plan: DialectPlan, engine: Engine) -> list[ComparedPartition]:
     """Return the figures of every partition, in order of path."""
-    compared = engine.run_on_bins(
-        plan.partitions,
-        partial(compare_bin, plan.source, plan.question),
-        parallelism=parallelism,
-        on_progress=on_progress,
-    )
+    compared = engine.run_on_bins(plan.partitions, partial(compare_bin, plan.source, plan.question))
     return sorted(compared, key=lambda partition: partition.path)
 
 

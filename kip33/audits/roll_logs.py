@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kip33.archive.bins import Engine, Progress
+from kip33.archive.bins import Engine
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed, log_uris
 from kip33.archive.sources import require_segments
@@ -95,16 +95,11 @@ def logs_of(columns: CatalogColumns) -> pa.Table:
 
 
 def read_source(
-    logs: pa.Table,
-    settings_of: SettingsOf,
-    engine: Engine,
-    *,
-    parallelism: int | None = None,
-    on_progress: Progress | None = None,
+    logs: pa.Table, settings_of: SettingsOf, engine: Engine
 ) -> tuple[CatalogColumns, HeaderFacts, int, list[str]]:
     """Return the logs as columns of a catalog, what headers tell, the bytes read, the errors."""
     run = partial(_read_bin, partial(_walk_log, settings_of))
-    figures = engine.run_on_bins(logs, run, parallelism=parallelism, on_progress=on_progress)
+    figures = engine.run_on_bins(logs, run)
     figures.sort(key=lambda of_log: of_log.number)
     rows = pa.Table.from_pylist([of_log.row or {} for of_log in figures], schema=SEGMENTS)
     columns = columns_of([rows], more=FIGURES)
@@ -114,19 +109,11 @@ def read_source(
 
 
 def read_first_batches(
-    columns: CatalogColumns,
-    engine: Engine,
-    *,
-    parallelism: int | None = None,
-    on_progress: Progress | None = None,
+    columns: CatalogColumns, engine: Engine
 ) -> tuple[HeaderFacts, int, list[str]]:
     """Return what the first header of each log tells, the bytes read, and the errors."""
     figures = engine.run_on_bins(
-        logs_of(columns),
-        partial(_read_bin, read_first_batch),
-        reads_files=False,
-        parallelism=parallelism,
-        on_progress=on_progress,
+        logs_of(columns), partial(_read_bin, read_first_batch), reads_files=False
     )
     errors = [of_log.error for of_log in figures if of_log.error]
     return _facts(figures, columns.size), sum(of_log.bytes_read for of_log in figures), errors

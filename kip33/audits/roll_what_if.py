@@ -6,7 +6,6 @@ depend on all batches before it.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.bins import Engine, Progress
+from kip33.archive.bins import Engine
 from kip33.audits.roll_audit import SettingsOf
 from kip33.audits.roll_logs import LogToRead, first_batch_of
 from kip33.errors import CorruptSegmentError, FileReadError
@@ -77,14 +76,6 @@ class ReplayedPartition(NamedTuple):
     unreadable: tuple[str, ...]  # those of the doubts that are logs that could not be read
 
 
-@dataclass(frozen=True)
-class WhatIfRequest:
-    """What is replayed; sent to every task."""
-
-    settings_of: SettingsOf
-    readings: tuple[RollReading, ...] = tuple(RollReading)
-
-
 def partitions_to_replay(logs: pa.Table) -> pa.Table:
     """Return a table with one row per partition: its logs as a list, and their size together."""
     if not logs.num_rows:
@@ -108,42 +99,32 @@ def partitions_to_replay(logs: pa.Table) -> pa.Table:
 
 
 def replay_partitions(
-    logs: pa.Table,
-    request: WhatIfRequest,
-    engine: Engine,
-    *,
-    parallelism: int | None = None,
-    on_progress: Progress | None = None,
+    logs: pa.Table, settings_of: SettingsOf, engine: Engine
 ) -> list[ReplayedPartition]:
     """Return each partition's replays, by log directory, topic and number."""
-    found = engine.run_on_bins(
-        partitions_to_replay(logs),
-        partial(_replay_bin, request),
-        parallelism=parallelism,
-        on_progress=on_progress,
-    )
+    found = engine.run_on_bins(partitions_to_replay(logs), partial(_replay_bin, settings_of))
     return sorted(found, key=lambda one: (one.log_dir or "", one.topic or "", one.partition or -1))
 
 
 def _replay_bin(
-    request: WhatIfRequest, number: int, partitions: pa.Table
+    settings_of: SettingsOf, number: int, partitions: pa.Table
 ) -> Iterator[ReplayedPartition]:
     for row in partitions.to_pylist():
-        yield replay_partition(request, [LogToRead(**log) for log in row["logs"]])
+        yield replay_partition(settings_of, [LogToRead(**log) for log in row["logs"]])
 
 
-def replay_partition(request: WhatIfRequest, logs: Sequence[LogToRead]) -> ReplayedPartition:
+def replay_partition(settings_of: SettingsOf, logs: Sequence[LogToRead]) -> ReplayedPartition:
     """Return the replays of one partition's logs."""
     ordered = sorted(
         (log for log in logs if log.base_offset is not None and not log.error),
         key=lambda log: (log.base_offset or 0, log.log_uri),
     )
     first_log = logs[0]
-    settings = request.settings_of(first_log.topic)
+    settings = settings_of(first_log.topic)
     base_offset = ordered[0].base_offset or 0 if ordered else 0
     total_bytes = sum(log.size_bytes or 0 for log in logs)
     speed = compiled if total_bytes > SMALL_BYTES else plain
-    replays = [Replay(reading, settings, base_offset, speed) for reading in request.readings]
+    replays = [Replay(reading, settings, base_offset, speed) for reading in RollReading]
     walk = _Partition(base_offset, [f"{log.log_uri}: {log.error}" for log in logs if log.error])
     for log in ordered:
         walk.append(log, replays)

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.bins import Engine, Progress
+from kip33.archive.bins import Engine
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed
 from kip33.archive.sources import matches, require_segments
@@ -405,22 +405,11 @@ def _profile_log(row: dict[str, Any], question: TimestampQuestion) -> _ProfiledS
         )
 
 
-def execute_timestamps(
-    plan: TimestampPlan,
-    engine: Engine,
-    *,
-    parallelism: int | None = None,
-    on_progress: Progress | None = None,
-) -> list[PartitionProfile]:
+def execute_timestamps(plan: TimestampPlan, engine: Engine) -> list[PartitionProfile]:
     """Return a profile for each partition and log directory, by topic and partition."""
 
     def run(files: pa.Table) -> list[_ProfiledSegment]:
-        return engine.run_on_bins(
-            files,
-            partial(_profile_bin, plan.source, plan.question),
-            parallelism=parallelism,
-            on_progress=on_progress,
-        )
+        return engine.run_on_bins(files, partial(_profile_bin, plan.source, plan.question))
 
     profiled = sorted(run(plan.files), key=lambda segment: segment.number)
     largest = [segment.profile.largest_timestamp for segment in profiled]

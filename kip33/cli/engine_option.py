@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kip33.archive.bins import Engine
+    from kip33.cli.standard_output import ProgressBar
 
 
 AUTO: Final = "auto"
@@ -72,11 +73,7 @@ class EngineOptions(NamedTuple):
     verbose: bool
     master: str | None
     conf: Mapping[str, str]
-
-    @classmethod
-    def taken_from(cls, options: dict[str, Any]) -> "EngineOptions":
-        """Remove them from `options` and return them."""
-        return cls(**{name: options.pop(name) for name in cls._fields})
+    parallelism: int | None = None
 
 
 class EngineChoice(NamedTuple):
@@ -102,15 +99,11 @@ def engine_choice(options: EngineOptions) -> EngineChoice:
     choice = _choice(options)
     master = _typed_master()
     if master and is_typed("engine") and choice.name == EngineName.LOCAL:
-        raise click.UsageError(
-            f"{master} is for Spark: leave it out, or give --engine spark",
-            click.get_current_context(),
-        )
+        raise click.UsageError(f"{master} is for Spark: leave it out, or give --engine spark")
     if is_typed("workers") and choice.name == EngineName.SPARK:
         raise click.UsageError(
             f"--workers is for the local engine, and this runs on Spark: {choice.why}; give "
-            "--engine local, or --parallelism",
-            click.get_current_context(),
+            "--engine local, or --parallelism"
         )
     if options.verbose:
         show_engine(choice)
@@ -122,20 +115,21 @@ def show_engine(choice: EngineChoice) -> None:
     click.echo(f"Engine: {choice.name}, because {choice.why}", err=True)
 
 
-def open_engine(options: EngineOptions) -> "Engine":
-    """Return the engine. A Spark session is started when there is work."""
+def open_engine(options: EngineOptions, bar: "ProgressBar | None" = None) -> "Engine":
+    """Return the engine, which tells `bar`. A Spark session is started when there is work."""
     engine = engine_choice(options).name
     is_job = isinstance(click.get_current_context().obj, SparkJob)
     is_submitted = is_job and BY_SPARK_SUBMIT in os.environ
     if engine == EngineName.LOCAL or is_submitted:
         leave_pandas_out(is_submitted=is_submitted)
+    on_progress = bar.advance if bar else None
     if engine == EngineName.LOCAL:
         from kip33.local.local_engine import LocalEngine
 
-        return LocalEngine(options.workers, tell=warn)
+        return LocalEngine(options.workers, options.parallelism, on_progress, tell=warn)
     from kip33.spark.spark_engine import SparkEngine
 
-    return SparkEngine(cache(lambda: open_session(options)))
+    return SparkEngine(cache(lambda: open_session(options)), options.parallelism, on_progress)
 
 
 def open_session(options: EngineOptions) -> "SparkSession":

@@ -1,10 +1,8 @@
 """`kip33 failover`: translate consumer-group offsets to another cluster, by timestamp."""
 
-from typing import Any
-
 import click
 
-from kip33.cli.options import format_option, max_batch_bytes_option, store_options
+from kip33.cli.options import format_option, makes_request, max_batch_bytes_option, store_options
 from kip33.cli.search_options import AUTO_BUFFER, FailoverRequest
 from kip33.cli.times import Quantity
 from kip33.rules.policies import duration_ms
@@ -61,7 +59,8 @@ BUFFER = Quantity("duration", _buffer_ms, "7d")
 @max_batch_bytes_option
 @store_options
 @format_option("table", "json", "jsonl", "csv")
-def failover(**options: Any) -> None:
+@makes_request(FailoverRequest)
+def failover(request: FailoverRequest) -> None:
     """Translate consumer-group offsets from cluster A to cluster B, by timestamp.
 
     The command takes the timestamp of the last record that a group read on cluster A, subtracts
@@ -80,4 +79,4 @@ def failover(**options: Any) -> None:
     """
     from kip33.cli.failover_answer import show_failover
 
-    show_failover(FailoverRequest(**options))
+    show_failover(request)

@@ -194,8 +194,7 @@ def _measured_buffer(
         names = ", ".join(unknown[:5]) + (" and more" if len(unknown) > 5 else "")
         raise click.UsageError(
             f"--buffer auto: {first[0]}: the latency of {names} is not known: it needs topics "
-            "with only LogAppendTime batches, of message format v2; give --buffer, such as 15m",
-            click.get_current_context(),
+            "with only LogAppendTime batches, of message format v2; give --buffer, such as 15m"
         )
     there = _profiles(*second, wanted, now_ms)
     latency, latency_there = _sum_of(here), _sum_of(there)

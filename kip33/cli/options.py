@@ -1,12 +1,14 @@
 """Options shared by several commands, and the file of --config with their defaults."""
 
 import functools
+import inspect
 import json
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -28,12 +30,63 @@ from kip33.rules.untimestamped import RULES, Untimestamped, rule_of
 from kip33.stores.settings import configured, settings_from
 
 if TYPE_CHECKING:
+    from kip33.rules.policies import Policies
     from kip33.stores.locations import Location
 
 
 MOST_TASKS: Final = 100_000
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_Request = TypeVar("_Request")
+
+
+def makes_request(
+    kind: Callable[..., _Request],
+) -> Callable[[Callable[[_Request], None]], Callable[..., None]]:
+    """Give the command the values of its options as one request of this class.
+
+    A field whose type is a named tuple or a dataclass is made of options, too. `check` of what is
+    made, if it has one, raises UsageError for options that contradict each other.
+    """
+
+    def decorated(command: Callable[[_Request], None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def with_request(**values: object) -> None:
+            request = _made_of(kind, values)
+            assert not values, f"{kind} has no fields {', '.join(values)}"
+            command(request)
+
+        return with_request
+
+    return decorated
+
+
+def _made_of(kind: Callable[..., _Request], values: dict[str, object]) -> _Request:
+    """Return an object of a class whose fields are taken out of `values`."""
+    fields: dict[str, object] = {}
+    for name, of_field in inspect.get_annotations(kind).items():
+        if isinstance(of_field, type) and (is_dataclass(of_field) or hasattr(of_field, "_fields")):
+            fields[name] = _made_of(of_field, values)
+        elif name in values:
+            fields[name] = values.pop(name)
+    made = kind(**fields)
+    if check := getattr(made, "check", None):
+        check()
+    return made
+
+
+class PolicyOptions(NamedTuple):
+    """The options of `policy_options`; None: not given."""
+
+    policy: str | None  # a file
+    kafka_configs: str | None  # a file
+    retention_ms: int | None = None
+
+    def load(self) -> "Policies | None":
+        """Return the policies, None without options; PolicyError for a wrong file."""
+        from kip33.retention.policy_files import policies_of
+
+        return policies_of(*self)
 
 
 def _limit_ms(text: str) -> int:
@@ -260,9 +313,18 @@ _INDEX: Final = (
         "above.",
     ),
 )
+
+
+def negated(_: click.Context, __: click.Parameter, value: bool) -> bool:
+    """Return the setting that an option such as --no-fsync turns off."""
+    return not value
+
+
 _NO_CHECK_CRC: Final = click.option(
     "--no-check-crc",
+    "check_crc",
     is_flag=True,
+    callback=negated,
     help="Read only batch headers. Damage inside of records is not detected.",
 )
 
@@ -289,7 +351,7 @@ def policy_options(command: _Command) -> _Command:
 
 
 def index_options(command: _Command) -> _Command:
-    """Add --index-interval-bytes, --segment-index-bytes, --kafka-configs and --no-check-crc."""
+    """Add the options of IndexSettings but dialect and untimestamped, and --kafka-configs."""
     return _apply((*_INDEX, _NO_CHECK_CRC), command)
 
 
@@ -368,12 +430,6 @@ def summary_option(command: _Command) -> _Command:
 
     A wrong place, or a file that must not be replaced, is an error before the work begins.
     """
-
-    @functools.wraps(command)
-    def checked(*args: Any, **options: Any) -> Any:
-        _require_replaceable(options["summary_file"])
-        return command(*args, **options)
-
     return click.option(
         "--summary",
         "summary_file",
@@ -382,10 +438,11 @@ def summary_option(command: _Command) -> _Command:
         help="Write a summary of the run to FILE (*.json) as one object, for example for a "
         "scheduler. Written in every --format and also before an exit 3. Replaces FILE "
         "only if it is a summary.",
-    )(cast("_Command", checked))
+    )(command)
 
 
 def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Location | None":
+    from kip33.archive.output_files import require_summary_place
     from kip33.stores.locations import Location, without_secrets
 
     if text is None:
@@ -394,25 +451,20 @@ def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Loc
         raise click.BadParameter(
             f"{without_secrets(text)!r} found, expected a name that ends in {_SUFFIX}"
         )
-    return Location.of(text)
+    place = Location.of(text)
+    require_summary_place(place)
+    return place
 
 
 def publish_summary(place: "Location | None", summary: Mapping[str, Any]) -> None:
     """Publish the summary, replacing an earlier one; PublishError if that fails."""
-    from kip33.stores.own_files import publish_or_raise
-
-    _require_replaceable(place)
-    if place:
-        data = (json.dumps(summary, indent=1) + "\n").encode()
-        publish_or_raise(place, data, "the run is complete, only its summary is missing")
-
-
-def _require_replaceable(place: "Location | None") -> None:
-    """Raise LocationError if the place has something other than a summary."""
     from kip33.archive.output_files import require_summary_place
+    from kip33.stores.own_files import publish_or_raise
 
     if place:
         require_summary_place(place)
+        data = (json.dumps(summary, indent=1) + "\n").encode()
+        publish_or_raise(place, data, "the run is complete, only its summary is missing")
 
 
 def _rule(_: click.Context, __: click.Parameter, text: str) -> str:

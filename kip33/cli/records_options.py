@@ -80,8 +80,7 @@ class RecordChoice:
             self.from_ms or 0
         ):
             raise click.UsageError(
-                "--until must be later than --from; records at --until are not included",
-                click.get_current_context(),
+                "--until must be later than --from; records at --until are not included"
             )
 
     def reading(self, level: str = "records", columns: Sequence[str] | None = None) -> "Reading":
@@ -121,11 +120,9 @@ class RecordsRequest(RecordChoice):
         """Raise UsageError, one line, for options that contradict each other."""
         super().check()
         if self.schemas is not None and not self.decode:
-            raise click.UsageError("--schemas requires --decode", click.get_current_context())
+            raise click.UsageError("--schemas requires --decode")
         if self.decode and self.columns and "value" not in self.columns:
-            raise click.UsageError(
-                "--decode requires the column value in --columns", click.get_current_context()
-            )
+            raise click.UsageError("--decode requires the column value in --columns")
 
 
 @dataclass(frozen=True, kw_only=True)

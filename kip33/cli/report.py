@@ -107,8 +107,7 @@ def _places(output: str) -> "tuple[Location, Location]":
 
     if not output.endswith(PAGE_SUFFIX):
         raise click.UsageError(
-            f"--output {without_secrets(output)!r}: expected a name that ends in {PAGE_SUFFIX}",
-            click.get_current_context(),
+            f"--output {without_secrets(output)!r}: expected a name that ends in {PAGE_SUFFIX}"
         )
     return Location.of(output), Location.of(output.removesuffix(PAGE_SUFFIX) + ".json")
 
@@ -129,8 +128,7 @@ def _request(
     if retention_ms is not None and (policy or kafka_configs):
         raise click.UsageError(
             "--retention-ms cannot be combined with --policy or --kafka-configs: a report has "
-            "one answer",
-            click.get_current_context(),
+            "one answer"
         )
     options = zip(("--policy", "--kafka-configs", "--retention-ms"), policy_values, strict=True)
     words = [word for name, value in options if value is not None for word in (name, str(value))]
@@ -150,8 +148,7 @@ def _days(forecast_ms: int) -> int:
     days = -(-forecast_ms // _DAY_MS)
     if days > MOST_FORECAST_DAYS:
         raise click.UsageError(
-            f"--forecast: {days:,} days found, expected at most {MOST_FORECAST_DAYS:,}",
-            click.get_current_context(),
+            f"--forecast: {days:,} days found, expected at most {MOST_FORECAST_DAYS:,}"
         )
     return days
 

@@ -6,10 +6,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from kip33.cli.engine_option import EngineOptions, engine_options
+from kip33.cli.engine_option import engine_options
 from kip33.cli.options import (
     format_option,
     layout_option,
+    makes_request,
     policy_options,
     spark_options,
     summary_option,
@@ -20,7 +21,7 @@ from kip33.errors import ExitCode
 from kip33.formats.batch import LEGACY_MIN_SIZE, MAX_INT32
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.rules.policies import SIZE_EXPECTED, duration_ms, size_bytes
-from kip33.rules.rolling import GivenSettings, RollReading
+from kip33.rules.rolling import RollReading
 
 ROLL_FINDINGS: Final = ("overdue", "early", "unexplained", "unknown", "doubtful")
 
@@ -130,7 +131,8 @@ def _setting_options(command: _Command) -> _Command:
 @engine_options
 @spark_options
 @format_option("table", "json", "jsonl", "csv")
-def roll(source: str, **options: Any) -> None:
+@makes_request(RollRequest)
+def roll(request: RollRequest) -> None:
     """Show why each segment of CATALOG ended where it did, and when it should have.
 
     A broker begins a new segment before a batch that would make the old one larger than
@@ -155,11 +157,8 @@ def roll(source: str, **options: Any) -> None:
     --what-if replays each batch as one append. With --retention-ms or a policy it also shows when
     the segments become deletable.
     """
-    given = GivenSettings(**{name: options.pop(name) for name in GivenSettings._fields})
-    engine = EngineOptions.taken_from(options)
-    request = RollRequest(**options, given=given, engine=engine)
     from kip33.cli.roll_answer import answer_roll
 
-    found = answer_roll(source, request)
+    found = answer_roll(request)
     if any(finding in found for finding in request.fail_on):
         sys.exit(ExitCode.FINDINGS)

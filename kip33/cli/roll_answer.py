@@ -22,7 +22,6 @@ from kip33.audits.roll_audit import (
 from kip33.audits.roll_logs import logs_below, logs_of, read_first_batches, read_source
 from kip33.audits.roll_what_if import (
     ReplayedPartition,
-    WhatIfRequest,
     replay_partitions,
     replay_sums,
     segment_rows,
@@ -30,7 +29,7 @@ from kip33.audits.roll_what_if import (
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
-from kip33.cli.options import publish_summary
+from kip33.cli.options import PolicyOptions, publish_summary
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
     RESULT,
@@ -71,10 +70,9 @@ _REMARKS: Final = ("overdue", "early", "doubtful")
 class RollRequest:
     """The options of `kip33 roll`; None: not given."""
 
+    source: str
     given: GivenSettings
-    policy: str | None
-    kafka_configs: str | None
-    retention_ms: int | None
+    policy: PolicyOptions
     reading: str
     now: int | None  # ms
     snapshot: str | None
@@ -83,7 +81,6 @@ class RollRequest:
     layout: str
     fail_on: tuple[str, ...]
     topics: tuple[str, ...]
-    parallelism: int | None
     summary_file: Location | None
     output_format: str
     engine: EngineOptions
@@ -97,14 +94,14 @@ class Archive(NamedTuple):
     about: dict[str, Any]  # for the summary
 
     @classmethod
-    def of(cls, source: str, request: RollRequest, bar: ProgressBar | None) -> "Archive":
+    def of(cls, request: RollRequest, bar: ProgressBar | None) -> "Archive":
         """Return the archive at a path or URI; UsageError for options that it excludes."""
-        place = Location.of(source)
+        place = Location.of(request.source)
         catalog = Catalog(place)
         if not catalog.commit_names():
             _require_no_catalog_option(request)
             logs = logs_below(
-                source,
+                request.source,
                 topics=request.topics,
                 layout=request.layout,
                 on_listed=bar.listed if bar else None,
@@ -121,16 +118,16 @@ class Archive(NamedTuple):
         return cls(columns, None, about)
 
 
-def answer_roll(source: str, request: RollRequest) -> set[str]:
+def answer_roll(request: RollRequest) -> set[str]:
     """Print and write the answer; return the findings."""
     started = time.monotonic()
-    policies = load_policies(request.policy, request.kafka_configs)
+    policies = load_policies(request.policy.policy, request.policy.kafka_configs)
     settings = TopicRollSettings(policies, request.given)
     settings.require_valid()
     if request.what_if:
-        return _what_if(source, request, policies, settings, started)
+        return _what_if(request, policies, settings, started)
     with progress_bar("roll") as bar:
-        archive = Archive.of(source, request, bar)
+        archive = Archive.of(request, bar)
         audit, read, is_unread = _audit(archive, request, settings, bar)
     now_ms = current_ms() if request.now is None else request.now
     summary = {
@@ -160,17 +157,15 @@ def _audit(
         engine_choice(request.engine)  # refuses options that contradict each other
         audit = audit_columns(archive.columns, settings.of, reading=reading)
         return audit, {"bytes_read": 0, "engine": "local", "workers": 1}, False
-    engine = open_engine(request.engine)
-    progress = bar.advance if bar else None
-    how: dict[str, Any] = {"parallelism": request.parallelism, "on_progress": progress}
+    engine = open_engine(request.engine, bar)
     if archive.logs is not None:
         logs = archive.logs.num_rows
-        columns, facts, bytes_read, errors = read_source(archive.logs, settings.of, engine, **how)
+        columns, facts, bytes_read, errors = read_source(archive.logs, settings.of, engine)
     else:
         assert archive.columns is not None
         columns = archive.columns
         logs = int(columns.int64("base_offset").known.sum())
-        facts, bytes_read, errors = read_first_batches(columns, engine, **how)
+        facts, bytes_read, errors = read_first_batches(columns, engine)
         for error in errors[:_MOST_SENTENCES]:
             warn(f"{error}; what its header would tell is unknown")
     audit = audit_columns(columns, settings.of, reading=reading, facts=facts)
@@ -179,31 +174,21 @@ def _audit(
 
 
 def _what_if(
-    source: str,
     request: RollRequest,
     policies: Policies,
     settings: TopicRollSettings,
     started: float,
 ) -> set[str]:
     if request.fail_on:
-        raise click.UsageError(
-            "--fail-on cannot be combined with --what-if, which finds nothing",
-            click.get_current_context(),
-        )
+        raise click.UsageError("--fail-on cannot be combined with --what-if, which finds nothing")
     with progress_bar("roll") as bar:
-        archive = Archive.of(source, request, bar)
-        engine = open_engine(request.engine)
+        archive = Archive.of(request, bar)
+        engine = open_engine(request.engine, bar)
         logs = logs_of(archive.columns) if archive.columns is not None else archive.logs
         assert logs is not None
-        found = replay_partitions(
-            logs,
-            WhatIfRequest(settings.of),
-            engine,
-            parallelism=request.parallelism,
-            on_progress=bar.advance if bar else None,
-        )
+        found = replay_partitions(logs, settings.of, engine)
     retention = {
-        one.topic: _retention_ms(one.topic, request.retention_ms, policies) for one in found
+        one.topic: _retention_ms(one.topic, request.policy.retention_ms, policies) for one in found
     }
     sums = [
         replay_sums(one, replay, retention[one.topic]) for one in found for replay in one.replays
@@ -248,8 +233,7 @@ def _require_no_catalog_option(request: RollRequest) -> None:
     ):
         if is_given:
             raise click.UsageError(
-                f"{option} requires a CATALOG; of a SOURCE, all headers are read",
-                click.get_current_context(),
+                f"{option} requires a CATALOG; of a SOURCE, all headers are read"
             )
 
 

@@ -126,9 +126,7 @@ def _log_start_offsets(
     """Return the log start offsets of brokers, which do not search records before them."""
     if options.broker_version is None:
         if options.log_start_offsets:
-            raise click.UsageError(
-                "--log-start-offsets requires --as kafka", click.get_current_context()
-            )
+            raise click.UsageError("--log-start-offsets requires --as kafka")
         return None
     rows = rows_of(catalog, snapshot, {question.topic for question in questions})
     log_dirs = [log_dir for log_dir in rows["log_dir"].unique().to_pylist() if log_dir is not None]
@@ -335,8 +333,7 @@ def _offsets_to_emit(
         if key in seen:
             raise click.UsageError(
                 f"--emit prints one offset per partition, but {key[0]}-{key[1]} has "
-                "several answers: give one --time, and no --all-replicas",
-                click.get_current_context(),
+                "several answers: give one --time, and no --all-replicas"
             )
         seen.add(key)
         end = ends.get(_replica_key(answer)) if answer["offset"] is None else None
@@ -379,12 +376,10 @@ def _questions_of(
     """Return the questions of --requests or --time; UsageError or LocationError, one line."""
     now_ms = current_ms() if options.now is None else options.now
     if bool(options.requests) == bool(options.times):
-        raise click.UsageError("give --time T or --requests FILE", click.get_current_context())
+        raise click.UsageError("give --time T or --requests FILE")
     if options.until and (options.requests or options.emit or options.index_only):
         raise click.UsageError(
-            "--until requires --time and cannot be combined with --requests, --emit or "
-            "--index-only",
-            click.get_current_context(),
+            "--until requires --time and cannot be combined with --requests, --emit or --index-only"
         )
     if options.requests:
         return _of_file(options.requests, now_ms)

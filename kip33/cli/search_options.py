@@ -6,6 +6,7 @@ from typing import Final
 
 from kip33.cli.engine_option import EngineOptions
 from kip33.cli.metrics_file import MetricsRequest
+from kip33.cli.options import PolicyOptions
 
 AUTO_BUFFER: Final = -1  # measure it
 
@@ -50,9 +51,7 @@ class LagRequest:
     offsets: str  # a file
     now: int | None  # ms
     snapshot: str | None
-    policy: str | None
-    kafka_configs: str | None
-    retention_ms: int | None
+    policy: PolicyOptions
     max_batch_bytes: int
     output_format: str
     metrics: MetricsRequest

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from kip33.archive.bins import Engine, Progress
+from kip33.archive.bins import Engine
 from kip33.archive.listing import Listed
 from kip33.archive.sources import RESTORE_STAGING
 from kip33.errors import RestoreError
@@ -64,11 +64,7 @@ _INDEX_SHARE: Final = 128  # of a log: an entry of 8 and one of 12 bytes for eac
 
 
 def restore(
-    request: RestoreRequest,
-    engine: Engine,
-    *,
-    on_listed: Listed | None = None,
-    on_progress: Progress | None = None,
+    request: RestoreRequest, engine: Engine, on_listed: Listed | None = None
 ) -> dict[str, Any]:
     """Restore partitions into a log directory, or continue that; return the summary.
 
@@ -89,7 +85,7 @@ def restore(
             journal = None
         is_begun = journal is not None
         if journal is None:
-            journal = _staged(_read(request, engine, on_listed, on_progress))
+            journal = _staged(_read(request, engine, on_listed))
             if not journal.partitions:
                 with suppress(FileNotFoundError):
                     shutil.rmtree(log_dir.child(RESTORE_STAGING).path)
@@ -183,12 +179,7 @@ class _ReadSegments(NamedTuple):
     notes: tuple[str, ...]
 
 
-def _read(
-    request: RestoreRequest,
-    engine: Engine,
-    on_listed: Listed | None,
-    on_progress: Progress | None,
-) -> _ReadSegments:
+def _read(request: RestoreRequest, engine: Engine, on_listed: Listed | None) -> _ReadSegments:
     """Stage all segments. If a log changes meanwhile, the source is listed and read again."""
     notes: dict[str, None] = {}
     run_id = secrets.token_hex(8)
@@ -198,7 +189,7 @@ def _read(
         require_checkpoints(request.log_dir)
         job = _job(plan)._replace(run_id=run_id)
         _make_staging(plan, job)
-        results = engine.run_on_bins(job.files(), partial(stage_bin, job), on_progress=on_progress)
+        results = engine.run_on_bins(job.files(), partial(stage_bin, job))
         facts = [result.facts for result in sorted(results, key=lambda result: result.number)]
         changed = [n for n, segment in enumerate(facts) if segment.has_changed]
         if not changed or not attempts_left:

@@ -12,7 +12,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import PlanError
 from kip33.formats.kafka_configs import GroupOffset
-from kip33.retention.evaluation import judged_partitions
+from kip33.retention.evaluation import RetentionRequest, judged_partitions
 from kip33.retention.make_plan import plan_retention
 from kip33.rules.policies import Policies
 from kip33.rules.retention_rows import Limits
@@ -172,14 +172,14 @@ def test_retention_is_the_same_and_plans_only_in_log_directories(
     found = {one.key[1:]: [d.deletable for d in one.decisions] for one in judged}
     assert found == {("audit", 1): [True], ("orders", 0): [True] * 3, ("pay.ments-2", 7): [True]}
     policies = Policies({"defaults": {"cleanup.policy": "delete", "retention.ms": DAY_MS}})
-    how: dict[str, Any] = {"now_ms": NOW_MS, "clock_ms": NOW_MS, "active_segment": "kafka"}
+    request = RetentionRequest(policies, NOW_MS, active_segment="kafka")
     if name == "kafka":
-        assert len(plan_retention(catalog, newest, policies, **how).partitions) == 3
+        assert len(plan_retention(catalog, newest, request, NOW_MS).partitions) == 3
     else:
         with pytest.raises(
             PlanError, match="kip33 does not plan or delete there, because"
         ) as raised:
-            plan_retention(catalog, newest, policies, **how)
+            plan_retention(catalog, newest, request, NOW_MS)
         assert "\n" not in str(raised.value)
 
 
