@@ -3,7 +3,7 @@
 import click
 
 from kip33.cli.options import format_option, makes_request, max_batch_bytes_option, store_options
-from kip33.cli.search_options import AUTO_BUFFER, FailoverRequest
+from kip33.cli.search_options import AUTO_BUFFER, FailoverCommand
 from kip33.cli.times import Quantity
 from kip33.rules.policies import duration_ms
 
@@ -59,8 +59,8 @@ BUFFER = Quantity("duration", _buffer_ms, "7d")
 @max_batch_bytes_option
 @store_options
 @format_option("table", "json", "jsonl", "csv")
-@makes_request(FailoverRequest)
-def failover(request: FailoverRequest) -> None:
+@makes_request(FailoverCommand)
+def failover(request: FailoverCommand) -> None:
     """Translate consumer-group offsets from cluster A to cluster B, by timestamp.
 
     The command takes the timestamp of the last record that a group read on cluster A, subtracts

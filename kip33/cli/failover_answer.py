@@ -34,7 +34,7 @@ from kip33.cli.output import (
     print_table,
     warn,
 )
-from kip33.cli.search_options import AUTO_BUFFER, FailoverRequest
+from kip33.cli.search_options import AUTO_BUFFER, FailoverCommand
 from kip33.cli.search_tables import partition_name
 from kip33.cli.standard_output import exact_output, progress_bar
 from kip33.cli.times import current_ms
@@ -48,7 +48,7 @@ from kip33.search.failover import ResumePoint, Rows, resume_points
 from kip33.stores.directory_checks import require_directory
 
 
-def show_failover(options: FailoverRequest) -> None:
+def show_failover(options: FailoverCommand) -> None:
     """Print the answer to the options on standard output."""
     leave_pandas_out()
     started = time.monotonic()

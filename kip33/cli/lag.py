@@ -23,7 +23,7 @@ from kip33.cli.output import (
     print_answers,
     print_table,
 )
-from kip33.cli.search_options import LagRequest
+from kip33.cli.search_options import LagCommand
 from kip33.cli.search_tables import partition_name
 from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import MOMENT, current_ms
@@ -57,8 +57,8 @@ from kip33.stores.directory_checks import require_directory
 @metrics_options
 @store_options
 @format_option("table", "json", "jsonl", "csv")
-@makes_request(LagRequest)
-def lag(options: LagRequest) -> None:
+@makes_request(LagCommand)
+def lag(options: LagCommand) -> None:
     """Show the lag of committed offsets against CATALOG, in records and in time.
 
     For each offset: the exact timestamp of the next record, read from the log; the partition's

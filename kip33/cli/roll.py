@@ -15,7 +15,7 @@ from kip33.cli.options import (
     spark_options,
     summary_option,
 )
-from kip33.cli.roll_answer import RollRequest
+from kip33.cli.roll_answer import RollCommand
 from kip33.cli.times import DURATION, MOMENT, Quantity
 from kip33.errors import ExitCode
 from kip33.formats.batch import LEGACY_MIN_SIZE, MAX_INT32
@@ -131,8 +131,8 @@ def _setting_options(command: _Command) -> _Command:
 @engine_options
 @spark_options
 @format_option("table", "json", "jsonl", "csv")
-@makes_request(RollRequest)
-def roll(request: RollRequest) -> None:
+@makes_request(RollCommand)
+def roll(request: RollCommand) -> None:
     """Show why each segment of CATALOG ended where it did, and when it should have.
 
     A broker begins a new segment before a batch that would make the old one larger than

@@ -67,7 +67,7 @@ _REMARKS: Final = ("overdue", "early", "doubtful")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RollRequest:
+class RollCommand:
     """The options of `kip33 roll`; None: not given."""
 
     source: str
@@ -94,7 +94,7 @@ class Archive(NamedTuple):
     about: dict[str, Any]  # for the summary
 
     @classmethod
-    def of(cls, request: RollRequest, bar: ProgressBar | None) -> "Archive":
+    def of(cls, request: RollCommand, bar: ProgressBar | None) -> "Archive":
         """Return the archive at a path or URI; UsageError for options that it excludes."""
         place = Location.of(request.source)
         catalog = Catalog(place)
@@ -118,7 +118,7 @@ class Archive(NamedTuple):
         return cls(columns, None, about)
 
 
-def answer_roll(request: RollRequest) -> set[str]:
+def answer_roll(request: RollCommand) -> set[str]:
     """Print and write the answer; return the findings."""
     started = time.monotonic()
     policies = load_policies(request.policy.policy, request.policy.kafka_configs)
@@ -149,7 +149,7 @@ def answer_roll(request: RollRequest) -> set[str]:
 
 
 def _audit(
-    archive: Archive, request: RollRequest, settings: TopicRollSettings, bar: ProgressBar | None
+    archive: Archive, request: RollCommand, settings: TopicRollSettings, bar: ProgressBar | None
 ) -> tuple[RollAudit, dict[str, Any], bool]:
     """Return the audit, for the summary what was read by which engine, and whether no log was."""
     reading = RollReading(request.reading)
@@ -174,7 +174,7 @@ def _audit(
 
 
 def _what_if(
-    request: RollRequest,
+    request: RollCommand,
     policies: Policies,
     settings: TopicRollSettings,
     started: float,
@@ -226,7 +226,7 @@ def _totals(sums: list[dict[str, Any]], reading: RollReading) -> dict[str, int]:
     return {name: sum(one[name] for one in some) for name in names}
 
 
-def _require_no_catalog_option(request: RollRequest) -> None:
+def _require_no_catalog_option(request: RollCommand) -> None:
     for option, is_given in (
         ("--snapshot", request.snapshot is not None),
         ("--read-headers", request.read_headers),
@@ -237,7 +237,7 @@ def _require_no_catalog_option(request: RollRequest) -> None:
             )
 
 
-def _print_audit(audit: RollAudit, request: RollRequest, summary: dict[str, Any]) -> None:
+def _print_audit(audit: RollAudit, request: RollCommand, summary: dict[str, Any]) -> None:
     partitions = roll_partitions(audit)
     if request.output_format == "table":
         print_audit(audit, partitions, summary)
@@ -261,7 +261,7 @@ def _print_replays(
     found: list[ReplayedPartition],
     retention: dict[str | None, int],
     sums: list[dict[str, Any]],
-    request: RollRequest,
+    request: RollCommand,
     summary: dict[str, Any],
 ) -> None:
     if request.output_format == "table":

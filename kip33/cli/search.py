@@ -5,7 +5,14 @@ from typing import Any
 import click
 
 from kip33.cli.engine_option import engine_options
-from kip33.cli.options import TOPICS_HELP, format_option, max_batch_bytes_option, session_options
+from kip33.cli.options import (
+    TOPICS_HELP,
+    format_option,
+    makes_request,
+    max_batch_bytes_option,
+    session_options,
+)
+from kip33.cli.search_options import SearchCommand
 from kip33.cli.times import MOMENT
 from kip33.formats.batch import MAX_INT32
 from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
@@ -109,7 +116,8 @@ class AnswersAs(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4
 @engine_options
 @session_options
 @format_option("table", "json", "jsonl", "csv")
-def search(**options: Any) -> None:
+@makes_request(SearchCommand)
+def search(command: SearchCommand) -> None:
     """Find the first record at or after a time in each partition of CATALOG, exact to the record.
 
     If there is no such record, the result says why: after_end, no_timestamps or
@@ -118,6 +126,5 @@ def search(**options: Any) -> None:
     searches run without a session, unless --engine or --master asks for one.
     """
     from kip33.cli.search_answer import search_catalog
-    from kip33.cli.search_options import SearchRequest
 
-    search_catalog(SearchRequest(**options))
+    search_catalog(command)

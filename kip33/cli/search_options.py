@@ -1,18 +1,18 @@
 """The options of `kip33 search`, `lag` and `failover` as typed values."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from kip33.cli.engine_option import EngineOptions
 from kip33.cli.metrics_file import MetricsRequest
 from kip33.cli.options import PolicyOptions
+from kip33.search.replica_search import SearchOptions
 
 AUTO_BUFFER: Final = -1  # measure it
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchRequest:
+class SearchCommand:
     """The options of `kip33 search`; None if not given."""
 
     catalog_dir: str
@@ -24,27 +24,16 @@ class SearchRequest:
     now: int | None  # ms
     snapshot: str | None
     broker_version: tuple[int, int] | None  # of Kafka, whose answers are given; None: kip33's own
-    index_only: bool
-    all_replicas: bool
+    how: SearchOptions
     emit: str | None
-    max_batch_bytes: int
     allow_unsafe: bool
     log_start_offsets: str | None  # a file
-    engine: str
-    workers: int | None
-    verbose: bool
-    master: str | None
-    conf: Mapping[str, str]
+    engine: EngineOptions
     output_format: str
-
-    @property
-    def engine_options(self) -> EngineOptions:
-        """Return the options about the engine."""
-        return EngineOptions(self.engine, self.workers, self.verbose, self.master, self.conf)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LagRequest:
+class LagCommand:
     """The options of `kip33 lag`; None if not given."""
 
     catalog_dir: str
@@ -58,7 +47,7 @@ class LagRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FailoverRequest:
+class FailoverCommand:
     """The options of `kip33 failover`; None if not given."""
 
     first: str  # a catalog: --from

@@ -14,7 +14,7 @@ from kip33.cli.options import (
     summary_option,
 )
 from kip33.cli.times import DURATION, MOMENT
-from kip33.cli.timestamps_answer import TIMESTAMP_FINDINGS, TimestampsRequest
+from kip33.cli.timestamps_answer import TIMESTAMP_FINDINGS, TimestampsCommand
 
 _BY: Final = ("partition", "topic")
 
@@ -93,8 +93,8 @@ _BY: Final = ("partition", "topic")
 @engine_options
 @spark_options
 @format_option("table", "json", "jsonl", "csv")
-@makes_request(TimestampsRequest)
-def timestamps(request: TimestampsRequest) -> None:
+@makes_request(TimestampsCommand)
+def timestamps(request: TimestampsCommand) -> None:
     """Show how the timestamps of an archive were made, from the headers of its batches.
 
     Type: CreateTime, LogAppendTime, none or mixed. Out of order: batches behind the largest

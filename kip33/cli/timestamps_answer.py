@@ -57,7 +57,7 @@ _MOST_WARNINGS: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimestampsRequest:
+class TimestampsCommand:
     """The options of `kip33 timestamps`; None if not given."""
 
     source: str
@@ -76,7 +76,7 @@ class TimestampsRequest:
     output_format: str
 
 
-def show_timestamps(request: TimestampsRequest) -> None:
+def show_timestamps(request: TimestampsCommand) -> None:
     """Print the answer to the options; exit 3 for findings that --fail-on names."""
     started = time.monotonic()
     question = _question(request)
@@ -119,14 +119,14 @@ def show_timestamps(request: TimestampsRequest) -> None:
         sys.exit(ExitCode.FINDINGS)
 
 
-def _question(request: TimestampsRequest) -> TimestampQuestion:
+def _question(request: TimestampsCommand) -> TimestampQuestion:
     limits = request.limits._replace(policies=request.policy.load())
     now_ms = current_ms() if request.now is None else request.now
     return TimestampQuestion(limits, AuditClock(request.clock), now_ms)
 
 
 def _profiled(
-    request: TimestampsRequest, plan: TimestampPlan, bar: ProgressBar | None
+    request: TimestampsCommand, plan: TimestampPlan, bar: ProgressBar | None
 ) -> tuple[list[Row], list[str], tuple[EngineName, int]]:
     """Return the rows, a line for each log that could not be read, and what engine ran."""
     engine = open_engine(request.engine._replace(verbose=False), bar)
@@ -173,7 +173,7 @@ def _is_mixed(row: Mapping[str, Any]) -> bool:
     return found == MIXED_TYPE or (policy is not None and found not in (NO_TYPE, policy))
 
 
-def _print(request: TimestampsRequest, rows: list[Row], summary: Row, plan: TimestampPlan) -> None:
+def _print(request: TimestampsCommand, rows: list[Row], summary: Row, plan: TimestampPlan) -> None:
     if request.output_format == "table":
         _print_timestamps(rows, summary, plan)
         return
