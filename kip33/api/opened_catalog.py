@@ -35,11 +35,11 @@ from kip33.rules.policies import Policies, TopicGlobs
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
 from kip33.rules.search import NEWEST_KAFKA, TARGETS, parse_kafka_version, require_target
 from kip33.search import failover, group_lag
-from kip33.search.answers import load_group_offsets
+from kip33.search.answers import SearchOptions, load_group_offsets
 from kip33.search.catalog_search import TimeAnswer, by_partition, rows_of, search_rows
 from kip33.search.failover import ResumePoint
 from kip33.search.group_lag import GroupLag
-from kip33.search.replica_search import PartitionKey, SearchOptions, TimeQuestion
+from kip33.search.replica_search import PartitionKey, TimeQuestion
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location

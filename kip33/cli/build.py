@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kip33.builds.build_options import BuildRequest
-from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
+from kip33.cli.engine_option import EngineOptions, open_engine
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
+    engine_options,
     format_option,
     index_options,
     layout_option,

@@ -12,8 +12,9 @@ from typing import Any, Final
 import click
 
 from kip33.builds.build_options import load_topic_settings
-from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
+from kip33.cli.engine_option import EngineOptions, open_engine
 from kip33.cli.options import (
+    engine_options,
     format_option,
     layout_option,
     makes_request,
@@ -32,22 +33,13 @@ from kip33.cli.output import (
     warn_of_unreadable,
 )
 from kip33.cli.standard_output import progress_bar
-from kip33.cli.times import Quantity
+from kip33.cli.times import Quantity, positive_ms
 from kip33.drafts.comparison import COMPARED, KIP_PARTITIONS, DialectQuestion
 from kip33.errors import ExitCode
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.policies import duration_ms
 from kip33.stores.locations import Location
 
 MOST_SKIPPED_WARNINGS: Final = 20
-
-
-def _interval_ms(text: str) -> int:
-    """Return an interval in ms; ValueError for 0."""
-    interval = duration_ms(text)
-    if interval == 0:
-        raise ValueError(f"{text!r} found, expected more than 0")
-    return interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +75,7 @@ class DialectsCommand:
 @click.option(
     "--time-index-interval",
     "interval_ms",
-    type=Quantity("interval", _interval_ms, "1m"),
+    type=Quantity("interval", positive_ms, "1m"),
     default="1m",
     show_default=True,
     metavar="1m",

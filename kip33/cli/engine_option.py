@@ -9,9 +9,9 @@ value that it converts, which takes 0.4 s. pyarrow tries once; if that fails, it
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 import pyarrow as pa
@@ -34,30 +34,7 @@ BY_SPARK_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
 TYPED_CONF: Final = "kip33.typed_conf"  # where `--conf` keeps the pairs of the command line
 _MASTERS: Final = ("spark.master", "spark.remote")
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 ENGINE_VARIABLE: Final = "KIP33_ENGINE"
-_OPTIONS: Final = (
-    click.option(
-        "--engine",
-        type=click.Choice([AUTO, *(name.value for name in EngineName)]),
-        default=AUTO,
-        show_default=True,
-        envvar=ENGINE_VARIABLE,
-        show_envvar=True,
-        help="What does the work. local: processes of this machine. auto: Spark under "
-        "spark-submit, in a Spark session, or if a Spark master is configured (--master, "
-        "SPARK_MASTER, SPARK_REMOTE, spark.master, spark.remote), else local.",
-    ),
-    click.option(
-        "--workers",
-        type=click.IntRange(1, MOST_WORKERS),
-        metavar="N",
-        help="Most processes of the local engine [default: one per core, one for small work].",
-    ),
-    click.option(
-        "-v", "--verbose", is_flag=True, help="Also print which engine does the work, and why."
-    ),
-)
 _COMMANDS: Final = ("kip33", "kip33/__main__.py")  # the script, and `python -m kip33`
 
 
@@ -82,13 +59,6 @@ class EngineChoice(NamedTuple):
     name: EngineName
     why: str
     is_asked_for: bool  # by --engine, KIP33_ENGINE or a configuration file
-
-
-def engine_options(command: _Command) -> _Command:
-    """Add --engine, --workers and -v."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 def engine_choice(options: EngineOptions) -> EngineChoice:

@@ -1,13 +1,14 @@
 """`--metrics FILE.prom`: the figures of a run as gauges in the text format of Prometheus."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 import numpy as np
 import pyarrow as pa
 
 from kip33.catalog.topic_totals import TopicTotals
+from kip33.cli.options import together
 from kip33.indexing.quick_verification import QuickVerdict
 from kip33.indexing.verification import ALL_KINDS
 from kip33.retention.evaluation import EvaluatedCatalog
@@ -25,7 +26,6 @@ METRICS_SUFFIX: Final = ".prom"
 METRICS_START: Final = b"# kip33 "  # a comment, by which the file is recognized
 OTHER_TOPICS: Final = "(other)"  # no topic of Kafka has this name
 _HEAD_BYTES: Final = 256
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class GaugeSamples(NamedTuple):
@@ -54,40 +54,6 @@ class MetricsRequest(NamedTuple):
         return self.metrics_by is not None
 
 
-def metrics_options(command: _Command) -> _Command:
-    """Add --metrics, --metrics-by and --metrics-limit.
-
-    A wrong place, or a file that must not be replaced, is an error before the work begins.
-    """
-    for option in (
-        click.option(
-            "--metrics-limit",
-            type=click.IntRange(1, 10_000),
-            default=50,
-            show_default=True,
-            metavar="N",
-            help=f"With --metrics-by: the N topics with the largest figures; {OTHER_TOPICS} has "
-            "the sum of the others.",
-        ),
-        click.option(
-            "--metrics-by",
-            type=click.Choice(["topic"]),
-            help="With --metrics: also write gauges by topic.",
-        ),
-        click.option(
-            "--metrics",
-            "metrics_file",
-            metavar="FILE",
-            callback=_place,
-            help="Write figures of the run to FILE (*.prom), in the text format of Prometheus, "
-            "for node_exporter or a Pushgateway. Written when the command is done, also "
-            "before an exit 3. Replaces FILE only if kip33 wrote it.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
 def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Location | None":
     from kip33.stores.locations import Location, without_secrets
 
@@ -109,6 +75,33 @@ def _require_metrics_place(place: "Location") -> None:
     require_replaceable(
         place, "--metrics", lambda head: is_ours(head[: len(METRICS_START)]), _HEAD_BYTES
     )
+
+
+metrics_options: Final = together(
+    click.option(
+        "--metrics",
+        "metrics_file",
+        metavar="FILE",
+        callback=_place,
+        help="Write figures of the run to FILE (*.prom), in the text format of Prometheus, "
+        "for node_exporter or a Pushgateway. Written when the command is done, also "
+        "before an exit 3. Replaces FILE only if kip33 wrote it.",
+    ),
+    click.option(
+        "--metrics-by",
+        type=click.Choice(["topic"]),
+        help="With --metrics: also write gauges by topic.",
+    ),
+    click.option(
+        "--metrics-limit",
+        type=click.IntRange(1, 10_000),
+        default=50,
+        show_default=True,
+        metavar="N",
+        help=f"With --metrics-by: the N topics with the largest figures; {OTHER_TOPICS} has "
+        "the sum of the others.",
+    ),
+)
 
 
 def publish_metrics(

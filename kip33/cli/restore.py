@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
+from kip33.cli.engine_option import EngineOptions, open_engine
 from kip33.cli.options import (
     TOPICS_HELP,
+    engine_options,
     format_option,
     layout_option,
     makes_request,

@@ -4,12 +4,12 @@ import sys
 from typing import Final
 
 import click
-from click.core import ParameterSource
 
-from kip33.cli.engine_option import engine_options
 from kip33.cli.metrics_file import metrics_options
 from kip33.cli.options import (
     TOPICS_HELP,
+    by_hand,
+    engine_options,
     format_option,
     makes_request,
     policy_options,
@@ -23,15 +23,6 @@ from kip33.retention.apply_segment import PartitionOutcome
 from kip33.rules.retention import ActiveSegment, Boundary
 
 FINDINGS: Final = ("blocked", "expired", "untrusted", "holes")
-
-
-def _by_hand(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse --apply and --plan in a configuration file: no default may plan or do a deletion."""
-    if ctx.get_parameter_source(str(param.name)) is ParameterSource.DEFAULT_MAP:
-        raise click.BadParameter(
-            "give this option on the command line, not in the configuration file", ctx, param
-        )
-    return value
 
 
 def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[int, ...]:
@@ -124,7 +115,7 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     "--plan",
     "plan_file",
     metavar="FILE",
-    callback=_by_hand,
+    callback=by_hand,
     help="Write the deletable segments to a plan, FILE.jsonl. Replaces FILE only if it is a plan.",
 )
 @click.option(
@@ -136,7 +127,7 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     "--apply",
     "apply_file",
     metavar="FILE",
-    callback=_by_hand,
+    callback=by_hand,
     help="Delete the segments of a plan, and no others.",
 )
 @click.option("--dry-run", is_flag=True, help="With --apply: run all checks, delete nothing.")

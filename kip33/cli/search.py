@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
-from kip33.cli.engine_option import engine_options
 from kip33.cli.options import (
     TOPICS_HELP,
+    engine_options,
     format_option,
     makes_request,
     max_batch_bytes_option,

@@ -34,7 +34,7 @@ from kip33.rules.search import (
     SearchResult,
 )
 from kip33.search import answers as search_answers
-from kip33.search.answers import load_time_requests
+from kip33.search.answers import SearchOptions, load_time_requests
 from kip33.search.catalog_search import (
     TimeAnswer,
     partition_rows,
@@ -45,7 +45,7 @@ from kip33.search.catalog_search import (
 )
 from kip33.search.log_window import newer_records
 from kip33.search.range_size import RangeSize, range_size
-from kip33.search.replica_search import ReplicaKey, SearchOptions, TimeQuestion
+from kip33.search.replica_search import ReplicaKey, TimeQuestion
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 
@@ -70,7 +70,7 @@ def search_catalog(command: SearchCommand) -> None:
     choice = _engine_for(rows, questions, command, choice)
     if command.engine.verbose:
         show_engine(choice)
-    search = _Search(catalog, snapshot, rows, command, choice.name)
+    search = _SearchedSnapshot(catalog, snapshot, rows, command, choice.name)
     how, version = command.how, command.broker_version
     if version is not None:
         how = how._replace(as_kafka=True, kafka_version=version)
@@ -212,7 +212,7 @@ def _engine_for(
     return EngineChoice(EngineName.LOCAL, why, False)
 
 
-class _Search(NamedTuple):
+class _SearchedSnapshot(NamedTuple):
     """A snapshot that is searched; `rows` are those of the topics that are asked for."""
 
     catalog: Catalog

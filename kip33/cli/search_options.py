@@ -6,7 +6,7 @@ from typing import Final
 from kip33.cli.engine_option import EngineOptions
 from kip33.cli.metrics_file import MetricsRequest
 from kip33.cli.options import PolicyOptions
-from kip33.search.replica_search import SearchOptions
+from kip33.search.answers import SearchOptions
 
 AUTO_BUFFER: Final = -1  # measure it
 

@@ -5,8 +5,8 @@ from typing import Final
 import click
 
 from kip33.audits.timestamp_plan import AuditClock
-from kip33.cli.engine_option import engine_options
 from kip33.cli.options import (
+    engine_options,
     format_option,
     layout_option,
     makes_request,

@@ -15,13 +15,13 @@ from kip33.catalog.catalog import Catalog
 from kip33.cli.engine_option import (
     EngineOptions,
     engine_choice,
-    engine_options,
     is_typed,
     open_engine,
 )
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
     dialect_option,
+    engine_options,
     format_option,
     index_options,
     layout_option,

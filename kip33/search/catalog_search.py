@@ -14,13 +14,13 @@ from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.topic_totals import OF_INCARNATIONS, with_incarnations
+from kip33.search.answers import SearchOptions
 from kip33.search.replica_search import (
     SEARCH_THREADS,
     SEARCHED,
     PartitionKey,
     ReplicaAnswer,
     ReplicaKey,
-    SearchOptions,
     TimeQuestion,
     answers_of,
 )

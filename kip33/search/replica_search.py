@@ -11,10 +11,9 @@ import numpy as np
 
 from kip33.catalog.topic_totals import IS_OLDER
 from kip33.formats.names import two_directories_in
-from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.offset_holes import APART, UNKNOWN_OFFSET, Extent, most_complete_of, overlaps
-from kip33.rules.search import NEWEST_KAFKA, Exactness, SearchResult
-from kip33.search.answers import Answer
+from kip33.rules.search import Exactness, SearchResult
+from kip33.search.answers import Answer, SearchOptions
 from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment, losses_of
 
@@ -25,16 +24,6 @@ SEARCH_THREADS: Final = 16  # per search: stores take most of its time
 
 PartitionKey: TypeAlias = tuple[str, int | None]  # topic, number
 ReplicaKey: TypeAlias = tuple[str | None, str, int | None]  # log_dir, topic, number
-
-
-class SearchOptions(NamedTuple):
-    """The options for all requests."""
-
-    as_kafka: bool = False  # with Kafka's traps
-    index_only: bool = False  # no log is opened
-    all_replicas: bool = False  # else only the most complete one
-    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES  # larger decompressed batches are not read
-    kafka_version: tuple[int, int] = NEWEST_KAFKA  # whose traps
 
 
 class TimeQuestion(NamedTuple):
@@ -86,10 +75,7 @@ def answers_of(
         answers = search_partition(
             replicas[log_dir],
             [target_ms for _, target_ms in targets],
-            as_kafka=how.as_kafka,
-            kafka_version=how.kafka_version,
-            index_only=how.index_only,
-            max_batch_bytes=how.max_batch_bytes,
+            how,
             log_start_offset=(starts or {}).get(log_dir),
         )
         twice = overlapping(replicas[log_dir])

@@ -20,7 +20,8 @@ from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.topic_totals import IS_OLDER
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import NEWEST_KAFKA
-from kip33.search.replica_search import SEARCHED, SearchOptions, TimeQuestion, answers_of
+from kip33.search.answers import SearchOptions
+from kip33.search.replica_search import SEARCHED, TimeQuestion, answers_of
 from kip33.spark.tasks import cores, run_on_rows
 
 TASKS_PER_CORE: Final = 3

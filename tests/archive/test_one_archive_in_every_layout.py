@@ -16,9 +16,10 @@ from kip33.retention.evaluation import RetentionRequest, judged_partitions
 from kip33.retention.make_plan import plan_retention
 from kip33.rules.policies import Policies
 from kip33.rules.retention_rows import Limits
+from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import by_partition
 from kip33.search.group_lag import GroupLag, group_lags
-from kip33.search.replica_search import Request, SearchOptions, answers_of
+from kip33.search.replica_search import Request, answers_of
 from kip33.stores.locations import Location
 from tests.builders.layout_segments import DAY_MS, made_segments, real_segments
 from tests.builders.layouts import MODIFIED_MS, WRITERS, Stored, kafka

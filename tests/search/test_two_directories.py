@@ -8,9 +8,10 @@ from kip33.builds.commit import warnings_of
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.names import two_directories_in
 from kip33.rules.search import Exactness
+from kip33.search.answers import SearchOptions
 from kip33.search.failover import resume_points
 from kip33.search.group_lag import group_lags
-from kip33.search.replica_search import SearchOptions, TimeQuestion, answers_of
+from kip33.search.replica_search import TimeQuestion, answers_of
 from kip33.search.searched_segment import SearchedSegment
 from tests.builders.catalog_rows import catalog_rows
 from tests.builders.changing_archive import ChangingArchive, batches
