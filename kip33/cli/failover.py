@@ -1,11 +1,15 @@
 """`kip33 failover`: translate consumer-group offsets to another cluster, by timestamp."""
 
+from dataclasses import dataclass
+from typing import Final
+
 import click
 
 from kip33.cli.options import format_option, makes_request, max_batch_bytes_option, store_options
-from kip33.cli.search_options import AUTO_BUFFER, FailoverCommand
 from kip33.cli.times import Quantity
 from kip33.rules.policies import duration_ms
+
+AUTO_BUFFER: Final = -1  # measure it
 
 
 def _buffer_ms(text: str) -> int:
@@ -14,6 +18,19 @@ def _buffer_ms(text: str) -> int:
 
 
 BUFFER = Quantity("duration", _buffer_ms, "7d")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailoverCommand:
+    """The options of `kip33 failover`; None if not given."""
+
+    first: str  # a catalog: --from
+    second: str  # a catalog: --to
+    offsets: str  # a file
+    buffer: int  # ms, or AUTO_BUFFER
+    emit: str | None
+    max_batch_bytes: int
+    output_format: str
 
 
 @click.command(

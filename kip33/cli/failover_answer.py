@@ -24,6 +24,7 @@ from kip33.audits.timestamp_plan import (
 )
 from kip33.catalog.catalog import Catalog, Choice, Snapshot
 from kip33.cli.engine_option import leave_pandas_out
+from kip33.cli.failover import AUTO_BUFFER, FailoverCommand
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
     choose_and_warn,
@@ -34,7 +35,6 @@ from kip33.cli.output import (
     print_table,
     warn,
 )
-from kip33.cli.search_options import AUTO_BUFFER, FailoverCommand
 from kip33.cli.search_tables import partition_name
 from kip33.cli.standard_output import exact_output, progress_bar
 from kip33.cli.times import current_ms

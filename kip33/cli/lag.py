@@ -1,13 +1,15 @@
 """`kip33 lag`: the lag of groups in records and in time."""
 
 import time
+from dataclasses import dataclass
 
 import click
 
 from kip33.catalog.catalog import Catalog
 from kip33.cli.engine_option import leave_pandas_out
-from kip33.cli.metrics_file import metrics_options, publish_metrics
+from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
+    PolicyOptions,
     format_option,
     makes_request,
     max_batch_bytes_option,
@@ -23,7 +25,6 @@ from kip33.cli.output import (
     print_answers,
     print_table,
 )
-from kip33.cli.search_options import LagCommand
 from kip33.cli.search_tables import partition_name
 from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import MOMENT, current_ms
@@ -31,6 +32,20 @@ from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.group_lag import GroupLag, group_lags
 from kip33.stores.directory_checks import require_directory
+
+
+@dataclass(frozen=True, kw_only=True)
+class LagCommand:
+    """The options of `kip33 lag`; None if not given."""
+
+    catalog_dir: str
+    offsets: str  # a file
+    now: int | None  # ms
+    snapshot: str | None
+    policy: PolicyOptions
+    max_batch_bytes: int
+    output_format: str
+    metrics: MetricsRequest
 
 
 @click.command(

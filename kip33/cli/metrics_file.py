@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kip33.catalog.topic_totals import TopicTotals
-from kip33.cli.options import together
+from kip33.cli.options import replaced_file, together
 from kip33.indexing.quick_verification import QuickVerdict
 from kip33.indexing.verification import ALL_KINDS
 from kip33.retention.evaluation import EvaluatedCatalog
@@ -54,20 +54,6 @@ class MetricsRequest(NamedTuple):
         return self.metrics_by is not None
 
 
-def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Location | None":
-    from kip33.stores.locations import Location, without_secrets
-
-    if text is None:
-        return None
-    if not text.endswith(METRICS_SUFFIX):
-        raise click.BadParameter(
-            f"{without_secrets(text)!r} found, expected a name that ends in {METRICS_SUFFIX}"
-        )
-    place = Location.of(text)
-    _require_metrics_place(place)
-    return place
-
-
 def _require_metrics_place(place: "Location") -> None:
     from kip33.archive.output_files import require_replaceable
 
@@ -82,7 +68,7 @@ metrics_options: Final = together(
         "--metrics",
         "metrics_file",
         metavar="FILE",
-        callback=_place,
+        callback=replaced_file(METRICS_SUFFIX, _require_metrics_place),
         help="Write figures of the run to FILE (*.prom), in the text format of Prometheus, "
         "for node_exporter or a Pushgateway. Written when the command is done, also "
         "before an exit 3. Replaces FILE only if kip33 wrote it.",

@@ -116,10 +116,18 @@ class PolicyOptions(NamedTuple):
     retention_ms: int | None = None
 
     def load(self) -> "Policies | None":
-        """Return the policies, None without options; PolicyError for a wrong file."""
-        from kip33.retention.policy_files import policies_of
+        """Return those of files, else one with `retention_ms` for all topics, else None.
 
-        return policies_of(*self)
+        PolicyError for a wrong file.
+        """
+        from kip33.retention.policy_files import load_policies
+        from kip33.rules.policies import DEFAULTS_SECTION, Policies
+
+        if self.policy or self.kafka_configs:
+            return load_policies(self.policy, self.kafka_configs)
+        if self.retention_ms is not None:
+            return Policies({DEFAULTS_SECTION: {"retention.ms": self.retention_ms}})
+        return None
 
 
 def _limit_ms(text: str) -> int:
@@ -443,29 +451,38 @@ layout_option: Final = click.option(
 )
 
 
-_SUFFIX: Final = ".json"
+def replaced_file(
+    suffix: str, require: Callable[["Location"], None]
+) -> Callable[[click.Context, click.Parameter, str | None], "Location | None"]:
+    """Return what makes a place of a text; `require` raises for a file that must stay."""
+
+    def place_of(_: click.Context, __: click.Parameter, text: str | None) -> "Location | None":
+        from kip33.stores.locations import Location, without_secrets
+
+        if text is None:
+            return None
+        if not text.endswith(suffix):  # a slip must not replace a segment, index or Parquet file
+            raise click.BadParameter(
+                f"{without_secrets(text)!r} found, expected a name that ends in {suffix}"
+            )
+        place = Location.of(text)
+        require(place)
+        return place
+
+    return place_of
 
 
-def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Location | None":
+def _require_summary(place: "Location") -> None:
     from kip33.archive.output_files import require_summary_place
-    from kip33.stores.locations import Location, without_secrets
 
-    if text is None:
-        return None
-    if not text.endswith(_SUFFIX):  # a slip must not replace a segment, index or Parquet file
-        raise click.BadParameter(
-            f"{without_secrets(text)!r} found, expected a name that ends in {_SUFFIX}"
-        )
-    place = Location.of(text)
     require_summary_place(place)
-    return place
 
 
 summary_option: Final = click.option(
     "--summary",
     "summary_file",
     metavar="FILE",
-    callback=_place,
+    callback=replaced_file(".json", _require_summary),
     help="Write a summary of the run to FILE (*.json) as one object, for example for a "
     "scheduler. Written in every --format and also before an exit 3. Replaces FILE "
     "only if it is a summary.",
@@ -474,11 +491,10 @@ summary_option: Final = click.option(
 
 def publish_summary(place: "Location | None", summary: Mapping[str, Any]) -> None:
     """Publish the summary, replacing an earlier one; PublishError if that fails."""
-    from kip33.archive.output_files import require_summary_place
     from kip33.stores.own_files import publish_or_raise
 
     if place:
-        require_summary_place(place)
+        _require_summary(place)
         data = (json.dumps(summary, indent=1) + "\n").encode()
         publish_or_raise(place, data, "the run is complete, only its summary is missing")
 

@@ -18,7 +18,7 @@ from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.engine_option import EngineChoice, engine_choice, open_session, show_engine
 from kip33.cli.output import choose_and_warn, human_bytes, iso_time, warn
-from kip33.cli.search_options import SearchCommand
+from kip33.cli.search import SearchCommand
 from kip33.cli.search_tables import ANSWER_COLUMNS, RANGE, Answer, print_search_answers
 from kip33.cli.standard_output import exact_output, progress_bar
 from kip33.cli.times import current_ms, parse_target
