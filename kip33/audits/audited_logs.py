@@ -1,11 +1,10 @@
-"""The logs that an audit reads, and the runner that reads them on an engine.
+"""The logs that an audit reads, and one way to read them on an engine.
 
 Audits of rolling, of timestamps and of dialects choose logs, read them by log or by partition, and
 make rows of the results. What differs is the function that reads.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.bins import Engine, Progress
+from kip33.archive.bins import Engine
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed, log_uris
 from kip33.archive.sources import require_segments
@@ -90,38 +89,24 @@ def numbered(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns).cast(schema)
 
 
-@dataclass(frozen=True)
-class AuditRunner:
-    """Reads logs on an engine, local or Spark."""
+def read_logs(
+    logs: pa.Table,
+    read: Callable[[AuditedLog], Result],
+    engine: Engine,
+    *,
+    reads_files: bool = True,
+) -> list[Result]:
+    """Return `read(log)` of each row, in order; not `reads_files`: all logs weigh the same."""
+    run = partial(_read_logs, read)
+    found: list[tuple[int, Result]] = engine.run_on_bins(logs, run, reads_files=reads_files)
+    return [result for _, result in sorted(found, key=itemgetter(0))]
 
-    engine: Engine
-    parallelism: int | None = None
-    on_progress: Progress | None = None
 
-    def read_logs(
-        self, logs: pa.Table, read: Callable[[AuditedLog], Result], *, reads_files: bool = True
-    ) -> list[Result]:
-        """Return `read(log)` of each row, in order; not `reads_files`: all logs weigh the same."""
-        run = partial(_read_logs, read)
-        found: list[tuple[int, Result]] = self.engine.run_on_bins(
-            logs,
-            run,
-            reads_files=reads_files,
-            parallelism=self.parallelism,
-            on_progress=self.on_progress,
-        )
-        return [result for _, result in sorted(found, key=itemgetter(0))]
-
-    def read_partitions(
-        self, logs: pa.Table, read: Callable[[list[AuditedLog]], Result]
-    ) -> list[Result]:
-        """Return `read(logs)` of each partition of each log directory, in any order."""
-        return self.engine.run_on_bins(
-            _by_partition(logs),
-            partial(_read_partitions, read),
-            parallelism=self.parallelism,
-            on_progress=self.on_progress,
-        )
+def read_partitions(
+    logs: pa.Table, read: Callable[[list[AuditedLog]], Result], engine: Engine
+) -> list[Result]:
+    """Return `read(logs)` of each partition of each log directory, in any order."""
+    return engine.run_on_bins(_by_partition(logs), partial(_read_partitions, read))
 
 
 def _read_logs(

@@ -11,8 +11,9 @@ from typing import Final
 import numpy as np
 import pyarrow.compute as pc
 
+from kip33.archive.bins import Engine
 from kip33.archive.listing import Listed
-from kip33.audits.audited_logs import AuditedLog, AuditRunner, logs_below
+from kip33.audits.audited_logs import AuditedLog, logs_below, read_partitions
 from kip33.drafts.comparison import (
     ComparedPartition,
     DialectFigures,
@@ -27,7 +28,7 @@ MOST_TIMES: Final = 1_024  # of one partition that are kept: bounds the driver's
 def compare_dialects(
     source: str,
     question: DialectQuestion,
-    runner: AuditRunner,
+    engine: Engine,
     *,
     topics: tuple[str, ...] = (),
     layout: str = "kafka",
@@ -48,7 +49,7 @@ def compare_dialects(
         f"{row['error']}"
         for row in logs.filter(pc.invert(is_good)).to_pylist()
     ]
-    compared = runner.read_partitions(logs.filter(is_good), partial(_compare_partition, question))
+    compared = read_partitions(logs.filter(is_good), partial(_compare_partition, question), engine)
     return sorted(compared, key=lambda partition: partition.path), skipped
 
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kip33.audits.audited_logs import LOGS, AuditedLog, AuditRunner, numbered
+from kip33.archive.bins import Engine
+from kip33.audits.audited_logs import LOGS, AuditedLog, numbered, read_logs
 from kip33.audits.roll_audit import FIGURES, HeaderFacts, SettingsOf
 from kip33.catalog.catalog_columns import CatalogColumns, columns_of
 from kip33.catalog.schema import SEGMENTS
@@ -43,10 +44,10 @@ def logs_of(columns: CatalogColumns) -> pa.Table:
 
 
 def read_source(
-    logs: pa.Table, settings_of: SettingsOf, runner: AuditRunner
+    logs: pa.Table, settings_of: SettingsOf, engine: Engine
 ) -> tuple[CatalogColumns, HeaderFacts, int, list[str]]:
     """Return the logs as columns of a catalog, what headers tell, the bytes read, the errors."""
-    figures = runner.read_logs(logs, partial(_walk_log, settings_of))
+    figures = read_logs(logs, partial(_walk_log, settings_of), engine)
     rows = pa.Table.from_pylist([of_log.row or {} for of_log in figures], schema=SEGMENTS)
     columns = columns_of([rows], more=FIGURES)
     facts = HeaderFacts(*(of_log.take(columns.order) for of_log in _facts(figures)))
@@ -54,11 +55,11 @@ def read_source(
 
 
 def read_first_batches(
-    columns: CatalogColumns, runner: AuditRunner
+    columns: CatalogColumns, engine: Engine
 ) -> tuple[HeaderFacts, int, list[str]]:
     """Return what the first header of each log tells, the bytes read, and the errors."""
     logs = logs_of(columns)
-    figures = runner.read_logs(logs, read_first_batch, reads_files=False)
+    figures = read_logs(logs, read_first_batch, engine, reads_files=False)
     by_row = dict(zip(logs["number"].to_pylist(), figures, strict=True))
     rows = [by_row.get(number, _LogFigures(0)) for number in range(columns.size)]
     return _facts(rows), *_bytes_and_errors(figures)

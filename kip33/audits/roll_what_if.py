@@ -6,7 +6,6 @@ depend on all batches before it.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kip33.audits.audited_logs import AuditedLog, AuditRunner
+from kip33.archive.bins import Engine
+from kip33.audits.audited_logs import AuditedLog, read_partitions
 from kip33.audits.roll_audit import SettingsOf
 from kip33.audits.roll_logs import first_batch_of
 from kip33.errors import CorruptSegmentError, FileReadError
@@ -72,33 +72,25 @@ class ReplayedPartition(NamedTuple):
     unreadable: tuple[str, ...]  # those of the doubts that are logs that could not be read
 
 
-@dataclass(frozen=True)
-class WhatIfRequest:
-    """What is replayed; sent to every task."""
-
-    settings_of: SettingsOf
-    readings: tuple[RollReading, ...] = tuple(RollReading)
-
-
 def replay_partitions(
-    logs: pa.Table, request: WhatIfRequest, runner: AuditRunner
+    logs: pa.Table, settings_of: SettingsOf, engine: Engine
 ) -> list[ReplayedPartition]:
     """Return each partition's replays, by log directory, topic and number."""
-    found = runner.read_partitions(logs, partial(_replay_partition, request))
+    found = read_partitions(logs, partial(_replay_partition, settings_of), engine)
     return sorted(found, key=lambda one: (one.log_dir or "", one.topic or "", one.partition or -1))
 
 
-def _replay_partition(request: WhatIfRequest, logs: Sequence[AuditedLog]) -> ReplayedPartition:
+def _replay_partition(settings_of: SettingsOf, logs: Sequence[AuditedLog]) -> ReplayedPartition:
     ordered = sorted(
         (log for log in logs if log.base_offset is not None and not log.error),
         key=lambda log: (log.base_offset or 0, log.log_uri),
     )
     first_log = logs[0]
-    settings = request.settings_of(first_log.topic)
+    settings = settings_of(first_log.topic)
     base_offset = ordered[0].base_offset or 0 if ordered else 0
     total_bytes = sum(log.size_bytes or 0 for log in logs)
     speed = compiled if total_bytes > SMALL_BYTES else plain
-    replays = [Replay(reading, settings, base_offset, speed) for reading in request.readings]
+    replays = [Replay(reading, settings, base_offset, speed) for reading in RollReading]
     walk = _Partition(base_offset, [f"{log.log_uri}: {log.error}" for log in logs if log.error])
     for log in ordered:
         walk.append(log, replays)

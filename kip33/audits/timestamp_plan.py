@@ -20,14 +20,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.archive.bins import Engine
 from kip33.archive.listing import Listed
 from kip33.archive.sources import matches
 from kip33.audits.audited_logs import (
     LOGS,
     AuditedLog,
-    AuditRunner,
     logs_below,
     numbered,
+    read_logs,
 )
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.errors import FileReadError, Kip33Error, LocationError
@@ -385,16 +386,16 @@ def _profile_log(question: TimestampQuestion, log: AuditedLog) -> _ProfiledSegme
         return _ProfiledSegment(profile, before, bytes_read, one_line(error), is_unreadable=True)
 
 
-def execute_timestamps(plan: TimestampPlan, runner: AuditRunner) -> list[PartitionProfile]:
+def execute_timestamps(plan: TimestampPlan, engine: Engine) -> list[PartitionProfile]:
     """Return a profile for each partition and log directory, by topic and partition."""
     read = partial(_profile_log, plan.question)
-    profiled = runner.read_logs(plan.files, read)
+    profiled = read_logs(plan.files, read, engine)
     largest = [segment.profile.largest_timestamp for segment in profiled]
     files = with_largest_before(plan.files, largest)
     before: list[Any] = files["largest_before"].to_pylist()
     wrong = [n for n, segment in enumerate(profiled) if not segment.is_true_for(before[n])]
     if wrong:
-        again = runner.read_logs(files.take(pa.array(wrong, pa.int64())), read)
+        again = read_logs(files.take(pa.array(wrong, pa.int64())), read, engine)
         for number, segment in zip(wrong, again, strict=True):
             bytes_read = profiled[number].bytes_read + segment.bytes_read
             profiled[number] = segment._replace(bytes_read=bytes_read)

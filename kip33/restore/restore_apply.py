@@ -17,7 +17,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
 
-from kip33.archive.bins import Engine, Progress
+from kip33.archive.bins import Engine
 from kip33.archive.listing import Listed
 from kip33.archive.sources import RESTORE_STAGING
 from kip33.errors import RestoreError
@@ -67,11 +67,7 @@ MOST_ATTEMPTS: Final = 3  # at logs that change while they are read
 
 
 def restore(
-    request: RestoreRequest,
-    engine: Engine,
-    *,
-    on_listed: Listed | None = None,
-    on_progress: Progress | None = None,
+    request: RestoreRequest, engine: Engine, on_listed: Listed | None = None
 ) -> dict[str, Any]:
     """Restore partitions into a log directory, or continue that; return the summary.
 
@@ -92,7 +88,7 @@ def restore(
             journal = None
         is_begun = journal is not None
         if journal is None:
-            journal = _staged(*_read(request, engine, on_listed, on_progress))
+            journal = _staged(*_read(request, engine, on_listed))
             if not journal.partitions:
                 with suppress(FileNotFoundError):
                     shutil.rmtree(log_dir.child(RESTORE_STAGING).path)
@@ -163,14 +159,12 @@ def _job(plan: RestorePlan) -> StagingJob:
 
 
 def _read(
-    request: RestoreRequest,
-    engine: Engine,
-    on_listed: Listed | None,
-    on_progress: Progress | None,
+    request: RestoreRequest, engine: Engine, on_listed: Listed | None
 ) -> tuple[RestorePlan, Sequence[SegmentFacts], tuple[str, ...]]:
     """Stage all segments; return their plan, facts and notes.
 
-    If a log changes meanwhile, the source is listed and read again."""
+    If a log changes meanwhile, the source is listed and read again.
+    """
     notes: dict[str, None] = {}
     run_id = secrets.token_hex(8)
     for attempts_left in reversed(range(MOST_ATTEMPTS)):
@@ -179,7 +173,7 @@ def _read(
         _require_space(plan, job)
         require_checkpoints(request.log_dir)
         _make_staging(plan, job)
-        results = engine.run_on_bins(job.files(), partial(stage_bin, job), on_progress=on_progress)
+        results = engine.run_on_bins(job.files(), partial(stage_bin, job))
         facts = [of_segment for _, of_segment in sorted(results, key=itemgetter(0))]
         changed = [n for n, segment in enumerate(facts) if segment.has_changed]
         if not changed or not attempts_left:

@@ -16,12 +16,10 @@ from typing import Final
 
 from kip33.archive.log_window import Meter
 from kip33.errors import FileReadError, Kip33Error
-from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
-    NEWEST_KAFKA,
     READS_THE_MAX,
     TRAPS,
     Exactness,
@@ -34,7 +32,7 @@ from kip33.rules.search import (
 )
 from kip33.rules.search import not_found as result_without_record
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.search.answers import Answer, Hit, Pending
+from kip33.search.answers import Answer, Hit, Pending, SearchOptions
 from kip33.search.index_lookup import IndexLookup
 from kip33.search.offset_lookup import counts_from, has_timestamp_from
 from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, losses_of
@@ -51,12 +49,9 @@ _BELIEVED: Final = (
 def search_partition(
     segments: Sequence[SearchedSegment],
     targets_ms: Sequence[int],
+    how: SearchOptions = SearchOptions(),  # noqa: B008 - it cannot be changed
     *,
-    as_kafka: bool = False,
-    kafka_version: tuple[int, int] = NEWEST_KAFKA,
-    index_only: bool = False,
     log_start_offset: int | None = None,
-    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
 ) -> list[Answer]:
     """Return the answer for each target, in their order; `segments` of one partition, any order.
 
@@ -73,17 +68,9 @@ def search_partition(
     if not ordered:
         none = SearchResult.NO_SUCH_PARTITION
         return [Answer(t, None, None, none, Exactness.RECORD, 0, None) for t in targets_ms]
-    as_kafka = as_kafka and not index_only
-    meter = Meter(max_batch_bytes)
-    search = _Search(
-        _PartitionSegments(
-            ordered, log_start_offset, meter, index_only=index_only, as_kafka=as_kafka
-        ),
-        meter,
-        as_kafka=as_kafka,
-        max_of_index=kafka_version < READS_THE_MAX,
-        index_only=index_only,
-    )
+    how = how._replace(as_kafka=how.as_kafka and not how.index_only)
+    meter = Meter(how.max_batch_bytes)
+    search = _Search(_PartitionSegments(ordered, log_start_offset, meter, how), meter, how)
     found = {target: search.pending(target) for target in set(targets_ms)}
     waiting = [pending for pending in found.values() if pending.answer is None]
     search.ask(sorted(waiting, key=lambda pending: (pending.time_ms, pending.target_ms)))
@@ -102,9 +89,7 @@ class _PartitionSegments:
         segments: list[SearchedSegment],
         log_start_offset: int | None,
         meter: Meter,
-        *,
-        index_only: bool,
-        as_kafka: bool,
+        how: SearchOptions,
     ) -> None:
         """Take segments in ascending order of their base offsets."""
         self.ordered = segments
@@ -118,13 +103,13 @@ class _PartitionSegments:
         # The log of an unverified segment may go on after the last entry of its index, and the
         # index may have lost its last entries. So such a log is searched, unless only the indexes
         # are asked, or a broker's answer: then a note says so.
-        is_believed = index_only or as_kafka
+        is_believed = how.index_only or how.as_kafka
         self.has_unverified = any(s.status == SegmentStatus.UNVERIFIED for s in segments)
         for place, segment in enumerate(segments):
             is_last = place + 1 == len(segments)
             if segment.status == SegmentStatus.UNVERIFIED and (is_last or not is_believed):
                 segments[place] = segment._replace(max_timestamp=None)
-        self._index_only, self._meter = index_only, meter
+        self._index_only, self._meter = how.index_only, meter
         self._timed: dict[int, bool] = {}  # by place: see _has_timestamp
         self._counting: dict[int, tuple[bool, str | None]] = {}  # by place: see _counts
 
@@ -238,19 +223,11 @@ class _PartitionSegments:
 class _Search:
     """The segments of one partition, oldest first, and the options of the search."""
 
-    def __init__(
-        self,
-        segments: _PartitionSegments,
-        meter: Meter,
-        *,
-        as_kafka: bool,
-        max_of_index: bool,
-        index_only: bool,
-    ) -> None:
+    def __init__(self, segments: _PartitionSegments, meter: Meter, how: SearchOptions) -> None:
         self._known, self._segments = segments, segments.ordered
         self._start_offset = segments.start_offset
-        self._as_kafka, self._max_of_index = as_kafka, as_kafka and max_of_index
-        self._index_only = index_only
+        self._as_kafka, self._index_only = how.as_kafka, how.index_only
+        self._max_of_index = how.as_kafka and how.kafka_version < READS_THE_MAX
         self._meter = meter
 
     def pending(self, target_ms: int) -> Pending:

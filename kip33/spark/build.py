@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from kip33.archive.bins import Progress
-from kip33.builds.build_options import BuildOptions
+from kip33.builds.build_options import BuildRequest
 from kip33.builds.commit import BuildSummary, execute_build
-from kip33.builds.plan import BuildPlan, plan_build
+from kip33.builds.plan import plan_build
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
@@ -16,23 +16,6 @@ from kip33.spark.given_places import given_places
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import use_session
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
-
-
-def run_build(
-    spark: SparkSession,
-    plan: BuildPlan,
-    *,
-    parallelism: int | None = None,
-    on_progress: Progress | None = None,
-) -> BuildSummary:
-    """Carry out a plan: index files, then one catalog snapshot.
-
-    Bad segments are rows, not exceptions. `on_progress` is called with (finished tasks, all tasks).
-    In place the log directories are locked until the end, as a broker locks them; LockedError if a
-    broker or another run of kip33 holds a lock.
-    """
-    engine = SparkEngine(lambda: spark)
-    return execute_build(plan, engine, parallelism=parallelism, on_progress=on_progress)
 
 
 # So many parameters: each is an option of `kip33 build`, with its name and default.
@@ -96,30 +79,25 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
         spark, source, (index_dir, catalog), storage_options, filesystem, writes=True
     )
     use_session(spark)
-    plan = plan_build(
-        source,
-        index_dir,
-        now_ms=milliseconds_of(now_ms),
-        settings=IndexSettings(
-            dialect,
-            index_interval_bytes,
-            segment_index_bytes,
-            check_crc,
-            rule_of(untimestamped),
-        ),
-        options=BuildOptions(
-            in_place=in_place,
-            catalog=catalog,
-            kafka_configs=kafka_configs,
-            topics=topics,
-            layout=layout,
-            offset_index=offset_index,
-            producer_snapshots=producer_snapshots,
-            overwrite=overwrite,
-            only_damaged=only_damaged,
-            full=full,
-            read=read,
-            fsync=fsync,
-        ),
+    settings = IndexSettings(
+        dialect, index_interval_bytes, segment_index_bytes, check_crc, rule_of(untimestamped)
     )
-    return run_build(spark, plan, parallelism=parallelism, on_progress=on_progress)
+    request = BuildRequest(
+        source=source,
+        index_dir=index_dir,
+        settings=settings,
+        in_place=in_place,
+        catalog=catalog,
+        kafka_configs=kafka_configs,
+        topics=topics,
+        layout=layout,
+        offset_index=offset_index,
+        producer_snapshots=producer_snapshots,
+        overwrite=overwrite,
+        only_damaged=only_damaged,
+        full=full,
+        read=read,
+        fsync=fsync,
+    )
+    plan = plan_build(request, now_ms=milliseconds_of(now_ms))
+    return execute_build(plan, SparkEngine(lambda: spark, parallelism, on_progress))

@@ -6,7 +6,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33.archive.bins import Progress
-from kip33.audits.audited_logs import AuditRunner
 from kip33.audits.timestamp_plan import (
     TIMESTAMPS,
     AuditClock,
@@ -60,8 +59,7 @@ def timestamp_profile(  # parameters: a notebook user sees each option as a keyw
     place = Location.of(source)
     found = choose(Catalog(place), snapshot).snapshot if is_catalog(place) else None
     plan = plan_timestamps(source, question, topics=topics, layout=layout, snapshot=found)
-    runner = AuditRunner(SparkEngine(lambda: spark), parallelism, on_progress)
-    profiles = execute_timestamps(plan, runner)
+    profiles = execute_timestamps(plan, SparkEngine(lambda: spark, parallelism, on_progress))
     rows = [tuple(timestamp_row(one, question).values()) for one in profiles]
     return spark.createDataFrame(
         [tuple(map(_plain, row)) for row in rows], from_arrow_schema(TIMESTAMPS)

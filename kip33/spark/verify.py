@@ -7,8 +7,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33.archive.bins import Progress
 from kip33.builds.build_options import load_topic_settings
-from kip33.indexing.verification import SEGMENT_VERDICTS, SegmentVerdict
-from kip33.indexing.verify_tree import VerifyPlan, execute_verify, plan_verify
+from kip33.indexing.verification import SEGMENT_VERDICTS
+from kip33.indexing.verify_tree import execute_verify, plan_verify
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.rules.untimestamped import rule_of
@@ -16,21 +16,6 @@ from kip33.spark.given_places import given_places
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import use_session
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
-
-
-def run_verify(
-    spark: SparkSession,
-    plan: VerifyPlan,
-    *,
-    parallelism: int | None = None,
-    on_progress: Progress | None = None,
-) -> list[SegmentVerdict]:
-    """Return one verdict per segment, in order of path.
-
-    If one segment of the tree has a `.index`, segments without one have the verdict `missing`.
-    """
-    engine = SparkEngine(lambda: spark)
-    return execute_verify(plan, engine, parallelism=parallelism, on_progress=on_progress)
 
 
 # So many parameters: each is an option of `kip33 verify`, with its name and default.
@@ -66,14 +51,10 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
     source, (index_dir,) = given_places(spark, source, (index_dir,), storage_options, filesystem)
     use_session(spark)
     default = IndexSettings(
-        dialect,
-        index_interval_bytes,
-        segment_index_bytes,
-        check_crc,
-        rule_of(untimestamped),
+        dialect, index_interval_bytes, segment_index_bytes, check_crc, rule_of(untimestamped)
     )
     settings = load_topic_settings(default, kafka_configs)
     plan = plan_verify(source, index_dir, settings=settings, topics=topics, layout=layout)
-    verdicts = run_verify(spark, plan, parallelism=parallelism, on_progress=on_progress)
+    verdicts = execute_verify(plan, SparkEngine(lambda: spark, parallelism, on_progress))
     rows = [tuple(verdict.as_row().values()) for verdict in verdicts]
     return spark.createDataFrame(rows, from_arrow_schema(SEGMENT_VERDICTS))

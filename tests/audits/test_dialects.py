@@ -7,7 +7,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from kip33.audits.audited_logs import AuditRunner
 from kip33.audits.dialect_tree import compare_dialects
 from kip33.drafts.comparison import (
     COMPARED,
@@ -43,7 +42,7 @@ def question(interval: int = 0, **options: object) -> DialectQuestion:
 
 
 def compare(source: Path, asked: DialectQuestion, *, workers: int = 1) -> list[ComparedPartition]:
-    return compare_dialects(str(source), asked, AuditRunner(LocalEngine(workers)))[0]
+    return compare_dialects(str(source), asked, LocalEngine(workers))[0]
 
 
 def write_times(partition: Path, base_offset: int, times: Sequence[int]) -> Path:

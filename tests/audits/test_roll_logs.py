@@ -2,10 +2,10 @@
 
 import pytest
 
-from kip33.audits.audited_logs import AuditRunner, logs_below
+from kip33.audits.audited_logs import logs_below
 from kip33.audits.roll_audit import audit_columns, roll_table
 from kip33.audits.roll_logs import FirstBatch, first_batch_of, read_source
-from kip33.audits.roll_what_if import WhatIfRequest, replay_partitions
+from kip33.audits.roll_what_if import replay_partitions
 from kip33.formats.scan import read_header_at
 from kip33.local.local_engine import LocalEngine
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
@@ -45,9 +45,9 @@ def test_what_explains_the_ends_of_real_segments_gives_them_again(
     topic: str, partitions: int
 ) -> None:
     """A replay with the settings that were found has the bounds that the broker left."""
-    runner = AuditRunner(LocalEngine(1))
+    engine = LocalEngine(1)
     logs = logs_below(str(FOLDER), topics=[topic])
-    columns, facts, bytes_read, _ = read_source(logs, TopicRollSettings().of, runner)
+    columns, facts, bytes_read, _ = read_source(logs, TopicRollSettings().of, engine)
     audit = audit_columns(columns, TopicRollSettings().of, facts=facts)
     assert bytes_read > 0
     [least], [most] = (one.to_list() for one in audit.explaining[:2])
@@ -56,7 +56,6 @@ def test_what_explains_the_ends_of_real_segments_gives_them_again(
     assert len(bounds) == partitions + 1
     for segment_bytes, is_same in ((least, True), (most, True), (most + 1, False)):
         given = GivenSettings(segment_bytes=segment_bytes)
-        request = WhatIfRequest(TopicRollSettings(given=given).of, (RollReading.KAFKA,))
-        [found] = replay_partitions(logs, request, runner)
-        [replay] = found.replays
+        [found] = replay_partitions(logs, TopicRollSettings(given=given).of, engine)
+        replay = dict(zip(RollReading, found.replays, strict=True))[RollReading.KAFKA]
         assert (replay.segments["base_offset"].tolist() == bounds) == is_same

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kip33.audits.audited_logs import AuditRunner
 from kip33.audits.timestamp_plan import (
     TIMESTAMPS,
     AuditClock,
@@ -38,9 +37,7 @@ QUESTION = TimestampQuestion(LimitChoice(before_max_ms=DAY), AuditClock.FILE_TIM
 
 
 def found_in(source: Path, question: TimestampQuestion = QUESTION, **how: Any) -> Any:
-    return execute_timestamps(
-        plan_timestamps(str(source), question, **how), AuditRunner(LocalEngine(1))
-    )
+    return execute_timestamps(plan_timestamps(str(source), question, **how), LocalEngine(1))
 
 
 def in_catalog(root: Path, name: str = "archive") -> tuple[Path, Any]:

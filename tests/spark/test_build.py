@@ -13,12 +13,14 @@ from pyspark import RDD
 from pyspark.sql import DataFrame
 
 from kip33 import build_time_index, list_segments
+from kip33.builds.commit import execute_build
 from kip33.builds.plan import BuildPlan
 from kip33.builds.task import TaskResult
 from kip33.catalog.catalog import Catalog
 from kip33.errors import CatalogError, LocationError
-from kip33.spark.build import build_index, run_build
+from kip33.spark.build import build_index
 from kip33.spark.catalog import load_catalog
+from kip33.spark.spark_engine import SparkEngine
 from tests.builders.plans import plan_build as plan_build_at
 from tests.demo_archive import PREALLOCATED, make_archive
 from tests.formats.real_segments import FOLDER, needs_real_segments
@@ -219,7 +221,7 @@ def test_progress_is_told_from_nothing_to_all_tasks(
 ) -> None:
     told: list[tuple[int, int]] = []
     plan = plan_build(str(unchanged_archive), str(tmp_path))
-    run_build(spark, plan, parallelism=3, on_progress=lambda *counts: told.append(counts))
+    execute_build(plan, SparkEngine(lambda: spark, 3, lambda *counts: told.append(counts)))
     assert told == sorted(told)
     assert (told[0], told[-1]) == ((0, 3), (3, 3))
 
@@ -446,7 +448,7 @@ def test_a_file_that_changes_after_the_listing_is_a_row_and_the_job_goes_on(
     for name, (change, _) in changes.items():
         change(archive / f"{name}.log")
 
-    summary = run_build(spark, plan)
+    summary = execute_build(plan, SparkEngine(lambda: spark))
 
     rows, files = rows_by_log(index_dir / "_catalog", archive), index_files(index_dir)
     assert len(rows) == summary.segments == 13

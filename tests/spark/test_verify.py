@@ -13,11 +13,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from kip33 import list_segments, verify_segment
 from kip33.errors import LocationError
 from kip33.indexing.verification import SEGMENT_VERDICTS, SegmentVerdict
-from kip33.indexing.verify_tree import plan_verify
+from kip33.indexing.verify_tree import execute_verify, plan_verify
 from kip33.rules.index_builder import IndexSettings
 from kip33.spark.build import build_index
+from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import use_session
-from kip33.spark.verify import run_verify, verify_index
+from kip33.spark.verify import verify_index
 from tests.demo_archive import make_archive
 from tests.formats.real_segments import FOLDER, needs_real_segments
 
@@ -62,7 +63,7 @@ def built(spark: Any, archive: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 def verdicts_of(spark: Any, source: str, index_dir: str | None = None) -> list[SegmentVerdict]:
     use_session(spark)
-    return run_verify(spark, plan_verify(source, index_dir))
+    return execute_verify(plan_verify(source, index_dir), SparkEngine(lambda: spark))
 
 
 def by_log(source: Path, verdicts: list[Any]) -> dict[str, Any]:
@@ -105,7 +106,8 @@ def test_a_tree_gets_the_verdicts_of_its_segments(
     source = archive if source_name == "demo archive" else FOLDER
     one_by_one = [verify_segment(str(source / s.path)) for s in list_segments(str(source))]
     for parallelism in (1, 5):
-        assert run_verify(spark, plan_verify(str(source)), parallelism=parallelism) == one_by_one
+        engine = SparkEngine(lambda: spark, parallelism)
+        assert execute_verify(plan_verify(str(source)), engine) == one_by_one
 
 
 @needs_real_segments
@@ -128,7 +130,7 @@ def test_what_brokers_wrote_is_identical_or_consistent(spark: Any) -> None:
 def test_settings_and_topics_are_those_of_the_plan(spark: Any, archive: Path, built: Path) -> None:
     settings = IndexSettings(index_interval_bytes=65_536)
     plan = plan_verify(str(archive), str(built), settings=settings, topics=["orders"])
-    verdicts = run_verify(spark, plan)
+    verdicts = execute_verify(plan, SparkEngine(lambda: spark))
     assert Counter(v.verdict for v in verdicts) == {"consistent": 6}
     assert all("/orders-0/" in v.log_uri for v in verdicts)
 
@@ -169,7 +171,7 @@ def test_a_file_that_changes_after_the_listing_is_a_verdict_and_the_job_goes_on(
     with (index_dir / f"{torn}.timeindex").open("ab") as index:
         index.write(b"\x00")
 
-    found = by_log(source, run_verify(spark, plan))
+    found = by_log(source, execute_verify(plan, SparkEngine(lambda: spark)))
 
     assert {name: v.verdict for name, v in found.items()} == {
         name: verdict for name, (verdict, _, _) in BUILT.items()
