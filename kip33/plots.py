@@ -19,7 +19,7 @@ from kip33.catalog.catalog import Catalog, choose
 from kip33.formats.times import Time, milliseconds_of
 from kip33.report.facts import BarState, PartitionFacts, Report
 from kip33.report.make_report import MOST_FORECAST_DAYS, ReportRequest, make_report
-from kip33.retention.policy_files import policies_of
+from kip33.retention.policy_files import load_policies
 from kip33.stores.directory_checks import require_directory
 
 _COLOURS: Final = {  # as on the page
@@ -59,9 +59,8 @@ def report_facts(
     options = (("--policy", policy), ("--kafka-configs", kafka_configs))
     words = [word for name, value in options if value for word in (name, value)]
     now_ms = milliseconds_of(now)
-    asked = ReportRequest(
-        policies_of(policy, kafka_configs, None), tuple(words), str(catalog), now_ms, now_ms, days
-    )
+    policies = load_policies(policy, kafka_configs) if words else None
+    asked = ReportRequest(policies, tuple(words), str(catalog), now_ms, now_ms, days)
     return make_report(opened, choose(opened, snapshot), asked)
 
 

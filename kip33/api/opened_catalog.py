@@ -25,22 +25,21 @@ from kip33.retention import make_plan
 from kip33.retention.evaluated_tables import answer_columns
 from kip33.retention.evaluation import (
     EvaluatedCatalog,
-    EvaluationRequest,
+    RetentionRequest,
     evaluate_catalog,
     policies_for,
     tiered_warning,
 )
 from kip33.retention.plan import RetentionPlan
 from kip33.rules.policies import Policies, TopicGlobs
-from kip33.rules.retention import RuleQuestion, require_question
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
 from kip33.rules.search import NEWEST_KAFKA, TARGETS, parse_kafka_version, require_target
 from kip33.search import failover, group_lag
-from kip33.search.answers import load_group_offsets
-from kip33.search.catalog_search import TimeAnswer, TimeQuestion, by_partition, rows_of, search_rows
+from kip33.search.answers import SearchOptions, load_group_offsets
+from kip33.search.catalog_search import TimeAnswer, by_partition, rows_of, search_rows
 from kip33.search.failover import ResumePoint
 from kip33.search.group_lag import GroupLag
-from kip33.search.replica_search import PartitionKey, SearchOptions
+from kip33.search.replica_search import PartitionKey, TimeQuestion
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
@@ -270,12 +269,16 @@ class OpenedCatalog:
         archive's checkpoints; `topics` are globs. ValueError for a wrong argument.
         """
         chosen = self._chosen(snapshot)
-        held = _policies_of(policies)
-        starts = _log_starts(chosen, self._log_dirs(chosen), log_start_offsets)
-        question = RuleQuestion(_now_or(now), active_segment, boundary)
-        require_question(question)
-        self._warn_of_tiers(chosen, held, topics)
-        request = EvaluationRequest(held, question, starts, topics)
+        request = RetentionRequest(
+            _policies_of(policies),
+            _now_or(now),
+            self._log_starts(chosen, log_start_offsets),
+            topics,
+            active_segment,
+            boundary,
+        )
+        request.require_valid()
+        self._warn_of_tiers(chosen, request)
         return _retention_table(evaluate_catalog(self.catalog, chosen, request))
 
     def roll(  # parameters: each is an option of `kip33 roll`
@@ -330,22 +333,18 @@ class OpenedCatalog:
         to a file, `kip33.apply_plan` tests it or carries it out. PlanError if `now` is in the
         future, a topic has no cleanup.policy, or the policies keep everything.
         """
-        chosen = self._chosen(snapshot)
-        held = _policies_of(policies)
-        self._warn_of_tiers(chosen, held, topics)
-        clock_ms = current_ms()
-        return make_plan.plan_retention(
-            self.catalog,
-            chosen,
-            held,
-            now_ms=clock_ms if now is None else _now_or(now),
-            clock_ms=clock_ms,
-            active_segment=active_segment,
-            boundary=boundary,
-            log_start_offsets=_log_starts(chosen, self._log_dirs(chosen), log_start_offsets),
+        chosen, clock_ms = self._chosen(snapshot), current_ms()
+        request = RetentionRequest(
+            _policies_of(policies),
+            clock_ms if now is None else _now_or(now),
+            self._log_starts(chosen, log_start_offsets),
+            topics,
+            active_segment,
+            boundary,
             trust_last_modified=trust_last_modified,
-            topics=topics,
         )
+        self._warn_of_tiers(chosen, request)
+        return make_plan.plan_retention(self.catalog, chosen, request, clock_ms)
 
     def _chosen(self, snapshot: str | None) -> Snapshot:
         return choose(self.catalog, snapshot).snapshot
@@ -355,8 +354,8 @@ class OpenedCatalog:
     ) -> dict[PartitionKey, list[dict[str, Any]]]:
         return by_partition(rows_of(self.catalog, snapshot, {one.topic for one in offsets}))
 
-    def _log_dirs(self, snapshot: Snapshot) -> list[str]:
-        return self._texts(snapshot, "log_dir")
+    def _log_starts(self, snapshot: Snapshot, file: Path | None) -> LogStartOffsets:
+        return _log_starts(snapshot, self._texts(snapshot, "log_dir"), file)
 
     def _texts(self, snapshot: Snapshot, column: str) -> list[str]:
         found: set[Any] = set()
@@ -364,9 +363,9 @@ class OpenedCatalog:
             found.update(piece[column].unique().drop_null().to_pylist())
         return sorted(found)
 
-    def _warn_of_tiers(self, snapshot: Snapshot, held: Policies, topics: Sequence[str]) -> None:
-        judged = filter(TopicGlobs.of(topics).matches, self._texts(snapshot, "topic"))
-        if warning := tiered_warning(policies_for(snapshot, held), judged):
+    def _warn_of_tiers(self, snapshot: Snapshot, request: RetentionRequest) -> None:
+        judged = filter(TopicGlobs.of(request.topics).matches, self._texts(snapshot, "topic"))
+        if warning := tiered_warning(policies_for(snapshot, request.policies), judged):
             warn_caller(warning)
 
 
@@ -391,7 +390,6 @@ def _time_question(
 
 
 def _committed_offsets(offsets: Offsets) -> list[GroupOffset]:
-    """Return committed offsets, read from the file if it is one."""
     if isinstance(offsets, str | os.PathLike):
         return load_group_offsets(os.fspath(offsets))
     return [GroupOffset(*one) for one in offsets]

@@ -28,7 +28,7 @@ class EngineName(StrEnum):
 
 
 class Engine(Protocol):
-    """Processes the bins of a plan."""
+    """Processes the bins of a plan: as many as it was told, or chosen by weights and workers."""
 
     name: EngineName
     workers: int  # workers that processed bins in parallel; 0 without bins
@@ -43,15 +43,12 @@ class Engine(Protocol):
         run: Callable[[int, pa.Table], Iterable[Result]],
         *,
         reads_files: bool = True,
-        parallelism: int | None = None,
-        on_progress: Progress | None = None,
     ) -> list[Result]:
         """Call `run(bin number, its rows of files)` for each bin; return all results, bin by bin.
 
         If `run` reads the files, a file's weight is its `size_bytes` in `files`; otherwise all have
-        the same weight. The heaviest bin starts first. `parallelism` is the number of bins; None:
-        chosen from the weights and the workers. A bin whose worker is lost is tried again, so `run`
-        may be called twice for it.
+        the same weight. The heaviest bin starts first. A bin whose worker is lost is tried again,
+        so `run` may be called twice for it.
         """
         ...
 

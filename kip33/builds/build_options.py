@@ -5,7 +5,7 @@ A topic may have its own index settings, from the saved output of Kafka's tools:
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, NamedTuple, Self
 
@@ -28,9 +28,12 @@ _MOST: Final = 2**31 - 1  # both are int32 in Kafka
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildOptions:
-    """The options of a build, except source, index directory and index settings."""
+class BuildRequest:
+    """The options of a build."""
 
+    source: str  # a path or URI, like the next
+    index_dir: str | None = None
+    settings: IndexSettings = field(default_factory=IndexSettings)
     in_place: bool = False  # index files go beside the logs
     catalog: str | None = None  # its path or URI; default `index_dir/_catalog`
     kafka_configs: str | None = None  # a file with the topics' own index settings
@@ -70,15 +73,14 @@ class BuildOptions:
             )
 
 
-def require_dialect(
-    newest: Snapshot | None, settings: IndexSettings, options: BuildOptions, catalog_uri: str
-) -> None:
+def require_dialect(newest: Snapshot | None, options: BuildRequest, catalog_uri: str) -> None:
     """Raise for a dialect that these options, or this catalog, do not allow.
 
     ValueError: the files of a draft of KIP-33 are neither put beside logs nor verified.
     CatalogError: a catalog has index files of one name in all its builds.
     """
-    name, design = settings.dialect, design_of(settings.dialect)
+    name = options.settings.dialect
+    design = design_of(name)
     if options.in_place and design.is_draft:
         raise ValueError(
             f"--in-place: the dialect {name!r} is a draft of KIP-33, whose files no broker reads; "
@@ -124,15 +126,14 @@ def require_written_by_brokers(dialect: str, untimestamped: str = Untimestamped.
         )
 
 
-def require_places(
-    source: str, index_dir: str | None, *, in_place: bool, catalog: str | None
-) -> tuple[Location, Location, Location]:
+def require_places(request: BuildRequest) -> tuple[Location, Location, Location]:
     """Return source, index directory and catalog; raises LocationError or ValueError."""
+    index_dir, in_place, catalog = request.index_dir, request.in_place, request.catalog
     if in_place == bool(index_dir):
         raise ValueError("give an index directory (--index-dir) or --in-place, one of the two")
     if in_place and not catalog:
         raise ValueError("--in-place requires a catalog (--catalog) outside of all log directories")
-    source_location = Location.of(source)
+    source_location = Location.of(request.source)
     require_directory(source_location, "SOURCE")
     index_location = Location.of(index_dir) if index_dir else source_location
     if index_dir and index_location.contains(source_location):

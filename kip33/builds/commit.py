@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.bins import Engine, Progress
+from kip33.archive.bins import Engine
 from kip33.archive.listing import Column
 from kip33.builds.build_options import BuildSpec, require_layout
 from kip33.builds.carry_over import carry_over_rows, merge, write_parts
@@ -390,33 +390,22 @@ def _counts(column: Any) -> dict[str, int]:
     return {pair["values"]: pair["counts"] for pair in pairs}
 
 
-def execute_build(
-    plan: BuildPlan,
-    engine: Engine,
-    *,
-    parallelism: int | None = None,
-    on_progress: Progress | None = None,
-) -> BuildSummary:
+def execute_build(plan: BuildPlan, engine: Engine) -> BuildSummary:
     """Carry out a plan: index files, then one catalog snapshot.
 
-    Bad segments are rows, not exceptions. `on_progress` is called with (finished bins, all bins).
-    In place the log directories are locked until the end, as a broker locks them; LockedError if a
-    broker or another run of kip33 holds a lock.
+    Bad segments are rows, not exceptions. In place the log directories are locked until the end, as
+    a broker locks them; LockedError if a broker or another run of kip33 holds a lock.
     """
     with plan.locks():
         engine.prepare(plan.files)
         files, first_pass_bytes = plan.files, 0
         if design_of(plan.build.settings.dialect).needs_largest_before:
-            files, first_pass_bytes = with_largest_before(
-                plan.build, files, engine, parallelism=parallelism, on_progress=on_progress
-            )
+            files, first_pass_bytes = with_largest_before(plan.build, files, engine)
         started = begin_build(plan)
         results = engine.run_on_bins(
             files,
             partial(_build_bin, plan.build, started.draft.staging, len(started.copied_parts)),
             reads_files=not plan.build.read_tail,
-            parallelism=parallelism,
-            on_progress=on_progress,
         )
         summary = commit_build(started, results)
         return replace(summary, bytes_read=summary.bytes_read + first_pass_bytes)

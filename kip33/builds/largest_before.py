@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.bins import Engine, Progress
+from kip33.archive.bins import Engine
 from kip33.archive.directory import Segment
 from kip33.archive.listing import LISTING, Column, log_uris, segments_of
 from kip33.builds.build_options import BuildSpec
@@ -91,21 +91,12 @@ def earlier_timestamps(
     return EarlierTimestamps(still, largest_before(files, uris, of_reused))
 
 
-def with_largest_before(
-    build: BuildSpec,
-    files: pa.Table,
-    engine: Engine,
-    *,
-    parallelism: int | None = None,
-    on_progress: Progress | None = None,
-) -> tuple[pa.Table, int]:
+def with_largest_before(build: BuildSpec, files: pa.Table, engine: Engine) -> tuple[pa.Table, int]:
     """Return the files to read with the right LARGEST_BEFORE, and how many bytes were read for it.
 
     In `files` the column has the number over the segments that are not read.
     """
-    found = engine.run_on_bins(
-        files, partial(largest_bin, build), parallelism=parallelism, on_progress=on_progress
-    )
+    found = engine.run_on_bins(files, partial(largest_bin, build))
     by_path = {one.path: one.largest for one in found}
     largest = np.array([by_path[str(path)] for path in files["path"].to_pylist()], np.int64)
     uris = log_uris(build.source, files["path"], files["inside"])

@@ -16,7 +16,7 @@ from kip33.archive.sources import (
     require_segments,
 )
 from kip33.builds.build_options import (
-    BuildOptions,
+    BuildRequest,
     BuildSpec,
     load_topic_settings,
     require_dialect,
@@ -31,7 +31,6 @@ from kip33.builds.orphans import OrphanPlan
 from kip33.catalog.catalog import Catalog
 from kip33.drafts.designs import design_of
 from kip33.retention.broker_locks import locked
-from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
 
 
@@ -61,72 +60,62 @@ class BuildPlan(NamedTuple):
         return locked(self.beside_logs)
 
 
-def plan_build(
-    source: str,
-    index_dir: str | None = None,
-    *,
-    now_ms: int,
-    settings: IndexSettings | None = None,
-    options: BuildOptions | None = None,
-    on_listed: Listed | None = None,
-) -> BuildPlan:
-    """Return the plan of a build: which segments below `source` to read, which rows to reuse.
+def plan_build(request: BuildRequest, *, now_ms: int, on_listed: Listed | None = None) -> BuildPlan:
+    """Return the plan of a build: which segments below SOURCE to read, which rows to reuse.
 
-    Index files go to the same path below `index_dir`, or beside the logs. A catalog has one layout
-    in all its builds. Rows of the newest snapshot that can be reused are carried over, none with
-    `full` or `only_damaged`. `now_ms` is when the build begins, before the listing.
-    A wrong argument is reported before an engine starts: LocationError, CatalogError or
-    ValueError, and LockedError in place if a broker uses the log directory.
+    Index files go to the same path below the index directory, or beside the logs. A catalog has one
+    layout in all its builds. Rows of the newest snapshot that can be reused are carried over, none
+    with `full` or `only_damaged`. `now_ms` is when the build begins, before the listing. A wrong
+    argument is reported before an engine starts: LocationError, CatalogError or ValueError, and
+    LockedError in place if a broker uses the log directory.
     """
-    settings, options = settings or IndexSettings(), options or BuildOptions()
-    options.require_valid()
-    topic_settings = load_topic_settings(settings, options.kafka_configs)
-    if options.in_place and not design_of(settings.dialect).is_draft:
+    request.require_valid()
+    settings = request.settings
+    topic_settings = load_topic_settings(settings, request.kafka_configs)
+    if request.in_place and not design_of(settings.dialect).is_draft:
         require_written_by_brokers(settings.dialect, settings.untimestamped)
-    layout = layout_of(options.layout)
-    if options.in_place and not layout.in_place:
+    layout = layout_of(request.layout)
+    if request.in_place and not layout.in_place:
         raise ValueError(
-            f"--in-place: the layout {options.layout!r} has no index files beside logs; "
+            f"--in-place: the layout {request.layout!r} has no index files beside logs; "
             "give --index-dir"
         )
-    source_location, index_location, catalog_location = require_places(
-        source, index_dir, in_place=options.in_place, catalog=options.catalog
-    )
+    source_location, index_location, catalog_location = require_places(request)
     require_no_file(index_location, "the index directory")
     require_no_file(catalog_location, "the catalog")
     target = Catalog(catalog_location)
     target.require_source(source_location)
     require_layout(target.newest(), layout.name, catalog_location.uri)
-    require_dialect(target.newest(), settings, options, catalog_location.uri)
+    require_dialect(target.newest(), request, catalog_location.uri)
     listing = require_segments(
         source_location,
-        options.topics,
+        request.topics,
         index_dir=index_location,
         layout=layout,
         time_index=design_of(settings.dialect).file,
         on_listed=on_listed,
     )
-    beside_logs = partition_directories(listing) if options.in_place else ()
+    beside_logs = partition_directories(listing) if request.in_place else ()
     with locked(beside_logs, make=False):  # later the locks are held during the build
         pass
-    if not options.in_place:
+    if not request.in_place:
         require_outside_log_dirs(index_location, listing, "the index directory")
     require_outside_log_dirs(catalog_location, listing, "the catalog")
     build = BuildSpec(
         source_location,
         index_location,
         topic_settings.default,
-        options.offset_index,
-        options.overwrite,
-        options.only_damaged,
-        options.read == "tail",
+        request.offset_index,
+        request.overwrite,
+        request.only_damaged,
+        request.read == "tail",
         layout.name,
         topic_settings.by_topic,
-        options.fsync,
-        options.producer_snapshots,
+        request.fsync,
+        request.producer_snapshots,
     )
-    reuse = not (options.full or options.only_damaged)
-    plan = _plan(build, target, listing, now_ms, options.topics, reuse=reuse)
+    reuse = not (request.full or request.only_damaged)
+    plan = _plan(build, target, listing, now_ms, request.topics, reuse=reuse)
     return plan._replace(beside_logs=beside_logs)
 
 

@@ -2,17 +2,21 @@
 
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
+from kip33.builds.build_options import BuildRequest
+from kip33.cli.engine_option import EngineOptions, open_engine
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
+    engine_options,
     format_option,
     index_options,
     layout_option,
+    makes_request,
+    negated,
     publish_summary,
     spark_options,
     summary_option,
@@ -22,7 +26,6 @@ from kip33.cli.output import human_bytes, print_json, print_table, warn
 from kip33.cli.standard_output import progress_bar
 from kip33.drafts.designs import DESIGNS
 from kip33.errors import exit_code_of
-from kip33.rules.index_builder import IndexSettings
 from kip33.rules.offset_holes import HoleTotals, missing_holes
 from kip33.rules.segment_summary import SegmentStatus
 
@@ -31,6 +34,22 @@ if TYPE_CHECKING:
 
 UNWRITTEN: Final = "unwritten"  # a finding of --fail-on beside the statuses
 MISSING_OFFSETS: Final = "holes"  # another one
+
+
+def _is_given(_: click.Context, __: click.Parameter, value: str | None) -> bool:
+    return value is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildCommand:
+    """The options of `kip33 build`."""
+
+    build: BuildRequest
+    engine: EngineOptions
+    fail_on: tuple[str, ...]
+    summary_file: "Location | None"
+    metrics: MetricsRequest
+    output_format: str
 
 
 @click.command(
@@ -69,13 +88,17 @@ MISSING_OFFSETS: Final = "holes"  # another one
 )
 @click.option(
     "--only",
+    "only_damaged",
     type=click.Choice(["damaged"]),
+    callback=_is_given,
     help="damaged: write only index files that verify does not call identical or "
     "consistent. With --overwrite, also replace damaged files that kip33 did not write.",
 )
 @click.option(
     "--no-fsync",
+    "fsync",
     is_flag=True,
+    callback=negated,
     help="Do not wait until files are on the disk. For temporary results only: a power "
     "failure may lose index files of a finished build.",
 )
@@ -100,37 +123,8 @@ MISSING_OFFSETS: Final = "holes"  # another one
 @engine_options
 @spark_options
 @format_option("table", "json", "jsonl")
-def build(
-    source: str,
-    index_dir: str | None,
-    in_place: bool,
-    layout: str,
-    catalog: str | None,
-    dialect: str,
-    untimestamped: str,
-    index_interval_bytes: int,
-    segment_index_bytes: int,
-    kafka_configs: str | None,
-    no_check_crc: bool,
-    offset_index: bool,
-    producer_snapshots: bool,
-    overwrite: bool,
-    only: str | None,
-    full: bool,
-    no_fsync: bool,
-    read: str,
-    fail_on: tuple[str, ...],
-    summary_file: "Location | None",
-    engine: str,
-    workers: int | None,
-    verbose: bool,
-    topics: tuple[str, ...],
-    parallelism: int | None,
-    master: str | None,
-    conf: dict[str, str],
-    output_format: str,
-    metrics: MetricsRequest,
-) -> None:
+@makes_request(BuildCommand)
+def build(request: BuildCommand) -> None:
     """Build .timeindex files and a catalog snapshot from the segments below SOURCE.
 
     SOURCE is a local path or a URI: a log directory, a tree of log directories, or an archive of
@@ -141,58 +135,30 @@ def build(
     newest snapshot. If a build is interrupted, that snapshot stays valid, and the next build
     continues from it.
     """
-    from kip33.builds.build_options import BuildOptions
     from kip33.builds.commit import execute_build, warnings_of
     from kip33.builds.plan import plan_build
 
     started = time.time()
-    opened = open_engine(EngineOptions(engine, workers, verbose, master, conf))
     with progress_bar("build") as bar:
+        engine = open_engine(request.engine, bar)
         plan = plan_build(
-            source,
-            index_dir,
+            request.build,
             now_ms=int(started * 1000),
-            settings=IndexSettings(
-                dialect,
-                index_interval_bytes,
-                segment_index_bytes,
-                not no_check_crc,
-                untimestamped,
-            ),
-            options=BuildOptions(
-                in_place=in_place,
-                catalog=catalog,
-                kafka_configs=kafka_configs,
-                topics=topics,
-                layout=layout,
-                offset_index=offset_index,
-                producer_snapshots=producer_snapshots,
-                overwrite=overwrite,
-                only_damaged=only == "damaged",
-                full=full,
-                read=read,
-                fsync=not no_fsync,
-            ),
             on_listed=bar.listed if bar else None,
         )
         for warning in plan.warnings:
             warn(warning)
-        summary = execute_build(
-            plan,
-            opened,
-            parallelism=parallelism,
-            on_progress=bar.advance if bar else None,
-        )
+        summary = execute_build(plan, engine)
     for warning in (*summary.warnings[len(plan.warnings) :], *warnings_of(summary)):
         warn(warning)
     record = asdict(summary) | {
-        "engine": opened.name,
-        "workers": opened.workers,
+        "engine": engine.name,
+        "workers": engine.workers,
         "seconds": round(time.time() - started, 3),
     }
-    publish_summary(summary_file, record)
-    _publish_metrics(metrics, record)
-    if output_format == "table":
+    publish_summary(request.summary_file, record)
+    _publish_metrics(request.metrics, record)
+    if request.output_format == "table":
         _print_summary(record)
     else:
         print_json(record)
@@ -202,14 +168,14 @@ def build(
     }
     sys.exit(
         exit_code_of(
-            findings=any(findings.get(finding) for finding in fail_on),
+            findings=any(findings.get(finding) for finding in request.fail_on),
             incomplete=bool(record["failed"]),
         )
     )
 
 
 def _publish_metrics(metrics: MetricsRequest, record: dict[str, Any]) -> None:
-    if metrics.place is None:
+    if metrics.metrics_file is None:
         return
     from kip33.catalog.catalog import Catalog
     from kip33.catalog.topic_totals import topic_totals

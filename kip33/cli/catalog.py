@@ -21,7 +21,7 @@ from kip33.catalog.pruning import Plan, Pruned, Removal, RemovalKind, prune
 from kip33.catalog.topic_totals import TopicTotals, topic_totals
 from kip33.cli.catalog_orphans import LeftoverRequest, apply_plan_file, show_orphans
 from kip33.cli.engine_option import leave_pandas_out
-from kip33.cli.options import format_option, store_options
+from kip33.cli.options import by_hand, format_option, store_options
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
     choose_and_warn,
@@ -49,15 +49,6 @@ def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> i
             "--keep removes snapshots: give it on the command line, not in the configuration file",
             ctx,
             param,
-        )
-    return value
-
-
-def _on_command_line(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """Refuse an option from a file: no default may plan or do a removal."""
-    if value and ctx.get_parameter_source(str(param.name)) is ParameterSource.DEFAULT_MAP:
-        raise click.BadParameter(
-            "give this option on the command line, not in the configuration file", ctx, param
         )
     return value
 
@@ -120,7 +111,7 @@ def _on_command_line(ctx: click.Context, param: click.Parameter, value: Any) -> 
     "--plan",
     "plan_file",
     metavar="FILE",
-    callback=_on_command_line,
+    callback=by_hand,
     help="With --orphans: write a plan, FILE.jsonl, that removes the files of kip33. Replaces FILE "
     "only if it is such a plan.",
 )
@@ -128,7 +119,7 @@ def _on_command_line(ctx: click.Context, param: click.Parameter, value: Any) -> 
     "--remove",
     multiple=True,
     type=click.Choice(list(PLANNED_ON_REQUEST)),
-    callback=_on_command_line,
+    callback=by_hand,
     help="With --plan: also plan leftovers of this kind, which kip33 did not write. May be "
     "repeated.",
 )
@@ -136,7 +127,7 @@ def _on_command_line(ctx: click.Context, param: click.Parameter, value: Any) -> 
     "--apply",
     "apply_file",
     metavar="FILE",
-    callback=_on_command_line,
+    callback=by_hand,
     help="With --orphans: remove the files of a plan that are still as planned, and no others.",
 )
 @click.option("--dry-run", is_flag=True, help="With --apply: run all checks, remove nothing.")

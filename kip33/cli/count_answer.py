@@ -34,13 +34,13 @@ from kip33.cli.records_answer import (
     undecided_text,
     warn_of_damage,
 )
-from kip33.cli.records_options import CountRequest
+from kip33.cli.records_options import CountCommand
 from kip33.cli.standard_output import progress_bar
 from kip33.errors import Kip33Error
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD
 from kip33.records.columns import UNDECIDED
 from kip33.records.partitions import PartitionSegments
-from kip33.records.reading import Isolation
+from kip33.records.reading import Isolation, Reading
 from kip33.records.record_request import Faults, LogsRead
 
 MOST_PERIODS: Final = 1_000_000  # in memory, of all topics
@@ -62,7 +62,7 @@ class RecordCount:
     `undecided` is the number of records that may be of aborted transactions.
     """
 
-    def __init__(self, request: CountRequest) -> None:
+    def __init__(self, request: CountCommand) -> None:
         """Start with nothing."""
         self._request = request
         self.counted: _Counted = Counter()
@@ -98,11 +98,10 @@ class RecordCount:
         return dict(zip(_COLUMNS, found, strict=True))
 
 
-def show_counts(request: CountRequest) -> None:
+def show_counts(request: CountCommand) -> None:
     """Print the numbers of records."""
     leave_pandas_out()
     started = time.monotonic()
-    request.check()
     count = RecordCount(request)
     skipped: list[str] = []
     undecided: list[int] = []
@@ -125,7 +124,7 @@ def show_counts(request: CountRequest) -> None:
         return
     print_rows(rows, _COLUMNS, request.output_format)
     summary = {"records": count.records, "periods": len(rows), "damaged": count.damaged}
-    if request.isolation == Isolation.READ_COMMITTED:
+    if request.read["isolation"] == Isolation.READ_COMMITTED:
         summary["undecided"] = count.undecided
     click.echo(RESULT + json.dumps(summary | {"seconds": round(seconds, 3)}), err=True)
 
@@ -143,18 +142,17 @@ def _print_table(rows: list[dict[str, Any]], count: RecordCount, seconds: float)
 
 
 def _counted_batches(
-    request: CountRequest, skipped: list[str], undecided: list[int], logs: LogsRead
+    request: CountCommand, skipped: list[str], undecided: list[int], logs: LogsRead
 ) -> Iterator[_Counted]:
     """Yield numbers of records, to be added up; `skipped` and `logs` get what cannot be read.
 
     `undecided` gets numbers of records that may be of aborted transactions.
     """
-    is_committed = request.isolation == Isolation.READ_COMMITTED
-    by_record = request.reading(
-        columns=["topic", "timestamp", *([UNDECIDED] if is_committed else [])]
-    )
+    is_committed = request.read["isolation"] == Isolation.READ_COMMITTED
+    columns = ["topic", "timestamp", *([UNDECIDED] if is_committed else [])]
+    by_record = Reading.of(**(request.read | {"columns": columns}))
     for partition in by_record.partitions(request.source, warn=warn):
-        is_in_order = request.disorder_ms is not None  # reading may stop inside the partition
+        is_in_order = request.read["disorder"] is not None  # reading may stop inside the partition
         parts = [partition] if is_in_order else by_record.parts([partition])
         headers = _HeaderCount(request, parts)
         if not is_committed:
@@ -169,14 +167,14 @@ def _counted_batches(
 class _HeaderCount:
     """Counts the first parts of a partition from headers; `others` are those that it does not."""
 
-    def __init__(self, request: CountRequest, parts: list[PartitionSegments]) -> None:
+    def __init__(self, request: CountCommand, parts: list[PartitionSegments]) -> None:
         """Take the parts, in their order."""
         self.others = parts
         self._request = request
 
     def counted(self, skipped: list[str], logs: LogsRead) -> Iterator[_Counted]:
         """Yield the records of each part, until a part has a batch that must be read."""
-        reading = self._request.reading("batches", _OF_HEADERS)
+        reading = Reading.of(**(self._request.read | {"level": "batches", "columns": _OF_HEADERS}))
         lines: list[str] = []
         reader = reading.segment_reader(Faults(reading.on_error, reading.schema, lines, logs))
         while self.others:
@@ -204,8 +202,8 @@ class _HeaderCount:
         counts = batch.column("records_count").to_numpy(zero_copy_only=False).astype(np.int64)
         milliseconds = times.cast(pa.int64())
         for limit, compare in (
-            (self._request.from_ms, pc.greater_equal),
-            (self._request.until_ms, pc.less),
+            (self._request.read["start_time"], pc.greater_equal),
+            (self._request.read["end_time"], pc.less),
         ):
             if limit is not None:
                 is_inside = pc.fill_null(compare(milliseconds, limit), False)

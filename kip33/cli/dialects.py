@@ -6,15 +6,18 @@ The tables of `kip33 dialects`.
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import click
 
 from kip33.builds.build_options import load_topic_settings
-from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
+from kip33.cli.engine_option import EngineOptions, open_engine
 from kip33.cli.options import (
+    engine_options,
     format_option,
     layout_option,
+    makes_request,
     publish_summary,
     spark_options,
     summary_option,
@@ -30,22 +33,32 @@ from kip33.cli.output import (
     warn_of_unreadable,
 )
 from kip33.cli.standard_output import progress_bar
-from kip33.cli.times import Quantity
+from kip33.cli.times import Quantity, positive_ms
 from kip33.drafts.comparison import COMPARED, KIP_PARTITIONS, DialectQuestion
 from kip33.errors import ExitCode
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.policies import duration_ms
 from kip33.stores.locations import Location
 
 MOST_SKIPPED_WARNINGS: Final = 20
 
 
-def _interval_ms(text: str) -> int:
-    """Return an interval in ms; ValueError for 0."""
-    interval = duration_ms(text)
-    if interval == 0:
-        raise ValueError(f"{text!r} found, expected more than 0")
-    return interval
+@dataclass(frozen=True, kw_only=True)
+class DialectsCommand:
+    """The options of `kip33 dialects`."""
+
+    source: str
+    layout: str
+    dialects: tuple[str, ...]
+    settings: IndexSettings
+    kafka_configs: str | None
+    interval_ms: int
+    partitions: int
+    targets: int
+    seed: int
+    topics: tuple[str, ...]
+    summary_file: Location | None
+    engine: EngineOptions
+    output_format: str
 
 
 @click.command(epilog="Example: kip33 dialects /archive/kafka-logs --partitions 3500")
@@ -62,7 +75,7 @@ def _interval_ms(text: str) -> int:
 @click.option(
     "--time-index-interval",
     "interval_ms",
-    type=Quantity("interval", _interval_ms, "1m"),
+    type=Quantity("interval", positive_ms, "1m"),
     default="1m",
     show_default=True,
     metavar="1m",
@@ -101,28 +114,8 @@ def _interval_ms(text: str) -> int:
 @engine_options
 @spark_options
 @format_option("table", "json", "jsonl", "csv")
-def dialects(
-    source: str,
-    layout: str,
-    dialects: tuple[str, ...],
-    index_interval_bytes: int,
-    segment_index_bytes: int,
-    kafka_configs: str | None,
-    interval_ms: int,
-    partitions: int,
-    targets: int,
-    seed: int,
-    check_crc: bool,
-    summary_file: Location | None,
-    engine: str,
-    workers: int | None,
-    verbose: bool,
-    topics: tuple[str, ...],
-    parallelism: int | None,
-    master: str | None,
-    conf: dict[str, str],
-    output_format: str,
-) -> None:
+@makes_request(DialectsCommand)
+def dialects(request: DialectsCommand) -> None:
     """Compare index designs on the segments below SOURCE, without writing any index.
 
     recover and live are Kafka's .timeindex, kip33 is the text of KIP-33. minute, minute-map, bucket
@@ -137,34 +130,29 @@ def dialects(
     Only headers of batches are read, and the records of uncompressed batches for the dialect live.
     With jsonl and csv, the last line on standard error is KIP33_RESULT with a summary as JSON.
     """
-    from kip33.audits.dialect_tree import execute_dialects, plan_dialects
+    from kip33.audits.dialect_tree import compare_dialects
     from kip33.drafts.comparison import DIALECT_COLUMNS, dialect_rows
 
-    default = IndexSettings("recover", index_interval_bytes, segment_index_bytes, check_crc)
-    opened = open_engine(EngineOptions(engine, workers, verbose, master, conf))
     with progress_bar("dialects") as bar:
-        plan = plan_dialects(
-            source,
-            DialectQuestion(
-                load_topic_settings(default, kafka_configs),
-                tuple(name for name in COMPARED if name in (dialects or COMPARED)),
-                interval_ms,
-                targets,
-                seed,
-            ),
-            topics=topics,
-            layout=layout,
+        engine = open_engine(request.engine, bar)
+        question = DialectQuestion(
+            load_topic_settings(request.settings, request.kafka_configs),
+            tuple(name for name in COMPARED if name in (request.dialects or COMPARED)),
+            request.interval_ms,
+            request.targets,
+            request.seed,
+        )
+        compared, unread = compare_dialects(
+            request.source,
+            question,
+            engine,
+            topics=request.topics,
+            layout=request.layout,
             on_listed=bar.listed if bar else None,
         )
-        compared = execute_dialects(
-            plan,
-            opened,
-            parallelism=parallelism,
-            on_progress=bar.advance if bar else None,
-        )
-    skipped = [*plan.skipped, *(line for one in compared for line in one.skipped)]
+    skipped = [*unread, *(line for one in compared for line in one.skipped)]
     _warn_of_skipped(skipped)
-    rows = dialect_rows(compared, plan.question.dialects, partitions=partitions)
+    rows = dialect_rows(compared, question.dialects, partitions=request.partitions)
     summary: dict[str, Any] = {
         "segments": sum(one.segments for one in compared),
         "skipped": len(skipped),
@@ -172,19 +160,19 @@ def dialects(
         "log_bytes": sum(one.log_bytes for one in compared),
         "bytes_read": sum(one.bytes_read for one in compared),
         "offset_index_bytes": sum(one.offset_index_bytes for one in compared),
-        "memory_for_partitions": partitions,
-        "engine": opened.name,
-        "workers": opened.workers,
+        "memory_for_partitions": request.partitions,
+        "engine": engine.name,
+        "workers": engine.workers,
     }
-    publish_summary(summary_file, summary | {"dialects": rows})
-    if output_format == "table":
+    publish_summary(request.summary_file, summary | {"dialects": rows})
+    if request.output_format == "table":
         _print_dialects(rows, summary)
-    elif output_format == "json":
+    elif request.output_format == "json":
         print_rows([summary | {"dialects": rows}], (), "jsonl")
     else:
-        print_rows(rows, DIALECT_COLUMNS, output_format)
+        print_rows(rows, DIALECT_COLUMNS, request.output_format)
         click.echo(RESULT + json.dumps(summary), err=True)
-    unreadable = [*plan.skipped, *(line for one in compared for line in one.unreadable)]
+    unreadable = [*unread, *(line for one in compared for line in one.unreadable)]
     if warn_of_unreadable(unreadable, of=summary["segments"] + len(skipped)):
         sys.exit(ExitCode.INCOMPLETE)
 

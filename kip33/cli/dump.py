@@ -100,7 +100,7 @@ def dump(
     the end, as in a copy of a running broker's file, are counted but not shown.
     """
     if payload and not records:
-        raise click.UsageError("--payload requires --records", click.get_current_context())
+        raise click.UsageError("--payload requires --records")
     as_json = output_format == "jsonl"
     show_payload = (_json_payload if as_json else _shown_payload) if payload else None
     for name in files:

@@ -9,9 +9,9 @@ value that it converts, which takes 0.4 s. pyarrow tries once; if that fails, it
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 import pyarrow as pa
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kip33.archive.bins import Engine
+    from kip33.cli.standard_output import ProgressBar
 
 
 AUTO: Final = "auto"
@@ -33,30 +34,7 @@ BY_SPARK_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
 TYPED_CONF: Final = "kip33.typed_conf"  # where `--conf` keeps the pairs of the command line
 _MASTERS: Final = ("spark.master", "spark.remote")
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 ENGINE_VARIABLE: Final = "KIP33_ENGINE"
-_OPTIONS: Final = (
-    click.option(
-        "--engine",
-        type=click.Choice([AUTO, *(name.value for name in EngineName)]),
-        default=AUTO,
-        show_default=True,
-        envvar=ENGINE_VARIABLE,
-        show_envvar=True,
-        help="What does the work. local: processes of this machine. auto: Spark under "
-        "spark-submit, in a Spark session, or if a Spark master is configured (--master, "
-        "SPARK_MASTER, SPARK_REMOTE, spark.master, spark.remote), else local.",
-    ),
-    click.option(
-        "--workers",
-        type=click.IntRange(1, MOST_WORKERS),
-        metavar="N",
-        help="Most processes of the local engine [default: one per core, one for small work].",
-    ),
-    click.option(
-        "-v", "--verbose", is_flag=True, help="Also print which engine does the work, and why."
-    ),
-)
 _COMMANDS: Final = ("kip33", "kip33/__main__.py")  # the script, and `python -m kip33`
 
 
@@ -72,11 +50,7 @@ class EngineOptions(NamedTuple):
     verbose: bool
     master: str | None
     conf: Mapping[str, str]
-
-    @classmethod
-    def taken_from(cls, options: dict[str, Any]) -> "EngineOptions":
-        """Remove them from `options` and return them."""
-        return cls(**{name: options.pop(name) for name in cls._fields})
+    parallelism: int | None = None
 
 
 class EngineChoice(NamedTuple):
@@ -87,13 +61,6 @@ class EngineChoice(NamedTuple):
     is_asked_for: bool  # by --engine, KIP33_ENGINE or a configuration file
 
 
-def engine_options(command: _Command) -> _Command:
-    """Add --engine, --workers and -v."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 def engine_choice(options: EngineOptions) -> EngineChoice:
     """Return the engine to use; UsageError for options that contradict each other.
 
@@ -102,15 +69,11 @@ def engine_choice(options: EngineOptions) -> EngineChoice:
     choice = _choice(options)
     master = _typed_master()
     if master and is_typed("engine") and choice.name == EngineName.LOCAL:
-        raise click.UsageError(
-            f"{master} is for Spark: leave it out, or give --engine spark",
-            click.get_current_context(),
-        )
+        raise click.UsageError(f"{master} is for Spark: leave it out, or give --engine spark")
     if is_typed("workers") and choice.name == EngineName.SPARK:
         raise click.UsageError(
             f"--workers is for the local engine, and this runs on Spark: {choice.why}; give "
-            "--engine local, or --parallelism",
-            click.get_current_context(),
+            "--engine local, or --parallelism"
         )
     if options.verbose:
         show_engine(choice)
@@ -122,20 +85,21 @@ def show_engine(choice: EngineChoice) -> None:
     click.echo(f"Engine: {choice.name}, because {choice.why}", err=True)
 
 
-def open_engine(options: EngineOptions) -> "Engine":
-    """Return the engine. A Spark session is started when there is work."""
+def open_engine(options: EngineOptions, bar: "ProgressBar | None" = None) -> "Engine":
+    """Return the engine, which tells `bar`. A Spark session is started when there is work."""
     engine = engine_choice(options).name
     is_job = isinstance(click.get_current_context().obj, SparkJob)
     is_submitted = is_job and BY_SPARK_SUBMIT in os.environ
     if engine == EngineName.LOCAL or is_submitted:
         leave_pandas_out(is_submitted=is_submitted)
+    on_progress = bar.advance if bar else None
     if engine == EngineName.LOCAL:
         from kip33.local.local_engine import LocalEngine
 
-        return LocalEngine(options.workers, tell=warn)
+        return LocalEngine(options.workers, options.parallelism, on_progress, tell=warn)
     from kip33.spark.spark_engine import SparkEngine
 
-    return SparkEngine(cache(lambda: open_session(options)))
+    return SparkEngine(cache(lambda: open_session(options)), options.parallelism, on_progress)
 
 
 def open_session(options: EngineOptions) -> "SparkSession":

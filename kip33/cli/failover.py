@@ -1,13 +1,15 @@
 """`kip33 failover`: translate consumer-group offsets to another cluster, by timestamp."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Final
 
 import click
 
-from kip33.cli.options import format_option, max_batch_bytes_option, store_options
-from kip33.cli.search_options import AUTO_BUFFER, FailoverRequest
+from kip33.cli.options import format_option, makes_request, max_batch_bytes_option, store_options
 from kip33.cli.times import Quantity
 from kip33.rules.policies import duration_ms
+
+AUTO_BUFFER: Final = -1  # measure it
 
 
 def _buffer_ms(text: str) -> int:
@@ -16,6 +18,19 @@ def _buffer_ms(text: str) -> int:
 
 
 BUFFER = Quantity("duration", _buffer_ms, "7d")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailoverCommand:
+    """The options of `kip33 failover`; None if not given."""
+
+    first: str  # a catalog: --from
+    second: str  # a catalog: --to
+    offsets: str  # a file
+    buffer: int  # ms, or AUTO_BUFFER
+    emit: str | None
+    max_batch_bytes: int
+    output_format: str
 
 
 @click.command(
@@ -61,7 +76,8 @@ BUFFER = Quantity("duration", _buffer_ms, "7d")
 @max_batch_bytes_option
 @store_options
 @format_option("table", "json", "jsonl", "csv")
-def failover(**options: Any) -> None:
+@makes_request(FailoverCommand)
+def failover(request: FailoverCommand) -> None:
     """Translate consumer-group offsets from cluster A to cluster B, by timestamp.
 
     The command takes the timestamp of the last record that a group read on cluster A, subtracts
@@ -80,4 +96,4 @@ def failover(**options: Any) -> None:
     """
     from kip33.cli.failover_answer import show_failover
 
-    show_failover(FailoverRequest(**options))
+    show_failover(request)

@@ -24,6 +24,7 @@ from kip33.audits.timestamp_plan import (
 )
 from kip33.catalog.catalog import Catalog, Choice, Snapshot
 from kip33.cli.engine_option import leave_pandas_out
+from kip33.cli.failover import AUTO_BUFFER, FailoverCommand
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
     choose_and_warn,
@@ -34,7 +35,6 @@ from kip33.cli.output import (
     print_table,
     warn,
 )
-from kip33.cli.search_options import AUTO_BUFFER, FailoverRequest
 from kip33.cli.search_tables import partition_name
 from kip33.cli.standard_output import exact_output, progress_bar
 from kip33.cli.times import current_ms
@@ -48,7 +48,7 @@ from kip33.search.failover import ResumePoint, Rows, resume_points
 from kip33.stores.directory_checks import require_directory
 
 
-def show_failover(options: FailoverRequest) -> None:
+def show_failover(options: FailoverCommand) -> None:
     """Print the answer to the options on standard output."""
     leave_pandas_out()
     started = time.monotonic()
@@ -194,8 +194,7 @@ def _measured_buffer(
         names = ", ".join(unknown[:5]) + (" and more" if len(unknown) > 5 else "")
         raise click.UsageError(
             f"--buffer auto: {first[0]}: the latency of {names} is not known: it needs topics "
-            "with only LogAppendTime batches, of message format v2; give --buffer, such as 15m",
-            click.get_current_context(),
+            "with only LogAppendTime batches, of message format v2; give --buffer, such as 15m"
         )
     there = _profiles(*second, wanted, now_ms)
     latency, latency_there = _sum_of(here), _sum_of(there)

@@ -1,15 +1,17 @@
 """`kip33 lag`: the lag of groups in records and in time."""
 
 import time
-from typing import Any
+from dataclasses import dataclass
 
 import click
 
 from kip33.catalog.catalog import Catalog
 from kip33.cli.engine_option import leave_pandas_out
-from kip33.cli.metrics_file import metrics_options, publish_metrics
+from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
+    PolicyOptions,
     format_option,
+    makes_request,
     max_batch_bytes_option,
     policy_options,
     store_options,
@@ -23,15 +25,27 @@ from kip33.cli.output import (
     print_answers,
     print_table,
 )
-from kip33.cli.search_options import LagRequest
 from kip33.cli.search_tables import partition_name
 from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import MOMENT, current_ms
-from kip33.retention.policy_files import policies_of
 from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.group_lag import GroupLag, group_lags
 from kip33.stores.directory_checks import require_directory
+
+
+@dataclass(frozen=True, kw_only=True)
+class LagCommand:
+    """The options of `kip33 lag`; None if not given."""
+
+    catalog_dir: str
+    offsets: str  # a file
+    now: int | None  # ms
+    snapshot: str | None
+    policy: PolicyOptions
+    max_batch_bytes: int
+    output_format: str
+    metrics: MetricsRequest
 
 
 @click.command(
@@ -58,7 +72,8 @@ from kip33.stores.directory_checks import require_directory
 @metrics_options
 @store_options
 @format_option("table", "json", "jsonl", "csv")
-def lag(**options: Any) -> None:
+@makes_request(LagCommand)
+def lag(options: LagCommand) -> None:
     """Show the lag of committed offsets against CATALOG, in records and in time.
 
     For each offset: the exact timestamp of the next record, read from the log; the partition's
@@ -68,11 +83,6 @@ def lag(**options: Any) -> None:
     Each JSON row also has the `snapshot` that was used, and `warnings`, one for each newer
     snapshot that is damaged and was ignored.
     """
-    _show_lag(LagRequest(**options))
-
-
-def _show_lag(options: LagRequest) -> None:
-    """Print the answer to the options on standard output."""
     leave_pandas_out()
     started = time.monotonic()
     catalog = Catalog.at(options.catalog_dir)
@@ -85,12 +95,12 @@ def _show_lag(options: LagRequest) -> None:
         lags = group_lags(
             by_partition(rows),
             offsets,
-            policies=policies_of(options.policy, options.kafka_configs, options.retention_ms),
-            retention_ms=options.retention_ms,
+            policies=options.policy.load(),
+            retention_ms=options.policy.retention_ms,
             now_ms=current_ms() if options.now is None else options.now,
             max_batch_bytes=options.max_batch_bytes,
         )
-    if options.metrics.place:
+    if options.metrics.metrics_file:
         from kip33.cli.metrics_file import lag_gauges
 
         labels = {"catalog": catalog.location.uri}

@@ -1,14 +1,14 @@
 """`--metrics FILE.prom`: the figures of a run as gauges in the text format of Prometheus."""
 
-import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 import numpy as np
 import pyarrow as pa
 
 from kip33.catalog.topic_totals import TopicTotals
+from kip33.cli.options import replaced_file, together
 from kip33.indexing.quick_verification import QuickVerdict
 from kip33.indexing.verification import ALL_KINDS
 from kip33.retention.evaluation import EvaluatedCatalog
@@ -26,7 +26,6 @@ METRICS_SUFFIX: Final = ".prom"
 METRICS_START: Final = b"# kip33 "  # a comment, by which the file is recognized
 OTHER_TOPICS: Final = "(other)"  # no topic of Kafka has this name
 _HEAD_BYTES: Final = 256
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class GaugeSamples(NamedTuple):
@@ -38,82 +37,57 @@ class GaugeSamples(NamedTuple):
 
 
 class MetricsRequest(NamedTuple):
-    """The options of --metrics."""
+    """The options of `metrics_options`."""
 
-    place: "Location | None"
-    by_topic: bool
-    most_topics: int
+    metrics_file: "Location | None"
+    metrics_by: str | None
+    metrics_limit: int
+
+    def check(self) -> None:
+        """Raise UsageError if gauges by topic have no file."""
+        if self.metrics_by and self.metrics_file is None:
+            raise click.UsageError("--metrics-by requires --metrics")
 
     @property
     def asks_for_topics(self) -> bool:
         """Return whether gauges by topic are to be written."""
-        return self.place is not None and self.by_topic
+        return self.metrics_by is not None
 
 
-def metrics_options(command: _Command) -> _Command:
-    """Add --metrics, --metrics-by and --metrics-limit; the command gets a MetricsRequest.
-
-    A wrong place, or a file that must not be replaced, is an error before the work begins.
-    """
-
-    @functools.wraps(command)
-    def checked(*args: Any, **options: Any) -> Any:
-        names = ("metrics_file", "metrics_by", "metrics_limit")
-        place, by, most = (options.pop(name) for name in names)
-        if by and place is None:
-            raise click.UsageError("--metrics-by requires --metrics", click.get_current_context())
-        _require_metrics_place(place)
-        return command(*args, **options, metrics=MetricsRequest(place, bool(by), most))
-
-    for option in (
-        click.option(
-            "--metrics-limit",
-            type=click.IntRange(1, 10_000),
-            default=50,
-            show_default=True,
-            metavar="N",
-            help=f"With --metrics-by: the N topics with the largest figures; {OTHER_TOPICS} has "
-            "the sum of the others.",
-        ),
-        click.option(
-            "--metrics-by",
-            type=click.Choice(["topic"]),
-            help="With --metrics: also write gauges by topic.",
-        ),
-        click.option(
-            "--metrics",
-            "metrics_file",
-            metavar="FILE",
-            callback=_place,
-            help="Write figures of the run to FILE (*.prom), in the text format of Prometheus, "
-            "for node_exporter or a Pushgateway. Written when the command is done, also "
-            "before an exit 3. Replaces FILE only if kip33 wrote it.",
-        ),
-    ):
-        checked = option(checked)
-    return cast("_Command", checked)
-
-
-def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Location | None":
-    from kip33.stores.locations import Location, without_secrets
-
-    if text is None:
-        return None
-    if not text.endswith(METRICS_SUFFIX):
-        raise click.BadParameter(
-            f"{without_secrets(text)!r} found, expected a name that ends in {METRICS_SUFFIX}"
-        )
-    return Location.of(text)
-
-
-def _require_metrics_place(place: "Location | None") -> None:
+def _require_metrics_place(place: "Location") -> None:
     from kip33.archive.output_files import require_replaceable
 
-    if place:
-        is_ours = METRICS_START.__eq__  # of the first bytes
-        require_replaceable(
-            place, "--metrics", lambda head: is_ours(head[: len(METRICS_START)]), _HEAD_BYTES
-        )
+    is_ours = METRICS_START.__eq__  # of the first bytes
+    require_replaceable(
+        place, "--metrics", lambda head: is_ours(head[: len(METRICS_START)]), _HEAD_BYTES
+    )
+
+
+metrics_options: Final = together(
+    click.option(
+        "--metrics",
+        "metrics_file",
+        metavar="FILE",
+        callback=replaced_file(METRICS_SUFFIX, _require_metrics_place),
+        help="Write figures of the run to FILE (*.prom), in the text format of Prometheus, "
+        "for node_exporter or a Pushgateway. Written when the command is done, also "
+        "before an exit 3. Replaces FILE only if kip33 wrote it.",
+    ),
+    click.option(
+        "--metrics-by",
+        type=click.Choice(["topic"]),
+        help="With --metrics: also write gauges by topic.",
+    ),
+    click.option(
+        "--metrics-limit",
+        type=click.IntRange(1, 10_000),
+        default=50,
+        show_default=True,
+        metavar="N",
+        help=f"With --metrics-by: the N topics with the largest figures; {OTHER_TOPICS} has "
+        "the sum of the others.",
+    ),
+)
 
 
 def publish_metrics(
@@ -125,11 +99,12 @@ def publish_metrics(
     """
     from kip33.stores.own_files import publish_or_raise
 
-    if request.place is None:
+    if request.metrics_file is None:
         return
-    _require_metrics_place(request.place)
+    _require_metrics_place(request.metrics_file)
     text = metrics_text(command, labels, [*gauges, _success(command)])
-    publish_or_raise(request.place, text, "the run is complete, only its metrics are missing")
+    what = "the run is complete, only its metrics are missing"
+    publish_or_raise(request.metrics_file, text, what)
 
 
 def metrics_text(command: str, labels: Mapping[str, str], gauges: Iterable[GaugeSamples]) -> bytes:
@@ -167,7 +142,7 @@ def topic_gauges(
     if not request.asks_for_topics:
         return []
     ordered = sorted(figures, key=lambda topic: (*(-figures[topic][n] for n in helps), topic))
-    shown, others = ordered[: request.most_topics], ordered[request.most_topics :]
+    shown, others = ordered[: request.metrics_limit], ordered[request.metrics_limit :]
     gauges = []
     for name, text in helps.items():
         samples = [({"topic": topic or "?"}, figures[topic][name]) for topic in shown]

@@ -1,17 +1,27 @@
 """Options shared by several commands, and the file of --config with their defaults."""
 
 import functools
+import inspect
 import json
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, is_typeddict
 
 import click
 from click.core import ParameterSource
 
-from kip33.cli.engine_option import BY_SPARK_SUBMIT, TYPED_CONF, SparkJob
+from kip33.archive.bins import EngineName
+from kip33.cli.engine_option import (
+    AUTO,
+    BY_SPARK_SUBMIT,
+    ENGINE_VARIABLE,
+    MOST_WORKERS,
+    TYPED_CONF,
+    SparkJob,
+)
 from kip33.cli.main import COMMANDS, get_command
 from kip33.cli.times import Quantity
 from kip33.formats.batch import MAX_INT32
@@ -28,12 +38,96 @@ from kip33.rules.untimestamped import RULES, Untimestamped, rule_of
 from kip33.stores.settings import configured, settings_from
 
 if TYPE_CHECKING:
+    from kip33.rules.policies import Policies
     from kip33.stores.locations import Location
 
 
 MOST_TASKS: Final = 100_000
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_Request = TypeVar("_Request")
+
+
+def makes_request(
+    kind: Callable[..., _Request],
+) -> Callable[[Callable[[_Request], None]], Callable[..., None]]:
+    """Give the command the values of its options as one request of this class.
+
+    A field whose type is a named tuple, typed dict or dataclass is made of options, too. `check` of
+    what is made, if it has one, raises UsageError for options that contradict each other.
+    """
+
+    def decorated(command: Callable[[_Request], None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def with_request(**values: object) -> None:
+            request = _made_of(kind, values)
+            assert not values, f"{kind} has no fields {', '.join(values)}"
+            command(request)
+
+        return with_request
+
+    return decorated
+
+
+def _made_of(kind: Callable[..., _Request], values: dict[str, object]) -> _Request:
+    """Return an object of a class whose fields are taken out of `values`."""
+    fields: dict[str, object] = {}
+    for name, of_field in inspect.get_annotations(kind).items():
+        if _is_made_of_options(of_field):
+            fields[name] = _made_of(of_field, values)
+        elif name in values:
+            fields[name] = values.pop(name)
+    made = kind(**fields)
+    if check := getattr(made, "check", None):
+        check()
+    return made
+
+
+def together(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds these options, in this order."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def by_hand(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Refuse an option from a configuration file: no default may plan or do a removal."""
+    if value and ctx.get_parameter_source(str(param.name)) is ParameterSource.DEFAULT_MAP:
+        raise click.BadParameter(
+            "give this option on the command line, not in the configuration file", ctx, param
+        )
+    return value
+
+
+def _is_made_of_options(kind: Any) -> bool:
+    has_fields = is_dataclass(kind) or is_typeddict(kind) or hasattr(kind, "_fields")
+    return isinstance(kind, type) and has_fields
+
+
+class PolicyOptions(NamedTuple):
+    """The options of `policy_options`; None: not given."""
+
+    policy: str | None  # a file
+    kafka_configs: str | None  # a file
+    retention_ms: int | None = None
+
+    def load(self) -> "Policies | None":
+        """Return those of files, else one with `retention_ms` for all topics, else None.
+
+        PolicyError for a wrong file.
+        """
+        from kip33.retention.policy_files import load_policies
+        from kip33.rules.policies import DEFAULTS_SECTION, Policies
+
+        if self.policy or self.kafka_configs:
+            return load_policies(self.policy, self.kafka_configs)
+        if self.retention_ms is not None:
+            return Policies({DEFAULTS_SECTION: {"retention.ms": self.retention_ms}})
+        return None
 
 
 def _limit_ms(text: str) -> int:
@@ -188,7 +282,7 @@ _CONF: Final = click.option(
     callback=_take_conf,
     help="Spark setting. Settings such as spark.hadoop.fs.s3a.* also configure access to stores.",
 )
-_SESSION: Final = (
+session_options: Final = together(
     click.option(
         "--master",
         help="Spark master [default: spark-submit's, else that of --conf, SPARK_MASTER, "
@@ -197,15 +291,40 @@ _SESSION: Final = (
     _CONF,
     _CONFIG,
 )
-_STORES: Final = click.option(
-    "--conf",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=_take_conf,
-    expose_value=False,
-    help="Setting for access to stores, such as spark.hadoop.fs.s3a.endpoint=...",
+store_options: Final = together(  # for commands without Spark
+    _CONFIG,
+    click.option(
+        "--conf",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_take_conf,
+        expose_value=False,
+        help="Setting for access to stores, such as spark.hadoop.fs.s3a.endpoint=...",
+    ),
 )
-_SPARK: Final = (
+engine_options: Final = together(
+    click.option(
+        "--engine",
+        type=click.Choice([AUTO, *(name.value for name in EngineName)]),
+        default=AUTO,
+        show_default=True,
+        envvar=ENGINE_VARIABLE,
+        show_envvar=True,
+        help="What does the work. local: processes of this machine. auto: Spark under "
+        "spark-submit, in a Spark session, or if a Spark master is configured (--master, "
+        "SPARK_MASTER, SPARK_REMOTE, spark.master, spark.remote), else local.",
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(1, MOST_WORKERS),
+        metavar="N",
+        help="Most processes of the local engine [default: one per core, one for small work].",
+    ),
+    click.option(
+        "-v", "--verbose", is_flag=True, help="Also print which engine does the work, and why."
+    ),
+)
+spark_options: Final = together(
     click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP),
     click.option(
         "--parallelism",
@@ -213,9 +332,9 @@ _SPARK: Final = (
         help="Number of shares of the work, which on Spark are tasks [default: 3 per core, more "
         "if one would read over 16 GiB].",
     ),
-    *_SESSION,
+    session_options,
 )
-_POLICY: Final = (
+policy_options: Final = together(
     click.option(
         "--policy",
         metavar="FILE",
@@ -237,7 +356,7 @@ _POLICY: Final = (
         "with this value.",
     ),
 )
-_INDEX: Final = (
+topic_setting_options: Final = together(
     click.option(
         "--index-interval-bytes",
         type=click.IntRange(0, MAX_INT32),
@@ -260,47 +379,23 @@ _INDEX: Final = (
         "above.",
     ),
 )
-_NO_CHECK_CRC: Final = click.option(
-    "--no-check-crc",
-    is_flag=True,
-    help="Read only batch headers. Damage inside of records is not detected.",
+
+
+def negated(_: click.Context, __: click.Parameter, value: bool) -> bool:
+    """Return the setting that an option such as --no-fsync turns off."""
+    return not value
+
+
+index_options: Final = together(
+    topic_setting_options,
+    click.option(
+        "--no-check-crc",
+        "check_crc",
+        is_flag=True,
+        callback=negated,
+        help="Read only batch headers. Damage inside of records is not detected.",
+    ),
 )
-
-
-def _apply(options: Sequence[Callable[[Any], Any]], command: _Command) -> _Command:
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def spark_options(command: _Command) -> _Command:
-    """Add --topics, --parallelism, --master, --conf and --config."""
-    return _apply(_SPARK, command)
-
-
-def session_options(command: _Command) -> _Command:
-    """Add --master, --conf and --config."""
-    return _apply(_SESSION, command)
-
-
-def policy_options(command: _Command) -> _Command:
-    """Add --policy, --kafka-configs and --retention-ms."""
-    return _apply(_POLICY, command)
-
-
-def index_options(command: _Command) -> _Command:
-    """Add --index-interval-bytes, --segment-index-bytes, --kafka-configs and --no-check-crc."""
-    return _apply((*_INDEX, _NO_CHECK_CRC), command)
-
-
-def topic_setting_options(command: _Command) -> _Command:
-    """Add --index-interval-bytes, --segment-index-bytes and --kafka-configs."""
-    return _apply(_INDEX, command)
-
-
-def store_options(command: _Command) -> _Command:
-    """Add --conf and --config, for commands without Spark; stores use the values of --conf."""
-    return _CONFIG(_STORES(command))
 
 
 def format_option(*formats: str) -> Callable[[_Command], _Command]:
@@ -315,16 +410,14 @@ def format_option(*formats: str) -> Callable[[_Command], _Command]:
     )
 
 
-def max_batch_bytes_option(command: _Command) -> _Command:
-    """Add --max-batch-bytes, for commands that decompress records."""
-    return click.option(
-        "--max-batch-bytes",
-        type=click.IntRange(min=1),
-        default=DEFAULT_MAX_BATCH_BYTES,
-        show_default=True,
-        metavar="N",
-        help="Do not read a batch that decompresses to more bytes; the answer says so.",
-    )(command)
+max_batch_bytes_option: Final = click.option(
+    "--max-batch-bytes",
+    type=click.IntRange(min=1),
+    default=DEFAULT_MAX_BATCH_BYTES,
+    show_default=True,
+    metavar="N",
+    help="Do not read a batch that decompresses to more bytes; the answer says so.",
+)
 
 
 dialect_option = click.option(
@@ -337,20 +430,6 @@ dialect_option = click.option(
 )
 
 
-def layout_option(command: _Command) -> _Command:
-    """Add --layout, a text that `kip33.archive.layouts.layout_of` takes."""
-    return click.option(
-        "--layout",
-        metavar="NAME|PATTERN",
-        default="kafka",
-        show_default=True,
-        callback=_known,
-        help="How files are arranged below SOURCE: kafka, pinterest, aiven, local-tiered, "
-        "hdfs-rsm, or a pattern of the paths such as "
-        "'{log_dir}/{topic}-{partition}/{base_offset}.log'.",
-    )(command)
-
-
 def _known(ctx: click.Context, param: click.Parameter, text: str) -> str:
     from kip33.archive.layouts import layout_of
 
@@ -360,59 +439,64 @@ def _known(ctx: click.Context, param: click.Parameter, text: str) -> str:
         raise click.BadParameter(str(error), ctx, param) from error
 
 
-_SUFFIX: Final = ".json"
+layout_option: Final = click.option(
+    "--layout",
+    metavar="NAME|PATTERN",
+    default="kafka",
+    show_default=True,
+    callback=_known,
+    help="How files are arranged below SOURCE: kafka, pinterest, aiven, local-tiered, "
+    "hdfs-rsm, or a pattern of the paths such as "
+    "'{log_dir}/{topic}-{partition}/{base_offset}.log'.",
+)
 
 
-def summary_option(command: _Command) -> _Command:
-    """Add --summary, a Location or None.
+def replaced_file(
+    suffix: str, require: Callable[["Location"], None]
+) -> Callable[[click.Context, click.Parameter, str | None], "Location | None"]:
+    """Return what makes a place of a text; `require` raises for a file that must stay."""
 
-    A wrong place, or a file that must not be replaced, is an error before the work begins.
-    """
+    def place_of(_: click.Context, __: click.Parameter, text: str | None) -> "Location | None":
+        from kip33.stores.locations import Location, without_secrets
 
-    @functools.wraps(command)
-    def checked(*args: Any, **options: Any) -> Any:
-        _require_replaceable(options["summary_file"])
-        return command(*args, **options)
+        if text is None:
+            return None
+        if not text.endswith(suffix):  # a slip must not replace a segment, index or Parquet file
+            raise click.BadParameter(
+                f"{without_secrets(text)!r} found, expected a name that ends in {suffix}"
+            )
+        place = Location.of(text)
+        require(place)
+        return place
 
-    return click.option(
-        "--summary",
-        "summary_file",
-        metavar="FILE",
-        callback=_place,
-        help="Write a summary of the run to FILE (*.json) as one object, for example for a "
-        "scheduler. Written in every --format and also before an exit 3. Replaces FILE "
-        "only if it is a summary.",
-    )(cast("_Command", checked))
+    return place_of
 
 
-def _place(ctx: click.Context, param: click.Parameter, text: str | None) -> "Location | None":
-    from kip33.stores.locations import Location, without_secrets
+def _require_summary(place: "Location") -> None:
+    from kip33.archive.output_files import require_summary_place
 
-    if text is None:
-        return None
-    if not text.endswith(_SUFFIX):  # a slip must not replace a segment, index or Parquet file
-        raise click.BadParameter(
-            f"{without_secrets(text)!r} found, expected a name that ends in {_SUFFIX}"
-        )
-    return Location.of(text)
+    require_summary_place(place)
+
+
+summary_option: Final = click.option(
+    "--summary",
+    "summary_file",
+    metavar="FILE",
+    callback=replaced_file(".json", _require_summary),
+    help="Write a summary of the run to FILE (*.json) as one object, for example for a "
+    "scheduler. Written in every --format and also before an exit 3. Replaces FILE "
+    "only if it is a summary.",
+)
 
 
 def publish_summary(place: "Location | None", summary: Mapping[str, Any]) -> None:
     """Publish the summary, replacing an earlier one; PublishError if that fails."""
     from kip33.stores.own_files import publish_or_raise
 
-    _require_replaceable(place)
     if place:
+        _require_summary(place)
         data = (json.dumps(summary, indent=1) + "\n").encode()
         publish_or_raise(place, data, "the run is complete, only its summary is missing")
-
-
-def _require_replaceable(place: "Location | None") -> None:
-    """Raise LocationError if the place has something other than a summary."""
-    from kip33.archive.output_files import require_summary_place
-
-    if place:
-        require_summary_place(place)
 
 
 def _rule(_: click.Context, __: click.Parameter, text: str) -> str:

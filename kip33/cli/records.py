@@ -1,10 +1,9 @@
 """`kip33 records`: the records of an archive, between two times, in four formats."""
 
-from typing import Any
-
 import click
 
-from kip33.cli.records_options import RecordsRequest, choice_options, on_error_option
+from kip33.cli.options import makes_request
+from kip33.cli.records_options import RecordsCommand, choice_options, on_error_option
 
 FORMATS = ("table", "jsonl", "csv", "parquet")
 
@@ -23,6 +22,7 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
 @choice_options
 @click.option(
     "--columns",
+    "shown_columns",
     callback=_names,
     metavar="A,B",
     help="Columns to show, in this order: log_dir, topic, partition, base_offset (of the segment), "
@@ -58,7 +58,8 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
     help="Write a new file, *.jsonl, *.csv or *.parquet; it appears when it is complete. A "
     "file that is there is never replaced.",
 )
-def records(**options: Any) -> None:
+@makes_request(RecordsCommand)
+def records(command: RecordsCommand) -> None:
     """Show the records of SOURCE or CATALOG by time, key or text, without a broker.
 
     SOURCE is an archive, a partition's directory or one .log. With a CATALOG, segments without
@@ -81,4 +82,4 @@ def records(**options: Any) -> None:
     """
     from kip33.cli.records_answer import show_records
 
-    show_records(RecordsRequest(**options))
+    show_records(command)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from kip33.archive.output_files import require_free
 from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.output import MOST_TABLE_ROWS, RESULT, human_bytes, warn
-from kip33.cli.records_options import RecordsRequest
+from kip33.cli.records_options import RecordsCommand
 from kip33.cli.records_writers import (
     RecordWriter,
     ShownTable,
@@ -29,6 +29,7 @@ from kip33.errors import LocationError
 from kip33.formats.names import parse_partition_dir
 from kip33.records.columns import CORRUPT, UNDECIDED, chosen
 from kip33.records.decode import decode
+from kip33.records.reading import Reading
 from kip33.records.record_request import LogsRead
 from kip33.records.schemas import SCHEMAS_TOPIC, Schemas
 from kip33.stores.locations import Location, without_secrets
@@ -42,11 +43,10 @@ _SEGMENT: Final = ("log_dir", "topic", "partition", "base_offset")
 _PAYLOAD: Final = ("key", "value")
 
 
-def show_records(request: RecordsRequest) -> None:
+def show_records(request: RecordsCommand) -> None:
     """Print or write the records that the options select."""
     leave_pandas_out()
     started = time.monotonic()
-    request.check()
     output_format = _format_of(request)
     is_table = output_format == "table"
     limit = min(request.limit or MOST_TABLE_ROWS, MOST_TABLE_ROWS) if is_table else request.limit
@@ -85,13 +85,13 @@ class RecordSelection:
     """
 
     def __init__(
-        self, request: RecordsRequest, default_columns: Sequence[str] | None, limit: int | None
+        self, request: RecordsCommand, default_columns: Sequence[str] | None, limit: int | None
     ) -> None:
         """Choose the columns; ValueError, one line, for an unknown one. `limit`: None or rows."""
         self._request = request
-        self._reading = request.reading()
+        self._reading = Reading.of(**request.read)
         names = self._reading.schema.names
-        if wanted := request.columns or default_columns:
+        if wanted := request.shown_columns or default_columns:
             problems = [name for name in names if name.startswith("_")]
             names = list(dict.fromkeys([*wanted, *problems]))
         self._schema = chosen(self._reading.schema, names)
@@ -180,10 +180,10 @@ class RecordSelection:
 
 
 def _decoding(
-    request: RecordsRequest, selection: RecordSelection, output_format: str
+    request: RecordsCommand, selection: RecordSelection, output_format: str
 ) -> "_ValueDecoding":
     """Return what decodes the values; errors as those of `kip33.Schemas`."""
-    schemas = _schemas_of(request.source, request.schemas, layout=request.layout)
+    schemas = _schemas_of(request.source, request.schemas, layout=request.read["layout"])
     return _ValueDecoding(schemas, selection.topics, to_columns=output_format == "parquet")
 
 
@@ -205,24 +205,22 @@ def _result(
     }
 
 
-def _format_of(request: RecordsRequest) -> str:
+def _format_of(request: RecordsCommand) -> str:
     """Return the format; UsageError, one line, for options that contradict each other."""
     wanted = request.output_format
-    context = click.get_current_context()
     if request.output is None:
         if wanted == "parquet":
-            raise click.UsageError("--format parquet requires --output FILE", context)
+            raise click.UsageError("--format parquet requires --output FILE")
         return wanted or "table"
     ending = request.output.rpartition(".")[2]
     if ending not in _FILES:
         raise click.UsageError(
             f"--output: {without_secrets(request.output)!r} found, expected a name that ends in "
-            + " or ".join(f".{name}" for name in _FILES),
-            context,
+            + " or ".join(f".{name}" for name in _FILES)
         )
     if wanted not in (None, ending):
         raise click.UsageError(
-            f"--format {wanted} contradicts --output, whose name ends in .{ending}", context
+            f"--format {wanted} contradicts --output, whose name ends in .{ending}"
         )
     return ending
 

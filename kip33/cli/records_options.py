@@ -1,27 +1,31 @@
 """The options of `kip33 records` and `kip33 count` as typed values, and those they share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-from kip33.cli.options import TOPICS_HELP, layout_option, max_batch_bytes_option, store_options
+from kip33.cli.options import (
+    TOPICS_HELP,
+    layout_option,
+    max_batch_bytes_option,
+    store_options,
+    together,
+)
 from kip33.cli.times import DURATION, MOMENT
 from kip33.formats.batch import MAX_INT32
-
-if TYPE_CHECKING:
-    from kip33.records.reading import Reading
+from kip33.records.reading import ReadOptions
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_CHOICE: Final = (
+choice_options: Final = together(
     click.argument("source", metavar="SOURCE|CATALOG"),
-    click.option("--topic", "topics", multiple=True, metavar="GLOB", help=TOPICS_HELP),
+    click.option("--topic", multiple=True, metavar="GLOB", help=TOPICS_HELP),
     click.option(
         "--partition",
-        "partitions",
         type=click.IntRange(0, MAX_INT32),
         multiple=True,
+        callback=lambda _, __, numbers: numbers or None,
         metavar="N",
         help="Only this partition. May be repeated.",
     ),
@@ -32,16 +36,15 @@ _CHOICE: Final = (
     ),
     click.option(
         "--from",
-        "from_ms",
+        "start_time",
         type=MOMENT,
         metavar="T",
         help="Only records at or after this time: ISO 8601, 9:05 (today in UTC), milliseconds, "
         "now-7d.",
     ),
-    click.option("--until", "until_ms", type=MOMENT, metavar="T", help="Only records before it."),
+    click.option("--until", "end_time", type=MOMENT, metavar="T", help="Only records before it."),
     click.option(
         "--disorder",
-        "disorder_ms",
         type=DURATION,
         metavar="1h",
         help="Promise: no record is older than an earlier one by more than this. Then reading "
@@ -55,60 +58,28 @@ _CHOICE: Final = (
         help="read_committed: leave out records of aborted and open transactions, as a consumer "
         "does.",
     ),
+    store_options,
+    max_batch_bytes_option,
+    layout_option,
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordChoice:
-    """Which records are read, and how; None if not given."""
-
-    source: str
-    topics: tuple[str, ...]
-    partitions: tuple[int, ...]
-    log_dir: str | None
-    from_ms: int | None
-    until_ms: int | None  # exclusive
-    disorder_ms: int | None
-    isolation: str
-    on_error: str
-    layout: str
-    max_batch_bytes: int
-
-    def check(self) -> None:
-        """Raise UsageError, one line, if no time is between --from and --until."""
-        if None not in (self.from_ms, self.until_ms) and (self.until_ms or 0) <= (
-            self.from_ms or 0
-        ):
-            raise click.UsageError(
-                "--until must be later than --from; records at --until are not included",
-                click.get_current_context(),
-            )
-
-    def reading(self, level: str = "records", columns: Sequence[str] | None = None) -> "Reading":
-        """Return what is read, as `kip33.read_arrow` takes it; ValueError, one line."""
-        from kip33.records.reading import Reading
-
-        return Reading.of(
-            level=level,
-            topic=self.topics,
-            partition=self.partitions or None,
-            log_dir=self.log_dir,
-            columns=columns,
-            start_time=self.from_ms,
-            end_time=self.until_ms,
-            isolation=self.isolation,
-            on_error=self.on_error,
-            disorder=self.disorder_ms,
-            max_batch_bytes=self.max_batch_bytes,
-            layout=self.layout,
+def require_times(read: ReadOptions) -> None:
+    """Raise UsageError, one line, if no time is between --from and --until."""
+    start, end = read["start_time"], read["end_time"]
+    if isinstance(start, int) and isinstance(end, int) and end <= start:
+        raise click.UsageError(
+            "--until must be later than --from; records at --until are not included"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordsRequest(RecordChoice):
-    """The options of `kip33 records`."""
+class RecordsCommand:
+    """The options of `kip33 records`; None if not given."""
 
-    columns: tuple[str, ...] | None
+    source: str
+    read: ReadOptions
+    shown_columns: tuple[str, ...] | None
     where_key: str | None
     grep: str | None
     limit: int | None
@@ -119,29 +90,25 @@ class RecordsRequest(RecordChoice):
 
     def check(self) -> None:
         """Raise UsageError, one line, for options that contradict each other."""
-        super().check()
+        require_times(self.read)
         if self.schemas is not None and not self.decode:
-            raise click.UsageError("--schemas requires --decode", click.get_current_context())
-        if self.decode and self.columns and "value" not in self.columns:
-            raise click.UsageError(
-                "--decode requires the column value in --columns", click.get_current_context()
-            )
+            raise click.UsageError("--schemas requires --decode")
+        if self.decode and self.shown_columns and "value" not in self.shown_columns:
+            raise click.UsageError("--decode requires the column value in --columns")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountRequest(RecordChoice):
+class CountCommand:
     """The options of `kip33 count`."""
 
+    source: str
+    read: ReadOptions
     per_ms: int
     output_format: str
 
-
-def choice_options(command: _Command) -> _Command:
-    """Add the argument and the options of RecordChoice, --conf and --config."""
-    command = store_options(max_batch_bytes_option(layout_option(command)))
-    for option in reversed(_CHOICE):
-        command = option(command)
-    return command
+    def check(self) -> None:
+        """Raise UsageError, one line, for times that contradict each other."""
+        require_times(self.read)
 
 
 def on_error_option(*choices: str) -> Callable[[_Command], _Command]:

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -11,6 +12,7 @@ from kip33.builds.repair_plan import RepairOutcome
 from kip33.cli.options import (
     TOPICS_HELP,
     format_option,
+    makes_request,
     publish_summary,
     store_options,
     summary_option,
@@ -34,6 +36,20 @@ _WARNINGS: Final = {
     FINDING_BY_HAND: "some segments must be repaired by hand; their rows say what to do",
     RepairOutcome.FAILED: "some repairs failed; their rows say why",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairCommand:
+    """The options of `kip33 repair`."""
+
+    log_dir: str
+    is_applied: bool
+    topics: tuple[str, ...]
+    settings: IndexSettings
+    kafka_configs: str | None
+    fail_on: tuple[str, ...]
+    summary_file: "Location | None"
+    output_format: str
 
 
 @click.command(
@@ -60,17 +76,8 @@ _WARNINGS: Final = {
 @summary_option
 @store_options
 @format_option("table", "json", "jsonl")
-def repair(
-    log_dir: str,
-    is_applied: bool,
-    topics: tuple[str, ...],
-    index_interval_bytes: int,
-    segment_index_bytes: int,
-    kafka_configs: str | None,
-    fail_on: tuple[str, ...],
-    summary_file: "Location | None",
-    output_format: str,
-) -> None:
+@makes_request(RepairCommand)
+def repair(request: RepairCommand) -> None:
     """Repair the index files in a stopped broker's log directory, LOG_DIR.
 
     The command reads every log, shows a plan and changes nothing; --apply carries the plan out. It
@@ -91,21 +98,21 @@ def repair(
     from kip33.stores.locations import Location
 
     started = time.monotonic()
-    default = IndexSettings("recover", index_interval_bytes, segment_index_bytes)
-    settings = load_topic_settings(default, kafka_configs)
+    settings = load_topic_settings(request.settings, request.kafka_configs)
+    is_applied = request.is_applied
     with progress_bar("repair") as bar:
         on_listed, on_progress = (bar.listed, bar.advance) if bar else (None, None)
-        listing = list_log_dir(Location.of(log_dir), topics, on_listed)
+        listing = list_log_dir(Location.of(request.log_dir), request.topics, on_listed)
         with locked(partition_directories(listing), make=is_applied):
             plan = plan_repair(listing, settings, on_progress)
             unfinished = remove_unfinished(plan, now_ms=current_ms()) if is_applied else 0
             repairs = apply_repair(plan, on_progress) if is_applied else plan.repairs
     summary = _summary(plan, repairs, unfinished, applied=is_applied)
     summary["seconds"] = round(time.monotonic() - started, 3)
-    publish_summary(summary_file, summary)
-    if output_format == "json":
+    publish_summary(request.summary_file, summary)
+    if request.output_format == "json":
         print_json(summary | {"repairs": [one.as_row() for one in repairs]})
-    elif output_format == "jsonl":
+    elif request.output_format == "jsonl":
         for one in repairs:
             print_json(one.as_row())
     else:
@@ -119,9 +126,8 @@ def repair(
             "stop it, and run the repair again"
         )
     found = set(summary["findings"])
-    sys.exit(
-        exit_code_of(findings=bool(found & set(fail_on)), incomplete=RepairOutcome.FAILED in found)
-    )
+    is_failed = RepairOutcome.FAILED in found
+    sys.exit(exit_code_of(findings=bool(found & set(request.fail_on)), incomplete=is_failed))
 
 
 def _summary(

@@ -1,12 +1,19 @@
 """`kip33 report`: a page about an archive, and its facts as JSON."""
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from kip33.cli.engine_option import leave_pandas_out
-from kip33.cli.options import format_option, policy_options, store_options
+from kip33.cli.options import (
+    PolicyOptions,
+    format_option,
+    makes_request,
+    policy_options,
+    store_options,
+)
 from kip33.cli.output import choose_and_warn, print_json, print_table
 from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import DURATION, MOMENT, current_ms
@@ -18,6 +25,19 @@ if TYPE_CHECKING:
 
 PAGE_SUFFIX: Final = ".html"
 _DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportCommand:
+    """The options of `kip33 report`; None if not given."""
+
+    catalog_dir: str
+    output: str
+    now: int | None  # ms
+    snapshot: str | None
+    policy: PolicyOptions
+    forecast: int  # ms
+    output_format: str
 
 
 @click.command(
@@ -50,17 +70,8 @@ _DAY_MS: Final = 86_400_000
 )
 @store_options
 @format_option("table", "json")
-def report(
-    catalog_dir: str,
-    output: str,
-    now: int | None,
-    snapshot: str | None,
-    policy: str | None,
-    kafka_configs: str | None,
-    retention_ms: int | None,
-    forecast: int,
-    output_format: str,
-) -> None:
+@makes_request(ReportCommand)
+def report(command: ReportCommand) -> None:
     """Write a page about the archive of CATALOG, as one HTML file that needs no network.
 
     It has the findings, each with a command that shows more, what changed since the snapshot
@@ -75,23 +86,16 @@ def report(
     from kip33.report.make_report import make_report
     from kip33.stores.directory_checks import require_directory
 
-    clock_ms = current_ms()
-    page, facts = _places(output)
-    asked = _request(
-        (policy, kafka_configs, retention_ms),
-        catalog_dir,
-        now_ms=clock_ms if now is None else now,
-        made_ms=clock_ms,
-        days=_days(forecast),
-    )
+    page, facts = _places(command.output)
+    asked = _request(command)
     require_report_places(page, facts)
     leave_pandas_out()
-    opened = Catalog.at(catalog_dir)
+    opened = Catalog.at(command.catalog_dir)
     require_directory(opened.location, "CATALOG")
     with progress_bar("report"):
-        made = make_report(opened, choose_and_warn(opened, snapshot), asked)
+        made = make_report(opened, choose_and_warn(opened, command.snapshot), asked)
         _publish(made, page, facts)
-    if output_format == "json":
+    if command.output_format == "json":
         counts = _counts(made)
         files = {"report": page.uri, "facts": facts.uri}
         print_json({"snapshot": made.evidence.snapshot, **files, "findings": counts})
@@ -107,40 +111,31 @@ def _places(output: str) -> "tuple[Location, Location]":
 
     if not output.endswith(PAGE_SUFFIX):
         raise click.UsageError(
-            f"--output {without_secrets(output)!r}: expected a name that ends in {PAGE_SUFFIX}",
-            click.get_current_context(),
+            f"--output {without_secrets(output)!r}: expected a name that ends in {PAGE_SUFFIX}"
         )
     return Location.of(output), Location.of(output.removesuffix(PAGE_SUFFIX) + ".json")
 
 
-def _request(
-    policy_values: tuple[str | None, str | None, int | None],
-    catalog_dir: str,
-    *,
-    now_ms: int,
-    made_ms: int,
-    days: int,
-) -> "ReportRequest":
+def _request(command: ReportCommand) -> "ReportRequest":
     """Return the question, after reading the policies; UsageError for two kinds of them."""
     from kip33.report.make_report import ReportRequest
-    from kip33.retention.policy_files import policies_of
 
-    policy, kafka_configs, retention_ms = policy_values
+    policy, kafka_configs, retention_ms = command.policy
     if retention_ms is not None and (policy or kafka_configs):
         raise click.UsageError(
             "--retention-ms cannot be combined with --policy or --kafka-configs: a report has "
-            "one answer",
-            click.get_current_context(),
+            "one answer"
         )
-    options = zip(("--policy", "--kafka-configs", "--retention-ms"), policy_values, strict=True)
+    options = zip(("--policy", "--kafka-configs", "--retention-ms"), command.policy, strict=True)
     words = [word for name, value in options if value is not None for word in (name, str(value))]
+    clock_ms = current_ms()
     return ReportRequest(
-        policies_of(policy, kafka_configs, retention_ms),
+        command.policy.load(),
         tuple(words),
-        catalog_dir,
-        now_ms,
-        made_ms,
-        days,
+        command.catalog_dir,
+        clock_ms if command.now is None else command.now,
+        clock_ms,
+        _days(command.forecast),
     )
 
 
@@ -150,8 +145,7 @@ def _days(forecast_ms: int) -> int:
     days = -(-forecast_ms // _DAY_MS)
     if days > MOST_FORECAST_DAYS:
         raise click.UsageError(
-            f"--forecast: {days:,} days found, expected at most {MOST_FORECAST_DAYS:,}",
-            click.get_current_context(),
+            f"--forecast: {days:,} days found, expected at most {MOST_FORECAST_DAYS:,}"
         )
     return days
 

@@ -4,17 +4,18 @@ import hashlib
 import re
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from kip33.cli.engine_option import EngineOptions, engine_options, open_engine
+from kip33.cli.engine_option import EngineOptions, open_engine
 from kip33.cli.options import (
     TOPICS_HELP,
+    engine_options,
     format_option,
     layout_option,
+    makes_request,
     publish_summary,
     session_options,
     summary_option,
@@ -28,6 +29,7 @@ from kip33.formats.batch import MAX_INT32
 from kip33.rules.index_builder import IndexSettings
 
 if TYPE_CHECKING:
+    from kip33.restore.restore_request import RestoreRequest
     from kip33.stores.locations import Location
 
 
@@ -76,6 +78,50 @@ class _PartitionNumbers(click.ParamType):  # type: ignore[type-arg]  # generic s
 
 
 _PARTITION_NUMBERS: Final = _PartitionNumbers()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreCommand:
+    """The options of `kip33 restore`."""
+
+    source: str | None
+    log_dir: str
+    topics: tuple[str, ...]
+    partitions: frozenset[int] | None
+    replica: str | None
+    snapshot: str | None
+    begin: _Moment | None
+    end: _Moment | None
+    is_truncated: bool
+    from_offsets: str | None  # a file
+    topic_ids: str | None  # a file
+    bootstrap_server: str | None
+    leader_epoch: int | None
+    is_linked: bool
+    allow_holes: bool
+    dry_run: bool
+    is_abandoned: bool
+    layout: str
+    settings: IndexSettings
+    kafka_configs: str | None
+    summary_file: "Location | None"
+    engine: EngineOptions
+    output_format: str
+
+    def check(self) -> None:
+        """Raise UsageError for options that contradict each other."""
+        if self.is_abandoned:
+            if self.dry_run:
+                raise click.UsageError("give --abandon or --dry-run, not both")
+            return
+        if self.source is None:
+            raise click.UsageError("Missing argument 'SOURCE'")
+        if self.is_truncated and self.end is None:
+            raise click.UsageError("--truncate is for --until")
+        if self.from_offsets is not None and self.begin is not None:
+            raise click.UsageError("give --from or --from-offsets, not both")
+        if self.topic_ids is not None and self.bootstrap_server is not None:
+            raise click.UsageError("give --topic-ids or --bootstrap-server, not both")
 
 
 @click.command(
@@ -184,36 +230,8 @@ _PARTITION_NUMBERS: Final = _PartitionNumbers()
 @session_options
 @engine_options
 @format_option("table", "json")
-def restore(
-    source: str | None,
-    log_dir: str,
-    topics: tuple[str, ...],
-    partitions: frozenset[int] | None,
-    replica: str | None,
-    snapshot: str | None,
-    begin: _Moment | None,
-    end: _Moment | None,
-    is_truncated: bool,
-    from_offsets: str | None,
-    topic_ids: str | None,
-    bootstrap_server: str | None,
-    leader_epoch: int | None,
-    is_linked: bool,
-    allow_holes: bool,
-    dry_run: bool,
-    is_abandoned: bool,
-    layout: str,
-    index_interval_bytes: int,
-    segment_index_bytes: int,
-    kafka_configs: str | None,
-    summary_file: "Location | None",
-    master: str | None,
-    conf: Mapping[str, str],
-    engine: str,
-    workers: int | None,
-    verbose: bool,
-    output_format: str,
-) -> None:
+@makes_request(RestoreCommand)
+def restore(command: RestoreCommand) -> None:
     """Restore partitions of an archive into a broker's log directory.
 
     SOURCE is an archive or a catalog of one. With a catalog, damage and missing offsets are known
@@ -234,68 +252,65 @@ def restore(
     others are restored.
     """
     from kip33.audits.timestamp_plan import is_catalog
-    from kip33.builds.build_options import load_topic_settings
     from kip33.catalog.catalog import Catalog
     from kip33.cli.output import choose_and_warn
     from kip33.restore.restore_apply import may_continue, planned_or_begun
     from kip33.restore.restore_apply import restore as apply_restore
     from kip33.restore.restore_complete import abandon
-    from kip33.restore.restore_request import RestoreRequest
     from kip33.stores.locations import Location
 
-    if is_abandoned:
-        if dry_run:
-            raise click.UsageError("give --abandon or --dry-run, not both")
-        _print_abandoned(abandon(Location.of(log_dir)), output_format)
+    if command.is_abandoned:
+        _print_abandoned(abandon(Location.of(command.log_dir)), command.output_format)
         return
-    if source is None:
-        raise click.UsageError("Missing argument 'SOURCE'")
-    if is_truncated and end is None:
-        raise click.UsageError("--truncate is for --until")
-    if from_offsets is not None and begin is not None:
-        raise click.UsageError("give --from or --from-offsets, not both")
-    if topic_ids is not None and bootstrap_server is not None:
-        raise click.UsageError("give --topic-ids or --bootstrap-server, not both")
     started = time.monotonic()
-    default = IndexSettings("recover", index_interval_bytes, segment_index_bytes)
-    request = RestoreRequest(
-        source=Location.of(source),
-        log_dir=Location.of(log_dir),
-        options=_asked(click.get_current_context()),
-        topics=topics,
-        partitions=partitions,
-        layout=layout,
-        replica=replica,
-        settings=load_topic_settings(default, kafka_configs),
-        from_ms=begin.ms if begin else None,
-        until_ms=end.ms if end else None,
-        from_offsets=_offsets(from_offsets),
-        is_truncated=is_truncated,
-        leader_epoch=leader_epoch,
-        is_linked=is_linked,
-        allow_holes=allow_holes,
-    )
+    request = _request(command)
     if may_continue(request) is None:
         place = request.source
         if is_catalog(place):
-            chosen = choose_and_warn(Catalog(place), snapshot).snapshot
+            chosen = choose_and_warn(Catalog(place), command.snapshot).snapshot
             archive = Location.of(chosen.source)
             request = replace(
                 request, source=archive, catalog=(place, chosen), layout=chosen.layout
             )
-        elif snapshot is not None:
+        elif command.snapshot is not None:
             raise click.UsageError("--snapshot is for a catalog")
-        request = replace(request, topic_ids=_topic_ids(topic_ids, bootstrap_server))
-    at_work = open_engine(EngineOptions(engine, workers, verbose, master, conf))
+        topic_ids = _topic_ids(command.topic_ids, command.bootstrap_server)
+        request = replace(request, topic_ids=topic_ids)
     with progress_bar("restore") as bar:
-        on_listed, on_progress = (bar.listed, bar.advance) if bar else (None, None)
-        if dry_run:
+        on_listed = bar.listed if bar else None
+        engine = open_engine(command.engine, bar)
+        if command.dry_run:
             summary = planned_or_begun(request, on_listed)
         else:
-            summary = apply_restore(request, at_work, on_listed=on_listed, on_progress=on_progress)
-            summary |= {"engine": at_work.name, "workers": at_work.workers}
+            summary = apply_restore(request, engine, on_listed)
+            summary |= {"engine": engine.name, "workers": engine.workers}
     summary = summary | {"seconds": round(time.monotonic() - started, 3)}
-    _report(summary, summary_file, output_format)
+    _report(summary, command.summary_file, command.output_format)
+
+
+def _request(command: RestoreCommand) -> "RestoreRequest":
+    """Return what is restored, after reading the files of the options."""
+    from kip33.builds.build_options import load_topic_settings
+    from kip33.restore.restore_request import RestoreRequest
+    from kip33.stores.locations import Location
+
+    return RestoreRequest(
+        source=Location.of(command.source or ""),
+        log_dir=Location.of(command.log_dir),
+        options=_asked(click.get_current_context()),
+        topics=command.topics,
+        partitions=command.partitions,
+        layout=command.layout,
+        replica=command.replica,
+        settings=load_topic_settings(command.settings, command.kafka_configs),
+        from_ms=command.begin.ms if command.begin else None,
+        until_ms=command.end.ms if command.end else None,
+        from_offsets=_offsets(command.from_offsets),
+        is_truncated=command.is_truncated,
+        leader_epoch=command.leader_epoch,
+        is_linked=command.is_linked,
+        allow_holes=command.allow_holes,
+    )
 
 
 def _asked(context: click.Context) -> dict[str, Any]:

@@ -1,39 +1,28 @@
 """`kip33 retention`: show what is deletable and what blocks the rest; carry out a plan."""
 
 import sys
-from typing import Any, Final
+from typing import Final
 
 import click
-from click.core import ParameterSource
 
-from kip33.cli.engine_option import EngineOptions, engine_options
 from kip33.cli.metrics_file import metrics_options
 from kip33.cli.options import (
     TOPICS_HELP,
+    by_hand,
+    engine_options,
     format_option,
+    makes_request,
     policy_options,
     session_options,
     summary_option,
 )
-from kip33.cli.retention_question import RetentionRequest
+from kip33.cli.retention_question import RetentionCommand
 from kip33.cli.times import DURATION, MOMENT, SIZE, parse_clock
 from kip33.errors import ExitCode
 from kip33.retention.apply_segment import PartitionOutcome
 from kip33.rules.retention import ActiveSegment, Boundary
 
 FINDINGS: Final = ("blocked", "expired", "untrusted", "holes")
-APPLYING: Final = ("apply_file", "dry_run", "trash", "max_age", "limit")
-METRICS: Final = {"metrics_file", "metrics_by", "metrics_limit"}
-SHARED: Final = ("output_format", "fail_on", "summary_file", "config")
-
-
-def _by_hand(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse --apply and --plan in a configuration file: no default may plan or do a deletion."""
-    if ctx.get_parameter_source(str(param.name)) is ParameterSource.DEFAULT_MAP:
-        raise click.BadParameter(
-            "give this option on the command line, not in the configuration file", ctx, param
-        )
-    return value
 
 
 def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[int, ...]:
@@ -126,7 +115,7 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     "--plan",
     "plan_file",
     metavar="FILE",
-    callback=_by_hand,
+    callback=by_hand,
     help="Write the deletable segments to a plan, FILE.jsonl. Replaces FILE only if it is a plan.",
 )
 @click.option(
@@ -138,7 +127,7 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     "--apply",
     "apply_file",
     metavar="FILE",
-    callback=_by_hand,
+    callback=by_hand,
     help="Delete the segments of a plan, and no others.",
 )
 @click.option("--dry-run", is_flag=True, help="With --apply: run all checks, delete nothing.")
@@ -169,10 +158,8 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
 @session_options
 @engine_options
 @format_option("table", "json", "jsonl", "csv")
-@click.pass_context
-def retention(
-    ctx: click.Context, /, catalog_dir: str | None, apply_file: str | None, **options: Any
-) -> None:
+@makes_request(RetentionCommand)
+def retention(request: RetentionCommand) -> None:
     """Show which segments of CATALOG retention can delete, as a broker would decide.
 
     A row per segment says whether it is deletable, and why. A row per partition says how much is
@@ -183,39 +170,14 @@ def retention(
     Sizes are those of the catalog. A log that is a symbolic link counts with the size of its
     target, although deleting the link does not free these bytes. --plan skips links.
     """
-    given = {
-        name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
-    engine = EngineOptions.taken_from(options)
-    request = RetentionRequest(**options, engine=engine)
-    if apply_file is None:
-        _require_none(ctx, given & set(APPLYING), "requires --apply FILE")
-        if catalog_dir is None:
-            raise click.UsageError("CATALOG is missing: give the catalog folder of a build", ctx)
+    if request.apply_file is None:
         from kip33.cli.retention_judge import judge_catalog
-        from kip33.cli.retention_question import RetentionQuestion
+        from kip33.cli.retention_question import AskedRetention
 
-        found = judge_catalog(RetentionQuestion.of(catalog_dir, request))
+        found = judge_catalog(AskedRetention.of(request))
     else:
-        _require_none(ctx, given & METRICS, "cannot be combined with --apply: give --summary FILE")
-        _require_none(
-            ctx,
-            given - {*APPLYING, *SHARED},
-            "cannot be combined with --apply: the plan sets it",
-        )
-        from kip33.cli.retention_apply import apply_file as carry_out
+        from kip33.cli.retention_apply import apply_file
 
-        sys.exit(carry_out(apply_file, request))
+        sys.exit(apply_file(request))
     if any(finding in found for finding in request.fail_on):
         sys.exit(ExitCode.FINDINGS)
-
-
-def _require_none(ctx: click.Context, names: set[str], why: str) -> None:
-    """Raise UsageError with the option names, if there are any."""
-    shown = sorted(
-        param.opts[0] if param.param_type_name == "option" else "CATALOG"
-        for param in ctx.command.params
-        if param.name in names
-    )
-    if shown:
-        raise click.UsageError(f"{', '.join(shown)} {why}", ctx)

@@ -9,7 +9,7 @@ import click
 
 from kip33.cli.options import publish_summary
 from kip33.cli.output import RESULT, human_bytes, print_json, print_table, warn
-from kip33.cli.retention_question import RetentionRequest
+from kip33.cli.retention_question import RetentionCommand
 from kip33.cli.retention_tables import MOST_PARTITIONS
 from kip33.cli.standard_output import OutputError, progress_bar
 from kip33.cli.times import current_ms
@@ -22,19 +22,16 @@ from kip33.stores.locations import Location
 MOST_RECORDS: Final = 1_000
 
 
-def apply_file(file: str, options: RetentionRequest) -> ExitCode:
-    """Carry out the plan in `file`; return the exit code.
+def apply_file(options: RetentionCommand) -> ExitCode:
+    """Carry out the plan of --apply; return the exit code.
 
     With jsonl the journal's objects are printed immediately; a dry run shows them in any format.
     """
     started = time.monotonic()
     output_format, dry_run = options.output_format, options.dry_run
     if output_format == "csv":
-        raise click.UsageError(
-            "--apply has no CSV output: give --format table, json or jsonl",
-            click.get_current_context(),
-        )
-    plan = read_plan(Location.of(file))
+        raise click.UsageError("--apply has no CSV output: give --format table, json or jsonl")
+    plan = read_plan(Location.of(options.apply_file or ""))
     records: list[Record] = []  # for one JSON object, or the table of a dry run
     steps_done = 0
     unwritten: list[OutputError] = []

@@ -17,8 +17,8 @@ from kip33.cli.output import print_result_apart, warn
 from kip33.cli.retention_local import LocalAnswer
 from kip33.cli.retention_question import (
     RESULT_TABLES,
+    AskedRetention,
     RetentionAnswer,
-    RetentionQuestion,
     require_equal_totals,
 )
 from kip33.cli.retention_tables import (
@@ -43,7 +43,7 @@ from kip33.stores.locations import Location
 MOST_WARNINGS: Final = 20  # of one kind; a plan has them all
 
 
-def judge_catalog(asked: RetentionQuestion) -> set[str]:
+def judge_catalog(asked: AskedRetention) -> set[str]:
     """Print and write the answer; return the findings: blocked, expired, untrusted, holes."""
     started = time.monotonic()
     choice = engine_choice(asked.options.engine).name
@@ -58,13 +58,13 @@ def judge_catalog(asked: RetentionQuestion) -> set[str]:
     with progress_bar("retention: evaluating segments"):
         answer, evaluated = _answer(asked, choice, output)
         holes = read_holes(
-            asked.catalog, asked.snapshot, asked.options.topics, policies=asked.policies
+            asked.catalog, asked.snapshot, asked.options.topics, policies=asked.request.policies
         )
         summary = {
             "catalog": asked.catalog.location.uri,
             "snapshot": asked.snapshot.name,
             "source": asked.snapshot.source,
-            "now_ms": asked.now_ms,
+            "now_ms": asked.request.now_ms,
             **answer.totals,
             **hole_totals(holes)._asdict(),
             "warnings": list(asked.warnings),
@@ -85,13 +85,13 @@ def judge_catalog(asked: RetentionQuestion) -> set[str]:
 
 
 def _publish_metrics(
-    asked: RetentionQuestion,
+    asked: AskedRetention,
     evaluated: EvaluatedCatalog | None,
     holes: pa.Table,
     summary: dict[str, Any],
 ) -> None:
     metrics = asked.options.metrics
-    if metrics.place is None:
+    if metrics.metrics_file is None:
         return
     from kip33.cli.metrics_file import retention_gauges
 
@@ -101,7 +101,7 @@ def _publish_metrics(
     publish_metrics(metrics, "retention", {"catalog": summary["catalog"]}, gauges)
 
 
-def _require_topics(asked: RetentionQuestion) -> None:
+def _require_topics(asked: AskedRetention) -> None:
     """Raise CatalogError where globs match no topic of the snapshot."""
     topics = asked.options.topics
     if topics and not any(map(TopicGlobs.of(topics).matches, asked.topics)):
@@ -111,7 +111,7 @@ def _require_topics(asked: RetentionQuestion) -> None:
         )
 
 
-def _require_apart(output: Location, asked: RetentionQuestion) -> None:
+def _require_apart(output: Location, asked: AskedRetention) -> None:
     """Raise LocationError if results are inside the archive or catalog, or the other way round."""
     for place in (Location.of(asked.snapshot.source), asked.catalog.location):
         if output.contains(place) or place.contains(output):
@@ -121,7 +121,7 @@ def _require_apart(output: Location, asked: RetentionQuestion) -> None:
 
 
 def _answer(
-    asked: RetentionQuestion, engine: EngineName, output: Location | None
+    asked: AskedRetention, engine: EngineName, output: Location | None
 ) -> tuple[RetentionAnswer, EvaluatedCatalog | None]:
     """Return the engine's answer, and that of this process if it is needed.
 
@@ -167,7 +167,7 @@ def _findings(summary: dict[str, Any]) -> set[str]:
 
 
 def _plan(
-    asked: RetentionQuestion, place: Location, evaluated: EvaluatedCatalog | None
+    asked: AskedRetention, place: Location, evaluated: EvaluatedCatalog | None
 ) -> dict[str, Any]:
     """Write the plan; return its part of the summary."""
     judged = evaluated.judged.partitions() if evaluated else ()
@@ -195,7 +195,7 @@ def _plan(
 
 
 def _print(
-    asked: RetentionQuestion,
+    asked: AskedRetention,
     answer: RetentionAnswer,
     evaluated: EvaluatedCatalog | None,
     summary: dict[str, Any],
@@ -220,7 +220,7 @@ def _print(
 
 
 def _emit(
-    asked: RetentionQuestion, answer: RetentionAnswer, evaluated: EvaluatedCatalog | None
+    asked: AskedRetention, answer: RetentionAnswer, evaluated: EvaluatedCatalog | None
 ) -> None:
     """Print what brokers can delete; warn about each partition left out because of doubts."""
     judged = evaluated.judged.partitions() if evaluated else ()

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kip33.cli.output import csv_cell
-from kip33.cli.retention_question import RetentionQuestion
+from kip33.cli.retention_question import AskedRetention
 from kip33.retention.evaluated_tables import (
     answer_columns,
     delete_records_of,
@@ -29,7 +29,7 @@ _ESCAPED: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 class LocalAnswer:
     """The answer of the rule in this process (`cli.retention_question`)."""
 
-    def __init__(self, asked: RetentionQuestion, evaluated: EvaluatedCatalog) -> None:
+    def __init__(self, asked: AskedRetention, evaluated: EvaluatedCatalog) -> None:
         """Take the question and the catalog that was evaluated for it."""
         self._asked = asked
         self.evaluated = evaluated

@@ -9,16 +9,17 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 
 import click
 
-from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
+from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.cli.engine_option import EngineOptions
+from kip33.cli.engine_option import EngineOptions, is_typed
 from kip33.cli.metrics_file import MetricsRequest
+from kip33.cli.options import PolicyOptions
 from kip33.cli.output import choose_and_warn, warn
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode, Kip33Error
 from kip33.retention.evaluation import (
     EvaluatedCatalog,
-    EvaluationRequest,
+    RetentionRequest,
     evaluate_catalog,
     policies_for,
     tiered_warning,
@@ -26,26 +27,27 @@ from kip33.retention.evaluation import (
 )
 from kip33.retention.make_plan import basis_of
 from kip33.retention.plan import Basis
-from kip33.retention.policy_files import policies_of
 from kip33.rules.policies import Policies, TopicGlobs
-from kip33.rules.retention import RuleQuestion, WhatIf
+from kip33.rules.retention import WhatIf
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 
 DAY_MS = 86_400_000
 MOST_DAYS = 10_000  # of a forecast
 RESULT_TABLES: Final = ("segments", "partitions", "freed")  # the folders of --output
+_APPLYING: Final = ("apply_file", "dry_run", "trash", "max_age", "limit")
+_METRICS: Final = {"metrics_file", "metrics_by", "metrics_limit"}
+_SHARED: Final = ("output_format", "fail_on", "summary_file", "config")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetentionRequest:
+class RetentionCommand:
     """The options of `kip33 retention`; None: not given."""
 
+    catalog_dir: str | None
     now: int | None  # ms
     snapshot: str | None
-    policy: str | None
-    kafka_configs: str | None
-    retention_ms: int | None
+    policy: PolicyOptions
     ignore_future: int | None  # ms
     active_segment: str
     boundary: str
@@ -58,7 +60,8 @@ class RetentionRequest:
     fail_on: tuple[str, ...]
     plan_file: str | None
     trust_last_modified: bool
-    dry_run: bool  # this and the next three are for --apply
+    apply_file: str | None  # this and the next four are for --apply
+    dry_run: bool
     trash: str | None
     max_age: int  # ms
     limit: int  # bytes
@@ -68,129 +71,119 @@ class RetentionRequest:
     engine: EngineOptions
     metrics: MetricsRequest
 
+    def check(self) -> None:
+        """Raise UsageError for options that belong to the other way of the command."""
+        params = click.get_current_context().command.params
+        given = {str(one.name) for one in params if is_typed(str(one.name))}
+        if self.apply_file is None:
+            _require_none(given & set(_APPLYING), "requires --apply FILE")
+            if self.catalog_dir is None:
+                raise click.UsageError("CATALOG is missing: give the catalog folder of a build")
+            return
+        _require_none(given & _METRICS, "cannot be combined with --apply: give --summary FILE")
+        others = given - {*_APPLYING, *_SHARED}
+        _require_none(others, "cannot be combined with --apply: the plan sets it")
 
-class RetentionQuestion(NamedTuple):
-    """The question that the command line asks of a catalog."""
+
+def _require_none(names: set[str], why: str) -> None:
+    """Raise UsageError with the option names, if there are any."""
+    shown = sorted(
+        param.opts[0] if param.param_type_name == "option" else "CATALOG"
+        for param in click.get_current_context().command.params
+        if param.name in names
+    )
+    if shown:
+        raise click.UsageError(f"{', '.join(shown)} {why}")
+
+
+class AskedRetention(NamedTuple):
+    """What the command line asks of a snapshot, after reading all files."""
 
     catalog: Catalog
     snapshot: Snapshot
-    policies: Policies
+    request: RetentionRequest
     topics: set[str]  # all of the snapshot, also those that --topics leaves out
-    log_start_offsets: LogStartOffsets
-    now_ms: int
     clock_ms: int
-    what_if: WhatIf | None
     moments_ms: tuple[int, ...]  # the times for which `freed` has rows
-    options: RetentionRequest
+    options: RetentionCommand
     warnings: tuple[str, ...]  # about newer snapshots that are ignored, and topics
 
     @classmethod
-    def of(cls, catalog_dir: str, options: RetentionRequest) -> Self:
-        """Return the question after reading all files; UsageError for conflicting options."""
+    def of(cls, options: RetentionCommand) -> Self:
+        """Return the question; UsageError for conflicting options."""
         clock_ms = current_ms()
         now_ms = clock_ms if options.now is None else options.now
         policies, what_if = _policies(options)
         if options.emit and (what_if is not None or now_ms > clock_ms):
             raise click.UsageError(
                 "--emit prints what the policy deletes now: remove --ignore-future, a "
-                "--retention-ms beside a policy, or a --now in the future",
-                click.get_current_context(),
+                "--retention-ms beside a policy, or a --now in the future"
             )
-        catalog = Catalog.at(catalog_dir)
+        catalog = Catalog.at(options.catalog_dir or "")
         require_directory(catalog.location, "CATALOG")
         snapshot, warnings = choose_and_warn(catalog, options.snapshot)
         log_dirs, topics = _log_dirs_and_topics(catalog, snapshot)
         judged = set(filter(TopicGlobs.of(options.topics).matches, topics))
         about_topics = (
             tiered_warning(policies_for(snapshot, policies), judged),
-            unlisted_warning(policies, judged) if options.kafka_configs else None,
+            unlisted_warning(policies, judged) if options.policy.kafka_configs else None,
         )
         for line in filter(None, about_topics):
             warn(line)
             warnings = (*warnings, line)
-        file = options.log_start_offsets
-        return cls(
-            catalog,
-            snapshot,
+        source, file = Location.of(snapshot.source), options.log_start_offsets
+        request = RetentionRequest(
             policies,
-            topics,
-            log_start_offsets(Location.of(snapshot.source), log_dirs, file),
             now_ms,
-            clock_ms,
+            log_start_offsets(source, log_dirs, file),
+            options.topics,
+            options.active_segment,
+            options.boundary,
             what_if,
-            _moments(options, now_ms),
-            options,
-            warnings,
+            options.show_broker_view,
+            options.trust_last_modified,
         )
+        moments = _moments(options, now_ms)
+        return cls(catalog, snapshot, request, topics, clock_ms, moments, options, warnings)
 
     def evaluate(self, *, with_files: bool) -> EvaluatedCatalog:
         """Return the snapshot evaluated in this process; a plan needs `with_files`."""
-        return evaluate_catalog(self.catalog, self.snapshot, self.evaluation, with_files=with_files)
+        return evaluate_catalog(self.catalog, self.snapshot, self.request, with_files=with_files)
 
     def without_index_files(self) -> Self:
         """Return the question without the broker's view, which reads index files."""
-        return self._replace(options=replace(self.options, show_broker_view=False))
-
-    @property
-    def evaluation(self) -> EvaluationRequest:
-        """Return the settings for the evaluation of the rows."""
-        options = self.options
-        return EvaluationRequest(
-            self.policies,
-            RuleQuestion(self.now_ms, options.active_segment, options.boundary),
-            self.log_start_offsets,
-            options.topics,
-            self.what_if,
-            options.show_broker_view,
-        )
+        return self._replace(request=replace(self.request, broker_view=False))
 
     @property
     def basis(self) -> Basis:
         """Return the settings by which a plan is made."""
-        options = self.options
-        return basis_of(
-            self.catalog,
-            self.snapshot,
-            self.policies,
-            now_ms=self.now_ms,
-            clock_ms=self.clock_ms,
-            active_segment=options.active_segment,
-            boundary=options.boundary,
-            trust_last_modified=options.trust_last_modified,
-        )
+        return basis_of(self.catalog, self.snapshot, self.request, self.clock_ms)
 
 
-def _policies(options: RetentionRequest) -> tuple[Policies, WhatIf | None]:
+def _policies(options: RetentionCommand) -> tuple[Policies, WhatIf | None]:
     """Return the policies, and the what-if of --retention-ms and --ignore-future."""
-    retention_ms, ignore_future = options.retention_ms, options.ignore_future
-    policies = policies_of(options.policy, options.kafka_configs, retention_ms)
+    retention_ms, ignore_future = options.policy.retention_ms, options.ignore_future
+    policies = options.policy.load()
     if policies is None:
         raise click.UsageError(
-            "no retention policy: give --policy FILE, --kafka-configs FILE or --retention-ms 7d",
-            click.get_current_context(),
+            "no retention policy: give --policy FILE, --kafka-configs FILE or --retention-ms 7d"
         )
-    if not (options.policy or options.kafka_configs):
+    if not (options.policy.policy or options.policy.kafka_configs):
         retention_ms = None  # it is the policy, not a what-if
     if retention_ms is None and ignore_future is None:
         return policies, None
     return policies, WhatIf(retention_ms, ignore_future)
 
 
-def _moments(options: RetentionRequest, now_ms: int) -> tuple[int, ...]:
+def _moments(options: RetentionCommand, now_ms: int) -> tuple[int, ...]:
     at, forecast = options.at, options.forecast
     if at and forecast is not None:
-        raise click.UsageError(
-            "--at and --forecast cannot be combined: give one of them",
-            click.get_current_context(),
-        )
+        raise click.UsageError("--at and --forecast cannot be combined: give one of them")
     if forecast is None:
         return tuple(at or ())
     days = -(-forecast // DAY_MS)
     if days > MOST_DAYS:
-        raise click.UsageError(
-            f"--forecast: {days:,} days found, expected at most {MOST_DAYS:,}",
-            click.get_current_context(),
-        )
+        raise click.UsageError(f"--forecast: {days:,} days found, expected at most {MOST_DAYS:,}")
     return tuple(now_ms + day * DAY_MS for day in range(days + 1))
 
 

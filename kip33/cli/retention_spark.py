@@ -4,6 +4,7 @@ Spark also formats JSON and CSV; the driver holds only a piece of the rows at a 
 """
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from pyspark import StorageLevel
@@ -11,11 +12,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from kip33.cli.output import FORMULA, NUMBER
-from kip33.cli.retention_question import RetentionQuestion
+from kip33.cli.retention_question import AskedRetention
 from kip33.retention.evaluated_tables import delete_records_of
-from kip33.retention.evaluation import EvaluationRequest, policies_for
+from kip33.retention.evaluation import policies_for
 from kip33.rules.policies import TopicGlobs
-from kip33.rules.retention import RuleQuestion
 from kip33.spark.catalog import load_catalog, written
 from kip33.spark.retention import (
     COLUMNS_FOR_SUMS,
@@ -40,7 +40,7 @@ class SparkAnswer:
     """Spark's answer to the question (`cli.retention_question`)."""
 
     def __init__(
-        self, spark: SparkSession, asked: RetentionQuestion, output: Location | None, most: int
+        self, spark: SparkSession, asked: AskedRetention, output: Location | None, most: int
     ) -> None:
         """Judge, and write the tables to `output`; `most` is the number of rows of `worst`."""
         self.workers = cores(spark)
@@ -51,7 +51,7 @@ class SparkAnswer:
             judged = written(spark, output, "segments", judged)
         elif asked.options.show_broker_view:
             judged = judged.persist(StorageLevel.DISK_ONLY)  # index files are read once
-        partitions = summarize_partitions(judged, now_ms=asked.now_ms)
+        partitions = summarize_partitions(judged, now_ms=asked.request.now_ms)
         freed = freed_by(judged, asked.moments_ms) if asked.moments_ms else None
         if output:
             partitions = written(spark, output, "partitions", partitions)
@@ -104,7 +104,7 @@ class SparkAnswer:
         return delete_records_of(rows, trust_last_modified=trust_last_modified, left_out=left_out)
 
 
-def _judged(spark: SparkSession, asked: RetentionQuestion, *, all_columns: bool) -> DataFrame:
+def _judged(spark: SparkSession, asked: AskedRetention, *, all_columns: bool) -> DataFrame:
     options = asked.options
     rows = load_catalog(spark, asked.catalog.location.uri, asked.snapshot.name)
     if not all_columns:
@@ -115,14 +115,8 @@ def _judged(spark: SparkSession, asked: RetentionQuestion, *, all_columns: bool)
             rows = rows.where(sf.col("topic").rlike(globs.included_regex))
         if globs.excluded_regex:
             rows = rows.where(~sf.col("topic").rlike(globs.excluded_regex))
-    request = EvaluationRequest(
-        policies_for(asked.snapshot, asked.policies),
-        RuleQuestion(asked.now_ms, options.active_segment, options.boundary),
-        asked.log_start_offsets,
-        what_if=asked.what_if,
-        broker_view=options.show_broker_view,
-    )
-    return evaluate(rows, request)
+    policies = policies_for(asked.snapshot, asked.request.policies)
+    return evaluate(rows, replace(asked.request, policies=policies))
 
 
 def _csv_cell(cell: Column, kind: str) -> Column:

@@ -2,37 +2,29 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
-from kip33.cli.engine_option import EngineOptions, engine_options
 from kip33.cli.options import (
+    engine_options,
     format_option,
     layout_option,
+    makes_request,
     policy_options,
     spark_options,
     summary_option,
+    together,
 )
-from kip33.cli.roll_answer import RollRequest
-from kip33.cli.times import DURATION, MOMENT, Quantity
+from kip33.cli.roll_answer import RollCommand
+from kip33.cli.times import DURATION, MOMENT, Quantity, positive_ms
 from kip33.errors import ExitCode
 from kip33.formats.batch import LEGACY_MIN_SIZE, MAX_INT32
 from kip33.formats.time_index import TIME_ENTRY_BYTES
-from kip33.rules.policies import SIZE_EXPECTED, duration_ms, size_bytes
-from kip33.rules.rolling import GivenSettings, RollReading
+from kip33.rules.policies import SIZE_EXPECTED, size_bytes
+from kip33.rules.rolling import RollReading
 
 ROLL_FINDINGS: Final = ("overdue", "early", "unexplained", "unknown", "doubtful")
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def _segment_ms(text: str) -> int:
-    """Return a duration in ms; ValueError for 0, which Kafka refuses."""
-    duration = duration_ms(text)
-    if duration == 0:
-        raise ValueError(f"{text!r} found, expected more than 0")
-    return duration
 
 
 def _bytes_from(least: int) -> Callable[[str], int]:
@@ -47,10 +39,10 @@ def _bytes_from(least: int) -> Callable[[str], int]:
     return parse
 
 
-_SETTINGS: Final = (
+_setting_options: Final = together(
     click.option(
         "--segment-ms",
-        type=Quantity("duration", _segment_ms, "7d"),
+        type=Quantity("duration", positive_ms, "7d"),
         metavar="7d",
         help="segment.ms of all topics [default: the policy's, else Kafka's 7d].",
     ),
@@ -79,12 +71,6 @@ _SETTINGS: Final = (
         help="segment.index.bytes [default: the policy's, else Kafka's 10MiB].",
     ),
 )
-
-
-def _setting_options(command: _Command) -> _Command:
-    for option in reversed(_SETTINGS):
-        command = option(command)
-    return command
 
 
 @click.command(epilog="Example: kip33 roll /archive/indexes/_catalog --segment-ms 7d")
@@ -130,7 +116,8 @@ def _setting_options(command: _Command) -> _Command:
 @engine_options
 @spark_options
 @format_option("table", "json", "jsonl", "csv")
-def roll(source: str, **options: Any) -> None:
+@makes_request(RollCommand)
+def roll(request: RollCommand) -> None:
     """Show why each segment of CATALOG ended where it did, and when it should have.
 
     A broker begins a new segment before a batch that would make the old one larger than
@@ -155,11 +142,8 @@ def roll(source: str, **options: Any) -> None:
     --what-if replays each batch as one append. With --retention-ms or a policy it also shows when
     the segments become deletable.
     """
-    given = GivenSettings(**{name: options.pop(name) for name in GivenSettings._fields})
-    engine = EngineOptions.taken_from(options)
-    request = RollRequest(**options, given=given, engine=engine)
     from kip33.cli.roll_answer import answer_roll
 
-    found = answer_roll(source, request)
+    found = answer_roll(request)
     if any(finding in found for finding in request.fail_on):
         sys.exit(ExitCode.FINDINGS)

@@ -11,6 +11,7 @@ import click
 import numpy as np
 import pyarrow as pa
 
+from kip33.audits.audited_logs import logs_below
 from kip33.audits.roll_audit import (
     FIGURES,
     RollAudit,
@@ -19,10 +20,9 @@ from kip33.audits.roll_audit import (
     roll_table,
     roll_tables,
 )
-from kip33.audits.roll_logs import logs_below, logs_of, read_first_batches, read_source
+from kip33.audits.roll_logs import logs_of, read_first_batches, read_source
 from kip33.audits.roll_what_if import (
     ReplayedPartition,
-    WhatIfRequest,
     replay_partitions,
     replay_sums,
     segment_rows,
@@ -30,7 +30,7 @@ from kip33.audits.roll_what_if import (
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
-from kip33.cli.options import publish_summary
+from kip33.cli.options import PolicyOptions, publish_summary
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
     RESULT,
@@ -68,13 +68,12 @@ _REMARKS: Final = ("overdue", "early", "doubtful")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RollRequest:
+class RollCommand:
     """The options of `kip33 roll`; None: not given."""
 
+    source: str
     given: GivenSettings
-    policy: str | None
-    kafka_configs: str | None
-    retention_ms: int | None
+    policy: PolicyOptions
     reading: str
     now: int | None  # ms
     snapshot: str | None
@@ -83,7 +82,6 @@ class RollRequest:
     layout: str
     fail_on: tuple[str, ...]
     topics: tuple[str, ...]
-    parallelism: int | None
     summary_file: Location | None
     output_format: str
     engine: EngineOptions
@@ -97,14 +95,14 @@ class Archive(NamedTuple):
     about: dict[str, Any]  # for the summary
 
     @classmethod
-    def of(cls, source: str, request: RollRequest, bar: ProgressBar | None) -> "Archive":
+    def of(cls, request: RollCommand, bar: ProgressBar | None) -> "Archive":
         """Return the archive at a path or URI; UsageError for options that it excludes."""
-        place = Location.of(source)
+        place = Location.of(request.source)
         catalog = Catalog(place)
         if not catalog.commit_names():
             _require_no_catalog_option(request)
             logs = logs_below(
-                source,
+                request.source,
                 topics=request.topics,
                 layout=request.layout,
                 on_listed=bar.listed if bar else None,
@@ -121,16 +119,16 @@ class Archive(NamedTuple):
         return cls(columns, None, about)
 
 
-def answer_roll(source: str, request: RollRequest) -> set[str]:
+def answer_roll(request: RollCommand) -> set[str]:
     """Print and write the answer; return the findings."""
     started = time.monotonic()
-    policies = load_policies(request.policy, request.kafka_configs)
+    policies = load_policies(request.policy.policy, request.policy.kafka_configs)
     settings = TopicRollSettings(policies, request.given)
     settings.require_valid()
     if request.what_if:
-        return _what_if(source, request, policies, settings, started)
+        return _what_if(request, policies, settings, started)
     with progress_bar("roll") as bar:
-        archive = Archive.of(source, request, bar)
+        archive = Archive.of(request, bar)
         audit, read, is_unread = _audit(archive, request, settings, bar)
     now_ms = current_ms() if request.now is None else request.now
     summary = {
@@ -152,7 +150,7 @@ def answer_roll(source: str, request: RollRequest) -> set[str]:
 
 
 def _audit(
-    archive: Archive, request: RollRequest, settings: TopicRollSettings, bar: ProgressBar | None
+    archive: Archive, request: RollCommand, settings: TopicRollSettings, bar: ProgressBar | None
 ) -> tuple[RollAudit, dict[str, Any], bool]:
     """Return the audit, for the summary what was read by which engine, and whether no log was."""
     reading = RollReading(request.reading)
@@ -160,17 +158,15 @@ def _audit(
         engine_choice(request.engine)  # refuses options that contradict each other
         audit = audit_columns(archive.columns, settings.of, reading=reading)
         return audit, {"bytes_read": 0, "engine": "local", "workers": 1}, False
-    engine = open_engine(request.engine)
-    progress = bar.advance if bar else None
-    how: dict[str, Any] = {"parallelism": request.parallelism, "on_progress": progress}
+    engine = open_engine(request.engine, bar)
     if archive.logs is not None:
         logs = archive.logs.num_rows
-        columns, facts, bytes_read, errors = read_source(archive.logs, settings.of, engine, **how)
+        columns, facts, bytes_read, errors = read_source(archive.logs, settings.of, engine)
     else:
         assert archive.columns is not None
         columns = archive.columns
         logs = int(columns.int64("base_offset").known.sum())
-        facts, bytes_read, errors = read_first_batches(columns, engine, **how)
+        facts, bytes_read, errors = read_first_batches(columns, engine)
         for error in errors[:_MOST_SENTENCES]:
             warn(f"{error}; what its header would tell is unknown")
     audit = audit_columns(columns, settings.of, reading=reading, facts=facts)
@@ -179,31 +175,21 @@ def _audit(
 
 
 def _what_if(
-    source: str,
-    request: RollRequest,
+    request: RollCommand,
     policies: Policies,
     settings: TopicRollSettings,
     started: float,
 ) -> set[str]:
     if request.fail_on:
-        raise click.UsageError(
-            "--fail-on cannot be combined with --what-if, which finds nothing",
-            click.get_current_context(),
-        )
+        raise click.UsageError("--fail-on cannot be combined with --what-if, which finds nothing")
     with progress_bar("roll") as bar:
-        archive = Archive.of(source, request, bar)
-        engine = open_engine(request.engine)
+        archive = Archive.of(request, bar)
+        engine = open_engine(request.engine, bar)
         logs = logs_of(archive.columns) if archive.columns is not None else archive.logs
         assert logs is not None
-        found = replay_partitions(
-            logs,
-            WhatIfRequest(settings.of),
-            engine,
-            parallelism=request.parallelism,
-            on_progress=bar.advance if bar else None,
-        )
+        found = replay_partitions(logs, settings.of, engine)
     retention = {
-        one.topic: _retention_ms(one.topic, request.retention_ms, policies) for one in found
+        one.topic: _retention_ms(one.topic, request.policy.retention_ms, policies) for one in found
     }
     sums = [
         replay_sums(one, replay, retention[one.topic]) for one in found for replay in one.replays
@@ -241,19 +227,18 @@ def _totals(sums: list[dict[str, Any]], reading: RollReading) -> dict[str, int]:
     return {name: sum(one[name] for one in some) for name in names}
 
 
-def _require_no_catalog_option(request: RollRequest) -> None:
+def _require_no_catalog_option(request: RollCommand) -> None:
     for option, is_given in (
         ("--snapshot", request.snapshot is not None),
         ("--read-headers", request.read_headers),
     ):
         if is_given:
             raise click.UsageError(
-                f"{option} requires a CATALOG; of a SOURCE, all headers are read",
-                click.get_current_context(),
+                f"{option} requires a CATALOG; of a SOURCE, all headers are read"
             )
 
 
-def _print_audit(audit: RollAudit, request: RollRequest, summary: dict[str, Any]) -> None:
+def _print_audit(audit: RollAudit, request: RollCommand, summary: dict[str, Any]) -> None:
     partitions = roll_partitions(audit)
     if request.output_format == "table":
         print_audit(audit, partitions, summary)
@@ -277,7 +262,7 @@ def _print_replays(
     found: list[ReplayedPartition],
     retention: dict[str | None, int],
     sums: list[dict[str, Any]],
-    request: RollRequest,
+    request: RollCommand,
     summary: dict[str, Any],
 ) -> None:
     if request.output_format == "table":

@@ -1,14 +1,23 @@
 """`kip33 search`: offsets for times, one or thousands."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from kip33.cli.engine_option import engine_options
-from kip33.cli.options import TOPICS_HELP, format_option, max_batch_bytes_option, session_options
+from kip33.cli.engine_option import EngineOptions
+from kip33.cli.options import (
+    TOPICS_HELP,
+    engine_options,
+    format_option,
+    makes_request,
+    max_batch_bytes_option,
+    session_options,
+)
 from kip33.cli.times import MOMENT
 from kip33.formats.batch import MAX_INT32
 from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
+from kip33.search.answers import SearchOptions
 
 
 class AnswersAs(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4; 8.1 serves
@@ -33,6 +42,27 @@ class AnswersAs(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4
         return self.fail(
             f"{value!r} found, expected kip33, kafka or a version such as kafka:3.7", param, ctx
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchCommand:
+    """The options of `kip33 search`; None if not given."""
+
+    catalog_dir: str
+    times: tuple[str, ...]
+    until: str | None
+    topics: tuple[str, ...]
+    partition: int | None
+    requests: str | None  # a file
+    now: int | None  # ms
+    snapshot: str | None
+    broker_version: tuple[int, int] | None  # of Kafka, whose answers are given; None: kip33's own
+    how: SearchOptions
+    emit: str | None
+    allow_unsafe: bool
+    log_start_offsets: str | None  # a file
+    engine: EngineOptions
+    output_format: str
 
 
 @click.command(
@@ -109,7 +139,8 @@ class AnswersAs(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4
 @engine_options
 @session_options
 @format_option("table", "json", "jsonl", "csv")
-def search(**options: Any) -> None:
+@makes_request(SearchCommand)
+def search(command: SearchCommand) -> None:
     """Find the first record at or after a time in each partition of CATALOG, exact to the record.
 
     If there is no such record, the result says why: after_end, no_timestamps or
@@ -118,6 +149,5 @@ def search(**options: Any) -> None:
     searches run without a session, unless --engine or --master asks for one.
     """
     from kip33.cli.search_answer import search_catalog
-    from kip33.cli.search_options import SearchRequest
 
-    search_catalog(SearchRequest(**options))
+    search_catalog(command)

@@ -8,8 +8,8 @@ records and bytes of a range.
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -18,7 +18,7 @@ from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.engine_option import EngineChoice, engine_choice, open_session, show_engine
 from kip33.cli.output import choose_and_warn, human_bytes, iso_time, warn
-from kip33.cli.search_options import SearchRequest
+from kip33.cli.search import SearchCommand
 from kip33.cli.search_tables import ANSWER_COLUMNS, RANGE, Answer, print_search_answers
 from kip33.cli.standard_output import exact_output, progress_bar
 from kip33.cli.times import current_ms, parse_target
@@ -30,24 +30,21 @@ from kip33.rules.search import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
-    NEWEST_KAFKA,
     Exactness,
     SearchResult,
 )
 from kip33.search import answers as search_answers
-from kip33.search.answers import load_time_requests
+from kip33.search.answers import SearchOptions, load_time_requests
 from kip33.search.catalog_search import (
     TimeAnswer,
-    TimeQuestion,
     partition_rows,
     rows_of,
     search_on_engine,
     search_rows,
     topics_of,
 )
-from kip33.search.log_window import newer_records
-from kip33.search.range_size import range_size
-from kip33.search.replica_search import ReplicaKey, SearchOptions
+from kip33.search.range_size import RangeSize, newer_records, range_size
+from kip33.search.replica_search import ReplicaKey, TimeQuestion
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 
@@ -59,81 +56,63 @@ _SPARK_LATEST: Final = -1
 _MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
 
 
-def search_catalog(options: SearchRequest) -> None:
+def search_catalog(command: SearchCommand) -> None:
     """Print the answer to the options on standard output."""
     started = time.monotonic()
-    catalog = Catalog.at(options.catalog_dir)
+    catalog = Catalog.at(command.catalog_dir)
     require_directory(catalog.location, "CATALOG")
-    choice = choose_and_warn(catalog, options.snapshot)
-    snapshot = choice.snapshot
-    choice_of_engine = engine_choice(options.engine_options._replace(verbose=False))
-    how = SearchOptions(
-        options.broker_version is not None,
-        options.index_only,
-        options.all_replicas,
-        options.max_batch_bytes,
-        options.broker_version or NEWEST_KAFKA,
-    )
-    questions = _questions_of(catalog, snapshot, options)
-    starts = _log_start_offsets(catalog, snapshot, questions, options)
+    snapshot, warnings = choose_and_warn(catalog, command.snapshot)
+    choice = engine_choice(command.engine._replace(verbose=False))
+    questions = _questions_of(catalog, snapshot, command)
     rows = rows_of(catalog, snapshot, {question.topic for question in questions})
-    engine = _engine_for(rows, questions, options, choice_of_engine)
-    if options.verbose:
-        show_engine(engine)
+    starts = _log_start_offsets(snapshot, rows, command)
+    choice = _engine_for(rows, questions, command, choice)
+    if command.engine.verbose:
+        show_engine(choice)
+    search = _SearchedSnapshot(catalog, snapshot, rows, command, choice.name)
+    how, version = command.how, command.broker_version
+    if version is not None:
+        how = how._replace(as_kafka=True, kafka_version=version)
     with progress_bar("search"):
-        answers = _answers_to(catalog, snapshot, rows, questions, how, options, engine.name, starts)
+        answers = search.answers(questions, how, starts)
         ends: dict[ReplicaKey, search_answers.Answer] = {}
-        if options.emit or options.until:
-            ends = _log_ends(catalog, snapshot, answers)
-        if options.until:
-            answers = _range_answers(
-                catalog, snapshot, rows, answers, ends, options, engine.name, options.until
-            )
-    if options.emit:
+        if command.emit or command.until:
+            ends = search.log_ends(answers)
+        if command.until:
+            answers = search.ranges(answers, ends, command.until)
+    if command.emit:
         newer = None
-        if options.emit == _DELETE_RECORDS:
+        if command.emit == _DELETE_RECORDS:
             topics = {answer["topic"] for answer in answers}
             by_replica = partition_rows(catalog, snapshot, topics)
-            newer = _NewerRecordCount(by_replica, options.max_batch_bytes)
-        offsets = _offsets_to_emit(
-            answers,
-            ends,
-            options.emit,
-            allow_unsafe=options.allow_unsafe,
-            count_newer=newer,
-        )
-        click.echo(_offset_text(offsets, options.emit), exact_output(), nl=False, color=True)
+            newer = _NewerRecordCount(by_replica, how.max_batch_bytes)
+        offsets = _offsets_to_emit(answers, ends, command, newer)
+        click.echo(_offset_text(offsets, command.emit), exact_output(), nl=False, color=True)
         if newer and newer.partitions:
             click.echo(newer.summary(), err=True)
     else:
         print_search_answers(
             answers,
-            options.output_format,
+            command.output_format,
             source=snapshot.source,
             seconds=time.monotonic() - started,
-            warnings=choice.warnings,
-            engine=engine.name,
-            workers=_workers_of(engine.name, options, answers),
+            warnings=warnings,
+            engine=choice.name,
+            workers=search.workers(answers),
         )
 
 
 def _log_start_offsets(
-    catalog: Catalog,
-    snapshot: Snapshot,
-    questions: Sequence[TimeQuestion],
-    options: SearchRequest,
+    snapshot: Snapshot, rows: "pa.Table", command: SearchCommand
 ) -> LogStartOffsets | None:
     """Return the log start offsets of brokers, which do not search records before them."""
-    if options.broker_version is None:
-        if options.log_start_offsets:
-            raise click.UsageError(
-                "--log-start-offsets requires --as kafka", click.get_current_context()
-            )
+    file = command.log_start_offsets
+    if command.broker_version is None:
+        if file:
+            raise click.UsageError("--log-start-offsets requires --as kafka")
         return None
-    rows = rows_of(catalog, snapshot, {question.topic for question in questions})
     log_dirs = [log_dir for log_dir in rows["log_dir"].unique().to_pylist() if log_dir is not None]
-    source = Location.of(snapshot.source)
-    return log_start_offsets(source, log_dirs, options.log_start_offsets)
+    return log_start_offsets(Location.of(snapshot.source), log_dirs, file)
 
 
 class _NewerRecordCount:
@@ -217,11 +196,11 @@ def _offset_text(offsets: Iterable[Offset], emit: str) -> str:
 def _engine_for(
     rows: "pa.Table",
     questions: Sequence[TimeQuestion],
-    options: SearchRequest,
+    command: SearchCommand,
     choice: EngineChoice,
 ) -> EngineChoice:
     """Return the engine of these questions: a few need no Spark, unless it is asked for."""
-    if choice.name == EngineName.LOCAL or options.master or choice.is_asked_for:
+    if choice.name == EngineName.LOCAL or command.engine.master or choice.is_asked_for:
         return choice
     of_topics = rows.group_by(["topic", "partition"]).aggregate([])["topic"].to_pylist()
     partitions = Counter(of_topics)
@@ -232,96 +211,134 @@ def _engine_for(
     return EngineChoice(EngineName.LOCAL, why, False)
 
 
-def _workers_of(engine: EngineName, options: SearchRequest, answers: Sequence[Answer]) -> int:
-    """Return how many processes searched: of this machine at most one for each partition."""
-    if engine == EngineName.LOCAL:
-        partitions = {(answer["topic"], answer["partition"]) for answer in answers}
-        return max(1, min(options.workers or 1, len(partitions)))
-    from kip33.spark.tasks import cores
+class _SearchedSnapshot(NamedTuple):
+    """A snapshot that is searched; `rows` are those of the topics that are asked for."""
 
-    return cores(open_session(options.engine_options))
+    catalog: Catalog
+    snapshot: Snapshot
+    rows: "pa.Table"
+    command: SearchCommand
+    engine: EngineName
 
+    def workers(self, answers: Sequence[Answer]) -> int:
+        """Return how many processes searched: of this machine at most one for each partition."""
+        if self.engine == EngineName.LOCAL:
+            partitions = {(answer["topic"], answer["partition"]) for answer in answers}
+            return max(1, min(self.command.engine.workers or 1, len(partitions)))
+        from kip33.spark.tasks import cores
 
-def _answers_to(
-    catalog: Catalog,
-    snapshot: Snapshot,
-    rows: "pa.Table",
-    questions: Sequence[TimeQuestion],
-    how: SearchOptions,
-    options: SearchRequest,
-    engine: EngineName,
-    starts: LogStartOffsets | None = None,
-) -> list[Answer]:
-    """Return the answers in the order of the questions, then by partition and replica."""
-    if engine == EngineName.SPARK:
-        return _by_spark(catalog, snapshot, questions, how, options, starts)
-    return [
-        dict(
-            zip(
-                ANSWER_COLUMNS,
-                (found.located.log_dir, found.topic, found.partition, *found.located.answer),
-                strict=True,
-            )
+        return cores(open_session(self.command.engine))
+
+    def answers(
+        self,
+        questions: Sequence[TimeQuestion],
+        how: SearchOptions,
+        starts: LogStartOffsets | None = None,
+    ) -> list[Answer]:
+        """Return the answers in the order of the questions, then by partition and replica."""
+        if self.engine == EngineName.SPARK:
+            return self._by_spark(questions, how, starts)
+        found = self._here(questions, how, starts)
+        places = ((one.located.log_dir, one.topic, one.partition) for one in found)
+        return [
+            dict(zip(ANSWER_COLUMNS, (*place, *one.located.answer), strict=True))
+            for place, one in zip(places, found, strict=True)
+        ]
+
+    def _here(
+        self, questions: Sequence[TimeQuestion], how: SearchOptions, starts: LogStartOffsets | None
+    ) -> list[TimeAnswer]:
+        """Return what threads of this process find, or worker processes if --workers asks for them.
+
+        Starting workers takes as long as thousands of small searches.
+        """
+        workers = self.command.engine.workers
+        if workers is None or workers == 1:
+            return search_rows(self.rows, questions, how, starts)
+        from kip33.local.local_engine import LocalEngine
+
+        return search_on_engine(LocalEngine(workers, tell=warn), self.rows, questions, how, starts)
+
+    def _by_spark(
+        self, questions: Sequence[TimeQuestion], how: SearchOptions, starts: LogStartOffsets | None
+    ) -> list[Answer]:
+        from kip33.spark.catalog import load_catalog
+        from kip33.spark.search import offsets_for_times
+
+        spark = open_session(self.command.engine)
+        schema = "topic string, partition int, target_ms bigint, log_dir string, request int"
+        requests = spark.createDataFrame(
+            [(*question, number) for number, question in enumerate(questions)], schema
         )
-        for found in _found_here(rows, questions, how, options, starts)
-    ]
+        answered = offsets_for_times(
+            load_catalog(spark, self.catalog.location.uri, self.snapshot.name),
+            requests,
+            **how._asdict(),
+            log_start_offsets=starts,
+        )
+        rows = answered.orderBy("request", "partition", "log_dir").select(*ANSWER_COLUMNS).collect()
+        return [row.asDict() for row in rows]
+
+    def log_ends(self, answers: Sequence[Answer]) -> dict[ReplicaKey, search_answers.Answer]:
+        """Return the log ends of partitions without an answer, from the catalog alone."""
+        questions = [
+            TimeQuestion(answer["topic"], answer["partition"], LATEST, answer["log_dir"])
+            for answer in answers
+            if answer["offset"] is None and answer["result"] != SearchResult.NO_SUCH_PARTITION
+        ]
+        ends = search_rows(self.rows, questions, SearchOptions())
+        return {(end.located.log_dir, end.topic, end.partition): end.located.answer for end in ends}
+
+    def ranges(
+        self,
+        answers: Sequence[Answer],
+        ends: Mapping[ReplicaKey, search_answers.Answer],
+        until: str,
+    ) -> list[Answer]:
+        """Return the answers with the offset at --until, and the records and bytes in between."""
+        now_ms = current_ms() if self.command.now is None else self.command.now
+        try:
+            until_ms = parse_target(until, now_ms)
+        except ValueError as error:
+            raise click.BadParameter(f"--until: {error}") from error
+        there = [answer for answer in answers if answer["result"] != SearchResult.NO_SUCH_PARTITION]
+        questions = [
+            TimeQuestion(a["topic"], a["partition"], until_ms, a["log_dir"]) for a in there
+        ]
+        most = self.command.how.max_batch_bytes
+        untils = self.answers(questions, SearchOptions(max_batch_bytes=most))
+        until_ends = self.log_ends(untils)
+        by_replica = partition_rows(self.catalog, self.snapshot, {a["topic"] for a in there})
+        for answer, at_until in zip(there, untils, strict=True):
+            key = _replica_key(answer)
+            start = ends[key].offset if answer["offset"] is None else answer["offset"]
+            end = until_ends[key].offset if at_until["offset"] is None else at_until["offset"]
+            size = None
+            if start is not None and end is not None:
+                size = range_size(by_replica.get(key, ()), start, end)
+            _add_range(answer, at_until, end, size)
+        return [dict.fromkeys(RANGE) | answer for answer in answers]
 
 
-def _found_here(
-    rows: "pa.Table",
-    questions: Sequence[TimeQuestion],
-    how: SearchOptions,
-    options: SearchRequest,
-    starts: LogStartOffsets | None,
-) -> list[TimeAnswer]:
-    """Return what threads of this process find, or worker processes if --workers asks for them.
-
-    Starting workers takes as long as thousands of small searches.
-    """
-    if options.workers is None or options.workers == 1:
-        return search_rows(rows, questions, how, starts)
-    from kip33.local.local_engine import LocalEngine
-
-    return search_on_engine(LocalEngine(options.workers, tell=warn), rows, questions, how, starts)
-
-
-def _by_spark(
-    catalog: Catalog,
-    snapshot: Snapshot,
-    questions: Sequence[TimeQuestion],
-    how: SearchOptions,
-    options: SearchRequest,
-    starts: LogStartOffsets | None,
-) -> list[Answer]:
-    from kip33.spark.catalog import load_catalog
-    from kip33.spark.search import offsets_for_times
-
-    spark = open_session(options.engine_options)
-    schema = "topic string, partition int, target_ms bigint, log_dir string, request int"
-    requests = spark.createDataFrame(
-        [(*question, number) for number, question in enumerate(questions)], schema
-    )
-    answered = offsets_for_times(
-        load_catalog(spark, catalog.location.uri, snapshot.name),
-        requests,
-        **how._asdict(),
-        log_start_offsets=starts,
-    )
-    rows = answered.orderBy("request", "partition", "log_dir").select(*ANSWER_COLUMNS).collect()
-    return [row.asDict() for row in rows]
-
-
-_CountNewer: TypeAlias = Callable[[Answer, int], str | None]
-"""Takes an answer and the offset to emit; returns why deleting up to there is unsafe, else None."""
+def _add_range(answer: Answer, until: Answer, end: int | None, size: RangeSize | None) -> None:
+    """Add what is between an answer and the one at --until."""
+    answer["passed_over"] |= until["passed_over"]
+    answer |= {
+        "until_ms": until["target_ms"],
+        "until_offset": end,
+        "records": size.records if size and not answer["passed_over"] else None,
+        "size_bytes": size.size_bytes if size else None,
+    }
+    answer["bytes_read"] += until["bytes_read"] + (size.bytes_read if size else 0)
+    notes = (answer["note"], until["note"], size.note if size else None)
+    answer["note"] = search_answers.joined_notes(*notes)
 
 
 def _offsets_to_emit(
     answers: Sequence[Answer],
     ends: Mapping[ReplicaKey, search_answers.Answer],
-    emit: str,
-    *,
-    allow_unsafe: bool,
-    count_newer: _CountNewer | None = None,
+    command: SearchCommand,
+    count_newer: _NewerRecordCount | None,
 ) -> Iterator[Offset]:
     """Yield one offset per partition; without a record the log's end, as Kafka's own tool does.
 
@@ -335,19 +352,18 @@ def _offsets_to_emit(
         if key in seen:
             raise click.UsageError(
                 f"--emit prints one offset per partition, but {key[0]}-{key[1]} has "
-                "several answers: give one --time, and no --all-replicas",
-                click.get_current_context(),
+                "several answers: give one --time, and no --all-replicas"
             )
         seen.add(key)
         end = ends.get(_replica_key(answer)) if answer["offset"] is None else None
         offset = end.offset if end else answer["offset"]
-        unsafe = _unsafe(answer, end, emit)
+        unsafe = _unsafe(answer, end, command.emit)
         if count_newer and offset is not None:
             unsafe = search_answers.joined_notes(unsafe, count_newer(answer, offset))
         if offset is None:
             warn(f"{key[0]}-{key[1]}: {unsafe or answer['result']}; the output leaves it out")
             continue
-        if unsafe and not allow_unsafe:
+        if unsafe and not command.allow_unsafe:
             warn(f"{key[0]}-{key[1]}: {unsafe}; the output leaves it out, --allow-unsafe prints it")
             continue
         if unsafe:
@@ -360,7 +376,7 @@ def _offsets_to_emit(
         yield Offset(*key, offset, is_end=end is not None)
 
 
-def _unsafe(answer: Answer, end: search_answers.Answer | None, emit: str) -> str | None:
+def _unsafe(answer: Answer, end: search_answers.Answer | None, emit: str | None) -> str | None:
     """Return why an offset could skip or delete wrong records, None if it cannot."""
     exactness = {answer["exactness"], end.exactness if end else Exactness.RECORD}
     if answer["passed_over"] or Exactness.UNSURE in exactness:
@@ -374,17 +390,15 @@ def _unsafe(answer: Answer, end: search_answers.Answer | None, emit: str) -> str
 
 
 def _questions_of(
-    catalog: Catalog, snapshot: Snapshot, options: SearchRequest
+    catalog: Catalog, snapshot: Snapshot, options: SearchCommand
 ) -> list[TimeQuestion]:
     """Return the questions of --requests or --time; UsageError or LocationError, one line."""
     now_ms = current_ms() if options.now is None else options.now
     if bool(options.requests) == bool(options.times):
-        raise click.UsageError("give --time T or --requests FILE", click.get_current_context())
-    if options.until and (options.requests or options.emit or options.index_only):
+        raise click.UsageError("give --time T or --requests FILE")
+    if options.until and (options.requests or options.emit or options.how.index_only):
         raise click.UsageError(
-            "--until requires --time and cannot be combined with --requests, --emit or "
-            "--index-only",
-            click.get_current_context(),
+            "--until requires --time and cannot be combined with --requests, --emit or --index-only"
         )
     if options.requests:
         return _of_file(options.requests, now_ms)
@@ -433,67 +447,3 @@ def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
 def _replica_key(answer: Answer) -> ReplicaKey:
     """Return the replica that an answer is from."""
     return answer["log_dir"], answer["topic"], answer["partition"]
-
-
-def _log_ends(
-    catalog: Catalog, snapshot: Snapshot, answers: Sequence[Answer]
-) -> dict[ReplicaKey, search_answers.Answer]:
-    """Return the log ends of partitions without an answer, from the catalog alone."""
-    questions = [
-        TimeQuestion(answer["topic"], answer["partition"], LATEST, answer["log_dir"])
-        for answer in answers
-        if answer["offset"] is None and answer["result"] != SearchResult.NO_SUCH_PARTITION
-    ]
-    rows = rows_of(catalog, snapshot, {question.topic for question in questions})
-    ends = search_rows(rows, questions, SearchOptions())
-    return {(end.located.log_dir, end.topic, end.partition): end.located.answer for end in ends}
-
-
-def _range_answers(
-    catalog: Catalog,
-    snapshot: Snapshot,
-    rows: "pa.Table",
-    answers: Sequence[Answer],
-    ends: Mapping[ReplicaKey, search_answers.Answer],
-    options: SearchRequest,
-    engine: EngineName,
-    until_text: str,
-) -> list[Answer]:
-    """Return the answers with the offset at --until, and the records and bytes in between."""
-    now_ms = current_ms() if options.now is None else options.now
-    try:
-        until_ms = parse_target(until_text, now_ms)
-    except ValueError as error:
-        raise click.BadParameter(f"--until: {error}") from error
-    there = [answer for answer in answers if answer["result"] != SearchResult.NO_SUCH_PARTITION]
-    questions = [TimeQuestion(a["topic"], a["partition"], until_ms, a["log_dir"]) for a in there]
-    untils = _answers_to(
-        catalog,
-        snapshot,
-        rows,
-        questions,
-        SearchOptions(max_batch_bytes=options.max_batch_bytes),
-        options,
-        engine,
-    )
-    until_ends = _log_ends(catalog, snapshot, untils)
-    by_replica = partition_rows(catalog, snapshot, {answer["topic"] for answer in there})
-    for answer, until in zip(there, untils, strict=True):
-        key = _replica_key(answer)
-        start = ends[key].offset if answer["offset"] is None else answer["offset"]
-        end = until_ends[key].offset if until["offset"] is None else until["offset"]
-        answer["passed_over"] |= until["passed_over"]
-        size = (
-            None
-            if start is None or end is None
-            else range_size(by_replica.get(key, ()), start, end)
-        )
-        answer |= {"until_ms": until_ms, "until_offset": end}
-        answer |= {
-            "records": size.records if size and not answer["passed_over"] else None,
-            "size_bytes": size.size_bytes if size else None,
-        }
-        answer["bytes_read"] += until["bytes_read"] + (size.bytes_read if size else 0)
-        notes = (answer["note"], until["note"], size.note if size else None)
-        answer["note"] = search_answers.joined_notes(*notes)
-    return [dict.fromkeys(RANGE) | answer for answer in answers]

@@ -77,6 +77,14 @@ def parse_clock(text: str) -> int:
     return now_ms
 
 
+def positive_ms(text: str) -> int:
+    """Return a duration in ms; ValueError for 0."""
+    duration = duration_ms(text)
+    if duration == 0:
+        raise ValueError(f"{text!r} found, expected more than 0")
+    return duration
+
+
 MOMENT: Final = Quantity("moment", parse_clock, "2024-05-01T12:00:00Z")
 DURATION: Final = Quantity("duration", duration_ms, "7d")
 SIZE: Final = Quantity("size", size_bytes, "10GiB")

@@ -1,14 +1,20 @@
 """`kip33 timestamps`: types, order, distance from clocks, and latency of an archive's batches."""
 
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from kip33.audits.timestamp_plan import AuditClock
-from kip33.cli.engine_option import engine_options
-from kip33.cli.options import format_option, layout_option, spark_options, summary_option
+from kip33.cli.options import (
+    engine_options,
+    format_option,
+    layout_option,
+    makes_request,
+    spark_options,
+    summary_option,
+)
 from kip33.cli.times import DURATION, MOMENT
-from kip33.cli.timestamps_answer import TIMESTAMP_FINDINGS, TimestampsRequest
+from kip33.cli.timestamps_answer import TIMESTAMP_FINDINGS, TimestampsCommand
 
 _BY: Final = ("partition", "topic")
 
@@ -87,7 +93,8 @@ _BY: Final = ("partition", "topic")
 @engine_options
 @spark_options
 @format_option("table", "json", "jsonl", "csv")
-def timestamps(**options: Any) -> None:
+@makes_request(TimestampsCommand)
+def timestamps(request: TimestampsCommand) -> None:
     """Show how the timestamps of an archive were made, from the headers of its batches.
 
     Type: CreateTime, LogAppendTime, none or mixed. Out of order: batches behind the largest
@@ -114,4 +121,4 @@ def timestamps(**options: Any) -> None:
     """
     from kip33.cli.timestamps_answer import show_timestamps
 
-    show_timestamps(TimestampsRequest(**options))
+    show_timestamps(request)

@@ -24,7 +24,7 @@ from kip33.audits.timestamp_plan import (
 )
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
-from kip33.cli.options import publish_summary
+from kip33.cli.options import PolicyOptions, publish_summary
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
     RESULT,
@@ -39,10 +39,9 @@ from kip33.cli.output import (
     warn_of_unreadable,
 )
 from kip33.cli.search_tables import partition_name
-from kip33.cli.standard_output import progress_bar
+from kip33.cli.standard_output import ProgressBar, progress_bar
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode
-from kip33.retention.policy_files import load_policies
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 from kip33.rules.timestamp_profile import DISTANCES, LimitChoice
 from kip33.rules.timestamp_profile import MIXED as MIXED_TYPE
@@ -58,16 +57,13 @@ _MOST_WARNINGS: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimestampsRequest:
+class TimestampsCommand:
     """The options of `kip33 timestamps`; None if not given."""
 
     source: str
     by: str
-    before_max_ms: int | None
-    after_max_ms: int | None
-    difference_max_ms: int | None
-    policy: str | None  # a file
-    kafka_configs: str | None  # a file
+    limits: LimitChoice
+    policy: PolicyOptions
     clock: str
     now: int | None  # ms
     catalog_only: bool
@@ -76,21 +72,11 @@ class TimestampsRequest:
     layout: str
     summary_file: Location | None
     topics: tuple[str, ...]
-    parallelism: int | None
-    engine: str
-    workers: int | None
-    verbose: bool
-    master: str | None
-    conf: Mapping[str, str]
+    engine: EngineOptions
     output_format: str
 
-    @property
-    def engine_options(self) -> EngineOptions:
-        """Return the options about the engine."""
-        return EngineOptions(self.engine, self.workers, self.verbose, self.master, self.conf)
 
-
-def show_timestamps(request: TimestampsRequest) -> None:
+def show_timestamps(request: TimestampsCommand) -> None:
     """Print the answer to the options; exit 3 for findings that --fail-on names."""
     started = time.monotonic()
     question = _question(request)
@@ -103,15 +89,12 @@ def show_timestamps(request: TimestampsRequest) -> None:
     elif request.catalog_only or request.snapshot:
         option = "--catalog-only" if request.catalog_only else "--snapshot"
         raise click.UsageError(
-            f"{option} requires a CATALOG, and {place.uri} has none; give the catalog of a build",
-            click.get_current_context(),
+            f"{option} requires a CATALOG, and {place.uri} has none; give the catalog of a build"
         )
     if request.catalog_only and request.by != "partition":
-        raise click.UsageError(
-            "--catalog-only shows partitions: leave out --by topic", click.get_current_context()
-        )
+        raise click.UsageError("--catalog-only shows partitions: leave out --by topic")
     with progress_bar("timestamps") as bar:
-        engine_choice(request.engine_options)
+        engine_choice(request.engine)
         plan = plan_timestamps(
             request.source,
             question,
@@ -124,7 +107,7 @@ def show_timestamps(request: TimestampsRequest) -> None:
             rows, ran = catalog_rows(Catalog(place), plan), (EngineName.LOCAL, 1)
             unreadable: list[str] = []
         else:
-            rows, unreadable, ran = _profiled(request, plan, bar.advance if bar else None)
+            rows, unreadable, ran = _profiled(request, plan, bar)
     summary = _summary(rows)
     summary |= {"warnings": list(warnings), "engine": ran[0], "workers": ran[1]}
     summary["seconds"] = round(time.monotonic() - started, 3)
@@ -136,25 +119,18 @@ def show_timestamps(request: TimestampsRequest) -> None:
         sys.exit(ExitCode.FINDINGS)
 
 
-def _question(request: TimestampsRequest) -> TimestampQuestion:
-    policies = None
-    if request.policy or request.kafka_configs:
-        policies = load_policies(request.policy, request.kafka_configs)
-    limits = LimitChoice(
-        request.before_max_ms, request.after_max_ms, request.difference_max_ms, policies
-    )
+def _question(request: TimestampsCommand) -> TimestampQuestion:
+    limits = request.limits._replace(policies=request.policy.load())
     now_ms = current_ms() if request.now is None else request.now
     return TimestampQuestion(limits, AuditClock(request.clock), now_ms)
 
 
 def _profiled(
-    request: TimestampsRequest, plan: TimestampPlan, on_progress: Any
+    request: TimestampsCommand, plan: TimestampPlan, bar: ProgressBar | None
 ) -> tuple[list[Row], list[str], tuple[EngineName, int]]:
     """Return the rows, a line for each log that could not be read, and what engine ran."""
-    engine = open_engine(request.engine_options._replace(verbose=False))
-    found = execute_timestamps(
-        plan, engine, parallelism=request.parallelism, on_progress=on_progress
-    )
+    engine = open_engine(request.engine._replace(verbose=False), bar)
+    found = execute_timestamps(plan, engine)
     profiles = list(topic_profiles(found)) if request.by == "topic" else found
     rows = [timestamp_row(one, plan.question) for one in profiles]
     unreadable = [line for one in found for line in one.unreadable]
@@ -197,7 +173,7 @@ def _is_mixed(row: Mapping[str, Any]) -> bool:
     return found == MIXED_TYPE or (policy is not None and found not in (NO_TYPE, policy))
 
 
-def _print(request: TimestampsRequest, rows: list[Row], summary: Row, plan: TimestampPlan) -> None:
+def _print(request: TimestampsCommand, rows: list[Row], summary: Row, plan: TimestampPlan) -> None:
     if request.output_format == "table":
         _print_timestamps(rows, summary, plan)
         return

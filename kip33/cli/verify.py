@@ -2,7 +2,8 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import click
@@ -14,16 +15,17 @@ from kip33.catalog.catalog import Catalog
 from kip33.cli.engine_option import (
     EngineOptions,
     engine_choice,
-    engine_options,
     is_typed,
     open_engine,
 )
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
     dialect_option,
+    engine_options,
     format_option,
     index_options,
     layout_option,
+    makes_request,
     publish_summary,
     spark_options,
     summary_option,
@@ -65,7 +67,7 @@ _OF_LOGS: Final = {
     "index_interval_bytes": "--index-interval-bytes",
     "segment_index_bytes": "--segment-index-bytes",
     "kafka_configs": "--kafka-configs",
-    "no_check_crc": "--no-check-crc",
+    "check_crc": "--no-check-crc",
     "untimestamped": "--untimestamped",
 }
 
@@ -77,14 +79,52 @@ def _share(ctx: click.Context, param: click.Parameter, text: str | None) -> Dail
         raise click.BadParameter(str(error), ctx, param) from error
 
 
-def _require_share_options(
-    source: str, share: DailyShare | None, as_of: int | None, *, quick: bool
-) -> None:
-    """Raise UsageError for options that do not belong together."""
-    if as_of is not None and not share:
-        raise click.UsageError("--as-of requires --share")
-    if share and (quick or source.endswith(FILES)):
-        raise click.UsageError("--share is for the logs of a tree, without --quick")
+@dataclass(frozen=True, kw_only=True)
+class VerifyCommand:
+    """The options of `kip33 verify`."""
+
+    source: str
+    index_dir: str | None
+    catalog: str | None
+    quick: bool
+    share: DailyShare | None
+    as_of: int | None  # ms
+    producer_snapshots: bool
+    layout: str
+    settings: IndexSettings
+    kafka_configs: str | None
+    topics: tuple[str, ...]
+    fail_on: tuple[str, ...]
+    summary_file: Location | None
+    metrics: MetricsRequest
+    engine: EngineOptions
+    output_format: str
+
+    @property
+    def is_of_file(self) -> bool:
+        """Return whether SOURCE is one log or index file."""
+        return self.source.endswith(FILES)
+
+    def check(self) -> None:
+        """Raise UsageError for options that do not belong together.
+
+        A configuration file may have options for verifications of both kinds.
+        """
+        if self.quick:
+            _require_quick_options(self.fail_on)
+        elif is_typed("catalog"):
+            raise click.UsageError("--catalog requires --quick")
+        elif is_typed("fail_on") and set(self.fail_on).intersection(_ONLY_WITH_QUICK):
+            raise click.UsageError("--fail-on changed requires --quick")
+        if self.as_of is not None and not self.share:
+            raise click.UsageError("--as-of requires --share")
+        if self.share and (self.quick or self.is_of_file):
+            raise click.UsageError("--share is for the logs of a tree, without --quick")
+        if self.producer_snapshots and (self.quick or self.share or self.is_of_file):
+            raise click.UsageError(
+                "--producer-snapshots needs the logs of all segments: give their directory as "
+                "SOURCE, without --quick and --share"
+            )
 
 
 @click.command(epilog="Example: kip33 verify /archive/kafka-logs --fail-on wrong --fail-on missing")
@@ -134,33 +174,8 @@ def _require_share_options(
 @engine_options
 @spark_options
 @format_option("table", "json", "jsonl")
-def verify(
-    source: str,
-    index_dir: str | None,
-    catalog: str | None,
-    quick: bool,
-    share: DailyShare | None,
-    as_of: int | None,
-    producer_snapshots: bool,
-    layout: str,
-    dialect: str,
-    untimestamped: str,
-    index_interval_bytes: int,
-    segment_index_bytes: int,
-    kafka_configs: str | None,
-    no_check_crc: bool,
-    fail_on: tuple[str, ...],
-    summary_file: Location | None,
-    engine: str,
-    workers: int | None,
-    verbose: bool,
-    topics: tuple[str, ...],
-    parallelism: int | None,
-    master: str | None,
-    conf: dict[str, str],
-    output_format: str,
-    metrics: MetricsRequest,
-) -> None:
+@makes_request(VerifyCommand)
+def verify(request: VerifyCommand) -> None:
     """Check every .timeindex, .index and .txnindex below SOURCE against its log.
 
     There is one verdict for each file.
@@ -192,67 +207,42 @@ def verify(
 
     If no log at all can be read, the exit code is 1.
     """
-    _require_quick_options(fail_on, quick=quick)
-    _require_share_options(source, share, as_of, quick=quick)
-    if producer_snapshots and (quick or share or source.endswith(FILES)):
-        raise click.UsageError(
-            "--producer-snapshots needs the logs of all segments: give their directory as SOURCE, "
-            "without --quick and --share"
-        )
-    kinds = ALL_KINDS if producer_snapshots else INDEX_KINDS
-    if quick:
-        verdicts_found = _verify_quick(
-            source,
-            index_dir,
-            catalog,
-            topics=topics,
-            parallelism=parallelism,
-            options=EngineOptions(engine, workers, verbose, master, conf),
-            summary_file=summary_file,
-            output_format=output_format,
-            metrics=metrics,
-        )
-        sys.exit(ExitCode.FINDINGS if verdicts_found.intersection(fail_on) else ExitCode.DONE)
-    default = IndexSettings(
-        dialect, index_interval_bytes, segment_index_bytes, not no_check_crc, untimestamped
-    )
-    settings = load_topic_settings(default, kafka_configs)
-    options = EngineOptions(engine, workers, verbose, master, conf)
+    if request.quick:
+        found_by_crc = _verify_quick(request)
+        sys.exit(ExitCode.FINDINGS if found_by_crc.intersection(request.fail_on) else ExitCode.DONE)
+    kinds = ALL_KINDS if request.producer_snapshots else INDEX_KINDS
+    settings = load_topic_settings(request.settings, request.kafka_configs)
     ran: dict[str, Any] = {"engine": EngineName.LOCAL, "workers": 1}
     below = ""  # what every index's URI begins with, left out of tables
-    if source.endswith(FILES):
-        if untimestamped != Untimestamped.NONE:
+    if request.is_of_file:
+        if request.settings.untimestamped != Untimestamped.NONE:
             raise click.UsageError(
                 "--untimestamped needs the next segment: give the directory of the logs as SOURCE"
             )
-        engine_choice(options._replace(verbose=False))  # refuses options that contradict each other
-        verdicts = [_verify_one(source, index_dir, settings.of(topic_of(source)))]
+        engine_choice(request.engine._replace(verbose=False))  # refuses contradicting options
+        of_topic = settings.of(topic_of(request.source))
+        verdicts = [_verify_one(request.source, request.index_dir, of_topic)]
     else:
         from kip33.indexing.verify_tree import execute_verify, plan_verify
 
-        opened = open_engine(options)
         with progress_bar("verify") as bar:
+            engine = open_engine(request.engine, bar)
             plan = plan_verify(
-                source,
-                index_dir,
+                request.source,
+                request.index_dir,
                 settings=settings,
-                topics=topics,
-                layout=layout,
-                producer_snapshots=producer_snapshots,
-                share=share,
-                now_ms=current_ms() if as_of is None else as_of,
+                topics=request.topics,
+                layout=request.layout,
+                producer_snapshots=request.producer_snapshots,
+                share=request.share,
+                now_ms=current_ms() if request.as_of is None else request.as_of,
                 on_listed=bar.listed if bar else None,
             )
             below = plan.verify.index_dir.uri + "/"
-            verdicts = execute_verify(
-                plan,
-                opened,
-                parallelism=parallelism,
-                on_progress=bar.advance if bar else None,
-            )
-        ran = {"engine": opened.name, "workers": opened.workers}
-        if share:
-            ran |= {"share": str(share), "segments_listed": plan.listed}
+            verdicts = execute_verify(plan, engine)
+        ran = {"engine": engine.name, "workers": engine.workers}
+        if request.share:
+            ran |= {"share": str(request.share), "segments_listed": plan.listed}
     counts: Counts = {kind: Counter(verdict.on(kind) for verdict in verdicts) for kind in kinds}
     summary: dict[str, Any] = {"segments": len(verdicts)}
     for kind, found in counts.items():
@@ -263,17 +253,15 @@ def verify(
         gaps = [gap for verdict in verdicts if (gap := verdict.largest_gap(kind)) is not None]
         summary[kind.gap_field] = max(gaps, default=None)
     summary |= ran
-    publish_summary(summary_file, summary)
-    if metrics.place:
-        from kip33.cli.metrics_file import verify_gauges
-
+    publish_summary(request.summary_file, summary)
+    if request.metrics.metrics_file:
         by_topic = ((topic_of(one.log_uri), not one.is_good) for one in verdicts)
-        labels = {"source": without_secrets(Location.of(source).uri)}
-        publish_metrics(metrics, "verify", labels, verify_gauges(summary, by_topic, metrics))
-    if output_format == "jsonl":
+        source = without_secrets(Location.of(request.source).uri)
+        _publish_metrics(request.metrics, source, summary, by_topic)
+    if request.output_format == "jsonl":
         for verdict in verdicts:
             print_json(verdict.as_row())
-    elif output_format == "json":
+    elif request.output_format == "json":
         print_json(summary | {"verdicts": [verdict.as_row() for verdict in verdicts]})
     else:
         _print_tables(verdicts, counts, below)
@@ -284,8 +272,20 @@ def verify(
     ]
     if warn_of_unreadable(unread, of=len(verdicts)):
         sys.exit(ExitCode.INCOMPLETE)
-    if any(found[IndexVerdict(name)] for found in counts.values() for name in fail_on):
+    if any(found[IndexVerdict(name)] for found in counts.values() for name in request.fail_on):
         sys.exit(ExitCode.FINDINGS)
+
+
+def _publish_metrics(
+    metrics: MetricsRequest,
+    source: str,
+    summary: dict[str, Any],
+    by_topic: Iterable[tuple[str | None, bool]],
+) -> None:
+    from kip33.cli.metrics_file import verify_gauges
+
+    gauges = verify_gauges(summary, by_topic, metrics)
+    publish_metrics(metrics, "verify", {"source": source}, gauges)
 
 
 def _verify_one(path: str, index_dir: str | None, settings: IndexSettings) -> SegmentVerdict:
@@ -329,17 +329,8 @@ def _print_tables(verdicts: list[SegmentVerdict], counts: Counts, below: str) ->
         print_table((*suffixes, "log", "file", "problems"), bad)
 
 
-def _require_quick_options(fail_on: Sequence[str], *, quick: bool) -> None:
-    """Raise UsageError for options on the command line that do not belong together.
-
-    A configuration file may have options for verifications of both kinds.
-    """
-    if not quick:
-        if is_typed("catalog"):
-            raise click.UsageError("--catalog requires --quick")
-        if is_typed("fail_on") and set(fail_on).intersection(_ONLY_WITH_QUICK):
-            raise click.UsageError("--fail-on changed requires --quick")
-        return
+def _require_quick_options(fail_on: Sequence[str]) -> None:
+    """Raise UsageError for options on the command line that --quick does not use."""
     for name, option in _OF_LOGS.items():
         if is_typed(name):
             raise click.UsageError(f"--quick reads no log: leave out {option}")
@@ -351,35 +342,20 @@ def _require_quick_options(fail_on: Sequence[str], *, quick: bool) -> None:
         )
 
 
-def _verify_quick(  # parameters: options of the command
-    source: str,
-    index_dir: str | None,
-    catalog: str | None,
-    *,
-    topics: Sequence[str],
-    parallelism: int | None,
-    options: EngineOptions,
-    summary_file: Location | None,
-    output_format: str,
-    metrics: MetricsRequest,
-) -> set[str]:
+def _verify_quick(request: VerifyCommand) -> set[str]:
     """Compare index files with the newest snapshot; print the result and return its verdicts."""
+    catalog, index_dir = request.catalog, request.index_dir
     if not catalog and not index_dir:
         raise click.UsageError("--quick requires the catalog: give --catalog or --index-dir")
     place = Location.of(catalog) if catalog else Location.of(index_dir or "").child("_catalog")
     require_directory(place, "the catalog")
     opened = Catalog(place)
-    opened.require_source(Location.of(source))
+    opened.require_source(Location.of(request.source))
     snapshot = choose_and_warn(opened, None).snapshot
-    engine = open_engine(options)
     with progress_bar("verify") as bar:
-        files = plan_quick(opened, snapshot, topics)
-        counted = execute_quick(
-            files,
-            engine,
-            parallelism=parallelism,
-            on_progress=bar.advance if bar else None,
-        )
+        engine = open_engine(request.engine, bar)
+        files = plan_quick(opened, snapshot, request.topics)
+        counted = execute_quick(files, engine)
     summary: dict[str, Any] = {
         "catalog": place.uri,
         "snapshot": snapshot.name,
@@ -393,17 +369,14 @@ def _verify_quick(  # parameters: options of the command
         "engine": engine.name,
         "workers": engine.workers,
     }
-    publish_summary(summary_file, summary)
-    if metrics.place:
-        from kip33.cli.metrics_file import verify_gauges
-
+    publish_summary(request.summary_file, summary)
+    if request.metrics.metrics_file:
         by_topic = ((topic_of(one.uri), True) for one in counted.not_identical)
-        gauges = verify_gauges(summary, by_topic, metrics)
-        publish_metrics(metrics, "verify", {"source": snapshot.source}, gauges)
-    if output_format == "jsonl":
+        _publish_metrics(request.metrics, snapshot.source, summary, by_topic)
+    if request.output_format == "jsonl":
         for file in counted.not_identical:
             print_json(file._asdict())
-    elif output_format == "json":
+    elif request.output_format == "json":
         rows = [file._asdict() for file in counted.not_identical]
         print_json(summary | {"not_identical": rows})
     else:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.bins import Engine, Progress
+from kip33.archive.bins import Engine
 from kip33.archive.segment_paths import index_of_row
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.errors import FileReadError
@@ -109,15 +109,9 @@ def plan_quick(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ())
     return rows.append_column("size_bytes", pa.array(size))
 
 
-def execute_quick(
-    files: pa.Table,
-    engine: Engine,
-    *,
-    parallelism: int | None = None,
-    on_progress: Progress | None = None,
-) -> QuickCounts:
+def execute_quick(files: pa.Table, engine: Engine) -> QuickCounts:
     """Return how the index files of `plan_quick` compare with the catalog."""
-    checked = engine.run_on_bins(files, check_bin, parallelism=parallelism, on_progress=on_progress)
+    checked = engine.run_on_bins(files, check_bin)
     by_verdict: dict[IndexKind, Counter[QuickVerdict]] = {kind: Counter() for kind in ALL_KINDS}
     for result in checked:
         for (number, verdict), count in result.counts.items():

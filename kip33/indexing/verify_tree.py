@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.bins import Engine, Progress
+from kip33.archive.bins import Engine
 from kip33.archive.directory import Segment
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed, segments_of
@@ -91,23 +91,12 @@ def _of_day(files: pa.Table, share: DailyShare, now_ms: int) -> pa.Table:
     return files.filter(pc.or_(in_share.cast(pa.bool_()), is_unlisted))
 
 
-def execute_verify(
-    plan: VerifyPlan,
-    engine: Engine,
-    *,
-    parallelism: int | None = None,
-    on_progress: Progress | None = None,
-) -> list[SegmentVerdict]:
+def execute_verify(plan: VerifyPlan, engine: Engine) -> list[SegmentVerdict]:
     """Return one verdict per segment, in order of path.
 
     If one segment of the tree has a `.index`, segments without one have the verdict `missing`.
     """
-    verdicts = engine.run_on_bins(
-        plan.files,
-        partial(verify_bin, plan.verify),
-        parallelism=parallelism,
-        on_progress=on_progress,
-    )
+    verdicts = engine.run_on_bins(plan.files, partial(verify_bin, plan.verify))
     verified = with_transaction_verdicts(verdicts)
     in_order_of_path = sorted(verified, key=lambda verdict: verdict.log_uri)
     return with_missing_offset_indexes(in_order_of_path)

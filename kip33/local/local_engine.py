@@ -83,15 +83,19 @@ class LocalEngine:
     def __init__(
         self,
         workers: int | None = None,
+        parallelism: int | None = None,
+        on_progress: Progress | None = None,
         *,
         tell: Callable[[str], None] | None = None,
         silent_seconds: float = _SILENT_SECONDS,
     ) -> None:
         """Take the maximum number of workers; None: one for each core of this process.
 
+        `parallelism` is the number of bins; None: chosen from their weights and the workers.
         `tell` gets a line on a worker that does nothing for `silent_seconds` (`WorkerPool`).
         """
-        self._most_workers = workers
+        self._most_workers, self._parallelism = workers, parallelism
+        self._on_progress = on_progress or _tell_nobody
         self._tell, self._silent_seconds = tell, silent_seconds
         self.workers = 0
 
@@ -104,8 +108,6 @@ class LocalEngine:
         run: Callable[[int, pa.Table], Iterable[Result]],
         *,
         reads_files: bool = True,
-        parallelism: int | None = None,
-        on_progress: Progress | None = None,
     ) -> list[Result]:
         """See `kip33.archive.bins.Engine`.
 
@@ -118,9 +120,9 @@ class LocalEngine:
         sizes = weights(files, reads_files=reads_files)
         most = self._most_workers or cores()
         is_small = self._most_workers is None and cost_bytes(sizes) <= LEAST_BIN_COST
-        packed = rows_of_bins(sizes, 1 if is_small else most, parallelism)
+        packed = rows_of_bins(sizes, 1 if is_small else most, self._parallelism)
         self.workers = 1 if is_small else min(most, len(packed))
-        on_progress = on_progress or _tell_nobody
+        on_progress = self._on_progress
         on_progress(0, len(packed))
         if self.workers == 1:
             results: list[Result] = []

@@ -34,10 +34,10 @@ from kip33.report.facts import (
 )
 from kip33.report.findings import CommandWords, FindingSources, findings_of
 from kip33.report.timelines import PartitionRanking, make_timelines
-from kip33.retention.evaluation import EvaluatedCatalog, EvaluationRequest, evaluate_catalog
+from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evaluate_catalog
 from kip33.retention.partition_texts import name_of
 from kip33.rules.policies import Policies
-from kip33.rules.retention import Int64Column, Int64s, RuleQuestion
+from kip33.rules.retention import Int64Column, Int64s
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 
@@ -111,7 +111,7 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
     )
 
 
-def _evaluation(catalog: Catalog, snapshot: Snapshot, request: ReportRequest) -> EvaluationRequest:
+def _evaluation(catalog: Catalog, snapshot: Snapshot, request: ReportRequest) -> RetentionRequest:
     """Return the question of `kip33 retention` without options but the policies and the time."""
     log_dirs: set[Any] = set()
     for piece in catalog.read_pieces(snapshot, ["log_dir"]):
@@ -119,7 +119,7 @@ def _evaluation(catalog: Catalog, snapshot: Snapshot, request: ReportRequest) ->
     starts: Mapping[tuple[str, str, int], int] = {}
     if request.policies is not None:
         starts = log_start_offsets(Location.of(snapshot.source), log_dirs - {None})
-    return EvaluationRequest(request.policies or Policies(), RuleQuestion(request.now_ms), starts)
+    return RetentionRequest(request.policies or Policies(), request.now_ms, starts)
 
 
 def _changes(catalog: Catalog, snapshot: Snapshot, warnings: list[str]) -> Changes | None:
@@ -294,9 +294,9 @@ def _ordered(rows: pa.Table, name: str, order: Int64s) -> Int64Column:
 def _ages_of(evaluated: EvaluatedCatalog) -> tuple[AgeFacts, ...]:
     """Return segments and bytes for each age of the largest timestamp, the newest first."""
     largest, sizes = evaluated.judged.segments.largest_timestamp, evaluated.summed.segments
-    age = evaluated.question.now_ms - np.where(largest.known, largest.values, 0)
+    age = evaluated.now_ms - np.where(largest.known, largest.values, 0)
     # A timestamp far ahead may overflow the difference.
-    age = np.where(largest.values > evaluated.question.now_ms, -1, age)
+    age = np.where(largest.values > evaluated.now_ms, -1, age)
     limits = np.array([limit for _, limit in _AGES], np.int64)
     bucket = np.where(largest.known, np.searchsorted(limits, age, side="right"), len(_AGES) + 1)
     names = [*(name for name, _ in _AGES), _OLDEST, _UNKNOWN]
@@ -344,7 +344,7 @@ def _sums(column: Int64Column, starts: Int64s) -> Int64s:
 
 def _forecast_of(evaluated: EvaluatedCatalog, days: int) -> tuple[FreedFacts, ...]:
     """Return what becomes deletable on each day from now on; the first is what is deletable now."""
-    now_ms = evaluated.question.now_ms
+    now_ms = evaluated.now_ms
     moments = [now_ms + day * _DAY_MS for day in range(days + 1)]
     segments, sizes = dict.fromkeys(moments, 0), dict.fromkeys(moments, 0)
     for row in evaluated.freed_by(moments):

@@ -157,7 +157,7 @@ def _states(evaluated: EvaluatedCatalog) -> npt.NDArray[np.int8]:
 
 
 def _axis(evaluated: EvaluatedCatalog, begins: Int64Column) -> TimeAxis:
-    largest, now_ms = evaluated.judged.segments.largest_timestamp, evaluated.question.now_ms
+    largest, now_ms = evaluated.judged.segments.largest_timestamp, evaluated.now_ms
     plausible = (-1, SUSPICIONS.index(Suspicion.BACKFILL))
     fine = largest.known & np.isin(evaluated.suspicions, plausible)
     newest = largest.values[fine & (largest.values >= YEAR_1990_MS)]

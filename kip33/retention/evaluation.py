@@ -6,7 +6,7 @@ caller looks at, one after another. The tasks of `kip33.spark.evaluate_retention
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,14 +19,16 @@ from kip33.retention.broker_files import BrokerViewRow, SeenByBroker, seen_by_br
 from kip33.rules.policies import BUILT_IN_TOPICS, MAX_INT64, Policies, Policy
 from kip33.rules.retention import (
     DOUBTFUL_STATUSES,
+    NEVER_MS,
+    ActiveSegment,
     Bools,
+    Boundary,
     Codes,
     Decisions,
     Int64Column,
     LimitColumns,
     RetentionMode,
     RetentionReason,
-    RuleQuestion,
     SegmentColumns,
     WhatIf,
     doubt_codes,
@@ -260,7 +262,7 @@ class EvaluatedCatalog:
 
     judged: _JudgedColumns
     policies: Sequence[Policy | None]  # of each partition; None: its topic is unknown
-    question: RuleQuestion
+    now_ms: int
     suspicions: Codes
     what_if: Decisions | None
     broker: BrokerAnswer | None
@@ -280,7 +282,7 @@ class EvaluatedCatalog:
         return SummedSegments(
             self.judged.segments,
             self.judged.decisions,
-            self.question.now_ms,
+            self.now_ms,
             columns.int64("last_offset"),
             columns.int64("offset_of_max_timestamp"),
             columns.equals("largest_timestamp_source", TimestampSource.LAST_MODIFIED),
@@ -344,22 +346,37 @@ class EvaluatedCatalog:
         )
 
 
-class EvaluationRequest(NamedTuple):
-    """The settings of an evaluation."""
+@dataclass(frozen=True)
+class RetentionRequest:
+    """What is asked: by which policies, at what time, and how the rule is applied."""
 
     policies: Policies
-    question: RuleQuestion
-    log_start_offsets: Mapping[tuple[str, str, int], int]
+    now_ms: int  # one time for all segments, as in Kafka
+    log_start_offsets: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
     topics: Sequence[str] = ()  # globs
+    active_segment: str = ActiveSegment.KEEP
+    boundary: str = Boundary.LOCAL
     what_if: WhatIf | None = None
     broker_view: bool = False
+    trust_last_modified: bool = False  # plan segments that are judged by their file's time, too
+
+    def require_valid(self) -> None:
+        """Raise ValueError for a time before 1970 or beyond int64, or an unknown choice."""
+        for name, choices in (("active_segment", ActiveSegment), ("boundary", Boundary)):
+            value = getattr(self, name)
+            if value not in tuple(choices):
+                raise ValueError(f"{name} {value!r}: expected one of {', '.join(choices)}")
+        if not 0 <= self.now_ms <= NEVER_MS:
+            raise ValueError(
+                f"now_ms {self.now_ms}: expected milliseconds since 1970, at most {NEVER_MS}"
+            )
 
 
 def evaluate_catalog(
-    catalog: Catalog, snapshot: Snapshot, request: EvaluationRequest, *, with_files: bool = False
+    catalog: Catalog, snapshot: Snapshot, request: RetentionRequest, *, with_files: bool = False
 ) -> EvaluatedCatalog:
     """Return an evaluated snapshot; a plan needs `with_files`. CatalogError for damage."""
-    request = request._replace(policies=policies_for(snapshot, request.policies))
+    request = replace(request, policies=policies_for(snapshot, request.policies))
     columns = read_columns(catalog, snapshot, request.topics, with_files=with_files)
     return evaluate_columns(columns, request)
 
@@ -405,7 +422,7 @@ def unlisted_warning(policies: Policies, topics: Iterable[str]) -> str | None:
     )
 
 
-def evaluate_columns(columns: CatalogColumns, request: EvaluationRequest) -> EvaluatedCatalog:
+def evaluate_columns(columns: CatalogColumns, request: RetentionRequest) -> EvaluatedCatalog:
     """Return evaluated rows of a catalog; index files are read only for a broker's view."""
     of_topic = {
         topic: request.policies.of(topic) if topic else None
@@ -413,28 +430,27 @@ def evaluate_columns(columns: CatalogColumns, request: EvaluationRequest) -> Eva
     }
     policies = [of_topic[topic] for _, topic, _ in columns.keys]
     limits = _limits_of(columns, policies, request)
-    judged = _JudgedColumns.of(columns, limits, now_ms=request.question.now_ms)
+    judged = _JudgedColumns.of(columns, limits, now_ms=request.now_ms)
     return EvaluatedCatalog(
         judged,
         policies,
-        request.question,
-        _suspicions(judged, policies, request.question.now_ms),
-        _what_if(judged, request.what_if, request.question.now_ms) if request.what_if else None,
-        _broker_answer(judged, request.question.now_ms) if request.broker_view else None,
+        request.now_ms,
+        _suspicions(judged, policies, request.now_ms),
+        _what_if(judged, request.what_if, request.now_ms) if request.what_if else None,
+        _broker_answer(judged, request.now_ms) if request.broker_view else None,
     )
 
 
 def _limits_of(
-    columns: CatalogColumns, policies: Sequence[Policy | None], request: EvaluationRequest
+    columns: CatalogColumns, policies: Sequence[Policy | None], request: RetentionRequest
 ) -> list[Limits]:
     """Return the limits of each partition."""
-    starts, question = request.log_start_offsets, request.question
+    starts, rule = request.log_start_offsets, (request.active_segment, request.boundary)
     limits = []
     for (log_dir, topic, number), policy in zip(columns.keys, policies, strict=True):
         start = None
         if starts and log_dir is not None and topic is not None and number is not None:
             start = starts.get((log_dir, topic, number))
-        rule = (question.active_segment, question.boundary)
         if policy is None:
             limits.append(Limits(-1, -1, RetentionMode.NO_POLICY, start, *rule))
         else:

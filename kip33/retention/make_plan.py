@@ -10,7 +10,7 @@ each partition for which a plan would leave out a segment, in any log directory 
 An apply looks at the files of a planned segment again before it deletes them (`files_now`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain, repeat
@@ -32,12 +32,16 @@ from kip33.archive.segment_paths import (
     link_in,
     list_partition,
 )
-from kip33.archive.sources import matches
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import INDEX_FILE_KINDS
 from kip33.errors import PlanError, is_of_the_machine
 from kip33.formats.names import SEGMENT_KINDS, segment_file_name
-from kip33.retention.evaluation import CatalogRow, JudgedPartition, judged_partitions
+from kip33.retention.evaluation import (
+    CatalogRow,
+    JudgedPartition,
+    RetentionRequest,
+    evaluate_catalog,
+)
 from kip33.retention.plan import (
     Basis,
     LeftOut,
@@ -47,16 +51,10 @@ from kip33.retention.plan import (
     require_deletable,
     with_plan_id,
 )
-from kip33.rules.policies import Policies
 from kip33.rules.retention import (
-    ActiveSegment,
-    Boundary,
     RetentionMode,
     RetentionReason,
-    RuleQuestion,
-    require_question,
 )
-from kip33.rules.retention_rows import Limits
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
@@ -71,45 +69,18 @@ _LINKED_DIRECTORY: Final = (
 )
 
 
-def plan_retention(  # parameters: each option of the command is a keyword here
-    catalog: Catalog,
-    snapshot: Snapshot,
-    policies: Policies,
-    *,
-    now_ms: int,
-    clock_ms: int,
-    active_segment: str = ActiveSegment.KEEP,
-    boundary: str = Boundary.LOCAL,
-    log_start_offsets: Mapping[tuple[str, str, int], int] | None = None,
-    trust_last_modified: bool = False,
-    topics: Sequence[str] = (),
+def plan_retention(
+    catalog: Catalog, snapshot: Snapshot, request: RetentionRequest, clock_ms: int
 ) -> RetentionPlan:
-    """Return a plan of the segments that are deletable at `now_ms`; nothing is written.
+    """Return a plan of the segments that are deletable at the request's time; nothing is written.
 
-    `clock_ms` is the current time; `now_ms` must not be later. The keys of `log_start_offsets` are
-    log_dir, topic and partition. Each directory with planned files is listed once. Raises PlanError
-    if a topic has no cleanup.policy or the policies keep everything, and CatalogError if the
-    snapshot is damaged.
+    `clock_ms` is the current time; that of the request must not be later. Each directory with
+    planned files is listed once. Raises PlanError if a topic has no cleanup.policy or the policies
+    keep everything, and CatalogError if the snapshot is damaged.
     """
-    basis = basis_of(
-        catalog,
-        snapshot,
-        policies,
-        now_ms=now_ms,
-        clock_ms=clock_ms,
-        active_segment=active_segment,
-        boundary=boundary,
-        trust_last_modified=trust_last_modified,
-    )
-    starts = log_start_offsets or {}
-
-    def limits_of(log_dir: str, topic: str, partition: int) -> Limits | None:
-        if not matches(topic, topics):
-            return None
-        return basis.limits(topic, starts.get((log_dir, topic, partition)))
-
-    judged = judged_partitions(catalog, snapshot, limits_of, now_ms=now_ms)
-    return plan_judged(basis, snapshot, judged)
+    basis = basis_of(catalog, snapshot, request, clock_ms)
+    evaluated = evaluate_catalog(catalog, snapshot, request, with_files=True)
+    return plan_judged(basis, snapshot, evaluated.judged.partitions())
 
 
 def plan_judged(
@@ -132,30 +103,22 @@ def plan_judged(
 
 
 def basis_of(
-    catalog: Catalog,
-    snapshot: Snapshot,
-    policies: Policies,
-    *,
-    now_ms: int,
-    clock_ms: int,
-    active_segment: str = ActiveSegment.KEEP,
-    boundary: str = Boundary.LOCAL,
-    trust_last_modified: bool = False,
+    catalog: Catalog, snapshot: Snapshot, request: RetentionRequest, clock_ms: int
 ) -> Basis:
     """Return the settings by which a snapshot is judged; ValueError for an unknown choice."""
-    require_question(RuleQuestion(now_ms, active_segment, boundary))
+    request.require_valid()
     index_dir = snapshot.settings.get("index_dir")
     return Basis(
         clock_ms,
-        now_ms,
+        request.now_ms,
         catalog.location,
         snapshot.name,
         Location.of(snapshot.source),
         Location.of(index_dir) if index_dir else None,
-        policies,
-        active_segment,
-        boundary,
-        trust_last_modified,
+        request.policies,
+        request.active_segment,
+        request.boundary,
+        request.trust_last_modified,
     )
 
 

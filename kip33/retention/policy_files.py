@@ -47,20 +47,6 @@ def load_policies(policy: str | None = None, kafka_configs: str | None = None) -
     return Policies({DEFAULTS_SECTION: defaults, TOPICS: topics})
 
 
-def policies_of(
-    policy: str | None, kafka_configs: str | None, retention_ms: int | None
-) -> Policies | None:
-    """Return the policies of files, else one with `retention_ms` for all topics, else None.
-
-    Errors as in `load_policies`.
-    """
-    if policy or kafka_configs:
-        return load_policies(policy, kafka_configs)
-    if retention_ms is not None:
-        return Policies({DEFAULTS_SECTION: {"retention.ms": retention_ms}})
-    return None
-
-
 def _of_tools(file: str) -> dict[str, _Table]:
     """Return the sections that Kafka's tools printed, without those that TOPIC_KEYS lacks.
 

@@ -93,26 +93,6 @@ NO_CODE: Final = -1
 _NONE: Final = np.int8(NO_CODE)
 
 
-class RuleQuestion(NamedTuple):
-    """The settings that are the same for all partitions."""
-
-    now_ms: int  # one time for all segments, as in Kafka
-    active_segment: str = ActiveSegment.KEEP
-    boundary: str = Boundary.LOCAL
-
-
-def require_question(question: RuleQuestion) -> None:
-    """Raise ValueError for a time before 1970 or beyond int64, or a choice that there is not."""
-    for name, choices in (("active_segment", ActiveSegment), ("boundary", Boundary)):
-        value = getattr(question, name)
-        if value not in tuple(choices):
-            raise ValueError(f"{name} {value!r}: expected one of {', '.join(choices)}")
-    if not 0 <= question.now_ms <= NEVER_MS:
-        raise ValueError(
-            f"now_ms {question.now_ms}: expected milliseconds since 1970, at most {NEVER_MS}"
-        )
-
-
 class WhatIf(NamedTuple):
     """Other settings to evaluate as well; None: the same as in the actual question."""
 

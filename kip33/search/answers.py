@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from kip33.errors import LocationError
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.kafka_configs import GroupOffset, parse_group_offsets
-from kip33.rules.search import Exactness, SearchResult
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
+from kip33.rules.search import NEWEST_KAFKA, Exactness, SearchResult
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 
@@ -41,6 +42,16 @@ class Answer(NamedTuple):
     bytes_read: int
     note: str | None
     passed_over: bool = False
+
+
+class SearchOptions(NamedTuple):
+    """The options for all requests."""
+
+    as_kafka: bool = False  # with Kafka's traps
+    index_only: bool = False  # no log is opened
+    all_replicas: bool = False  # else only the most complete one
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES  # larger decompressed batches are not read
+    kafka_version: tuple[int, int] = NEWEST_KAFKA  # whose traps
 
 
 @dataclass

@@ -14,14 +14,14 @@ from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.topic_totals import OF_INCARNATIONS, with_incarnations
+from kip33.search.answers import SearchOptions
 from kip33.search.replica_search import (
     SEARCH_THREADS,
     SEARCHED,
     PartitionKey,
     ReplicaAnswer,
     ReplicaKey,
-    Request,
-    SearchOptions,
+    TimeQuestion,
     answers_of,
 )
 
@@ -30,15 +30,6 @@ COUNTED: Final = (
     *("log_dir", "log_uri", "base_offset", "last_offset", "valid_bytes"),
     *("record_count", "status", "max_timestamp"),
 )
-
-
-class TimeQuestion(NamedTuple):
-    """A time to find in a partition; None: in all partitions, in any replica."""
-
-    topic: str
-    partition: int | None
-    target_ms: int
-    log_dir: str | None = None
 
 
 class TimeAnswer(NamedTuple):
@@ -114,18 +105,17 @@ def search_rows(
     for (log_dir, topic, number), offset in (starts or {}).items():
         by_topic_partition.setdefault((topic, number), {})[log_dir] = offset
     partitions = by_partition(_asked_for(rows, questions))
-    requests_of = _requests_by_partition(questions, partitions)
+    questions_of = _questions_by_partition(questions, partitions)
 
     def answered(partition: PartitionKey) -> Iterator[TimeAnswer]:
-        numbers = [number for number, _ in requests_of[partition]]
-        requests = [request for _, request in requests_of[partition]]
+        numbers, asked = zip(*questions_of[partition], strict=True)
         for located in answers_of(
-            partitions.get(partition, []), requests, how, by_topic_partition.get(partition)
+            partitions.get(partition, []), asked, how, by_topic_partition.get(partition)
         ):
-            yield TimeAnswer(numbers[located.request], *partition, located)
+            yield TimeAnswer(numbers[located.question], *partition, located)
 
     with ThreadPoolExecutor(SEARCH_THREADS) as pool:
-        by_key = pool.map(lambda partition: list(answered(partition)), requests_of)
+        by_key = pool.map(lambda partition: list(answered(partition)), questions_of)
         return sorted(chain.from_iterable(by_key), key=_place)
 
 
@@ -137,18 +127,18 @@ def search_on_engine(
     starts: LogStartOffsets | None = None,
 ) -> list[TimeAnswer]:
     """Return the answers of `search_rows`; the partitions are distributed over an engine's bins."""
-    requests_of = _requests_by_partition(questions, dict.fromkeys(_keys_of(rows)))
-    numbers = [[number for number, _ in requests] for requests in requests_of.values()]
+    questions_of = _questions_by_partition(questions, dict.fromkeys(_keys_of(rows)))
+    numbers = [[number for number, _ in requests] for requests in questions_of.values()]
     work = pa.table(
         {
-            "topic": pa.array([topic for topic, _ in requests_of], pa.string()),
-            "partition": pa.array([partition for _, partition in requests_of], pa.int32()),
+            "topic": pa.array([topic for topic, _ in questions_of], pa.string()),
+            "partition": pa.array([partition for _, partition in questions_of], pa.int32()),
             "questions": pa.array(numbers, pa.list_(pa.int64())),
             "size_bytes": pa.array(
                 [SEARCH_COST_BYTES * len(of_key) for of_key in numbers], pa.int64()
             ),
             "path": pa.array(
-                [f"{topic}-{partition}" for topic, partition in requests_of], pa.string()
+                [f"{topic}-{partition}" for topic, partition in questions_of], pa.string()
             ),
         }
     )
@@ -183,16 +173,15 @@ def _keys_of(rows: "pa.Table") -> list[PartitionKey]:
     return [(row["topic"], row["partition"]) for row in keys.to_pylist()]
 
 
-def _requests_by_partition(
+def _questions_by_partition(
     questions: Sequence[TimeQuestion], partitions: Mapping[PartitionKey, object]
-) -> dict[PartitionKey, list[tuple[int, Request]]]:
-    """Return the requests for each partition, with the numbers of their questions."""
-    requests_of: dict[PartitionKey, list[tuple[int, Request]]] = {}
+) -> dict[PartitionKey, list[tuple[int, TimeQuestion]]]:
+    """Return the questions about each partition, with their numbers."""
+    questions_of: dict[PartitionKey, list[tuple[int, TimeQuestion]]] = {}
     for number, question in enumerate(questions):
         for partition in _partitions_of(question, partitions):
-            request = Request(question.target_ms, question.log_dir)
-            requests_of.setdefault(partition, []).append((number, request))
-    return requests_of
+            questions_of.setdefault(partition, []).append((number, question))
+    return questions_of
 
 
 def _asked_for(rows: "pa.Table", questions: Sequence[TimeQuestion]) -> "pa.Table":

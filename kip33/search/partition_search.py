@@ -11,16 +11,15 @@ and a note names what hid the record; otherwise the search continues.
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Final
 
+from kip33.archive.log_window import Meter
 from kip33.errors import FileReadError, Kip33Error
-from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
-    NEWEST_KAFKA,
     READS_THE_MAX,
     TRAPS,
     Exactness,
@@ -33,9 +32,8 @@ from kip33.rules.search import (
 )
 from kip33.rules.search import not_found as result_without_record
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.search.answers import Answer, Hit, Pending
+from kip33.search.answers import Answer, Hit, Pending, SearchOptions
 from kip33.search.index_lookup import IndexLookup
-from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import counts_from, has_timestamp_from
 from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, losses_of
 from kip33.search.segment_search import LATER_THAN_ALL_MS, SegmentSearch, opened_search
@@ -51,12 +49,9 @@ _BELIEVED: Final = (
 def search_partition(
     segments: Sequence[SearchedSegment],
     targets_ms: Sequence[int],
+    how: SearchOptions = SearchOptions(),  # noqa: B008 - it cannot be changed
     *,
-    as_kafka: bool = False,
-    kafka_version: tuple[int, int] = NEWEST_KAFKA,
-    index_only: bool = False,
     log_start_offset: int | None = None,
-    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
 ) -> list[Answer]:
     """Return the answer for each target, in their order; `segments` of one partition, any order.
 
@@ -73,17 +68,9 @@ def search_partition(
     if not ordered:
         none = SearchResult.NO_SUCH_PARTITION
         return [Answer(t, None, None, none, Exactness.RECORD, 0, None) for t in targets_ms]
-    as_kafka = as_kafka and not index_only
-    meter = Meter(max_batch_bytes)
-    search = _Search(
-        _PartitionSegments(
-            ordered, log_start_offset, meter, index_only=index_only, as_kafka=as_kafka
-        ),
-        meter,
-        as_kafka=as_kafka,
-        max_of_index=kafka_version < READS_THE_MAX,
-        index_only=index_only,
-    )
+    how = how._replace(as_kafka=how.as_kafka and not how.index_only)
+    meter = Meter(how.max_batch_bytes)
+    search = _Search(_PartitionSegments(ordered, log_start_offset, meter, how), meter, how)
     found = {target: search.pending(target) for target in set(targets_ms)}
     waiting = [pending for pending in found.values() if pending.answer is None]
     search.ask(sorted(waiting, key=lambda pending: (pending.time_ms, pending.target_ms)))
@@ -102,9 +89,7 @@ class _PartitionSegments:
         segments: list[SearchedSegment],
         log_start_offset: int | None,
         meter: Meter,
-        *,
-        index_only: bool,
-        as_kafka: bool,
+        how: SearchOptions,
     ) -> None:
         """Take segments in ascending order of their base offsets."""
         self.ordered = segments
@@ -118,13 +103,13 @@ class _PartitionSegments:
         # The log of an unverified segment may go on after the last entry of its index, and the
         # index may have lost its last entries. So such a log is searched, unless only the indexes
         # are asked, or a broker's answer: then a note says so.
-        is_believed = index_only or as_kafka
+        is_believed = how.index_only or how.as_kafka
         self.has_unverified = any(s.status == SegmentStatus.UNVERIFIED for s in segments)
         for place, segment in enumerate(segments):
             is_last = place + 1 == len(segments)
             if segment.status == SegmentStatus.UNVERIFIED and (is_last or not is_believed):
                 segments[place] = segment._replace(max_timestamp=None)
-        self._index_only, self._meter = index_only, meter
+        self._index_only, self._meter = how.index_only, meter
         self._timed: dict[int, bool] = {}  # by place: see _has_timestamp
         self._counting: dict[int, tuple[bool, str | None]] = {}  # by place: see _counts
 
@@ -195,23 +180,54 @@ class _PartitionSegments:
         except (FileReadError, Kip33Error):
             return True  # the search that found nothing said why
 
+    def largest_record(self, claimed_ms: int) -> Hit | None:
+        """Return the record with the largest timestamp, None if no record can be read.
+
+        `claimed_ms` is the largest timestamp in the headers; no record has it. First the batches
+        with the largest claims below it are decoded, then those that claim more than these have. No
+        batch is decoded twice, so the cost is proportional to the log's size.
+        """
+        claimed = -1
+        for segment in self.ordered:
+            if not self.is_below_start(segment) and segment.may_hold(claimed + 1):
+                with suppress(FileReadError, Kip33Error), self._opened(segment) as search:
+                    claimed = max(claimed, search.largest_below(claimed_ms))
+        best = self._largest(None, claimed, None)
+        if claimed >= 0:
+            best = self._largest(best, 0, claimed)
+        return best[1] if best else None
+
+    def _largest(
+        self, best: tuple[int, Hit] | None, claimed_from: int, claimed_below: int | None
+    ) -> tuple[int, Hit] | None:
+        """Return a segment's number and its hit, or `best` if that is larger.
+
+        Of equal timestamps the first in the partition wins.
+        """
+        for place, segment in enumerate(self.ordered):
+            least = max(best[1].claimed, 0) if best else 0
+            is_late_enough = segment.may_hold(max(least, claimed_from, 0))
+            if self.is_below_start(segment) or not is_late_enough:
+                continue
+            with suppress(FileReadError, Kip33Error), self._opened(segment) as search:
+                hit = search.find_largest(least, claimed_from, claimed_below)
+                if hit and (best is None or _is_larger(place, hit, best)):
+                    best = place, hit
+        return best
+
+    def _opened(self, segment: SearchedSegment) -> AbstractContextManager[SegmentSearch]:
+        """Open a segment again; a fault was noted when it was searched before."""
+        return opened_search(segment, self._meter, start_offset=self.start_offset)
+
 
 class _Search:
     """The segments of one partition, oldest first, and the options of the search."""
 
-    def __init__(
-        self,
-        segments: _PartitionSegments,
-        meter: Meter,
-        *,
-        as_kafka: bool,
-        max_of_index: bool,
-        index_only: bool,
-    ) -> None:
+    def __init__(self, segments: _PartitionSegments, meter: Meter, how: SearchOptions) -> None:
         self._known, self._segments = segments, segments.ordered
         self._start_offset = segments.start_offset
-        self._as_kafka, self._max_of_index = as_kafka, as_kafka and max_of_index
-        self._index_only = index_only
+        self._as_kafka, self._index_only = how.as_kafka, how.index_only
+        self._max_of_index = how.as_kafka and how.kafka_version < READS_THE_MAX
         self._meter = meter
 
     def pending(self, target_ms: int) -> Pending:
@@ -251,7 +267,6 @@ class _Search:
             pending.pass_over(f"{last.log_uri}: {self._known.losses[-1]}, so the log may end later")
 
     def ask(self, waiting: list[Pending]) -> None:
-        """Search segment after segment for the targets that are not answered."""
         for place, segment in enumerate(self._segments):
             unanswered = [pending for pending in waiting if pending.answer is None]
             if segment.doubt:
@@ -373,7 +388,7 @@ class _Search:
         if pending.answer is not None or pending.time_ms < 0 or self._index_only:
             return
         before = self._meter.bytes_read
-        hit = _largest_record(self._known, self._meter, pending.time_ms)
+        hit = self._known.largest_record(pending.time_ms)
         if hit:
             if hit.note:
                 pending.notes.append(hit.note)
@@ -397,59 +412,6 @@ class _Search:
             answers.append(pending.settled(otherwise, exactness))
             pending.bytes_read = 0
         return answers
-
-
-def _largest_record(segments: _PartitionSegments, meter: Meter, claimed_ms: int) -> Hit | None:
-    """Return the record with the largest timestamp, None if no record can be read.
-
-    `claimed_ms` is the largest timestamp in the headers; no record has it. First the batches with
-    the largest claims below it are decoded, then those that claim more than these have. No batch
-    is decoded twice, so the cost is proportional to the log's size.
-    """
-    claimed = -1
-    for segment in segments.ordered:
-        if not segments.is_below_start(segment) and segment.may_hold(claimed + 1):
-            claimed = max(claimed, _claimed_below(segments, meter, claimed_ms, segment))
-    best = _largest(segments, meter, None, claimed, None)
-    if claimed >= 0:
-        best = _largest(segments, meter, best, 0, claimed)
-    return best[1] if best else None
-
-
-def _largest(
-    segments: _PartitionSegments,
-    meter: Meter,
-    best: tuple[int, Hit] | None,
-    claimed_from: int,
-    claimed_below: int | None,
-) -> tuple[int, Hit] | None:
-    """Return a segment's number and its hit, or `best` if that is larger.
-
-    Of equal timestamps the first in the partition wins.
-    """
-    for place, segment in enumerate(segments.ordered):
-        least = max(best[1].claimed, 0) if best else 0
-        is_late_enough = segment.may_hold(max(least, claimed_from, 0))
-        if segments.is_below_start(segment) or not is_late_enough:
-            continue
-        try:
-            with opened_search(segment, meter, start_offset=segments.start_offset) as search:
-                hit = search.find_largest(least, claimed_from, claimed_below)
-        except (FileReadError, Kip33Error):
-            continue  # it was searched before, and a note says so
-        if hit and (best is None or _is_larger(place, hit, best)):
-            best = place, hit
-    return best
-
-
-def _claimed_below(
-    segments: _PartitionSegments, meter: Meter, time_ms: int, segment: SearchedSegment
-) -> int:
-    try:
-        with opened_search(segment, meter, start_offset=segments.start_offset) as search:
-            return search.largest_below(time_ms)
-    except (FileReadError, Kip33Error):
-        return -1  # it was searched before, and a note says so
 
 
 def _is_larger(place: int, hit: Hit, best: tuple[int, Hit]) -> bool:

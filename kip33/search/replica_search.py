@@ -11,10 +11,9 @@ import numpy as np
 
 from kip33.catalog.topic_totals import IS_OLDER
 from kip33.formats.names import two_directories_in
-from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.offset_holes import APART, UNKNOWN_OFFSET, Extent, most_complete_of, overlaps
-from kip33.rules.search import NEWEST_KAFKA, Exactness, SearchResult
-from kip33.search.answers import Answer
+from kip33.rules.search import Exactness, SearchResult
+from kip33.search.answers import Answer, SearchOptions
 from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment, losses_of
 
@@ -27,19 +26,11 @@ PartitionKey: TypeAlias = tuple[str, int | None]  # topic, number
 ReplicaKey: TypeAlias = tuple[str | None, str, int | None]  # log_dir, topic, number
 
 
-class SearchOptions(NamedTuple):
-    """The options for all requests."""
+class TimeQuestion(NamedTuple):
+    """A time to find in a partition; None: in all partitions, in any replica."""
 
-    as_kafka: bool = False  # with Kafka's traps
-    index_only: bool = False  # no log is opened
-    all_replicas: bool = False  # else only the most complete one
-    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES  # larger decompressed batches are not read
-    kafka_version: tuple[int, int] = NEWEST_KAFKA  # whose traps
-
-
-class Request(NamedTuple):
-    """A time to search for; `log_dir` None: in any replica."""
-
+    topic: str
+    partition: int | None
     target_ms: int
     log_dir: str | None = None
 
@@ -47,47 +38,44 @@ class Request(NamedTuple):
 class ReplicaAnswer(NamedTuple):
     """An answer and its replica; None if there is no such partition."""
 
-    request: int  # the number of the request
+    question: int  # its number
     log_dir: str | None
     answer: Answer
 
 
 def answers_of(
     rows: Iterable[Mapping[str, Any]],
-    requests: Iterable[Request],
+    questions: Iterable[TimeQuestion],
     how: SearchOptions,
     starts: Mapping[str, int] | None = None,
 ) -> Iterator[ReplicaAnswer]:
-    """Yield the answers to each request, given the catalog's rows of one topic and partition.
+    """Yield the answers to each question, given the catalog's rows of one topic and partition.
 
     `rows` have the columns SEARCHED, of all log directories, in any order. `starts`: log start
-    offsets by log directory; records below are ignored. Without a log directory a request is for
+    offsets by log directory; records below are ignored. Without a log directory a question is for
     the newest topic of this name: rows with IS_OLDER are of an older one.
     """
     rows = list(rows)
     replicas, newest = replicas_of(rows), replicas_of(of_newest_topic(rows))
     best, older = most_complete(newest), older_topic_note(rows)
     targets_by_replica: dict[str, list[tuple[int, int]]] = {}
-    for number, request in enumerate(requests):
-        if request.log_dir is not None:
-            log_dirs = [request.log_dir]
+    for number, question in enumerate(questions):
+        if question.log_dir is not None:
+            log_dirs = [question.log_dir]
         else:
             log_dirs = sorted(newest) if how.all_replicas else [best] if best is not None else []
         to_search = [log_dir for log_dir in log_dirs if log_dir in replicas]
         if not to_search:
             no_such, record = SearchResult.NO_SUCH_PARTITION, Exactness.RECORD
-            nothing = Answer(request.target_ms, None, None, no_such, record, 0, older)
-            yield ReplicaAnswer(number, request.log_dir, nothing)
+            nothing = Answer(question.target_ms, None, None, no_such, record, 0, older)
+            yield ReplicaAnswer(number, question.log_dir, nothing)
         for log_dir in to_search:
-            targets_by_replica.setdefault(log_dir, []).append((number, request.target_ms))
+            targets_by_replica.setdefault(log_dir, []).append((number, question.target_ms))
     for log_dir, targets in targets_by_replica.items():
         answers = search_partition(
             replicas[log_dir],
             [target_ms for _, target_ms in targets],
-            as_kafka=how.as_kafka,
-            kafka_version=how.kafka_version,
-            index_only=how.index_only,
-            max_batch_bytes=how.max_batch_bytes,
+            how,
             log_start_offset=(starts or {}).get(log_dir),
         )
         twice = overlapping(replicas[log_dir])

@@ -109,8 +109,7 @@ def timestamp_profile(  # parameters: a notebook user sees each option as a keyw
     place = Location.of(source)
     found = choose(Catalog(place), snapshot).snapshot if is_catalog(place) else None
     plan = plan_timestamps(source, question, topics=topics, layout=layout, snapshot=found)
-    engine = SparkEngine(lambda: spark)
-    profiles = execute_timestamps(plan, engine, parallelism=parallelism, on_progress=on_progress)
+    profiles = execute_timestamps(plan, SparkEngine(lambda: spark, parallelism, on_progress))
     rows = [tuple(timestamp_row(one, question).values()) for one in profiles]
     return spark.createDataFrame(
         [tuple(map(_plain, row)) for row in rows], from_arrow_schema(TIMESTAMPS)

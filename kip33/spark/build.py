@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33.archive.bins import Progress
-from kip33.builds.build_options import BuildOptions, load_topic_settings
+from kip33.builds.build_options import BuildRequest, load_topic_settings
 from kip33.builds.commit import BuildSummary, execute_build
 from kip33.builds.plan import plan_build
 from kip33.formats.times import Time, milliseconds_of
@@ -81,34 +81,28 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
         spark, source, (index_dir, catalog), storage_options, filesystem, writes=True
     )
     use_session(spark)
-    plan = plan_build(
-        source,
-        index_dir,
-        now_ms=milliseconds_of(now_ms),
-        settings=IndexSettings(
-            dialect,
-            index_interval_bytes,
-            segment_index_bytes,
-            check_crc,
-            rule_of(untimestamped),
-        ),
-        options=BuildOptions(
-            in_place=in_place,
-            catalog=catalog,
-            kafka_configs=kafka_configs,
-            topics=topics,
-            layout=layout,
-            offset_index=offset_index,
-            producer_snapshots=producer_snapshots,
-            overwrite=overwrite,
-            only_damaged=only_damaged,
-            full=full,
-            read=read,
-            fsync=fsync,
-        ),
+    settings = IndexSettings(
+        dialect, index_interval_bytes, segment_index_bytes, check_crc, rule_of(untimestamped)
     )
-    engine = SparkEngine(lambda: spark)
-    return execute_build(plan, engine, parallelism=parallelism, on_progress=on_progress)
+    request = BuildRequest(
+        source=source,
+        index_dir=index_dir,
+        settings=settings,
+        in_place=in_place,
+        catalog=catalog,
+        kafka_configs=kafka_configs,
+        topics=topics,
+        layout=layout,
+        offset_index=offset_index,
+        producer_snapshots=producer_snapshots,
+        overwrite=overwrite,
+        only_damaged=only_damaged,
+        full=full,
+        read=read,
+        fsync=fsync,
+    )
+    plan = plan_build(request, now_ms=milliseconds_of(now_ms))
+    return execute_build(plan, SparkEngine(lambda: spark, parallelism, on_progress))
 
 
 # So many parameters: each is an option of `kip33 verify`, with its name and default.
@@ -152,7 +146,6 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
     )
     settings = load_topic_settings(default, kafka_configs)
     plan = plan_verify(source, index_dir, settings=settings, topics=topics, layout=layout)
-    engine = SparkEngine(lambda: spark)
-    verdicts = execute_verify(plan, engine, parallelism=parallelism, on_progress=on_progress)
+    verdicts = execute_verify(plan, SparkEngine(lambda: spark, parallelism, on_progress))
     rows = [tuple(verdict.as_row().values()) for verdict in verdicts]
     return spark.createDataFrame(rows, from_arrow_schema(SEGMENT_VERDICTS))

@@ -15,14 +15,12 @@ from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.times import Time, milliseconds_of
 from kip33.retention.evaluated_tables import answer_columns
-from kip33.retention.evaluation import EvaluationRequest, evaluate_columns
+from kip33.retention.evaluation import RetentionRequest, evaluate_columns
 from kip33.rules.policies import Policies
 from kip33.rules.retention import (
     DOUBTFUL_STATUSES,
     RetentionReason,
-    RuleQuestion,
     WhatIf,
-    require_question,
 )
 from kip33.rules.retention_rows import MOST_SEGMENTS_NAMED
 from kip33.rules.segment_summary import SegmentStatus, TimestampSource
@@ -63,13 +61,17 @@ def evaluate_retention(
     result is used. All columns go through Python: for sums alone, select COLUMNS_FOR_SUMS first.
     Raises ValueError for a wrong argument.
     """
-    question = RuleQuestion(milliseconds_of(now_ms), active_segment, boundary)
-    require_question(question)
-    starts = log_start_offsets or {}
-    return evaluate(
-        catalog,
-        EvaluationRequest(policies, question, starts, what_if=what_if, broker_view=broker_view),
+    request = RetentionRequest(
+        policies,
+        milliseconds_of(now_ms),
+        log_start_offsets or {},
+        active_segment=active_segment,
+        boundary=boundary,
+        what_if=what_if,
+        broker_view=broker_view,
     )
+    request.require_valid()
+    return evaluate(catalog, request)
 
 
 _NEEDED: Final = (
@@ -84,14 +86,14 @@ COLUMNS_FOR_SUMS: Final = (
 """The columns of a catalog that decisions and `summarize_partitions` need."""
 
 
-def evaluate(catalog: DataFrame, asked: EvaluationRequest) -> DataFrame:
+def evaluate(catalog: DataFrame, asked: RetentionRequest) -> DataFrame:
     """Return what `evaluate_retention` does; the request's topics are not looked at."""
     needed = (*_NEEDED, "max_timestamp") if asked.broker_view else _NEEDED
     added = _judged(asked, SEGMENTS.empty_table()).answers.schema
     return judge_in_tasks(catalog, needed, partial(_judged, asked), added)
 
 
-def _judged(asked: EvaluationRequest, rows: pa.Table) -> Judged:
+def _judged(asked: RetentionRequest, rows: pa.Table) -> Judged:
     columns = columns_of([rows])
     answers = answer_columns(evaluate_columns(columns, asked), 0, columns.size)
     return Judged(columns.order, pa.table(answers))

@@ -20,7 +20,8 @@ from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.topic_totals import IS_OLDER
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import NEWEST_KAFKA
-from kip33.search.replica_search import SEARCHED, Request, SearchOptions, answers_of
+from kip33.search.answers import SearchOptions
+from kip33.search.replica_search import SEARCHED, TimeQuestion, answers_of
 from kip33.spark.tasks import cores, run_on_rows
 
 TASKS_PER_CORE: Final = 3
@@ -136,15 +137,16 @@ def _answer_all(
     how: SearchOptions, log_start_offsets: LogStartOffsets, work: Iterable[dict[str, Any]]
 ) -> Iterator[tuple[Any, ...]]:
     for of_partition in work:
+        partition = (of_partition["topic"], of_partition["partition"])
         starts = {
             log_dir: offset
             for (log_dir, topic, number), offset in log_start_offsets.items()
-            if (topic, number) == (of_partition["topic"], of_partition["partition"])
+            if (topic, number) == partition
         }
-        requests = [
-            Request(request["target_ms"], request["log_dir"])
+        questions = [
+            TimeQuestion(*partition, request["target_ms"], request["log_dir"])
             for request in of_partition["requests"]
         ]
-        for located in answers_of(of_partition["segments"] or (), requests, how, starts):
-            given = of_partition["requests"][located.request] | {"log_dir": located.log_dir}
+        for located in answers_of(of_partition["segments"] or (), questions, how, starts):
+            given = of_partition["requests"][located.question] | {"log_dir": located.log_dir}
             yield (*given.values(), *located.answer[1:])

@@ -16,8 +16,15 @@ class SparkEngine:
 
     name: EngineName = EngineName.SPARK
 
-    def __init__(self, session: "Callable[[], SparkSession]") -> None:
+    def __init__(
+        self,
+        session: "Callable[[], SparkSession]",
+        parallelism: int | None = None,
+        on_progress: Progress | None = None,
+    ) -> None:
+        """Take the function that returns the session, the number of tasks, and who is told."""
         self._session: Final = session
+        self._parallelism, self._on_progress = parallelism, on_progress
         self.workers = 0
 
     def prepare(self, files: pa.Table) -> None:
@@ -31,8 +38,6 @@ class SparkEngine:
         run: Callable[[int, pa.Table], Iterable[Result]],
         *,
         reads_files: bool = True,
-        parallelism: int | None = None,
-        on_progress: Progress | None = None,
     ) -> list[Result]:
         """Do as `kip33.archive.bins.Engine` says, one task a bin; SparkJobError if the job fails.
 
@@ -44,6 +49,6 @@ class SparkEngine:
 
         spark = self._session()
         most = cores(spark)
-        packed = rows_of_bins(weights(files, reads_files=reads_files), most, parallelism)
+        packed = rows_of_bins(weights(files, reads_files=reads_files), most, self._parallelism)
         self.workers = min(most, len(packed))
-        return run_on_bins(spark, files, packed, run, on_progress=on_progress)
+        return run_on_bins(spark, files, packed, run, on_progress=self._on_progress)

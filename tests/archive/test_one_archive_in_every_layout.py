@@ -12,13 +12,14 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import PlanError
 from kip33.formats.kafka_configs import GroupOffset
-from kip33.retention.evaluation import judged_partitions
+from kip33.retention.evaluation import RetentionRequest, judged_partitions
 from kip33.retention.make_plan import plan_retention
 from kip33.rules.policies import Policies
 from kip33.rules.retention_rows import Limits
+from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import by_partition
 from kip33.search.group_lag import GroupLag, group_lags
-from kip33.search.replica_search import Request, SearchOptions, answers_of
+from kip33.search.replica_search import Request, answers_of
 from kip33.stores.locations import Location
 from tests.builders.layout_segments import DAY_MS, made_segments, real_segments
 from tests.builders.layouts import MODIFIED_MS, WRITERS, Stored, kafka
@@ -172,14 +173,14 @@ def test_retention_is_the_same_and_plans_only_in_log_directories(
     found = {one.key[1:]: [d.deletable for d in one.decisions] for one in judged}
     assert found == {("audit", 1): [True], ("orders", 0): [True] * 3, ("pay.ments-2", 7): [True]}
     policies = Policies({"defaults": {"cleanup.policy": "delete", "retention.ms": DAY_MS}})
-    how: dict[str, Any] = {"now_ms": NOW_MS, "clock_ms": NOW_MS, "active_segment": "kafka"}
+    request = RetentionRequest(policies, NOW_MS, active_segment="kafka")
     if name == "kafka":
-        assert len(plan_retention(catalog, newest, policies, **how).partitions) == 3
+        assert len(plan_retention(catalog, newest, request, NOW_MS).partitions) == 3
     else:
         with pytest.raises(
             PlanError, match="kip33 does not plan or delete there, because"
         ) as raised:
-            plan_retention(catalog, newest, policies, **how)
+            plan_retention(catalog, newest, request, NOW_MS)
         assert "\n" not in str(raised.value)
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 
+from kip33.audits.audited_logs import logs_below
 from kip33.audits.roll_audit import audit_columns, roll_table
-from kip33.audits.roll_logs import FirstBatch, first_batch_of, logs_below, read_source
-from kip33.audits.roll_what_if import WhatIfRequest, replay_partitions
+from kip33.audits.roll_logs import FirstBatch, first_batch_of, read_source
+from kip33.audits.roll_what_if import replay_partitions
 from kip33.formats.scan import read_header_at
 from kip33.local.local_engine import LocalEngine
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
@@ -55,7 +56,6 @@ def test_what_explains_the_ends_of_real_segments_gives_them_again(
     assert len(bounds) == partitions + 1
     for segment_bytes, is_same in ((least, True), (most, True), (most + 1, False)):
         given = GivenSettings(segment_bytes=segment_bytes)
-        request = WhatIfRequest(TopicRollSettings(given=given).of, (RollReading.KAFKA,))
-        [found] = replay_partitions(logs, request, engine)
-        [replay] = found.replays
+        [found] = replay_partitions(logs, TopicRollSettings(given=given).of, engine)
+        replay = dict(zip(RollReading, found.replays, strict=True))[RollReading.KAFKA]
         assert (replay.segments["base_offset"].tolist() == bounds) == is_same

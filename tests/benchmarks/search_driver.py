@@ -18,8 +18,9 @@ from pyspark.sql import SparkSession
 from kip33.catalog.catalog import Catalog
 from kip33.formats.scan import BatchScan
 from kip33.rules.search import SearchResult
-from kip33.search.catalog_search import TimeQuestion, rows_of, search_rows
-from kip33.search.replica_search import SearchOptions
+from kip33.search.answers import SearchOptions
+from kip33.search.catalog_search import rows_of, search_rows
+from kip33.search.replica_search import TimeQuestion
 from kip33.spark import load_catalog, offsets_for_times
 from kip33.spark.session import create_session
 from kip33.stores.files import opened

@@ -12,6 +12,7 @@ from typing import Any, Self
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import Draft, PartWriter
 from kip33.retention.apply import Applied, apply_plan
+from kip33.retention.evaluation import RetentionRequest
 from kip33.retention.make_plan import plan_retention
 from kip33.retention.plan import RetentionPlan
 from kip33.rules.policies import Policies
@@ -122,9 +123,10 @@ class ExpiringArchive:
 
     def plan(self, **settings: Any) -> RetentionPlan:
         """Plan from the newest snapshot."""
-        how: dict[str, Any] = {"now_ms": NOW_MS, "clock_ms": NOW_MS} | settings
-        policies = how.pop("policies", self.policies)
-        return plan_retention(self.catalog, self.catalog.require_newest(), policies, **how)
+        how: dict[str, Any] = {"policies": self.policies, "now_ms": NOW_MS} | settings
+        clock_ms = how.pop("clock_ms", NOW_MS)
+        request = RetentionRequest(**how)
+        return plan_retention(self.catalog, self.catalog.require_newest(), request, clock_ms)
 
     def apply(self, plan: RetentionPlan, **settings: Any) -> Applied:
         """Apply a plan a minute after it was made."""

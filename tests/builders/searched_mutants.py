@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.search import LATEST, MAX_TIMESTAMP, Exactness
+from kip33.search.answers import SearchOptions
 from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment
 from tests.builders.generated_segments import Written, plain_batch, wire_of
@@ -144,7 +145,7 @@ def ask_broken(random: Random, case: Case) -> Iterator[tuple[str, str | None]]:
     for index_only in (False, True):
         targets = [max(0, random.choice(times) + random.choice((-1, 0, 1))) for _ in range(8)]
         found = search_partition(
-            case.rows, [*targets, LATEST, MAX_TIMESTAMP], index_only=index_only
+            case.rows, [*targets, LATEST, MAX_TIMESTAMP], SearchOptions(index_only=index_only)
         )
         expected = [brute(case.records, target)[0] for target in targets] + [end, first]
         for answer, right in zip(found, expected, strict=True):

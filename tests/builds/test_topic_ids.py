@@ -22,9 +22,10 @@ from kip33.formats.partition_metadata import PartitionMetadata
 from kip33.records.partitions import Selection, partitions_of
 from kip33.report.facts import FindingLevel
 from kip33.report.make_report import ReportRequest, make_report
-from kip33.search.catalog_search import TimeQuestion, by_partition, rows_of, search_rows
+from kip33.search.answers import SearchOptions
+from kip33.search.catalog_search import by_partition, rows_of, search_rows
 from kip33.search.group_lag import group_lags
-from kip33.search.replica_search import SearchOptions
+from kip33.search.replica_search import TimeQuestion
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
 

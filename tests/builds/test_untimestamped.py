@@ -16,7 +16,7 @@ from kip33.indexing.verify_tree import execute_verify, plan_verify
 from kip33.local.local_engine import LocalEngine
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.untimestamped import FILE_TIME_OFFSET, Untimestamped, entry_offset, rule_of
-from kip33.search.answers import Answer
+from kip33.search.answers import Answer, SearchOptions
 from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment
 from tests.builders.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
@@ -236,7 +236,7 @@ def test_verify_notices_that_the_file_has_another_time(archive: ChangingArchive)
 def answers(archive: ChangingArchive, *times: int, **how: Any) -> list[Answer]:
     fields = SearchedSegment._fields
     rows = [SearchedSegment(**{name: row[name] for name in fields}) for row in archive.rows()]
-    return search_partition(rows, times, **how)
+    return search_partition(rows, times, SearchOptions(**how))
 
 
 @pytest.mark.parametrize("how", [{}, {"index_only": True}])

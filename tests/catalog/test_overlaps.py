@@ -14,10 +14,11 @@ from kip33.catalog.topic_totals import topic_totals
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.retention.evaluation import judged_partitions
 from kip33.rules.retention_rows import Limits
+from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import by_partition
 from kip33.search.group_lag import group_lags
 from kip33.search.range_size import range_size
-from kip33.search.replica_search import Request, SearchOptions, answers_of
+from kip33.search.replica_search import Request, answers_of
 from tests.builders import layouts as archives
 from tests.builders.layout_segments import DAY_MS
 from tests.builders.layouts import MODIFIED_MS, Stored, local_tiered

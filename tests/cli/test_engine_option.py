@@ -18,11 +18,10 @@ from kip33.cli.engine_option import (
     EngineOptions,
     SparkJob,
     engine_choice,
-    engine_options,
     open_session,
 )
 from kip33.cli.main import get_command
-from kip33.cli.options import session_options
+from kip33.cli.options import engine_options, session_options
 from kip33.spark.session import SparkStartError, create_session, is_yarn_driver
 from tests.cli.console import KIP33, PROJECT, Command, Finished, subprocess_of
 from tests.demo_archive import make_archive

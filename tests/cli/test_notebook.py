@@ -31,9 +31,10 @@ from kip33.catalog.catalog import Catalog
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.rules.policies import Policies
 from kip33.rules.retention_rows import Limits, SegmentFigures, judge
-from kip33.search.catalog_search import TimeQuestion, by_partition, rows_of, search_rows
+from kip33.search.answers import SearchOptions
+from kip33.search.catalog_search import by_partition, rows_of, search_rows
 from kip33.search.group_lag import group_lags
-from kip33.search.replica_search import PartitionKey, SearchOptions
+from kip33.search.replica_search import PartitionKey, TimeQuestion
 from kip33.spark.session import JavaMissingError, require_java
 from tests.cli.console import PROJECT
 from tests.demo_archive import make_archive, make_sensors

@@ -40,7 +40,7 @@ def build_here(
 
 def carry_out(plan: BuildPlan) -> BuildSummary:
     """Carry a plan out in this process, in a few bins."""
-    return execute_build(plan, LocalEngine(1), parallelism=BINS)
+    return execute_build(plan, LocalEngine(1, BINS))
 
 
 class Outcome(NamedTuple):

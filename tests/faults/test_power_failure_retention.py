@@ -26,11 +26,12 @@ from kip33.rules.policies import Policies
 from kip33.catalog.catalog import Catalog
 from kip33.stores.locations import Location
 from kip33.retention.plan import write_plan
+from kip33.retention.evaluation import RetentionRequest
 from kip33.retention.make_plan import plan_retention
 from tests.builders.expiring_archive import WEEK
 catalog, now_ms = Catalog.at(sys.argv[1]), int(sys.argv[3])
-plan = plan_retention(catalog, catalog.require_newest(), Policies(WEEK), now_ms=now_ms,
-                      clock_ms=now_ms)
+plan = plan_retention(catalog, catalog.require_newest(),
+                      RetentionRequest(Policies(WEEK), now_ms), now_ms)
 write_plan(plan, Location.of(sys.argv[2]))
 """
 APPLY = """

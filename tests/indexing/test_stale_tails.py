@@ -15,6 +15,7 @@ import pytest
 from kip33.catalog.catalog import Catalog
 from kip33.indexing.segment import index_file
 from kip33.rules.index_builder import IndexSettings
+from kip33.search.answers import SearchOptions
 from kip33.search.partition_search import search_partition
 from kip33.search.replica_search import replicas_of
 from kip33.stores.locations import Location
@@ -122,7 +123,7 @@ def test_a_stale_index_gives_no_wrong_row_and_no_wrong_answer(
             targets = [max(times), max(times) + 1, *random.sample(times, min(3, len(times)))]
             for target, answer in zip(targets, search_partition(segments, targets), strict=True):
                 assert answer[1:4] == brute(case.records, target), f"{where}, time {target}"
-            [promise] = search_partition(segments, [max(times)], index_only=True)
+            [promise] = search_partition(segments, [max(times)], SearchOptions(index_only=True))
             true = brute(case.records, max(times))[0]
             assert promise.offset is not None and true is not None and promise.offset <= true, where
     with capsys.disabled():

@@ -110,15 +110,10 @@ def test_large_work_is_done_in_a_process_for_each_core() -> None:
 
 
 def test_results_are_in_the_order_of_bins_and_every_file_is_in_one() -> None:
-    engine = LocalEngine(2)
     told: list[tuple[int, int]] = []
+    engine = LocalEngine(2, 7, lambda *counts: told.append(counts))
 
-    found = engine.run_on_bins(
-        files_of(*range(50)),
-        pid_of_bin,
-        parallelism=7,
-        on_progress=lambda *counts: told.append(counts),
-    )
+    found = engine.run_on_bins(files_of(*range(50)), pid_of_bin)
 
     assert [number for number, *_ in found] == list(range(7))
     paths = [path for _, paths, _ in found for path in paths]
@@ -130,7 +125,7 @@ def test_results_are_in_the_order_of_bins_and_every_file_is_in_one() -> None:
 def test_a_bin_whose_worker_is_killed_is_tried_again(tmp_path: Path) -> None:
     run = partial(killed_at_first, tmp_path)
 
-    found = LocalEngine(2).run_on_bins(files_of(1, 2, 3, 4, 5), run, parallelism=4)
+    found = LocalEngine(2, 4).run_on_bins(files_of(1, 2, 3, 4, 5), run)
 
     assert [number for number, _ in found] == [0, 1, 2, 3]
     assert sum(rows for _, rows in found) == 5
@@ -138,7 +133,7 @@ def test_a_bin_whose_worker_is_killed_is_tried_again(tmp_path: Path) -> None:
 
 def test_a_bin_whose_worker_is_killed_twice_is_named_in_one_line() -> None:
     with pytest.raises(WorkerLostError) as lost:
-        LocalEngine(2).run_on_bins(files_of(9, 9, 1, 1, 1), killed_always, parallelism=2)
+        LocalEngine(2, 2).run_on_bins(files_of(9, 9, 1, 1, 1), killed_always)
 
     line = str(lost.value)
     assert line.startswith("orders-0/00000000000000000001.log")
@@ -149,7 +144,7 @@ def test_a_bin_whose_worker_is_killed_twice_is_named_in_one_line() -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_error_of_a_bin_is_the_error_of_all(workers: int) -> None:
     with pytest.raises(PublishError) as found:
-        LocalEngine(workers).run_on_bins(files_of(1, 2), refused, parallelism=2)
+        LocalEngine(workers, 2).run_on_bins(files_of(1, 2), refused)
 
     assert re.fullmatch(r"bin \d: the disk is full", str(found.value))
     assert found.value.exit_code == 1
@@ -158,7 +153,7 @@ def test_an_error_of_a_bin_is_the_error_of_all(workers: int) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_error_that_exits_with_2_elsewhere_exits_with_1_in_a_bin(workers: int) -> None:
     with pytest.raises(CatalogError) as found:
-        LocalEngine(workers).run_on_bins(files_of(1, 2), foreign, parallelism=2)
+        LocalEngine(workers, 2).run_on_bins(files_of(1, 2), foreign)
 
     assert (found.value.exit_code, CatalogError.exit_code) == (1, 2)
 
@@ -166,7 +161,7 @@ def test_an_error_that_exits_with_2_elsewhere_exits_with_1_in_a_bin(workers: int
 @click.command()
 @click.option("--workers", type=int)
 def of_a_bug(workers: int) -> None:
-    LocalEngine(workers).run_on_bins(files_of(1, 2), buggy, parallelism=2)
+    LocalEngine(workers, 2).run_on_bins(files_of(1, 2), buggy)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -184,13 +179,13 @@ def test_a_bug_in_a_bin_is_a_crash_with_its_trace_not_wrong_usage(
 
 def test_the_trace_of_a_bug_arrives_from_a_worker() -> None:
     with pytest.raises(Exception, match="UnpicklableError") as found:
-        LocalEngine(2).run_on_bins(files_of(1, 2), broken, parallelism=2)
+        LocalEngine(2, 2).run_on_bins(files_of(1, 2), broken)
 
     assert "in broken" in str(found.value)
 
 
 def test_workers_have_ended_when_the_work_has() -> None:
-    found = LocalEngine(2).run_on_bins(files_of(1, 2, 3), pid_of_bin, parallelism=3)
+    found = LocalEngine(2, 3).run_on_bins(files_of(1, 2, 3), pid_of_bin)
 
     for *_, pid in found:
         with pytest.raises(ProcessLookupError):
@@ -220,7 +215,7 @@ def test_a_worker_that_is_stopped_finishes_the_files_that_it_writes(
 ) -> None:
     run = partial(half_written, tmp_path, threads)
     with pytest.raises(PublishError, match="the disk is full"):
-        LocalEngine(2).run_on_bins(files_of(1, 2), run, parallelism=2)
+        LocalEngine(2, 2).run_on_bins(files_of(1, 2), run)
 
     left = list(tmp_path.iterdir())
     assert len(left) >= threads
@@ -286,7 +281,7 @@ def test_a_worker_does_not_write_to_the_outputs_of_a_progress_bar(
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, StringIO())
 
-    found = LocalEngine(2).run_on_bins(files_of(1, 2), outputs_of_bin, parallelism=2)
+    found = LocalEngine(2, 2).run_on_bins(files_of(1, 2), outputs_of_bin)
 
     assert found == [True, True]
 
@@ -303,7 +298,7 @@ def test_all_workers_are_started_before_a_bin_is_sent(monkeypatch: pytest.Monkey
     monkeypatch.setattr(_Worker, "send", count_and_send)
     files = files_of(*range(40_000))
 
-    found = LocalEngine(3).run_on_bins(files, pid_of_bin, parallelism=3)
+    found = LocalEngine(3, 3).run_on_bins(files, pid_of_bin)
 
     assert alive == [3, 3, 3]
     assert min(len(pickle.dumps(paths)) for _, paths, _ in found) > 200_000
@@ -326,10 +321,10 @@ def test_a_stopped_worker_is_named_once_and_waited_for() -> None:
     def go_on(line: str) -> None:
         os.kill(int(re.findall(r"worker process (\d+)", line)[0]), signal.SIGCONT)
 
-    engine = LocalEngine(2, tell=tell, silent_seconds=0.2)
+    engine = LocalEngine(2, 2, tell=tell, silent_seconds=0.2)
     files = files_of(1, 1, 1, 1)
 
-    _, stopped = engine.run_on_bins(files, stopped_in_the_second_bin, parallelism=2)
+    _, stopped = engine.run_on_bins(files, stopped_in_the_second_bin)
 
     (line,) = [one for one in lines if f"process {stopped} " in one]
     assert re.fullmatch(
@@ -349,9 +344,9 @@ def busy(number: int, files: pa.Table) -> Iterator[int]:
 @pytest.mark.slow
 def test_a_worker_that_works_is_not_named() -> None:
     lines: list[str] = []
-    engine = LocalEngine(2, tell=lines.append, silent_seconds=1)
+    engine = LocalEngine(2, 2, tell=lines.append, silent_seconds=1)
 
-    assert engine.run_on_bins(files_of(1, 1), busy, parallelism=2) == [0, 1]
+    assert engine.run_on_bins(files_of(1, 1), busy) == [0, 1]
     assert lines == []
 
 
@@ -363,7 +358,7 @@ from tests.local.test_local_engine import files_of, pid_of_bin
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]),) * 2)
 try:
-    LocalEngine(int(sys.argv[2])).run_on_bins(files_of(*range(200)), pid_of_bin, parallelism=200)
+    LocalEngine(int(sys.argv[2]), 200).run_on_bins(files_of(*range(200)), pid_of_bin)
 except WorkerStartError as error:
     print(f"{error.exit_code}: {error}")
 print(len(multiprocessing.active_children()), "left")

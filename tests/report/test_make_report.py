@@ -12,9 +12,8 @@ from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.topic_totals import topic_totals
 from kip33.report.facts import BarState, FindingLevel
 from kip33.report.timelines import MOST_BARS, MOST_PARTITIONS_SHOWN
-from kip33.retention.evaluation import EvaluationRequest, evaluate_catalog
+from kip33.retention.evaluation import RetentionRequest, evaluate_catalog
 from kip33.retention.policy_files import load_policies
-from kip33.rules.retention import RuleQuestion
 from tests.builders.report_catalog import HOSTILE, NOW_MS
 from tests.builders.snapshots import commit_path
 from tests.report.conftest import MadeReport, made_report
@@ -26,9 +25,7 @@ def test_totals_are_those_of_the_catalog(made: MadeReport) -> None:
     topics = topic_totals(catalog, snapshot)
     policies = load_policies(str(made.policy))
     holes = hole_totals(read_holes(catalog, snapshot, policies=policies))
-    judged = evaluate_catalog(
-        catalog, snapshot, EvaluationRequest(policies, RuleQuestion(NOW_MS), {})
-    ).totals()
+    judged = evaluate_catalog(catalog, snapshot, RetentionRequest(policies, NOW_MS)).totals()
 
     assert totals.segments == snapshot.rows == sum(totals.by_status.values()) > 10_000
     assert totals.partitions == judged["partitions"] == sum(one.partitions for one in topics)

@@ -12,10 +12,10 @@ import pytest
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.retention.evaluated_tables import freed_table, partitions_table, segment_tables
-from kip33.retention.evaluation import EvaluatedCatalog, EvaluationRequest, evaluate_catalog
+from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evaluate_catalog
 from kip33.retention.partition_texts import remarks_of
 from kip33.rules.policies import Policies
-from kip33.rules.retention import RuleQuestion, WhatIf
+from kip33.rules.retention import WhatIf
 from kip33.rules.retention_rows import Decision, Limits
 from tests.builders.broker_archive import rows_with_files
 from tests.builders.random_catalogs import (
@@ -63,7 +63,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
 def evaluate(
     catalog: Catalog, starts: LogStartOffsets, topics: tuple[str, ...] = (), **asked: Any
 ) -> EvaluatedCatalog:
-    request = EvaluationRequest(POLICIES, RuleQuestion(NOW_MS), starts, topics, **asked)
+    request = RetentionRequest(POLICIES, NOW_MS, starts, topics, **asked)
     return evaluate_catalog(catalog, catalog.require_newest(), request)
 
 

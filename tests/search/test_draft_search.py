@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kip33.drafts.designs import DRAFTS, design_of
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.search import Exactness
+from kip33.search.answers import SearchOptions
 from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment
 from tests.builders.generated_segments import Written, plain_batch, wire_of
@@ -61,7 +62,7 @@ def test_the_first_record_with_the_file_of_a_draft(
             Path(folder), dialect=name, interval_bytes=interval, offset_index=offset_index
         )
         found = search_partition(rows, targets)
-        promised = search_partition(rows, targets, index_only=True)
+        promised = search_partition(rows, targets, SearchOptions(index_only=True))
     assert [a[1:4] for a in found] == [partition.expected(t) for t in targets]
     assert {a.exactness for a in found} <= {Exactness.RECORD}
     for promise, answer in zip(promised, found, strict=True):
@@ -75,7 +76,7 @@ def log_of(times: tuple[int, ...]) -> bytes:
 
 
 def bytes_read(rows: list[SearchedSegment], target: int, **how: Any) -> int:
-    return search_partition(rows, [target], **how)[0].bytes_read
+    return search_partition(rows, [target], SearchOptions(**how))[0].bytes_read
 
 
 IN_ORDER = tuple(START + n * 10_000 for n in range(800))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kip33.archive import log_window
 from kip33.drafts.designs import DRAFTS
 from kip33.rules.search import (
     EARLIEST,
@@ -22,8 +23,7 @@ from kip33.rules.search import (
     Trap,
 )
 from kip33.search import index_lookup as segment_index_files
-from kip33.search import log_window
-from kip33.search.answers import Answer
+from kip33.search.answers import Answer, SearchOptions
 from kip33.search.index_lookup import WALKED_BYTES
 from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment
@@ -70,7 +70,8 @@ def test_the_first_record_whatever_the_index(
         )
         together = search_partition(rows, targets, log_start_offset=start_offset)
         alone = [search_partition(rows, [t], log_start_offset=start_offset)[0] for t in targets[:5]]
-        promised = search_partition(rows, targets, index_only=True, log_start_offset=start_offset)
+        index_only = SearchOptions(index_only=True)
+        promised = search_partition(rows, targets, index_only, log_start_offset=start_offset)
     assert [a[1:4] for a in together] == [partition.expected(t, start_offset) for t in targets]
     assert {a.exactness for a in together} <= {RECORD}
     assert [a[:5] for a in alone] == [a[:5] for a in together[:5]]
@@ -364,7 +365,7 @@ def test_index_only_opens_no_log_and_is_off_by_an_interval_at_most(
     interval, longest = 1000, len(log[0].wire)
     [row] = partition.write_to(tmp_path, dialect=dialect, interval_bytes=interval, ours=ours)
     reads.clear()
-    promises = search_partition([row], partition.targets, index_only=True)
+    promises = search_partition([row], partition.targets, SearchOptions(index_only=True))
     assert reads.opened == [f"{0:020d}.timeindex"]
     batches = interval // longest + 2
     for target, promise in zip(partition.targets, promises, strict=True):
@@ -376,7 +377,7 @@ def test_index_only_opens_no_log_and_is_off_by_an_interval_at_most(
         assert promise.offset is not None
         assert offset - 2 * batches <= promise.offset <= offset
     reads.clear()
-    search_partition([row], [EARLIEST, LATEST, MAX_TIMESTAMP, 1500], index_only=True)
+    search_partition([row], [EARLIEST, LATEST, MAX_TIMESTAMP, 1500], SearchOptions(index_only=True))
     assert not any(name.endswith(".log") for name in reads.opened)
 
 
@@ -386,7 +387,7 @@ def test_index_only_is_right_after_an_entry(tmp_path: Path, dialect: str) -> Non
     log = [plain_batch(2 * i, [time, time], bytes(100)) for i, time in enumerate(RISING)]
     for ours in (True, False):
         row = write_segment(tmp_path, 0, wire_of(log), dialect=dialect, interval_bytes=0, ours=ours)
-        [promise] = search_partition([row], [RISING[50] + 1], index_only=True)
+        [promise] = search_partition([row], [RISING[50] + 1], SearchOptions(index_only=True))
         past_entry = {"recover": 102, "live": 101, "kip33": 102}[dialect]
         unknown = {"recover": 101, "live": 100, "kip33": 102}[dialect]
         assert promise.offset == (past_entry if ours else unknown)
@@ -408,19 +409,19 @@ def test_kafkas_traps_are_named_and_the_default_continues(tmp_path: Path) -> Non
         (21, 800, FOUND),
         (None, None, AFTER_END),
     ]
-    kafkas = search_partition(rows, targets, as_kafka=True)
+    kafkas = search_partition(rows, targets, SearchOptions(as_kafka=True))
     assert [a[1:4] for a in kafkas] == [(None, None, AFTER_END)] * 3
     notes = [a.note or "" for a in kafkas]
     assert all(note.startswith(Trap.FILE_TIME) for note in notes)
     assert ["offset 10" in notes[0], "offset 21" in notes[1], "offset" in notes[2]] == [
         *(True, True, False)
     ]
-    [emptied] = search_partition(rows[1:], [650], as_kafka=True)
+    [emptied] = search_partition(rows[1:], [650], SearchOptions(as_kafka=True))
     assert emptied[1:4] == (None, None, AFTER_END)
     assert (emptied.note or "").startswith(Trap.EMPTIED) and "offset 21" in (emptied.note or "")
-    [last] = search_partition(rows[1:2], [650], as_kafka=True)
+    [last] = search_partition(rows[1:2], [650], SearchOptions(as_kafka=True))
     assert (last.note or "").startswith(Trap.EMPTIED) and "offset" not in (last.note or "")
-    assert search_partition(rows[1:], [50, 900], as_kafka=True)[0][1:] == (
+    assert search_partition(rows[1:], [50, 900], SearchOptions(as_kafka=True))[0][1:] == (
         *(10, 100, BEFORE_START, RECORD),
         *search_partition(rows[1:], [50])[0][5:],
     )
@@ -433,7 +434,7 @@ def test_max_timestamp_finds_a_record_where_kafka_finds_none(tmp_path: Path) -> 
         write_segment(tmp_path, 30, wire_of([plain_batch(30, [5, 600])])),
     ]
     assert answers(rows, [MAX_TIMESTAMP]) == [(22, 600, FOUND)]
-    [kafkas] = search_partition(rows, [MAX_TIMESTAMP], as_kafka=True)
+    [kafkas] = search_partition(rows, [MAX_TIMESTAMP], SearchOptions(as_kafka=True))
     assert (kafkas.offset, kafkas.result) == (None, AFTER_END)
     assert (kafkas.note or "").startswith(Trap.EMPTIED)
     unknown = [row._replace(max_timestamp=None) for row in rows]
@@ -484,7 +485,7 @@ def test_a_segment_without_usable_batches_is_skipped(tmp_path: Path, status: str
     assert late.offset == 20
     assert all(f"{rows[1].log_uri}: {status}" in (a.note or "") for a in (late, none))
     assert "could be earlier" in (late.note or "")
-    [promise] = search_partition(rows, [120], index_only=True)
+    [promise] = search_partition(rows, [120], SearchOptions(index_only=True))
     assert promise.offset == 20 and status in (promise.note or "")
 
 
@@ -522,7 +523,8 @@ def test_a_batch_that_cannot_be_decoded(tmp_path: Path, codec: str) -> None:
     bad = v2_batch(5, [Record(200), Record(210)], codec=codec, last_offset_delta=4, body=bytes(40))
     row = write_segment(tmp_path, 0, good.wire + bad + plain_batch(20, [300]).wire)
     for as_kafka in (False, True):
-        exact, inside, after = search_partition([row], [105, 150, 250], as_kafka=as_kafka)
+        how = SearchOptions(as_kafka=as_kafka)
+        exact, inside, after = search_partition([row], [105, 150, 250], how)
         assert exact[1:5] == (1, 110, FOUND, RECORD)
         assert inside[1:5] == (5, None, FOUND, EXACT_TO_BATCH)
         assert "cannot be read" in (inside.note or "")
@@ -594,7 +596,7 @@ def test_no_answer_after_lost_records_is_exact(
     rows = [sound[0], broken(tmp_path, 20, how), sound[1]]
 
     before, behind, none, largest, latest = search_partition(
-        rows, [1000, 2500, 9000, MAX_TIMESTAMP, LATEST], **mode
+        rows, [1000, 2500, 9000, MAX_TIMESTAMP, LATEST], SearchOptions(**mode)
     )
 
     assert (before.offset, before.passed_over, before.note) == (10, False, None)

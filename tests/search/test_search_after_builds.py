@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kip33.catalog.catalog import Catalog
-from kip33.search.answers import Answer
-from kip33.search.catalog_search import TimeQuestion, rows_of, search_rows
-from kip33.search.replica_search import SearchOptions
+from kip33.search.answers import Answer, SearchOptions
+from kip33.search.catalog_search import rows_of, search_rows
+from kip33.search.replica_search import TimeQuestion
 from tests.builders.generated_segments import plain_batch, wire_of
 from tests.faults.builds import build_here
 

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from kip33.rules.search import SearchResult
+from kip33.search.answers import SearchOptions
 from kip33.search.partition_search import search_partition
 from tests.builders.generated_segments import Written, plain_batch, random_segment, wire_of
 from tests.builders.searched_segments import Partition, write_segment
@@ -137,7 +138,8 @@ def test_batches_without_times_are_not_taken_for_earlier_ones(
     else:
         rows = [write_segment(tmp_path, 0, BEFORE.wire), write_segment(tmp_path, 2, AFTER.wire)]
     for as_kafka in (False, True):
-        [answer] = search_partition(rows, [70], log_start_offset=start, as_kafka=as_kafka)
+        how = SearchOptions(as_kafka=as_kafka)
+        [answer] = search_partition(rows, [70], how, log_start_offset=start)
         assert answer[1:4] == (None, None, result), why
 
 

@@ -8,9 +8,10 @@ from kip33.builds.commit import warnings_of
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.names import two_directories_in
 from kip33.rules.search import Exactness
+from kip33.search.answers import SearchOptions
 from kip33.search.failover import resume_points
 from kip33.search.group_lag import group_lags
-from kip33.search.replica_search import Request, SearchOptions, answers_of
+from kip33.search.replica_search import TimeQuestion, answers_of
 from kip33.search.searched_segment import SearchedSegment
 from tests.builders.catalog_rows import catalog_rows
 from tests.builders.changing_archive import ChangingArchive, batches
@@ -53,7 +54,7 @@ def test_a_build_names_the_two_directories(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target_ms", [1_000, 1_001, 9_999])
 def test_a_search_is_unsure(rows: list[SearchedSegment], target_ms: int) -> None:
-    [found] = answers_of(catalog_rows(rows), [Request(target_ms)], SearchOptions())
+    [found] = answers_of(catalog_rows(rows), [TimeQuestion("t", 0, target_ms)], SearchOptions())
 
     assert found.answer.exactness == Exactness.UNSURE
     assert SAID in (found.answer.note or "")

@@ -221,8 +221,7 @@ def test_progress_is_told_from_nothing_to_all_tasks(
 ) -> None:
     told: list[tuple[int, int]] = []
     plan = plan_build(str(unchanged_archive), str(tmp_path))
-    engine = SparkEngine(lambda: spark)
-    execute_build(plan, engine, parallelism=3, on_progress=lambda *counts: told.append(counts))
+    execute_build(plan, SparkEngine(lambda: spark, 3, lambda *counts: told.append(counts)))
     assert told == sorted(told)
     assert (told[0], told[-1]) == ((0, 3), (3, 3))
 

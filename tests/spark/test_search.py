@@ -10,8 +10,9 @@ from pyspark.sql import functions as sf
 
 from kip33.catalog.catalog import Catalog
 from kip33.formats.partition_metadata import PartitionMetadata
-from kip33.search.catalog_search import TimeQuestion, rows_of, search_rows, topics_of
-from kip33.search.replica_search import SearchOptions
+from kip33.search.answers import SearchOptions
+from kip33.search.catalog_search import rows_of, search_rows, topics_of
+from kip33.search.replica_search import TimeQuestion
 from kip33.spark.build import build_index
 from kip33.spark.catalog import load_catalog
 from kip33.spark.search import offsets_for_times

@@ -26,10 +26,10 @@ def test_workers_are_cores_but_not_more_than_bins(
     asked = []
     cores = tasks.cores
     monkeypatch.setattr(tasks, "cores", lambda session: asked.append(session) or cores(session))
-    engine = SparkEngine(lambda: spark)
+    engine = SparkEngine(lambda: spark, parallelism)
     files = pa.table({"path": [str(one) for one in range(50)], "size_bytes": [1] * 50})
 
-    found = engine.run_on_bins(files, number_of, parallelism=parallelism)
+    found = engine.run_on_bins(files, number_of)
 
     assert found == list(range(parallelism))
     assert engine.workers == (expected or cores(spark))

@@ -105,8 +105,8 @@ def test_a_tree_gets_the_verdicts_of_its_segments(
     source = archive if source_name == "demo archive" else FOLDER
     one_by_one = [verify_segment(str(source / s.path)) for s in list_segments(str(source))]
     for parallelism in (1, 5):
-        plan, engine = plan_verify(str(source)), SparkEngine(lambda: spark)
-        assert execute_verify(plan, engine, parallelism=parallelism) == one_by_one
+        engine = SparkEngine(lambda: spark, parallelism)
+        assert execute_verify(plan_verify(str(source)), engine) == one_by_one
 
 
 @needs_real_segments

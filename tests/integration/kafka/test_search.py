@@ -23,7 +23,7 @@ from kip33.rules.search import (
     Exactness,
     Trap,
 )
-from kip33.search.answers import Answer
+from kip33.search.answers import Answer, SearchOptions
 from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment
 from tests.builders.searched_segments import brute
@@ -61,14 +61,15 @@ def test_as_kafka_answers_what_a_broker_answers(
         rows = log.write_to(directory, dialect=dialect, indexes=indexes)
         targets = (*log.targets, *SPECIAL)
         start = log.log_start_offset
-        ask = partial(search_partition, rows, targets, as_kafka=True, log_start_offset=start)
-        mine = ask(kafka_version=version_of(oracle.version))
+        how = SearchOptions(as_kafka=True, kafka_version=version_of(oracle.version))
+        ask = partial(search_partition, rows, targets, how, log_start_offset=start)
+        mine = ask()
         exact = search_partition(rows, targets, log_start_offset=start)
         kafkas = oracle.search(directory, targets, log_start_offset=start)
         assert kafkas.largest_timestamps == {r.base_offset: r.largest_timestamp for r in rows}
         assert [as_kafka_says(a) for a in mine] == kafkas.found, f"{log}\n{targets}"
         # The broker has left the active segment's indexes at their full, padded size.
-        padded = ask(kafka_version=version_of(oracle.version))
+        padded = ask()
         # Up to 3.7 the largest timestamp comes from a `live` file, no longer known as that.
         count = len(targets) - (not oracle.is_at_least(*READS_THE_MAX))
         assert [a[:5] for a in padded[:count]] == [a[:5] for a in mine[:count]], str(log)

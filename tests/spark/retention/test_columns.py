@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kip33.catalog.catalog import Catalog
 from kip33.retention.evaluated_tables import freed_table, partitions_table, segment_tables
-from kip33.retention.evaluation import EvaluatedCatalog, EvaluationRequest, evaluate_catalog
+from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evaluate_catalog
 from kip33.rules.policies import Policies
-from kip33.rules.retention import RuleQuestion, WhatIf
+from kip33.rules.retention import WhatIf
 from kip33.spark.catalog import load_catalog
 from kip33.spark.retention import evaluate_retention, freed_by, summarize_partitions, totals_of
 from tests.builders.broker_archive import rows_with_files
@@ -81,15 +81,11 @@ def answers(request: pytest.FixtureRequest, archive: Archive, spark: SparkSessio
         log_start_offsets=archive.starts,
         **asked,
     ).persist()
-    question = RuleQuestion(
-        NOW_MS, asked.get("active_segment", "keep"), asked.get("boundary", "local")
-    )
-    what = {name: asked[name] for name in ("what_if", "broker_view") if name in asked}
     snapshot = archive.catalog.require_newest()
     evaluated = evaluate_catalog(
         archive.catalog,
         snapshot,
-        EvaluationRequest(POLICIES, question, archive.starts, **what),
+        RetentionRequest(POLICIES, NOW_MS, archive.starts, **asked),
     )
     tables = list(segment_tables(evaluated, archive.catalog, snapshot, ()))
     return Answers(by_spark, evaluated, pa.concat_tables(tables))
