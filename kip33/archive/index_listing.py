@@ -10,6 +10,7 @@ from kip33.archive.directory import Directory, Infos, Partition, Segment, Visit
 from kip33.archive.segment_paths import index_names
 from kip33.drafts.designs import DRAFT_FILES
 from kip33.errors import FileReadError
+from kip33.formats.index_kinds import IndexKind
 from kip33.stores.files import FileStatus, entries_of, listed_ms, listed_status
 from kip33.stores.locations import Location
 from kip33.stores.own_files import TEMPORARY_SUFFIX
@@ -25,10 +26,8 @@ class _NoFile(NamedTuple):
 NOT_THERE: Final = _NoFile()
 # Time indexes of other designs end in `.index`, too. A `.snapshot` counts in an index directory
 # only: beside logs a broker has some at other offsets.
-INDEX_SUFFIXES: Final = (".timeindex", ".index", ".txnindex", ".snapshot")
-_KINDS: Final = "|".join(
-    map(re.escape, ("timeindex", "index", "txnindex", "snapshot", *DRAFT_FILES))
-)
+INDEX_SUFFIXES: Final = tuple(kind.suffix for kind in IndexKind)
+_KINDS: Final = "|".join(map(re.escape, (*(kind.file for kind in IndexKind), *DRAFT_FILES)))
 Statuses: TypeAlias = dict[str, FileStatus]
 """Index files by name."""
 
@@ -42,29 +41,23 @@ class ListedIndexes(NamedTuple):
 
 def with_beside(segment: Segment, statuses: Statuses, names: tuple[str, str]) -> Segment:
     """Return a segment with the index files beside its log; `names`: its `.timeindex`, `.index`."""
-    times, offsets = (statuses.get(name, NOT_THERE) for name in names)
-    return segment._replace(
-        beside_time_index_bytes=times.size_bytes,
-        beside_time_index_modified_ms=times.modified_ms,
-        beside_offset_index_bytes=offsets.size_bytes,
-        beside_offset_index_modified_ms=offsets.modified_ms,
-    )
+    return _with_files(segment, "beside", statuses, names)
 
 
 def with_target(segment: Segment, statuses: Statuses, names: tuple[str, str, str, str]) -> Segment:
     """Return a segment with the index files where a build puts them; names as `index_names`."""
-    files = (statuses.get(name, NOT_THERE) for name in names)
-    times, offsets, transactions, producers = files
-    return segment._replace(
-        target_time_index_bytes=times.size_bytes,
-        target_time_index_modified_ms=times.modified_ms,
-        target_offset_index_bytes=offsets.size_bytes,
-        target_offset_index_modified_ms=offsets.modified_ms,
-        target_transaction_index_bytes=transactions.size_bytes,
-        target_transaction_index_modified_ms=transactions.modified_ms,
-        target_producer_snapshot_bytes=producers.size_bytes,
-        target_producer_snapshot_modified_ms=producers.modified_ms,
-    )
+    return _with_files(segment, "target", statuses, names)
+
+
+def _with_files(
+    segment: Segment, where: str, statuses: Statuses, names: tuple[str, ...]
+) -> Segment:
+    fields: dict[str, Any] = {}
+    for kind, name in zip(IndexKind, names, strict=False):
+        status = statuses.get(name, NOT_THERE)
+        fields[f"{where}_{kind}_bytes"] = status.size_bytes
+        fields[f"{where}_{kind}_modified_ms"] = status.modified_ms
+    return segment._replace(**fields)
 
 
 def index_files(

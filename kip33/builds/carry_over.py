@@ -32,6 +32,7 @@ from kip33.catalog.catalog import Catalog, Snapshot, SnapshotPart
 from kip33.catalog.draft import Draft, PartWriter
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import CatalogError
+from kip33.formats.index_kinds import IndexKind
 
 ROWS_PER_PART: Final = 250_000
 LEAVE: Final = -1
@@ -39,10 +40,7 @@ LISTED: Final = ("active_segment", "topic_id", "partition_metadata_modified_ms")
 SETTINGS: Final = ("build_settings", "time_index_settings", "offset_index_settings")
 _COMPARED: Final = [
     *("size_bytes", "last_modified_ms", "build_settings", "status", "kip33_version"),
-    *("time_index_bytes", "time_index_modified_ms"),
-    *("offset_index_bytes", "offset_index_modified_ms"),
-    *("transaction_index_bytes", "transaction_index_modified_ms"),
-    *("producer_snapshot_bytes", "producer_snapshot_modified_ms"),
+    *(f"{kind}_{what}" for kind in IndexKind for what in ("bytes", "modified_ms")),
 ]
 _KEYS: Final = ["log_uri", "topic", "base_offset", *_COMPARED]
 

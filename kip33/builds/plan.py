@@ -30,6 +30,7 @@ from kip33.builds.known_segments import ListedSegments, known_segments
 from kip33.builds.orphans import OrphanPlan
 from kip33.catalog.catalog import Catalog
 from kip33.drafts.designs import design_of
+from kip33.formats.index_kinds import IndexKind
 from kip33.retention.broker_locks import locked
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
@@ -116,18 +117,27 @@ def plan_build(
         source_location,
         index_location,
         topic_settings.default,
-        options.offset_index,
+        _kinds(options),
         options.overwrite,
         options.only_damaged,
         options.read == "tail",
         layout.name,
         topic_settings.by_topic,
         options.fsync,
-        options.producer_snapshots,
     )
     reuse = not (options.full or options.only_damaged)
     plan = _plan(build, target, listing, now_ms, options.topics, reuse=reuse)
     return plan._replace(beside_logs=beside_logs)
+
+
+def _kinds(options: BuildOptions) -> frozenset[IndexKind]:
+    """Return the kinds of index files that a build writes."""
+    kinds = {IndexKind.TIME}
+    if options.offset_index:
+        kinds |= {IndexKind.OFFSET, IndexKind.TRANSACTION}
+    if options.producer_snapshots:
+        kinds.add(IndexKind.PRODUCERS)
+    return frozenset(kinds)
 
 
 def _plan(

@@ -1,22 +1,22 @@
 """Verify the index files of one segment against its log, in one pass over the log.
 
 Each kind of file has a check that watches the batches of the scan (`IndexCheck`). The verdicts on
-`.txnindex` and `.snapshot` files need all segments of a partition: they are added later, in
-`indexing.transaction_verification` and `indexing.snapshot_verification`.
+`.txnindex` and `.snapshot` files need all segments of a partition: `indexing.folded_verdicts` adds
+them later.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import pyarrow as pa
 
 from kip33.archive.segment_paths import beside
 from kip33.errors import FileReadError
 from kip33.formats.batch import BatchColumns
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.native import Speed
-from kip33.formats.producer_snapshot import PRODUCER_ENTRY_BYTES
 from kip33.formats.time_index import (
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
@@ -24,7 +24,6 @@ from kip33.formats.time_index import (
     OffsetIndex,
     TimeIndex,
 )
-from kip33.formats.transaction_index import TRANSACTION_ENTRY_BYTES
 from kip33.indexing.segment import BuiltIndexes, FileTimeEntry, index_file, with_file_time
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import DIALECTS, preallocated_bytes
@@ -53,50 +52,12 @@ def offset_index_of(log: Location, time_index: Location) -> Location:
     return place if is_there else beside(log, "index")
 
 
-class IndexKind(NamedTuple):
-    """A kind of index file that is verified: its suffix, and the fields of its verdict."""
-
-    suffix: str
-    entry_bytes: int
-    verdict_field: str  # of SegmentVerdict, and of a printed row
-    gap_field: str | None  # None: lookups do not depend on how many entries it has
-    count_field: str  # of a summary
-
-
-TIME_INDEX_KIND: Final = IndexKind(
-    ".timeindex", TIME_ENTRY_BYTES, "verdict", "largest_gap_bytes", "by_verdict"
-)
-OFFSET_INDEX: Final = IndexKind(
-    ".index",
-    OFFSET_ENTRY_BYTES,
-    "offset_index_verdict",
-    "offset_index_largest_gap_bytes",
-    "by_offset_index_verdict",
-)
-TRANSACTION_INDEX: Final = IndexKind(
-    ".txnindex",
-    TRANSACTION_ENTRY_BYTES,
-    "transaction_index_verdict",
-    None,
-    "by_transaction_index_verdict",
-)
-INDEX_KINDS: Final = (TIME_INDEX_KIND, OFFSET_INDEX, TRANSACTION_INDEX)
-PRODUCER_SNAPSHOT: Final = IndexKind(  # verified if asked for
-    ".snapshot",
-    PRODUCER_ENTRY_BYTES,
-    "producer_snapshot_verdict",
-    None,
-    "by_producer_snapshot_verdict",
-)
-ALL_KINDS: Final = (*INDEX_KINDS, PRODUCER_SNAPSHOT)
-
-
 @dataclass(frozen=True)
 class SegmentVerdict:
     """The verdict on one segment's index files; `as_row` is what `kip33 verify` prints.
 
     A verdict on a `.index` or a `.txnindex` is None if the file is missing and not expected
-    (`indexing.transaction_verification` adds the latter). The largest gaps are those of
+    (`indexing.folded_verdicts` adds the latter). The largest gaps are those of
     `rules.index_truth`, None if a file was not verified or is not correct.
     """
 
@@ -144,7 +105,7 @@ class SegmentVerdict:
     @property
     def is_good(self) -> bool:
         """Return whether no index file has a problem."""
-        return all(self.on(kind) in (*GOOD, None) for kind in ALL_KINDS)
+        return all(self.on(kind) in (*GOOD, None) for kind in IndexKind)
 
     def with_missing_offset_index(self) -> "SegmentVerdict":
         """Return the verdict of a segment whose `.index` is expected: `missing` if it has none."""
@@ -211,8 +172,8 @@ def verify_file(  # parameters: the files of one segment, and what its listing t
         offset.verdict if offset else None,
         index.status,
         index.error,
-        check.largest_gap(TIME_INDEX_KIND, time),
-        check.largest_gap(OFFSET_INDEX, offset),
+        check.largest_gap(IndexKind.TIME, time),
+        check.largest_gap(IndexKind.OFFSET, offset),
     )
     return judged, index
 
@@ -271,7 +232,7 @@ class _TimeIndexCheck:
         """Return the verdict after the pass that gave `index`."""
         if self._data is None:
             return Verdict(IndexVerdict.MISSING, None, ("the .timeindex is missing",))
-        return _judge(TIME_INDEX_KIND, self._data, self._settings, self._judge_entries(index))
+        return _judge(IndexKind.TIME, self._data, self._settings, self._judge_entries(index))
 
     def _judge_entries(self, index: BuiltIndexes) -> "_Judge":
         def judge(data: IndexBytes, preallocated: tuple[int, ...]) -> Verdict:
@@ -332,7 +293,7 @@ class _OffsetIndexCheck:
                 data, self.truth, index.offset_index_data, preallocated_bytes=preallocated
             )
 
-        return _judge(OFFSET_INDEX, self._data, self._settings, judge)
+        return _judge(IndexKind.OFFSET, self._data, self._settings, judge)
 
 
 _Judge = Callable[[IndexBytes, tuple[int, ...]], Verdict]
@@ -387,7 +348,7 @@ class Verification:
         """Return the largest gap of a correct index in bytes, None for other indexes."""
         if verdict is None or verdict.verdict not in TRUE:
             return None
-        check = self._times if kind == TIME_INDEX_KIND else self._offsets
+        check = self._times if kind is IndexKind.TIME else self._offsets
         return check.truth.gaps.largest_bytes
 
 
