@@ -24,6 +24,7 @@ from kip33.archive.layouts import KAFKA
 from kip33.archive.listing import (
     Column,
     log_uris,
+    partition_order,
     with_log_dirs_by_topic_id,
     with_neighbours,
     with_topic_ids,
@@ -236,8 +237,9 @@ def _depend_on_changes(
     if IndexKind.PRODUCERS not in build.kinds:
         depends = reusable & known.has_transactions[match.at]
     changed = ~reusable & pc.is_valid(files["base_offset"]).to_numpy()
-    order, first = _by_partition(files)
+    order, begins = partition_order(files)
     in_order = np.arange(len(order))
+    first = np.maximum.accumulate(np.where(begins, in_order, 0))
     was_unread = changed & (match.at >= 0) & known.is_unread[match.at]
     last_unread = np.maximum.accumulate(np.where(was_unread[order], in_order, -1))
     # What is behind two such logs depends on the later one.
@@ -253,22 +255,6 @@ def _depend_on_changes(
     behind = np.zeros(len(order), bool)
     behind[order] = (last_changed >= first) & (last_changed > np.maximum.accumulate(ends))
     return behind & depends
-
-
-def _by_partition(files: pa.Table) -> tuple[Int64s, Int64s]:
-    """Return the order by partition and base offset, and where each partition begins in it."""
-    codes = [
-        pc.index_in(files[name], value_set=pc.unique(files[name])).to_numpy()
-        for name in ("log_dir", "topic", "partition")
-    ]
-    offsets = pc.fill_null(files["base_offset"], -1).to_numpy()
-    order = np.lexsort((offsets, *codes))
-    rows = np.arange(len(order))
-    begins = np.zeros(len(order), bool)
-    begins[:1] = True
-    for code in codes:
-        begins[1:] |= np.diff(code[order]) != 0
-    return order, np.maximum.accumulate(np.where(begins, rows, 0))
 
 
 def _can_be_opened(log_uri: str) -> bool:

@@ -139,36 +139,6 @@ class ReusableRows(NamedTuple):
         return numbers
 
 
-class _OptionalFile(NamedTuple):
-    """An index file that a segment may lack: of each listed segment, in the index directory."""
-
-    as_left: Mask  # it has the size and the time that the row names
-    missing: Mask
-    named: Mask  # by the row
-
-    @classmethod
-    def of(
-        cls, known: ReusableRows, at: Int64s, files: pa.Table, kind: IndexKind
-    ) -> "_OptionalFile":
-        """Compare the files of a kind in the listing with those that the rows name."""
-        size_bytes, _ = known.index_files(kind, at)
-        missing = pc.is_null(files[f"target_{kind}_bytes"]).to_numpy()
-        return cls(_as_left(known, at, files, kind, "target"), missing, size_bytes != NULL_NUMBER)
-
-    @property
-    def agrees(self) -> Mask:
-        """Return where the file is as the row says: unchanged, or missing and not named."""
-        return self.as_left | (self.missing & ~self.named)
-
-    def is_ours(self, is_stale: Mask) -> Mask:
-        """Return where the file is not another program's, in rows whose `.timeindex` is ours.
-
-        An existing file that the row does not name belongs to another program, unless the row
-        is stale.
-        """
-        return self.named | self.missing | is_stale
-
-
 def match_listing(
     known: ReusableRows,
     files: pa.Table,
@@ -192,20 +162,21 @@ def match_listing(
         known.last_modified_ms[at] == last_modified_ms
     )
     index_is_there = _indexes_are_there(known, at, files)
-    optional = {kind: _OptionalFile.of(known, at, files, kind) for kind in kinds - {IndexKind.TIME}}
-    for kind in kinds & {*FOLDED}:
-        index_is_there &= (known.place[at] != _AT_TARGET) | optional[kind].agrees
     fresh = may_change_unseen(last_modified_ms, listed_ms) | may_change_unseen(
         last_modified_ms, known_listed_ms
     )
     holds = is_known & known.holds[at] & known.is_segment[at] & ~_refuted(known, at, files)
     time_index_ours = is_known & known.ours[at]
-    both_ours = time_index_ours.copy()
-    if IndexKind.OFFSET in kinds:
-        both_ours &= optional[IndexKind.OFFSET].is_ours(known.is_stale[at])
-    ours = dict.fromkeys(IndexKind, both_ours)
-    for kind in kinds & {*FOLDED}:
-        ours[kind] = both_ours & optional[kind].is_ours(known.is_stale[at])
+    not_other = {}  # the file is not another program's, if the `.timeindex` is ours
+    for kind in kinds - {IndexKind.TIME}:
+        is_named = known.index_files(kind, at)[0] != NULL_NUMBER
+        is_missing = pc.is_null(files[f"target_{kind}_bytes"]).to_numpy()
+        not_other[kind] = is_named | is_missing | known.is_stale[at]
+        if kind in FOLDED:
+            is_same = _as_left(known, at, files, kind, "target") | (is_missing & ~is_named)
+            index_is_there &= (known.place[at] != _AT_TARGET) | is_same
+    both_ours = time_index_ours & not_other.get(IndexKind.OFFSET, True)
+    ours = {kind: both_ours & not_other.get(kind, True) for kind in IndexKind}
     ours[IndexKind.TRANSACTION] = ours[IndexKind.TRANSACTION] & known.transaction_index_built[at]
     expected = _file_time_offsets(untimestamped, files)
     has_moved = known.without_times[at] & (known.file_time_offset[at] != expected)
