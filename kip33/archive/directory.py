@@ -37,19 +37,19 @@ class Segment(NamedTuple):
     active_segment: bool | None
     next_base_offset: int | None = None
     error: str | None = None
-    beside_time_index_bytes: int | None = None
-    beside_offset_index_bytes: int | None = None
-    target_time_index_bytes: int | None = None
-    target_offset_index_bytes: int | None = None
     inside: str | None = None
+    topic_id: str | None = None
+    partition_metadata_modified_ms: int | None = None
+    beside_time_index_bytes: int | None = None
     beside_time_index_modified_ms: int | None = None
+    beside_offset_index_bytes: int | None = None
     beside_offset_index_modified_ms: int | None = None
+    target_time_index_bytes: int | None = None
     target_time_index_modified_ms: int | None = None
+    target_offset_index_bytes: int | None = None
     target_offset_index_modified_ms: int | None = None
     target_transaction_index_bytes: int | None = None
     target_transaction_index_modified_ms: int | None = None
-    topic_id: str | None = None
-    partition_metadata_modified_ms: int | None = None
     target_producer_snapshot_bytes: int | None = None
     target_producer_snapshot_modified_ms: int | None = None
     source: Location | None = None  # the base of `path`; only `list_segments` sets it

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from pyarrow import fs
@@ -93,13 +94,10 @@ def add_segments(
     beside, at_target = files
     prefix = f"{visit.below}/" if visit.below else ""
     for base_offset, info in logs:
-        stem = info.base_name.removesuffix(".log")
-        names = (f"{stem}.timeindex", f"{stem}.index")
-        times, offsets = (beside.get(name, NOT_THERE) for name in names)
-        target_times = at_target.get(f"{stem}.{visit.time_index}", NOT_THERE)
-        target_offsets = at_target.get(names[1], NOT_THERE)
-        transactions = at_target.get(f"{stem}.txnindex", NOT_THERE)
-        producers = at_target.get(f"{stem}.snapshot", NOT_THERE)
+        times, *others = index_names(info.base_name)
+        target_times, *_ = index_names(info.base_name, visit.time_index)
+        found: list[Any] = [beside.get(name, NOT_THERE) for name in (times, others[0])]
+        found += [at_target.get(name, NOT_THERE) for name in (target_times, *others)]
         directory.segments.append(
             Segment(
                 prefix + info.base_name,
@@ -112,21 +110,10 @@ def add_segments(
                 None,
                 None,
                 None,
-                times.size_bytes,
-                offsets.size_bytes,
-                target_times.size_bytes,
-                target_offsets.size_bytes,
                 None,
-                times.modified_ms,
-                offsets.modified_ms,
-                target_times.modified_ms,
-                target_offsets.modified_ms,
-                transactions.size_bytes,
-                transactions.modified_ms,
                 partition.topic_id,
                 metadata.modified_ms if metadata else None,
-                producers.size_bytes,
-                producers.modified_ms,
+                *chain.from_iterable(found),
             )
         )
 

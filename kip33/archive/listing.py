@@ -27,6 +27,7 @@ from kip33.archive.directory import Directory, Segment, Visit, real_path
 from kip33.archive.layouts import KAFKA, Layout
 from kip33.archive.segment_paths import uri_beside
 from kip33.errors import FileReadError
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.partition_metadata import (
     MAX_PARTITION_METADATA_BYTES,
@@ -55,22 +56,15 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("active_segment", pa.bool_()),  # the last segment of the partition, by name
     pa.field("next_base_offset", pa.int64()),  # of the partition's next segment
     pa.field("error", pa.string()),
-    pa.field("beside_time_index_bytes", pa.int64()),  # of the files beside the log
-    pa.field("beside_offset_index_bytes", pa.int64()),
-    pa.field("target_time_index_bytes", pa.int64()),  # of the files where a build would put them
-    pa.field("target_offset_index_bytes", pa.int64()),
     pa.field("inside", pa.string()),  # the part of the file that is the log; null: the file itself
-    pa.field("beside_time_index_modified_ms", pa.int64()),  # whole seconds on object stores
-    pa.field("beside_offset_index_modified_ms", pa.int64()),
-    pa.field("target_time_index_modified_ms", pa.int64()),
-    pa.field("target_offset_index_modified_ms", pa.int64()),
-    pa.field("target_transaction_index_bytes", pa.int64()),
-    pa.field("target_transaction_index_modified_ms", pa.int64()),
     pa.field("topic_id", pa.string()),  # from names and manifests; `with_topic_ids` reads others
     pa.field("partition_metadata_modified_ms", pa.int64()),  # of the file beside the log
-    pa.field("target_producer_snapshot_bytes", pa.int64()),
-    pa.field("target_producer_snapshot_modified_ms", pa.int64()),
 ]
+# Index files beside the log, and where a build puts them; whole seconds on object stores.
+for _where, _kinds in (("beside", (IndexKind.TIME, IndexKind.OFFSET)), ("target", IndexKind)):
+    for _kind in _kinds:
+        _FIELDS.append(pa.field(f"{_where}_{_kind}_bytes", pa.int64()))
+        _FIELDS.append(pa.field(f"{_where}_{_kind}_modified_ms", pa.int64()))
 LISTING: Final = pa.schema(_FIELDS)
 """Size and time are those at listing; a file may have changed before it is read."""
 

@@ -125,15 +125,10 @@ def carry_over_rows(draft: Draft, carry_over: CarryOver) -> Iterator[SnapshotPar
 
 
 def _copied_rows(draft: Draft, carry_over: CarryOver) -> Iterator[pa.Table]:
-    begin = 0
-    for piece in draft.catalog.read_pieces(carry_over.snapshot):
-        end = begin + piece.num_rows
-        rows = np.flatnonzero(carry_over.taken[begin:end])
-        if len(rows):
-            at = carry_over.listed_at[begin:end][rows]
-            taken = _as_listed(piece.take(rows), carry_over.listed, at)
-            yield without_settings(taken, carry_over.unsettled[begin:end][rows])
-        begin = end
+    pieces = draft.catalog.read_pieces(carry_over.snapshot)
+    for taken, rows in _chosen(pieces, carry_over.taken):
+        taken = _as_listed(taken, carry_over.listed, carry_over.listed_at[rows])
+        yield without_settings(taken, carry_over.unsettled[rows])
 
 
 def write_parts(draft: Draft, tables: Iterable[pa.Table]) -> Iterator[SnapshotPart]:
@@ -228,14 +223,10 @@ def merge(catalog: Catalog, own: _Pieces, newer: Snapshot, scope: ListingScope) 
     )
 
     def tables() -> Iterator[pa.Table]:
-        yield from _masked(own(None), keep)
-        begin = 0
-        for piece in others(None):
-            end = begin + piece.num_rows
-            rows = np.flatnonzero(take[begin:end])
-            if len(rows):
-                yield without_settings(piece.take(rows), too_soon[begin:end][rows])
-            begin = end
+        for kept, _ in _chosen(own(None), keep):
+            yield kept
+        for taken, rows in _chosen(others(None), take):
+            yield without_settings(taken, too_soon[rows])
 
     return _Merged(tables(), int(take.sum()))
 
@@ -281,9 +272,11 @@ def _same(left: Any, right: Any) -> Mask:
     return mask
 
 
-def _masked(pieces: Iterator[pa.Table], keep: Mask) -> Iterator[pa.Table]:
+def _chosen(pieces: Iterator[pa.Table], chosen: Mask) -> Iterator[tuple[pa.Table, Int64s]]:
+    """Yield the chosen rows of each piece, and their numbers in all pieces together."""
     begin = 0
     for piece in pieces:
-        end = begin + piece.num_rows
-        yield piece.filter(pa.array(keep[begin:end]))
-        begin = end
+        rows = np.flatnonzero(chosen[begin : begin + piece.num_rows])
+        if len(rows):
+            yield piece.take(rows), rows + begin
+        begin += piece.num_rows

@@ -124,11 +124,9 @@ def largest_bin(build: BuildSpec, number: int, files: pa.Table) -> Iterator[Larg
     """Yield the largest timestamp of each log of one bin, which is the work of one task."""
     segments = segments_of(files.select(LISTING.names))
     run = partial(_largest, build)
-    yield from map_in_order(build.source, segments, run, held_bytes=_log_bytes)
-
-
-def _log_bytes(segment: Segment) -> int:
-    return segment.size_bytes or 0
+    yield from map_in_order(
+        build.source, segments, run, held_bytes=lambda segment: segment.size_bytes or 0
+    )
 
 
 def _largest(build: BuildSpec, segment: Segment) -> LargestTimestamp:

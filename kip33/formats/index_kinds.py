@@ -31,8 +31,8 @@ class IndexKind(StrEnum):
     TRANSACTION = ("transaction_index", "txnindex", TRANSACTION_ENTRY_BYTES)
     PRODUCERS = ("producer_snapshot", "snapshot", PRODUCER_ENTRY_BYTES)
 
-    def __new__(cls, text: str, file: str = "", entry_bytes: int = 0) -> Self:
-        """Make a member from its facts; a call with the text alone finds the member."""
+    def __new__(cls, text: str, file: str, entry_bytes: int) -> Self:
+        """Make a member from a row of the table."""
         kind = str.__new__(cls, text)
         kind._value_ = text
         kind.file, kind.entry_bytes = file, entry_bytes

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -66,11 +66,11 @@ class QuickCounts(NamedTuple):
 
 
 class _Checked(NamedTuple):
-    """The index files of some catalog rows: what one task returns, of plain types."""
+    """The index files of some catalog rows: what one task returns."""
 
-    counts: dict[tuple[str, str], int]  # by kind and verdict
+    counts: Counter[tuple[IndexKind, QuickVerdict]]
     bytes_read: int
-    not_identical: list[tuple[Any, ...]]  # fields of CheckedIndexFile
+    not_identical: list[CheckedIndexFile]
 
 
 def plan_quick(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ()) -> pa.Table:
@@ -108,12 +108,8 @@ def execute_quick(
     by_verdict: dict[IndexKind, Counter[QuickVerdict]] = {kind: Counter() for kind in IndexKind}
     for result in checked:
         for (kind, verdict), count in result.counts.items():
-            by_verdict[IndexKind(kind)][QuickVerdict(verdict)] += count
-    not_identical = [
-        CheckedIndexFile(uri, QuickVerdict(verdict), *fields)
-        for result in checked
-        for uri, verdict, *fields in result.not_identical
-    ]
+            by_verdict[kind][verdict] += count
+    not_identical = [file for result in checked for file in result.not_identical]
     return QuickCounts(
         by_verdict, sum(result.bytes_read for result in checked), sorted(not_identical)
     )
@@ -124,17 +120,17 @@ def check_bin(number: int, files: pa.Table) -> Iterator[_Checked]:
     if not files.num_rows:
         return
     native = pc.sum(files["size_bytes"]).as_py() > SMALL_BYTES
-    counts: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[IndexKind, QuickVerdict]] = Counter()
     bytes_read = 0
     not_identical = []
     store = Location.of(files["index_uri"][0].as_py())
     for kind, file in map_in_order(store, _expected(files), partial(_check, native=native)):
-        counts[kind.value, file.verdict.value] += 1
+        counts[kind, file.verdict] += 1
         if file.found_crc32c is not None:
             bytes_read += file.found_bytes or 0
         if file.verdict != QuickVerdict.IDENTICAL:
-            not_identical.append((file.uri, file.verdict.value, *file[2:]))
-    yield _Checked(dict(counts), bytes_read, not_identical)
+            not_identical.append(file)
+    yield _Checked(counts, bytes_read, not_identical)
 
 
 class _Expected(NamedTuple):
