@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.schema import INDEX_FILE_KINDS, SEGMENTS, IndexFileState
+from kip33.catalog.schema import SEGMENTS, IndexFileState
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import TIME_INDEX_FILE, parse_partition_dir
 from kip33.rules.policies import TopicGlobs
 from kip33.rules.retention import Bools, Int64Column, Int64s
@@ -24,7 +25,7 @@ _NUMBERS: Final = (
     *("base_offset", "size_bytes", "last_modified_ms", "largest_timestamp"),
     *("last_offset", "offset_of_max_timestamp", "max_timestamp"),
 )
-_SIZES: Final = [column for column, _ in INDEX_FILE_KINDS]
+_SIZES: Final = [f"{kind}_bytes" for kind in IndexKind]
 _OF_FILES: Final = ("index_uri", "index_file", *_SIZES)
 _READ: Final = (*_REPEATED, "partition", *_NUMBERS, "log_uri", "timestamp_types")
 CREATE_TIME: Final = "CreateTime"

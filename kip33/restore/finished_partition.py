@@ -28,13 +28,13 @@ from kip33.formats.partition_metadata import (
 )
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
+from kip33.indexing.partition_fold import MOST_SNAPSHOT_BYTES
 from kip33.indexing.partition_replay import (
     KnownProducers,
     LogToReplay,
     replay_partition,
     snapshot_bytes,
 )
-from kip33.indexing.transaction_chains import MOST_SNAPSHOT_BYTES
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan, holes_between
 from kip33.restore.restored_segment import SegmentFacts

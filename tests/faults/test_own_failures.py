@@ -19,8 +19,8 @@ from kip33.audits.audited_logs import AuditedLog
 from kip33.audits.roll_logs import read_first_batch
 from kip33.drafts.comparison import DialectQuestion, compare_segment
 from kip33.errors import FileReadError
+from kip33.indexing.partition_fold import snapshot_beside
 from kip33.indexing.segment import index_file
-from kip33.indexing.transaction_chains import snapshot_beside
 from kip33.indexing.verification import verify_file
 from kip33.records.partitions import ReadSegment
 from kip33.records.segment_rows import scanned_figures
