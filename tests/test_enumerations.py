@@ -4,7 +4,6 @@ import ast
 import importlib
 import json
 import pickle
-from collections import defaultdict
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -33,13 +32,6 @@ def enumerations() -> Iterator[type[StrEnum]]:
 
 
 ENUMERATIONS = list(enumerations())
-
-
-def test_no_two_enumerations_have_the_same_texts() -> None:
-    by_texts = defaultdict(list)
-    for kind in ENUMERATIONS:
-        by_texts[frozenset(kind)].append(kind.__name__)
-    assert [names for names in by_texts.values() if len(names) > 1] == []
 
 
 @pytest.mark.parametrize("kind", ENUMERATIONS, ids=lambda kind: kind.__name__)

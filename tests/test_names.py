@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -10,36 +9,6 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "kip33"
 TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
-
-
-def classes() -> dict[str, list[str]]:
-    found = defaultdict(list)
-    for path, tree in TREES.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(str(path.relative_to(PACKAGE)))
-    return found
-
-
-def test_each_class_name_stands_once() -> None:
-    assert {name: places for name, places in classes().items() if len(places) > 1} == {}
-
-
-def constants() -> dict[str, dict[str, str]]:
-    """Return the values of public constants as source text, by name and module."""
-    found: dict[str, dict[str, str]] = defaultdict(dict)
-    for path, tree in TREES.items():
-        for node in tree.body:
-            is_constant = isinstance(node, ast.AnnAssign) and node.value is not None
-            if not is_constant or not isinstance(node.target, ast.Name):
-                continue
-            if node.target.id.isupper() and not node.target.id.startswith("_"):
-                found[node.target.id][str(path.relative_to(PACKAGE))] = ast.unparse(node.value)
-    return found
-
-
-def test_each_constant_stands_once() -> None:
-    assert {name: places for name, places in constants().items() if len(places) > 1} == {}
 
 
 MOST_PARAMETERS = 8

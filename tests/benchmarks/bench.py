@@ -8,7 +8,6 @@
     cold       the first batch of a process: object code, numba's cache, no cache
     commands   how long small commands take, and how many bytes a read of headers reads
     nightly    unchanged and `--read tail` builds against full ones, on large and many segments
-    durability builds that flush to the disk, against builds that do not
     restores   restores into a log directory against `cp -r` of the same logs
     memory     the memory of the driver and of a worker
     retention  retention of a synthetic catalog of up to a million segments, on both engines
@@ -16,8 +15,6 @@
     records    records a second into Arrow, against Kafka's `FileRecords`, and questions about a
                week of records; needs Maven
     remote     builds over S3 and HDFS against reading alone; needs Go and Maven for the servers
-    restore    a broker's start on restored logs, against one that recovers them; needs Maven and
-               45 GiB of disk
     hostile    time and memory for the ten worst inputs that we know
     growth     how cost grows with segments, sizes, batches, partitions, cores and workers, on both
                engines, and from which size on a cluster pays
@@ -47,14 +44,12 @@ GROUPS: Final = {
     "cold": ["cold_start"],
     "commands": ["commands", "headers_only"],
     "nightly": ["nightly"],
-    "durability": ["durability"],
     "restores": ["restores"],
     "memory": ["driver_memory", "worker_memory"],
     "retention": ["retention"],
     "search": ["search"],
     "records": ["records", "record_questions"],
     "remote": ["remote"],
-    "restore": ["broker_start"],
     "hostile": ["hostile"],
     "growth": ["growth", "cluster_sizes"],
 }

@@ -1,4 +1,7 @@
-"""Retention and the roll audit of very many segments: seconds, rows per second, memory."""
+"""Retention of very many segments on Spark: seconds, rows per second, memory.
+
+The commands of the local engine on such a catalog are in `whole_commands`.
+"""
 
 import json
 import shutil
@@ -19,22 +22,17 @@ from tests.benchmarks.retention_driver import CORES
 SEGMENTS: Final = (10_000, 100_000, 1_000_000)
 SEGMENTS_EACH: Final = 200  # per partition
 SPARK: Final = "tests.benchmarks.retention_driver"
-PLAIN: Final = "tests.benchmarks.retention_plan_driver"
 AIM_SECONDS: Final = 15
 ON_SPARK: Final = ("--master", f"local[{CORES}]")
-ON_LOCAL: Final = ("--engine", "local")
 
 
 class Row(NamedTuple):
-    """One catalog judged by Spark's SQL, by the command on both engines, and for a plan."""
+    """One catalog judged in a session that is up, and by the command."""
 
     segments: int
     catalog_bytes: int
     spark: Measured
-    command: Measured  # on Spark
-    local_command: Measured
-    plain: Measured
-    roll: Measured  # `kip33 roll` of the same catalog, local engine
+    command: Measured
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -62,18 +60,6 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
             "s",
             AIM_SECONDS,
         ),
-        Ratio(
-            f"`kip33 retention` of {largest.segments:,} segments, local engine",
-            "",
-            largest.local_command.seconds,
-            "s",
-        ),
-        Ratio(
-            f"`kip33 roll` of {largest.segments:,} segments, local engine",
-            "",
-            largest.roll.seconds,
-            "s",
-        ),
         Ratio(f"{work}, again in one session", "", largest.seconds["warm"], "s"),
     ]
     title = "Retention of a catalog that was made"
@@ -90,18 +76,14 @@ def measure(segments: int) -> Row:
         size = sum(path.stat().st_size for path in folder.rglob("*.parquet"))
         policy = write_policy(scratch / "policy.toml")
         spark = [sys.executable, "-m", SPARK, str(folder), str(scratch / "output")]
-        commands = [command(folder, policy, engine) for engine in (ON_SPARK, ON_LOCAL)]
-        plain = [sys.executable, "-m", PLAIN, str(folder)]
-        roll = [str(KIP33), "roll", str(folder), "--segment-ms", "59m", *ON_LOCAL]
-        measured = map(run_measured, (spark, *commands, plain, roll))
-        return Row(segments, size, *measured)
+        return Row(segments, size, *map(run_measured, (spark, command(folder, policy))))
     finally:
         shutil.rmtree(scratch)
 
 
-def command(catalog: Path, policy: Path, engine: Sequence[str]) -> list[str]:
+def command(catalog: Path, policy: Path) -> list[str]:
     """Return the command line for the same question as the driver's, with a table."""
-    how = ["--policy", str(policy), "--now", str(NOW_MS), *engine]
+    how = ["--policy", str(policy), "--now", str(NOW_MS), *ON_SPARK]
     return [str(KIP33), "retention", str(catalog), *how]
 
 
@@ -109,10 +91,8 @@ def lines(rows: Sequence[Row]) -> list[str]:
     """Return the table."""
     return [
         "| segments | catalog | first | again | segments/s | 30 days' forecast | as Parquet "
-        "| driver, Python | JVM | both at once | the command on Spark | of it, Spark's start "
-        "| the command, local engine | its memory | for a plan, Python alone | its memory "
-        "| `kip33 roll` | its memory |",
-        f"|---:|{'---:|' * 17}",
+        "| driver, Python | JVM | both at once | the command | of it, Spark's start |",
+        f"|---:|{'---:|' * 11}",
         *map(row_line, rows),
     ]
 
@@ -125,13 +105,9 @@ def row_line(row: Row) -> str:
         for name in ("cold", "warm", "", "forecast", "written")
     )
     memory = " | ".join(map(mib, (peak.python, peak.jvm, peak.driver)))
-    plain = f"{float(row.plain.output):.1f} s | {mib(row.plain.peak.python)}"
     command = f"{row.command.seconds:.1f} s | {seconds['start']:.1f} s"
-    local = f"{row.local_command.seconds:.1f} s | {mib(row.local_command.peak.python)}"
-    roll = f"{row.roll.seconds:.1f} s | {mib(row.roll.peak.python)}"
     size = f"{row.catalog_bytes / MIB:.1f} MiB"
-    before = f"| {row.segments:,} | {size} | {times} | {memory} | {command}"
-    return f"{before} | {local} | {plain} | {roll} |"
+    return f"| {row.segments:,} | {size} | {times} | {memory} | {command} |"
 
 
 def notes() -> list[str]:
@@ -140,10 +116,8 @@ def notes() -> list[str]:
         "- *first* is the first judgement of a session with all sums, as a nightly audit runs it;",
         "  *again* the best of three more. SQL alone: no row reaches Python but the sums.",
         "- *the command*: `kip33 retention` from its process's start to its end, for a table of up",
-        "  to 5,000 partitions and the sums, on each engine; once. *Spark's start* is that of the",
+        "  to 5,000 partitions and the sums; once. *Spark's start* is that of the",
         "  session (the JVM, no job), measured in the driver's process just before; beyond it is",
         "  all else: Python's start and imports, the judgement, what is printed, the JVM's end.",
         "- 200 segments an hour apart in each partition, one in a thousand a year ahead.",
-        "- *for a plan*: the same rule in Python on the same rows, as `--plan` and `--apply` do.",
-        "- *`kip33 roll`*: why each segment of the same catalog ended, without opening a log.",
     ]

@@ -1,10 +1,9 @@
-"""A partition's summary: every column against a plain loop over its judged rows.
+"""Partitions summed by Spark: totals, the worst, where a log ends.
 
-What retention decides is `test_retention.py`; here it is taken as it is, and added up.
+`test_columns.py` compares every column with the sums of one process, and
+`tests/retention/test_evaluation.py` compares those with a plain loop.
 """
 
-from collections import Counter
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ from tests.builders.random_catalogs import (
     random_catalogs,
     write_rows,
 )
-from tests.builders.summary_model import BROKER, COLUMNS, WHAT_IF, expected_of, partition_of, place
+from tests.builders.summary_model import BROKER, WHAT_IF, partition_of
 from tests.long_forms import one_in
 
 pytestmark = pytest.mark.spark
@@ -66,54 +65,6 @@ def summed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Sum
     judged = judged.withColumns({"broker_deletable": dice == 0, "broker_index_fault": faults})
     judged = judged.persist()
     return Summed(judged, summarize_partitions(judged, now_ms=NOW_MS))
-
-
-def test_every_column_is_what_a_loop_finds(summed: Summed) -> None:
-    rows = sorted(summed.judged.collect(), key=place)
-    expected = [expected_of(list(group)) for _, group in groupby(rows, partition_of)]
-
-    found = [row.asDict() for row in summed.partitions.collect()]
-
-    differences = [
-        (wanted["log_dir"], wanted["topic"], name, got[name], wanted[name])
-        for got, wanted in zip(found, expected, strict=True)
-        for name in wanted
-        if got[name] != wanted[name]
-    ]
-    assert not differences[:5], f"seed {SEED}"
-    assert {len(row["suspicions"]) for row in found} >= {0, 1, 2, 3}
-    for name in (*COLUMNS[7:], *WHAT_IF, *BROKER):
-        assert sum(row[name] not in (None, 0, [], {}) for row in found) > 1, name
-
-
-def test_the_columns_and_their_order(summed: Summed) -> None:
-    assert summed.partitions.columns == [*COLUMNS, *WHAT_IF, *BROKER]
-    alone = summed.judged.drop("broker_deletable", "broker_index_fault")
-    assert summarize_partitions(alone, now_ms=NOW_MS).columns == [*COLUMNS, *WHAT_IF]
-    alone = alone.drop("what_if_deletable")
-    assert summarize_partitions(alone, now_ms=NOW_MS).columns == COLUMNS
-
-
-def test_partitions_are_in_order(summed: Summed) -> None:
-    found = [partition_of(row) for row in summed.partitions.collect()]
-    assert found == sorted(set(found))
-
-
-def test_totals_are_the_sums_of_the_partitions(summed: Summed) -> None:
-    found = summed.partitions.collect()
-    totals = totals_of(summed.partitions)
-    added = [*WHAT_IF, *BROKER, *COLUMNS]
-    names = [name for name in added if name.endswith(("segments", "bytes"))]
-    names.remove("retention_bytes")
-    suspicions = Counter[str]()
-    for row in found:
-        suspicions.update(row.suspicions)
-    assert totals == {
-        "partitions": len(found),
-        "blocked_partitions": sum(row.blocked_segments > 0 for row in found),
-        **{name: sum(row[name] for row in found) for name in names},
-        "suspicions": dict(suspicions),
-    }
 
 
 def test_totals_of_no_partitions(summed: Summed) -> None:
@@ -170,32 +121,6 @@ def summary_of(spark: SparkSession, folder: Path, *rows: Row) -> list[Any]:
     catalog = spark.read.parquet(str(write_rows(list(rows), folder)))
     judged = evaluate_retention(catalog, POLICIES, now_ms=NOW_MS)
     return summarize_partitions(judged, now_ms=NOW_MS).collect()
-
-
-def test_only_the_first_ten_that_rest_on_the_files_time_are_named(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    by_file = {"largest_timestamp_source": "last_modified"}
-    rows = [row(number, number, **(by_file if number % 2 else {})) for number in range(30, 0, -1)]
-    [found] = summary_of(spark, tmp_path, *rows)
-    assert found.last_modified_segments == 15
-    assert found.last_modified_base_offsets == list(range(1, 20, 2))
-
-
-def test_rows_of_no_partition_are_one_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
-    nowhere = {"topic": None, "partition": None, "status": "unreadable", "size_bytes": None}
-    found = summary_of(
-        spark,
-        tmp_path,
-        row(None, None, **nowhere, log_uri="file:///archive/broker-1/a"),
-        row(None, None, **nowhere, log_uri="file:///archive/broker-1/b"),
-        row(0, 9),
-    )
-    assert [(one.topic, one.partition, one.segments, one.mode) for one in found] == [
-        (None, None, 2, "no_policy"),
-        ("default", 0, 1, "delete"),
-    ]
-    assert (found[0].bytes, found[0].doubtful_segments, found[0].first_base_offset) == (0, 2, None)
 
 
 ENDS = {
