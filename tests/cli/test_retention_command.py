@@ -336,60 +336,6 @@ def test_a_trash_that_takes_no_file_is_not_a_refusal(movable: Path, command: Com
     assert (summary["refused_partitions"], summary["segments_deleted"]) == (0, 0)
 
 
-WRONG_USAGE = [
-    (["retention"], "CATALOG is missing"),
-    (["retention", "CATALOG"], "no retention policy: give --policy FILE"),
-    (["retention", "CATALOG", "--retention-ms", "soon"], "'soon' found, expected"),
-    (["retention", "CATALOG", "--now", "noon"], "'noon' found, expected ISO 8601"),
-    (
-        ["retention", "CATALOG", "--retention-ms", "7d", "--at", "0", "--forecast", "3d"],
-        "--at and --forecast cannot be combined",
-    ),
-    (["retention", "CATALOG", "--retention-ms", "7d", "--at", "0,x"], "'x' found, expected"),
-    (
-        ["retention", "CATALOG", "--retention-ms", "7d", "--forecast", "90000d"],
-        "--forecast: 90,000 days found, expected at most 10,000",
-    ),
-    (["retention", "CATALOG", "--policy", "no.toml"], "no.toml"),
-    (["retention", "CATALOG", "--retention-ms", "1", "--dry-run"], "--dry-run requires --apply"),
-    (["retention", "CATALOG", "--apply", "p"], "CATALOG cannot be combined with --apply"),
-    (["retention", "--apply", "p", "--policy", "x"], "--policy cannot be combined"),
-    (["retention", "--apply", "p", "--format", "csv"], "--apply has no CSV output"),
-    (["retention", "--apply", "none.jsonl"], "none.jsonl"),
-    (["retention", "CATALOG", "--retention-ms", "1", "--plan", "p.jsonl"], "no cleanup.policy"),
-    (
-        ["retention", "CATALOG", "--retention-ms", "1", "--now", "now+1h", "--plan", "p.jsonl"],
-        "only segments that have already expired",
-    ),
-]
-
-
-@pytest.mark.parametrize(("arguments", "says"), WRONG_USAGE, ids=lambda value: str(value)[-60:])
-def test_wrong_usage_is_one_line(
-    arguments: list[str], says: str, command: Command, built: Path
-) -> None:
-    catalog = str(built / "indexes/_catalog")
-
-    done = command(*(catalog if one == "CATALOG" else one for one in arguments))
-
-    assert done.exit_code == 2
-    assert says in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not done.stdout
-
-
-@pytest.mark.parametrize("option", ["apply", "plan"])
-def test_no_configuration_file_may_delete_or_say_what_to_delete(
-    option: str, retention: Command
-) -> None:
-    config = file_named("kip33.toml", f'[retention]\n{option} = "p.jsonl"\n'.encode())
-
-    done = retention("--config", config)
-
-    assert done.exit_code == 2
-    assert f"--{option}: give this option on the command line" in done.stderr.replace("'", "")
-
-
 def test_options_of_judging_in_a_configuration_file_do_not_hinder_an_apply(
     command: Command,
 ) -> None:
