@@ -100,6 +100,24 @@ def test_kafkas_files_of_other_programs_are_not_touched(
 
 
 @pytest.mark.parametrize("name", one_in(4, DRAFTS))
+def test_a_file_of_another_program_is_kept_unless_overwrite_is_given(
+    archive: ChangingArchive, name: str
+) -> None:
+    place = draft_file(archive, name)
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"of another program")
+
+    archive.build(dialect=name)
+
+    assert place.read_bytes() == b"of another program"
+    assert archive.row(A)["index_file"] == "kept"
+    assert "kip33 did not write it" in archive.row(A)["error"]
+    archive.build(dialect=name, overwrite=True)
+    assert place.read_bytes() != b"of another program"
+    assert archive.row(A)["index_file"] == "written"
+
+
+@pytest.mark.parametrize("name", one_in(4, DRAFTS))
 @pytest.mark.parametrize("offset_index", one_in(2, [True, False]))
 def test_a_second_build_reads_what_changed_and_gives_what_a_new_one_gives(
     archive: ChangingArchive, name: str, offset_index: bool

@@ -214,6 +214,12 @@ def test_options_of_verify_reach_the_verdict(
     assert command("verify", log, *options, "--format", "jsonl").lines[0]["verdict"] == verdict
 
 
+def test_verify_without_crc_does_not_see_bit_rot(command: Command) -> None:
+    rotten = ("verify", f"archive/broker-2/clicks-1/{FIRST}.log", "--format", "jsonl")
+    found = [command(*rotten, *options).lines[0] for options in ((), ("--no-check-crc",))]
+    assert [one["log_status"] for one in found] == ["truncated", "ok"]
+
+
 def test_verify_of_one_file_includes_the_offset_index_beside_the_log(
     command: Command,
 ) -> None:

@@ -179,3 +179,17 @@ def test_the_table_ends_with_the_guarantee(failover: Command) -> None:
     )
     assert lines[-1].startswith("2 partitions in ")
     assert not any("no guarantee" in line for line in lines)
+
+
+def test_half_of_the_second_cluster_was_deleted(failover: Command, built: Path) -> None:
+    log = built / f"two/broker-9/orders-0/{7_000:020d}.log"
+    where = (*offsets("orders,0,27\norders,1,64\n"), *BUFFER, "--emit", "reset-offsets")
+    log.rename(built / "log")
+    try:
+        done = failover(*where)
+    finally:
+        (built / "log").rename(log)
+
+    assert (done.exit_code, done.stdout) == (0, "orders,0,7050\norders,1,7045\n")
+    assert done.stderr.startswith(f"Warning: orders-0: no guarantee: {log.as_uri()}: cannot be re")
+    assert done.stderr.count("\n") == 1

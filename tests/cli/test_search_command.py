@@ -14,8 +14,6 @@ from kip33.cli.search_tables import ANSWER_COLUMNS
 from tests.cli.console import Command, Finished, file_named
 from tests.demo_archive import START_MS
 
-pytestmark = pytest.mark.spark
-
 DAY_MS = 86_400_000
 MINUTE_MS = 60_000
 AT_107 = START_MS + 107 * MINUTE_MS  # a record of sensors-0 and sensors-1
@@ -173,15 +171,3 @@ def test_the_table_ends_with_what_was_found(search: Command) -> None:
 
     assert "broker-1/sensors-0" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("2 answers, 2 found; ")
-
-
-def test_a_master_means_spark(
-    spark_command: Command, built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("KIP33_ENGINE")
-    arguments = ("search", built / "indexes/_catalog", "--time", AT_107, "--format", "jsonl")
-    here = [row | {"bytes_read": 0} for row in answers(spark_command(*arguments))]
-
-    there = answers(spark_command(*arguments, "--master", "local[2]"))
-
-    assert [row | {"bytes_read": 0} for row in there] == here

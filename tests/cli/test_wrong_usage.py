@@ -294,6 +294,8 @@ OF_COMMANDS: list[tuple[str, str]] = [
         "--metrics cannot be combined with --apply: give --summary FILE",
     ),
     ("retention catalog --retention-ms 1 --plan p.jsonl", "no cleanup.policy"),
+    ("retention catalog --retention-ms 1 --emit delete-records", "no cleanup.policy"),
+    ("retention catalog --retention-ms 1 --emit delete-records --now now+1d", "--emit prints what"),
     (
         "retention catalog --retention-ms 1 --now now+1h --plan p.jsonl",
         "only segments that have already expired",

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.integration
 SCHEMES = ("s3a", "hdfs")
 LOCAL = ("--engine", "local", "--workers", "2")
 SPAWNED = "from multiprocessing.spawn import spawn_main"
+INTERRUPTED = "Error: interrupted by {}; no file is half-written: run the command again\n"
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,28 @@ def test_two_workers_write_and_print_what_one_process_and_spark_do(
     assert found[0] == found[1]
     assert (verified[0].code, found[0].code) == (0, 0)
     assert len(found[0].records) > 5
+
+
+@pytest.mark.parametrize(("scheme", "number"), [("s3a", signal.SIGINT), ("hdfs", signal.SIGTERM)])
+def test_an_interrupted_build_is_one_line_and_leaves_no_process(
+    scheme: str, number: signal.Signals, archive_of: Callable[[str], Place]
+) -> None:
+    """Ctrl-C reaches every process of the group, SIGTERM only the command."""
+    place, name = archive_of(scheme), f"interrupted-{number}"
+    with started(place, *build_into(place, name), *LOCAL) as process:
+        wait_until("two workers", lambda: len(workers_of(process)) == 2)
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        out, err = process.communicate(timeout=300)
+        wait_until("every process gone", lambda: not of_session(process.pid))
+
+    assert (process.returncode, out, err) == (128 + number, "", INTERRUPTED.format(number.name))
+    assert snapshots(place, name) == []
+    again = place.run(*build_into(place, name), "--format", "json", *LOCAL)
+    assert again.code == 0, again.err
+    assert again.record["by_status"].get("unreadable", 0) == 0
 
 
 def test_no_worker_has_a_key_in_its_command_line_or_environment(

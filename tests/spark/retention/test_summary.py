@@ -49,7 +49,7 @@ class Summed(NamedTuple):
 @pytest.fixture(scope="module")
 def summed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Summed:
     """Random catalogs with a what-if, and an invented broker's view beside."""
-    rows, starts = random_catalogs(300, SEED)
+    rows, starts = random_catalogs(60, SEED)
     for row in rows:
         if row["base_offset"] is not None:
             row["last_offset"] = row["base_offset"] + 9
