@@ -10,14 +10,14 @@
     nightly    unchanged and `--read tail` builds against full ones, on large and many segments
     restores   restores into a log directory against `cp -r` of the same logs
     memory     the memory of the driver and of a worker
-    retention  retention of a synthetic catalog of up to a million segments, on both engines
+    retention  retention of a synthetic catalog of a million segments on Spark
     search     requests for times in one job, and one at a time
     records    records a second into Arrow, against Kafka's `FileRecords`, and questions about a
                week of records; needs Maven
     remote     builds over S3 and HDFS against reading alone; needs Go and Maven for the servers
-    hostile    time and memory for the ten worst inputs that we know
-    growth     how cost grows with segments, sizes, batches, partitions, cores and workers, on both
-               engines, and from which size on a cluster pays
+    hostile    time and memory for inputs that are expensive to read
+    growth     how cost grows with segments, cores and workers, on both engines, and from which size
+               on a cluster pays
 
 kip33 uses object code, as an installed release does. Needs Java 17, 12 GiB of disk and an idle
 machine. The complete run takes about an hour, `--quick` three minutes. With --only the other

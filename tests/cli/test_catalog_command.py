@@ -70,14 +70,6 @@ CHANGES = [
 COUNTS = {"added": 1, "gone": 1, "grown": 1, "status changed": 1, "modified": 1}
 
 
-@pytest.mark.parametrize("of", ["name", "sequence", "snapshot_id"])
-def test_diff_takes_names_numbers_and_ids(command: Command, three: list[Snapshot], of: str) -> None:
-    done = command("catalog", "c", "--diff", *(getattr(one, of) for one in three[:2]))
-    again = command("catalog", "c", "--diff", three[0].name, three[1].name)
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert done == again
-
-
 @pytest.mark.parametrize("at_once", [1, 3, 4, 10_000])
 def test_diff_in_json(
     command: Command, three: list[Snapshot], at_once: int, monkeypatch: pytest.MonkeyPatch

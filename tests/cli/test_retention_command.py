@@ -172,15 +172,6 @@ def test_output_has_the_rows_as_parquet_and_the_summary_last(retention: Command)
     assert json.loads(Path("out/summary.json").read_text()) == result_in(done.stdout)
 
 
-def test_output_of_before_goes_with_all_its_tables(retention: Command) -> None:
-    retention("--output", "out", "--at", "2023-12-01")
-    retention("--output", "out")
-
-    assert sorted(path.name for path in Path("out").iterdir()) == [
-        *("partitions", "segments", "summary.json"),
-    ]
-
-
 def test_output_of_before_stays_where_no_topic_matches(retention: Command) -> None:
     retention("--output", "out")
     before = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}

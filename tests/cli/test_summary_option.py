@@ -106,14 +106,6 @@ def test_apply_writes_its_own(built: Path, command: Command) -> None:
     assert summary_in("applied.json")["segments_deleted"] > 0
 
 
-def test_an_existing_summary_is_replaced_atomically(command: Command) -> None:
-    log = "archive/broker-1/payments-0/00000000000000000000.log"
-    longer = {"segments": 1, "by_verdict": {}, "more": "x" * 10_000}
-    Path("s.json").write_text(json.dumps(longer))
-    assert command("verify", log, "--summary", Path("s.json").absolute().as_uri()).exit_code == 0
-    assert summary_in("s.json")["by_verdict"] == {"missing": 1}
-
-
 def test_a_summary_that_cannot_be_written_is_a_failure_that_says_so(command: Command) -> None:
     log = "archive/broker-1/payments-0/00000000000000000000.log"
     done = command("verify", log, "--summary", f"{file_named('taken', b'')}/s.json")

@@ -1,6 +1,5 @@
 """The build job on the demo archive and, where they are, on segments of real brokers."""
 
-import csv
 import pickle
 import shutil
 from collections import Counter
@@ -124,26 +123,6 @@ def test_every_row_and_file_is_what_build_time_index_gives(
     assert source_name != "demo archive" or set(aborts) == ABORTS
     times = [data for name, data in files.items() if name.endswith(".timeindex")]
     assert summary.entries == sum(map(len, times)) // 12
-
-
-@needs_real_segments
-@pytest.mark.parametrize(("dialect", "count"), [("recover", 64), ("live", 70)])
-def test_a_dialect_reproduces_exactly_the_files_that_the_manifest_marks(
-    spark: Any, tmp_path: Path, dialect: str, count: int
-) -> None:
-    with (FOLDER / "MANIFEST.csv").open() as lines:
-        marked = {row["segment"] for row in csv.DictReader(lines) if row[dialect]}
-
-    build(spark, FOLDER, tmp_path, dialect=dialect)
-
-    brokers = index_files(FOLDER)
-    same = {
-        name.removesuffix(".timeindex")
-        for name, data in index_files(tmp_path).items()
-        if data == brokers[name]
-    }
-    assert same == marked
-    assert len(same) == count
 
 
 def test_neither_the_number_of_tasks_nor_a_second_run_changes_a_byte(
