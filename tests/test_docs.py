@@ -54,18 +54,6 @@ def test_every_option_on_a_page_exists(page: Path) -> None:
     assert [unknown for words in commands for unknown in unknown_in(words)] == []
 
 
-def test_an_unknown_option_is_found() -> None:
-    block = Block("step", "bash", "kip33 build a \\\n  --index-dir i --in-plaice | head\n", None)
-    assert [unknown_in(words) for words in commands_in(block)] == [["--in-plaice"]]
-    assert unknown_in(["bild", "a"]) == ["bild"]
-
-
-def test_what_a_page_shows_is_compared() -> None:
-    assert is_printed("┃ a ┃\n... 2 files\n", "┃ a       ┃\n17 and 2 files")
-    assert not is_printed("3 files", "2 files")
-    assert not is_printed("3 files ...", "2 files, 3 files")
-
-
 def test_every_page_is_in_a_table_of_contents() -> None:
     listed = {
         (page.parent / f"{line}.md").resolve()

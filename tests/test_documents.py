@@ -170,28 +170,3 @@ def test_every_module_and_function_that_a_module_speaks_of_exists() -> None:
 @pytest.mark.parametrize("page", sorted(PACKAGE.rglob("*.md")), ids=name_of)
 def test_the_examples_on_a_page_give_what_it_says(page: Path) -> None:
     assert doctest.testfile(str(page), module_relative=False, encoding="utf-8").failed == 0
-
-
-def test_what_the_checks_of_this_file_would_see() -> None:
-    page = PACKAGE / "DESIGN.md"
-    assert looks_like_a_path_of_the_repository("kip33/storage/files.py")
-    assert not is_there("kip33/storage/files.py", page)
-    assert not looks_like_a_path_of_the_repository("staging/<name>/")
-    assert dotted_in(
-        "`builds.known`, `stores.files.opened`, `log.dirs`, `spark.jars.packages`"
-    ) == [
-        "builds.known",
-        "stores.files.opened",
-    ]
-    assert is_defined("stores.files.opened") and not is_defined("stores.files.not_there")
-    assert not is_defined("builds.not_there")
-    links = "[a](DESIGN.md#the-data-flow), [b](DESIGN.md), [c](https://a.org/#x), "
-    links += "[d](#tiers-and-packages)"
-    assert LINK.findall(links) == [
-        ("DESIGN.md", "the-data-flow"),
-        ("DESIGN.md", ""),
-        ("", "tiers-and-packages"),
-    ]
-    assert not any(is_dead(link, page) for link in LINK.findall(links))
-    dead = "[a](kip33/DESIGN.md), [b](DESIGN.md#data-flow), [c](#tiers)"
-    assert all(is_dead(link, page) for link in LINK.findall(dead))

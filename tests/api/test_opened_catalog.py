@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import kip33
-from kip33.api.opened_catalog import ANSWERS, RETENTION
+from kip33.api.opened_catalog import ANSWERS
 from kip33.builds.commit import begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
@@ -161,25 +161,6 @@ def test_resume_points_are_those_of_the_command(
     for other in (opened, opened.uri):
         points = opened.resume_points(other, OFFSETS, buffer_ms=15 * 60_000)
         assert rows_of(points) == expected
-
-
-@pytest.mark.integration  # `make test` compares Spark with the same evaluation in `test_columns.py`
-@pytest.mark.spark
-def test_retention_is_what_spark_says(opened: kip33.OpenedCatalog, spark: Any) -> None:
-    from kip33.spark import evaluate_retention, load_catalog
-
-    for active_segment in ("keep", "kafka"):
-        table = opened.retention(POLICIES, now=COPIED_MS, active_segment=active_segment)
-        judged = evaluate_retention(
-            load_catalog(spark, opened.uri),
-            kip33.Policies(POLICIES),
-            now_ms=COPIED_MS,
-            active_segment=active_segment,
-        )
-        rows = judged.where("base_offset is not null").select(*RETENTION.names).collect()
-        expected = sorted((row.asDict() for row in rows), key=lambda one: one["log_uri"])
-        assert table.schema == RETENTION
-        assert sorted(table.to_pylist(), key=lambda one: one["log_uri"]) == expected != []
 
 
 def test_retention_is_in_order_and_limited_to_the_given_topics(opened: kip33.OpenedCatalog) -> None:

@@ -8,19 +8,16 @@
     cold       the first batch of a process: object code, numba's cache, no cache
     commands   how long small commands take, and how many bytes a read of headers reads
     nightly    unchanged and `--read tail` builds against full ones, on large and many segments
-    durability builds that flush to the disk, against builds that do not
     restores   restores into a log directory against `cp -r` of the same logs
     memory     the memory of the driver and of a worker
-    retention  retention of a synthetic catalog of up to a million segments, on both engines
+    retention  retention of a synthetic catalog of a million segments on Spark
     search     requests for times in one job, and one at a time
     records    records a second into Arrow, against Kafka's `FileRecords`, and questions about a
                week of records; needs Maven
     remote     builds over S3 and HDFS against reading alone; needs Go and Maven for the servers
-    restore    a broker's start on restored logs, against one that recovers them; needs Maven and
-               45 GiB of disk
-    hostile    time and memory for the ten worst inputs that we know
-    growth     how cost grows with segments, sizes, batches, partitions, cores and workers, on both
-               engines, and from which size on a cluster pays
+    hostile    time and memory for inputs that are expensive to read
+    growth     how cost grows with segments, cores and workers, on both engines, and from which size
+               on a cluster pays
 
 kip33 uses object code, as an installed release does. Needs Java 17, 12 GiB of disk and an idle
 machine. The complete run takes about an hour, `--quick` three minutes. With --only the other
@@ -47,14 +44,12 @@ GROUPS: Final = {
     "cold": ["cold_start"],
     "commands": ["commands", "headers_only"],
     "nightly": ["nightly"],
-    "durability": ["durability"],
     "restores": ["restores"],
     "memory": ["driver_memory", "worker_memory"],
     "retention": ["retention"],
     "search": ["search"],
     "records": ["records", "record_questions"],
     "remote": ["remote"],
-    "restore": ["broker_start"],
     "hostile": ["hostile"],
     "growth": ["growth", "cluster_sizes"],
 }

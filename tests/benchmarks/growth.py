@@ -1,7 +1,7 @@
-"""How cost grows: with segments, their size, their batches, partitions, cores and workers."""
+"""How cost grows: with segments, cores and workers."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from tests.benchmarks.large_jobs import builder
 from tests.benchmarks.local_builds import build_locally
 from tests.benchmarks.page import Curves, Section, tell
 from tests.benchmarks.ratios import Ratio
-from tests.benchmarks.segment_growth import with_batches, with_size
 from tests.benchmarks.timing import clocked
 from tests.benchmarks.whole_job import start_session
 from tests.integration.servers.spark import SparkCluster
@@ -26,8 +25,6 @@ MIB: Final = 1 << 20
 NOW_MS: Final = 1_800_000_000_000
 BEST_OF: Final = 3
 SEGMENTS: Final = (100, 1_000, 10_000, 100_000)
-PARTITIONS: Final = (1, 10, 100, 1_000, 10_000)
-SEGMENTS_IN_PARTITIONS: Final = 10_000
 SCALED: Final = Shape("64 segments of 64 MiB", "batches-16k", 64 * MIB, 4, 16)
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")
 LOCAL: Final = "workers of the local engine"
@@ -43,11 +40,9 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
     try:
         # One folder for all index files: their inodes are free again only after all builds.
         with TemporaryDirectory(prefix="scratch-", dir=folder) as scratch:
-            place = folder, Path(scratch)
-            panels = [*with_segments(spark, *place), *with_partitions(spark, *place)]
+            panels = list(with_segments(spark, folder, Path(scratch)))
     finally:
         spark.stop()
-    panels += [*with_size(folder), *with_batches(folder)]
     scaled = with_cores(folder)
     panels.append(scaled)
     ratios = [
@@ -63,19 +58,8 @@ def with_segments(spark: SparkSession, folder: Path, scratch: Path) -> Iterator[
         Shape(f"{count:,} segments of 4 KB", "batches-200", 4_000, 100, count // 100)
         for count in SEGMENTS
     ]
-    points = nights(spark, folder, scratch, shapes, lambda shape: shape.segments)
+    points = nights(spark, folder, scratch, shapes)
     yield Curves("segments of 4 KB", "segments", "seconds", points)
-
-
-def with_partitions(spark: SparkSession, folder: Path, scratch: Path) -> Iterator[Curves]:
-    """Yield seconds by number of partitions, with the same number of segments in total."""
-    shapes = [
-        Shape(f"{count:,} partitions", "batches-200", 4_000, SEGMENTS_IN_PARTITIONS // count, count)
-        for count in PARTITIONS
-    ]
-    points = nights(spark, folder, scratch, shapes, lambda shape: shape.partitions)
-    title = f"{SEGMENTS_IN_PARTITIONS:,} segments of 4 KB in partitions"
-    yield Curves(title, "partitions", "seconds", points)
 
 
 def nights(
@@ -83,7 +67,6 @@ def nights(
     folder: Path,
     scratch: Path,
     shapes: Sequence[Shape],
-    x: Callable[[Shape], int],
 ) -> dict[str, Curve]:
     """Return seconds of a first build and of an unchanged one for each shape, on both engines."""
     curves: dict[str, Curve] = {}
@@ -91,7 +74,7 @@ def nights(
         tell(f"growth: {shape.title}")
         archive = link_archive(shape, folder / f"{shape.files}-{shape.partitions}")
         for name, seconds in seconds_of_nights(spark, shape, archive, scratch).items():
-            curves.setdefault(name, []).append((x(shape), seconds))
+            curves.setdefault(name, []).append((shape.segments, seconds))
     return curves
 
 

@@ -1,4 +1,4 @@
-"""What records of a week cost: five minutes of it, records per minute of a day, and two cores.
+"""What records of a week cost: five minutes of it, and records per minute of a day.
 
 A partition has a segment for each hour, with batches of 2 KiB, one a second. Bytes are those that
 the system has handed to this process: its reads are counted around each question.
@@ -10,16 +10,12 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pyspark.sql import SparkSession
-
 import kip33
-from kip33.spark import create_session, register
 from tests.benchmarks.commands import KIP33
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio
@@ -31,7 +27,7 @@ from tests.benchmarks.segments import (
     full_batch,
     write_segment,
 )
-from tests.benchmarks.timing import Contestant, Times, clocked, take_turns, times_faster
+from tests.benchmarks.timing import Contestant, clocked, take_turns, times_faster
 from tests.builders.segment_builder import Record, v2_batch
 
 ROUNDS: Final = 3
@@ -41,10 +37,6 @@ HOUR_MS: Final = 3_600_000
 BATCHES_OF_AN_HOUR: Final = HOUR_MS // STEP_MS
 BATCH_BYTES: Final = 2 << 10
 MINUTES: Final = 5
-ONE: Final = "one process"
-TWO: Final = "two processes"
-SPARK_ONE: Final = "Spark `local[1]`"
-SPARK_TWO: Final = "Spark `local[2]`"
 
 
 def stamped_batch(chance: random.Random) -> bytes:
@@ -68,10 +60,6 @@ class Archive(NamedTuple):
     catalog: Path
 
     @property
-    def size_bytes(self) -> int:
-        return sum(log.stat().st_size for log in self.logs.rglob("*.log"))
-
-    @property
     def records(self) -> int:
         return self.hours * BATCHES_OF_AN_HOUR * RECORDS
 
@@ -85,7 +73,6 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
         found = [
             *five_minutes(week),
             *per_minute(archive_of(STAMPED, QUICK_HOURS, scratch)),
-            *cores(week),
         ]
     finally:
         shutil.rmtree(scratch)
@@ -160,72 +147,6 @@ def per_minute(day: Archive) -> Iterator[Ratio]:
     work = f"`kip33 count --per 1m` of {day.hours} hours from headers, whole command"
     yield Ratio(work, "", raced["count"].median, "s")
     yield Ratio(work, "reading all records in Python", times_faster(raced["count"], raced["read"]))
-
-
-def cores(week: Archive) -> Iterator[Ratio]:
-    """Yield what a second core gives, to processes of this machine and to Spark."""
-    hour_numbers = range(week.hours)
-    halves = hour_numbers[: week.hours // 2], hour_numbers[week.hours // 2 :]
-    with ProcessPoolExecutor(2) as pool:
-
-        def read_with(parts: Sequence[range]) -> Callable[[], None]:
-            return lambda: require(
-                sum(pool.map(partial(read_hours, week.catalog), parts)), week.records
-            )
-
-        raced = take_turns(
-            {
-                ONE: contestant(week, clocked(read_with([hour_numbers]))),
-                TWO: contestant(week, clocked(read_with(halves))),
-            },
-            rounds=ROUNDS,
-        )
-    raced |= by_spark(week)
-    for name, times in raced.items():
-        work = f"records with keys and values, {week.kind.title}, {week.hours} hours, {name}"
-        yield Ratio(work, "", times.million_batches_per_second, "M records/s")
-    yield Ratio("records, second core", ONE, times_faster(raced[TWO], raced[ONE]))
-    yield Ratio("records, second core", SPARK_ONE, times_faster(raced[SPARK_TWO], raced[SPARK_ONE]))
-
-
-def contestant(week: Archive, run: Callable[[], float]) -> Contestant:
-    return Contestant(run, week.size_bytes, week.records)
-
-
-def read_hours(catalog: Path, hours: range) -> int:
-    """Return the number of records of some hours, all of whose columns are read."""
-    rows = kip33.read_arrow(
-        catalog,
-        columns=["offset", "timestamp", "key", "value"],
-        start_time=START_MS + hours.start * HOUR_MS,
-        end_time=START_MS + hours.stop * HOUR_MS,
-        disorder=STEP_MS,
-    )
-    return sum(batch.num_rows for batch in rows)
-
-
-def by_spark(week: Archive) -> dict[str, Times]:
-    """Return the times of a sum over all values in sessions of one core and of two."""
-    found = {}
-    for name, master in ((SPARK_ONE, "local[1]"), (SPARK_TWO, "local[2]")):
-        spark = create_session(master=master)
-        try:
-            register(spark)
-            one = contestant(week, clocked(partial(sum_by_spark, spark, week)))
-            found |= take_turns({name: one}, rounds=ROUNDS)
-        finally:
-            spark.stop()
-    return found
-
-
-def sum_by_spark(spark: SparkSession, week: Archive) -> None:
-    frame = (
-        spark.read.format("kafka-segments")
-        .option("columns", "offset,timestamp,key,value")
-        .load(str(week.catalog))
-    )
-    [row] = frame.selectExpr("count(*) AS records", "sum(length(value)) AS bytes").collect()
-    require(row.records, week.records)
 
 
 def bytes_of(question: Callable[[], object]) -> int:

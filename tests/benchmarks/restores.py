@@ -1,4 +1,4 @@
-"""Restores into a log directory against `cp -r` of the same logs, and from S3 against reading.
+"""Restores into a log directory against `cp -r` of the same logs.
 
 A restore also checks every CRC, builds the indexes and replays the producers. Complete commands,
 the start of Python included, until all is on the disk. The two take turns in beginning a pair; the
@@ -10,18 +10,14 @@ import shutil
 import statistics
 import subprocess
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
 from tests.benchmarks.archives import BROKER, Shape, link_archive
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio
-from tests.benchmarks.remote import Store, in_s3, read_all
 from tests.benchmarks.segments import MIB
 from tests.benchmarks.timing import clocked
-from tests.benchmarks.whole_job import CORES
 from tests.cli.console import KIP33
 
 PAIRS: Final = 5
@@ -31,10 +27,6 @@ SHAPES: Final = (
     Shape("16 segments of 256 MiB", "batches-16k", 256 * MIB, 4, 4),
     Shape("4,000 segments of 256 KiB", "batches-16k", MIB // 4, 40, 100),
 )
-S3_SHAPES: Final = {
-    False: Shape("32 segments of 64 MiB", "batches-16k", 64 * MIB, 4, 8),
-    True: Shape("8 segments of 64 MiB", "batches-16k", 64 * MIB, 4, 2),
-}
 QUICK_SHAPES: Final = (Shape("8 segments of 128 MiB", "batches-16k", 128 * MIB, 4, 2),)
 
 
@@ -64,52 +56,7 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
         "- Complete commands, until all is on the disk (`sync -f` after `cp -r`), in turns,",
         "  from a warm page cache.",
     ]
-    of_s3 = from_s3(S3_SHAPES[quick], data, pairs=pairs)
-    return [Section("Restores", [*rows, "", *notes], ratios), of_s3]
-
-
-def from_s3(shape: Shape, data: Path, *, pairs: int) -> Section:
-    """Measure restores from a bucket against two processes that read the same objects."""
-    archive = link_archive(shape, data / f"restores-{shape.segments}-{shape.segment_bytes}")
-    restored, read = [], []
-    with (
-        in_s3(archive) as store,
-        tempfile.TemporaryDirectory(prefix="scratch-", dir=data) as scratch,
-        ProcessPoolExecutor(CORES, get_context("spawn")) as pool,
-    ):
-        tell(f"{shape.title}: restored from {store.name}")
-        paths = sorted(path.relative_to(archive) for path in archive.rglob("*.log"))
-        uris = [f"{store.uri}/logs/{path}" for path in paths]
-        halves = [(uris[number::CORES], store.settings) for number in range(CORES)]
-        list(pool.map(read_all, [([], store.settings)] * CORES))  # imports
-        for number in range(pairs + 1):
-            target = Path(scratch) / str(number)
-            command = _restore_from(store, target)
-            subprocess.run(["sync", "-f", scratch], check=True)
-            read_s = clocked(lambda: sum(pool.map(read_all, halves)))()
-            restored_s = clocked(
-                lambda command=command: subprocess.run(command, check=True, capture_output=True)
-            )()
-            shutil.rmtree(target)
-            if number:
-                restored.append(restored_s)
-                read.append(read_s)
-                tell(f"  {restored_s:.2f} s restored, {read_s:.2f} s read")
-    percents = sorted(100 * alone / own for own, alone in zip(restored, read, strict=True))
-    size = shape.segments * shape.segment_bytes / 1e6
-    rows = [
-        "| archive | restore, MB/s | reading alone, MB/s | % of the speed, each pair |",
-        "|---|---:|---:|---:|",
-        f"| {shape.title} | {size / statistics.median(restored):.0f} "
-        f"| {size / statistics.median(read):.0f} "
-        f"| {', '.join(f'{percent:.0f}' for percent in percents)} |",
-        "",
-        "- The server is on this machine and its cores. *Reading alone*: two processes, ranges of",
-        "  8 MiB, pyarrow, nothing is kept. They are started before the clock, the restore is not.",
-    ]
-    what = f"restore of {shape.title} from {store.name}"
-    ratio = Ratio(what, "reading the same bytes alone", statistics.median(percents), "%")
-    return Section("Restores from S3", rows, [ratio])
+    return [Section("Restores", [*rows, "", *notes], ratios)]
 
 
 def race(shape: Shape, data: Path, *, pairs: int) -> tuple[list[float], list[float]]:
@@ -140,13 +87,6 @@ def race(shape: Shape, data: Path, *, pairs: int) -> tuple[list[float], list[flo
 
 def _copy(archive: Path, target: Path) -> list[str]:
     return ["sh", "-c", f"cp -r '{archive / BROKER}' '{target}' && sync -f '{target}'"]
-
-
-def _restore_from(store: Store, target: Path) -> list[str]:
-    settings = (f"spark.hadoop.{key}={value}" for key, value in store.settings.items())
-    conf = (part for setting in settings for part in ("--conf", setting))
-    source = f"{store.uri}/logs/{BROKER}"
-    return [KIP33, "restore", source, "--to", str(target), "--engine", "local", *conf]
 
 
 def _restore(archive: Path, target: Path) -> list[str]:

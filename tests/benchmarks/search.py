@@ -1,4 +1,4 @@
-"""Requests over many partitions: one job against single requests and a scan; its growth."""
+"""Requests over many partitions: one job against single requests."""
 
 import json
 import random
@@ -6,7 +6,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 from kip33.spark.build import build_index
 from kip33.spark.session import create_session
 from tests.benchmarks.archives import Shape, link_archive
-from tests.benchmarks.page import Curves, Section, tell
+from tests.benchmarks.page import Section, tell
 from tests.benchmarks.processes import run_measured
 from tests.benchmarks.ratios import Ratio
 from tests.benchmarks.segments import KINDS, START_MS, STEP_MS
@@ -25,7 +24,6 @@ SHAPE: Final = Shape("100,000 segments of 1 MiB", "batches-16k", 1 << 20, 100, 1
 QUICK_SHAPE: Final = Shape("2,000 segments of 1 MiB", "batches-16k", 1 << 20, 20, 100)
 REQUESTS: Final = 10_000
 QUICK_REQUESTS: Final = 1_000
-MORE: Final = (1, 10, 100, 1_000, 10_000, 100_000)  # requests in one job
 DRIVER: Final = "tests.benchmarks.search_driver"
 NOW_MS: Final = 1_800_000_000_000
 AIM: Final = 20  # times as fast as one request at a time
@@ -41,11 +39,8 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
         archive = link_archive(shape, scratch)
         catalog = scratch / "indexes" / "_catalog"
         build(archive, scratch / "indexes")
-        files = [
-            write_requests(scratch / f"requests-{count}.parquet", shape, count)
-            for count in (requests, *(() if quick else MORE))
-        ]
-        command = [sys.executable, "-m", DRIVER, str(catalog), *map(str, files)]
+        file = write_requests(scratch / "requests.parquet", shape, requests)
+        command = [sys.executable, "-m", DRIVER, str(catalog), str(file)]
         found = json.loads(run_measured(command).output)
     finally:
         shutil.rmtree(scratch)
@@ -56,14 +51,7 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
         at_least=None if quick else AIM,  # the time of a few requests is mostly a job's start
     )
     text = [*lines(found, shape), "", *notes()]
-    return [Section("Search by time", text, [ratio], list(curves(found, shape)))]
-
-
-def curves(found: dict[str, Any], shape: Shape) -> Iterator[Curves]:
-    """Yield how a job's time grows with its requests, if that was measured."""
-    if found["more"]:
-        points = {"exact": found["more"], "one at a time": [(n, n * found["alone"]) for n in MORE]}
-        yield Curves(f"search, {shape.title}", "requests", "seconds", points)
+    return [Section("Search by time", text, [ratio])]
 
 
 def build(archive: Path, indexes: Path) -> None:
@@ -116,7 +104,6 @@ def lines(found: dict[str, Any], shape: Shape) -> list[str]:
         "|---|---:|---:|---:|---:|---:|",
         *rows,
         f"| one request at a time | | | {alone * 1000:.0f} ms | | 1 x |",
-        f"| the headers of all logs scanned, one core | {found['scan']:.1f} s | | | | |",
     ]
 
 
@@ -125,5 +112,5 @@ def notes() -> list[str]:
     return [
         f"- Aim: {AIM} times one request at a time: the catalog's rows read, then searched,",
         "  as `kip33 search` does without the start of Python.",
-        "- The scan's time is that of 2,000 segments, taken for all; Spark's start is not counted.",
+        "- Spark's start is not counted.",
     ]

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 
 from tests.benchmarks.archives import Shape, link_archive
 from tests.benchmarks.commands import KIP33
-from tests.benchmarks.local_builds import build_locally
 from tests.benchmarks.made_catalogs import NOW_MS, make_catalog, write_policy
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.processes import run_measured
@@ -30,7 +29,6 @@ WORKERS: Final = 2
 ROWS: Final = 1_000_000
 ROWS_EACH: Final = 200  # per partition
 MANY: Final = Shape("20,000 segments of 4 KB", "batches-200", 4_000, 100, 200)
-PLANNED: Final = Shape("100,000 segments of 4 KB", "batches-200", 4_000, 100, 1_000)
 
 
 class Work(NamedTuple):
@@ -70,7 +68,7 @@ def all_works(data: Path, scratch: Path) -> Iterator[Work]:
     """Yield everything to measure; each is measured before the next is prepared."""
     yield from small_works(scratch)
     yield from large_works(data, scratch)
-    yield from retention_works(data, scratch)
+    yield from retention_works(scratch)
 
 
 def small_works(scratch: Path) -> Iterator[Work]:
@@ -92,8 +90,8 @@ def large_works(data: Path, scratch: Path) -> Iterator[Work]:
     yield from builds(f"{MANY.title}, {WORKERS} workers", archive, scratch / "many", *how, **many)
 
 
-def retention_works(data: Path, scratch: Path) -> Iterator[Work]:
-    """Yield the judgement of a synthetic catalog, and plans for it and for a real archive."""
+def retention_works(scratch: Path) -> Iterator[Work]:
+    """Yield the judgement of a synthetic catalog, and a plan for it."""
     catalog, policy = scratch / "catalog", write_policy(scratch / "policy.toml")
     make_catalog(catalog, segments=ROWS, partitions=ROWS // ROWS_EACH)
     judge = ["retention", catalog, "--policy", policy, "--now", NOW_MS]
@@ -102,19 +100,7 @@ def retention_works(data: Path, scratch: Path) -> Iterator[Work]:
     yield Work(
         f"{title}, `--plan`", lambda: [*judge, "--plan", scratch / "plan.jsonl"], "deletable", 8
     )
-    audit = ["roll", catalog, "--policy", policy, "--now", NOW_MS]  # the time of a retention audit
-    yield Work(f"`kip33 roll`, {ROWS:,} rows, table", lambda: audit, f"{ROWS:,}", 4, 1024)
     shutil.rmtree(catalog)
-    archive = link_archive(PLANNED, data / "growth" / f"{PLANNED.files}-{PLANNED.partitions}")
-    tell(f"{PLANNED.title}: a build for a plan")
-    build_locally(archive, scratch / "planned", PLANNED.segments, workers=WORKERS)
-    there = ["retention", scratch / "planned" / "_catalog", "--policy", policy]
-    planned = PLANNED.segments - PLANNED.partitions  # all but the last one of each partition
-    yield Work(
-        f"`kip33 retention --plan`, {PLANNED.title} on disk",
-        lambda: [*there, "--plan", scratch / "planned.jsonl"],
-        f"planned.jsonl: {planned:,} ",
-    )
 
 
 def demo_archive(folder: Path) -> Path:
@@ -206,6 +192,4 @@ def notes(rounds: int) -> list[str]:
         "- *1,000,000 rows* is a synthetic catalog of 5,000 partitions, of which none exists on",
         "  disk. So its `--plan` judges every row, tries to list 5,000 directories, and plans",
         "  nothing.",
-        "- *on disk* is an archive that exists: `--plan` lists its 1,000 directories and plans",
-        "  99,000 segments, each with its index files.",
     ]

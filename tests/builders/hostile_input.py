@@ -1,14 +1,10 @@
 """Small files that are expensive to read: their cost must be proportional to their size."""
 
 import os
-import struct
 from pathlib import Path
-from random import Random
 
-import numpy as np
 import pyarrow as pa
 
-from kip33.formats.time_index import TimeIndex
 from kip33.indexing.segment import index_file
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
@@ -93,14 +89,6 @@ def large_bomb(size_bytes: int, codec: str) -> bytes:
     )
 
 
-def large_legacy_bomb(size_bytes: int) -> bytes:
-    """Return a compressed message of magic 1 of any size, made without holding its content."""
-    message = v1_message(0, 1000, None, b"")
-    head = message[:8] + (len(message) - 12 + size_bytes).to_bytes(4) + message[12:-4]
-    value = _compressed_zeros(head + size_bytes.to_bytes(4), size_bytes, b"", "gzip")
-    return wrapper(0, [], value=value, timestamp=1000)
-
-
 def many_records(records: int, *, claimed: int | None = None, max_timestamp: int = 1000) -> bytes:
     """Return a small batch of 7-byte records of time 1000; its header may claim more."""
     body = zigzag(6) + bytes(3) + zigzag(-1) * 2 + zigzag(0)
@@ -141,25 +129,3 @@ def _compressed_zeros(head: bytes, size_bytes: int, tail: bytes, codec: str) -> 
             stream.write(chunk[: size_bytes - at])
         stream.write(tail)
     return bytes(stored.getvalue())
-
-
-def control_batches(size_bytes: int, *, damaged: bool = False) -> bytes:
-    """Return compressed control batches, each of many records; a damaged one ends the scan."""
-    marker = Record(9, struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 7))
-    how = {"control": True, "transactional": True, "producer_id": 5, "codec": "zstd"}
-    if damaged:
-        noise = Random(33).randbytes(size_bytes)
-        body = compress(b"", "zstd") + noise  # one frame, then noise
-        return v2_batch(0, [marker], body=body, **{**how, "records_count": 3})
-    batch = v2_batch(0, [marker, *[Record(9, None, None)] * 400], **how)
-    return batch * (size_bytes // len(batch))
-
-
-def dense_time_index(folder: Path, entries: int) -> Path:
-    """Write a small log and a `.timeindex` whose entries are almost all untrue."""
-    log = sparse_time_index(folder, 12)
-    times = np.random.default_rng(33).integers(0, 1 << 40, entries)
-    offsets = np.zeros(entries, np.int64)
-    index = TimeIndex.from_columns(times, offsets, base_offset=0)
-    log.with_suffix(".timeindex").write_bytes(index.to_bytes())
-    return log

@@ -1,9 +1,10 @@
 """Random nights with faults: the next undisturbed build equals one into a new place.
 
-On a disturbed night logs cannot be read, directories cannot be listed, or the newest snapshot loses
-a part afterwards. Meanwhile segments come, change and turn bad. The next build without a fault
-gives the same rows, bytes and owners as a build that never saw another night. The seed is printed;
-KIP33_SEED repeats one, KIP33_DISTURBED is the number of walks in the long form.
+On a disturbed night logs cannot be read, directories cannot be listed, the newest snapshot loses a
+part afterwards, or the build is killed. Meanwhile segments come, change and turn bad. The next
+build without a fault gives the same rows, bytes and owners as a build that never saw another night.
+The seed is printed; KIP33_SEED repeats one, KIP33_DISTURBED is the number of walks in the long
+form.
 """
 
 import os
@@ -15,6 +16,8 @@ from typing import Any, Final
 
 import pytest
 
+from kip33.builds.commit import begin_build
+from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.drafts.designs import DRAFTS
 from kip33.errors import NoReadableLogError
@@ -134,6 +137,14 @@ class Disturbed:
             self.nights.append("a part is lost")
             self.lose_a_part()
 
+    def killed(self) -> None:
+        """A build that ends with its claims, or with some of its index files as well."""
+        self.nights.append("killed")
+        begun = begin_build(self.archive.plan(**self.settings))
+        if self.chance.random() < 0.5:
+            half = begun.plan.files.slice(0, max(1, begun.plan.files.num_rows // 2))
+            build_bin(begun.plan.build, begun.draft.staging, len(begun.copied_parts), half)
+
     def other_settings(self) -> list[dict[str, Any]]:
         others: list[dict[str, Any]] = [{"dialect": "live"}, {"index_interval_bytes": 77}]
         if not self.settings.get("producer_snapshots"):
@@ -201,7 +212,10 @@ def walk(folder: Path, seed: str, nights: int = 6) -> None:
         for _ in range(nights):
             for _ in range(disturbed.chance.randrange(4)):
                 disturbed.change()
-            if disturbed.chance.random() < 0.6:
+            dice = disturbed.chance.random()
+            if dice < 0.1:
+                disturbed.killed()
+            elif dice < 0.6:
                 disturbed.disturbed()
             else:
                 disturbed.undisturbed()

@@ -30,7 +30,11 @@ FLUSH: Final = Counter(open=1, fsync=1, close=1)
 
 
 @pytest.mark.parametrize(
-    ("fsync", "expected"), [("fsync", LOG + NEW_INDEX + FLUSH), ("no-fsync", LOG + NEW_INDEX)]
+    ("fsync", "expected"),
+    [
+        ("fsync", LOG + NEW_INDEX + FLUSH),
+        pytest.param("no-fsync", LOG + NEW_INDEX, marks=pytest.mark.integration),
+    ],
 )
 def test_a_segment_and_its_new_index_file_take_few_calls(
     tmp_path: Path, fsync: str, expected: Counter[str]

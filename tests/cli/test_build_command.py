@@ -93,13 +93,6 @@ def test_read_tail_trusts_the_indexes_of_an_earlier_build(nightly: Command) -> N
     assert tail["entries"] == read["entries"]
 
 
-def test_read_tail_and_only_damaged_contradict_each_other(nightly: Command) -> None:
-    done = nightly(*BUILD, "--read", "tail", "--only", "damaged")
-    assert done.exit_code == 2
-    assert "cannot be combined with --read tail" in done.stderr
-    assert len(done.stderr.strip().splitlines()) <= 3
-
-
 def newest_part() -> Path:
     return max(Path("indexes/_catalog/snapshots").glob("*/part-*.parquet"))
 
@@ -130,13 +123,3 @@ def test_a_damaged_snapshot_is_a_line_on_standard_error_and_the_build_goes_on(
     assert counts(summary)["reused"] == SEGMENTS, "taken over from the one before"
     assert summary["warnings"] == [warning.removeprefix("Warning: ")]
     assert nightly(*BUILD).stderr.splitlines() == [], "it is not the newest any more"
-
-
-def test_a_catalog_of_a_newer_version_ends_with_exit_2(nightly: Command) -> None:
-    commit = max(Path("indexes/_catalog/commits").iterdir())
-    record = json.loads(commit.read_text())
-    commit.write_text(json.dumps(record | {"schema_version": 99}))
-    done = nightly(*BUILD)
-    assert done.exit_code == 2
-    assert "use a newer kip33" in done.stderr
-    assert done.stdout == ""

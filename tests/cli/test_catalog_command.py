@@ -13,7 +13,7 @@ from kip33.catalog.draft import Draft, PartWriter
 from kip33.cli.output import MOST_TABLE_ROWS
 from kip33.stores.locations import Location
 from tests.builders.snapshots import commit_path, part_path, path_of, row, write
-from tests.cli.console import Command, file_named
+from tests.cli.console import Command
 
 HOUR_S = 3600
 
@@ -68,14 +68,6 @@ CHANGES = [
     ]
 ]
 COUNTS = {"added": 1, "gone": 1, "grown": 1, "status changed": 1, "modified": 1}
-
-
-@pytest.mark.parametrize("of", ["name", "sequence", "snapshot_id"])
-def test_diff_takes_names_numbers_and_ids(command: Command, three: list[Snapshot], of: str) -> None:
-    done = command("catalog", "c", "--diff", *(getattr(one, of) for one in three[:2]))
-    again = command("catalog", "c", "--diff", three[0].name, three[1].name)
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert done == again
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 4, 10_000])
@@ -183,42 +175,6 @@ def test_an_unknown_snapshot_is_one_line(
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     expected = "the snapshot is damaged: choose another" if is_there else "no snapshot 4"
     assert expected in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--diff", 1, 2, "--keep", 1], "--diff and --keep cannot be combined: give one of them"),
-        (["--diff", 1, 2, "--path"], "--diff and --path cannot be combined"),
-        (["--diff", 1, 2, "--snapshot", 1], "--diff and --snapshot cannot be combined"),
-        (["--keep", 1, "--path"], "--keep and --path cannot be combined"),
-        (["--keep", 1, "--snapshot", 1], "--keep and --snapshot cannot be combined"),
-        (["--keep", 1, "--snapshot", 1, "--path"], "--keep and --path and --snapshot cannot"),
-        (["--keep", 0], "0 is not in the range x>=1"),
-        (["--keep", "all"], "'all' is not a valid integer"),
-        (["--diff", 1], "Option '--diff' requires 2 arguments"),
-    ],
-    ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
-)
-def test_wrong_usage_is_one_line_and_nothing_goes(
-    command: Command, catalog: Catalog, three: list[Snapshot], options: list[Any], says: str
-) -> None:
-    make_old(catalog)
-    done = command("catalog", "c", *options)
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert says in done.stderr
-    assert catalog.snapshots() == three
-
-
-def test_a_configuration_file_cannot_remove_snapshots(
-    command: Command, catalog: Catalog, three: list[Snapshot]
-) -> None:
-    make_old(catalog)
-    config = file_named("kip33.toml", b"[catalog]\nkeep = 1\n")
-    done = command("catalog", "c", "--config", config)
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert "'--keep': --keep removes snapshots: give it on the command line" in done.stderr
-    assert catalog.snapshots() == three
 
 
 def test_keep_removes_the_others_and_prints_what_it_did(

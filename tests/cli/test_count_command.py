@@ -228,23 +228,6 @@ def test_too_many_periods_end_in_one_line(
     )
 
 
-WRONG = {
-    "no period": ([], "Missing option '--per'"),
-    "a period of nothing": (["--per", "0"], "'0' found, expected more than 0; for example 1h"),
-    "a word": (["--per", "hour"], "'hour' found, expected 7d, 36h, 15m, 30s, 500ms"),
-    "no such topic": (["--per", "1h", "--topic", "nothing"], "no segments of topics nothing found"),
-    "no time between": (["--per", "1h", "--from", "0", "--until", "0"], "later than --from"),
-}
-
-
-@pytest.mark.parametrize(("options", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_option_is_one_line(command: Command, options: list[str], message: str) -> None:
-    done = command("count", "archive", *options)
-
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert message in done.stderr
-
-
 def test_a_count_that_the_bytes_cannot_hold_is_not_believed(command: Command) -> None:
     sent = [Record(START_MS, None, None)] * 5
     good = v2_batch(0, sent, log_append_time=START_MS)

@@ -54,26 +54,6 @@ def test_without_doubt_all_are_emitted(archive: Archive) -> None:
     assert "Warning" not in archive.emitted().stderr
 
 
-def test_a_partition_below_a_directory_that_cannot_be_listed_is_left_out(
-    archive: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its rows come from an earlier build: what came since then is not known."""
-    broker = archive.folder / "archive/broker-1"
-    shutil.copytree(broker, archive.folder / "archive/broker-2", copy_function=shutil.copy2)
-    shutil.rmtree(archive.folder / "archive/broker-2/sensors-1")
-    archive.build()
-    assert archive.topics() == ["orders", "sensors"]
-    loop = archive.folder / "archive/broker-2"
-    shutil.rmtree(loop)
-    loop.symlink_to(".")  # a link back up is a directory that cannot be listed
-    archive.build()
-
-    done = archive.emitted()
-
-    assert [one["topic"] for one in json.loads(done.stdout)["partitions"]] == ["sensors"]
-    assert f"Warning: orders-0 is skipped: {loop.as_uri()} could not be listed" in done.stderr
-
-
 def test_an_unverified_segment_leaves_its_partition_out_by_name(archive: Archive) -> None:
     directory = archive.folder / "archive/broker-1/orders-0"
     for index in (archive.folder / "indexes/broker-1/orders-0").glob("*.timeindex"):
@@ -99,10 +79,3 @@ def test_two_directories_of_one_partition_are_left_out_by_name(archive: Archive)
 
     assert [one["topic"] for one in json.loads(done.stdout)["partitions"]] == ["sensors"]
     assert "orders-00 are directories of the same partition" in done.stderr
-
-
-def test_a_topic_without_a_cleanup_policy_is_refused_as_in_a_plan(archive: Archive) -> None:
-    done = archive.emitted('[defaults]\nretention.ms = "7d"\n')
-
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "no cleanup.policy, so kip33 does not know whether" in done.stderr

@@ -12,7 +12,6 @@ from tests.demo_picture import (
     PICTURE,
     PLACE,
     make_demo,
-    svg_of,
     text_of,
     transcript,
 )
@@ -31,17 +30,6 @@ def test_the_picture_shows_what_the_commands_print(
         printed = transcript(Path(name), lambda arguments: command(*arguments).stdout)
 
     assert printed == SHOWN
-
-
-def test_a_picture_has_the_lines_it_was_made_of() -> None:
-    lines = [
-        "$ kip33 verify archive",
-        "",
-        "│ padded  │     1 │ 0  │",
-        "25 segments & <more>",
-        "...",
-    ]
-    assert text_of(svg_of(lines)) == lines
 
 
 def test_the_commands_are_those_of_the_demo() -> None:

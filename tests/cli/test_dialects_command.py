@@ -85,21 +85,6 @@ def test_damaged_logs_are_named(command: Command) -> None:
     assert all(line.endswith("; the log is not compared") for line in warnings)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--dialect", "hour"], "'hour' is not one of"),
-        (["--time-index-interval", "0"], "expected more than 0"),
-        (["--partitions", "0"], "0 is not in the range"),
-    ],
-)
-def test_wrong_options_are_one_line(command: Command, options: list[str], message: str) -> None:
-    done = command("dialects", "archive", *options)
-
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in done.stderr and len(done.stderr.splitlines()) == 1
-
-
 @pytest.mark.spark
 def test_both_engines_give_the_same_figures(spark_command: Command) -> None:
     local = spark_command("dialects", "archive", "--format", "jsonl", "--engine", "local")

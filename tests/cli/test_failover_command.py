@@ -181,30 +181,6 @@ def test_the_table_ends_with_the_guarantee(failover: Command) -> None:
     assert not any("no guarantee" in line for line in lines)
 
 
-def moved_away(root: Path, name: str, do: Any) -> Any:
-    """Return what `do` returns while an archive's orders-0 is not there."""
-    directory = root / name / "broker-9/orders-0"
-    directory.rename(root / "elsewhere")
-    try:
-        return do()
-    finally:
-        (root / "elsewhere").rename(directory)
-
-
-def test_segments_of_the_second_cluster_were_deleted(failover: Command, built: Path) -> None:
-    where = (*offsets("orders,0,27\norders,1,64\n"), *BUFFER)
-
-    [row, other] = moved_away(built, "two", lambda: points(failover(*where, "--format", "jsonl")))
-    emitted = moved_away(built, "two", lambda: failover(*where, "--emit", "reset-offsets"))
-
-    assert (row["resume_offset"], row["guarantee"]) == (None, None)
-    assert "cannot be read: " in row["note"]
-    assert (other["resume_offset"], other["guarantee"] is None) == (7_045, False)
-    assert (emitted.exit_code, emitted.stdout) == (0, "orders,1,7045\n")
-    assert emitted.stderr.startswith("Warning: orders-0: file:///")
-    assert emitted.stderr.count("\n") == 1
-
-
 def test_half_of_the_second_cluster_was_deleted(failover: Command, built: Path) -> None:
     log = built / f"two/broker-9/orders-0/{7_000:020d}.log"
     where = (*offsets("orders,0,27\norders,1,64\n"), *BUFFER, "--emit", "reset-offsets")
@@ -217,41 +193,3 @@ def test_half_of_the_second_cluster_was_deleted(failover: Command, built: Path) 
     assert (done.exit_code, done.stdout) == (0, "orders,0,7050\norders,1,7045\n")
     assert done.stderr.startswith(f"Warning: orders-0: no guarantee: {log.as_uri()}: cannot be re")
     assert done.stderr.count("\n") == 1
-
-
-def test_segments_of_the_first_cluster_were_deleted(failover: Command, built: Path) -> None:
-    where = (*offsets("orders,0,27\n"), *BUFFER, "--format", "jsonl")
-
-    [row] = moved_away(built, "one", lambda: points(failover(*where)))
-
-    assert (row["target_ms"], row["resume_offset"]) == (-2, 7_000)
-    assert "cannot be read: " in row["note"] and row["note"].count("resume at the start") == 1
-
-
-FILES = {"good.csv": b"orders,0,27\n", "two.csv": b"orders,0\n", "empty.csv": b""}
-WRONG_USAGE = {
-    "no offsets": ([*BUFFER], "Missing option '--offsets'"),
-    "no buffer": (["--offsets", "good.csv"], "Missing option '--buffer'"),
-    "no such file": (["--offsets", "none.csv", *BUFFER], "none.csv: cannot be read: No such file"),
-    "an empty file": (["--offsets", "empty.csv", *BUFFER], "empty.csv: no offsets found, expected"),
-    "two columns": (["--offsets", "two.csv", *BUFFER], "two.csv: line 1: 2 columns found"),
-    "a negative buffer": (["--offsets", "good.csv", "--buffer", "-5m"], "'-5m' found, expected"),
-    "a buffer in words": (["--offsets", "good.csv", "--buffer", "some"], "'some' found, expected"),
-    "no such --emit": (["--offsets", "good.csv", *BUFFER, "--emit", "spark"], "'spark' is not"),
-    "no --from": (["--offsets", "good.csv", *BUFFER, "--from", "none"], "none: --from does not"),
-    "no --to": (["--offsets", "good.csv", *BUFFER, "--to", "none"], "none: --to does not exist"),
-    "no catalog there": (["--offsets", "good.csv", *BUFFER, "--to", "archive"], "/archive: "),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("arguments", "says"), WRONG_USAGE.values(), ids=WRONG_USAGE)
-def test_wrong_usage_is_one_line(arguments: list[str], says: str, failover: Command) -> None:
-    for name, data in FILES.items():
-        file_named(name, data)
-
-    done = failover(*arguments)
-
-    assert done.exit_code == 2
-    assert done.stderr.startswith("Error: ") and says in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not done.stdout

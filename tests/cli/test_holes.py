@@ -127,16 +127,3 @@ def test_the_commands_count_the_same_holes(command: Command, archive: Path, tmp_
     assert answer["holes"] == json.loads(json.dumps(table.to_pylist()))
     assert hole_totals(table)._asdict() == expected
     assert built.stderr == ""  # a finding, not a warning: it stays until someone restores them
-
-
-@pytest.mark.parametrize(
-    "options", [["--policy", "p.toml"], ["--holes", "--keep", "1"], ["--holes", "--path"]]
-)
-def test_options_that_do_not_belong_together(
-    command: Command, tmp_path: Path, options: list[str]
-) -> None:
-    done = command("catalog", str(tmp_path), *options)
-    assert done.exit_code == 2
-    assert (
-        "--policy requires --holes, and --holes excludes --diff, --keep and --path" in done.stderr
-    )

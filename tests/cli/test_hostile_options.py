@@ -20,8 +20,6 @@ from kip33.errors import Kip33Error
 from tests.cli.console import KIP33, Command, Finished, file_named, subprocess_of
 from tests.long_forms import short_and_long
 
-pytestmark = pytest.mark.spark
-
 SEED = int(os.environ.get("KIP33_SEED", "14"))
 MOST_SECONDS = 60
 LOG = f"{0:020d}.log"

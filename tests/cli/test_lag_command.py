@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -141,84 +140,9 @@ def test_a_table_of_more_than_a_thousand(lag: Command) -> None:
     assert lines[-1].startswith("1,002 offsets; 0 B read in ")
 
 
-def test_a_catalog_whose_segments_were_deleted(lag: Command, built: Path) -> None:
-    directory, moved = built / "archive/broker-1/sensors-1", built / "elsewhere"
-    directory.rename(moved)
-    try:
-        [row] = lags(lag("--offsets", offsets("sensors,1,1107\n"), "--format", "jsonl"))
-        table = lag("--offsets", "offsets.csv").stdout
-    finally:
-        moved.rename(directory)
-
-    assert (row["result"], row["timestamp"], row["lag_ms"]) == ("found", None, None)
-    assert row["lag_records"] == 93
-    assert row["note"].startswith(f"{directory.as_uri()}/{1000:020d}.log: cannot be read: ")
-    assert f" broker-1/sensors-1/{1000:020d}.log: cannot be read: " in table
-
-
-def test_a_snapshot_may_be_chosen(lag: Command) -> None:
-    arguments = ("--offsets", offsets("sensors,1,107\n"), "--format", "jsonl")
-
-    assert lags(lag(*arguments, "--snapshot", "1")) == lags(lag(*arguments))
-
-
 def test_a_configuration_file_gives_defaults(lag: Command) -> None:
     Path("kip33.toml").write_text('[lag]\nretention-ms = "7d"\nformat = "jsonl"\n')
 
     [row] = lags(lag("--offsets", offsets("sensors,1,107\n"), "--config", "kip33.toml"))
 
     assert row["unread_expires_at_ms"] is not None
-
-
-FILES = {
-    "good.csv": b"sensors,1,107\n",
-    "empty.csv": b"",
-    "two.csv": b"sensors,1\n",
-    "mixed.csv": b"sensors,1,107\ng,sensors,0,107\n",
-    "word.csv": b"sensors,1,latest\n",
-    "binary": b"PAR1\xff\xff",
-    "bad.toml": b'[defaults]\n"retention.ms" = "soon"\n',
-}
-WRONG_USAGE = {
-    "no offsets": ([], "Missing option '--offsets'"),
-    "no such file": (["--offsets", "none.csv"], "none.csv: cannot be read: No such file or direct"),
-    "a folder": (["--offsets", "."], ": cannot be read: not a regular file"),
-    "an empty file": (["--offsets", "empty.csv"], "empty.csv: no offsets found, expected lines of"),
-    "two columns": (["--offsets", "two.csv"], "two.csv: line 1: 2 columns found, expected topic"),
-    "columns that change": (["--offsets", "mixed.csv"], "mixed.csv: line 2: 4 columns found"),
-    "no number": (["--offsets", "word.csv"], "word.csv: line 1: offset 'latest' found, expected"),
-    "no text": (["--offsets", "binary"], "binary: 'utf-8' codec can't decode byte 0xff"),
-    "no such policy": (["--offsets", "good.csv", "--policy", "none.toml"], "none.toml: "),
-    "a bad policy": (["--offsets", "good.csv", "--policy", "bad.toml"], "retention.ms"),
-    "no duration": (["--offsets", "good.csv", "--retention-ms", "soon"], "'soon' found, expected"),
-    "no moment": (["--offsets", "good.csv", "--now", "noon"], "'noon' found, expected"),
-    "no such snapshot": (["--offsets", "good.csv", "--snapshot", "99"], "99"),
-    "no such format": (["--offsets", "good.csv", "--format", "xml"], "'xml' is not one of"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("arguments", "says"), WRONG_USAGE.values(), ids=WRONG_USAGE)
-def test_wrong_usage_is_one_line(arguments: list[str], says: str, lag: Command) -> None:
-    for name, data in FILES.items():
-        file_named(name, data)
-
-    done = lag(*arguments)
-
-    assert done.exit_code == 2
-    assert done.stderr.startswith("Error: ") and says in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not done.stdout
-
-
-def test_no_catalog_and_a_damaged_one(command: Command, built: Path, tmp_path: Path) -> None:
-    file = offsets("sensors,1,107\n")
-    missing = command("lag", "nowhere", "--offsets", file)
-    shutil.copytree(built / "indexes", tmp_path / "indexes")
-    for part in (tmp_path / "indexes/_catalog").rglob("*.parquet"):
-        part.unlink()
-    damaged = command("lag", tmp_path / "indexes/_catalog", "--offsets", file)
-
-    assert missing.stderr.startswith(f"Error: {(tmp_path / 'nowhere').as_uri()}: CATALOG does not")
-    for done in (missing, damaged):
-        assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-        assert done.stderr.startswith("Error: ")

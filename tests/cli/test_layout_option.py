@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.builders.layout_segments import made_segments
 from tests.builders.layouts import PATTERN, aiven, own
 from tests.cli.console import Command
@@ -50,25 +48,6 @@ def test_a_pattern_from_a_configuration_file(command: Command) -> None:
     given = ("--index-dir", "i", "--config", "own.toml", "--format", "json")
     assert command("build", "mine", *given).lines[0]["by_status"] == {"ok": 5}
     assert command("verify", "mine", *given).lines[0]["by_verdict"] == {"identical": 5}
-
-
-WRONG = [
-    (("--layout", "tiered"), "expected kafka, pinterest, aiven, local-tiered, hdfs-rsm"),
-    (
-        ("--layout", "{topic}/{base_offset}"),
-        "field {partition} is missing; required fields are {topic}",
-    ),
-]
-
-
-@pytest.mark.parametrize("name", ["build", "verify"])
-@pytest.mark.parametrize(("options", "says"), WRONG)
-def test_a_wrong_layout_is_one_line(
-    command: Command, name: str, options: tuple[str, ...], says: str
-) -> None:
-    done = command(name, "archive", "--index-dir", "i", *options)
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert says in done.stderr
 
 
 def test_in_place_is_refused_in_one_line(command: Command) -> None:

@@ -156,28 +156,6 @@ def test_a_failed_run_leaves_the_earlier_file(command: Command) -> None:
     assert Path("b.prom").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        (("--metrics", "x.txt"), "'x.txt' found, expected a name that ends in .prom"),
-        (("--metrics-by", "topic"), "--metrics-by requires --metrics"),
-        (("--metrics", "mine.prom"), "mine.prom: a file that --metrics did not write is there"),
-    ],
-)
-def test_wrong_usage(command: Command, options: tuple[str, ...], text: str) -> None:
-    file_named("mine.prom", b"node_cpu 1\n")
-    done = command(*BUILD, *options)
-    assert done.exit_code == 2
-    assert text in done.stderr
-    assert not Path("indexes").exists()
-
-
-def test_an_apply_has_no_metrics(command: Command) -> None:
-    done = command("retention", "--apply", "plan.jsonl", "--metrics", "x.prom")
-    assert done.exit_code == 2
-    assert "--metrics cannot be combined with --apply: give --summary FILE" in done.stderr
-
-
 @pytest.fixture
 def every_file(command: Command, catalog: Path) -> list[str]:
     """Return the files that the four commands write, with topics."""

@@ -220,17 +220,6 @@ def copies_of_logs() -> None:
         shutil.copy(log, f"out/segments/part-{number}.log")
 
 
-def parquet_of_another() -> None:
-    name = "part-00000-0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f-c000.snappy.parquet"
-    Path("out/segments").mkdir(parents=True)
-    file_named(f"out/segments/{name}", b"PAR1")
-
-
-def a_foreign_summary() -> None:
-    directory_named("out/segments")
-    file_named("out/summary.json", b'{"segments": 3}')
-
-
 def a_linked_table() -> None:
     directory_named("elsewhere")
     Path("out").mkdir()
@@ -241,9 +230,6 @@ def a_linked_table() -> None:
 
 FOREIGN_FOLDERS: dict[str, Callable[[], Any]] = {
     "copies of logs named part-": copies_of_logs,
-    "Parquet that another Spark wrote": parquet_of_another,
-    "an empty folder of a table's name": lambda: directory_named("out/segments"),
-    "another summary.json": a_foreign_summary,
     "a table that is a link": a_linked_table,
     "one other file": lambda: file_named(f"{directory_named('out')}/notes", b"x"),
     "a file": lambda: file_named("out", b"x"),

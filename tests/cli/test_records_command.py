@@ -70,24 +70,6 @@ def test_records_between_two_times(command: Command) -> None:
     }
 
 
-def test_every_record_is_there_in_order(command: Command) -> None:
-    rows = rows_of(command(*ORDERS, "--format", "jsonl", "--columns", "offset,base_offset"))
-
-    assert [row["offset"] for row in rows] == list(range(8_500))
-    assert {row["base_offset"] for row in rows} == {0, 4_000, 8_000}
-
-
-def test_a_catalog_gives_the_same_records(command: Command, built: Path) -> None:
-    window = ["--topic", "orders", "--topic", "sensors", "--from", str(START_MS + 1)]
-    window += ["--until", str(START_MS + 90_000_000), "--format", "jsonl"]
-
-    by_catalog = command("records", built / "indexes/_catalog", *window)
-    by_archive = command("records", built / "archive", *window)
-
-    assert len(rows_of(by_catalog)) > 4_000
-    assert by_catalog.stdout == by_archive.stdout
-
-
 def test_json_lines_tell_text_from_bytes(command: Command, payloads: str) -> None:
     rows = rows_of(command("records", payloads, "--format", "jsonl"))
 
@@ -280,51 +262,6 @@ def test_an_output_that_cannot_be_written_is_one_line(command: Command, payloads
     assert "file/out.parquet: cannot be written: " in done.stderr
 
 
-WRONG = {
-    "parquet without a file": (["--format", "parquet"], "--format parquet requires --output FILE"),
-    "another ending": (
-        ["--output", "out.txt"],
-        "--output: 'out.txt' found, expected a name that ends in .jsonl or .csv or .parquet",
-    ),
-    "a format and another ending": (
-        ["--output", "out.csv", "--format", "jsonl"],
-        "--format jsonl contradicts --output, whose name ends in .csv",
-    ),
-    "a table as a file": (
-        ["--output", "out.csv", "--format", "table"],
-        "--format table contradicts --output, whose name ends in .csv",
-    ),
-    "an unknown column": (
-        ["--columns", "offset, time"],
-        "columns: 'time' found, expected some of log_dir, topic, partition, base_offset, offset, "
-        "timestamp, timestampType, key, value, headers",
-    ),
-    "no time between": (
-        ["--from", "9:05", "--until", "9:00"],
-        "--until must be later than --from; records at --until are not included",
-    ),
-    "no such topic": (["--topic", "nothing"], "no segments of topics nothing found"),
-    "nearly a topic": (["--topic", "order"], "did you mean orders?"),
-    "no such partition": (["--partition", "7"], "no segments of partitions 7 found"),
-    "no such log directory": (["--log-dir", "b3"], "no segments of log_dir 'b3' found"),
-}
-
-
-@pytest.mark.parametrize(("options", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_option_is_one_line(command: Command, options: list[str], message: str) -> None:
-    done = command("records", "archive", *options)
-
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert message in done.stderr
-
-
-def test_a_missing_source_is_one_line(command: Command) -> None:
-    done = command("records", "nowhere")
-
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert "nowhere" in done.stderr
-
-
 def test_a_closed_pipe_is_quiet(archive: Path, tmp_path: Path) -> None:
     done = subprocess_of(
         *("bash", "-c", 'kip33 records "$0" --topic orders --format jsonl | head -1', archive),
@@ -348,17 +285,6 @@ def test_no_spark_is_imported(archive: Path, tmp_path: Path) -> None:
     )
 
     assert (done.exit_code, done.stderr) == (0, "False\n")
-
-
-def test_an_unreadable_batch_in_the_middle_leaves_the_others(command: Command) -> None:
-    good = [v2_batch(i, [Record(1_000 + i)], codec="gzip") for i in (0, 2)]
-    bad = v2_batch(1, [Record(1_001)], codec="gzip", body=bytes(40))
-    log = file_named(LOG, good[0] + bad + good[1])
-
-    done = command("records", log, "--format", "jsonl", "--columns", "offset")
-
-    assert [row["offset"] for row in rows_of(done)] == [0, 2]
-    assert result_in(done.stderr)["damaged"] == 1
 
 
 def test_a_log_that_begins_with_damage_has_no_records(command: Command) -> None:

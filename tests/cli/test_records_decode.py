@@ -18,7 +18,6 @@ from tests.builders.schema_values import (
     V2,
     framed,
     put_log,
-    put_schemas,
     registered,
 )
 from tests.cli.console import Command, result_in, subprocess_of
@@ -140,21 +139,6 @@ def test_parquet_of_several_topics_has_json_text(command: Command, shop: Path) -
     assert [row["topic"] for row in values] == ["notes", *["orders"] * 5]
     assert [json.loads(row["value"]) for row in values[1:3]] == [
         *({"id": 5}, {"id": 6, "state": "paid"})
-    ]
-
-
-def test_schemas_in_a_directory(command: Command, shop: Path) -> None:
-    put_schemas(Path("one"), avsc_1=V1)
-    log = shop / "orders-0" / f"{0:020d}.log"
-
-    done = command(
-        *("records", log, "--decode", "--schemas", "one", "--limit", "1"),
-        *("--output", "order.parquet", "--columns", "value"),
-    )
-
-    assert done.exit_code == 0, done
-    assert pq.read_table("order.parquet").to_pylist() == [
-        {"value": {"id": 5}, "schema_id": 1, "decode_error": None, "value_bytes": None}
     ]
 
 

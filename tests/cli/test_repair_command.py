@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kip33.indexing.by_path import build_time_index, verify_segment
+from kip33.indexing.by_path import build_time_index
 from tests.builders.changing_archive import batches
 from tests.builders.segment_builder import TRANSACTIONAL, Record, end_txn_marker, segment, v2_batch
 from tests.cli.console import Command, Finished
@@ -265,12 +265,6 @@ def test_a_broker_that_runs_refuses_in_one_line(
     assert log_dir.files() == before
 
 
-def test_a_store_is_no_brokers_log_directory(log_dir: LogDir, command: Command) -> None:
-    done = command("repair", "s3a://bucket/logs")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "s3a://bucket/logs: expected a broker's log directory on this machine" in done.stderr
-
-
 @pytest.mark.parametrize(("options", "exit_code"), [((), 1), (("--fail-on", "failed"), 3)])
 def test_a_file_that_cannot_be_written_is_a_row_that_says_so(
     log_dir: LogDir, command: Command, options: tuple[str, ...], exit_code: int
@@ -359,13 +353,3 @@ def test_written_files_belong_to_the_owner_of_the_log(log_dir: LogDir, command: 
     assert command("repair", "logs", *ASKED, "--apply").exit_code == 0
     status = log.with_suffix(".timeindex").stat()
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (4711, 4712, 0o640)
-
-
-def test_verify_finds_no_damage_after_apply(log_dir: LogDir, command: Command) -> None:
-    for name in ("orders-0/0", "orders-0/40", "orders-1/0"):
-        flip(log_dir.log(name), ".timeindex")
-        flip(log_dir.log(name), ".index")
-    assert command("repair", "logs", *ASKED, "--apply").exit_code == 0
-    for name in ("orders-0/0", "orders-0/40", "orders-1/0"):
-        found = verify_segment(str(log_dir.log(name)), index_interval_bytes=INTERVAL)
-        assert (found.verdict, found.offset_index_verdict) == ("identical", "identical")

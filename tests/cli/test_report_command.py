@@ -131,25 +131,6 @@ def test_a_damaged_newer_snapshot_is_a_problem(command: Command, tmp_path: Path)
     assert first["text"].startswith("1 newer snapshot of the catalog cannot be used")
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        (("--output", "r.htm"), "--output 'r.htm': expected a name that ends in .html"),
-        (("--output", "r.html", "--forecast", "400d"), "--forecast: 400 days found, expected"),
-        (
-            ("--output", "r.html", "--retention-ms", "1d", *RETENTION),
-            "--retention-ms cannot be combined with --policy",
-        ),
-        ((), "Missing option '--output'"),
-    ],
-)
-def test_wrong_usage(command: Command, demo: Path, options: Any, text: str) -> None:
-    done = command("report", demo, *options)
-    assert done.exit_code == 2
-    assert text in done.stderr
-    assert not Path("r.html").exists()
-
-
 @pytest.mark.parametrize("there", ["r.html", "r.json"])
 def test_a_file_of_another_stays(command: Command, demo: Path, there: str) -> None:
     file_named(there, b'{"kind": "mine"}')

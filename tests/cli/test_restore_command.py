@@ -58,9 +58,6 @@ def test_chosen_partitions(backup: Path, command: Command) -> None:
     assert done.exit_code == 0
     assert "the topic id is not known" in done.stderr
     assert "0 to 20" in done.stdout
-    wrong = command("restore", "backup", "--to", "data", "--partitions", "5-3")
-    assert wrong.exit_code == 2
-    assert "'5-3' found, expected numbers such as 0,2-5" in wrong.stderr
 
 
 def test_both_engines_restore_the_same_files(backup: Path, spark_command: Command) -> None:
@@ -76,15 +73,6 @@ def test_both_engines_restore_the_same_files(backup: Path, spark_command: Comman
         trees.append({str(path.relative_to(engine)): path.read_bytes() for path in files})
     assert trees[0] == trees[1]
     assert [summary["engine"] for summary in summaries] == ["local", "spark"]
-
-
-def test_options_that_contradict_each_other(backup: Path, command: Command) -> None:
-    for options in (
-        ("--truncate",),
-        ("--from", "0", "--from-offsets", "offsets.csv"),
-        ("--topic-ids", "ids", "--bootstrap-server", "host:9092"),
-    ):
-        assert command("restore", "backup", "--to", "data", *options).exit_code == 2
 
 
 def test_a_range_from_a_file_of_offsets(backup: Path, command: Command) -> None:

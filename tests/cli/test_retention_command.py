@@ -10,10 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.rules.retention_rows import Decision
-from tests.builders.snapshots import write
 from tests.cli.console import Command, Finished, file_named, result_in
 from tests.demo_archive import COPIED_MS, START_MS
 from tests.faults.builds import build_here
@@ -174,26 +172,6 @@ def test_output_has_the_rows_as_parquet_and_the_summary_last(retention: Command)
     assert json.loads(Path("out/summary.json").read_text()) == result_in(done.stdout)
 
 
-def test_output_does_not_go_where_other_things_are(retention: Command) -> None:
-    Path("mixed").mkdir()
-    file_named("mixed/precious.txt", b"x")
-
-    done = retention("--output", "mixed")
-
-    assert done.exit_code == 2
-    assert "contains precious.txt, which is not a result of this command" in done.stderr
-    assert Path("mixed/precious.txt").read_bytes() == b"x"
-
-
-def test_output_of_before_goes_with_all_its_tables(retention: Command) -> None:
-    retention("--output", "out", "--at", "2023-12-01")
-    retention("--output", "out")
-
-    assert sorted(path.name for path in Path("out").iterdir()) == [
-        *("partitions", "segments", "summary.json"),
-    ]
-
-
 def test_output_of_before_stays_where_no_topic_matches(retention: Command) -> None:
     retention("--output", "out")
     before = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
@@ -204,30 +182,6 @@ def test_output_of_before_stays_where_no_topic_matches(retention: Command) -> No
     assert {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()} == before
 
 
-def test_output_does_not_replace_what_spark_put_beside_another_commands_summary(
-    retention: Command, command: Command
-) -> None:
-    retention("--output", "out")
-    Path("out/summary.json").unlink()
-    command("verify", "archive", "--summary", "out/summary.json")
-    before = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
-
-    done = retention("--output", "out")
-
-    assert done.exit_code == 2
-    assert "summary.json: a file that --output did not write is there" in done.stderr
-    assert {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()} == before
-
-
-def test_a_broker_misreads_no_segment_of_an_empty_snapshot(
-    command: Command, tmp_path: Path
-) -> None:
-    write(Catalog.at(str(tmp_path / "empty")), [])
-    done = command("retention", tmp_path / "empty", "--retention-ms", "7d", "--show-broker-view")
-    assert done.exit_code == 0, done
-    assert result_in(done.stdout)["broker_misread_segments"] == 0
-
-
 @pytest.mark.parametrize("place", ["archive", "archive/broker-1/new", "indexes/_catalog/out"])
 def test_output_does_not_go_into_the_archive_or_the_catalog(
     place: str, retention: Command, built: Path
@@ -236,19 +190,6 @@ def test_output_does_not_go_into_the_archive_or_the_catalog(
 
     assert done.exit_code == 2
     assert "overlap" in done.stderr
-
-
-def test_an_archive_called_segments_is_no_result_of_before(movable: Path, command: Command) -> None:
-    (movable / "archive").rename(movable / "segments")
-    logs = sorted((movable / "segments").rglob("*.log"))
-
-    done = command(
-        *("retention", movable / "indexes/_catalog", "--retention-ms", "1d"),
-        *("--output", movable),
-    )
-
-    assert done.exit_code == 2
-    assert sorted((movable / "segments").rglob("*.log")) == logs
 
 
 def test_topics_that_match_nothing_are_an_error(retention: Command) -> None:
@@ -264,13 +205,6 @@ def test_what_if_is_not_emitted(option: str, retention: Command) -> None:
 
     assert done.exit_code == 2
     assert "--emit prints what the policy deletes now" in done.stderr
-
-
-def test_the_table_says_that_an_expired_last_segment_is_kept(retention: Command) -> None:
-    done = retention()
-
-    [payments] = [line for line in done.stdout.splitlines() if "payments-0" in line]
-    assert "expired, but kept: it is the active segment" in payments
 
 
 def test_a_retention_beside_the_policy_is_a_what_if(retention: Command) -> None:
@@ -299,41 +233,6 @@ def test_topics_are_chosen_by_globs(retention: Command) -> None:
     rows = retention("--topics", "sens*", "--topics", "metrics", "--format", "jsonl").lines
 
     assert {row["topic"] for row in rows if row["kind"] == "segment"} == {"sensors", "metrics"}
-
-
-def test_topics_are_left_out_by_globs(retention: Command) -> None:
-    rows = retention("--topics", "*s", "--topics", "!*rs", "--format", "jsonl").lines
-    topics = {row["topic"] for row in rows if row["kind"] == "segment"}
-
-    everything = retention("--format", "jsonl").lines
-    all_topics = {row["topic"] for row in everything if row["kind"] == "segment"}
-    assert topics == {name for name in all_topics if name.endswith("s") and name[-2:] != "rs"}
-    assert topics
-
-
-def test_a_broker_is_misled_by_existing_index_files(movable: Path, command: Command) -> None:
-    directory = movable / "archive/broker-1/sensors-0"
-    for log in directory.glob("*.log"):
-        shutil.copyfile(
-            movable / f"indexes/broker-1/sensors-0/{log.stem}.timeindex",
-            directory / f"{log.stem}.timeindex",
-        )
-        (directory / f"{log.stem}.index").touch()
-    blocker = directory / "00000000000000000200.timeindex"
-    blocker.write_bytes(bytes(120))  # preallocated: a timestamp of zero
-
-    done = command(
-        *("retention", movable / "indexes/_catalog", "--retention-ms", "8d", "--now", NOW),
-        *("--topics", "sensors", "--show-broker-view", "--format", "jsonl"),
-    )
-
-    rows = [row for row in done.lines if row["kind"] == "segment" and row["partition"] == 0]
-    assert [row["deletable"] for row in rows] == [True] + 5 * [False]
-    assert [row["broker_deletable"] for row in rows] == 5 * [True] + [False]
-    assert rows[1]["broker_index_fault"] == "zero_timestamp"
-    assert rows[1]["broker_largest_timestamp"] == 0
-    found = done.lines[-1]
-    assert (found["broker_misread_segments"], found["broker_different_segments"]) == (1, 4)
 
 
 @pytest.mark.parametrize(
@@ -426,60 +325,6 @@ def test_a_trash_that_takes_no_file_is_not_a_refusal(movable: Path, command: Com
     summary = result_in(done.stdout)
     assert summary["stopped_partitions"] == summary["partitions"] > 0
     assert (summary["refused_partitions"], summary["segments_deleted"]) == (0, 0)
-
-
-WRONG_USAGE = [
-    (["retention"], "CATALOG is missing"),
-    (["retention", "CATALOG"], "no retention policy: give --policy FILE"),
-    (["retention", "CATALOG", "--retention-ms", "soon"], "'soon' found, expected"),
-    (["retention", "CATALOG", "--now", "noon"], "'noon' found, expected ISO 8601"),
-    (
-        ["retention", "CATALOG", "--retention-ms", "7d", "--at", "0", "--forecast", "3d"],
-        "--at and --forecast cannot be combined",
-    ),
-    (["retention", "CATALOG", "--retention-ms", "7d", "--at", "0,x"], "'x' found, expected"),
-    (
-        ["retention", "CATALOG", "--retention-ms", "7d", "--forecast", "90000d"],
-        "--forecast: 90,000 days found, expected at most 10,000",
-    ),
-    (["retention", "CATALOG", "--policy", "no.toml"], "no.toml"),
-    (["retention", "CATALOG", "--retention-ms", "1", "--dry-run"], "--dry-run requires --apply"),
-    (["retention", "CATALOG", "--apply", "p"], "CATALOG cannot be combined with --apply"),
-    (["retention", "--apply", "p", "--policy", "x"], "--policy cannot be combined"),
-    (["retention", "--apply", "p", "--format", "csv"], "--apply has no CSV output"),
-    (["retention", "--apply", "none.jsonl"], "none.jsonl"),
-    (["retention", "CATALOG", "--retention-ms", "1", "--plan", "p.jsonl"], "no cleanup.policy"),
-    (
-        ["retention", "CATALOG", "--retention-ms", "1", "--now", "now+1h", "--plan", "p.jsonl"],
-        "only segments that have already expired",
-    ),
-]
-
-
-@pytest.mark.parametrize(("arguments", "says"), WRONG_USAGE, ids=lambda value: str(value)[-60:])
-def test_wrong_usage_is_one_line(
-    arguments: list[str], says: str, command: Command, built: Path
-) -> None:
-    catalog = str(built / "indexes/_catalog")
-
-    done = command(*(catalog if one == "CATALOG" else one for one in arguments))
-
-    assert done.exit_code == 2
-    assert says in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not done.stdout
-
-
-@pytest.mark.parametrize("option", ["apply", "plan"])
-def test_no_configuration_file_may_delete_or_say_what_to_delete(
-    option: str, retention: Command
-) -> None:
-    config = file_named("kip33.toml", f'[retention]\n{option} = "p.jsonl"\n'.encode())
-
-    done = retention("--config", config)
-
-    assert done.exit_code == 2
-    assert f"--{option}: give this option on the command line" in done.stderr.replace("'", "")
 
 
 def test_options_of_judging_in_a_configuration_file_do_not_hinder_an_apply(

@@ -2,15 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from kip33.spark.build import build_index
 from tests.cli.console import result_in
 from tests.cli.test_spark_submit import OUR_CODE, spark_submit
 from tests.demo_archive import COPIED_MS, make_archive, make_sensors
+from tests.faults.builds import build_here
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
@@ -18,12 +17,12 @@ JUDGED = ("--retention-ms", "8d", "--now", "2023-12-01")  # seventeen days after
 
 
 @pytest.fixture(scope="module")
-def built(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo archive with its sensors, one of which blocks a partition, indexed."""
     root = tmp_path_factory.mktemp("retention-submit")
     make_archive(root / "archive")
     make_sensors(root / "archive")
-    build_index(spark, str(root / "archive"), str(root / "indexes"), now_ms=COPIED_MS)
+    build_here(root / "archive", root / "indexes", now_ms=COPIED_MS)
     return root
 
 

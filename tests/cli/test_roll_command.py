@@ -133,25 +133,6 @@ def test_what_if_says_what_is_missing_or_damaged(command: Command, tmp_path: Pat
     assert summary_of(done)["doubts"] == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--snapshot", "1"), "--snapshot requires a CATALOG; of a SOURCE, all headers are read"),
-        (("--read-headers",), "--read-headers requires a CATALOG"),
-        (("--segment-ms", "0"), "'0' found, expected more than 0"),
-        (("--segment-bytes", "13"), "expected"),
-        (("--what-if", "--fail-on", "early"), "--fail-on cannot be combined with --what-if"),
-    ],
-)
-def test_wrong_options_are_one_line(
-    command: Command, clicks: Path, options: tuple[str, ...], message: str
-) -> None:
-    done = command("roll", clicks, *options)
-    assert done.exit_code == 2
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
 @pytest.mark.integration
 @pytest.mark.spark
 @pytest.mark.parametrize("options", [[], ["--what-if"]], ids=["audit", "what if"])

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ import pytest
 from kip33.cli.search_tables import ANSWER_COLUMNS
 from tests.cli.console import Command, Finished, file_named
 from tests.demo_archive import START_MS
-
-pytestmark = pytest.mark.spark
 
 DAY_MS = 86_400_000
 MINUTE_MS = 60_000
@@ -116,38 +113,6 @@ def test_as_kafka_names_what_hides_a_record(search: Command) -> None:
     assert row["note"].startswith("file_time: Kafka searches only ")
 
 
-def test_as_kafka_takes_a_version(search: Command) -> None:
-    """Only the largest timestamp differs; a version that is none is refused in one line."""
-    arguments = ("--time", AT_107, "--topic", "sensors", "--format", "jsonl")
-
-    newest = answers(search(*arguments, "--as", "kafka"))
-    older = answers(search(*arguments, "--as", "kafka:3.7.2"))
-    refused = search(*arguments, "--as", "kafka:2.8")
-
-    assert [row["offset"] for row in older] == [row["offset"] for row in newest]
-    assert refused.exit_code == 2
-    assert "'2.8' is not a version of Kafka: expected 3.0 or later, such as 3.7" in refused.stderr
-
-
-def test_index_only_opens_no_log(search: Command, built: Path) -> None:
-    logs = built / "archive"
-    aside = built / "aside"
-    logs.rename(aside)
-    try:
-        [row] = answers(
-            search(
-                *("--time", AT_107, "--topic", "sensors", "--partition", 0),
-                *("--index-only", "--format", "jsonl"),
-            )
-        )
-    finally:
-        aside.rename(logs)
-
-    assert row["exactness"] == "index"
-    assert row["timestamp"] is None
-    assert 0 < row["offset"] <= 107
-
-
 def test_a_range_has_both_offsets_its_records_and_bytes(search: Command) -> None:
     [row] = answers(
         search(
@@ -194,12 +159,6 @@ def test_csv_and_json_have_the_same_rows(search: Command) -> None:
     assert [row["offset"] for row in read] == [str(row["offset"]) for row in rows]
 
 
-def test_topics_are_left_out_by_globs(search: Command) -> None:
-    every = answers(search("--time", AT_107, "--format", "jsonl"))
-    some = answers(search("--time", AT_107, "--topic", "!sens*", "--format", "jsonl"))
-    assert {one["topic"] for one in some} == {one["topic"] for one in every} - {"sensors"}
-
-
 def test_all_topics_at_forty_times_are_still_a_few_questions(search: Command) -> None:
     """Ten partitions of eight topics: 400 answers, not 8 times 40 times 10 questions."""
     times = [part for number in range(40) for part in ("--time", AT_107 + number)]
@@ -212,78 +171,3 @@ def test_the_table_ends_with_what_was_found(search: Command) -> None:
 
     assert "broker-1/sensors-0" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("2 answers, 2 found; ")
-
-
-def test_a_master_means_spark(
-    spark_command: Command, built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("KIP33_ENGINE")
-    arguments = ("search", built / "indexes/_catalog", "--time", AT_107, "--format", "jsonl")
-    here = [row | {"bytes_read": 0} for row in answers(spark_command(*arguments))]
-
-    there = answers(spark_command(*arguments, "--master", "local[2]"))
-
-    assert [row | {"bytes_read": 0} for row in there] == here
-
-
-def test_a_catalog_whose_segments_were_deleted(
-    command: Command, built: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(built / "indexes", tmp_path / "indexes")
-    moved = built / "elsewhere"
-    (built / "archive/broker-1/sensors-1").rename(moved)
-    try:
-        [row] = answers(
-            command(
-                *("search", tmp_path / "indexes/_catalog", "--time", AT_107),
-                *("--topic", "sensors", "--partition", 1, "--format", "jsonl"),
-            )
-        )
-    finally:
-        moved.rename(built / "archive/broker-1/sensors-1")
-
-    assert row["offset"] is None
-    assert "cannot be read" in row["note"]
-
-
-WRONG_USAGE = [
-    (["--format", "jsonl"], "give --time T or --requests FILE"),
-    (["--time", "0", "--requests", "r.csv"], "give --time T or --requests FILE"),
-    (["--time", "noon"], "'noon' found, expected ISO 8601"),
-    (["--time", "-5"], "'-5' found, expected"),
-    (["--time", "0", "--topic", "x*"], "no topic matches x*; there are audit.v1, clicks,"),
-    (["--time", "0", "--topic", "order"], "no topic matches order; did you mean orders?"),
-    (["--time", "0", "--topic", "orders", "--topic", "sensor"], "sensor; did you mean sensors?"),
-    (["--requests", "none.csv"], "none.csv: cannot be read"),
-    (["--requests", "empty.csv"], "empty.csv: the columns (none) found, expected the columns"),
-    (["--requests", "header.csv"], "header.csv: no requests found, expected lines of"),
-    (["--requests", "other.csv"], "other.csv: the columns a,b found, expected the columns topic"),
-    (["--requests", "time.csv"], "time.csv: line 2: 'noon' found, expected"),
-    (["--requests", "partition.csv"], "line 2: partition '-1' found, expected a number or no text"),
-    (
-        ["--time", "0", "--time", "now", "--emit", "spark"],
-        "--emit prints one offset per partition, but",
-    ),
-    (["--time", "0", "--until", "x"], "--until: 'x' found, expected"),
-    (["--time", "0", "--until", "now", "--index-only"], "--until requires --time"),
-]
-FILES = {
-    "empty.csv": "",
-    "header.csv": "topic,partition,time\n",
-    "other.csv": "a,b\n1,2\n",
-    "time.csv": "topic,partition,time\norders,0,noon\n",
-    "partition.csv": "topic,partition,time\norders,-1,0\n",
-}
-
-
-@pytest.mark.parametrize(("arguments", "says"), WRONG_USAGE, ids=lambda value: str(value)[-50:])
-def test_wrong_usage_is_one_line(arguments: list[str], says: str, search: Command) -> None:
-    for name, text in FILES.items():
-        file_named(name, text.encode())
-
-    done = search(*arguments)
-
-    assert done.exit_code == 2
-    assert says in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not done.stdout

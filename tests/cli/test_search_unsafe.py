@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.generated_segments import plain_batch, wire_of
-from tests.cli.console import KIP33, Finished, subprocess_of
+from tests.cli.console import Command, Finished
 from tests.faults.builds import build_here
 
 OLD_NS = 1_600_000_000 * 10**9
@@ -24,7 +24,7 @@ def write_log(directory: Path, base: int, times: list[int], *, broken: bool = Fa
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Path:
+def place(tmp_path: Path) -> Path:
     """Topics: `sound`; `torn`, whose last segment is damaged; `bare`, without timestamps."""
     write_log(tmp_path / "a" / "sound-0", 0, [100, 200, 300])
     write_log(tmp_path / "a" / "torn-0", 0, [100, 200, 300])
@@ -36,14 +36,22 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def search(archive: Path, *arguments: object) -> Finished:
-    build_here(archive / "a", archive / "i")
-    return subprocess_of(KIP33, "search", archive / "i/_catalog", *arguments, cwd=archive)
+@pytest.fixture
+def search(place: Path, command: Command) -> Command:
+    """Return `kip33 search` of the place, built anew."""
+
+    def run(*arguments: object) -> Finished:
+        build_here(place / "a", place / "i")
+        return command("search", place / "i/_catalog", *arguments)
+
+    return run
 
 
 @pytest.mark.parametrize("emit", ["reset-offsets", "spark", "delete-records"])
-def test_partitions_with_an_unsafe_answer_are_left_out_and_named(archive: Path, emit: str) -> None:
-    done = search(archive, "--time", AT_250, "--emit", emit)
+def test_partitions_with_an_unsafe_answer_are_left_out_and_named(
+    search: Command, emit: str
+) -> None:
+    done = search("--time", AT_250, "--emit", emit)
 
     assert done.exit_code == 0
     assert "sound" in done.stdout
@@ -54,14 +62,14 @@ def test_partitions_with_an_unsafe_answer_are_left_out_and_named(archive: Path, 
     assert done.stderr.count("the output leaves it out, --allow-unsafe prints it") == 2
 
 
-def test_a_skipped_segment_makes_an_offset_unsafe(archive: Path) -> None:
-    done = search(archive, "--time", AT_450, "--topic", "torn", "--emit", "delete-records")
+def test_a_skipped_segment_makes_an_offset_unsafe(search: Command) -> None:
+    done = search("--time", AT_450, "--topic", "torn", "--emit", "delete-records")
 
     assert json.loads(done.stdout)["partitions"] == []
     assert "torn-0: unsure, " in done.stderr
 
     allowed = search(
-        *(archive, "--time", AT_450, "--topic", "torn"),
+        *("--time", AT_450, "--topic", "torn"),
         *("--emit", "delete-records", "--allow-unsafe"),
     )
     assert json.loads(allowed.stdout)["partitions"] == [
@@ -70,16 +78,15 @@ def test_a_skipped_segment_makes_an_offset_unsafe(archive: Path) -> None:
     assert "torn-0: unsure, " in allowed.stderr
 
 
-def test_delete_records_takes_no_promise_of_an_index(archive: Path) -> None:
+def test_delete_records_takes_no_promise_of_an_index(search: Command) -> None:
     arguments = ("--time", AT_250, "--topic", "sound", "--index-only", "--emit")
 
-    assert json.loads(search(archive, *arguments, "delete-records").stdout)["partitions"] == []
-    assert search(archive, *arguments, "reset-offsets").stdout.startswith("sound,0,")
+    assert json.loads(search(*arguments, "delete-records").stdout)["partitions"] == []
+    assert search(*arguments, "reset-offsets").stdout.startswith("sound,0,")
 
 
-def test_a_range_over_lost_records_has_no_count(archive: Path) -> None:
+def test_a_range_over_lost_records_has_no_count(search: Command) -> None:
     [row] = search(
-        archive,
         "--time",
         AT_150,
         "--until",
@@ -94,20 +101,20 @@ def test_a_range_over_lost_records_has_no_count(archive: Path) -> None:
     assert row["passed_over"] and "truncated" in row["note"]
 
 
-def test_a_broker_does_not_look_below_the_log_start_of_its_checkpoint(archive: Path) -> None:
-    checkpoint = archive / "a" / "log-start-offset-checkpoint"
+def test_a_broker_does_not_look_below_the_log_start_of_its_checkpoint(
+    place: Path, search: Command
+) -> None:
+    checkpoint = place / "a" / "log-start-offset-checkpoint"
     checkpoint.write_text("0\n1\nsound 0 2\n")
     arguments = ("--time", AT_150, "--topic", "sound", "--format", "jsonl")
 
-    [kafkas] = search(archive, *arguments, "--as", "kafka").lines
-    [ours] = search(archive, *arguments).lines
+    [kafkas] = search(*arguments, "--as", "kafka").lines
+    [ours] = search(*arguments).lines
 
     assert (kafkas["offset"], ours["offset"]) == (2, 1)
-    (archive / "starts.csv").write_text("topic,partition,offset\nsound,0,1\n")
-    [given] = search(
-        archive, *arguments, "--as", "kafka", "--log-start-offsets", "starts.csv"
-    ).lines
+    (place / "starts.csv").write_text("topic,partition,offset\nsound,0,1\n")
+    [given] = search(*arguments, "--as", "kafka", "--log-start-offsets", "starts.csv").lines
     assert given["offset"] == 1
-    alone = search(archive, *arguments, "--log-start-offsets", "starts.csv")
+    alone = search(*arguments, "--log-start-offsets", "starts.csv")
     assert (alone.exit_code, alone.stderr.count("\n")) == (2, 1)
     assert "--log-start-offsets requires --as kafka" in alone.stderr

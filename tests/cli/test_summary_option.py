@@ -106,30 +106,6 @@ def test_apply_writes_its_own(built: Path, command: Command) -> None:
     assert summary_in("applied.json")["segments_deleted"] > 0
 
 
-def test_an_existing_summary_is_replaced_atomically(command: Command) -> None:
-    log = "archive/broker-1/payments-0/00000000000000000000.log"
-    longer = {"segments": 1, "by_verdict": {}, "more": "x" * 10_000}
-    Path("s.json").write_text(json.dumps(longer))
-    assert command("verify", log, "--summary", Path("s.json").absolute().as_uri()).exit_code == 0
-    assert summary_in("s.json")["by_verdict"] == {"missing": 1}
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("archive/a.log", "'archive/a.log' found, expected a name that ends in .json"),
-        ("ftp://host/s.json", "unknown scheme ftp://"),
-        ("", "'' found, expected a name that ends in .json"),
-    ],
-)
-def test_a_wrong_place_is_reported_before_the_work(name: str, said: str, command: Command) -> None:
-    done = command("build", "archive", "--index-dir", "indexes", "--summary", name)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not Path("indexes").exists()
-
-
 def test_a_summary_that_cannot_be_written_is_a_failure_that_says_so(command: Command) -> None:
     log = "archive/broker-1/payments-0/00000000000000000000.log"
     done = command("verify", log, "--summary", f"{file_named('taken', b'')}/s.json")

@@ -138,21 +138,6 @@ def test_a_catalog_alone_reads_no_log(timestamps: Command, made: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "says"),
-    [
-        (["--catalog-only"], "--catalog-only requires a CATALOG"),
-        (["--snapshot", "1"], "--snapshot"),
-    ],
-)
-def test_what_needs_a_catalog_is_refused_without_one(
-    option: list[str], says: str, timestamps: Command
-) -> None:
-    done = timestamps(*option)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert says in done.stderr and done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
     ("finding", "topic"),
     [
         ("mixed", "mixed"),

@@ -56,13 +56,6 @@ def test_the_catalog_has_the_crc_of_each_file_that_was_written(changing: Changin
         assert row["transaction_index_crc32c"] is None
 
 
-def test_a_row_that_is_carried_over_keeps_it(changing: ChangingArchive) -> None:
-    before = changing.row(ORDERS)
-    changing.write(changing.log(CLICKS, 80), batches(80, 3))
-    assert changing.build(offset_index=True).reused == 4
-    assert changing.row(ORDERS) == before
-
-
 def test_a_file_that_was_found_identical_gets_it_too(changing: ChangingArchive) -> None:
     before = changing.row(ORDERS)
     summary = changing.build(offset_index=True, full=True)

@@ -1,5 +1,7 @@
 """Wrong usage and bad places: one line on standard error, exit 2, nothing written."""
 
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -258,6 +260,241 @@ def test_wrong_usage_is_one_line_and_exit_2(command: Command, case: str) -> None
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not Path("indexes").is_dir()
+
+
+FILES: dict[str, str] = {
+    "offsets.csv": "sensors,1,107\n",
+    "mine.prom": "node_cpu 1\n",
+    "policy.toml": "[defaults]\nretention.ms = '1d'\n",
+    "bad.toml": "[defaults]\nretention.ms = 'soon'\n",
+}
+# What is wrong with a file of offsets or requests: tests/search/test_request_files.py.
+OF_COMMANDS: list[tuple[str, str]] = [
+    ("retention", "CATALOG is missing"),
+    ("retention catalog", "no retention policy: give --policy FILE"),
+    ("retention catalog --retention-ms soon", "'soon' found, expected"),
+    ("retention catalog --now noon", "'noon' found, expected ISO 8601"),
+    (
+        "retention catalog --retention-ms 7d --at 0 --forecast 3d",
+        "--at and --forecast cannot be combined",
+    ),
+    ("retention catalog --retention-ms 7d --at 0,x", "'x' found, expected"),
+    (
+        "retention catalog --retention-ms 7d --forecast 90000d",
+        "--forecast: 90,000 days found, expected at most 10,000",
+    ),
+    ("retention catalog --policy no.toml", "no.toml"),
+    ("retention catalog --retention-ms 1 --dry-run", "--dry-run requires --apply"),
+    ("retention catalog --apply p", "CATALOG cannot be combined with --apply"),
+    ("retention --apply p --policy x", "--policy cannot be combined"),
+    ("retention --apply p --format csv", "--apply has no CSV output"),
+    ("retention --apply none.jsonl", "none.jsonl"),
+    (
+        "retention --apply p --metrics x.prom",
+        "--metrics cannot be combined with --apply: give --summary FILE",
+    ),
+    ("retention catalog --retention-ms 1 --plan p.jsonl", "no cleanup.policy"),
+    ("retention catalog --retention-ms 1 --emit delete-records", "no cleanup.policy"),
+    ("retention catalog --retention-ms 1 --emit delete-records --now now+1d", "--emit prints what"),
+    (
+        "retention catalog --retention-ms 1 --now now+1h --plan p.jsonl",
+        "only segments that have already expired",
+    ),
+    ("search catalog --format jsonl", "give --time T or --requests FILE"),
+    ("search catalog --time 0 --requests r.csv", "give --time T or --requests FILE"),
+    ("search catalog --time noon", "'noon' found, expected ISO 8601"),
+    ("search catalog --time -5", "'-5' found, expected"),
+    ("search catalog --time 0 --topic x*", "no topic matches x*; there are audit.v1, clicks,"),
+    ("search catalog --time 0 --topic orders --topic sensor", "sensor; did you mean sensors?"),
+    ("search catalog --requests none.csv", "none.csv: cannot be read"),
+    ("search catalog --time 0 --time now --emit spark", "--emit prints one offset per partition"),
+    ("search catalog --time 0 --until x", "--until: 'x' found, expected"),
+    ("search catalog --time 0 --until now --index-only", "--until requires --time"),
+    ("search catalog --time 0 --as kafka:2.8", "'2.8' is not a version of Kafka: expected 3.0"),
+    ("lag catalog", "Missing option '--offsets'"),
+    ("lag catalog --offsets none.csv", "none.csv: cannot be read: No such file or direct"),
+    ("lag catalog --offsets .", ": cannot be read: not a regular file"),
+    ("lag catalog --offsets offsets.csv --policy none.toml", "none.toml: "),
+    ("lag catalog --offsets offsets.csv --policy bad.toml", "retention.ms"),
+    ("lag catalog --offsets offsets.csv --now noon", "'noon' found, expected"),
+    ("lag catalog --offsets offsets.csv --snapshot 99", "99"),
+    ("lag nowhere --offsets offsets.csv", "/nowhere: CATALOG does not exist"),
+    ("failover --from catalog --to catalog --buffer 3m", "Missing option '--offsets'"),
+    ("failover --from catalog --to catalog --offsets offsets.csv", "Missing option '--buffer'"),
+    (
+        "failover --from catalog --to catalog --offsets offsets.csv --buffer -5m",
+        "'-5m' found, expected",
+    ),
+    (
+        "failover --from catalog --to catalog --offsets offsets.csv --buffer 3m --emit spark",
+        "'spark' is not",
+    ),
+    (
+        "failover --from none --to catalog --offsets offsets.csv --buffer 3m",
+        "none: --from does not exist",
+    ),
+    (
+        "failover --from catalog --to none --offsets offsets.csv --buffer 3m",
+        "none: --to does not exist",
+    ),
+    ("failover --from catalog --to archive --offsets offsets.csv --buffer 3m", "/archive: "),
+    ("records nowhere", "nowhere"),
+    ("records archive --format parquet", "--format parquet requires --output FILE"),
+    (
+        "records archive --output out.txt",
+        "--output: 'out.txt' found, expected a name that ends in .jsonl or .csv or .parquet",
+    ),
+    (
+        "records archive --output out.csv --format jsonl",
+        "--format jsonl contradicts --output, whose name ends in .csv",
+    ),
+    (
+        "records archive --output out.csv --format table",
+        "--format table contradicts --output, whose name ends in .csv",
+    ),
+    (
+        "records archive --columns offset,time",
+        "columns: 'time' found, expected some of log_dir, topic, partition, base_offset, offset, "
+        "timestamp, timestampType, key, value, headers",
+    ),
+    (
+        "records archive --from 9:05 --until 9:00",
+        "--until must be later than --from; records at --until are not included",
+    ),
+    ("records archive --topic nothing", "no segments of topics nothing found"),
+    ("records archive --topic order", "did you mean orders?"),
+    ("records archive --partition 7", "no segments of partitions 7 found"),
+    ("records archive --log-dir b3", "no segments of log_dir 'b3' found"),
+    ("count archive", "Missing option '--per'"),
+    ("count archive --per 0", "'0' found, expected more than 0; for example 1h"),
+    ("count archive --per hour", "'hour' found, expected 7d, 36h, 15m, 30s, 500ms"),
+    ("count archive --per 1h --topic nothing", "no segments of topics nothing found"),
+    ("count archive --per 1h --from 0 --until 0", "later than --from"),
+    ("catalog catalog --diff 1 2 --keep 1", "--diff and --keep cannot be combined: give one"),
+    ("catalog catalog --diff 1 2 --path", "--diff and --path cannot be combined"),
+    ("catalog catalog --diff 1 2 --snapshot 1", "--diff and --snapshot cannot be combined"),
+    ("catalog catalog --keep 1 --path", "--keep and --path cannot be combined"),
+    ("catalog catalog --keep 1 --snapshot 1 --path", "--keep and --path and --snapshot cannot"),
+    ("catalog catalog --keep 0", "0 is not in the range x>=1"),
+    ("catalog catalog --keep all", "'all' is not a valid integer"),
+    ("catalog catalog --diff 1", "Option '--diff' requires 2 arguments"),
+    *(
+        (f"catalog catalog {options}", "--policy requires --holes, and --holes excludes --diff, ")
+        for options in ("--policy p.toml", "--holes --keep 1", "--holes --path")
+    ),
+    *(
+        (f"catalog catalog --orphans {options}", "--orphans excludes")
+        for options in ("--keep 1", "--path", "--diff 1 2", "--holes")
+    ),
+    ("catalog catalog --plan p.jsonl", "require --orphans"),
+    ("catalog catalog --apply p.jsonl", "require --orphans"),
+    ("catalog catalog --orphans --snapshot 1 --plan p.jsonl", "exclude --snapshot"),
+    ("catalog catalog --orphans --plan p.jsonl --apply p.jsonl", "cannot be combined"),
+    ("catalog catalog --orphans --remove stray-directories", "--remove requires --plan"),
+    ("catalog catalog --orphans --plan p.jsonl --dry-run", "--dry-run requires --apply"),
+    ("catalog catalog --orphans --plan p.jsonl --remove swap-files", "is not one of"),
+    ("catalog catalog --orphans --plan plan.txt", "ends in .jsonl"),
+    ("catalog catalog --orphans --apply missing.jsonl", "the plan cannot be read"),
+    (
+        "build archive --index-dir i --metrics x.txt",
+        "'x.txt' found, expected a name that ends in .prom",
+    ),
+    ("build archive --index-dir i --metrics-by topic", "--metrics-by requires --metrics"),
+    (
+        "build archive --index-dir i --metrics mine.prom",
+        "mine.prom: a file that --metrics did not write is there",
+    ),
+    (
+        "build archive --index-dir i --summary archive/a.log",
+        "'archive/a.log' found, expected a name that ends in .json",
+    ),
+    ("build archive --index-dir i --summary ftp://host/s.json", "unknown scheme ftp://"),
+    ("build archive --index-dir i --summary ''", "'' found, expected a name that ends in .json"),
+    *(
+        (f"{command} archive --index-dir i --layout {layout}", says)
+        for command in ("build", "verify")
+        for layout, says in (
+            ("tiered", "expected kafka, pinterest, aiven, local-tiered, hdfs-rsm"),
+            ("{topic}/{base_offset}", "field {partition} is missing; required fields are {topic}"),
+        )
+    ),
+    ("report catalog", "Missing option '--output'"),
+    ("report catalog --output r.htm", "--output 'r.htm': expected a name that ends in .html"),
+    (
+        "report catalog --output r.html --forecast 400d",
+        "--forecast: 400 days found, expected",
+    ),
+    (
+        "report catalog --output r.html --retention-ms 1d --policy policy.toml",
+        "--retention-ms cannot be combined with --policy",
+    ),
+    (
+        "roll archive --snapshot 1",
+        "--snapshot requires a CATALOG; of a SOURCE, all headers are read",
+    ),
+    ("roll archive --read-headers", "--read-headers requires a CATALOG"),
+    ("roll archive --segment-ms 0", "'0' found, expected more than 0"),
+    ("roll archive --segment-bytes 13", "expected"),
+    ("roll archive --what-if --fail-on early", "--fail-on cannot be combined with --what-if"),
+    ("timestamps archive --catalog-only", "--catalog-only requires a CATALOG"),
+    ("timestamps archive --snapshot 1", "--snapshot"),
+    ("dialects archive --dialect hour", "'hour' is not one of"),
+    ("dialects archive --time-index-interval 0", "expected more than 0"),
+    ("dialects archive --partitions 0", "0 is not in the range"),
+    ("truncate nowhere-0 --to 1", "expected a directory such as orders-0"),
+    ("truncate s3a://bucket/t-0 --to 1", "expected a partition directory on this machine"),
+    ("truncate archive/broker-1/orders-0 --to -1", "-1 is not in the range"),
+    ("truncate archive/broker-1/orders-0", "Missing option '--to'"),
+    ("truncate archive/broker-1/orders-0 --to 1 --plan-id x", "--plan-id is for --apply"),
+    ("repair s3a://bucket/logs", "s3a://bucket/logs: expected a broker's log directory on this"),
+    ("restore archive --to data --truncate", "--truncate"),
+    ("restore archive --to data --from 0 --from-offsets offsets.csv", "--from"),
+    (
+        "restore archive --to data --topic-ids ids --bootstrap-server host:9092",
+        "--topic-ids",
+    ),
+    ("restore archive --to data --partitions 5-3", "'5-3' found, expected numbers such as 0,2-5"),
+]
+
+
+@pytest.mark.parametrize(("line", "says"), OF_COMMANDS, ids=lambda text: text[:60])
+def test_wrong_usage_of_each_command(command: Command, built: Path, line: str, says: str) -> None:
+    for name, text in FILES.items():
+        Path(name).write_text(text)
+    Path("catalog").symlink_to(built / "indexes/_catalog")
+    before = {*Path().iterdir(), *Path("catalog").rglob("*")}
+
+    done = command(*shlex.split(line))
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
+    assert says in done.stderr
+    assert {*Path().iterdir(), *Path("catalog").rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("line", "setting"),
+    [
+        ("catalog catalog", "keep = 1"),
+        ("catalog catalog --orphans", 'plan = "x.jsonl"'),
+        ("catalog catalog --orphans", 'apply = "x.jsonl"'),
+        ("catalog catalog --orphans", 'remove = ["stray-directories"]'),
+        ("retention catalog --retention-ms 1", 'plan = "x.jsonl"'),
+        ("retention catalog --retention-ms 1", 'apply = "x.jsonl"'),
+    ],
+)
+def test_no_configuration_file_may_delete_or_say_what_to_delete(
+    command: Command, built: Path, line: str, setting: str
+) -> None:
+    Path("catalog").symlink_to(built / "indexes/_catalog")
+    before = {*Path("catalog").rglob("*")}
+    Path("kip33.toml").write_text(f"[{line.split()[0]}]\n{setting}\n")
+
+    done = command(*line.split(), "--config", "kip33.toml")
+
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert re.search("give (this option|it) on the command line", done.stderr)
+    assert {*Path("catalog").rglob("*")} == before
 
 
 @pytest.mark.parametrize("case", ["missing SOURCE", "no such option", "bad TOML"])

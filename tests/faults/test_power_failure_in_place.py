@@ -15,6 +15,7 @@ from tests.builders.segment_builder import segment
 from tests.builds.test_transaction_files import FIRST, SECOND, SEGMENTS, THIRD, Q, abort, data
 from tests.faults.crash_disk import Disk
 from tests.faults.traces import Event, record
+from tests.long_forms import one_in
 
 NOW_MS, DAY_MS = 1_800_000_000_000, 86_400_000
 BUILD = """
@@ -80,6 +81,7 @@ def test_an_index_is_never_on_the_disk_without_its_transaction_index(tmp_path: P
     assert list(faults_of(disk, events, either)) == []
 
 
+@pytest.mark.integration
 def test_the_replay_finds_a_transaction_index_that_was_not_flushed(tmp_path: Path) -> None:
     source = tmp_path / "source"
     write(source, {0: FIRST, 3: SECOND})
@@ -103,7 +105,7 @@ def write_plain(source: Path, count: int) -> None:
     write(source, {base: batches(base, 10) for base in range(0, 20 * count, 20)})
 
 
-@pytest.mark.parametrize("segments_at_once", [1, 1024])
+@pytest.mark.parametrize("segments_at_once", one_in(2, [1024, 1]))
 def test_an_index_is_never_on_the_disk_without_its_time_index(
     tmp_path: Path, segments_at_once: int
 ) -> None:
@@ -116,6 +118,7 @@ def test_an_index_is_never_on_the_disk_without_its_time_index(
     assert list(faults_of(disk, events, first)) == []
 
 
+@pytest.mark.integration
 def test_a_time_index_that_is_lost_with_its_flush_is_found(tmp_path: Path) -> None:
     source = tmp_path / "source"
     write_plain(source, 2)

@@ -427,14 +427,3 @@ def test_no_broker_starts_while_a_plan_is_applied(archive: ExpiringArchive, dry_
     assert tries == [dry_run] * 16, "a dry run keeps nobody out"
     try_it(None)
     assert tries[-1]
-
-
-def test_a_lock_that_cannot_be_opened(archive: ExpiringArchive) -> None:
-    (archive.source / "b1/.lock").mkdir()
-    with untouched(archive, "b1/.lock: cannot be opened: Is a directory", PlanError):
-        archive.apply(archive.plan())
-
-
-def test_a_lock_is_never_made(archive: ExpiringArchive) -> None:
-    archive.apply(archive.plan())
-    assert not list(archive.folder.rglob(".lock"))

@@ -103,30 +103,7 @@ def at_offsets(*timestamps: int, base: int = 0) -> list[tuple[int, int]]:
 
 EVERY_SECOND = [(2, 196), (4, 392)]  # index points of five batches at an interval of 100
 TIME_ENTRIES = [
-    # kafka-semantics 4.3, the worked examples
-    pytest.param(
-        at_offsets(1000, 1001, 1002, 1003, 1004), 100,
-        [(1002, 2), (1004, 4)], EVERY_SECOND,
-        id="five batches: index points at bytes 196 and 392",
-    ),
-    pytest.param(
-        at_offsets(-1, -1, 500, -1, 500, 400), 100,
-        [(500, 2)], EVERY_SECOND,
-        id="the first batch that reached the max keeps its offset",
-    ),
-    pytest.param(
-        at_offsets(900, 899, 898), 100,
-        [(900, 0)], [(2, 196)],
-        id="the max of batch 0 is written at the first index point",
-    ),
-    # 4.5 and 4.7
-    pytest.param(
-        at_offsets(*range(1000, 1010)), 100,
-        [(1002, 2), (1004, 4), (1006, 6), (1008, 8), (1009, 9)],
-        [(2, 196), (4, 392), (6, 588), (8, 784)],
-        id="ten batches: four index points, five entries",
-    ),
-    # section 10
+    # The worked examples: tests/golden/test_worked_examples.py.
     pytest.param([], 100, [], [], id="row 1: no batch"),
     pytest.param(at_offsets(7), 0, [(7, 0)], [], id="row 2: the first batch is no index point"),
     pytest.param(

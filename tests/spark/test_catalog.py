@@ -4,9 +4,6 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import duckdb
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -16,11 +13,11 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.cli.main import kip33
 from kip33.errors import CatalogError
-from kip33.spark.build import build_index
 from kip33.spark.catalog import load_catalog
 from tests.builders.snapshots import part_path, write
 from tests.builders.snapshots import row as row_of
 from tests.demo_archive import START_MS, make_archive, orders
+from tests.faults.builds import build_here
 
 pytestmark = pytest.mark.spark
 
@@ -111,9 +108,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def catalog(spark: Any, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def catalog(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     index_dir = tmp_path_factory.mktemp("indexes")
-    build_index(spark, str(archive), str(index_dir), now_ms=NOW_MS, offset_index=True)
+    build_here(archive, index_dir, now_ms=NOW_MS, offset_index=True)
     return index_dir / "_catalog"
 
 
@@ -148,11 +145,6 @@ def test_the_row_of(rows: list[dict[str, Any]], archive: Path, key: tuple[Any, .
     assert row["size_bytes"] == log.stat().st_size
     assert row["last_modified_ms"] == log.stat().st_mtime_ns // 1_000_000
     assert bool(row["error"]) == (row["status"] in ("truncated", "invalid"))
-
-
-def test_there_is_no_other_row(rows: list[dict[str, Any]]) -> None:
-    keys = [(r["log_dir"], r["topic"], r["partition"], r["base_offset"]) for r in rows]
-    assert sorted(keys) == sorted(ROWS)
 
 
 def test_an_index_uri_names_the_file_that_was_written(rows: list[dict[str, Any]]) -> None:
@@ -192,34 +184,9 @@ def test_spark_has_the_columns_of_the_schema_in_their_order(spark: Any, catalog:
     ]
 
 
-def test_the_folder_holds_parquet_only(folder: str) -> None:
-    assert {path.suffix for path in Path(folder).iterdir()} == {".parquet"}
-    assert not [path for path in Path(folder).iterdir() if path.name.startswith((".", "_"))]
-
-
-def from_pyarrow(folder: str) -> list[dict[str, Any]]:
-    return ds.dataset(folder).to_table().to_pylist()
-
-
-def from_pandas(folder: str) -> list[dict[str, Any]]:
-    frame = pd.read_parquet(folder)  # ints with nulls become floats: the schema turns them back
-    return pa.Table.from_pandas(frame, SEGMENTS, preserve_index=False).to_pylist()
-
-
-def from_duckdb(folder: str) -> list[dict[str, Any]]:
-    found = duckdb.sql(f"FROM '{folder}/*.parquet'")
-    return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
-
-
-def from_polars(folder: str) -> list[dict[str, Any]]:
-    return pl.read_parquet(folder).to_dicts()
-
-
-@pytest.mark.parametrize("read", [from_pyarrow, from_pandas, from_duckdb, from_polars])
-def test_every_engine_reads_the_same_rows(
-    rows: list[dict[str, Any]], folder: str, read: Any
-) -> None:
-    found = sorted(read(folder), key=lambda row: row["log_uri"])
+def test_pyarrow_reads_the_same_rows(rows: list[dict[str, Any]], folder: str) -> None:
+    """`tests/catalog/test_catalog.py` has the other engines."""
+    found = ds.dataset(folder).to_table().sort_by("log_uri").to_pylist()
     assert [list(row) for row in found] == [SEGMENTS.names] * len(ROWS)
     assert found == rows
 

@@ -13,11 +13,11 @@ from kip33.formats.partition_metadata import PartitionMetadata
 from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import rows_of, search_rows, topics_of
 from kip33.search.replica_search import TimeQuestion
-from kip33.spark.build import build_index
 from kip33.spark.catalog import load_catalog
 from kip33.spark.search import offsets_for_times
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.demo_archive import COPIED_MS, START_MS, make_archive, make_sensors
+from tests.faults.builds import build_here
 from tests.long_forms import one_in
 
 pytestmark = pytest.mark.spark
@@ -28,11 +28,11 @@ DAY_MS = 86_400_000
 
 
 @pytest.fixture(scope="module")
-def catalog(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Catalog:
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
     root = tmp_path_factory.mktemp("search")
     make_archive(root / "archive")
     make_sensors(root / "archive")
-    build_index(spark, str(root / "archive"), str(root / "indexes"), now_ms=COPIED_MS + DAY_MS)
+    build_here(root / "archive", root / "indexes", now_ms=COPIED_MS + DAY_MS)
     return Catalog.at(str(root / "indexes/_catalog"))
 
 

@@ -1,9 +1,7 @@
 """The verify job: the verdicts of one segment at a time, over a tree."""
 
-import csv
 import shutil
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +9,14 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33 import list_segments, verify_segment
-from kip33.errors import LocationError
 from kip33.indexing.verification import SEGMENT_VERDICTS, SegmentVerdict
 from kip33.indexing.verify_tree import execute_verify, plan_verify
 from kip33.rules.index_builder import IndexSettings
-from kip33.spark.build import build_index, verify_index
+from kip33.spark.build import verify_index
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import use_session
 from tests.demo_archive import make_archive
+from tests.faults.builds import build_here
 from tests.formats.real_segments import FOLDER, needs_real_segments
 
 pytestmark = pytest.mark.spark
@@ -54,9 +52,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def built(spark: Any, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     index_dir = tmp_path_factory.mktemp("indexes")
-    build_index(spark, str(archive), str(index_dir), now_ms=NOW_MS, offset_index=True)
+    build_here(archive, index_dir, now_ms=NOW_MS, offset_index=True)
     return index_dir
 
 
@@ -107,23 +105,6 @@ def test_a_tree_gets_the_verdicts_of_its_segments(
     for parallelism in (1, 5):
         engine = SparkEngine(lambda: spark, parallelism)
         assert execute_verify(plan_verify(str(source)), engine) == one_by_one
-
-
-@needs_real_segments
-def test_what_brokers_wrote_is_identical_or_consistent(spark: Any) -> None:
-    with (FOLDER / "MANIFEST.csv").open() as lines:
-        marks = {row["segment"]: {row["recover"], row["live"]} for row in csv.DictReader(lines)}
-
-    found = by_log(FOLDER, verdicts_of(spark, str(FOLDER)))
-
-    for name, verdict in found.items():
-        marked = marks[name] - {""}
-        if marked:
-            assert (verdict.verdict, verdict.dialect in marked) == ("identical", True), verdict
-        else:
-            assert verdict.verdict == "consistent", verdict
-    assert len(found) == 83
-    assert Counter(v.log_status for v in found.values()) == {"ok": 83}
 
 
 def test_settings_and_topics_are_those_of_the_plan(spark: Any, archive: Path, built: Path) -> None:
@@ -189,33 +170,3 @@ def test_a_directory_that_cannot_be_listed_is_a_verdict(spark: Any, tmp_path: Pa
     assert sorted(v.verdict for v in verdicts) == ["missing", "unreadable"]
     [unreadable] = [v for v in verdicts if v.verdict == "unreadable"]
     assert "cannot be listed: more than 32 directories deep" in unreadable.problems[0]
-
-
-@pytest.mark.parametrize(
-    ("source", "index_dir", "problem"),
-    [
-        ("nowhere", None, "SOURCE does not exist"),
-        ("archive", "nowhere", "the index directory does not exist"),
-        (f"archive/broker-2/clicks-3/{FIRST}.log", None, "SOURCE is a file"),
-        ("empty", None, "no segments found"),
-    ],
-)
-def test_wrong_places_are_reported_immediately(
-    archive: Path, tmp_path: Path, source: str, index_dir: str | None, problem: str
-) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "archive").symlink_to(archive)
-    with pytest.raises(LocationError, match=problem):
-        plan_verify(str(tmp_path / source), str(tmp_path / index_dir) if index_dir else None)
-
-
-def test_a_setting_that_kafka_refuses_is_a_value_error(archive: Path) -> None:
-    with pytest.raises(ValueError, match=r"segment\.index\.bytes=11"):
-        plan_verify(str(archive), settings=IndexSettings(segment_index_bytes=11))
-
-
-def test_a_verdict_prints_its_problems_as_a_list(archive: Path) -> None:
-    verdict = verify_segment(str(archive / f"broker-2/orders-0/{FIRST}.log"))
-    row = replace(verdict, problems=("one", "two")).as_row()
-    assert row["problems"] == ["one", "two"]
-    assert list(row)[:6] == ["log_uri", "index_uri", "verdict", "dialect", "entries", "problems"]

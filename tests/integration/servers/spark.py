@@ -84,10 +84,6 @@ class SparkCluster:
             raise
         return self
 
-    def kill_worker(self, number: int = 0) -> None:
-        """End a worker and its executors as a crash of its machine does."""
-        self._processes[1 + number].kill()
-
     def stop(self) -> None:
         """End workers, their executors and the master."""
         for process in reversed(self._processes):

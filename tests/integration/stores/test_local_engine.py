@@ -127,18 +127,6 @@ def test_an_interrupted_build_is_one_line_and_leaves_no_process(
     assert again.record["by_status"].get("unreadable", 0) == 0
 
 
-def test_killed_workers_are_replaced(archive_of: Callable[[str], Place]) -> None:
-    place = archive_of("s3a")
-    with started(place, *build_into(place, "killed"), *LOCAL) as process:
-        wait_until("two workers", lambda: len(workers_of(process)) == 2)
-        killed = [worker.signal(signal.SIGKILL) for worker in workers_of(process)]
-        out, err = process.communicate(timeout=300)
-
-    assert len(killed) == 2
-    assert (process.returncode, err) == (0, "")
-    assert json.loads(out)["by_status"].get("unreadable", 0) == 0
-
-
 def test_no_worker_has_a_key_in_its_command_line_or_environment(
     archive_of: Callable[[str], Place],
 ) -> None:

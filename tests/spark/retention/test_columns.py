@@ -28,7 +28,7 @@ from tests.long_forms import one_in
 pytestmark = pytest.mark.spark
 
 SEED = 33
-LOG_DIRECTORIES = 200
+LOG_DIRECTORIES = 80
 MOMENTS = [NOW_MS - DAY_MS, NOW_MS, NOW_MS + DAY_MS, NOW_MS + 40 * DAY_MS, 2**63 - 1]
 POLICIES = Policies({**POLICY, "topics": {**POLICY["topics"], "hourly": {
     "retention.ms": 3_600_000, "message.timestamp.after.max.ms": 2 * DAY_MS}}})  # fmt: skip

@@ -7,7 +7,6 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from kip33.catalog.schema import SEGMENTS
 from kip33.rules.policies import Policies
 from kip33.rules.retention_rows import Decision
 from kip33.spark.retention import evaluate_retention
@@ -43,28 +42,9 @@ def test_no_job_runs_before_the_rows_are_used(spark: SparkSession, catalog: Data
     assert not spark.sparkContext.statusTracker().getJobIdsForGroup("decisions that are not used")
 
 
-def test_a_row_that_belongs_to_no_partition(spark: SparkSession, tmp_path: Path) -> None:
-    nowhere = dict.fromkeys(SEGMENTS.names) | {"log_uri": "file:///no", "status": "unreadable"}
-    catalog = spark.read.parquet(str(write_rows([nowhere], tmp_path)))
-    [row] = evaluate_retention(catalog, POLICIES, now_ms=NOW_MS, broker_view=True).collect()
-    assert [row[name] for name in row.asDict() if name.startswith("broker_")] == [
-        *(None, None, None),
-        *(False, "no_policy"),
-    ]
-
-
 def test_a_missing_column_is_named(catalog: DataFrame) -> None:
     with pytest.raises(AnalysisException, match="size_bytes"):
         evaluate_retention(catalog.drop("size_bytes"), POLICIES, now_ms=NOW_MS)
-
-
-def test_a_topic_without_policy_is_kept(catalog: DataFrame) -> None:
-    policies = Policies({"topics": {"hourly": {"retention.ms": 1}}})
-
-    judged = evaluate_retention(catalog, policies, now_ms=NOW_MS)
-
-    others = judged.where("topic not in ('hourly', '__consumer_offsets', '__cluster_metadata')")
-    assert {row.reason for row in others.select("reason").distinct().collect()} == {"no_policy"}
 
 
 @pytest.mark.parametrize(
