@@ -66,7 +66,7 @@ class Segment(NamedTuple):
         return self.last_modified_ms is None
 
     def index_file(self, kind: IndexKind, where: str = "target") -> FileStatus | None:
-        """Return its index file as listed, None if there is none.
+        """Return its index file as listed, None for a missing file.
 
         `where` is `target`, the place where a build puts it, or `beside`, the log's directory.
         """

@@ -13,8 +13,9 @@ The open transactions are known:
 Kafka's recovery does the same: it loads the newest snapshot and reads the segments after it.
 
 The producers at the first segment are those of a `.snapshot` beside its index files or its log.
-Without one there are none, as in Kafka's recovery, which also carries the states over gaps. A
-segment whose changes are unknown, such as an unreadable one, makes all later states unknown.
+Without one the log begins without producers, as in Kafka's recovery, which also carries the states
+over gaps. A segment whose changes are unknown, such as an unreadable one, makes all later states
+unknown.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -161,8 +162,8 @@ class _Producers:
 def snapshot_beside(place: Location, *, crc32c: int | None = None) -> ProducerSnapshot | None:
     """Return the `.snapshot` beside a log or a time index.
 
-    None if there is none, Kafka would not load it, or its CRC-32C differs. Beside a log of tiered
-    storage the `.snapshot` has the states at the segment's end, so it is not used.
+    None for a missing file, one that Kafka would not load, or another CRC-32C. Beside a log of
+    tiered storage the `.snapshot` has the states at the segment's end, so it is not used.
     """
     if place.inside or is_tiered(place):
         return None
