@@ -29,6 +29,7 @@ and a MemoryError, is a failure of kip33 or of its machine: it proves nothing ab
 
 import errno
 from enum import IntEnum
+from types import TracebackType
 from typing import Final
 
 
@@ -103,6 +104,30 @@ _KINDS: Final[dict[type[OSError], type[FileReadError]]] = {
     IsADirectoryError: FileIsDirectoryError,
     NotADirectoryError: FileIsNoDirectoryError,
 }
+
+
+class _ReadFaults:
+    """Makes what a store raises a FileReadError; failures of this machine stay as they are.
+
+    One object without a state serves all `with` blocks: a generator would take longer than a read.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, OSError | ValueError):  # pyarrow's ArrowInvalid is a ValueError
+            return
+        if not isinstance(error, FileReadError) and not is_of_the_machine(error):
+            raise FileReadError.of(error) from error
+
+
+READ_FAULTS: Final = _ReadFaults()
 
 
 class Kip33Error(Exception):

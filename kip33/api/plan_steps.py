@@ -4,7 +4,6 @@ import os
 from typing import Final
 
 from kip33.api.opened_catalog import current_ms
-from kip33.archive.output_files import require_plan_place
 from kip33.retention import apply
 from kip33.retention import plan as plan_file
 from kip33.retention.apply import LIMIT_BYTES, MAX_AGE_MS, Applied, OnRecord
@@ -36,7 +35,6 @@ def write_plan(
     """
     place = place_on(file, storage_options, filesystem)
     require_writable_store([place])
-    require_plan_place(place)
     plan_file.write_plan(plan, place)
 
 

@@ -8,11 +8,10 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from pyarrow import fs
 
-from kip33.errors import FileReadError
+from kip33.errors import READ_FAULTS, FileReadError
 from kip33.formats.names import TIME_INDEX_FILE, parse_partition_dir
 from kip33.stores.files import has_text_name, one_line, shown_name
 from kip33.stores.locations import Location
-from kip33.stores.read_faults import READ_FAULTS
 
 MAX_DEPTH: Final = 32  # levels of directories below SOURCE
 SMALL_FILES_IN_ROW: Final = 64  # that one thread reads, one after another

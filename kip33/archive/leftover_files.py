@@ -19,12 +19,11 @@ from kip33.archive.layouts.hdfs_rsm import HDFS_RSM
 from kip33.archive.listing import list_tree
 from kip33.archive.segment_paths import TIERED_LOG, UUID
 from kip33.drafts.designs import DRAFT_FILES
-from kip33.errors import FileReadError
+from kip33.errors import READ_FAULTS, FileReadError
 from kip33.formats.names import parse_checkpoint_file, parse_partition_dir, parse_segment_file
 from kip33.stores.containers.aiven import INDEXES, LOG, MANIFEST
 from kip33.stores.files import has_text_name, listed_status, one_line, shown_name
 from kip33.stores.locations import Location
-from kip33.stores.read_faults import READ_FAULTS
 
 
 class LeftoverKind(StrEnum):

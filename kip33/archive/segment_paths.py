@@ -19,11 +19,11 @@ from typing import Final, NamedTuple
 from pyarrow import fs
 
 from kip33.drafts.designs import DRAFT_FILES
+from kip33.errors import READ_FAULTS
 from kip33.formats.names import SEGMENT_KINDS, TIME_INDEX_FILE, parse_segment_file
 from kip33.stores.containers.aiven import INDEXES, LOG
 from kip33.stores.files import has_text_name, modified_ns
 from kip33.stores.locations import Location, split_uri
-from kip33.stores.read_faults import READ_FAULTS
 
 NO_TIME: Final = -1  # the store does not report a modification time
 _SEGMENT_ID: Final = r"[A-Za-z0-9_-]{22}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"

@@ -1,4 +1,4 @@
-"""Leftovers: files that belong to no segment, and the plan to remove them.
+"""Leftovers: files that belong to no segment, the plan to remove them, and their removal.
 
 SOURCE and the index directory of a snapshot are listed now. An index file is ours if the newest
 snapshot lists it as orphaned and it still has that size and time (`builds.orphans`). While the log
@@ -11,16 +11,23 @@ their kind. These are never planned:
 - uploads and manifests: only the uploader's own metadata says whether they are needed;
 - unknown files.
 
-The file of a plan has JSON objects, one per line:
+The lines of a plan (`archive.plans`):
 
     {"kind": "leftover plan", "version": 1, "plan_id": "5c1e...", "created_ms": ..., ...}
     {"kind": "leftover", "leftover": "index file of kip33 without a log", "uri": ..., "files": ...}
+
+Before a removal everything is listed again with the newest snapshot, so a plan that is old, or was
+made by hand, removes nothing that is not a leftover now. Right before its removal each file is
+checked again: its size and time must be as planned, and its log must not exist. A plan can be
+applied again after any interruption.
 """
 
+import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Self
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,43 +45,51 @@ from kip33.archive.leftover_files import (
     list_leftovers,
 )
 from kip33.archive.listing import index_uris
-from kip33.archive.output_files import (
-    PlanForm,
-    is_leftover_plan,
+from kip33.archive.plans import (
+    LEFTOVER_PLAN,
+    change_since,
+    info_of,
     is_plain_path,
     plan_id_of,
     plan_line,
-    read_plan_lines,
+    read_plan_file,
     require_plain_path,
-    require_plan_place,
-    write_plan_lines,
+    write_plan_file,
 )
 from kip33.archive.segment_paths import is_link, link_in
-from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot, choose
 from kip33.catalog.draft import DEAD_AFTER_MS
 from kip33.catalog.orphan_list import read_orphans
 from kip33.errors import FileReadError, Kip33Error, LocationError, PlanError, is_of_the_machine
 from kip33.formats.names import parse_partition_dir
+from kip33.retention.broker_locks import locked
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.directory_checks import require_directory
-from kip33.stores.files import FileStatus, entries_of, listed_status, one_line, status_of
+from kip33.stores.files import (
+    FileStatus,
+    entries_of,
+    listed_status,
+    one_line,
+    shown_name,
+    status_of,
+)
 from kip33.stores.locations import Location
+from kip33.stores.own_files import remove, remove_empty_folder
 
 _TIME: Final = INDEX_SUFFIXES[0]
+_PLACES: Final = ("catalog", "snapshot", "source", "index_dir")  # in the first line of a plan
 ALWAYS_PLANNED: Final = (LeftoverKind.ORPHAN, LeftoverKind.TEMPORARY)
-_FORM: Final = PlanForm(
-    "leftover plan",
-    1,
-    "a plan of leftovers",
-    "make another with `kip33 catalog CATALOG --orphans --plan FILE`",
-)
+_LOG, _SWAP = ".log", ".swap"  # a broker that starts removes `.swap` from a log's name
+_ENDS: Final = ("", _LOG, f"{_LOG}{_SWAP}")
+_Roots: TypeAlias = tuple[Location, Location]  # SOURCE and the index directory
 
 
 class Leftovers(NamedTuple):
-    """Leftovers by kind and URI, and one line for each directory that could not be listed."""
+    """Leftovers by kind and URI."""
 
     found: list[Leftover]
-    warnings: list[str]
+    warnings: list[str]  # one line for each directory that could not be listed
+    logs: dict[str, str]  # the log's URI by the URI of our index file; none if the list is damaged
 
     def totals(self) -> dict[str, dict[str, int]]:
         """Return the number of files and their bytes for each kind that occurs."""
@@ -91,13 +106,12 @@ def find_leftovers(catalog: Catalog, snapshot: Snapshot) -> Leftovers:
 
     Raises LocationError if SOURCE is not there, CatalogError if a part is damaged.
     """
-    source = Location.of(snapshot.source)
+    roots = source, index_dir = _roots_of(snapshot)
     require_directory(source, "SOURCE")
-    index_dir = index_dir_of(snapshot)
     orphans, problem = read_orphans(catalog, snapshot)
+    rows = orphans.to_pylist()
     ours = {
-        row["index_uri"]: FileStatus(row["size_bytes"], row["last_modified_ms"])
-        for row in orphans.to_pylist()
+        row["index_uri"]: FileStatus(row["size_bytes"], row["last_modified_ms"]) for row in rows
     }
     exclude = [place for place in (catalog.location, index_dir) if place != source]
     leftovers, warnings = list_leftovers(source, layout_of(snapshot.layout), exclude)
@@ -109,28 +123,20 @@ def find_leftovers(catalog: Catalog, snapshot: Snapshot) -> Leftovers:
                 raise
             warnings.append(f"{index_dir.uri}: {one_line(error)}")
     warnings = [f"{warning}; leftovers in it are not shown" for warning in warnings]
-    leftovers = [_with_owner(one, ours) for one in leftovers]
-    listed = {one.uri for one in leftovers if one.kind == LeftoverKind.ORPHAN}
-    roots = (source, index_dir)
+    listed = set()
+    for number, one in enumerate(leftovers):
+        is_ours = ours.get(one.uri) == FileStatus(one.size_bytes, one.last_modified_ms)
+        if is_ours and one.kind == LeftoverKind.INDEX:
+            leftovers[number] = one._replace(kind=LeftoverKind.ORPHAN)
+            listed.add(one.uri)
     leftovers += _elsewhere({uri: was for uri, was in ours.items() if uri not in listed}, roots)
     order = {kind: number for number, kind in enumerate(LeftoverKind)}
     leftovers.sort(key=lambda one: (order[one.kind], one.uri))
-    return Leftovers(leftovers, [problem, *warnings] if problem else warnings)
+    logs = {row["index_uri"]: row["log_uri"] for row in rows}
+    return Leftovers(leftovers, [problem, *warnings] if problem else warnings, logs)
 
 
-def index_dir_of(snapshot: Snapshot) -> Location:
-    """Return the index directory of a snapshot's build: SOURCE for a build in place."""
-    return Location.of(snapshot.settings.get("index_dir") or snapshot.source)
-
-
-def _with_owner(leftover: Leftover, ours: dict[str, FileStatus]) -> Leftover:
-    is_ours = ours.get(leftover.uri) == FileStatus(leftover.size_bytes, leftover.last_modified_ms)
-    if leftover.kind != LeftoverKind.INDEX or not is_ours:
-        return leftover
-    return leftover._replace(kind=LeftoverKind.ORPHAN)
-
-
-def _elsewhere(ours: dict[str, FileStatus], roots: tuple[Location, ...]) -> Iterator[Leftover]:
+def _elsewhere(ours: dict[str, FileStatus], roots: _Roots) -> Iterator[Leftover]:
     """Yield our orphaned files in index directories of earlier builds."""
     for uri, was in ours.items():
         place = Location.of(uri)
@@ -149,18 +155,17 @@ def _in_index_dir(
     catalog: Catalog, snapshot: Snapshot, source: Location, index_dir: Location
 ) -> list[Leftover]:
     """Return the files of the index directory that belong to no log of the snapshot."""
-    others: list[Leftover] = []
-    indexes: list[Leftover] = []
+    others, indexes = [], []
     for info in entries_of(index_dir, recursive=True):
         place = Location(index_dir.root, info.path)
         if info.type != fs.FileType.File or catalog.location.contains(place):
             continue
         if place.name.endswith(INDEX_SUFFIXES):
             indexes.append(leftover_file(index_dir, info, LeftoverKind.INDEX))
-        elif OWN_TEMPORARY.fullmatch(place.name):
-            others.append(leftover_file(index_dir, info, LeftoverKind.TEMPORARY))
         else:
-            others.append(leftover_file(index_dir, info, LeftoverKind.OTHER))
+            is_own = OWN_TEMPORARY.fullmatch(place.name)
+            kind = LeftoverKind.TEMPORARY if is_own else LeftoverKind.OTHER
+            others.append(leftover_file(index_dir, info, kind))
     uris: Any = pa.array([one.uri for one in indexes], pa.string())
     stems = pc.replace_substring_regex(uris, INDEX_END, "", max_replacements=1)
     time_indexes = pc.binary_join_element_wise(stems, _TIME, "")
@@ -172,46 +177,20 @@ def _in_index_dir(
     return others + [one for one, has in zip(indexes, is_there, strict=True) if not has]
 
 
-_LOG, _SWAP = ".log", ".swap"  # a broker that starts removes `.swap` from a log's name
-_ENDS: Final = ("", _LOG, f"{_LOG}{_SWAP}")
+def _logs_of(leftover: Leftover, logs: dict[str, str], roots: _Roots) -> Iterator[Location]:
+    """Yield where the logs of a leftover index file would be, in any layout.
 
-
-class LeftoverLogs(NamedTuple):
-    """The logs of leftover index files: while one of them exists, its index file stays."""
-
-    by_orphan: dict[str, str]  # the log's URI by the URI of our index file
-    source: Location
-    index_dir: Location
-
-    @classmethod
-    def of(cls, catalog: Catalog, snapshot: Snapshot) -> Self:
-        """Return the logs of a snapshot's orphans; an unreadable list of them has no logs."""
-        orphans, _ = read_orphans(catalog, snapshot)
-        uris = (orphans[name].to_pylist() for name in ("index_uri", "log_uri"))
-        source = Location.of(snapshot.source)
-        return cls(dict(zip(*uris, strict=True)), source, index_dir_of(snapshot))
-
-    @property
-    def roots(self) -> tuple[Location, Location]:
-        """Return SOURCE and the index directory."""
-        return self.source, self.index_dir
-
-    def of_leftover(self, leftover: Leftover) -> tuple[Location, ...]:
-        """Return the places of the logs, none for a leftover that is no index file."""
-        if leftover.kind == LeftoverKind.ORPHAN:
-            log = Location.of(self.by_orphan[leftover.uri])
-            return log, log._replace(path=log.path + _SWAP)
-        if leftover.kind == LeftoverKind.INDEX:
-            return tuple(self._beside(Location.of(leftover.uri)))
-        return ()
-
-    def _beside(self, index: Location) -> Iterator[Location]:
-        """Yield the places of the logs of an index file that kip33 did not write, in any layout."""
-        stem = index._replace(path=re.sub(INDEX_END, "", index.path))
-        stems = [stem]
-        if self.index_dir != self.source and self.index_dir.contains(index):
-            below = stem.path.removeprefix(self.index_dir.path).lstrip("/")
-            stems.append(self.source.child(below))
+    While one of them exists, the index file stays. Other leftovers have no logs.
+    """
+    if leftover.kind == LeftoverKind.ORPHAN:
+        log = Location.of(logs[leftover.uri])
+        yield from (log, log._replace(path=log.path + _SWAP))
+    elif leftover.kind == LeftoverKind.INDEX:
+        source, index_dir = roots
+        index = Location.of(leftover.uri)
+        stems = [index._replace(path=re.sub(INDEX_END, "", index.path))]
+        if index_dir != source and index_dir.contains(index):
+            stems.append(source.child(stems[0].path.removeprefix(index_dir.path).lstrip("/")))
         for place in stems:
             yield from (place._replace(path=place.path + end) for end in _ENDS)
 
@@ -298,28 +277,21 @@ def plan_leftovers(
     if others := set(kinds) - {*ALWAYS_PLANNED, *PLANNED_ON_REQUEST.values()}:
         raise ValueError(f"{sorted(others)}: leftovers that kip33 never removes")
     wanted = [one for one in leftovers.found if one.kind in {*ALWAYS_PLANNED, *kinds}]
-    planned: list[PlannedLeftover] = []
-    unplanned: list[UnplannedLeftover] = []
-    source = Location.of(snapshot.source)
-    roots = (source, index_dir_of(snapshot))
-    for one in map_in_order(source, wanted, lambda leftover: _look_at(leftover, roots, now_ms)):
-        if isinstance(one, PlannedLeftover):
-            planned.append(one)
-        else:
-            unplanned.append(one)
-    plan = LeftoverPlan(
-        "",
-        now_ms,
-        catalog.location.uri,
-        snapshot.name,
-        snapshot.source,
-        index_dir_of(snapshot).uri,
-        tuple(planned),
-    )
-    return plan, unplanned
+    roots = source, index_dir = _roots_of(snapshot)
+    looks = list(map_in_order(source, wanted, lambda leftover: _look_at(leftover, roots, now_ms)))
+    planned = tuple(one for one in looks if isinstance(one, PlannedLeftover))
+    places = (catalog.location.uri, snapshot.name, snapshot.source, index_dir.uri)
+    plan = LeftoverPlan("", now_ms, *places, planned)
+    return plan, [one for one in looks if isinstance(one, UnplannedLeftover)]
 
 
-def is_linked(place: Location, roots: tuple[Location, ...]) -> bool:
+def _roots_of(snapshot: Snapshot) -> _Roots:
+    """Return SOURCE and the index directory, which is SOURCE for a build in place."""
+    index_dir = snapshot.settings.get("index_dir") or snapshot.source
+    return Location.of(snapshot.source), Location.of(index_dir)
+
+
+def _is_linked(place: Location, roots: _Roots) -> bool:
     """Return whether a leftover is a link, or is reached by one below the roots.
 
     Index files in index directories of earlier builds are below neither.
@@ -330,9 +302,7 @@ def is_linked(place: Location, roots: tuple[Location, ...]) -> bool:
     return link_in(place, max(above, key=lambda root: len(root.path))) is not None
 
 
-def _look_at(
-    leftover: Leftover, roots: tuple[Location, ...], now_ms: int
-) -> PlannedLeftover | UnplannedLeftover:
+def _look_at(leftover: Leftover, roots: _Roots, now_ms: int) -> PlannedLeftover | UnplannedLeftover:
     try:
         planned = PlannedLeftover(leftover.kind, leftover.uri, _files_of(leftover))
         why = _why_not(planned, roots, now_ms)
@@ -362,12 +332,10 @@ def _files_of(leftover: Leftover) -> tuple[PlannedLeftoverFile, ...]:
     return tuple(sorted(files))
 
 
-def _why_not(leftover: PlannedLeftover, roots: tuple[Location, ...], now_ms: int) -> str:
+def _why_not(leftover: PlannedLeftover, roots: _Roots, now_ms: int) -> str:
     """Return why a leftover must not be planned, an empty text if it may be."""
-    if any(
-        is_linked(Location.of(uri), roots)
-        for uri in (leftover.uri, *(f.uri for f in leftover.files))
-    ):
+    uris = (leftover.uri, *(file.uri for file in leftover.files))
+    if any(_is_linked(Location.of(uri), roots) for uri in uris):
         return "is, has, or is reached by, a symbolic link: remove it by hand"
     if leftover.kind == LeftoverKind.ORPHAN:
         return ""
@@ -376,53 +344,31 @@ def _why_not(leftover: PlannedLeftover, roots: tuple[Location, ...], now_ms: int
     return ""
 
 
-def require_leftover_plan_place(place: Location) -> None:
-    """Raise LocationError unless a plan of leftovers may be written there."""
-    require_plan_place(place, is_leftover_plan)
-
-
 def write_leftover_plan(plan: LeftoverPlan, place: Location) -> LeftoverPlan:
-    """Publish a plan atomically; return it with its id.
-
-    The only file that it may replace is another such plan. Raises LocationError if the name does
-    not end in `.jsonl` or is another file's, PublishError if it cannot be written.
-    """
-    require_leftover_plan_place(place)
-    plan = replace(plan, plan_id="")
-    plan = replace(plan, plan_id=plan_id_of(map(plan_line, _records(plan))))
-    write_plan_lines(_records(plan), place)
+    """Publish a plan as `archive.plans.write_plan_file` does; return it with its id."""
+    plan = replace(plan, plan_id=plan_id_of(map(plan_line, _records(replace(plan, plan_id="")))))
+    write_plan_file(place, LEFTOVER_PLAN, _records(plan))
     return plan
 
 
 def read_leftover_plan(place: Location) -> LeftoverPlan:
     """Return the plan in a file; PlanError, one line, if it is not exactly as it was written."""
-    lines = read_plan_lines(place, _FORM)
-    header = lines.header
-    try:
-        roots = [Location.of(header[name]) for name in ("source", "index_dir")]
-        return LeftoverPlan(
-            header["plan_id"],
-            int(header["created_ms"]),
-            str(header["catalog"]),
-            str(header["snapshot"]),
-            str(header["source"]),
-            str(header["index_dir"]),
-            tuple(_leftover(record, roots) for record in lines.records()),
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, Kip33Error) as error:
-        raise PlanError(f"{place.uri}: not written by kip33: {one_line(error)}") from error
+    return read_plan_file(place, LEFTOVER_PLAN, _plan_of)
+
+
+def _plan_of(header: dict[str, Any], records: list[dict[str, Any]]) -> LeftoverPlan:
+    roots = [Location.of(header[name]) for name in ("source", "index_dir")]
+    leftovers = tuple(_leftover(record, roots) for record in records)
+    places = {name: str(header[name]) for name in _PLACES}
+    created_ms = int(header["created_ms"])
+    return LeftoverPlan(header["plan_id"], created_ms, **places, leftovers=leftovers)
 
 
 def _records(plan: LeftoverPlan) -> Iterator[dict[str, Any]]:
     yield {
-        "kind": _FORM.kind,
-        "version": _FORM.version,
-        "plan_id": plan.plan_id,
+        **LEFTOVER_PLAN.header(plan.plan_id),
         "created_ms": plan.created_ms,
-        "catalog": plan.catalog,
-        "snapshot": plan.snapshot,
-        "source": plan.source,
-        "index_dir": plan.index_dir,
+        **{name: getattr(plan, name) for name in _PLACES},
         "leftovers": len(plan.leftovers),
         "files": plan.files,
         "bytes": plan.size_bytes,
@@ -473,3 +419,150 @@ def _has_name_of(kind: LeftoverKind, name: str) -> bool:
         return name.endswith(".deleted")
     named = parse_partition_dir(name)
     return named is not None and kind == f"-{named.kind} directory"
+
+
+class LeftoverOutcome(StrEnum):
+    """The outcome for a planned leftover; each member is its own text."""
+
+    REMOVED = "removed"
+    MISSING = "already removed"
+    KEPT = "kept"
+    FAILED = "not removed"  # the store refused
+
+
+class LeftoverResult(NamedTuple):
+    """The outcome of a planned leftover; `why` it was kept or not removed."""
+
+    leftover: PlannedLeftover
+    outcome: LeftoverOutcome
+    files: int = 0  # removed
+    size_bytes: int = 0
+    why: str | None = None
+
+
+@dataclass(frozen=True)
+class RemovedLeftovers:
+    """The result of an apply; for a dry run, the result it would have had."""
+
+    plan: LeftoverPlan
+    dry_run: bool
+    results: tuple[LeftoverResult, ...]
+    warnings: tuple[str, ...]
+
+    def count(self, outcome: LeftoverOutcome) -> int:
+        """Return the number of leftovers with an outcome."""
+        return sum(1 for one in self.results if one.outcome == outcome)
+
+    @property
+    def files(self) -> int:
+        """Return the number of removed files."""
+        return sum(one.files for one in self.results)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all removed files."""
+        return sum(one.size_bytes for one in self.results)
+
+
+def remove_leftovers(
+    catalog: Catalog, plan: LeftoverPlan, *, dry_run: bool = False
+) -> RemovedLeftovers:
+    """Remove the leftovers of a plan; return a result for each, in the plan's order.
+
+    Raises PlanError if the plan is of another catalog or SOURCE, LockedError if a broker uses a log
+    directory, and the errors of `find_leftovers`; then nothing was changed.
+    """
+    ignored: list[str] = []
+    newest = choose(catalog, None, ignored.append).snapshot
+    source, index_dir = _roots_of(newest)
+    expected = (plan.catalog, plan.source, plan.index_dir)
+    current = (catalog.location.uri, newest.source, index_dir.uri)
+    for planned, actual in zip(expected, current, strict=True):
+        if planned != actual:
+            raise PlanError(
+                f"the plan is for {planned}, but the catalog has {actual}; make another"
+            )
+    folders = {Location.of(one.uri).parent for one in plan.leftovers}  # maybe log directories
+    with locked(folders | {folder.child("leftover") for folder in folders}, make=not dry_run):
+        found = find_leftovers(catalog, newest)
+        removal = _Removal(found, (source, index_dir), dry_run)
+        results = tuple(map_in_order(source, plan.leftovers, removal.take))
+    return RemovedLeftovers(plan, dry_run, results, (*ignored, *found.warnings))
+
+
+class _Removal:
+    """Removes one leftover after another."""
+
+    def __init__(self, found: Leftovers, roots: _Roots, dry_run: bool) -> None:
+        self._logs, self._roots, self._dry_run = found.logs, roots, dry_run
+        self._there = {(one.uri, one.kind): one for one in found.found}
+
+    def take(self, planned: PlannedLeftover) -> LeftoverResult:
+        """Remove a leftover if it is still as planned; of a directory all files or none."""
+        files = size_bytes = 0
+        try:
+            there = self._as_planned(planned)
+            if there is None:
+                return LeftoverResult(planned, LeftoverOutcome.MISSING)
+            for file in there:
+                if not self._dry_run:
+                    remove(Location.of(file.uri))
+                files += 1
+                size_bytes += file.size_bytes
+            if planned.is_directory and not self._dry_run:
+                remove_empty_folder(Location.of(planned.uri))
+        except Kip33Error as keep:
+            return LeftoverResult(planned, LeftoverOutcome.KEPT, why=str(keep))
+        except OSError as error:
+            why = f"{planned.uri}: cannot be removed: {one_line(error)}"
+            return LeftoverResult(planned, LeftoverOutcome.FAILED, files, size_bytes, why)
+        return LeftoverResult(planned, LeftoverOutcome.REMOVED, files, size_bytes)
+
+    def _as_planned(self, planned: PlannedLeftover) -> list[PlannedLeftoverFile] | None:
+        """Return the files to remove, None if the leftover is missing; PlanError: it stays."""
+        place = Location.of(planned.uri)
+        if not _exists(place):
+            return None
+        if _is_linked(place, self._roots):
+            raise PlanError(f"{place.uri}: is a symbolic link now, or reached by one")
+        if planned.is_directory:
+            _require_no_other(planned, place)
+        files = [file for file in planned.files if _is_as_planned(file)]
+        leftover = self._there.get((planned.uri, planned.kind))
+        if leftover is None:
+            raise PlanError(
+                f"{planned.uri}: is no longer listed as {planned.kind}: its log exists again, or "
+                "its directory cannot be listed"
+            )
+        for log in _logs_of(leftover, self._logs, self._roots):
+            if _exists(log):
+                raise PlanError(f"{place.uri}: its log exists again: {log.uri}")
+        return files
+
+
+def _exists(place: Location) -> bool:
+    """Return whether there is anything at a place; OSError if the store does not answer."""
+    return os.path.lexists(place.path) if place.is_local else info_of(place) is not None
+
+
+def _require_no_other(planned: PlannedLeftover, directory: Location) -> None:
+    """Raise PlanError if a directory has an entry that the plan does not have."""
+    names = {Location.of(file.uri).name for file in planned.files}
+    for info in directory.filesystem().get_file_info(fs.FileSelector(directory.path)):
+        if shown_name(info) not in names:
+            raise PlanError(f"{directory.uri}/{shown_name(info)}: is not in the plan")
+
+
+def _is_as_planned(file: PlannedLeftoverFile) -> bool:
+    """Return whether a file exists; PlanError if it differs from the plan."""
+    place = Location.of(file.uri)
+    if not _exists(place):
+        return False
+    if is_link(place):
+        raise PlanError(f"{place.uri}: is a symbolic link now")
+    now = status_of(place)
+    if now is None:
+        raise PlanError(f"{place.uri}: is not a file now")
+    if change := change_since(*now, file.size_bytes, file.last_modified_ms, "ms"):
+        raise PlanError(f"{place.uri}: {change}")
+    return True

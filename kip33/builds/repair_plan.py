@@ -21,7 +21,7 @@ from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.verification import SegmentVerdict, verify_file
 from kip33.rules.broker_start import Repair, RepairAction, repair_of
-from kip33.rules.index_builder import IndexSettings, TopicSettings
+from kip33.rules.index_builder import TopicSettings
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transactions import BEGAN_HERE, FIRST_OFFSET, KNOWN_BY, LAST_OFFSET, PRODUCER_ID
 from kip33.stores.file_owners import publish_beside
@@ -112,11 +112,15 @@ def plan_repair(
     total = listing.table.num_rows
     counts: dict[str, Counter[str]] = {"time_index": Counter(), "offset_index": Counter()}
     repairs = []
+
+    def judge(segment: Segment) -> SegmentRepair:  # without the index files: they are large
+        return _verified(listing.source, settings, segment)[0]
+
     with ThreadPoolExecutor(cpu_count() or 1) as pool:
         segments = listing.segments()
         done = 0
         while some := list(islice(segments, REPAIRS_AT_ONCE)):
-            for one in pool.map(partial(_judge, listing.source, settings), some):
+            for one in pool.map(judge, some):
                 done += 1
                 for name, count in counts.items():
                     count[getattr(one.repair, name)] += 1
@@ -139,37 +143,39 @@ def plan_repair(
     )
 
 
-def _judge(source: Location, settings: TopicSettings, segment: Segment) -> SegmentRepair:
-    """Return how to repair one segment's current index files."""
-    repair, _ = _verified(source, settings.of(segment.topic), segment)
-    return repair
-
-
 def _verified(
-    source: Location, settings: IndexSettings, segment: Segment
+    log_dir: Location, settings: TopicSettings, segment: Segment
 ) -> tuple[SegmentRepair, BuiltIndexes | None]:
     """Return how to repair a segment's index files, and the files that its log gives."""
-    log = segment.log(source)
+    log = segment.log(log_dir)
     time_index = beside(log, "timeindex")
-    error = segment.error
-    if link := link_in(log.parent, source):
+    index, cut_bytes, lost, error = None, 0, False, segment.error
+    if link := link_in(log.parent, log_dir):
         error = f"{link.uri} is a link: repair its target by its own path"
     if error or segment.base_offset is None or segment.topic is None:
         verdict = SegmentVerdict.unreadable(log.uri, time_index.uri, f"cannot be read: {error}")
-        return SegmentRepair(segment, verdict, _repair_of(verdict, error, 0), 0), None
-    verdict, index = verify_file(
-        log,
-        time_index,
-        beside(log, "index"),
-        base_offset=segment.base_offset,
-        topic=segment.topic,
-        settings=settings,
-        native=True,
+    else:
+        verdict, index = verify_file(
+            log,
+            time_index,
+            beside(log, "index"),
+            base_offset=segment.base_offset,
+            topic=segment.topic,
+            settings=settings.of(segment.topic),
+            native=True,
+        )
+        is_cut = verdict.log_status == SegmentStatus.TRUNCATED
+        cut_bytes = index.size_bytes - index.valid_bytes if is_cut else 0
+        lost, error = _aborts_lost(log, index), verdict.log_error
+    repair = repair_of(
+        verdict.log_status,
+        verdict.verdict,
+        verdict.offset_index_verdict,
+        time_dialect=verdict.dialect,
+        error=error,
+        cut_bytes=cut_bytes,
+        aborts_lost=lost,
     )
-    is_cut = verdict.log_status == SegmentStatus.TRUNCATED
-    cut_bytes = index.size_bytes - index.valid_bytes if is_cut else 0
-    lost = _aborts_lost(log, index)
-    repair = _repair_of(verdict, verdict.log_error, cut_bytes, aborts_lost=lost)
     return SegmentRepair(segment, verdict, repair, cut_bytes), index
 
 
@@ -197,20 +203,6 @@ def _aborts_lost(log: Location, index: BuiltIndexes) -> bool:
     there = set(zip(*(entries[name].tolist() for name in names), strict=True))
     columns = (PRODUCER_ID, FIRST_OFFSET, LAST_OFFSET)
     return not set(zip(*(begun_here[:, one].tolist() for one in columns), strict=True)) <= there
-
-
-def _repair_of(
-    verdict: SegmentVerdict, error: str | None, cut_bytes: int, *, aborts_lost: bool = False
-) -> Repair:
-    return repair_of(
-        verdict.log_status,
-        verdict.verdict,
-        verdict.offset_index_verdict,
-        time_dialect=verdict.dialect,
-        error=error,
-        cut_bytes=cut_bytes,
-        aborts_lost=aborts_lost,
-    )
 
 
 class RepairOutcome(StrEnum):
@@ -257,13 +249,13 @@ def remove_unfinished(plan: RepairPlan, *, now_ms: int) -> int:
 
 def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
     segment = planned.segment
-    settings = plan.settings.of(segment.topic)
-    now, index = _verified(plan.log_dir, settings, segment)
+    now, index = _verified(plan.log_dir, plan.settings, segment)
+
+    def failed(why: str) -> SegmentRepair:
+        return now._replace(outcome=f"{RepairOutcome.FAILED}: {why}")
+
     if now.repair[:2] != planned.repair[:2] or index is None:
-        return now._replace(
-            outcome=f"{RepairOutcome.FAILED}: the segment changed after the plan was made; "
-            "run the command again"
-        )
+        return failed("the segment changed after the plan was made; run the command again")
     log = segment.log(plan.log_dir)
     actions = (
         ("timeindex", now.repair.time_index, index.time_index_data),
@@ -279,14 +271,8 @@ def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
             elif action == RepairAction.WRITE and data is not None:
                 publish_beside(place, data, log, notes, ours=False, durable=True)
     except OSError as error:
-        return now._replace(
-            outcome=f"{RepairOutcome.FAILED}: {place.uri}: {one_line(error)}; "
-            "fix it and run the command again"
-        )
-    after, _ = _verified(plan.log_dir, settings, segment)
+        return failed(f"{place.uri}: {one_line(error)}; fix it and run the command again")
+    after, _ = _verified(plan.log_dir, plan.settings, segment)
     if after.repair.changes_files:
-        return now._replace(
-            outcome=f"{RepairOutcome.FAILED}: after the repair, {after.repair.why}; "
-            "run the command again"
-        )
+        return failed(f"after the repair, {after.repair.why}; run the command again")
     return now._replace(outcome="; ".join((RepairOutcome.DONE, *notes)))

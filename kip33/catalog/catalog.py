@@ -446,7 +446,6 @@ class Folder:
     """One folder with everything below it."""
 
     def __init__(self) -> None:
-        """Start without files."""
         self.sizes: dict[str, int] = {}  # bytes, by the file's path in the folder
         self.touched_ms: int | None = None  # latest known time; of files only on an object store
 
@@ -493,6 +492,15 @@ def list_folders(catalog: Catalog, below: str) -> dict[str, Folder]:
 
 
 _NAME_DIGITS: Final = 20
+
+
+def ipc_bytes(table: pa.Table) -> bytes:
+    """Return a table as a compressed Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
 
 
 def snapshot_name(sequence: int, snapshot_id: str) -> str:

@@ -72,7 +72,7 @@ class CatalogColumns:
 
     def texts(self, name: str) -> list[str]:
         """Return the distinct texts of a column with repeated texts, sorted."""
-        return _texts(self._rows[name])
+        return sorted(text for text in repeated(self._rows[name])[0] if text is not None)
 
     def equals(self, name: str, text: str) -> Bools:
         """Return which rows have this text, in a column with repeated texts."""
@@ -141,7 +141,7 @@ class CatalogColumns:
             return self._numbers[name].take(rows).to_list()
         if pa.types.is_dictionary(column.type):
             if name not in self._repeated:
-                self._repeated[name] = _repeated(column)
+                self._repeated[name] = repeated(column)
             texts, indices = self._repeated[name]
             return [texts[index] for index in indices[rows].tolist()]
         return column.take(pa.array(rows)).to_pylist()
@@ -240,25 +240,18 @@ def _has_create_time(types: "pa.ChunkedArray[Any]") -> Any:
 
 def _codes(column: Any) -> Int64s:
     """Return each text's index in the sorted dictionary, -1 for null."""
-    texts, indices = _repeated(column)
+    texts, indices = repeated(column)
     ranks = np.append(np.argsort(np.argsort(np.array(texts[:-1], object))), -1)
     return np.asarray(ranks[indices])
 
 
-def _repeated(column: Any) -> tuple[list[str | None], Int64s]:
+def repeated(column: Any) -> tuple[list[str | None], Int64s]:
     """Return the distinct texts with a None behind them, and each row's index; -1: null."""
     if not column.num_chunks or not len(column):
         return [None], np.zeros(0, np.int64)
     texts = column.chunk(0).dictionary.to_pylist()  # all chunks have the same dictionary
     indices = [pc.fill_null(chunk.indices, -1).to_numpy() for chunk in column.chunks]
     return [*texts, None], np.concatenate(indices).astype(np.int64, copy=False)
-
-
-def _texts(column: Any) -> list[str]:
-    if not column.num_chunks:
-        return []
-    texts: list[str] = column.chunk(0).dictionary.to_pylist()
-    return sorted(texts)
 
 
 def _int64(column: Any) -> Int64Column:

@@ -26,6 +26,7 @@ from kip33.catalog.catalog import (
     Catalog,
     Snapshot,
     SnapshotPart,
+    ipc_bytes,
     remove_own_quietly,
     sequence_of,
     snapshot_name,
@@ -87,11 +88,8 @@ class Draft(NamedTuple):
         Every build writes this file. On an object store, which has no folders, it shows that a
         build is running.
         """
-        sink = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_stream(sink, CLAIMED, options=options) as writer:
-            writer.write_table(pa.table([index_uris], schema=CLAIMED))
-        publish_or_raise(self.staging.child(CLAIMS), sink.getvalue().to_pybytes(), STAYS)
+        claims = ipc_bytes(pa.table([index_uris], schema=CLAIMED))
+        publish_or_raise(self.staging.child(CLAIMS), claims, STAYS)
 
     def commit(
         self,

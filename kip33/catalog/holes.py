@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.catalog_columns import matching, repeated, split_uris
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.names import two_directories_in
 from kip33.rules.offset_holes import (
@@ -28,7 +29,7 @@ from kip33.rules.offset_holes import (
     incarnation_codes,
     overlaps,
 )
-from kip33.rules.policies import MAX_INT64, Policies, TopicGlobs
+from kip33.rules.policies import MAX_INT64, Policies
 from kip33.rules.retention import Int64s, RetentionMode
 from kip33.rules.segment_summary import SegmentStatus
 
@@ -66,26 +67,23 @@ def read_holes(
     pieces = [_compact(piece) for piece in catalog.read_pieces(snapshot, _READ)]
     rows = pa.concat_tables(pieces or [_compact(SEGMENTS.empty_table().select(_READ))])
     rows = rows.unify_dictionaries().combine_chunks()
-    names = {name: _dictionary(rows[name]) for name in _KEY[:2]}
-    wanted = _wanted(names["topic"], topics)
-    if not wanted.all():
-        rows = rows.filter(pa.array(wanted[_codes(rows["topic"])])).combine_chunks()
-    codes = {name: _codes(rows[name]) for name in _KEY[:2]}
+    rows = matching(rows, topics).combine_chunks()
+    log_dirs = repeated(rows["log_dir"])[1]
+    topic_names, of_topics = repeated(rows["topic"])
     numbers = rows["partition"].to_numpy()
     bases = rows["base_offset"].to_numpy()
     topic_ids = _topic_id_codes(rows["topic_id"])
-    incarnations = incarnation_codes(codes["topic"], topic_ids)  # no replicas of each other
-    order = np.lexsort((bases, codes["log_dir"], incarnations, numbers, codes["topic"]))
-    partitions = _numbered(codes["topic"][order], numbers[order], incarnations[order])
+    incarnations = incarnation_codes(of_topics, topic_ids)  # no replicas of each other
+    order = np.lexsort((bases, log_dirs, incarnations, numbers, of_topics))
+    partitions = _numbered(of_topics[order], numbers[order], incarnations[order])
     segments = SegmentEnds(
         partitions,
-        _numbered(partitions, codes["log_dir"][order]),
+        _numbered(partitions, log_dirs[order]),
         bases[order],
         rows["end"].to_numpy()[order],
         rows["is_damaged"].to_numpy()[order],
-        (rows["is_sparse"].to_numpy() | _is_compacted(names["topic"], policies)[codes["topic"]])[
-            order
-        ],
+        rows["is_sparse"].to_numpy()[order]
+        | _is_compacted(topic_names, policies)[of_topics[order]],
     )
     holes = find_holes(segments)
     before = rows.take(pa.array(order[holes.before]))
@@ -134,37 +132,19 @@ def _compact(rows: pa.Table) -> pa.Table:
     )
 
 
-def _wanted(topics: list[str], globs: Sequence[str]) -> npt.NDArray[np.bool_]:
-    if not globs:
-        return np.ones(len(topics), bool)
-    chosen = TopicGlobs.of(globs)
-    return np.array([chosen.matches(topic) for topic in topics], bool)
-
-
-def _is_compacted(topics: list[str], policies: Policies | None) -> npt.NDArray[np.bool_]:
+def _is_compacted(topics: Sequence[str | None], policies: Policies | None) -> npt.NDArray[np.bool_]:
     if policies is None:
         return np.zeros(len(topics), bool)
-    of_topics = [policies.of(topic).cleanup_policy or () for topic in topics]
+    of_topics = [policies.of(topic or "").cleanup_policy or () for topic in topics]
     return np.array([RetentionMode.COMPACT in policy for policy in of_topics], bool)
-
-
-def _dictionary(column: Any) -> list[str]:
-    texts: list[str] = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
-    return texts
 
 
 def _topic_id_codes(column: Any) -> Int64s:
     """Return the number of each topic id, -1 where it is not known."""
-    texts, codes = _dictionary(column), _codes(column)
+    texts, codes = repeated(column)
     if _UNKNOWN_ID in texts:
         codes = np.where(codes == texts.index(_UNKNOWN_ID), -1, codes)
     return codes
-
-
-def _codes(column: Any) -> Int64s:
-    """Return the number of each value of a dictionary encoded column."""
-    numbers = [chunk.indices.to_numpy() for chunk in column.chunks]
-    return np.concatenate(numbers or [np.zeros(0, np.int64)]).astype(np.int64, copy=False)
 
 
 def _numbered(*columns: npt.NDArray[Any]) -> Int64s:
@@ -185,7 +165,8 @@ def overlaps_by_topic(catalog: Catalog, snapshot: Snapshot) -> dict[str, dict[st
     rows = pa.concat_tables(
         pieces or [_placed_offsets(SEGMENTS.empty_table())]
     ).unify_dictionaries()
-    codes = [_codes(rows["log_dir"]), _codes(rows["topic"]), rows["partition"].to_numpy()]
+    texts = [repeated(rows[name])[1] for name in _KEY[:2]]
+    codes = [*texts, rows["partition"].to_numpy()]
     base_offsets = rows["base_offset"].to_numpy()
     order = np.lexsort((base_offsets, *codes))
     partitions = _numbered(*(code[order] for code in codes))
@@ -202,14 +183,12 @@ class DirectoriesOfPartitions:
     """Collects the directories of each partition."""
 
     def __init__(self) -> None:
-        """Start without partitions."""
         self._directories: dict[tuple[Any, ...], set[str]] = {}
 
     def add(self, rows: pa.Table) -> None:
         """Add catalog rows with the columns log_dir, topic, partition, base_offset, log_uri."""
         rows = rows.filter(pc.and_(pc.is_valid(rows["base_offset"]), pc.is_valid(rows["topic"])))
-        parts: Any = pc.split_pattern(rows["log_uri"], "/", max_splits=1, reverse=True)
-        keys = rows.select(_KEY).append_column("directory", pc.list_element(parts, 0))
+        keys = rows.select(_KEY).append_column("directory", split_uris(rows["log_uri"])[0])
         for row in keys.group_by([*_KEY, "directory"]).aggregate([]).to_pylist():
             key = tuple(row[name] for name in _KEY)
             self._directories.setdefault(key, set()).add(row["directory"])

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.catalog.catalog import Catalog, OrphanList, Snapshot
+from kip33.catalog.catalog import Catalog, OrphanList, Snapshot, ipc_bytes
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.own_files import publish_or_raise
 
@@ -36,11 +36,7 @@ def write_orphans(
     """
     if not orphans.num_rows:
         return None
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, ORPHANS, options=options) as writer:
-        writer.write_table(orphans)
-    data = sink.getvalue().to_pybytes()
+    data = ipc_bytes(orphans)
     publish_or_raise(catalog.orphaned_place(name), data, consequence)
     index_bytes = pc.sum(orphans["size_bytes"]).as_py() or 0
     return OrphanList(orphans.num_rows, index_bytes, len(data), zlib.crc32(data))

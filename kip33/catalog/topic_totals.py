@@ -3,8 +3,8 @@
 Also the incarnations of a topic: a topic that was deleted and created again has another topic id.
 """
 
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -60,41 +60,26 @@ class TopicTotals(NamedTuple):
 def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
     """Return the totals of every topic of a snapshot, by name."""
     overlapping = overlaps_by_topic(catalog, snapshot)
-    totals: dict[str, dict[str, Any]] = {}
+    totals: defaultdict[str, _Totals] = defaultdict(_Totals)
     for piece in catalog.read_pieces(snapshot, _COLUMNS):
         for row in piece.to_pylist():
-            _add(totals.setdefault(row["topic"] or "", _nothing()), row)
+            totals[row["topic"] or ""].add(row)
     return [
         TopicTotals(
             topic,
-            len(total["partitions"]),
-            total["segments"],
-            total["log_bytes"],
-            total["records"] if total["all_counted"] else None,
-            total["entries"],
-            total["first"] if total["first"] is not None else -1,
-            total["largest"],
-            dict(sorted(total["not_ok"].items())),
+            len(total.partitions),
+            total.segments,
+            total.log_bytes,
+            total.records if total.all_counted else None,
+            total.entries,
+            total.first if total.first is not None else -1,
+            total.largest,
+            dict(sorted(total.not_ok.items())),
             overlapping.get(topic, {}),
-            _topic_ids(total["topic_ids"]),
+            _topic_ids(total.topic_ids),
         )
         for topic, total in sorted(totals.items())
     ]
-
-
-def _nothing() -> dict[str, Any]:
-    return {
-        "partitions": set(),
-        "segments": 0,
-        "log_bytes": 0,
-        "records": 0,
-        "all_counted": True,
-        "entries": 0,
-        "first": None,
-        "largest": -1,
-        "not_ok": {},
-        "topic_ids": {},
-    }
 
 
 @dataclass
@@ -102,6 +87,41 @@ class _OfTopicId:
     segments: int = 0
     log_bytes: int = 0
     last_modified_ms: int = 0
+
+
+@dataclass
+class _Totals:
+    partitions: set[tuple[str | None, int | None]] = field(default_factory=set)
+    segments: int = 0
+    log_bytes: int = 0
+    records: int = 0
+    all_counted: bool = True
+    entries: int = 0
+    first: int | None = None
+    largest: int = -1
+    not_ok: Counter[str] = field(default_factory=Counter)
+    topic_ids: dict[str, _OfTopicId] = field(default_factory=dict)
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.partitions.add((row["log_dir"], row["partition"]))
+        self.segments += 1
+        self.log_bytes += row["size_bytes"] or 0
+        if row["topic_id"] is not None:
+            of_id = self.topic_ids.setdefault(row["topic_id"], _OfTopicId())
+            of_id.segments += 1
+            of_id.log_bytes += row["size_bytes"] or 0
+            of_id.last_modified_ms = max(of_id.last_modified_ms, row["last_modified_ms"] or 0)
+        self.records += row["record_count"] or 0
+        if row["record_count"] is None and row["batch_count"]:
+            self.all_counted = False
+        self.entries += row["time_index_entries"] or 0
+        first = row["first_batch_timestamp"]
+        if first is not None and first >= 0:
+            self.first = first if self.first is None else min(first, self.first)
+        if row["largest_timestamp_source"] == TimestampSource.LOG:
+            self.largest = max(self.largest, row["largest_timestamp"])
+        if row["status"] not in (SegmentStatus.OK, SegmentStatus.EMPTY):
+            self.not_ok[row["status"]] += 1
 
 
 def _topic_ids(by_id: dict[str, _OfTopicId]) -> list[dict[str, Any]]:
@@ -119,30 +139,6 @@ def _topic_ids(by_id: dict[str, _OfTopicId]) -> list[dict[str, Any]]:
         }
         for topic_id in sorted(by_id, key=lambda topic_id: (-changed[topic_id], topic_id))
     ]
-
-
-def _add(total: dict[str, Any], row: dict[str, Any]) -> None:
-    total["partitions"].add((row["log_dir"], row["partition"]))
-    total["segments"] += 1
-    if row["topic_id"] is not None:
-        of_id = total["topic_ids"].get(row["topic_id"])
-        if of_id is None:
-            of_id = total["topic_ids"][row["topic_id"]] = _OfTopicId()
-        of_id.segments += 1
-        of_id.log_bytes += row["size_bytes"] or 0
-        of_id.last_modified_ms = max(of_id.last_modified_ms, row["last_modified_ms"] or 0)
-    total["log_bytes"] += row["size_bytes"] or 0
-    total["records"] += row["record_count"] or 0
-    if row["record_count"] is None and row["batch_count"]:
-        total["all_counted"] = False
-    total["entries"] += row["time_index_entries"] or 0
-    first = row["first_batch_timestamp"]
-    if first is not None and first >= 0:
-        total["first"] = first if total["first"] is None else min(first, total["first"])
-    if row["largest_timestamp_source"] == TimestampSource.LOG:
-        total["largest"] = max(total["largest"], row["largest_timestamp"])
-    if row["status"] not in (SegmentStatus.OK, SegmentStatus.EMPTY):
-        total["not_ok"][row["status"]] = total["not_ok"].get(row["status"], 0) + 1
 
 
 def with_incarnations(rows: pa.Table) -> pa.Table:

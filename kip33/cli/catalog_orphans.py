@@ -7,19 +7,17 @@ from typing import Any, Final, NamedTuple
 import click
 
 from kip33.archive.leftover_files import Leftover, LeftoverKind
-from kip33.builds.leftover_removal import (
-    LeftoverOutcome,
-    LeftoverResult,
-    RemovedLeftovers,
-    remove_leftovers,
-)
+from kip33.archive.plans import LEFTOVER_PLAN, require_plan_place
 from kip33.builds.leftovers import (
     PLANNED_ON_REQUEST,
+    LeftoverOutcome,
+    LeftoverResult,
     Leftovers,
+    RemovedLeftovers,
     find_leftovers,
     plan_leftovers,
     read_leftover_plan,
-    require_leftover_plan_place,
+    remove_leftovers,
     write_leftover_plan,
 )
 from kip33.catalog.catalog import Catalog, Snapshot
@@ -41,7 +39,7 @@ class LeftoverRequest(NamedTuple):
     def of(cls, plan_file: str, remove: tuple[str, ...]) -> "LeftoverRequest":
         """Return the request; LocationError for a file that must not be replaced."""
         place = Location.of(plan_file)
-        require_leftover_plan_place(place)
+        require_plan_place(place, LEFTOVER_PLAN)
         return cls(place, tuple(PLANNED_ON_REQUEST[name] for name in remove))
 
 

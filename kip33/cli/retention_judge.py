@@ -8,7 +8,7 @@ import click
 import pyarrow as pa
 
 from kip33.archive.bins import EngineName
-from kip33.archive.output_files import require_plan_place
+from kip33.archive.plans import require_plan_place
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.cli.engine_option import engine_choice, leave_pandas_out, open_session
 from kip33.cli.metrics_file import publish_metrics

@@ -17,8 +17,9 @@ from kip33.retention.evaluated_tables import delete_records_of
 from kip33.retention.evaluation import policies_for
 from kip33.rules.policies import TopicGlobs
 from kip33.spark.catalog import load_catalog, written
-from kip33.spark.retention.evaluate import COLUMNS_FOR_SUMS, evaluate
-from kip33.spark.retention.summary import (
+from kip33.spark.retention import (
+    COLUMNS_FOR_SUMS,
+    evaluate,
     freed_by,
     summarize_partitions,
     totals_of,

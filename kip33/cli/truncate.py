@@ -8,7 +8,7 @@ from kip33.cli.options import format_option
 from kip33.cli.output import human_bytes, print_json, print_table, warn
 
 if TYPE_CHECKING:
-    from kip33.restore.cut_indexes import FileChange
+    from kip33.restore.truncate_files import FileChange
     from kip33.restore.truncate_planner import TruncationPlan
 
 MAX_OFFSET: Final = 2**63 - 1
@@ -63,7 +63,7 @@ def truncate(
         plan = apply_truncation(directory, offset, plan_id)
         is_begun = False
         if is_continued:
-            warn(f"a truncation to {plan.offset} that was begun is continued, and is complete now")
+            warn(f"a truncation to {plan.to} that was begun is continued, and is complete now")
     else:
         plan, is_begun = planned_or_begun(directory, offset)
     if output_format == "json":

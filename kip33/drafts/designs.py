@@ -19,12 +19,7 @@ A batch without a timestamp gets no entry (inline: the timestamp -1).
 
 The files have no header and no checksum; all integers are big-endian. Three of them have entries of
 a `.timeindex`: a timestamp (int64) and a relative offset (int32). `inline` has a timestamp in each
-entry of an offset index:
-
-    bytes   field             type    meaning
-    0..3    relative offset   int32   last offset of a batch minus the base offset in the file name
-    4..7    position          int32   of the batch's first byte in the .log
-    8..15   timestamp         int64   the batch's max timestamp, ms since epoch, -1: none
+entry of an offset index (INLINE_ENTRY).
 
 The KIP names one file only, `.time.index`; the other names are of kip33.
 """
@@ -35,10 +30,9 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kip33.errors import CorruptIndexError
 from kip33.formats.batch import NO_TIMESTAMP, BatchColumns
 from kip33.formats.names import TIME_INDEX_FILE
-from kip33.formats.time_index import TIME_ENTRY
+from kip33.formats.time_index import TIME_ENTRY, entries_of
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.policies import MAX_INT64
 
@@ -46,32 +40,12 @@ MINUTE_MS: Final = 60_000
 Int64s = npt.NDArray[np.int64]
 
 INLINE_ENTRY: Final = np.dtype(
-    [("relative_offset", ">i4"), ("position", ">i4"), ("timestamp", ">i8")]
+    [
+        ("relative_offset", ">i4"),  # last offset of a batch minus the base offset in the file name
+        ("position", ">i4"),  # of the batch's first byte in the .log
+        ("timestamp", ">i8"),  # the batch's max timestamp, ms since epoch, -1: none
+    ]
 )
-INLINE_ENTRY_BYTES: Final = 16
-
-
-class OffsetPositionTime(NamedTuple):
-    """One entry of an inline index: absolute offset, position in bytes, ms since epoch."""
-
-    offset: int
-    position: int
-    timestamp: int
-
-
-def inline_entries(data: bytes, *, base_offset: int) -> list[OffsetPositionTime]:
-    """Return the entries of a `.inline.index`; CorruptIndexError if `data` ends inside an entry.
-
-    >>> wire = bytes.fromhex("00000001 00000052 0000018bcfe568fa")
-    >>> inline_entries(wire, base_offset=100)
-    [OffsetPositionTime(offset=101, position=82, timestamp=1700000000250)]
-    """
-    if len(data) % INLINE_ENTRY_BYTES:
-        raise CorruptIndexError(
-            f"{len(data)} bytes found, expected a multiple of {INLINE_ENTRY_BYTES}"
-        )
-    rows = np.frombuffer(data, INLINE_ENTRY).tolist()
-    return [OffsetPositionTime(base_offset + offset, at, time) for offset, at, time in rows]
 
 
 class DraftBuilder:
@@ -133,12 +107,9 @@ class DraftBuilder:
     @property
     def data(self) -> bytes:
         """Return the file's bytes."""
-        rows = self.rows
-        file = np.empty(len(rows), self._design.entry)
-        for column, name in enumerate(self._design.entry.names or ()):
-            base = self._base_offset if name == "relative_offset" else 0
-            file[name] = rows[:, column] - base
-        return file.tobytes()
+        form = self._design.entry
+        bases = [self._base_offset * (name == "relative_offset") for name in form.names or ()]
+        return entries_of(form, *(self.rows - bases).T).tobytes()
 
     def first_offsets(self, batches: BatchColumns) -> Int64s:
         """Return an offset for each of the next batches that is not after its first record.

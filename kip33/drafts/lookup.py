@@ -92,7 +92,6 @@ class DraftIndex:
     """An open file of a draft."""
 
     def __init__(self, draft: IndexDesign, pages: IndexPages, base_offset: int) -> None:
-        """Take the file of a segment with this base offset."""
         self._draft, self._pages, self._base_offset = draft, pages, base_offset
         self.within_ms = draft.within_ms  # how much later than its entry a batch may be
         self._rows: Int64s | None = None

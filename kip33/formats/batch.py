@@ -12,19 +12,8 @@ same position in every format, so one walk reads all three:
     17       attributes              int8    codec in bits 0-2, bit 3 LogAppendTime (1)
     18..25   timestamp               int64   -         yes       -
 
-Magic 2 continues after its magic byte:
-
-    17..20   crc-32c of 21..end      uint32
-    21..22   attributes              int16   bits 0-2 codec, 3 LogAppendTime, 4 transactional,
-                                             5 control, 6 base timestamp is a delete horizon
-    23..26   last offset delta       int32   kept by compaction
-    27..34   base timestamp          int64
-    35..42   max timestamp           int64   what every index rule uses
-    43..50   producer id             int64   -1: no producer id
-    51..52   producer epoch          int16
-    53..56   base sequence           int32
-    57..60   records count           int32   may be 0 after compaction
-    61..     records                         plain, or one compressed blob
+Magic 2 continues after its magic byte with the other fields of `_V2`, then its records: plain, or
+one compressed blob.
 
 Kafka: `DefaultRecordBatch`, `LegacyRecord`, `FileLogInputStream` (0.8 to 4.x); big-endian.
 """
@@ -50,7 +39,7 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
-DELETE_HORIZON: Final = 0x40
+DELETE_HORIZON: Final = 0x40  # the base timestamp is a delete horizon
 
 CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd", "codec-5", "codec-6", "codec-7")
 
@@ -101,7 +90,9 @@ class BatchHeader(NamedTuple):
     @property
     def timestamp_type(self) -> str:
         """Return Kafka's name: `NoTimestampType` (v0), `CreateTime` or `LogAppendTime`."""
-        return timestamp_type_name(self.magic, self.attributes)
+        if self.magic == 0:
+            return "NoTimestampType"
+        return "LogAppendTime" if self.attributes & LOG_APPEND_TIME else "CreateTime"
 
 
 _V2 = struct.Struct(
@@ -110,15 +101,15 @@ _V2 = struct.Struct(
     "i"  # size
     "i"  # partition leader epoch
     "b"  # magic
-    "I"  # crc-32c
-    "h"  # attributes
-    "i"  # last offset delta
+    "I"  # crc-32c of everything after this field
+    "h"  # attributes: codec, LOG_APPEND_TIME and the other bits
+    "i"  # last offset delta; kept by compaction
     "q"  # base timestamp
-    "q"  # max timestamp
-    "q"  # producer id
+    "q"  # max timestamp: what every index rule uses
+    "q"  # producer id; -1: none
     "h"  # producer epoch
     "i"  # base sequence
-    "i"  # records count
+    "i"  # records count; may be 0 after compaction
 )
 _LEGACY = struct.Struct(
     ">"
@@ -129,13 +120,6 @@ _LEGACY = struct.Struct(
     "b"  # attributes
     "q"  # timestamp; in v0 these bytes are the key length and more
 )
-
-
-def timestamp_type_name(magic: int, attributes: int) -> str:
-    """Return `NoTimestampType`, `CreateTime` or `LogAppendTime`, as Kafka's tools print them."""
-    if magic == 0:
-        return "NoTimestampType"
-    return "LogAppendTime" if attributes & LOG_APPEND_TIME else "CreateTime"
 
 
 def decode_header(data: bytes, position: int) -> BatchHeader:

@@ -52,7 +52,6 @@ class PieceReader:
     """Exact reads from pieces of bytes of any size."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
-        """Take the pieces in order; each one is released after it was read."""
         self._pieces = iter(pieces)
         self._piece = b""
         self._at = 0
@@ -109,7 +108,6 @@ class Portion:
     """The next bytes of a reader, up to a size; bytes after them are not touched."""
 
     def __init__(self, reader: PieceReader, size: int) -> None:
-        """Take a reader; its next `size` bytes are the portion."""
         self._reader, self._left = reader, size
 
     def take(self, count: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Checksums of batches, and Kafka's integers (big-endian, two's complement) at a position.
+"""Checksums of batches, Kafka's integers (big-endian, two's complement) at a position, copies.
 
 CRC-32 is that of v0 and v1 (IEEE, as in zlib), CRC-32C that of v2 (Castagnoli). Both functions take
 the checksum so far (0 at the start) and return it with `data[start:stop]` added, so a batch may
@@ -19,8 +19,6 @@ import numpy.typing as npt
 
 CRC32_POLYNOMIAL: Final = 0xEDB88320  # both polynomials in reversed bit order
 CRC32C_POLYNOMIAL: Final = 0x82F63B78
-CRC32C_CHECK: Final = 0xE3069283  # the published check value: the crc of b"123456789"
-CRC32_CHECK: Final = 0xCBF43926
 
 
 def slicing_tables(polynomial: int, slices: int) -> npt.NDArray[np.uint32]:
@@ -133,3 +131,8 @@ def java_sum(a: int, b: int) -> int:
 
 def will_need(data: Bytes, at: int) -> None:
     """Prefetch the bytes at `at`, which may be beyond the end."""
+
+
+def copy_bytes(target: Any, at: int, data: Bytes, start: int, count: int) -> None:
+    """Copy `data[start : start + count]` to `target[at : at + count]`."""
+    target[at : at + count] = data[start : start + count]

@@ -24,8 +24,7 @@ from kip33.formats.batch import (
 from kip33.formats.byte_sources import ReadInto, fill_from
 from kip33.formats.crc import Bytes, int32_at, int64_at
 from kip33.formats.native import compiled, crc32c_tables
-from kip33.formats.scan import SMALL_BYTES, why_ended
-from kip33.formats.windows import shorter
+from kip33.formats.scan import SMALL_BYTES, shorter, why_ended
 
 WINDOW_BYTES: Final = 1 << 20
 _ROWS: Final = 4096
@@ -101,7 +100,7 @@ class BatchWindows:
         start, at, stop = self.position, 0, 0  # `start`: of the buffer in the log
         while True:
             # The walk takes read-only bytes if it is compiled, and any bytes if not.
-            data = _read_only(buffer) if self.native else buffer.data
+            data = read_only(buffer) if self.native else buffer.data
             why, at = advance(data, at, stop, state, rows, True, False, tables)
             if why == walk.MARKER:  # markers are not read here
                 continue
@@ -128,11 +127,11 @@ class BatchWindows:
             count = fill_from(self._read_into, position, data.data)
             if count < size:
                 raise shorter(position + count, self._size_bytes, position)
-            yield HeldBatches(_read_only(data), position, first)
+            yield HeldBatches(read_only(data), position, first)
             del data  # else it is in memory beside the next one
             batches = batches[1:]
         if len(batches):
-            yield HeldBatches(_read_only(buffer), start, batches)
+            yield HeldBatches(read_only(buffer), start, batches)
 
     def _refill(
         self, buffer: npt.NDArray[np.uint8], start: int, at: int, stop: int, state: BatchColumns
@@ -160,7 +159,8 @@ class BatchWindows:
         return start, 0, kept + count
 
 
-def _read_only(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def read_only(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return a view of an array that cannot be written: compiled code takes this type."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -28,7 +28,6 @@ class IndexPages:
         self._pages: dict[int, bytes] = {}
 
     def __len__(self) -> int:
-        """Return the number of entries, including padding."""
         return self._entries
 
     def __getitem__(self, slot: int) -> tuple[int, int]:

@@ -10,13 +10,13 @@ Kafka 4.1: `ProducerAppendInfo.append`, `DefaultRecordBatch.iterator`, `DefaultR
 `ControlRecordType.parse`, `EndTransactionMarker.deserialize`.
 """
 
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, RECORD_BATCH_OVERHEAD
+from kip33.formats.byte_sources import ReadInto, read_fully
 from kip33.formats.codecs import decode_prefix
 from kip33.formats.crc import int16_at
 from kip33.formats.walk import ABORT, COMMIT, varint_at
@@ -59,7 +59,7 @@ class _Body(NamedTuple):
             raise _StopsError(f"{what} needs {stop} bytes of {len(self.data)}")
 
 
-def read_marker(read_into: Callable[[int, memoryview], int], row: np.void) -> Marker:
+def read_marker(read_into: ReadInto, row: np.void) -> Marker:
     """Return how Kafka's producer state reads the control batch of `row` (a BATCH row)."""
     position, count = int(row["position"]), int(row["records_count"])
     body_bytes = int(row["size_bytes"]) - RECORD_BATCH_OVERHEAD
@@ -83,15 +83,11 @@ def read_marker(read_into: Callable[[int, memoryview], int], row: np.void) -> Ma
         return Marker(FAILS, f"at byte {position}: control batch: {failure}; Kafka fails to load")
 
 
-def _read(read_into: Callable[[int, memoryview], int], position: int, size: int) -> bytes:
-    data = bytearray(size)
-    count = 0
-    while count < size:
-        more = read_into(position + count, memoryview(data)[count:])
-        if more == 0:
-            raise CorruptSegmentError(f"the file ended at byte {position + count} while read")
-        count += more
-    return bytes(data)
+def _read(read_into: ReadInto, position: int, size: int) -> bytes:
+    data = read_fully(read_into, position, size)
+    if len(data) < size:
+        raise CorruptSegmentError(f"the file ended at byte {position + len(data)} while read")
+    return data
 
 
 def _decompressed(stored: bytes, codec: int) -> _Body:

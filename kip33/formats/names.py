@@ -123,16 +123,6 @@ def parse_partition_dir(name: str) -> PartitionDir | None:
     return PartitionDir(match["topic"], int(match["partition"]), match["kind"] or "")
 
 
-def partition_dir_of(uri: str, topic: str, partition: int) -> str | None:
-    """Return the name of a log's directory if it is one of this partition's, else None.
-
-    >>> partition_dir_of("file:///archive/orders-00/7.log", "orders", 0)
-    'orders-00'
-    """
-    name = uri.rpartition("/")[0].rpartition("/")[2]
-    return name if parse_partition_dir(name) == (topic, partition, "") else None
-
-
 def two_directories_in(directories: Iterable[str]) -> tuple[str, str] | None:
     """Return the first two directories that have the name of one partition, None if there is one.
 

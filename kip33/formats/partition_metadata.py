@@ -239,23 +239,6 @@ def parse_offset_checkpoint(text: str) -> dict[tuple[str, int], int]:
     return offsets
 
 
-def with_offset(text: str, topic: str, partition: int, offset: int) -> str:
-    """Return a checkpoint with another offset for one partition; all other lines are unchanged.
-
-    Raises ValueError as `parse_offset_checkpoint` does. A partition that is not in it is not added.
-
-    >>> with_offset("0\\n1\\norders 0 4711\\n", "orders", 0, 42)
-    '0\\n1\\norders 0 42\\n'
-    """
-    parse_offset_checkpoint(text)
-    lines = text.splitlines(keepends=True)
-    for number, line in enumerate(lines[2:], 2):
-        line_topic, line_partition, _ = line.split()
-        if (line_topic, int(line_partition)) == (topic, partition):
-            lines[number] = f"{topic} {partition} {offset}\n"
-    return "".join(lines)
-
-
 def with_offsets(text: str, changes: Mapping[tuple[str, int], int | None]) -> str:
     """Return a checkpoint with other offsets; None removes a partition, an unknown one is added.
 

@@ -3,15 +3,7 @@
     bytes    field             type     meaning
     0..1     version           int16    1
     2..5     crc               uint32   CRC-32C of all bytes after this field
-    6..9     entries           int32    number of producers; 46 bytes follow for each
-    0..7     producer id       int64
-    8..9     epoch             int16
-    10..13   last sequence     int32
-    14..21   last offset       int64    of the last data batch; -1: unknown
-    22..25   offset delta      int32    last offset minus first offset of that batch
-    26..33   timestamp         int64    of the last batch or marker
-    34..37   coordinator epoch int32    of the last marker
-    38..45   first offset      int64    of the open transaction; negative: not open
+    6..9     entries           int32    number of producers; a PRODUCER_ENTRY follows for each
 
 A broker writes a snapshot when it rolls a segment, named by the new segment's base offset, and one
 at the log's end when it stops. It deletes a corrupt snapshot and uses the previous one. The order
@@ -37,11 +29,11 @@ PRODUCER_ENTRY: Final = np.dtype(
         ("producer_id", ">i8"),
         ("epoch", ">i2"),
         ("last_sequence", ">i4"),
-        ("last_offset", ">i8"),
-        ("offset_delta", ">i4"),
-        ("timestamp", ">i8"),
-        ("coordinator_epoch", ">i4"),
-        ("first_offset", ">i8"),
+        ("last_offset", ">i8"),  # of the last data batch; -1: unknown
+        ("offset_delta", ">i4"),  # last offset minus first offset of that batch
+        ("timestamp", ">i8"),  # of the last batch or marker
+        ("coordinator_epoch", ">i4"),  # of the last marker
+        ("first_offset", ">i8"),  # of the open transaction; negative: not open
     ]
 )
 PRODUCER_ENTRY_BYTES: Final = 46

@@ -19,8 +19,7 @@ from kip33.formats.batch import (
     LOG_OVERHEAD,
     NO_TIMESTAMP,
 )
-from kip33.formats.byte_copy import copy_bytes
-from kip33.formats.crc import Bytes, int8_at, int32_at, int64_at, java_sum
+from kip33.formats.crc import Bytes, copy_bytes, int8_at, int32_at, int64_at, java_sum
 from kip33.formats.held_batches import MESSAGE, UNREADABLE, V2_RECORDS, WRAPPED
 from kip33.formats.records import APPEND_TYPE, CREATE_TYPE, NO_TYPE, read_record, sized_at
 

@@ -33,6 +33,7 @@ Kafka: `DefaultRecord`, `DefaultRecordBatch.streamingIterator`, `ControlRecordTy
 import io
 import struct
 from collections.abc import Iterator
+from itertools import count as count_from
 from typing import Any, Final, NamedTuple, TypeAlias, overload
 
 import numpy as np
@@ -68,6 +69,7 @@ CONTROL_TYPES: Final = (
 DEFAULT_MAX_BATCH_BYTES: Final = 1 << 30  # of one batch after decompression
 LARGE_RECORD_BYTES: Final = 1 << 20
 PLAIN_RECORDS: Final = 1 << 16  # of a process, before it loads compiled code
+_records_read: Final = count_from(1)  # by plain code, without keys and values
 _MAGIC_POSITION = 16
 _FRONT_ROWS: Final = 1 << 12  # at once
 _FRONT_BYTES = 16  # largest start of a v2 record: attributes, timestamp delta, offset delta
@@ -186,7 +188,7 @@ def _v2_records(
     number, first_byte = read
     reader.skip(first_byte)
     while number < count:
-        if skip and _plain.seen():
+        if skip and next(_records_read) > PLAIN_RECORDS:
             for record in _fronts(reader, header, count - 1 - number):
                 number += 1
                 yield record
@@ -201,20 +203,6 @@ def _v2_records(
             raise CorruptSegmentError(f"bytes are left after record {number} of {count}")
         yield record
         number += 1
-
-
-class _PlainRecords:
-    """How many records this process has read by plain code, without keys and values."""
-
-    count = 0
-
-    def seen(self) -> bool:
-        """Count a record; return whether compiled code pays."""
-        self.count += 1
-        return self.count > PLAIN_RECORDS
-
-
-_plain: Final = _PlainRecords()
 
 
 def _fronts(reader: PieceReader, header: BatchHeader, most: int) -> Iterator[Record]:

@@ -4,6 +4,10 @@
 bytes that are already in memory. So local files, object stores and tests that return one byte at a
 time use the same code. It yields rows of `batch.BATCH`, at most ROWS at a time, and reports
 afterwards where and why it stopped.
+
+A window is the part of a segment that a scan has in memory: a buffer that is filled, or bytes in
+place. A scan passes it the first byte it has not used, and continues in the next bytes. A header is
+read from one piece; if it crosses the end of a piece, that end is kept.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,22 +15,28 @@ from typing import Any, Final
 
 import numpy as np
 
+from kip33.errors import CorruptSegmentError
 from kip33.formats import markers, walk
 from kip33.formats.batch import (
     BATCH,
     HEADER_SIZE_UP_TO_MAGIC,
+    LEGACY_CRC_START,
     LEGACY_HEADER_BYTES,
+    V2_CRC_START,
     BatchColumns,
     BatchHeader,
     decode_header,
 )
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD as LONGEST_HEADER_BYTES
-from kip33.formats.byte_sources import ReadInto, ViewAt, read_fully
+from kip33.formats.byte_sources import ReadInto, SeekableBytes, ViewAt, pieces_of, read_fully
+from kip33.formats.crc import crc32, crc32c, with_crc32c
 from kip33.formats.native import compiled, crc32c_tables
-from kip33.formats.windows import Buffer, Views, Window
 
 ROWS: Final = 4096
 SCAN_CHUNK_BYTES: Final = 1 << 19
+CHEAP_BYTES: Final = 1 << 16  # headers only
+AFTER_SKIP_BYTES: Final = 4096  # headers only: bytes to read after a skipped body
+SEAM_BYTES: Final = 4096  # bytes to read if a header crosses the end of a view
 SMALL_BYTES: Final = 1 << 20  # up to this size the plain walk ends before numba is imported
 
 
@@ -108,12 +118,14 @@ class BatchScan:
             if ended:
                 return
 
-    def _window(self) -> Window:
+    def _window(self) -> "_Buffer | _Views":
         if self._view_at:
-            return Views(self._view_at, self._read_into, self.size_bytes)
-        return Buffer(self._read_into, self.size_bytes, self._chunk_bytes)
+            return _Views(self._view_at, self._read_into, self.size_bytes)
+        return _Buffer(self._read_into, self.size_bytes, self._chunk_bytes)
 
-    def _body_to_skip(self, state: BatchColumns, window: Window, kept_bytes: int) -> int:
+    def _body_to_skip(
+        self, state: BatchColumns, window: "_Buffer | _Views", kept_bytes: int
+    ) -> int:
         """Return how many bytes of a body to skip: 0 if they are needed or cheap to read."""
         if self._check_crc or not state["inside"][0] or state["seeks_record"][0]:
             return 0
@@ -183,3 +195,99 @@ def why_ended(why: int, entry: int, size_bytes: int) -> str | None:
 def read_header_at(read_into: ReadInto, position: int) -> BatchHeader:
     """Return all header fields of the batch that the walk found at `position`."""
     return decode_header(read_fully(read_into, position, LONGEST_HEADER_BYTES), position)
+
+
+class _Buffer:
+    """One buffer to read into; its unused bytes move to the front."""
+
+    def __init__(self, read_into: ReadInto, size_bytes: int, chunk_bytes: int) -> None:
+        """Read a file of `size_bytes` in pieces of at most `chunk_bytes`."""
+        room = min(chunk_bytes, size_bytes + LONGEST_HEADER_BYTES)
+        self.data = np.empty(room, np.uint8).data  # not zeroed: bytes are written first
+        self.bytes_read = 0
+        self.cheap_bytes = min(chunk_bytes, CHEAP_BYTES)  # a body up to here is read, not skipped
+        self._read_into = read_into
+        self._size_bytes = size_bytes
+        self._position = 0  # in the file, of the first byte after this buffer
+
+    def refill(self, at: int, stop: int, skip_bytes: int, entry: int) -> tuple[int, int]:
+        """Keep `data[at:stop]`, skip `skip_bytes` of the file and read on; return new (at, stop).
+
+        Raises CorruptSegmentError if the file has become shorter, with `entry` as its valid bytes.
+        """
+        kept = stop - at
+        self.data[:kept] = self.data[at:stop]
+        self._position += skip_bytes
+        room = min(len(self.data) - kept, self._size_bytes - self._position)
+        if skip_bytes:
+            room = min(room, AFTER_SKIP_BYTES)
+        if room <= 0:
+            return 0, kept
+        count = self._read_into(self._position, self.data[kept : kept + room])
+        if count == 0:
+            raise shorter(self._position, self._size_bytes, entry)
+        self.bytes_read += count
+        self._position += count
+        return 0, kept + count
+
+
+class _Views:
+    """Bytes that are already in memory, read in place."""
+
+    def __init__(self, view_at: ViewAt, read_into: ReadInto, size_bytes: int) -> None:
+        """Walk over a file of `size_bytes`; `read_into` reads headers that cross two views."""
+        self.data = memoryview(b"")
+        self.bytes_read = 0
+        self.cheap_bytes = 0
+        self._view_at = view_at
+        self._read_into = read_into
+        self._size_bytes = size_bytes
+        self._start = 0  # of `data` in the file
+
+    def refill(self, at: int, stop: int, skip_bytes: int, entry: int) -> tuple[int, int]:
+        """Take the view that begins with the kept bytes; at its end a copy of them and more."""
+        kept = stop - at
+        before = self._start + stop
+        self._start += at + skip_bytes
+        left = self._size_bytes - self._start
+        if left == kept:  # the file ends here
+            return at, stop
+        data = self._view_at(self._start)
+        if len(data) <= kept:
+            data = memoryview(read_fully(self._read_into, self._start, min(SEAM_BYTES, left)))
+        if len(data) <= kept:
+            raise shorter(self._start + len(data), self._size_bytes, entry)
+        self.data = data[:left]
+        self.bytes_read += self._start + len(self.data) - max(before, self._start)
+        return 0, len(self.data)
+
+
+def shorter(position: int, size_bytes: int, entry: int) -> CorruptSegmentError:
+    """Return the error for a file that has become shorter since it was opened."""
+    was = f"{size_bytes} bytes were there before"
+    return CorruptSegmentError(f"the file ended at byte {position} while it was read, {was}", entry)
+
+
+class BatchCrc:
+    """Checks batches of one log; the first few in Python, because compiled code loads slowly."""
+
+    def __init__(self) -> None:
+        self._checked_bytes = 0
+
+    def matches(self, source: SeekableBytes, header: BatchHeader) -> bool:
+        """Return whether a batch's bytes match the CRC in its header."""
+        begin = header.position + (LEGACY_CRC_START if header.magic < 2 else V2_CRC_START)
+        value = 0
+        for piece in pieces_of(source, begin, header.position + header.size_bytes):
+            self._checked_bytes += len(piece)
+            if header.magic < 2:
+                value = crc32(value, piece, 0, len(piece))
+            else:
+                value = self._crc32c(value, piece)
+        return value == header.crc & 0xFFFFFFFF
+
+    def _crc32c(self, value: int, piece: bytes) -> int:
+        if self._checked_bytes <= SMALL_BYTES:
+            return crc32c(value, piece, 0, len(piece), None)
+        data = np.frombuffer(piece, np.uint8)
+        return int(compiled(with_crc32c)(value, data, crc32c_tables()))

@@ -1,24 +1,15 @@
-"""The `.timeindex` and the `.index` of a segment.
+"""The `.timeindex` and the `.index` of a segment: one big-endian entry after another.
 
-`.timeindex`, one 12-byte big-endian entry after another:
+A TIME_ENTRY of the `.timeindex` has the max timestamp so far, in ms since epoch, and an offset
+minus the base offset in the file name. An entry (T, o) says: any record in this segment later than
+T comes after offset o. Timestamps grow strictly, offsets never fall.
+Kafka: `TimeIndex` (0.10.1 to 4.x).
 
-    bytes   field             type    meaning
-    0..7    timestamp         int64   max timestamp so far, ms since epoch
-    8..11   relative offset   int32   offset minus the base offset in the file name
-
-An entry (T, o) says: any record in this segment later than T comes after offset o. Timestamps grow
-strictly, offsets never fall. Kafka: `TimeIndex` (0.10.1 to 4.x).
-
-`.index`, one 8-byte big-endian entry after another:
-
-    bytes   field             type    meaning
-    0..3    relative offset   int32   offset minus the base offset in the file name
-    4..7    position          int32   of a batch's first byte in the .log
-
-An entry (o, p) says: records after offset o do not begin before position p; to find offset o or a
-later one, read from p. Offsets and positions grow strictly. Since Kafka 2.0 o is the last offset of
-the batch at p; until 3.9 and 4.0, of the last batch of the append that began at p. Before 2.0 it
-was the first offset; of a compressed set of v0 or v1, the first inside.
+An OFFSET_ENTRY of the `.index` has such an offset and the position of a batch's first byte in the
+`.log`. An entry (o, p) says: records after offset o do not begin before position p; to find offset
+o or a later one, read from p. Offsets and positions grow strictly. Since Kafka 2.0 o is the last
+offset of the batch at p; until 3.9 and 4.0, of the last batch of the append that began at p. Before
+2.0 it was the first offset; of a compressed set of v0 or v1, the first inside.
 Kafka: `OffsetIndex` (0.8 to 4.x).
 
 Neither file has a header or a checksum; a damaged one is rebuilt. A broker preallocates the files
@@ -28,9 +19,9 @@ not keep them in memory.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,33 +34,26 @@ from kip33.formats.times import Time, milliseconds_of
 
 TIME_ENTRY: Final = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
 TIME_ENTRY_BYTES: Final = 12
-TIME_INDEX_PREALLOCATED_BYTES: Final = (
-    10485756  # file size for an active segment: segment.index.bytes, complete entries
-)
 OFFSET_ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 OFFSET_ENTRY_BYTES: Final = 8
-OFFSET_INDEX_PREALLOCATED_BYTES: Final = (
-    10485760  # file size for an active segment: the default of segment.index.bytes
-)
 PIECE_ENTRIES: Final = 1 << 16
-_PLAIN_INDEX_BYTES: Final = (
-    4096  # the index of a log of 1 MiB is smaller: neither needs compiled code
-)
+# The index of a log of 1 MiB is smaller: neither needs compiled code.
+_PLAIN_INDEX_BYTES: Final = 4096
 
 
-class TimestampOffset(NamedTuple):
-    """One entry: ms since epoch, absolute offset."""
-
-    timestamp: int
-    offset: int
+_Bools: TypeAlias = npt.NDArray[np.bool_]
+_IsValid: TypeAlias = Callable[[Any], _Bools]
+_Follows: TypeAlias = Callable[[Any, Any], _Bools]
+_Entry_co = TypeVar("_Entry_co", bound=tuple[int, ...], covariant=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TimeIndex:
-    """The entries of one `.timeindex`; equal to another with the same base offset and bytes."""
+class IndexEntries(Generic[_Entry_co]):
+    """The entries of an index file; equal to others of its kind with the same base and bytes."""
 
     base_offset: int
     entries: npt.NDArray[np.void]
+    form: ClassVar[np.dtype[np.void]]
 
     @classmethod
     def from_bytes(cls, data: bytes, *, base_offset: int) -> Self:
@@ -81,11 +65,100 @@ class TimeIndex:
         >>> TimeIndex.from_bytes(wire, base_offset=100).last_entry
         TimestampOffset(timestamp=1700000000250, offset=101)
         """
-        if len(data) % TIME_ENTRY_BYTES:
+        if len(data) % cls.form.itemsize:
             raise CorruptIndexError(
-                f"{len(data)} bytes found, expected a multiple of {TIME_ENTRY_BYTES}"
+                f"{len(data)} bytes found, expected a multiple of {cls.form.itemsize}"
             )
-        return cls(base_offset, np.frombuffer(data, TIME_ENTRY))
+        return cls(base_offset, np.frombuffer(data, cls.form))
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the file, without any preallocated tail."""
+        return self.entries.tobytes()
+
+    def _entry_of(self, *numbers: int) -> _Entry_co:
+        raise NotImplementedError
+
+    def _first(self, count: int) -> Self:
+        return type(self)(self.base_offset, self.entries[:count])
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[_Entry_co]:
+        """Yield the entries with absolute offsets."""
+        for start in range(0, len(self.entries), PIECE_ENTRIES):
+            for numbers in self.entries[start : start + PIECE_ENTRIES].tolist():
+                yield self._entry_of(*numbers)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        return self.base_offset == other.base_offset and self.to_bytes() == other.to_bytes()
+
+    def __hash__(self) -> int:
+        return hash((self.base_offset, self.to_bytes()))
+
+    def __repr__(self) -> str:
+        """Return base offset and length: a file may have 1310720 entries."""
+        return f"<{type(self).__name__} base_offset={self.base_offset} entries={len(self)}>"
+
+
+class _RelativeEntries(IndexEntries[_Entry_co]):
+    """Entries with relative offsets that do not fall."""
+
+    none: ClassVar[tuple[int, ...]]  # the numbers of an entry before the first
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Return the absolute offsets as native int64, a copy."""
+        return self.entries["relative_offset"].astype(np.int64) + self.base_offset
+
+    @property
+    def last_entry(self) -> _Entry_co:
+        """Return the last entry, of an empty index what a lookup before the first one gives."""
+        return self._entry(len(self) - 1)
+
+    def truncate_to(self, offset: int) -> Self:
+        """Return the index with only the entries whose offset is < `offset`: Kafka's truncateTo."""
+        return self._first(bisect_left(self.entries["relative_offset"], offset - self.base_offset))
+
+    def _entry(self, slot: int) -> _Entry_co:
+        return self._entry_of(*(self.none if slot < 0 else self.entries[slot].item()))
+
+    def _most_relative(self, last_offset: int | None) -> int:
+        return MAX_INT32 if last_offset is None else last_offset - self.base_offset
+
+    def _longest_run(self, is_valid: _IsValid, follows: _Follows) -> Self:
+        """Return the entries before the first that is not valid, or does not follow its neighbour.
+
+        They are taken in pieces, to bound the memory of whatever is computed from them.
+        """
+        for start in range(0, len(self), PIECE_ENTRIES):
+            piece = self.entries[start : start + PIECE_ENTRIES]
+            good = is_valid(piece)
+            good[1:] &= follows(piece[:-1], piece[1:])
+            if start:
+                good[:1] &= follows(self.entries[start - 1 : start], piece[:1])
+            if not good.all():
+                return self._first(start + int(good.argmin()))
+        return self
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]} {self.last_entry}>"
+
+
+class TimestampOffset(NamedTuple):
+    """One entry: ms since epoch, absolute offset."""
+
+    timestamp: int
+    offset: int
+
+
+class TimeIndex(_RelativeEntries[TimestampOffset]):
+    """The entries of one `.timeindex`."""
+
+    form = TIME_ENTRY
+    none = (NO_TIMESTAMP, 0)
 
     @classmethod
     def from_columns(
@@ -100,11 +173,7 @@ class TimeIndex:
         Raises `IndexOffsetOverflowError` if an offset is not within 2^31 - 1 of the base.
         """
         _require_relative(offsets, base_offset)
-        entries = np.empty(len(timestamps), TIME_ENTRY)
-        entries["timestamp"] = timestamps
-        entries["relative_offset"] = offsets - base_offset
-        entries.setflags(write=False)
-        return cls(base_offset, entries)
+        return cls(base_offset, entries_of(TIME_ENTRY, timestamps, offsets - base_offset))
 
     @classmethod
     def from_entries(cls, entries: Iterable[tuple[int, int]], *, base_offset: int) -> Self:
@@ -112,24 +181,10 @@ class TimeIndex:
         pairs = np.array(list(entries), np.int64).reshape(-1, 2)
         return cls.from_columns(pairs[:, 0], pairs[:, 1], base_offset=base_offset)
 
-    def to_bytes(self) -> bytes:
-        """Return the bytes of the file, without any preallocated tail."""
-        return self.entries.tobytes()
-
     @property
     def timestamps(self) -> npt.NDArray[np.int64]:
         """Return the timestamps as native int64, a copy."""
         return self.entries["timestamp"].astype(np.int64)
-
-    @property
-    def offsets(self) -> npt.NDArray[np.int64]:
-        """Return the absolute offsets as native int64, a copy."""
-        return self.entries["relative_offset"].astype(np.int64) + self.base_offset
-
-    @property
-    def last_entry(self) -> TimestampOffset:
-        """Return the last entry, of an empty index `(NO_TIMESTAMP, base_offset)`."""
-        return self._entry(len(self) - 1)
 
     def lookup(self, time: Time) -> TimestampOffset:
         """Return the last entry whose timestamp is <= `time`, ms or an aware `datetime`.
@@ -150,11 +205,6 @@ class TimeIndex:
         """
         return self._entry(bisect_left(self.entries["timestamp"], milliseconds_of(time)) - 1)
 
-    def truncate_to(self, offset: int) -> Self:
-        """Return the index with only the entries whose offset is < `offset`: Kafka's truncateTo."""
-        kept = bisect_left(self.entries["relative_offset"], offset - self.base_offset)
-        return type(self)(self.base_offset, self.entries[:kept])
-
     def without_tail(self, *, last_offset: int | None = None) -> Self:
         """Return the index without the trailing zeros or stale entries of a running broker's file.
 
@@ -163,23 +213,18 @@ class TimeIndex:
         only `last_offset` detects them. A file of zeros is padding; one zero entry alone is valid.
         """
         if len(self) > 1 and self.entries["timestamp"][0] == self.entries["timestamp"][1] == 0:
-            return type(self)(self.base_offset, self.entries[:0])
-        kept = 0
-        for piece in _pieces_of_entries(self.entries):
-            times, relative = piece["timestamp"], piece["relative_offset"].astype(np.int64)
-            good = (times > NO_TIMESTAMP) & (relative >= 0)
-            good[1:] &= (times[1:] > times[:-1]) & (relative[1:] >= relative[:-1])
-            if kept:
-                before = self.entries[kept - 1]
-                good[0] &= times[0] > before["timestamp"]
-                good[0] &= relative[0] >= before["relative_offset"]
-            if last_offset is not None:
-                good &= relative <= last_offset - self.base_offset
-            if not good.all():
-                kept += int(good.argmin())
-                break
-            kept += len(piece)
-        return type(self)(self.base_offset, self.entries[:kept])
+            return self._first(0)
+        most = self._most_relative(last_offset)
+
+        def is_valid(piece: Any) -> _Bools:
+            times, relative = piece["timestamp"], piece["relative_offset"]
+            return np.asarray((times > NO_TIMESTAMP) & (relative >= 0) & (relative <= most))
+
+        def follows(before: Any, after: Any) -> _Bools:
+            grows = after["timestamp"] > before["timestamp"]
+            return np.asarray(grows & (after["relative_offset"] >= before["relative_offset"]))
+
+        return self._longest_run(is_valid, follows)
 
     def sanity_check(self) -> None:
         """Raise `CorruptIndexError` where Kafka's sanityCheck does: it checks only both ends."""
@@ -190,40 +235,10 @@ class TimeIndex:
             raise CorruptIndexError(
                 f"last timestamp {last.timestamp} is before the first, {first.timestamp}"
             )
-        if last.offset < self.base_offset:
-            raise CorruptIndexError(
-                f"last offset {last.offset} is below the base offset {self.base_offset}"
-            )
+        _require_above_base(last.offset, self.base_offset)
 
-    def _entry(self, slot: int) -> TimestampOffset:
-        if slot < 0:
-            return TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        timestamp, relative = self.entries[slot].item()
-        return TimestampOffset(timestamp, self.base_offset + relative)
-
-    def __len__(self) -> int:
-        """Return the number of entries."""
-        return len(self.entries)
-
-    def __iter__(self) -> Iterator[TimestampOffset]:
-        """Yield the entries with absolute offsets."""
-        for piece in _pieces_of_entries(self.entries):
-            for timestamp, relative in piece.tolist():
-                yield TimestampOffset(timestamp, self.base_offset + relative)
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether base offset and bytes are the same."""
-        if not isinstance(other, TimeIndex):
-            return NotImplemented
-        return self.base_offset == other.base_offset and self.to_bytes() == other.to_bytes()
-
-    def __hash__(self) -> int:
-        """Return a hash consistent with equality."""
-        return hash((self.base_offset, self.to_bytes()))
-
-    def __repr__(self) -> str:
-        """Return base offset, length and last entry: a file may have 873813 entries."""
-        return f"<TimeIndex base_offset={self.base_offset} entries={len(self)} {self.last_entry}>"
+    def _entry_of(self, *numbers: int) -> TimestampOffset:
+        return TimestampOffset(numbers[0], self.base_offset + numbers[1])
 
 
 class OffsetPosition(NamedTuple):
@@ -233,27 +248,11 @@ class OffsetPosition(NamedTuple):
     position: int
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class OffsetIndex:
-    """The entries of one `.index`; equal to another with the same base offset and bytes."""
+class OffsetIndex(_RelativeEntries[OffsetPosition]):
+    """The entries of one `.index`."""
 
-    base_offset: int
-    entries: npt.NDArray[np.void]
-
-    @classmethod
-    def from_bytes(cls, data: bytes, *, base_offset: int) -> Self:
-        """Return the entries of the file unchanged, in any order and without checks.
-
-        Raises `CorruptIndexError` when `data` ends inside an entry.
-
-        >>> OffsetIndex.from_bytes(bytes.fromhex("00000002 000000c4"), base_offset=100).last_entry
-        OffsetPosition(offset=102, position=196)
-        """
-        if len(data) % OFFSET_ENTRY_BYTES:
-            raise CorruptIndexError(
-                f"{len(data)} bytes found, expected a multiple of {OFFSET_ENTRY_BYTES}"
-            )
-        return cls(base_offset, np.frombuffer(data, OFFSET_ENTRY))
+    form = OFFSET_ENTRY
+    none = (0, 0)
 
     @classmethod
     def from_columns(
@@ -271,11 +270,7 @@ class OffsetIndex:
         _require_relative(offsets, base_offset)
         if len(positions) and (positions.min() < 0 or positions.max() > MAX_INT32):
             raise ValueError("a position is not a non-negative int32")
-        entries = np.empty(len(offsets), OFFSET_ENTRY)
-        entries["relative_offset"] = offsets - base_offset
-        entries["position"] = positions
-        entries.setflags(write=False)
-        return cls(base_offset, entries)
+        return cls(base_offset, entries_of(OFFSET_ENTRY, offsets - base_offset, positions))
 
     @classmethod
     def from_entries(cls, entries: Iterable[tuple[int, int]], *, base_offset: int) -> Self:
@@ -283,24 +278,10 @@ class OffsetIndex:
         pairs = np.array(list(entries), np.int64).reshape(-1, 2)
         return cls.from_columns(pairs[:, 0], pairs[:, 1], base_offset=base_offset)
 
-    def to_bytes(self) -> bytes:
-        """Return the bytes of the file, without any preallocated tail."""
-        return self.entries.tobytes()
-
-    @property
-    def offsets(self) -> npt.NDArray[np.int64]:
-        """Return the absolute offsets as native int64, a copy."""
-        return self.entries["relative_offset"].astype(np.int64) + self.base_offset
-
     @property
     def positions(self) -> npt.NDArray[np.int64]:
         """Return the positions as native int64, a copy."""
         return self.entries["position"].astype(np.int64)
-
-    @property
-    def last_entry(self) -> OffsetPosition:
-        """Return the last entry, of an empty index `(base_offset, 0)`."""
-        return self._entry(len(self) - 1)
 
     def lookup(self, offset: int) -> OffsetPosition:
         """Return the last entry whose offset is <= `offset`, else `(base_offset, 0)`.
@@ -314,11 +295,6 @@ class OffsetIndex:
         slot = bisect_right(self.entries["relative_offset"], offset - self.base_offset) - 1
         return self._entry(slot)
 
-    def truncate_to(self, offset: int) -> Self:
-        """Return the index with only the entries whose offset is < `offset`: Kafka's truncateTo."""
-        kept = bisect_left(self.entries["relative_offset"], offset - self.base_offset)
-        return type(self)(self.base_offset, self.entries[:kept])
-
     def without_tail(
         self, *, last_offset: int | None = None, size_bytes: int | None = None
     ) -> Self:
@@ -328,61 +304,40 @@ class OffsetIndex:
         offsets are <= `last_offset` and positions are < `size_bytes`, the size of the log. No
         broker writes an entry for position 0, so a leading zero entry is padding.
         """
-        kept = 0
-        for piece in _pieces_of_entries(self.entries):
-            relative, positions = (piece[name].astype(np.int64) for name in piece.dtype.names or ())
-            good = (relative >= 0) & (positions > 0)
-            good[1:] &= (relative[1:] > relative[:-1]) & (positions[1:] > positions[:-1])
-            if kept:
-                before = self.entries[kept - 1]
-                good[0] &= relative[0] > before["relative_offset"]
-                good[0] &= positions[0] > before["position"]
-            if last_offset is not None:
-                good &= relative <= last_offset - self.base_offset
-            if size_bytes is not None:
-                good &= positions < size_bytes
-            if not good.all():
-                kept += int(good.argmin())
-                break
-            kept += len(piece)
-        return type(self)(self.base_offset, self.entries[:kept])
+        most = self._most_relative(last_offset)
+        end = MAX_INT32 + 1 if size_bytes is None else size_bytes
+
+        def is_valid(piece: Any) -> _Bools:
+            relative, positions = piece["relative_offset"], piece["position"]
+            is_there = (relative >= 0) & (relative <= most)
+            return np.asarray(is_there & (positions > 0) & (positions < end))
+
+        def follows(before: Any, after: Any) -> _Bools:
+            grows = after["relative_offset"] > before["relative_offset"]
+            return np.asarray(grows & (after["position"] > before["position"]))
+
+        return self._longest_run(is_valid, follows)
 
     def sanity_check(self) -> None:
         """Raise `CorruptIndexError` where Kafka's sanityCheck does: it checks the end only."""
-        if self.last_entry.offset < self.base_offset:
-            raise CorruptIndexError(
-                f"last offset {self.last_entry.offset} is below the base offset {self.base_offset}"
-            )
+        _require_above_base(self.last_entry.offset, self.base_offset)
 
-    def _entry(self, slot: int) -> OffsetPosition:
-        if slot < 0:
-            return OffsetPosition(self.base_offset, 0)
-        relative, position = self.entries[slot].item()
-        return OffsetPosition(self.base_offset + relative, position)
+    def _entry_of(self, *numbers: int) -> OffsetPosition:
+        return OffsetPosition(self.base_offset + numbers[0], numbers[1])
 
-    def __len__(self) -> int:
-        """Return the number of entries."""
-        return len(self.entries)
 
-    def __iter__(self) -> Iterator[OffsetPosition]:
-        """Yield the entries with absolute offsets."""
-        for piece in _pieces_of_entries(self.entries):
-            for relative, position in piece.tolist():
-                yield OffsetPosition(self.base_offset + relative, position)
+def entries_of(form: np.dtype[np.void], *columns: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:
+    """Return entries of numbers in a file's form; they cannot be changed."""
+    entries = np.empty(len(columns[0]), form)
+    for name, column in zip(form.names or (), columns, strict=True):
+        entries[name] = column
+    entries.setflags(write=False)
+    return entries
 
-    def __eq__(self, other: object) -> bool:
-        """Return whether base offset and bytes are the same."""
-        if not isinstance(other, OffsetIndex):
-            return NotImplemented
-        return self.base_offset == other.base_offset and self.to_bytes() == other.to_bytes()
 
-    def __hash__(self) -> int:
-        """Return a hash consistent with equality."""
-        return hash((self.base_offset, self.to_bytes()))
-
-    def __repr__(self) -> str:
-        """Return base offset, length and last entry: a file may have 1310720 entries."""
-        return f"<OffsetIndex base_offset={self.base_offset} entries={len(self)} {self.last_entry}>"
+def _require_above_base(last_offset: int, base_offset: int) -> None:
+    if last_offset < base_offset:
+        raise CorruptIndexError(f"last offset {last_offset} is below the base offset {base_offset}")
 
 
 def _require_relative(offsets: npt.NDArray[np.int64], base_offset: int) -> None:
@@ -395,12 +350,6 @@ def _require_relative(offsets: npt.NDArray[np.int64], base_offset: int) -> None:
             raise IndexOffsetOverflowError(
                 f"offset {offset} has no int32 form relative to base offset {base_offset}"
             )
-
-
-def _pieces_of_entries(entries: npt.NDArray[np.void]) -> Iterator[npt.NDArray[np.void]]:
-    """Yield the entries in pieces, to bound the memory of whatever is computed from them."""
-    for start in range(0, len(entries), PIECE_ENTRIES):
-        yield entries[start : start + PIECE_ENTRIES]
 
 
 class IndexBytes:
@@ -423,7 +372,6 @@ class IndexBytes:
         return len(self.kept) + self.zeros
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the file has these bytes."""
         if isinstance(other, IndexBytes):
             return self.kept == other.kept and self.zeros == other.zeros
         if isinstance(other, bytes):
@@ -431,17 +379,14 @@ class IndexBytes:
         return NotImplemented
 
     def __hash__(self) -> int:
-        """Return a hash consistent with equality."""
         return hash((self.kept, self.zeros))
 
     def __getitem__(self, part: slice) -> Self:
-        """Return a slice, as `bytes` does."""
         start, stop, _ = part.indices(len(self))
         kept = self.kept[start:stop]
         return type(self)(kept, max(0, stop - start) - len(kept))
 
     def __bytes__(self) -> bytes:
-        """Return all bytes."""
         return self.kept + bytes(self.zeros)
 
     @property
@@ -462,7 +407,6 @@ class IndexBytesBuilder:
     """Takes a file's bytes piece by piece; zeros that may be trailing are only counted."""
 
     def __init__(self) -> None:
-        """Start an empty file."""
         self._kept = bytearray()
         self._zeros = 0
 

@@ -1,35 +1,28 @@
 """The `.txnindex` file: one 34-byte big-endian entry for each aborted transaction.
 
-    bytes    field                type    meaning
-    0..1     version              int16   0
-    2..9     producer id          int64
-    10..17   first offset         int64   base offset of the transaction's first batch
-    18..25   last offset          int64   base offset of the batch with its ABORT marker
-    26..33   last stable offset   int64   first offset of the oldest transaction that is still open
-                                          after the marker, else last offset + 1
-
 Offsets are absolute. An entry belongs to the segment with the marker; the transaction may begin in
 an earlier one. Last offsets grow strictly. No header, no checksum, no preallocation; a segment
 without an aborted transaction has no file, or an empty one.
 Kafka: `TransactionIndex`, `AbortedTxn` (0.11 to 4.x).
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Final, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from kip33.errors import CorruptIndexError
+from kip33.formats.time_index import IndexEntries
 
 TRANSACTION_ENTRY_VERSION: Final = 0
 TRANSACTION_ENTRY: Final = np.dtype(
     [
         ("version", ">i2"),
         ("producer_id", ">i8"),
-        ("first_offset", ">i8"),
-        ("last_offset", ">i8"),
+        ("first_offset", ">i8"),  # base offset of the transaction's first batch
+        ("last_offset", ">i8"),  # base offset of the batch with its ABORT marker
+        # The first offset of the oldest transaction that is still open after the marker, else last
+        # offset + 1.
         ("last_stable_offset", ">i8"),
     ]
 )
@@ -45,12 +38,10 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class TransactionIndex:
-    """The entries of one `.txnindex`; equal to another with the same base offset and bytes."""
+class TransactionIndex(IndexEntries[AbortedTransaction]):
+    """The entries of one `.txnindex`."""
 
-    base_offset: int
-    entries: npt.NDArray[np.void]
+    form = TRANSACTION_ENTRY
 
     @classmethod
     def from_bytes(cls, data: bytes, *, base_offset: int) -> Self:
@@ -64,16 +55,12 @@ class TransactionIndex:
         >>> list(index)
         [AbortedTransaction(producer_id=5, first_offset=0, last_offset=4, last_stable_offset=2)]
         """
-        if len(data) % TRANSACTION_ENTRY_BYTES:
-            raise CorruptIndexError(
-                f"{len(data)} bytes found, expected a multiple of {TRANSACTION_ENTRY_BYTES}"
-            )
-        entries = np.frombuffer(data, TRANSACTION_ENTRY)
-        others = np.flatnonzero(entries["version"] != TRANSACTION_ENTRY_VERSION)
+        index = super().from_bytes(data, base_offset=base_offset)
+        others = np.flatnonzero(index.entries["version"] != TRANSACTION_ENTRY_VERSION)
         if len(others):
-            version = entries["version"][others[0]]
+            version = index.entries["version"][others[0]]
             raise CorruptIndexError(f"entry {others[0]}: version {version} found, expected 0")
-        return cls(base_offset, entries)
+        return index
 
     @classmethod
     def from_entries(
@@ -89,10 +76,6 @@ class TransactionIndex:
         rows.setflags(write=False)
         return cls(base_offset, rows)
 
-    def to_bytes(self) -> bytes:
-        """Return the bytes of the file."""
-        return self.entries.tobytes()
-
     def truncate_to(self, offset: int) -> Self:
         """Return the entries before the first with a last offset >= `offset`: Kafka's truncateTo.
 
@@ -100,41 +83,7 @@ class TransactionIndex:
         <TransactionIndex base_offset=0 entries=0>
         """
         cut = np.flatnonzero(self.entries["last_offset"] >= offset)
-        kept = int(cut[0]) if len(cut) else len(self)
-        return type(self)(self.base_offset, self.entries[:kept])
+        return self._first(int(cut[0]) if len(cut) else len(self))
 
-    def sanity_check(self) -> None:
-        """Raise `CorruptIndexError` where Kafka's sanityCheck does: last offset < base offset.
-
-        A broker checks this each time it loads a segment that has an `.index`.
-        """
-        below = np.flatnonzero(self.entries["last_offset"] < self.base_offset)
-        if len(below):
-            offset = self.entries["last_offset"][below[0]]
-            raise CorruptIndexError(
-                f"last offset {offset} of entry {below[0]} is below the base offset "
-                f"{self.base_offset}"
-            )
-
-    def __len__(self) -> int:
-        """Return the number of entries."""
-        return len(self.entries)
-
-    def __iter__(self) -> Iterator[AbortedTransaction]:
-        """Yield the entries."""
-        for _, *fields in self.entries.tolist():
-            yield AbortedTransaction(*fields)
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether base offset and bytes are the same."""
-        if not isinstance(other, TransactionIndex):
-            return NotImplemented
-        return self.base_offset == other.base_offset and self.to_bytes() == other.to_bytes()
-
-    def __hash__(self) -> int:
-        """Return a hash consistent with equality."""
-        return hash((self.base_offset, self.to_bytes()))
-
-    def __repr__(self) -> str:
-        """Return base offset and length."""
-        return f"<TransactionIndex base_offset={self.base_offset} entries={len(self)}>"
+    def _entry_of(self, *numbers: int) -> AbortedTransaction:
+        return AbortedTransaction(*numbers[1:])

@@ -28,7 +28,14 @@ from kip33.formats.codecs import (
     claimed_snappy_bytes,
     decompress,
 )
-from kip33.formats.held_batches import ENTRY, UNREADABLE, V2_RECORDS, HeldBatches, fill_entries
+from kip33.formats.held_batches import (
+    ENTRY,
+    UNREADABLE,
+    V2_RECORDS,
+    HeldBatches,
+    fill_entries,
+    read_only,
+)
 from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.record_columns import BAD, CURSOR, DONE, RECORD_LIMITS, add_records
 from kip33.formats.records import RECORD, record_error
@@ -415,8 +422,4 @@ class RecordDecoder:
 
 def _taken(data: npt.NDArray[np.uint8], speed: Speed) -> Any:
     """Return bytes in the form that the functions take: compiled code takes one type."""
-    if speed is plain:
-        return data.data
-    view = data.view()
-    view.flags.writeable = False
-    return view
+    return data.data if speed is plain else read_only(data)

@@ -4,6 +4,10 @@ Starting a worker costs as much as reading a GiB, mainly for loading compiled co
 is done in this process. Threads would share one interpreter: many small segments, and large ones
 with small batches, hold its lock most of the time. A worker processes one bin at a time. A worker
 that is killed is replaced.
+
+SIGTERM ends a worker, after the file that it is writing. It ends immediately when its parent
+process has ended for any reason. It ignores SIGINT: Ctrl-C at a terminal reaches all processes of a
+command, and the parent ends the others.
 """
 
 import math
@@ -13,21 +17,25 @@ import pickle
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess, SpawnProcess
+from multiprocessing.process import parent_process
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
+from pyarrow import fs
 
 from kip33.archive.bins import EngineName, Progress, Result, rows_of_bins, weights
-from kip33.errors import WorkerLostError, WorkerStartError
-from kip33.local.worker import Bin, Done, Stores, results_of_bin, work_on_bins
+from kip33.errors import ExitCode, Kip33Error, WorkerLostError, WorkerStartError
 from kip33.rules.packing import LEAST_BIN_COST, cost_bytes
-from kip33.stores.filesystems import filesystems_for_tasks
+from kip33.stores.filesystems import filesystems_for_tasks, use_stores
+from kip33.stores.own_files import end_process
 from kip33.stores.settings import settings, settings_in_use
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
@@ -35,6 +43,36 @@ _SILENT_SECONDS: Final = 60.0  # a worker that has done nothing for so long is n
 _BIN_ATTEMPTS: Final = 2  # per bin, if its worker is killed
 _FILES_OF_A_BIN: Final = 128  # open at once; a forked worker also has its parent's files
 _SECONDS_TO_END: Final = 5.0  # grace period of a worker after it was told to end
+
+
+class Bin(NamedTuple):
+    """A number and its rows of files."""
+
+    number: int
+    files: pa.Table
+
+
+class Stores(NamedTuple):
+    """Access to remote stores: settings, including keys, and filesystems by their root."""
+
+    settings: Mapping[str, str]
+    given: Mapping[str, fs.FileSystem]
+
+
+class Done(NamedTuple):
+    """A worker's answer for a bin: results or the error."""
+
+    number: int
+    results: list[Any]
+    error: BaseException | None = None
+
+
+class BinError(Exception):
+    """A plain ValueError of a bin: a bug, which a command must not take for wrong usage."""
+
+
+class UnportableError(Exception):
+    """The trace of an exception that cannot be sent between processes."""
 
 
 class LocalEngine:
@@ -89,7 +127,7 @@ class LocalEngine:
         if self.workers == 1:
             results: list[Result] = []
             for number, rows in enumerate(packed):
-                results += results_of_bin(run, number, files.take(rows))
+                results += _results_of_bin(run, number, files.take(rows))
                 on_progress(number + 1, len(packed))
             return results
         bins = (Bin(number, files.take(rows)) for number, rows in enumerate(packed))
@@ -148,7 +186,6 @@ class _WorkerPool:
         self._attempts: dict[int, int] = {}
 
     def __enter__(self) -> Self:
-        """Return the pool."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -248,7 +285,7 @@ class _Worker:
         context: Any = multiprocessing.get_context("fork" if is_forked else "spawn")
         self.connection, theirs = context.Pipe()
         self.process: ForkProcess | SpawnProcess = context.Process(
-            target=work_on_bins, args=(theirs, run, stores), name="kip33-worker", daemon=True
+            target=_work_on_bins, args=(theirs, run, stores), name="kip33-worker", daemon=True
         )
         self.cpu_time = ""
         self.is_named = False  # as silent, with the bin that it has
@@ -289,7 +326,7 @@ class _Worker:
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Block SIGINT and SIGTERM: a process starts that way; `work_on_bins` unblocks them."""
+    """Block SIGINT and SIGTERM: a process starts that way; `_work_on_bins` unblocks them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
@@ -328,3 +365,69 @@ def _lost(work: Bin, exit_code: int | None) -> str:
         f"{_segments_of(work)}: their worker process was ended by {how}, {_BIN_ATTEMPTS} times; "
         "no file is half-written: if memory ran out, give fewer --workers; run the command again"
     )
+
+
+def _work_on_bins(
+    connection: Connection,
+    run: Callable[[int, pa.Table], Iterable[Any]],
+    stores: Stores | None,
+) -> None:
+    """Answer each Bin that `connection` sends with a Done; return when it sends None."""
+    # A progress bar replaces them with objects that have a lock; a fork may copy it locked.
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, end_process)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+    failure: BaseException | None = None
+    try:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        if stores is not None:
+            use_stores(*stores)
+    except Exception as error:  # no thread is left, for example; the parent reports it
+        failure = _portable(error)
+    while (work_bin := connection.recv()) is not None:
+        done = Done(work_bin.number, [], failure) if failure else _answer(work_bin, run)
+        connection.send_bytes(pickle.dumps(done))
+
+
+def _results_of_bin(
+    run: Callable[[int, pa.Table], Iterable[Result]], number: int, files: pa.Table
+) -> list[Result]:
+    """Return a bin's results. Its errors end a command with exit code 1, as on Spark.
+
+    Raises BinError for a plain ValueError.
+    """
+    try:
+        return list(run(number, files))
+    except Kip33Error as error:
+        error.exit_code = ExitCode.INCOMPLETE
+        raise
+    except ValueError as error:
+        if type(error) is ValueError:  # pyarrow's errors are subclasses
+            raise BinError(str(error)) from error
+        raise
+
+
+def _answer(work_bin: Bin, run: Callable[[int, pa.Table], Iterable[Any]]) -> Done:
+    try:
+        return Done(work_bin.number, _results_of_bin(run, work_bin.number, work_bin.files))
+    except Exception as error:
+        return Done(work_bin.number, [], _portable(error))
+
+
+def _portable(error: Exception) -> BaseException:
+    """Return the exception in a form that can be sent, with its trace as a note."""
+    trace = "".join(traceback.format_exception(error))
+    try:
+        arrived: BaseException = pickle.loads(pickle.dumps(error))
+    except Exception:
+        return UnportableError(trace)
+    arrived.add_note(f"in a worker process:\n{trace}")
+    return arrived
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

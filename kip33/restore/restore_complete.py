@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
-from kip33.archive.output_files import require_content_id, with_content_id
+from kip33.archive.plans import JournalForm, inode_of
 from kip33.archive.sources import OF_A_BROKER, RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.errors import Kip33Error, LockedError, PublishError, RestoreError
 from kip33.formats.names import partition_dir_name
@@ -56,12 +56,16 @@ from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.file_owners import FileOwner
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
-from kip33.stores.own_files import flush, publish, publish_or_raise, remove, remove_temporary
+from kip33.stores.own_files import flush, publish, remove, remove_temporary
 
 _PUBLISHED: Final = (RESTORE_JOURNAL, CLEAN_SHUTDOWN, *OFFSET_CHECKPOINTS)
 _AT_END: Final = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
-_RESTORE_JOURNAL_FORMAT: Final = 2
-_MOST_BYTES: Final = 2**31
+_RESTORE_JOURNAL_FORM: Final = JournalForm(
+    2,
+    "the journal of a restore into this directory",
+    f"move it away together with the directory {RESTORE_STAGING}, and run the command again",
+    RestoreError,
+)
 
 
 class RestoredPartition(NamedTuple):
@@ -375,14 +379,8 @@ def _read_restore_journal(log_dir: Location) -> RestoreJournal | None:
 
     Raises RestoreError for a file that is not the journal of a restore into this directory.
     """
-    place = log_dir.child(RESTORE_JOURNAL)
-    try:
-        record = json.loads(read_whole(place, most_bytes=_MOST_BYTES))
-        if record["format"] != _RESTORE_JOURNAL_FORMAT:
-            raise ValueError(
-                f"format {record['format']!r} found, expected {_RESTORE_JOURNAL_FORMAT}"
-            )
-        require_content_id(record)
+
+    def journal_of(record: dict[str, Any]) -> RestoreJournal:
         _require_here(log_dir, record)
         partitions = tuple(RestoredPartition(**one) for one in record["partitions"])
         for one in partitions:
@@ -391,33 +389,18 @@ def _read_restore_journal(log_dir: Location) -> RestoreJournal | None:
         return RestoreJournal(
             record["asked"], partitions, record["marks_clean_shutdown"], record["summary"]
         )
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        why = one_line(error)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        why = f"is not the journal of a restore into this directory: {one_line(error)}"
-    raise RestoreError(
-        f"{place.uri}: {why}; move it away together with the directory {RESTORE_STAGING}, and run "
-        "the command again"
-    )
+
+    return _RESTORE_JOURNAL_FORM.read(log_dir.child(RESTORE_JOURNAL), journal_of)
 
 
 def _require_here(log_dir: Location, record: dict[str, Any]) -> None:
-    """Raise ValueError unless the journal was written in this log directory.
-
-    The device is not compared: it may have another number after a restart of the machine.
-    """
-    if record["inode"] != _inode_of(log_dir):
+    """Raise ValueError unless the journal was written in this log directory."""
+    if record["inode"] != inode_of(log_dir):
         raise ValueError(f"it was written in another directory, {record['summary']['log_dir']}")
     if os.path.lexists(log_dir.child(RESTORE_STAGING).path):
         run = _run_in(log_dir)
         if run not in ("", record["run"]):
             raise ValueError(f"{RESTORE_STAGING} is of run {run!r}, not {record['run']!r}")
-
-
-def _inode_of(log_dir: Location) -> int:
-    return os.stat(log_dir.path).st_ino  # noqa: PTH116 - a path, as the filesystem has it
 
 
 def _run_in(log_dir: Location) -> str:
@@ -431,20 +414,15 @@ def _run_in(log_dir: Location) -> str:
 
 def begin_restore_journal(log_dir: Location, journal: RestoreJournal) -> None:
     """Publish the journal; PublishError if that fails, then no partition is in its place."""
-    record = {
-        "format": _RESTORE_JOURNAL_FORMAT,
-        "inode": _inode_of(log_dir),
+    content = {
         "run": _run_in(log_dir),
         "asked": journal.asked,
         "partitions": [one._asdict() for one in journal.partitions],
         "marks_clean_shutdown": journal.marks_clean_shutdown,
         "summary": journal.summary,
     }
-    publish_or_raise(
-        log_dir.child(RESTORE_JOURNAL),
-        (json.dumps(with_content_id(record)) + "\n").encode(),
-        "no partition of the log directory was changed",
-    )
+    consequence = "no partition of the log directory was changed"
+    _RESTORE_JOURNAL_FORM.publish(log_dir.child(RESTORE_JOURNAL), content, consequence)
 
 
 class RestoreOutcome(NamedTuple):

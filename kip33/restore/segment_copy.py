@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error, PublishError
+from kip33.errors import READ_FAULTS, CorruptSegmentError, FileReadError, Kip33Error, PublishError
 from kip33.formats.batch import BatchColumns
 from kip33.formats.byte_sources import PIECE_BYTES, ReadInto, read_fully
 from kip33.formats.partition_metadata import EpochStart
@@ -41,7 +41,6 @@ from kip33.rules.transactions import NO_TRANSACTIONS, TransactionSummary
 from kip33.stores.files import one_line, opened, read_whole, scanned, status_of, write_new
 from kip33.stores.locations import Location
 from kip33.stores.own_files import remove
-from kip33.stores.read_faults import READ_FAULTS
 
 _LEADER_EPOCH_POSITION: Final = 12  # in a batch
 _KERNEL_BYTES: Final = 8 << 20  # copied ahead of the scan

@@ -16,18 +16,12 @@ that came with a copy of a partition changes nothing.
 """
 
 import hashlib
-import json
 import os
 import stat
 from typing import Any, Final
 
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
-from kip33.archive.output_files import (
-    CONTENT_ID,
-    require_content_id,
-    require_plain_name,
-    with_content_id,
-)
+from kip33.archive.plans import CONTENT_ID, JournalForm, inode_of, require_plain_name
 from kip33.archive.sources import require_no_restore
 from kip33.errors import PublishError, TruncationError
 from kip33.formats.names import parse_segment_file, segment_file_name
@@ -35,11 +29,10 @@ from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
     OFFSET_CHECKPOINTS,
     parse_offset_checkpoint,
-    with_offset,
+    with_offsets,
 )
-from kip33.restore.cut_indexes import FileAction, FileChange
-from kip33.restore.partition_state import partition_of, require_one_name
 from kip33.restore.restore_complete import alone_in
+from kip33.restore.truncate_files import FileAction, FileChange, partition_of, require_one_name
 from kip33.restore.truncate_planner import TruncationPlan, plan_truncation
 from kip33.retention.broker_locks import locked
 from kip33.rules.truncation import TruncationCase
@@ -52,7 +45,12 @@ _INDEX: Final = ".index"
 _LOG: Final = ".log"
 _MOST_BYTES: Final = 2**31
 JOURNAL: Final = ".kip33-truncate.json"
-_JOURNAL_FORMAT: Final = 2
+_JOURNAL_FORM: Final = JournalForm(
+    2,
+    "the journal of a truncation of this directory",
+    "copy the partition again, or remove the file to plan anew",
+    TruncationError,
+)
 _MOST_ID_BYTES: Final = 1 << 10
 
 
@@ -67,10 +65,10 @@ def planned_or_begun(directory: Location, offset: int) -> tuple[TruncationPlan, 
     begun = read_journal(directory)
     if begun is None:
         return plan_truncation(directory, offset), False
-    if begun.offset != offset:
+    if begun.to != offset:
         raise TruncationError(
-            f"{_journal_of(directory).uri}: a truncation to {begun.offset} was begun and not "
-            f"ended; end it with --to {begun.offset} --apply before another one"
+            f"{_journal_of(directory).uri}: a truncation to {begun.to} was begun and not "
+            f"ended; end it with --to {begun.to} --apply before another one"
         )
     require_as_planned(begun, is_begun=True)
     return begun, True
@@ -152,18 +150,21 @@ def _carry_out(plan: TruncationPlan, *, is_begun: bool) -> None:
     if not is_begun:
         _begin_journal(plan)
     in_partition = [change for change in plan.changes if not change.in_log_dir]
+    by_action = {
+        action: [change for change in in_partition if change.action == action]
+        for action in FileAction
+    }
     try:
         for change in plan.changes:
             if change.in_log_dir:
                 _lower(plan, change)
-        written = [change for change in in_partition if change.action == FileAction.WRITE]
+        written = by_action[FileAction.WRITE]
         for change in written:
             if change.name.endswith(_LOG):  # the empty segment, before the others are deleted
                 _write(plan, change)
-        for change in in_partition:
-            if change.action == FileAction.DELETE:
-                _delete(plan, change)
-        for cut in (change for change in in_partition if change.action == FileAction.CUT):
+        for change in by_action[FileAction.DELETE]:
+            _delete(plan, change)
+        for cut in by_action[FileAction.CUT]:
             _delete(plan, cut._replace(name=cut.name.removesuffix(_LOG) + _INDEX))
             _cut(plan, cut)
         for change in sorted(written, key=lambda one: one.name.endswith(_INDEX)):
@@ -186,7 +187,7 @@ def _lower(plan: TruncationPlan, change: FileChange) -> None:
         text = read_whole(place, most_bytes=MOST_CHECKPOINT_BYTES).decode()
         key = plan.topic, plan.partition
         if parse_offset_checkpoint(text).get(key, 0) > plan.end_offset:
-            data = with_offset(text, *key, plan.end_offset).encode()
+            data = with_offsets(text, {key: plan.end_offset}).encode()
             publish_beside(place, data, place, [], ours=False, durable=True)
     except FileNotFoundError:
         return
@@ -251,39 +252,22 @@ def read_journal(directory: Location) -> TruncationPlan | None:
 
     Raises TruncationError for a file that is not the journal of a truncation of this directory.
     """
-    place = _journal_of(directory)
-    try:
-        if os.path.islink(place.path):  # noqa: PTH114 - a path, as the filesystem has it
-            raise ValueError("a link found, expected a file")
-        record = json.loads(read_whole(place, most_bytes=_MOST_BYTES))
-        if record["format"] != _JOURNAL_FORMAT:
-            raise ValueError(f"format {record['format']!r} found, expected {_JOURNAL_FORMAT}")
-        require_content_id(record)
+
+    def plan_of(record: dict[str, Any]) -> TruncationPlan:
         _require_here(directory, record)
         plan = TruncationPlan.of_record(directory, record)
         for change in plan.changes:
             _require_own(change)
         return plan
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        why = one_line(error)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        why = f"is not the journal of a truncation of this directory: {one_line(error)}"
-    raise TruncationError(
-        f"{place.uri}: {why}; copy the partition again, or remove the file to plan anew"
-    )
+
+    return _JOURNAL_FORM.read(_journal_of(directory), plan_of)
 
 
 def _require_here(directory: Location, record: dict[str, Any]) -> None:
-    """Raise ValueError unless the journal was written in this directory.
-
-    The device is not compared: it may have another number after a restart of the machine.
-    """
+    """Raise ValueError unless the journal was written in this directory."""
     partition = partition_of(directory)
     named = record["topic"], record["partition"], record["inode"]
-    inode = os.stat(directory.path).st_ino  # noqa: PTH116 - a path, as the filesystem has it
-    if named != (partition.topic, partition.partition, inode):
+    if named != (partition.topic, partition.partition, inode_of(directory)):
         raise ValueError(f"it was written in another directory, of {named[0]}-{named[1]}")
     place = journal_id_of(directory)
     try:
@@ -313,12 +297,11 @@ def _require_own(change: FileChange) -> None:
 
 def _begin_journal(plan: TruncationPlan) -> None:
     """Publish the journal of a plan; PublishError if that fails, then nothing was changed."""
-    inode = os.stat(plan.directory.path).st_ino  # noqa: PTH116
-    record = with_content_id({"format": _JOURNAL_FORMAT, "inode": inode} | plan.as_record())
-    content_id = f"{record[CONTENT_ID]}\n".encode()
-    publish_or_raise(journal_id_of(plan.directory), content_id, "nothing was changed")
-    data = (json.dumps(record) + "\n").encode()
-    publish_or_raise(_journal_of(plan.directory), data, "nothing was changed")
+    content = plan.as_record()
+    content_id = _JOURNAL_FORM.record_of(plan.directory, content)[CONTENT_ID]
+    place = journal_id_of(plan.directory)
+    publish_or_raise(place, f"{content_id}\n".encode(), "nothing was changed")
+    _JOURNAL_FORM.publish(_journal_of(plan.directory), content, "nothing was changed")
 
 
 def _end_journal(directory: Location) -> None:

@@ -11,11 +11,12 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
 from kip33.errors import CorruptSnapshotError, TruncationError
+from kip33.formats.names import SEGMENT_KINDS
 from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
     OFFSET_CHECKPOINTS,
@@ -28,18 +29,15 @@ from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.formats.scan import BatchScan
 from kip33.indexing.partition_replay import KnownProducers, LogToReplay, replay_partition
 from kip33.indexing.transaction_chains import MOST_SNAPSHOT_BYTES
-from kip33.restore.cut_indexes import (
+from kip33.restore.truncate_files import (
+    SNAPSHOT,
     FileAction,
     FileChange,
     KeptEntries,
+    PartitionState,
     deletion,
     index_changes,
     kept_entries,
-)
-from kip33.restore.partition_state import (
-    SNAPSHOT,
-    PartitionState,
-    in_deletion_order,
     read_partition,
     require_one_name,
 )
@@ -58,7 +56,7 @@ class TruncationPlan:
     directory: Location
     topic: str
     partition: int
-    offset: int  # as asked
+    to: int  # the offset, as asked
     case: TruncationCase
     log_end_offset: int  # before
     end_offset: int  # after, as a broker finds it in the files
@@ -78,21 +76,8 @@ class TruncationPlan:
 
     def summary(self) -> dict[str, Any]:
         """Return the figures that `kip33 truncate` prints, without the files."""
-        return {
-            "partition_dir": self.directory.uri,
-            "topic": self.topic,
-            "partition": self.partition,
-            "to": self.offset,
-            "case": str(self.case),
-            "log_end_offset": self.log_end_offset,
-            "end_offset": self.end_offset,
-            "segments_deleted": self.segments_deleted,
-            "batches_cut": self.batches_cut,
-            "records_cut": self.records_cut,
-            "records_are_exact": self.records_are_exact,
-            "log_bytes_cut": self.log_bytes_cut,
-            "notes": list(self.notes),
-        }
+        figures = {name: getattr(self, name) for name in _FIGURES}
+        return {"partition_dir": self.directory.uri, **figures, "notes": list(self.notes)}
 
     def as_record(self) -> dict[str, Any]:
         """Return the plan for the journal."""
@@ -101,22 +86,13 @@ class TruncationPlan:
     @classmethod
     def of_record(cls, directory: Location, record: dict[str, Any]) -> "TruncationPlan":
         """Return the plan that a journal has; KeyError, TypeError or ValueError for another."""
-        return cls(
-            directory,
-            record["topic"],
-            record["partition"],
-            record["to"],
-            TruncationCase(record["case"]),
-            record["log_end_offset"],
-            record["end_offset"],
-            record["segments_deleted"],
-            record["batches_cut"],
-            record["records_cut"],
-            record["records_are_exact"],
-            record["log_bytes_cut"],
-            tuple(FileChange.of_record(one) for one in record["files"]),
-            tuple(record["notes"]),
-        )
+        figures = {name: record[name] for name in _FIGURES}
+        figures["case"] = TruncationCase(figures["case"])
+        changes = tuple(FileChange.of_record(one) for one in record["files"])
+        return cls(directory, **figures, changes=changes, notes=tuple(record["notes"]))
+
+
+_FIGURES: Final = [one.name for one in fields(TruncationPlan)[1:-2]]  # from `topic` on
 
 
 def plan_truncation(directory: Location, offset: int) -> TruncationPlan:
@@ -259,29 +235,26 @@ class _Planner:
         file, place = self.state.segments[base_offset]["log"], self.state.log(base_offset)
         if cut.position is not None:
             require_one_name(place)
-            yield FileChange(
-                place.name, FileAction.CUT, file.size_bytes, file.modified_ns, cut.position
-            )
+            yield FileChange(place.name, FileAction.CUT, *file, cut.position)
 
     def _deletions(self, base_offset: int) -> Iterator[FileChange]:
-        for kind in in_deletion_order(self.state.segments[base_offset]):
-            yield deletion(self.state, base_offset, kind)
+        for kind in SEGMENT_KINDS:  # as Kafka deletes them, the log first
+            if kind in self.state.segments[base_offset]:
+                yield deletion(self.state, base_offset, kind)
 
     def _snapshots_deleted(self, end_offset: int) -> Iterator[FileChange]:
         for offset, file in sorted(self.state.snapshots.items(), reverse=True):
             if offset > end_offset:
                 name = self.state.place(offset, SNAPSHOT).name
-                yield FileChange(name, FileAction.DELETE, file.size_bytes, file.modified_ns)
+                yield FileChange(name, FileAction.DELETE, *file)
 
     def _snapshot(self, cut_base: int, cut: BatchCut) -> Iterator[FileChange]:
         """Yield the snapshot at the new end, as Kafka takes one."""
-        kept = [
-            _KeptLog(base, self.state.segments[base]["log"].size_bytes)
-            for base in self.state.base_offsets
-            if base < cut_base
-        ]
-        size = self.state.segments[cut_base]["log"].size_bytes
-        kept.append(_KeptLog(cut_base, size if cut.position is None else cut.position))
+        sizes = {base: files["log"].size_bytes for base, files in self.state.segments.items()}
+        if cut.position is not None:
+            sizes[cut_base] = cut.position
+        bases = (base for base in self.state.base_offsets if base <= cut_base)
+        kept = [LogToReplay(base, self.state.log(base), sizes[base]) for base in bases]
         try:
             data = _snapshot_at(self.state, kept, cut.end_offset)
         except _ReplayError as error:
@@ -291,18 +264,9 @@ class _Planner:
             )
             return
         if data is not None:
-            yield self._written_snapshot(cut.end_offset, data)
-
-    def _written_snapshot(self, offset: int, data: bytes) -> FileChange:
-        before = self.state.snapshots.get(offset)
-        return FileChange(
-            self.state.place(offset, SNAPSHOT).name,
-            FileAction.WRITE,
-            before.size_bytes if before else None,
-            before.modified_ns if before else None,
-            len(data),
-            data=data,
-        )
+            name = self.state.place(cut.end_offset, SNAPSHOT).name
+            size, modified_ns = self.state.snapshots.get(cut.end_offset) or (None, None)
+            yield FileChange(name, FileAction.WRITE, size, modified_ns, len(data), data=data)
 
     def _require_no_checkpoint_above(self) -> None:
         for checkpoint in self.state.checkpoints:
@@ -321,18 +285,11 @@ class _Planner:
             )
 
 
-class _KeptLog(NamedTuple):
-    """A segment of the log as it will be: its base offset and the bytes that are kept."""
-
-    base_offset: int
-    size_bytes: int
-
-
 class _ReplayError(Exception):
     """The state cannot be determined; the text says why."""
 
 
-def _snapshot_at(state: PartitionState, kept: list[_KeptLog], end_offset: int) -> bytes | None:
+def _snapshot_at(state: PartitionState, kept: list[LogToReplay], end_offset: int) -> bytes | None:
     """Return the bytes of the `.snapshot` at the new end of the log, None if it needs none.
 
     It needs none if the directory has no snapshot at all, if there is a good one at the end, or if
@@ -344,7 +301,7 @@ def _snapshot_at(state: PartitionState, kept: list[_KeptLog], end_offset: int) -
     if known.offset == end_offset:
         return None
     logs = [
-        LogToReplay(log.base_offset, state.log(log.base_offset), log.size_bytes)
+        log
         for log, later in zip(kept, [*kept[1:], None], strict=True)
         if later is None or later.base_offset > known.offset
     ]
@@ -382,7 +339,10 @@ def _epoch_changes(directory: Location, offset: int) -> Iterator[FileChange]:
     kept = truncate_epochs(starts, offset)
     after = format_epoch_checkpoint(kept)
     if kept != starts or (offset == _NOTHING_KEPT and text != after):
-        yield _rewritten(place, after, len(starts), len(kept))
+        status = os.stat(place.path)  # noqa: PTH116 - a path, as the filesystem has it
+        before, data = (status.st_size, status.st_mtime_ns), after.encode()
+        entries = len(starts), len(kept)
+        yield FileChange(place.name, FileAction.WRITE, *before, len(data), *entries, data)
 
 
 def _checkpoint_changes(
@@ -419,18 +379,3 @@ def _text(place: Location) -> str | None:
 
 def _damaged(place: Location, error: ValueError) -> TruncationError:
     return TruncationError(f"{place.uri}: {error}; {_RUN_AGAIN}")
-
-
-def _rewritten(place: Location, text: str, before: int, after: int) -> FileChange:
-    status = os.stat(place.path)  # noqa: PTH116 - a path, as the filesystem has it
-    data = text.encode()
-    return FileChange(
-        place.name,
-        FileAction.WRITE,
-        status.st_size,
-        status.st_mtime_ns,
-        len(data),
-        before,
-        after,
-        data,
-    )

@@ -35,16 +35,15 @@ from kip33.retention.apply_segment import (
     journal_place,
 )
 from kip33.retention.broker_locks import locked
-from kip33.retention.evaluation import CatalogRow, JudgedPartition, judged_partitions
+from kip33.retention.evaluation import JudgedPartition, judged_partitions
 from kip33.retention.make_plan import linked_directory
 from kip33.retention.plan import (
     PlannedPartition,
-    PlannedSegment,
     RetentionPlan,
     first_names,
     require_deletable,
 )
-from kip33.rules.retention_rows import Decision, Limits
+from kip33.rules.retention_rows import Limits
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
@@ -127,8 +126,12 @@ def apply_plan(  # parameters: each limits the apply, or follows it
     CatalogError or LocationError if the plan is refused; then nothing was changed.
     """
     _require_fresh(plan, clock_ms=clock(), max_age_ms=max_age_ms)
-    _require_within(plan, limit_bytes)
-    partitions = list(plan.with_segments())
+    if plan.size_bytes > limit_bytes:
+        raise PlanError(
+            f"the plan deletes {plan.size_bytes} bytes, expected at most {limit_bytes}: "
+            "check the plan, then give a higher --limit"
+        )
+    partitions = plan.with_segments()
     plan.basis.require_policies(partition.topic for partition in partitions)
     if trash:
         _require_trash(plan, trash)
@@ -208,15 +211,6 @@ def _require_fresh(plan: RetentionPlan, *, clock_ms: int, max_age_ms: int) -> No
         )
 
 
-def _require_within(plan: RetentionPlan, limit_bytes: int) -> None:
-    """Raise PlanError for a plan that deletes more than `limit_bytes`."""
-    if plan.size_bytes > limit_bytes:
-        raise PlanError(
-            f"the plan deletes {plan.size_bytes} bytes, expected at most {limit_bytes}: "
-            "check the plan, then give a higher --limit"
-        )
-
-
 def _require_trash(plan: RetentionPlan, trash: Location) -> None:
     """Raise PlanError for a trash on another store, or inside a directory of the plan.
 
@@ -259,10 +253,10 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
     known: set[str] = set()
     problems: list[str] = []
     for judged in judged_partitions(catalog, newest, limits_of, now_ms=basis.now_ms):
-        for segment in _planned_again(partitions[judged.key], judged):
-            known.add(segment.row.log_uri)
-            problem = segment.problem(trust_last_modified=basis.trust_last_modified)
-            problems += [problem] if problem else []
+        trust = basis.trust_last_modified
+        for log_uri, why in _judged_again(partitions[judged.key], judged, trust):
+            known.add(log_uri)
+            problems += [why] if why else []
     if problems:
         raise PlanError(
             f"snapshot {newest.name} has another result for {len(problems)} planned "
@@ -271,38 +265,27 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
     return frozenset(known)
 
 
-class _Again(NamedTuple):
-    """A planned segment and its row in the newest snapshot."""
-
-    partition: PlannedPartition
-    segment: PlannedSegment
-    judged: JudgedPartition
-    row: CatalogRow
-    decision: Decision
-
-    def problem(self, *, trust_last_modified: bool) -> str | None:
-        """Return why it would not be planned now in the same way, None if it would."""
-        row, log = self.row, self.segment.log
-        why = self.judged.why_unplannable(row, trust_last_modified=trust_last_modified)
-        if not self.decision.deletable:
-            return f"{row.log_uri} is kept ({self.decision.reason})"
-        if why:
-            return why
-        now = (row.base_offset, row.size_bytes, row.last_modified_ms)
-        if now != (self.segment.base_offset, log.size_bytes, log.last_modified_ns // 1_000_000):
-            return f"{row.log_uri} has changed"
-        index_directory = self.partition.index_directory
-        takes_indexes = any(file.in_index_dir for file in self.segment.files)
-        if takes_indexes and index_directory and row.index_directory_uri != index_directory.uri:
-            return f"{row.log_uri} has other index files"
-        return None
-
-
-def _planned_again(partition: PlannedPartition, judged: JudgedPartition) -> Iterator[_Again]:
+def _judged_again(
+    partition: PlannedPartition, judged: JudgedPartition, trust_last_modified: bool
+) -> Iterator[tuple[str, str | None]]:
+    """Yield each planned log, and why it would not be planned in the same way now, or None."""
     planned = {partition.place(segment.log).uri: segment for segment in partition.segments}
     for row, decision in zip(judged.rows, judged.decisions, strict=True):
-        if row.log_uri in planned:
-            yield _Again(partition, planned[row.log_uri], judged, row, decision)
+        segment = planned.get(row.log_uri)
+        if segment is None:
+            continue
+        log = segment.log
+        then = (segment.base_offset, log.size_bytes, log.last_modified_ns // 1_000_000)
+        takes_indexes = any(file.in_index_dir for file in segment.files)
+        index_directory = partition.index_directory if takes_indexes else None
+        why = judged.why_unplannable(row, trust_last_modified=trust_last_modified)
+        if not decision.deletable:
+            why = f"{row.log_uri} is kept ({decision.reason})"
+        elif why is None and (row.base_offset, row.size_bytes, row.last_modified_ms) != then:
+            why = f"{row.log_uri} has changed"
+        elif why is None and index_directory and row.index_directory_uri != index_directory.uri:
+            why = f"{row.log_uri} has other index files"
+        yield row.log_uri, why
 
 
 def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
@@ -325,7 +308,6 @@ def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
         )
     source = run.plan.basis.source
     deleted = gone_already = bytes_deleted = 0
-    stopped_at = None
     for segment in partition.segments:
         listed = files.segments.get(segment.base_offset, [])
         step = SegmentStep(run, partition, segment, journal, listed)
@@ -333,13 +315,15 @@ def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
             why, refused = linked, True
         if run.interrupted.is_set():
             why, refused = "interrupted", False
-        taken = step.stop(why, refused=refused) if why else step.take()
-        deleted += taken.outcome in (StepOutcome.DELETED, StepOutcome.MOVED)
-        gone_already += taken.outcome in (StepOutcome.GONE_ALREADY, StepOutcome.DONE_BEFORE)
-        bytes_deleted += sum(file.size_bytes for file in taken.deleted)
-        why, refused = taken.why, taken.refused
         if why:
-            stopped_at = segment.base_offset
+            step.stop(why, refused=refused)
+        else:
+            step.take()
+        deleted += step.outcome in (StepOutcome.DELETED, StepOutcome.MOVED)
+        gone_already += step.outcome in (StepOutcome.GONE_ALREADY, StepOutcome.DONE_BEFORE)
+        bytes_deleted += sum(file.size_bytes for file in step.deleted)
+        why, refused = step.why, step.refused
+        if why:
             break
     return PartitionResult(
         *partition.key,
@@ -349,7 +333,7 @@ def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
         bytes_deleted,
         PartitionOutcome.STOPPED if why else PartitionOutcome.DONE,
         why,
-        stopped_at,
+        segment.base_offset if why else None,
         refused,
     )
 
@@ -357,18 +341,17 @@ def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
 def _hole(partition: PlannedPartition, files: PartitionFiles) -> str | None:
     """Return why the directory could be left with a gap, None if it cannot."""
     planned = {segment.base_offset for segment in partition.segments}
-    last = max(planned)
-    logs = files.logs()
+    last, kept, logs = max(planned), partition.first_kept_base_offset, files.logs()
+
+    def uri_of(base_offset: int) -> str:
+        return partition.directory.child(segment_file_name(base_offset, "log")).uri
+
     for base_offset in logs:
         if base_offset < last and base_offset not in planned:
-            log = partition.directory.child(segment_file_name(base_offset, "log"))
-            return (
-                f"{log.uri}: the segment is not in the plan, but older than a segment of the plan"
-            )
+            log = uri_of(base_offset)
+            return f"{log}: the segment is not in the plan, but older than a segment of the plan"
     if any(swap <= last for swap in files.swaps):
         return f"{partition.directory.uri}: contains a .log.swap, which a broker must load first"
-    kept = partition.first_kept_base_offset
     if kept is not None and kept not in logs:
-        log = partition.directory.child(segment_file_name(kept, "log"))
-        return f"{log.uri}: the first segment that the plan keeps is missing"
+        return f"{uri_of(kept)}: the first segment that the plan keeps is missing"
     return None

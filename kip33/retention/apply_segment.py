@@ -32,20 +32,22 @@ size is compared with the plan, the copy is renamed, and then the original is de
 import errno
 import json
 import os
+import re
 import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pyarrow import fs
 
+from kip33.archive.plans import info_of
 from kip33.archive.segment_paths import PlannedFile, is_log
 from kip33.catalog.catalog import Catalog
 from kip33.errors import Kip33Error, PlanError, PublishError
-from kip33.retention.make_plan import FilesNow, difference_of, files_now, info_of
+from kip33.retention.make_plan import FilesNow, difference_of, files_now
 from kip33.retention.plan import (
     PARTITION_KEY,
     PlannedPartition,
@@ -71,6 +73,7 @@ Record: TypeAlias = dict[str, Any]
 """An object of the journal."""
 
 _MOST_BYTES: Final = 1 << 24
+_NAME: Final = re.compile(r"(\d+)-([^-]*)-?(.*)\.json", re.DOTALL)  # base offset, run, what
 _CONSEQUENCE: Final = "without it no more segments of its partition are deleted"
 _COPY_CHUNK_BYTES: Final = 1 << 20
 
@@ -118,23 +121,6 @@ class RecordKind(StrEnum):
 DONE_RESULTS: Final = frozenset((StepOutcome.DELETED, StepOutcome.MOVED, StepOutcome.GONE_ALREADY))
 
 
-class Step(NamedTuple):
-    """The result for a segment; `why` is set if the partition has to stop."""
-
-    outcome: StepOutcome
-    deleted: tuple[PlannedFile, ...] = ()  # by this run
-    why: str | None = None
-    refused: bool = False  # because of a difference from the plan, not of an error
-
-
-class _StopError(Exception):
-    """A difference from the plan."""
-
-
-class _FaultError(Exception):
-    """An error of the disk or the store."""
-
-
 class Journal:
     """The journal of one partition: the records of all runs, and those that this run adds.
 
@@ -165,24 +151,18 @@ class Journal:
         OSError if that fails, PlanError for an object that no run of this plan put.
         """
         self._by_step = {}
-        steps: dict[str, tuple[int, str, str]] = {}
-        for info in entries_of(self._folder):
-            base_offset, _, rest = info.base_name.partition("-")
-            run_id, _, what = rest.removesuffix(".json").partition("-")
-            if info.type == fs.FileType.File and base_offset.isdecimal() and rest.endswith(".json"):
-                steps[info.base_name] = int(base_offset), run_id, what
-        new = [(name, *step) for name, step in steps.items() if name not in self._believed]
-        for name in map_in_order(self._folder, new, self._require_believable):
-            self._believed.add(name)
-        for step_offset, run_id, what in steps.values():
-            self._by_step.setdefault(step_offset, set()).add((run_id, what))
+        files = (one for one in entries_of(self._folder) if one.type == fs.FileType.File)
+        named = list(filter(None, (_NAME.fullmatch(info.base_name) for info in files)))
+        new = [name for name in named if name[0] not in self._believed]
+        self._believed.update(map_in_order(self._folder, new, self._require_believable))
+        for name in named:
+            self._by_step.setdefault(int(name[1]), set()).add((name[2], name[3]))
 
-    def _require_believable(self, step: tuple[str, int, str, str]) -> str:
-        name, base_offset, run_id, what = step
-        place = self._folder.child(name)
+    def _require_believable(self, name: re.Match[str]) -> str:
+        place = self._folder.child(name[0])
         try:
             record = json.loads(read_whole(place, most_bytes=_MOST_BYTES))
-            is_of_plan = self._is_of_step(record, base_offset, run_id, what)
+            is_of_plan = self._is_of_step(record, int(name[1]), name[2], name[3])
         except (ValueError, TypeError, KeyError, RecursionError):
             is_of_plan = False
         if not is_of_plan:
@@ -190,24 +170,26 @@ class Journal:
                 f"{place.uri}: not an object that an apply of plan {self._plan_id} put there; "
                 "look where it is from and remove it, then make another plan"
             )
-        return name
+        return name[0]
 
-    def _is_of_step(self, record: dict[str, Any], base_offset: int, run_id: str, what: str) -> bool:
-        partition = self._partition
-        is_intent = what == RecordKind.INTENT
-        expected = {
-            "kind": str(RecordKind.INTENT if is_intent else RecordKind.RESULT),
+    def _is_of_step(self, record: Record, base_offset: int, run_id: str, what: str) -> bool:
+        outcome = None if what == RecordKind.INTENT else what
+        expected = self.record_of(base_offset, run_id, what) | {"outcome": outcome}
+        planned = self._planned[base_offset].files  # KeyError: not in the plan
+        files = [file_record(self._partition, file) for file in planned]
+        has_its_files = all(file in files for file in record["files"])
+        is_same = all(record[name] == value for name, value in expected.items())
+        return has_its_files and is_same and record["dry_run"] is False
+
+    def record_of(self, base_offset: int, run_id: str, what: str) -> Record:
+        """Return the first keys of an object."""
+        return {
+            "kind": str(RecordKind.INTENT if what == RecordKind.INTENT else RecordKind.RESULT),
             "plan_id": self._plan_id,
             "run_id": run_id,
-            **dict(zip(PARTITION_KEY, partition.key, strict=True)),
+            **dict(zip(PARTITION_KEY, self._partition.key, strict=True)),
             "base_offset": base_offset,
-            "outcome": None if is_intent else what,
-            "dry_run": False,
         }
-        planned = self._planned[base_offset].files  # KeyError: not in the plan
-        files = [file_record(partition, file) for file in planned]
-        has_its_files = all(file in files for file in record["files"])
-        return has_its_files and all(record[name] == value for name, value in expected.items())
 
     def is_done(self, base_offset: int) -> bool:
         """Return whether a run recorded that all files of a segment are deleted."""
@@ -250,14 +232,17 @@ class SegmentStep:
         """Take the segment; nothing is done yet."""
         self.run, self.partition, self.segment = run, partition, segment
         self.journal, self.listed = journal, listed
-        self._deleted: list[PlannedFile] = []
+        self.outcome = StepOutcome.DONE_BEFORE
+        self.deleted: list[PlannedFile] = []  # by this run
+        self.why: str | None = None  # the partition has to stop
+        self.refused = False  # because of a difference from the plan, not of an error
         self._may_be_touched = False
 
-    def take(self) -> Step:
-        """Delete the segment; a difference or a fault of the store is in the step's `why`."""
+    def take(self) -> None:
+        """Delete the segment; a difference or a fault of the store is in `why`."""
         base_offset = self.segment.base_offset
-        if self.journal.is_done(base_offset) and not any(is_log(file) for file in self.listed):
-            return Step(StepOutcome.DONE_BEFORE)
+        if self.journal.is_done(base_offset) and not any(map(is_log, self.listed)):
+            return
         try:
             now = self._files_now()
             self._require_as_planned(now)
@@ -268,62 +253,54 @@ class SegmentStep:
                 if is_log(file):
                     self._flush([file])  # a crash must not leave the log without its indexes
             self._flush(self.segment.files)
-        except (_StopError, PlanError) as stop:  # PlanError: an object of the journal
-            return self.stop(str(stop), refused=True)
-        except (_FaultError, Kip33Error) as error:  # also of the journal
-            return self.stop(str(error), refused=False)
+        except Kip33Error as error:  # PlanError: a difference from the plan
+            self.stop(str(error), refused=isinstance(error, PlanError))
         except OSError as error:
             log = self._uri(self.segment.log)
             why = f"{log}: the files cannot be checked: {one_line(error)}; {CONTINUE}"
-            return self.stop(why, refused=False)
-        deleted_now = self.segment.log in self._deleted
-        outcome = StepOutcome.GONE_ALREADY
-        if deleted_now:
-            outcome = StepOutcome.MOVED if self.run.trash else StepOutcome.DELETED
-        try:
-            self._put(outcome, self._deleted)
-        except PublishError as error:
-            return Step(outcome, tuple(self._deleted), str(error))
-        return Step(outcome, tuple(self._deleted))
+            self.stop(why, refused=False)
+        else:
+            self.outcome = StepOutcome.GONE_ALREADY
+            if self.segment.log in self.deleted:
+                self.outcome = StepOutcome.MOVED if self.run.trash else StepOutcome.DELETED
+            self._end()
 
-    def stop(self, why: str, *, refused: bool) -> Step:
-        """Return the step that ends its partition, and record it if possible."""
-        outcome = StepOutcome.INCOMPLETE if self._may_be_touched else StepOutcome.STOPPED
+    def stop(self, why: str, *, refused: bool) -> None:
+        """End the partition with this segment, and record it if possible."""
+        self.outcome = StepOutcome.INCOMPLETE if self._may_be_touched else StepOutcome.STOPPED
+        self.why, self.refused = why, refused
+        self._end()
+
+    def _end(self) -> None:
         try:
-            self._put(outcome, self._deleted, why)
+            self._put(self.outcome, self.deleted)
         except PublishError as error:
-            why = why if str(error) in why else f"{why}; {error}"
-        return Step(outcome, tuple(self._deleted), why, refused)
+            if str(error) not in (self.why or ""):
+                self.why = f"{self.why}; {error}" if self.why else str(error)
 
     def _files_now(self) -> FilesNow:
         """Return the current files; if another run deletes them at the same time, look again."""
         now = files_now(self.partition, self.segment, self.listed)
-        if now.gone:
-            self.journal.load()
-            if self.journal.is_begun(self.segment.base_offset, by_another_run=True):
-                return files_now(self.partition, self.segment, self.listed)
+        if now.gone and self._is_taken_by_another_run():
+            return files_now(self.partition, self.segment, self.listed)
         return now
 
     def _require_as_planned(self, now: FilesNow) -> None:
-        """Raise _StopError unless all files are as planned, or a run of this plan began earlier."""
-        log = self._uri(self.segment.log)
+        """Raise PlanError unless all files are as planned, or a run of this plan began earlier."""
+        log, base_offset = self._uri(self.segment.log), self.segment.base_offset
+        log_is_there = not any(map(is_log, now.gone))
         if now.others:
-            raise _StopError(now.others[0])
-        if not now.log_is_there:
-            if not self.journal.is_begun(self.segment.base_offset):
-                raise _StopError(f"{log}: is missing, but this plan did not delete it")
-            return
-        if self.journal.is_done(self.segment.base_offset):
-            raise _StopError(f"{log}: exists again after this plan deleted it")
-        if log not in self.run.known:
-            raise _StopError(f"{log}: exists, but is not in the newest snapshot")
-        if now.gone:
-            raise _StopError(
-                f"{self._uri(now.gone[0])}: is missing, but this plan did not delete it"
-            )
+            raise PlanError(now.others[0])
+        if log_is_there and self.journal.is_done(base_offset):
+            raise PlanError(f"{log}: exists again after this plan deleted it")
+        if log_is_there and log not in self.run.known:
+            raise PlanError(f"{log}: exists, but is not in the newest snapshot")
+        if now.gone and (log_is_there or not self.journal.is_begun(base_offset)):
+            missing = self._uri(now.gone[0])
+            raise PlanError(f"{missing}: is missing, but this plan did not delete it")
 
     def _delete(self, file: PlannedFile) -> None:
-        """Delete or move one file that is still as planned; otherwise _StopError or OSError."""
+        """Delete or move one file that is still as planned; otherwise PlanError or OSError."""
         place = self.partition.place(file)
         info = info_of(place)
         if info is None:
@@ -331,9 +308,9 @@ class SegmentStep:
             return
         difference = difference_of(place, file, info)
         if difference:
-            raise _StopError(difference)
+            raise PlanError(difference)
         if self.run.dry_run or self._delete_or_move(place, file):
-            self._deleted.append(file)
+            self.deleted.append(file)
 
     def _delete_or_move(self, place: Location, file: PlannedFile) -> bool:
         """Delete or move a file; return whether this run did it; False: another run did."""
@@ -349,7 +326,7 @@ class SegmentStep:
                 return False
             if is_there or self.run.trash:
                 what = "moved" if self.run.trash else "deleted"
-                raise _FaultError(
+                raise Kip33Error(
                     f"{place.uri}: cannot be {what}: {one_line(error)}; {CONTINUE}"
                 ) from error
         return True  # it was deleted, even if the store reports an error
@@ -364,7 +341,7 @@ class SegmentStep:
             place.filesystem().delete_file(place.path)
 
     def _flush(self, files: Iterable[PlannedFile]) -> None:
-        """Flush the deletion of files to the disk; _FaultError if that fails."""
+        """Flush the deletion of files to the disk; Kip33Error if that fails."""
         folders = {self.partition.place(file).parent for file in files}
         for folder in sorted(folders, key=lambda folder: folder.uri):
             if self.run.dry_run or not folder.is_local:
@@ -374,35 +351,32 @@ class SegmentStep:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise _FaultError(
+                raise Kip33Error(
                     f"{folder.uri}: cannot be flushed to the disk: {one_line(error)}; {CONTINUE}"
                 ) from error
 
     def _require_taken_by_another_run(self, place: Location) -> None:
-        self.journal.load()
-        if not self.journal.is_begun(self.segment.base_offset, by_another_run=True):
-            raise _StopError(f"{place.uri}: was deleted meanwhile, but not by this plan")
+        if not self._is_taken_by_another_run():
+            raise PlanError(f"{place.uri}: was deleted meanwhile, but not by this plan")
 
-    def _put(
-        self, what: RecordKind | StepOutcome, files: list[PlannedFile], why: str | None = None
-    ) -> None:
+    def _is_taken_by_another_run(self) -> bool:
+        self.journal.load()
+        return self.journal.is_begun(self.segment.base_offset, by_another_run=True)
+
+    def _put(self, what: RecordKind | StepOutcome, files: list[PlannedFile]) -> None:
         """Publish an object of the journal, then report it; a dry run only reports."""
-        is_intent = what == RecordKind.INTENT
+        base_offset = self.segment.base_offset
         record = {
-            "kind": str(RecordKind.INTENT if is_intent else RecordKind.RESULT),
-            "plan_id": self.run.plan.plan_id,
-            "run_id": self.run.run_id,
-            **dict(zip(PARTITION_KEY, self.partition.key, strict=True)),
-            "base_offset": self.segment.base_offset,
+            **self.journal.record_of(base_offset, self.run.run_id, what),
             "at_ms": self.run.clock(),
-            "outcome": None if is_intent else str(what),
-            "why": why,
+            "outcome": None if what == RecordKind.INTENT else str(what),
+            "why": self.why,
             "files": [file_record(self.partition, file) for file in files],
             "trash": self.run.trash.uri if self.run.trash else None,
             "dry_run": self.run.dry_run,
         }
         if not self.run.dry_run:
-            self.journal.put(self.segment.base_offset, what, record)
+            self.journal.put(base_offset, what, record)
         self.run.on_record(record)
 
     def _uri(self, file: PlannedFile) -> str:

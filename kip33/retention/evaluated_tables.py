@@ -112,25 +112,14 @@ def segment_tables(
 
     The snapshot and topics must be those that were evaluated. All columns are read again.
     """
-    rows = _in_one_chunk(catalog, snapshot, topics)
-    order = evaluated.columns.order
-    yield from (
-        _with_answers(rows.take(pa.array(order[first : first + ROWS_AT_ONCE])), evaluated, first)
-        for first in range(0, max(1, order.size), ROWS_AT_ONCE)
-    )
-
-
-def _in_one_chunk(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str]) -> pa.Table:
-    """Return all columns of the rows in the topics; taking rows of many chunks is slow."""
     pieces = [_encoded(piece) for piece in catalog.read_pieces(snapshot)]
     rows = matching(pa.concat_tables(pieces or [_encoded(SEGMENTS.empty_table())]), topics)
-    return rows.unify_dictionaries().combine_chunks()
-
-
-def _with_answers(rows: pa.Table, evaluated: EvaluatedCatalog, first: int) -> pa.Table:
-    plain = rows.cast(SEGMENTS)
-    answers = answer_columns(evaluated, first, first + rows.num_rows)
-    return pa.table({name: plain[name] for name in plain.column_names} | answers)
+    rows = rows.unify_dictionaries().combine_chunks()  # taking rows of many chunks is slow
+    order = evaluated.columns.order
+    for first in range(0, max(1, order.size), ROWS_AT_ONCE):
+        plain = rows.take(pa.array(order[first : first + ROWS_AT_ONCE])).cast(SEGMENTS)
+        answers = answer_columns(evaluated, first, first + plain.num_rows)
+        yield pa.table({name: plain[name] for name in plain.column_names} | answers)
 
 
 def answer_columns(evaluated: EvaluatedCatalog, first: int, end: int) -> dict[str, Any]:

@@ -64,7 +64,6 @@ class BrokerAnswer(NamedTuple):
     """A broker's decisions, by what it reads from the files beside each log."""
 
     seen: list[SeenByBroker | None]  # None: the directory could not be listed
-    largest_timestamp: Int64Column
     decisions: Decisions
 
 
@@ -507,9 +506,7 @@ def _broker_answer(judged: _JudgedColumns, now_ms: int) -> BrokerAnswer:
     [unreadable] = doubt_codes([RetentionReason.UNREADABLE])
     doubt = np.where(largest.known, doubt_codes([SegmentStatus.OK]), unreadable)
     segments = judged.segments._replace(largest_timestamp=largest, doubt=doubt)
-    return BrokerAnswer(
-        seen, largest, judge_columns(segments, judged.limits_of_rows, now_ms=now_ms)
-    )
+    return BrokerAnswer(seen, judge_columns(segments, judged.limits_of_rows, now_ms=now_ms))
 
 
 def _seen(judged: _JudgedColumns) -> Iterator[tuple[int, SeenByBroker]]:

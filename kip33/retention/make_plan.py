@@ -12,6 +12,7 @@ An apply looks at the files of a planned segment again before it deletes them (`
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain, repeat
 from typing import Final, NamedTuple, Self
 
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from kip33.archive.listing import DIRECTORIES_AT_ONCE
+from kip33.archive.plans import change_since, infos_of
 from kip33.archive.segment_paths import (
     NO_TIME,
     PartitionFiles,
@@ -53,7 +55,6 @@ from kip33.rules.retention import (
     RetentionMode,
     RetentionReason,
 )
-from kip33.rules.retention_rows import Decision
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
@@ -97,16 +98,8 @@ def plan_judged(
     require_deletable(snapshot)
     losing = [partition for partition in judged if partition.deletable_segments]
     basis.require_policies(partition.topic for partition in losing)
-    trust = basis.trust_last_modified
     with ThreadPoolExecutor(DIRECTORIES_AT_ONCE) as pool:
-        looks = pool.map(
-            lambda partition: _look(basis.source, partition, trust_last_modified=trust), losing
-        )
-        planned = (
-            _planned(partition, directory, trust_last_modified=trust)
-            for partition, directory in zip(losing, looks, strict=True)
-        )
-        return with_plan_id(basis, planned)
+        return with_plan_id(basis, pool.map(partial(_planned, basis), losing))
 
 
 def basis_of(
@@ -129,50 +122,46 @@ def basis_of(
     )
 
 
-def _look(
-    source: Location, judged: JudgedPartition, *, trust_last_modified: bool
-) -> "_DirectoryNow | str":
-    """Return the listing of a partition's directories, or why no segment can be planned."""
-    first = judged.first
-    if why := judged.why_unplannable(first, trust_last_modified=trust_last_modified):
-        return why
+def _planned(basis: Basis, judged: JudgedPartition) -> PlannedPartition:
+    """Return the planned part of a partition; its rows become Python objects only here."""
+    first, trust = judged.first, basis.trust_last_modified
     directory = Location.of(first.directory_uri)
-    uri = next(filter(None, judged.index_directory_uris()), None)
-    elsewhere = Location.of(uri) if uri else None
-    if linked := linked_directory(directory, elsewhere, source):
-        return linked
-    try:
-        return _DirectoryNow.look(directory, elsewhere)
-    except OSError as error:
-        if is_of_the_machine(error):
-            raise
-        return f"{directory.uri} or its index directory cannot be listed: {one_line(error)}"
-
-
-def _planned(
-    judged: JudgedPartition, there: "_DirectoryNow | str", *, trust_last_modified: bool
-) -> PlannedPartition:
-    """Return the planned part of a partition; `there` may be the reason that nothing is planned.
-
-    The rows of a partition become Python objects only here, one partition after another.
-    """
-    directory = Location.of(judged.first.directory_uri)
     start = judged.limits.log_start_offset
     nothing = PlannedPartition(*judged.key, directory, None, start, None, ())
-    if isinstance(there, str):
-        return nothing._replace(left_out=_left_out(judged, 0, there))
+    uri = next(filter(None, judged.index_directory_uris()), None)
+    index_directory = Location.of(uri) if uri else None
+    problem = judged.why_unplannable(first, trust_last_modified=trust)
+    problem = problem or linked_directory(directory, index_directory, basis.source)
+    if problem is None:
+        try:
+            there = _DirectoryNow.look(directory, index_directory)
+        except OSError as error:
+            if is_of_the_machine(error):
+                raise
+            why = one_line(error)
+            problem = f"{directory.uri} or its index directory cannot be listed: {why}"
+    if problem:
+        return nothing._replace(left_out=_left_out(judged, 0, problem))
     logs = there.files.logs()
     segments: list[PlannedSegment] = []
-    problem = None
     for (row, decision), log in zip(judged.deletable(), chain(logs, repeat(None)), strict=False):
-        problem = judged.why_unplannable(row, trust_last_modified=trust_last_modified)
+        problem = judged.why_unplannable(row, trust_last_modified=trust)
         problem = problem or there.problem(row, log)
         if problem:
             break
-        segments.append(_segment(row, decision, there.files_of(row)))
+        segments.append(
+            PlannedSegment(
+                row.base_offset or 0,
+                row.largest_timestamp or 0,
+                row.largest_timestamp_source or "",
+                decision.reason,
+                decision.expires_at_ms,
+                there.files_of(row),
+            )
+        )
     last = segments[-1].base_offset if segments else BELOW_ALL_OFFSETS
     return nothing._replace(
-        index_directory=there.index_directory,
+        index_directory=index_directory,
         first_kept_base_offset=next((log for log in logs if log > last), None),
         segments=tuple(segments),
         left_out=_left_out(judged, len(segments), problem) if problem else None,
@@ -182,17 +171,6 @@ def _planned(
 def _left_out(judged: JudgedPartition, planned: int, why: str) -> LeftOut:
     """Return the deletable segments that are not planned."""
     return LeftOut(judged.deletable_segments - planned, judged.deletable_bytes(planned), why)
-
-
-def _segment(row: CatalogRow, decision: Decision, files: tuple[PlannedFile, ...]) -> PlannedSegment:
-    return PlannedSegment(
-        row.base_offset or 0,
-        row.largest_timestamp or 0,
-        row.largest_timestamp_source or "",
-        decision.reason,
-        decision.expires_at_ms,
-        files,
-    )
 
 
 class _DirectoryNow(NamedTuple):
@@ -206,13 +184,10 @@ class _DirectoryNow(NamedTuple):
     @classmethod
     def look(cls, directory: Location, index_directory: Location | None) -> Self:
         """List both; OSError if that fails."""
-        nothing = PartitionFiles({}, frozenset())
-        return cls(
-            directory,
-            list_partition(directory),
-            index_directory,
-            list_partition(index_directory, may_be_absent=True) if index_directory else nothing,
-        )
+        files, index_files = list_partition(directory), PartitionFiles({}, frozenset())
+        if index_directory:
+            index_files = list_partition(index_directory, may_be_absent=True)
+        return cls(directory, files, index_directory, index_files)
 
     def problem(self, row: CatalogRow, next_log: int | None) -> str | None:
         """Return why a row must not be planned, or None; `next_log` is from the listing."""
@@ -225,21 +200,17 @@ class _DirectoryNow(NamedTuple):
         if any(swap <= base_offset for swap in self.files.swaps):
             return f"{self.directory.uri} contains a .log.swap, which a broker must load first"
         uri = row.index_directory_uri
-        if uri and self.index_directory and uri != self.index_directory.uri:
-            return (
-                f"the index files of {row.log_uri} are in {uri}, not in {self.index_directory.uri}"
-            )
+        expected = self.index_directory.uri if self.index_directory else uri
+        if uri and uri != expected:
+            return f"the index files of {row.log_uri} are in {uri}, not in {expected}"
         return next(self._changes(row), None)
 
     def files_of(self, row: CatalogRow) -> tuple[PlannedFile, ...]:
         """Return all files of the segment, and those that builds wrote to the index directory."""
-        base_offset = row.base_offset or 0
-        files = list(self.files.segments[base_offset])
-        sizes = self._sizes_of_ours(row)
-        for file in self.index_files.segments.get(base_offset, []):
-            if file.name in sizes:
-                files.append(file._replace(in_index_dir=True))
-        return in_deletion_order(files)
+        base_offset, sizes = row.base_offset or 0, self._sizes_of_ours(row)
+        built = self.index_files.segments.get(base_offset, [])
+        ours = [file._replace(in_index_dir=True) for file in built if file.name in sizes]
+        return in_deletion_order(self.files.segments[base_offset] + ours)
 
     def _sizes_of_ours(self, row: CatalogRow) -> dict[str, int | None]:
         """Return the files that builds wrote to the index directory, with their sizes then."""
@@ -253,9 +224,10 @@ class _DirectoryNow(NamedTuple):
         """Yield the differences between a segment's files and the snapshot."""
         sizes = self._sizes_of_ours(row)
         for file in self.files_of(row):
-            root = self.index_directory if file.in_index_dir else self.directory
-            uri = (root or self.directory).child(file.name).uri
-            if is_link((root or self.directory).child(file.name)):
+            root = self.index_directory if file.in_index_dir else None
+            place = (root or self.directory).child(file.name)
+            uri = place.uri
+            if is_link(place):
                 yield f"{uri} {_LINK}"
             elif file.last_modified_ns == NO_TIME:
                 yield f"{uri} has no modification time"
@@ -329,11 +301,6 @@ class FilesNow(NamedTuple):
     gone: list[PlannedFile]  # planned, but missing
     others: list[str]  # one line each: not as planned, or not in the plan
 
-    @property
-    def log_is_there(self) -> bool:
-        """Return whether its log exists, as planned or not."""
-        return not any(is_log(file) for file in self.gone)
-
 
 def linked_directory(
     directory: Location, index_directory: Location | None, source: Location
@@ -363,7 +330,7 @@ def files_now(
     beside = [*(f"{stem}.{kind}" for kind in SEGMENT_KINDS), *(file.name for file in listed)]
     others = {partition.directory.child(name) for name in beside} - planned.keys()
     now = FilesNow([], [], [])
-    for place, info in _infos_of([*planned, *sorted(others)]):
+    for place, info in infos_of([*planned, *sorted(others)]):
         file = planned.get(place)
         if file is None:
             if info.type != fs.FileType.NotFound:
@@ -377,34 +344,12 @@ def files_now(
     return now
 
 
-def _infos_of(places: list[Location]) -> list[tuple[Location, fs.FileInfo]]:
-    """Return the status of files, existing or not, with one request to each store."""
-    statuses: list[tuple[Location, fs.FileInfo]] = []
-    for root in dict.fromkeys(place.root for place in places):
-        of_store = [place for place in places if place.root == root]
-        infos = of_store[0].filesystem().get_file_info([place.path for place in of_store])
-        statuses += zip(of_store, infos, strict=True)
-    return statuses
-
-
-def info_of(place: Location) -> fs.FileInfo | None:
-    """Return the status of a file, None if it does not exist."""
-    [(_, info)] = _infos_of([place])
-    return None if info.type == fs.FileType.NotFound else info
-
-
 def difference_of(place: Location, file: PlannedFile, info: fs.FileInfo) -> str | None:
     """Return the difference of an existing file from the plan, None if there is no difference."""
     if info.type != fs.FileType.File:
         return f"{place.uri}: is not a file"
     if is_link(place):
         return f"{place.uri}: {_LINK}"
-    now = as_found(info, place)
-    if now.size_bytes != file.size_bytes:
-        return f"{place.uri}: {now.size_bytes} bytes found, the plan says {file.size_bytes}"
-    if now.last_modified_ns != file.last_modified_ns:
-        return (
-            f"{place.uri}: modified at {now.last_modified_ns} ns, "
-            f"the plan says {file.last_modified_ns}"
-        )
-    return None
+    _, size_bytes, modified_ns, _ = as_found(info, place)
+    change = change_since(size_bytes, modified_ns, file.size_bytes, file.last_modified_ns, "ns")
+    return change and f"{place.uri}: {change}"

@@ -5,8 +5,7 @@ it out. Within a partition the order is Kafka's: oldest segment first. Within a 
 log, the offset index, the time index, the transaction index; for each kind first the file beside
 the log, then the one that a build put into the index directory.
 
-The file of a plan has JSON objects, one per line; a partition's line is before those of its
-segments. `archive.output_files` makes the id.
+The file of a plan (`archive.plans`) has a partition's line before those of its segments:
 
     {"kind": "plan", "version": 1, "plan_id": "5c1e...", "created_ms": ..., ...}
     {"kind": "partition", "log_dir": "broker-1", "topic": "orders", "partition": 0, ...}
@@ -18,34 +17,25 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kip33.archive.layouts import layout_of
-from kip33.archive.output_files import (
-    PlanForm,
+from kip33.archive.plans import (
+    RETENTION_PLAN,
     is_plain_path,
     plan_id_of,
     plan_line,
-    read_plan_lines,
+    read_plan_file,
     require_plain_path,
-    require_plan_place,
-    write_plan_lines,
+    write_plan_file,
 )
 from kip33.archive.segment_paths import PlannedFile
 from kip33.catalog.catalog import Snapshot
-from kip33.errors import PlanError, PolicyError
+from kip33.errors import PlanError
 from kip33.formats.names import SEGMENT_KINDS, SegmentFile, parse_partition_dir, parse_segment_file
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ActiveSegment, Boundary
 from kip33.rules.retention_rows import Limits
-from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
-_PLAN_VERSION: Final = 1
 PARTITION_KEY: Final = ("log_dir", "topic", "partition")
-_FORM: Final = PlanForm(
-    "plan",
-    _PLAN_VERSION,
-    "a retention plan",
-    "make another with `kip33 retention CATALOG --plan FILE`",
-)
 
 
 class PlannedSegment(NamedTuple):
@@ -177,16 +167,16 @@ class RetentionPlan:
         """Return the numbers of partitions, segments and bytes, also of those left out."""
         left_out = [partition.left_out for partition in self.partitions if partition.left_out]
         return {
-            "partitions": sum(1 for partition in self.partitions if partition.segments),
+            "partitions": len(self.with_segments()),
             "segments": self.segments,
             "bytes": self.size_bytes,
             "left_out_segments": sum(one.segments for one in left_out),
             "left_out_bytes": sum(one.log_bytes for one in left_out),
         }
 
-    def with_segments(self) -> Iterator[PlannedPartition]:
-        """Yield the partitions that lose segments."""
-        return (partition for partition in self.partitions if partition.segments)
+    def with_segments(self) -> list[PlannedPartition]:
+        """Return the partitions that lose segments."""
+        return [partition for partition in self.partitions if partition.segments]
 
 
 def first_names(names: list[str], most: int = 3) -> str:
@@ -214,32 +204,24 @@ def with_plan_id(basis: Basis, partitions: Iterable[PlannedPartition]) -> Retent
 
 
 def write_plan(plan: RetentionPlan, place: Location) -> None:
-    """Publish a plan atomically; the only file that it may replace is another plan.
-
-    Raises LocationError if the name does not end in `.jsonl` or is another file's, PublishError if
-    it cannot be written.
-    """
-    require_plan_place(place)
-    write_plan_lines(_records(plan), place)
+    """Publish a plan atomically, as `archive.plans.write_plan_file` does."""
+    write_plan_file(place, RETENTION_PLAN, _records(plan))
 
 
 def read_plan(place: Location) -> RetentionPlan:
     """Return the plan in a file; PlanError, one line, if it is not exactly as it was written."""
-    lines = read_plan_lines(place, _FORM)
-    try:
-        basis = _basis(lines.header)
-        partitions = _partitions(basis, lines.records())
-    except (ValueError, TypeError, KeyError, AttributeError, PolicyError) as error:
-        raise PlanError(f"{place.uri}: not written by kip33: {one_line(error)}") from error
-    return RetentionPlan(lines.header["plan_id"], basis, partitions)
+    return read_plan_file(place, RETENTION_PLAN, _plan_of)
+
+
+def _plan_of(header: dict[str, Any], records: list[dict[str, Any]]) -> RetentionPlan:
+    basis = _basis(header)
+    return RetentionPlan(header["plan_id"], basis, _partitions(basis, records))
 
 
 def _records(plan: RetentionPlan) -> Iterator[dict[str, Any]]:
     basis = plan.basis
     yield {
-        "kind": "plan",
-        "version": _PLAN_VERSION,
-        "plan_id": plan.plan_id,
+        **RETENTION_PLAN.header(plan.plan_id),
         "created_ms": basis.created_ms,
         "now_ms": basis.now_ms,
         "catalog": basis.catalog.uri,
@@ -267,19 +249,13 @@ def _records(plan: RetentionPlan) -> Iterator[dict[str, Any]]:
             "left_out": left_out._asdict() if left_out else None,
         }
         for segment in partition.segments:
-            yield {"kind": "segment", **key, **_segment_record(partition, segment)}
-
-
-def _segment_record(partition: PlannedPartition, segment: PlannedSegment) -> dict[str, Any]:
-    return {
-        "base_offset": segment.base_offset,
-        "largest_timestamp": segment.largest_timestamp,
-        "largest_timestamp_source": segment.largest_timestamp_source,
-        "reason": segment.reason,
-        "expires_at_ms": segment.expires_at_ms,
-        "bytes": segment.size_bytes,
-        "files": [file_record(partition, file) for file in segment.files],
-    }
+            yield {
+                "kind": "segment",
+                **key,
+                **dict(zip(PlannedSegment._fields[:-1], segment, strict=False)),
+                "bytes": segment.size_bytes,
+                "files": [file_record(partition, file) for file in segment.files],
+            }
 
 
 def file_record(partition: PlannedPartition, file: PlannedFile) -> dict[str, Any]:
@@ -304,8 +280,7 @@ def _basis(header: dict[str, Any]) -> Basis:
         header["boundary"],
         bool(header["trust_last_modified"]),
     )
-    is_known = basis.active_segment in tuple(ActiveSegment) and basis.boundary in tuple(Boundary)
-    if not is_known:
+    if basis.active_segment not in tuple(ActiveSegment) or basis.boundary not in tuple(Boundary):
         raise ValueError(f"unknown choices {basis.active_segment!r} and {basis.boundary!r}")
     return basis
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from kip33.formats.batch import BatchColumns
 from kip33.formats.native import Speed, plain
 from kip33.formats.scan import ROWS
-from kip33.formats.time_index import OFFSET_ENTRY, TIME_ENTRY
+from kip33.formats.time_index import OFFSET_ENTRY, TIME_ENTRY, entries_of
 from kip33.rules import index_entries
 from kip33.rules.index_entries import (
     DEFAULT_INDEX_INTERVAL_BYTES,
@@ -189,8 +189,4 @@ def _wire(pieces: list[npt.NDArray[np.int64]], entry: np.dtype[np.void]) -> byte
     """Return rows of numbers as the bytes of a file's entries."""
     if not pieces:
         return b""
-    rows = np.concatenate(pieces)
-    file = np.empty(len(rows), entry)
-    for column, name in enumerate(entry.names or ()):
-        file[name] = rows[:, column]
-    return file.tobytes()
+    return entries_of(entry, *np.concatenate(pieces).T).tobytes()

@@ -132,7 +132,7 @@ class TimeIndexTruth:
     def append(self, batches: BatchColumns, speed: Any) -> None:
         """Process the next batches; their `offset_of_max_timestamp` is that of the first record."""
         speed(watch_stairs)(batches, self._watch, self._stairs)
-        self.gaps.watch_times(batches, speed, self._stairs)
+        speed(watch_time_gaps)(batches, self.gaps.state, self._stairs)
 
     @property
     def max_timestamp(self) -> int:
@@ -227,7 +227,7 @@ class OffsetIndexTruth:
     def append(self, batches: BatchColumns, speed: Any) -> None:
         """Process the next batches."""
         speed(watch_places)(batches, self._cursors, self._places, self._lasts)
-        self.gaps.watch_offsets(batches, speed, self._offsets, self._positions)
+        speed(watch_offset_gaps)(batches, self.gaps.state, self._offsets, self._positions)
 
     def untrue(self, *, most_named: int = MOST_PROBLEMS_NAMED) -> Untrue | None:
         """Return the wrong entries."""
@@ -416,7 +416,6 @@ class _Gap(NamedTuple):
     interval_bytes: int
 
     def __str__(self) -> str:
-        """Return a description."""
         return (
             f"at least {self.missing} entries are missing: {self.size_bytes} bytes of "
             f"the log from byte {self.start} on have no entry, although "
@@ -425,41 +424,31 @@ class _Gap(NamedTuple):
 
 
 class IndexGaps:
-    """Collects the gaps of one index from the batches of its log."""
+    """The gaps of one index, in the `state` of `watch_offset_gaps` or `watch_time_gaps`."""
 
     def __init__(self, entries: int, interval_bytes: int, *, in_gap: bool) -> None:
         """Start before the first batch, with the number of entries of the file."""
         self._entries = entries
-        self._state = np.zeros(1, GAPS)
-        self._state["interval_bytes"] = interval_bytes
-        self._state["in_gap"] = in_gap
-        self._state["max_timestamp"] = NO_TIMESTAMP
-
-    def watch_offsets(
-        self, batches: BatchColumns, speed: Any, offsets: Any, positions: Any
-    ) -> None:
-        """Process the next batches for a `.index`."""
-        speed(watch_offset_gaps)(batches, self._state, offsets, positions)
-
-    def watch_times(self, batches: BatchColumns, speed: Any, stairs: Any) -> None:
-        """Process the next batches for a `.timeindex`."""
-        speed(watch_time_gaps)(batches, self._state, stairs)
+        self.state = np.zeros(1, GAPS)
+        self.state["interval_bytes"] = interval_bytes
+        self.state["in_gap"] = in_gap
+        self.state["max_timestamp"] = NO_TIMESTAMP
 
     def close(self) -> None:
         """End the last gap, at the end of the last batch. A second call changes nothing."""
-        if self._state[0]["in_gap"]:
-            _end_gap(self._state[0], self._state[0]["end"])
+        if self.state[0]["in_gap"]:
+            _end_gap(self.state[0], self.state[0]["end"])
 
     @property
     def largest_bytes(self) -> int:
         """Return the size of the largest gap, 0 without gaps."""
         self.close()
-        return int(self._state["largest"][0])
+        return int(self.state["largest"][0])
 
     @property
     def largest_append_bytes(self) -> int:
         """Return the size of the largest append of several batches, 0 if no entry names one."""
-        return int(self._state["largest_append"][0])
+        return int(self.state["largest_append"][0])
 
     def sparse(self, unseen_append_bytes: int) -> _Gap | None:
         """Return the gap that makes the index sparse, None if it is not sparse.
@@ -467,7 +456,7 @@ class IndexGaps:
         Appends without an entry, of `unseen_append_bytes` in total, explain a gap.
         """
         self.close()
-        state = self._state[0]
+        state = self.state[0]
         missing, interval = int(state["missing"]), int(state["interval_bytes"])
         explained = interval + unseen_append_bytes if unseen_append_bytes else 0
         if state["largest_with_two"] > explained:

@@ -33,7 +33,6 @@ class LeaderEpochs:
     """The latest leader epoch of the batches seen so far."""
 
     def __init__(self) -> None:
-        """Start with an empty cache."""
         self._latest = -1
 
     def append(self, batches: BatchColumns, speed: Speed = plain) -> tuple[int, str] | None:

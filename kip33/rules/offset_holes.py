@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from kip33.rules.retention import running_max
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 
 UNKNOWN_END: Final = -1  # as end: it is not known where the segment ends
@@ -122,17 +123,9 @@ def find_holes(segments: SegmentEnds) -> Holes:
     return found
 
 
-def _largest_so_far(replicas: Int64s, ends: Int64s) -> Int64s:
+def _largest_so_far(groups: Int64s, ends: Int64s) -> Int64s:
     """Return for each row the largest end up to it, of its replica or another number."""
-    if not len(ends):
-        return ends
-    begins = np.ones(len(ends), bool)
-    begins[1:] = replicas[1:] != replicas[:-1]
-    # A rank and the replica's number fit an int64.
-    values, ranks = np.unique(ends, return_inverse=True)
-    keys = np.cumsum(begins) * len(values) + ranks.reshape(-1)
-    largest: Int64s = values[np.maximum.accumulate(keys) % len(values)]
-    return largest
+    return running_max(ends, np.flatnonzero(np.diff(groups, prepend=-1)))
 
 
 def _is_filled(segments: SegmentEnds, ends: Int64s, holes: Holes) -> Mask:

@@ -84,11 +84,6 @@ class DailyShare(NamedTuple):
             )
         return share
 
-    @property
-    def days(self) -> int:
-        """Return the days in which every part is taken."""
-        return -(-self.parts // self.taken)
-
     def parts_on(self, now_ms: int) -> frozenset[int]:
         """Return the parts of the day, in UTC, that a time is in.
 
@@ -107,5 +102,4 @@ class DailyShare(NamedTuple):
         return zlib.crc32(path.encode()) % self.parts
 
     def __str__(self) -> str:
-        """Return the text of `of`."""
         return f"{self.taken}/{self.parts}"

@@ -94,6 +94,10 @@ class Policy(NamedTuple):
         return RetentionMode.DELETE if deletes else RetentionMode.COMPACT
 
 
+_KEYS: Final = {name: name.replace("_", ".") for name in Policy._fields[1:-2]}
+_TIMESTAMP_LIMITS: Final = ("message_timestamp_after_max_ms", "message_timestamp_before_max_ms")
+_DIFFERENCE_KEY: Final = "message.timestamp.difference.max.ms"  # the older name of both limits
+_READ_KEYS: Final = (*_KEYS.values(), _DIFFERENCE_KEY, TIERED_KEY)  # what is kept of a section
 _SectionSettings = tuple[tuple[str, _SettingValue], ...]  # of one section, by key
 
 
@@ -188,31 +192,20 @@ class Policies:
 
 def _policy(match: str, settings: Mapping[str, Any], *, is_judged: bool = True) -> Policy:
     """Return the policy of one section whose keys already override the defaults."""
-    cleanup = settings.get("cleanup.policy")
-    return Policy(
-        match,
-        settings.get("retention.ms", NO_LIMIT),
-        settings.get("retention.bytes", NO_LIMIT),
-        None if cleanup is None else tuple(filter(None, cleanup.split(","))),
-        settings.get("segment.ms"),
-        settings.get("segment.jitter.ms"),
-        settings.get("segment.bytes"),
-        settings.get("message.timestamp.type"),
-        _timestamp_limit(settings, "message.timestamp.after.max.ms"),
-        _timestamp_limit(settings, "message.timestamp.before.max.ms"),
-        settings.get("index.interval.bytes"),
-        settings.get("segment.index.bytes"),
-        settings.get("max.compaction.lag.ms"),
-        is_judged,
-        settings.get(TIERED_KEY) == "true",
-    )
+    values = {name: settings[key] for name, key in _KEYS.items() if key in settings}
+    if "cleanup_policy" in values:
+        values["cleanup_policy"] = tuple(filter(None, values["cleanup_policy"].split(",")))
+    for name in _TIMESTAMP_LIMITS:
+        values[name] = _timestamp_limit(settings, _KEYS[name])
+    is_tiered = settings.get(TIERED_KEY) == "true"
+    return Policy(match, **values, is_judged=is_judged, is_tiered=is_tiered)
 
 
 def _timestamp_limit(settings: Mapping[str, Any], key: str) -> int | None:
     """Return a limit in ms; Kafka 3.6 to 3.9 takes the older key for a side that has none."""
     limit: int | None = settings.get(key)
     if limit in (None, MAX_INT64):
-        limit = settings.get("message.timestamp.difference.max.ms", limit)
+        limit = settings.get(_DIFFERENCE_KEY, limit)
     return limit
 
 
@@ -242,24 +235,6 @@ def _specificity(glob: str) -> tuple[int, int]:
 
 _CLEANUP_POLICIES: Final = ("delete", "compact")
 _POLICY_TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
-
-# What is kept of a section: what a `Policy` has, and the older name of two limits.
-_READ_KEYS: Final = (
-    "cleanup.policy",
-    "index.interval.bytes",
-    "max.compaction.lag.ms",
-    "message.timestamp.after.max.ms",
-    "message.timestamp.before.max.ms",
-    "message.timestamp.difference.max.ms",
-    "message.timestamp.type",
-    "remote.storage.enable",
-    "retention.bytes",
-    "retention.ms",
-    "segment.bytes",
-    "segment.index.bytes",
-    "segment.jitter.ms",
-    "segment.ms",
-)
 
 # The least that Kafka takes, where it is not 0; of segment.bytes before 4.0. Kafka has no least
 # retention.bytes: any negative number is no limit. `LogConfig.CONFIG` of 3.9 and 4.3.

@@ -62,7 +62,6 @@ class SeenProducers:
     """The producers of one segment by id; `append` takes its batches in order."""
 
     def __init__(self) -> None:
-        """Start before the first batch."""
         self.seen: dict[int, SeenProducer] = {}
 
     def append(self, batches: BatchColumns) -> None:

@@ -10,9 +10,9 @@ A column has one value per segment. The segments of a partition are adjacent row
 `REASONS`; -1: there is no reason. `rules.retention_rows` does the same for one partition's rows.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -114,6 +114,13 @@ def doubt_codes(statuses: Iterable[str]) -> Codes:
     return np.fromiter(doubtful, np.int8)
 
 
+def first_that_applies(
+    which: Mapping[str, Bools], codes: Mapping[str, np.int8], otherwise: np.int8 = _NONE
+) -> Codes:
+    """Return for each row the code of the first name that applies to it."""
+    return np.select(list(which.values()), [codes[name] for name in which], otherwise)
+
+
 def is_reason(codes: Codes, reason: RetentionReason) -> Bools:
     """Return which rows of a column of reasons have this one."""
     return np.equal(codes, _REASON[reason])
@@ -188,16 +195,8 @@ class Decisions(NamedTuple):
 
     def part(self, rows: slice) -> "Decisions":
         """Return the decisions of some rows."""
-        return Decisions(
-            self.retention_ms_breached[rows],
-            self.deletable[rows],
-            self.reason[rows],
-            self.expires_at_ms.take(rows),
-            self.deletable_at_ms.take(rows),
-            self.blocked_by_base_offset.take(rows),
-            self.blocked_by_timestamp.take(rows),
-            self.kept_only_by_blocker[rows],
-        )
+        some: Any = (c.take(rows) if isinstance(c, Int64Column) else c[rows] for c in self)
+        return Decisions(*some)
 
 
 def judge_columns(segments: SegmentColumns, limits: LimitColumns, *, now_ms: int) -> Decisions:
@@ -277,32 +276,28 @@ def _untimed_reason(segments: SegmentColumns, limits: LimitColumns) -> Codes:
     following = np.repeat(so_far[is_last], segments.lengths) - so_far
     limit = limits.retention_bytes
     by_size = is_delete & (limit >= 0) & (limit <= following)
-    return np.select(
-        [by_offset, by_size],
-        [_REASON[RetentionReason.LOG_START_OFFSET], _REASON[RetentionReason.RETENTION_BYTES]],
-        _NONE,
-    )
+    checks: dict[str, Bools] = {
+        RetentionReason.LOG_START_OFFSET: by_offset,
+        RetentionReason.RETENTION_BYTES: by_size,
+    }
+    return first_that_applies(checks, _REASON)
 
 
 def _kept_for(segments: SegmentColumns, limits: LimitColumns) -> Codes:
     """Return why a segment is kept even if a check selects it."""
     is_last = last_rows(segments.starts, segments.size_bytes.size)
     empty = segments.size_bytes == 0
-    reasons = {
-        RetentionReason.UNJUDGED: limits.mode == _MODE[RetentionMode.UNJUDGED],
-        RetentionReason.NO_POLICY: limits.mode == _MODE[RetentionMode.NO_POLICY],
-        RetentionReason.TIERED: limits.mode == _MODE[RetentionMode.TIERED],
-        RetentionReason.TRUNCATED: segments.doubt == _REASON[RetentionReason.TRUNCATED],
-        RetentionReason.INVALID: segments.doubt == _REASON[RetentionReason.INVALID],
-        RetentionReason.UNREADABLE: segments.doubt == _REASON[RetentionReason.UNREADABLE],
-        RetentionReason.ARCHIVED: segments.doubt == _REASON[RetentionReason.ARCHIVED],
+    unjudged = (RetentionMode.UNJUDGED, RetentionMode.NO_POLICY, RetentionMode.TIERED)
+    reasons: dict[str, Bools] = {
+        **{mode: limits.mode == _MODE[mode] for mode in unjudged},
+        **{status: segments.doubt == _REASON[status] for status in KEPT_STATUSES},
         RetentionReason.NO_TIMESTAMP: ~segments.largest_timestamp.known,
         RetentionReason.TWO_DIRECTORIES: _has_two_directories(segments),
         RetentionReason.SAME_BASE_OFFSET: _has_same_base_offset(segments, is_last),
         RetentionReason.ACTIVE_SEGMENT: is_last & limits.keeps_active,
         RetentionReason.EMPTY_ACTIVE_SEGMENT: is_last & empty & ~limits.keeps_active,
     }
-    return np.select(list(reasons.values()), [_REASON[reason] for reason in reasons], _NONE)
+    return first_that_applies(reasons, _REASON)
 
 
 def last_rows(starts: Int64s, rows: int) -> Bools:
@@ -332,14 +327,11 @@ def _has_same_base_offset(segments: SegmentColumns, is_last: Bools) -> Bools:
 
 def _unwanted_reason(limits: LimitColumns) -> Codes:
     """Return why no check selects a segment."""
-    return np.select(
-        [
-            limits.mode == _MODE[RetentionMode.COMPACT],
-            (limits.retention_ms < 0) & (limits.retention_bytes < 0),
-        ],
-        [_REASON[RetentionReason.COMPACTED], _REASON[RetentionReason.NO_LIMIT]],
-        _REASON[RetentionReason.NOT_EXPIRED],
-    )
+    reasons: dict[str, Bools] = {
+        RetentionReason.COMPACTED: limits.mode == _MODE[RetentionMode.COMPACT],
+        RetentionReason.NO_LIMIT: (limits.retention_ms < 0) & (limits.retention_bytes < 0),
+    }
+    return first_that_applies(reasons, _REASON, _REASON[RetentionReason.NOT_EXPIRED])
 
 
 def _deletable_at(
@@ -348,14 +340,15 @@ def _deletable_at(
     """Return the latest time, over the rows up to each one, at which a check selects the row."""
     endless = is_kept | ~(is_untimed | expires_at.known)
     own = np.where(endless | is_untimed, 0, np.maximum(expires_at.values, 0))
-    return Int64Column(_running_max(own, segments), segments.so_far(endless) == 0)
+    return Int64Column(running_max(own, segments.starts), segments.so_far(endless) == 0)
 
 
-def _running_max(values: Int64s, segments: SegmentColumns) -> Int64s:
-    """Return the partition's largest value up to each row: exact, in log(longest) passes."""
-    place = np.arange(values.size) - np.repeat(segments.starts, segments.lengths)
+def running_max(values: Int64s, starts: Int64s) -> Int64s:
+    """Return the largest value of a partition up to each row: exact, in log(longest) passes."""
+    lengths = np.diff(starts, append=values.size)
+    place = np.arange(values.size) - np.repeat(starts, lengths)
     largest, step = values.copy(), 1
-    while step < segments.lengths.max(initial=0):
+    while step < lengths.max(initial=0):
         before = np.where(place[step:] >= step, largest[:-step], largest[step:])
         largest[step:] = np.maximum(largest[step:], before)
         step *= 2

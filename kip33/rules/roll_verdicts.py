@@ -16,7 +16,7 @@ batch's is not. One value that explains all ends of a partition was probably its
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from kip33.rules.retention import (
     Codes,
     Int64Column,
     Int64s,
+    first_that_applies,
     last_rows,
 )
 from kip33.rules.rolling import RollReason, RollSettings
@@ -145,18 +146,21 @@ def status_doubts(statuses: Sequence[str]) -> Codes:
 def limit_columns(settings: Sequence[RollSettings], of_rows: Int64s) -> RollLimits:
     """Return the limits of each row; `of_rows` has each row's index in `settings`."""
 
-    def column(values: list[int]) -> Int64s:
-        return np.array(values, np.int64)[of_rows]
-
-    return RollLimits(
-        column([limits.segment_ms for limits in settings]),
-        column([limits.most_jitter_ms for limits in settings]),
-        column([limits.segment_bytes for limits in settings]),
-        column([limits.index_interval_bytes for limits in settings]),
-        column([limits.offset_slots for limits in settings]),
-        column([limits.time_slots for limits in settings]),
-        np.array([limits.is_compacted for limits in settings], bool)[of_rows],
-    )
+    numbers = [
+        (
+            limits.segment_ms,
+            limits.most_jitter_ms,
+            limits.segment_bytes,
+            limits.index_interval_bytes,
+            limits.offset_slots,
+            limits.time_slots,
+        )
+        for limits in settings
+    ]
+    is_compacted = np.array([limits.is_compacted for limits in settings], bool)
+    columns = np.array(numbers, np.int64).reshape(-1, 6).T[:, of_rows]
+    every: list[Any] = [*columns, is_compacted[of_rows]]
+    return RollLimits(*every)
 
 
 def _int8_of(codes: Sequence[StrEnum]) -> dict[str, np.int8]:
@@ -220,32 +224,15 @@ def _doubts(rows: RollColumns, limits: RollLimits, is_last: Bools) -> Codes:
     reaches = following.known & last.known
     records, reached = rows.record_count, last.known & base.known
     missing = reached & records.known & (last.values - base.values >= records.values)
-    return np.select(
-        [
-            rows.doubt != NO_CODE,
-            ~base.known,
-            both & (following.values == base.values),
-            reaches & (step < 1),
-            reaches & (step > 1),
-            limits.is_compacted & ~is_last,
-            missing,
-        ],
-        [
-            rows.doubt,
-            *(
-                _DOUBT[doubt]
-                for doubt in (
-                    RollDoubt.UNREADABLE,
-                    RollDoubt.SAME_BASE_OFFSET,
-                    RollDoubt.OVERLAP,
-                    RollDoubt.HOLE,
-                    RollDoubt.COMPACTED,
-                    RollDoubt.OFFSETS_MISSING,
-                )
-            ),
-        ],
-        _NONE,
-    )
+    later: dict[str, Bools] = {
+        RollDoubt.UNREADABLE: ~base.known,
+        RollDoubt.SAME_BASE_OFFSET: both & (following.values == base.values),
+        RollDoubt.OVERLAP: reaches & (step < 1),
+        RollDoubt.HOLE: reaches & (step > 1),
+        RollDoubt.COMPACTED: limits.is_compacted & ~is_last,
+        RollDoubt.OFFSETS_MISSING: missing,
+    }
+    return np.where(rows.doubt != NO_CODE, rows.doubt, first_that_applies(later, _DOUBT))
 
 
 def _file_waited(rows: RollColumns, which: Bools) -> Int64Column:
@@ -269,22 +256,18 @@ def _ended_by(
     jitter = others_are_false & (by_time == -1) & passed.known
     none = others_are_false & (by_time == 0)
     several = none & _fits_several_batches(rows, limits, is_last)
-    reasons = (
-        (RollReason.ACTIVE, is_last & (rows.doubt == NO_CODE) & rows.base_offset.known),
-        (RollReason.UNKNOWN, ~is_told),
-        (RollReason.SIZE, by_size == 1),
-        (RollReason.TIME, by_time == 1),
-        (RollReason.INDEX_FULL, by_index == 1),
-        (RollReason.OFFSET_RANGE, by_range == 1),
-        (RollReason.JITTER, jitter),
-        (RollReason.SEVERAL_BATCHES, several),
-        (RollReason.UNEXPLAINED, none),
-    )
-    return np.select(
-        [which for _, which in reasons],
-        [_REASON[reason] for reason, _ in reasons],
-        _REASON[RollReason.UNKNOWN],
-    )
+    reasons: dict[str, Bools] = {
+        RollReason.ACTIVE: is_last & (rows.doubt == NO_CODE) & rows.base_offset.known,
+        RollReason.UNKNOWN: ~is_told,
+        RollReason.SIZE: by_size == 1,
+        RollReason.TIME: by_time == 1,
+        RollReason.INDEX_FULL: by_index == 1,
+        RollReason.OFFSET_RANGE: by_range == 1,
+        RollReason.JITTER: jitter,
+        RollReason.SEVERAL_BATCHES: several,
+        RollReason.UNEXPLAINED: none,
+    }
+    return first_that_applies(reasons, _REASON, _REASON[RollReason.UNKNOWN])
 
 
 def _fits_several_batches(rows: RollColumns, limits: RollLimits, is_last: Bools) -> Bools:
@@ -305,17 +288,15 @@ def _not_seen(
 ) -> Codes:
     by_size, by_time, by_index, by_range = (condition == -1 for condition in conditions)
     start = rows.start_timestamp
-    missing = (
-        (NotSeen.NEXT_BATCH, ~_following_of(rows.first_timestamp, is_last).known),
-        (NotSeen.START_TIMESTAMP, by_time & ~start.known),
-        (NotSeen.CREATION_TIME, by_time & (start.values < 0)),
-        (NotSeen.NEXT_BATCH_BYTES, by_size),
-        (NotSeen.INDEX_ENTRIES, by_index),
-        (NotSeen.NEXT_BATCH_LAST_OFFSET, by_range),
-    )
-    codes = [_UNSEEN[one] for one, _ in missing]
-    found = np.select([unseen for _, unseen in missing], codes, _NONE)
-    return np.where(which, found, _NONE)
+    missing: dict[str, Bools] = {
+        NotSeen.NEXT_BATCH: ~_following_of(rows.first_timestamp, is_last).known,
+        NotSeen.START_TIMESTAMP: by_time & ~start.known,
+        NotSeen.CREATION_TIME: by_time & (start.values < 0),
+        NotSeen.NEXT_BATCH_BYTES: by_size,
+        NotSeen.INDEX_ENTRIES: by_index,
+        NotSeen.NEXT_BATCH_LAST_OFFSET: by_range,
+    }
+    return np.where(which, first_that_applies(missing, _UNSEEN), _NONE)
 
 
 def _rolls_at(rows: RollColumns, limits: RollLimits) -> Int64Column:
@@ -367,11 +348,14 @@ def _early(
     after = _later_records(rows, is_last, start, limits.segment_ms)
     jump = ahead.values - after.values
     is_ahead = which & after.known & (jump > least_ms)
-    codes = [_EARLY[why] for why in (EarlyRoll.FUTURE, EarlyRoll.OLD_START, EarlyRoll.AHEAD)]
-    early = np.select([is_future, is_old, is_ahead], codes, _NONE)
-    return early, Int64Column(
-        np.select([is_future, is_old, is_ahead], [in_future, behind, jump], 0), early != NO_CODE
-    )
+    kinds: dict[str, Bools] = {
+        EarlyRoll.FUTURE: is_future,
+        EarlyRoll.OLD_START: is_old,
+        EarlyRoll.AHEAD: is_ahead,
+    }
+    early = first_that_applies(kinds, _EARLY)
+    by_ms = np.select(list(kinds.values()), [in_future, behind, jump], 0)
+    return early, Int64Column(by_ms, early != NO_CODE)
 
 
 def _later_records(

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kip33.rules.policies import MAX_INT64
-from kip33.rules.retention import NO_CODE, Bools, Codes, Int64Column, Int64s
+from kip33.rules.retention import Bools, Codes, Int64Column, Int64s, first_that_applies
 
 YEAR_1990_MS: Final = 631_152_000_000  # no Kafka record is older; a clock that starts in 1970 is
 YEAR_MS: Final = 366 * 86_400_000
@@ -38,7 +38,7 @@ class Suspicion(StrEnum):
 
 
 SUSPICIONS: Final = tuple(Suspicion)
-_CODE: Final = {kind: np.int8(code) for code, kind in enumerate(SUSPICIONS)}
+_CODE: Final[dict[str, np.int8]] = {kind: np.int8(code) for code, kind in enumerate(SUSPICIONS)}
 
 
 class TimestampColumns(NamedTuple):
@@ -59,7 +59,7 @@ def suspicions_of(segments: TimestampColumns, *, now_ms: int) -> Codes:
     ahead_from = np.minimum(segments.after_max_ms, MAX_INT64 - now_ms) + now_ms
     modified = np.where(segments.last_modified_ms.known, segments.last_modified_ms.values, 0)
     on_arrival = (limit >= 0) & (largest.values < np.maximum(0, modified) - limit)
-    kinds = {
+    kinds: dict[str, Bools] = {
         Suspicion.MICROSECONDS: of_record & _since_1990(largest.values, now_ms, 1_000),
         Suspicion.NANOSECONDS: of_record & _since_1990(largest.values, now_ms, 1_000_000),
         Suspicion.FUTURE: largest.known & (largest.values > ahead_from),
@@ -69,7 +69,7 @@ def suspicions_of(segments: TimestampColumns, *, now_ms: int) -> Codes:
         Suspicion.BEFORE_1990: of_record & (largest.values < YEAR_1990_MS),
         Suspicion.BACKFILL: of_record & segments.is_create_time & on_arrival,
     }
-    return np.select(list(kinds.values()), [_CODE[kind] for kind in kinds], np.int8(NO_CODE))
+    return first_that_applies(kinds, _CODE)
 
 
 def _since_1990(largest: Int64s, now_ms: int, scale: int) -> Bools:

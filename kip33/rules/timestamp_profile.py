@@ -51,6 +51,10 @@ _PER_POWER: Final = 128
 _SHIFT: Final = 7  # of 128
 _POWERS: Final = np.left_shift(np.int64(1), np.arange(63))
 
+_SUMMED: Final = (
+    *("batches", "without_timestamp", "judged_by_append_time", "judged_by_clock"),
+    *("rejected_before", "rejected_after", "behind", "before_file", "after_file", "suspicious"),
+)
 NONE, MIXED = "none", "mixed"
 _TYPE_OF_BIT: Final = {0: NONE, 1: NONE, 2: "CreateTime", 4: "LogAppendTime"}
 
@@ -77,13 +81,13 @@ class LimitChoice(NamedTuple):
     def of(self, topic: str | None) -> TimestampLimits:
         """Return the limits of a topic, None for the topic of an unknown directory."""
         policy = self.policies.of(topic) if self.policies and topic is not None else None
-        return limits_of(
-            _first(
+        return TimestampLimits(
+            _first_limit(
                 self.before_max_ms,
                 self.difference_max_ms,
                 policy and policy.message_timestamp_before_max_ms,
             ),
-            _first(
+            _first_limit(
                 self.after_max_ms,
                 self.difference_max_ms,
                 policy and policy.message_timestamp_after_max_ms,
@@ -98,15 +102,10 @@ class LimitChoice(NamedTuple):
         return self.policies.of(topic).message_timestamp_type
 
 
-def limits_of(before_max_ms: int | None, after_max_ms: int | None) -> TimestampLimits:
-    """Return limits; Kafka's largest number, 2^63 - 1, means that there is no limit."""
-    return TimestampLimits(
-        *(None if limit == MAX_INT64 else limit for limit in (before_max_ms, after_max_ms))
-    )
-
-
-def _first(*limits: int | None) -> int | None:
-    return next((limit for limit in limits if limit is not None), None)
+def _first_limit(*limits: int | None) -> int | None:
+    """Return the first limit that is set; Kafka's largest number means no limit."""
+    found = next((limit for limit in limits if limit is not None), None)
+    return None if found == MAX_INT64 else found
 
 
 class ProfileQuestion(NamedTuple):
@@ -128,7 +127,6 @@ class TimestampProfile:
     """
 
     def __init__(self) -> None:
-        """Start without batches."""
         self.batches = self.without_timestamp = self.types = 0
         self.first_timestamp = self.largest_timestamp = NO_TIMESTAMP
         self.furthest_behind_ms = 0
@@ -176,19 +174,13 @@ class TimestampProfile:
 
     def merge(self, later: "TimestampProfile") -> None:
         """Add the profile of batches that follow; it was made with the largest timestamp here."""
-        for name in ("batches", "without_timestamp", "judged_by_append_time", "judged_by_clock"):
+        for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(later, name))
-        self.rejected_before += later.rejected_before
-        self.rejected_after += later.rejected_after
         self.types |= later.types
         if self.first_timestamp < 0:
             self.first_timestamp = later.first_timestamp
         self.largest_timestamp = max(self.largest_timestamp, later.largest_timestamp)
         self.furthest_behind_ms = max(self.furthest_behind_ms, later.furthest_behind_ms)
-        self.behind += later.behind
-        self.before_file += later.before_file
-        self.after_file += later.after_file
-        self.suspicious += later.suspicious
         self.latency.merge(later.latency)
 
     def _judge(self, timed: BatchColumns, question: ProfileQuestion) -> None:
@@ -278,7 +270,6 @@ class LatencyHistogram:
     """
 
     def __init__(self) -> None:
-        """Start without durations."""
         self.count = self.negative = 0
         self.smallest: int | None = None
         self.largest: int | None = None

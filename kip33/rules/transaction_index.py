@@ -151,7 +151,6 @@ class TransactionChain:
     """
 
     def __init__(self) -> None:
-        """Start before the oldest segment."""
         self._base_offset: int | None = None
         self._next_offset: int | None = None
         self._open: Open | None = None

@@ -24,10 +24,9 @@ from kip33.formats.batch import (
     BatchHeader,
     decode_header,
 )
-from kip33.formats.batch_crc import BatchCrc
 from kip33.formats.byte_sources import ReadInto, read_fully
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
-from kip33.formats.scan import BatchScan
+from kip33.formats.scan import BatchCrc, BatchScan
 from kip33.formats.walk import COMPLETE, why_incomplete
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.answers import joined_notes

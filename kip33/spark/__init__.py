@@ -11,34 +11,31 @@ if TYPE_CHECKING:
     from kip33.retention.policy_files import load_policies
     from kip33.rules.policies import Policies
     from kip33.rules.retention import WhatIf
-    from kip33.spark.build import build_index
+    from kip33.spark.audits import audit_roll, timestamp_profile
+    from kip33.spark.build import build_index, verify_index
     from kip33.spark.catalog import load_catalog
-    from kip33.spark.retention.evaluate import evaluate_retention
-    from kip33.spark.retention.summary import freed_by, summarize_partitions
-    from kip33.spark.roll import audit_roll
+    from kip33.spark.retention import evaluate_retention, freed_by, summarize_partitions
     from kip33.spark.search import offsets_for_times
     from kip33.spark.segment_frame import read_segments, register
     from kip33.spark.session import create_session
-    from kip33.spark.timestamps import timestamp_profile
-    from kip33.spark.verify import verify_index
 
 _HOMES: Final = {
     "BuildSummary": "kip33.builds.commit",
     "Policies": "kip33.rules.policies",
     "WhatIf": "kip33.rules.retention",
-    "audit_roll": "kip33.spark.roll",
+    "audit_roll": "kip33.spark.audits",
     "build_index": "kip33.spark.build",
     "create_session": "kip33.spark.session",
-    "evaluate_retention": "kip33.spark.retention.evaluate",
-    "freed_by": "kip33.spark.retention.summary",
+    "evaluate_retention": "kip33.spark.retention",
+    "freed_by": "kip33.spark.retention",
     "load_catalog": "kip33.spark.catalog",
     "load_policies": "kip33.retention.policy_files",
     "offsets_for_times": "kip33.spark.search",
     "read_segments": "kip33.spark.segment_frame",
     "register": "kip33.spark.segment_frame",
-    "summarize_partitions": "kip33.spark.retention.summary",
-    "timestamp_profile": "kip33.spark.timestamps",
-    "verify_index": "kip33.spark.verify",
+    "summarize_partitions": "kip33.spark.retention",
+    "timestamp_profile": "kip33.spark.audits",
+    "verify_index": "kip33.spark.build",
 }
 
 __all__ = [

@@ -24,9 +24,8 @@ from pyspark.sql.types import StructType
 from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Reading, ReadOptions
 from kip33.rules.packing import cost_bytes, pack
-from kip33.spark.given_places import given_places
-from kip33.spark.store_settings import use_session
-from kip33.spark.tasks import cores, is_connect, run_in_arrow
+from kip33.spark.store_settings import given_places, is_connect, use_session
+from kip33.spark.tasks import cores, run_in_arrow
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, use_storage_options
 
 FILTER_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
@@ -72,8 +71,7 @@ def register(
             "register: a session of Spark Connect found, expected one with a SparkContext; use "
             "kip33.spark.read_segments"
         )
-    from kip33.spark.segment_source import SegmentSource  # which PySpark 3.5 cannot import
-    from kip33.spark.session_stores import SessionStores
+    from kip33.spark.segment_source import SegmentSource, SessionStores  # not with PySpark 3.5
 
     use_storage_options(storage_options, [])
     facts = {

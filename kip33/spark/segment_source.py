@@ -7,9 +7,10 @@ fails without the setting. So there are two readers. Options are texts, with the
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn, Self
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -17,7 +18,8 @@ from kip33.formats.times import milliseconds_in
 from kip33.records.reading import Reading, ReadOptions
 from kip33.records.record_request import Comparison, FilterBounds
 from kip33.spark.segment_frame import rows_of, spark_schema, tasks_of, with_schema
-from kip33.spark.session_stores import SessionStores
+from kip33.spark.store_settings import use_session
+from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 
 NAME: Final = "kafka-segments"
 PATH: Final = "path"
@@ -30,6 +32,40 @@ _COMPARISONS: Final = {  # by the names of Spark's filters, which PySpark has fr
     "GreaterThanOrEqual": Comparison.GREATER_OR_EQUAL,
     "In": Comparison.IN,
 }
+
+
+class SessionStores:
+    """A session's settings of stores, in a broadcast that workers can pickle again: as its number.
+
+    Secrets are in the broadcast, never in the pickled source: plans and logs show that.
+    """
+
+    def __init__(self, broadcast: Any, number: int) -> None:
+        """Take a broadcast, None in a worker, and its number."""
+        self._broadcast, self._number = broadcast, number
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> Self:
+        """Return the settings and filesystems that the session has now."""
+        broadcast = spark.sparkContext.broadcast((use_session(spark), filesystems_for_tasks()))
+        number: int = broadcast._jbroadcast.id()
+        return cls(broadcast, number)
+
+    def use(self) -> None:
+        """Use them for all stores of this process."""
+        from pyspark.core.broadcast import _from_id  # PySpark 4
+
+        broadcast = self._broadcast or _from_id(self._number)
+        use_stores(*broadcast.value)
+
+    def __reduce__(self) -> Any:
+        """Pickle the broadcast on the driver, so that it is sent; else only its number."""
+        return _in_worker, (self._broadcast, self._number)
+
+
+def _in_worker(_: Any, number: int) -> SessionStores:
+    """Return the stores in a worker, which has the broadcast by its number when it is needed."""
+    return SessionStores(None, number)
 
 
 class SegmentSource(DataSource):
@@ -84,7 +120,6 @@ class RowReader(DataSourceReader):
     def __init__(
         self, source: str, reading: Reading, schema: StructType, stores: SessionStores, cores: int
     ) -> None:
-        """Read some columns of a source."""
         self._source, self._reading, self._schema = source, reading, schema
         self._stores, self._cores = stores, cores
 

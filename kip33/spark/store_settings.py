@@ -1,12 +1,19 @@
-"""The session's settings of remote stores, for the driver and for every task."""
+"""A session's settings of remote stores, and the places in a job's arguments."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from xml.etree import ElementTree
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from kip33.stores.filesystem_option import (
+    Filesystem,
+    StorageOptions,
+    places_on,
+    require_for_tasks,
+    require_writable_store,
+)
 from kip33.stores.settings import (
     PREFIXES,
     SPARK_PREFIX,
@@ -34,6 +41,11 @@ def use_session(spark: SparkSession) -> Mapping[str, str]:
     found = _of_hadoop(jvm.hadoopConfiguration(), spark._jvm) if jvm else _of_connect(spark)
     use_settings(found)
     return settings()
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Return whether a session is a Connect session, without RDDs and JVM."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def submitted_settings(conf: Mapping[str, str]) -> Mapping[str, str]:
@@ -81,3 +93,34 @@ def _of_credential_stores(configuration: Any, found: Mapping[str, str]) -> dict[
         if password is not None:
             keys[key] = "".join(password)
     return keys
+
+
+def given_places(
+    spark: SparkSession,
+    source: str,
+    targets: Sequence[str | None],
+    storage_options: StorageOptions | None,
+    filesystem: Filesystem | None,
+    *,
+    writes: bool = False,
+) -> tuple[str, list[str | None]]:
+    """Return a source and other places in the form that a job takes, None for missing ones.
+
+    `storage_options` and `filesystem` apply from now on; with a filesystem, names become URIs.
+    Raises ValueError for a filesystem that tasks cannot use, and with `writes` for one that cannot
+    replace a file where the job writes.
+    """
+    named = [source, *(target for target in targets if target)]
+    places = places_on(named, storage_options, filesystem)
+    if filesystem is None:
+        return source, list(targets)
+    if is_connect(spark):
+        raise ValueError(
+            "filesystem: a session of Spark Connect cannot send it to tasks; expected "
+            "storage_options"
+        )
+    require_for_tasks(places)
+    if writes:
+        require_writable_store(places[1:] or places)
+    uris = iter(place.uri for place in places)
+    return next(uris), [next(uris) if target else None for target in targets]

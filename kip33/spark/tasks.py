@@ -35,10 +35,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from kip33.archive.bins import Progress, Result
+from kip33.catalog.catalog import ipc_bytes
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import ExitCode, Kip33Error
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.spark.store_settings import use_session
+from kip33.spark.store_settings import is_connect, use_session
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 from kip33.stores.settings import use_settings
 
@@ -48,23 +49,6 @@ PARTITION: Final = ("log_dir", "topic", "partition")
 _PARTITIONS: Final = "spark.sql.leafNodeDefaultParallelism"
 _RESULT: Final = "result binary"
 _SAYS_WHAT: Final = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]*(Error|Exception): ")
-
-
-def to_ipc(table: pa.Table) -> bytes:
-    """Return a table as an Arrow IPC stream, to send a bin of files to its task.
-
-    It is compressed: paths shrink to a tenth, and the JVM keeps every bin until its task is done.
-    """
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
-
-
-def from_ipc(data: bytes) -> pa.Table:
-    """Return the table of `to_ipc`."""
-    return pa.ipc.open_stream(pa.BufferReader(data)).read_all()
 
 
 def run_on_bins(
@@ -79,10 +63,11 @@ def run_on_bins(
 
     `packed` has the rows of each bin. `on_progress` is called from a thread of its own.
     """
-    work = [(number, to_ipc(files.take(rows))) for number, rows in enumerate(packed)]
+    # Paths shrink to a tenth as bytes, and the JVM keeps every bin until its task is done.
+    work = [(number, ipc_bytes(files.take(rows))) for number, rows in enumerate(packed)]
 
     def run_bin(number: int, data: bytes) -> Iterable[Result]:
-        return run(number, from_ipc(data))
+        return run(number, pa.ipc.open_stream(pa.BufferReader(data)).read_all())
 
     map_them = _map_connect if is_connect(spark) else _map_partitions
     try:
@@ -101,15 +86,20 @@ def run_on_rows(
     Nothing runs before the result is used. Tasks use the session's settings of stores.
     """
     spark = rows.sparkSession
-    settings = use_session(spark)
+    use_stores_here = _stores_for_tasks(spark)
     if is_connect(spark):
-        return _map_rows(rows, run, schema, settings)
-    stores = spark.sparkContext.broadcast(
-        (settings, filesystems_for_tasks())
-    )  # secrets: never in a closure
+        arrow = to_arrow_schema(schema)
+
+        def run_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            use_stores_here()
+            for result in run(row for batch in batches for row in batch.to_pylist()):
+                one = dict(zip(arrow.names, result, strict=True))
+                yield pa.RecordBatch.from_pylist([one], arrow)
+
+        return rows.mapInArrow(run_batches, schema)
 
     def run_partition(partition: Iterable[Row]) -> Iterable[Sequence[Any]]:
-        use_stores(*stores.value)
+        use_stores_here()
         return map(plain_row, run(row.asDict(recursive=True) for row in partition))
 
     return spark.createDataFrame(rows.rdd.mapPartitions(run_partition), schema)
@@ -125,20 +115,22 @@ def run_in_arrow(
 
     Nothing runs before the result is used. Tasks use the session's settings of stores.
     """
-    settings = use_session(spark)
-    if is_connect(spark):
-        return _map_in_arrow(spark, work, run, schema, settings)
-    context = spark.sparkContext
-    stores = context.broadcast((settings, filesystems_for_tasks()))  # secrets: never in a closure
+    use_stores_here = _stores_for_tasks(spark)
 
     def run_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        use_stores(*stores.value)
+        use_stores_here()
         for batch in batches:
             for one in batch.to_pylist():
                 yield from run(one["data"])
 
-    bins = context.parallelize([(data,) for data in work], max(1, len(work)))
-    return spark.createDataFrame(bins, "data binary").mapInArrow(run_partition, schema)
+    count = max(1, len(work))
+    if is_connect(spark):
+        numbered = spark.createDataFrame(list(enumerate(work)), "number int, data binary")
+        bins = numbered.repartitionByRange(count, "number")
+    else:
+        each = spark.sparkContext.parallelize([(data,) for data in work], count)
+        bins = spark.createDataFrame(each, "data binary")
+    return bins.mapInArrow(run_partition, schema)
 
 
 class Judged(NamedTuple):
@@ -189,8 +181,11 @@ def plain_row(row: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def cores(spark: SparkSession) -> int:
-    """Return how many tasks run at once."""
-    return _cores_of(spark) if is_connect(spark) else spark.sparkContext.defaultParallelism
+    """Return how many tasks run at once; with Connect the number of partitions of a range."""
+    if not is_connect(spark):
+        return spark.sparkContext.defaultParallelism
+    numbered = spark.range(10_000).select(sf.spark_partition_id().alias("number"))
+    return numbered.distinct().count()
 
 
 def _map_connect(
@@ -199,14 +194,25 @@ def _map_connect(
     run: Callable[[int, bytes], Iterable[Result]],
     on_progress: Progress | None,
 ) -> list[Result]:
+    use_stores_here = _stores_for_tasks(spark)
+
+    def run_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        use_stores_here()
+        for batch in batches:
+            for one in batch.to_pylist():
+                for result in run(one["number"], one["data"]):
+                    yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
+
     def on_done(done: int) -> None:
         if on_progress:
             on_progress(min(done, len(work)), len(work))
 
     on_done(0)
-    results = _map_bins(spark, work, run, use_session(spark), on_done if on_progress else None)
+    with _cut_into(spark, len(work)), _progress(spark, on_done if on_progress else None):
+        bins = spark.createDataFrame(list(work), "number int, data binary")
+        rows = bins.mapInArrow(run_partition, _RESULT).collect()
     on_done(len(work))
-    return results
+    return [pickle.loads(row.result) for row in rows]
 
 
 def _map_partitions(
@@ -216,9 +222,7 @@ def _map_partitions(
     on_progress: Progress | None,
 ) -> list[Result]:
     context = spark.sparkContext
-    stores = context.broadcast(
-        (use_session(spark), filesystems_for_tasks())
-    )  # secrets: never in a closure
+    stores = _broadcast_stores(spark)
 
     def run_partition(partition: Iterable[tuple[int, bytes]]) -> Iterable[Result]:
         use_stores(*stores.value)
@@ -277,14 +281,16 @@ class _Watcher:
         return done
 
 
+def _broadcast_stores(spark: SparkSession) -> Any:
+    """Return the session's settings of stores, and filesystems: secrets, never in a closure."""
+    return spark.sparkContext.broadcast((use_session(spark), filesystems_for_tasks()))
+
+
 def _stores_for_tasks(spark: SparkSession) -> Callable[[], None]:
     """Return a function by which a task uses the session's settings of stores."""
-    settings = use_session(spark)
     if is_connect(spark):
-        return partial(_take_over, _hand_over(spark, settings))
-    stores = spark.sparkContext.broadcast(
-        (settings, filesystems_for_tasks())
-    )  # secrets: never in a closure
+        return partial(_take_over, _hand_over(spark, use_session(spark)))
+    stores = _broadcast_stores(spark)
     return lambda: use_stores(*stores.value)
 
 
@@ -316,84 +322,6 @@ def _map_arrow(
         return rows.mapInArrow(run, schema)
     finally:
         module.require_minimum_pandas_version = check
-
-
-def is_connect(spark: SparkSession) -> bool:
-    """Return whether a session is a Connect session, without RDDs and JVM."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
-def _cores_of(spark: SparkSession) -> int:
-    """Return how many tasks run at once: the number of partitions of a range in Spark."""
-    numbered = spark.range(10_000).select(sf.spark_partition_id().alias("number"))
-    return numbered.distinct().count()
-
-
-def _map_bins(
-    spark: SparkSession,
-    work: Sequence[tuple[int, bytes]],
-    run: Callable[[int, bytes], Iterable[Result]],
-    settings: Mapping[str, str],
-    on_done: Callable[[int], None] | None,
-) -> list[Result]:
-    """Return the results of `run(number, data)` for each of `work`, one task each, in order.
-
-    `on_done` is called with the number of finished tasks, if the session reports it (Spark 4).
-    """
-    handed = _hand_over(spark, settings)
-
-    def run_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _take_over(handed)
-        for batch in batches:
-            for one in batch.to_pylist():
-                for result in run(one["number"], one["data"]):
-                    yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
-
-    with _cut_into(spark, len(work)), _progress(spark, on_done):
-        bins = spark.createDataFrame(list(work), "number int, data binary")
-        rows = bins.mapInArrow(run_partition, _RESULT).collect()
-    return [pickle.loads(row.result) for row in rows]
-
-
-def _map_rows(
-    rows: DataFrame,
-    run: Callable[[Iterable[dict[str, Any]]], Iterable[Sequence[Any]]],
-    schema: StructType,
-    settings: Mapping[str, str],
-) -> DataFrame:
-    """Return a DataFrame, with this schema, of the results of `run` for each partition's rows."""
-    handed = _hand_over(rows.sparkSession, settings)
-    arrow = to_arrow_schema(schema)
-
-    def run_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _take_over(handed)
-        given = (row for batch in batches for row in batch.to_pylist())
-        for result in run(given):
-            one = dict(zip(arrow.names, result, strict=True))
-            yield pa.RecordBatch.from_pylist([one], arrow)
-
-    return rows.mapInArrow(run_partition, schema)
-
-
-def _map_in_arrow(
-    spark: SparkSession,
-    work: Sequence[bytes],
-    run: Callable[[bytes], Iterable[pa.RecordBatch]],
-    schema: StructType,
-    settings: Mapping[str, str],
-) -> DataFrame:
-    """Return a DataFrame, with this schema, of the batches of `run` for each of `work`."""
-    handed = _hand_over(spark, settings)
-
-    def run_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _take_over(handed)
-        for batch in batches:
-            for one in batch.to_pylist():
-                yield from run(one["data"])
-
-    bins = spark.createDataFrame(list(enumerate(work)), "number int, data binary")
-    shared = bins.repartitionByRange(max(1, len(work)), "number")
-    return shared.mapInArrow(run_partition, schema)
 
 
 def _hand_over(spark: SparkSession, settings: Mapping[str, str]) -> str | None:

@@ -14,13 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from pyarrow import fs
 
-from kip33.errors import FileReadError
+from kip33.errors import READ_FAULTS, FileReadError
 from kip33.formats.byte_sources import PIECE_BYTES, ReadInto, ViewAt, read_fully
 from kip33.formats.time_index import IndexBytes, IndexBytesBuilder
 from kip33.stores.containers import opened_inside
 from kip33.stores.locations import Location
 from kip33.stores.read_ahead import FetchRange, reading_ahead
-from kip33.stores.read_faults import READ_FAULTS
 
 _STORAGE_CLASS: Final = "not valid for the object's storage class"
 MOST_INDEX_BYTES: Final = 2**31 - 1  # Kafka maps no larger index file

@@ -98,7 +98,6 @@ class HdfsHandler(fs.FileSystemHandler):
     """
 
     def __init__(self, client: Any) -> None:
-        """Take a `hdfs_native.Client`."""
         self._client = client
 
     def get_type_name(self) -> str:

@@ -29,8 +29,7 @@ from kip33.errors import LocationError
 from kip33.formats.byte_sources import ReadInto
 from kip33.stores.filesystems import BUCKET_SCHEMES, given_filesystem
 from kip33.stores.hdfs import open_hdfs
-from kip33.stores.s3 import open_bucket
-from kip33.stores.s3_role import keys_period
+from kip33.stores.s3 import keys_period, open_bucket
 from kip33.stores.settings import generation, settings
 
 SCHEMES: Final = ("file", "s3", "s3a", "hdfs", "gs", "abfs", "abfss")

@@ -3,18 +3,23 @@
 Names and meanings are Hadoop's (hadoop-aws 3.5, "Configuration"); `fs.s3a.bucket.NAME.KEY`
 overrides `fs.s3a.KEY`. If no setting has keys, the AWS client finds them itself: in the
 environment and `~/.aws`, from the role of the machine or container, or by web identity.
+
+With S3A's `fs.s3a.assumed.role.*`, keys are requested from a security token service (STS). They
+expire after the session's duration. A client is used for the first three quarters of it; work that
+it has begun by then has the last quarter to finish.
 """
 
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
-from urllib.parse import urlsplit
+from contextlib import closing
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import quote, urlsplit
 
 from pyarrow import ArrowInvalid, fs
 
 from kip33.errors import LocationError
-from kip33.stores.s3_role import BY_ROLE, KEYS_IN_SETTINGS, BucketSettings, role_arguments
+from kip33.stores.settings import require_expanded
 
 DEFAULT_REGION: Final = "us-east-1"  # the region that other vendors' servers expect in a signature
 S3_ATTEMPTS: Final = 10  # tolerates a server down for 30 s; the waits between attempts double
@@ -24,6 +29,68 @@ _SMALL_PUTS: Final[dict[str, Any]] = (
     {_DELAYS: True} if _DELAYS in (fs.S3FileSystem.__doc__ or "") else {}  # not in older pyarrow
 )
 _AWS_REGION: Final = re.compile(r"s3[.-](?:dualstack\.)?([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.")
+_BY_ROLE: Final = "AssumedRoleCredentialProvider"
+STS_ATTEMPTS: Final = 7  # tolerates an STS that is down for 30 s, as for S3
+_DURATION_S: Final = 3600
+_USED_FOR: Final = 0.75
+_SECONDS: Final = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_KEYS_IN_SETTINGS: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
+
+
+class _BucketSettings:
+    """The settings of one bucket."""
+
+    def __init__(self, settings: Mapping[str, str], bucket: str) -> None:
+        self.bucket = bucket
+        self._settings = settings
+
+    def get(self, key: str) -> str | None:
+        """Return the value of `fs.s3a.` + `key`, None if it is not set or empty."""
+        for full in (f"fs.s3a.bucket.{self.bucket}.{key}", f"fs.s3a.{key}"):
+            value = self._settings.get(full, "").strip()
+            if value:
+                require_expanded(full, value)
+                return value
+        return None
+
+    def flag(self, key: str) -> bool | None:
+        """Return the value of a `true` or `false`; LocationError for anything else."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if value.lower() not in ("true", "false"):
+            raise self.wrong(key, "true or false")
+        return value.lower() == "true"
+
+    def seconds(self, key: str, *, unit: str = "ms") -> float | None:
+        """Return a duration in seconds: `200s`, `5m`, or a bare number in `unit`, as in Hadoop."""
+        value = self.get(key)
+        found = re.fullmatch(r"(\d+)\s*(ms|[smhd]?)", value) if value else None
+        if value and not found:
+            raise self.wrong(key, "a duration such as 200s")
+        return int(found[1]) * _SECONDS[found[2] or unit] if found else None
+
+    def number(self, key: str) -> int | None:
+        """Return a count; LocationError for anything else."""
+        value = self.get(key)
+        if value and not value.isdecimal():
+            raise self.wrong(key, "a number")
+        return int(value) if value else None
+
+    def wrong(self, key: str, expected: str) -> LocationError:
+        """Return the error for a wrong value, which is not shown because it may be a secret."""
+        return LocationError(f"s3a://{self.bucket}: fs.s3a.{key}: expected {expected}")
+
+    def keys(self) -> dict[str, str]:
+        """Return the keys in the settings, by pyarrow's names; empty unless both are set."""
+        found = {
+            "access_key": self.get("access.key"),
+            "secret_key": self.get("secret.key"),
+            "session_token": self.get("session.token"),
+        }
+        if not (found["access_key"] and found["secret_key"]):
+            return {}
+        return {name: value for name, value in found.items() if value}
 
 
 def open_bucket(settings: Mapping[str, str], bucket: str) -> fs.S3FileSystem:
@@ -36,13 +103,13 @@ def open_bucket(settings: Mapping[str, str], bucket: str) -> fs.S3FileSystem:
 
 def client_arguments(settings: Mapping[str, str], bucket: str) -> dict[str, Any]:
     """Return the arguments for `S3FileSystem`, without `region` if no setting names one."""
-    ours = BucketSettings(settings, bucket)
+    ours = _BucketSettings(settings, bucket)
     _leave_checksums(ours)
     connection = _connection(ours)
     return _credentials(ours, connection) | connection
 
 
-def _leave_checksums(ours: BucketSettings) -> None:
+def _leave_checksums(ours: _BucketSettings) -> None:
     """Make the AWS client send no checksums, because servers of other vendors may not know them.
 
     Some store the checksum's framing as content. S3A has the same default. The client reads the
@@ -52,7 +119,7 @@ def _leave_checksums(ours: BucketSettings) -> None:
         os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
 
 
-def _connection(ours: BucketSettings) -> dict[str, Any]:
+def _connection(ours: _BucketSettings) -> dict[str, Any]:
     """Return the connection arguments: endpoint, region, addressing, proxy, timeouts, attempts."""
     arguments: dict[str, Any] = {}
     endpoint = ours.get("endpoint")
@@ -91,7 +158,7 @@ def _connection(ours: BucketSettings) -> dict[str, Any]:
     return arguments
 
 
-def _region(ours: BucketSettings, endpoint: str | None) -> str | None:
+def _region(ours: _BucketSettings, endpoint: str | None) -> str | None:
     region = ours.get("endpoint.region")
     if region:
         return region
@@ -110,7 +177,7 @@ def _own_region(bucket: str) -> str:
         ) from error
 
 
-def _credentials(ours: BucketSettings, connection: Mapping[str, Any]) -> dict[str, Any]:
+def _credentials(ours: _BucketSettings, connection: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments with credentials.
 
     As in S3A, the first of several providers that has what it needs is used.
@@ -123,18 +190,160 @@ def _credentials(ours: BucketSettings, connection: Mapping[str, Any]) -> dict[st
     for provider in _providers(ours):
         if provider.endswith("AnonymousAWSCredentialsProvider"):
             return {"anonymous": True}
-        if provider.endswith(BY_ROLE):
-            return role_arguments(ours, connection)
-        if not provider.endswith(KEYS_IN_SETTINGS):
+        if provider.endswith(_BY_ROLE):
+            return _role_arguments(ours, connection)
+        if not provider.endswith(_KEYS_IN_SETTINGS):
             return {}  # the AWS client finds keys itself
         keys = ours.keys()
-        if keys and ("session_token" in keys or not provider.endswith(KEYS_IN_SETTINGS[1])):
+        if keys and ("session_token" in keys or not provider.endswith(_KEYS_IN_SETTINGS[1])):
             return keys
     return {}
 
 
-def _providers(ours: BucketSettings) -> Iterable[str]:
+def _providers(ours: _BucketSettings) -> Iterable[str]:
     names = ours.get("aws.credentials.provider")
     if not names:
-        return (KEYS_IN_SETTINGS[0],)
+        return (_KEYS_IN_SETTINGS[0],)
     return (name.strip() for name in names.split(",") if name.strip())
+
+
+class _Role(NamedTuple):
+    """The role that is requested from STS."""
+
+    arn: str
+    session_name: str
+    duration_s: int
+    external_id: str | None
+    policy: str | None  # JSON that further restricts the session
+
+    @classmethod
+    def of(cls, ours: _BucketSettings) -> Self:
+        """Return the role of a bucket; LocationError if the settings name no role."""
+        arn = ours.get("assumed.role.arn")
+        if not arn:
+            raise LocationError(f"s3a://{ours.bucket}: fs.s3a.assumed.role.arn is missing")
+        return cls(
+            arn,
+            ours.get("assumed.role.session.name") or "kip33",
+            int(_duration_s(ours)),
+            ours.get("assumed.role.external.id"),
+            ours.get("assumed.role.policy"),
+        )
+
+
+def _role_arguments(ours: _BucketSettings, connection: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments for `S3FileSystem`: a role's keys, or what lets pyarrow request them.
+
+    pyarrow can only ask Amazon's STS, with the AWS client's own keys. For another STS, keys in the
+    settings, a session policy or a proxy, this function asks STS itself.
+    `connection` has the arguments with which `S3FileSystem` connects to the bucket.
+    """
+    role, base = _Role.of(ours), _base_keys(ours)
+    own_sts = ours.get("assumed.role.sts.endpoint")
+    if base or own_sts or role.policy or "proxy_options" in connection:
+        return _assumed_keys(role, base, ours, connection)
+    arguments = {
+        "role_arn": role.arn,
+        "session_name": role.session_name,
+        "load_frequency": role.duration_s,
+        "external_id": role.external_id,
+    }
+    return {key: value for key, value in arguments.items() if value is not None}
+
+
+def keys_period(settings: Mapping[str, str], bucket: str, *, now_s: float) -> int:
+    """Return a number that changes when the keys of a bucket must be requested again.
+
+    `now_s` is any clock, in seconds. The number is always 0 if no role is assumed.
+    """
+    ours = _BucketSettings(settings, bucket)
+    if _BY_ROLE not in (ours.get("aws.credentials.provider") or ""):
+        return 0
+    return int(now_s / (_USED_FOR * _duration_s(ours)))
+
+
+def _duration_s(ours: _BucketSettings) -> float:
+    return ours.seconds("assumed.role.session.duration", unit="s") or _DURATION_S
+
+
+def _base_keys(ours: _BucketSettings) -> dict[str, str]:
+    """Return the keys with which the role is requested, empty for the AWS client's own."""
+    providers = ours.get("assumed.role.credentials.provider") or _KEYS_IN_SETTINGS[0]
+    return ours.keys() if any(provider in providers for provider in _KEYS_IN_SETTINGS) else {}
+
+
+def _assumed_keys(
+    role: _Role, base: Mapping[str, str], ours: _BucketSettings, connection: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return `access_key`, `secret_key` and `session_token` of the role.
+
+    Raises LocationError, one line without a key, if boto3 is missing or STS refuses.
+    """
+    try:
+        import boto3
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError as error:
+        raise LocationError(
+            f"{role.arn}: assuming this role needs boto3: pip install 'kip33[s3]'"
+        ) from error
+    request = {
+        "RoleArn": role.arn,
+        "RoleSessionName": role.session_name,
+        "DurationSeconds": role.duration_s,
+        "ExternalId": role.external_id,
+        "Policy": role.policy,
+    }
+    try:
+        client = boto3.client("sts", **_sts_arguments(base, ours, connection))
+        with closing(client):
+            answer = client.assume_role(**{key: value for key, value in request.items() if value})
+    except (BotoCoreError, ClientError) as error:
+        raise LocationError(
+            f"s3a://{ours.bucket}: the role {role.arn} cannot be assumed: "
+            f"{str(error).rstrip('.')}; check fs.s3a.assumed.role.* and the keys used "
+            "to assume it"
+        ) from error
+    given = answer["Credentials"]
+    return {
+        "access_key": given["AccessKeyId"],
+        "secret_key": given["SecretAccessKey"],
+        "session_token": given["SessionToken"],
+    }
+
+
+def _sts_arguments(
+    base: Mapping[str, str], ours: _BucketSettings, connection: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return boto3's arguments for STS: endpoint, keys and the bucket's connection, as in S3A."""
+    from botocore.config import Config
+
+    endpoint = ours.get("assumed.role.sts.endpoint")
+    options = {
+        "connect_timeout": connection.get("connect_timeout"),
+        "read_timeout": connection.get("request_timeout"),
+        "proxies": _proxies(connection.get("proxy_options")),
+    }
+    attempts = ours.number("attempts.maximum") or STS_ATTEMPTS
+    return {
+        "endpoint_url": endpoint if not endpoint or "://" in endpoint else f"https://{endpoint}",
+        "region_name": ours.get("assumed.role.sts.endpoint.region")
+        or connection.get("region")
+        or "us-east-1",
+        "aws_access_key_id": base.get("access_key"),
+        "aws_secret_access_key": base.get("secret_key"),
+        "aws_session_token": base.get("session_token"),
+        "config": Config(
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            **{key: value for key, value in options.items() if value},
+        ),
+    }
+
+
+def _proxies(options: Mapping[str, Any] | None) -> dict[str, str] | None:
+    """Return pyarrow's proxy options in the form that boto3 takes."""
+    if not options:
+        return None
+    user, password = options.get("username"), options.get("password")
+    who = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user and password else ""
+    url = f"{options['scheme']}://{who}{options['host']}:{options['port']}"
+    return {"http": url, "https": url}

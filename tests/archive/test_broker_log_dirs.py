@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kip33.archive.output_files import require_plan_place, require_summary_place
+from kip33.archive.output_files import require_summary_place
+from kip33.archive.plans import require_plan_place
 from kip33.errors import LocationError
 from kip33.stores.locations import Location
 

@@ -9,7 +9,7 @@ import pytest
 
 from kip33.archive.directory import Segment
 from kip33.archive.layouts import LAYOUTS, layout_of
-from kip33.archive.layouts.pinterest import hash_bits
+from kip33.archive.layouts.kafka import hash_bits
 from kip33.archive.listing import Listing, list_tree
 from kip33.archive.sources import require_segments
 from kip33.builds.commit import begin_build

@@ -16,8 +16,7 @@ from typing import Final
 from kip33.rules.policies import Policies
 from kip33.spark import evaluate_retention, freed_by, load_catalog, summarize_partitions
 from kip33.spark.catalog import written
-from kip33.spark.retention.evaluate import COLUMNS_FOR_SUMS
-from kip33.spark.retention.summary import totals_of
+from kip33.spark.retention import COLUMNS_FOR_SUMS, totals_of
 from kip33.spark.session import create_session
 from kip33.stores.locations import Location
 from tests.benchmarks.made_catalogs import DEFAULTS, HOUR_MS, NOW_MS

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kip33.catalog.schema import SEGMENTS
-from kip33.formats.names import partition_dir_of
+from kip33.formats.names import parse_partition_dir
 from kip33.rules.retention_rows import SegmentFigures
 
 NOW_MS = 1_700_000_000_000
@@ -128,7 +128,9 @@ def figures_of(row: dict[str, Any]) -> SegmentFigures:
     """Return what the rule needs of a row."""
     directory = None
     if row["base_offset"] is not None:
-        directory = partition_dir_of(row["log_uri"], row["topic"], row["partition"])
+        name = row["log_uri"].rpartition("/")[0].rpartition("/")[2]
+        if parse_partition_dir(name) == (row["topic"], row["partition"], ""):
+            directory = name
     names = ("base_offset", "size_bytes", "largest_timestamp", "status")
     return SegmentFigures(*(row[name] for name in names), directory)
 

@@ -10,22 +10,20 @@ from typing import Any
 import pytest
 
 from kip33.archive.leftover_files import LeftoverKind
-from kip33.archive.output_files import plan_id_of, plan_line
-from kip33.builds import leftover_removal
-from kip33.builds.leftover_removal import (
-    LeftoverOutcome,
-    RemovedLeftovers,
-    remove_leftovers,
-)
+from kip33.archive.plans import plan_id_of, plan_line
+from kip33.builds import leftovers
 from kip33.builds.leftovers import (
     ALWAYS_PLANNED,
     PLANNED_ON_REQUEST,
+    LeftoverOutcome,
     LeftoverPlan,
     Leftovers,
+    RemovedLeftovers,
     UnplannedLeftover,
     find_leftovers,
     plan_leftovers,
     read_leftover_plan,
+    remove_leftovers,
     write_leftover_plan,
 )
 from kip33.catalog.catalog import Catalog
@@ -255,7 +253,7 @@ def test_a_log_that_comes_back_after_the_listing(
         changing.write(changing.log(CLICKS), batches(0, 20))
         return found
 
-    monkeypatch.setattr(leftover_removal, "find_leftovers", list_then_restore)
+    monkeypatch.setattr(leftovers, "find_leftovers", list_then_restore)
     done = apply(changing, plan)
     assert changing.index(CLICKS).exists()
     assert "its log exists again" in whys(done)
@@ -379,14 +377,14 @@ def test_a_store_that_refuses_is_named_and_the_others_are_removed(
     changing: ChangingArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, _ = plan_of(changing)
-    remove, refused = leftover_removal.remove, Location.of(changing.index(CLICKS))
+    remove, refused = leftovers.remove, Location.of(changing.index(CLICKS))
 
     def refuse_one(place: Location) -> None:
         if place == refused:
             raise PermissionError(13, "Permission denied")
         remove(place)
 
-    monkeypatch.setattr(leftover_removal, "remove", refuse_one)
+    monkeypatch.setattr(leftovers, "remove", refuse_one)
     done = apply(changing, plan)
     assert sorted(outcomes(done).values()) == ["not removed", "removed", "removed"]
     assert whys(done) == f"{refused.uri}: cannot be removed: Permission denied"

@@ -23,8 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
-from kip33.builds.leftover_removal import remove_leftovers
-from kip33.builds.leftovers import read_leftover_plan
+from kip33.builds.leftovers import read_leftover_plan, remove_leftovers
 from kip33.catalog.catalog import Catalog
 from kip33.errors import Kip33Error
 from kip33.local.local_engine import LocalEngine

@@ -29,7 +29,7 @@ NOISE = np.frombuffer(Random(33).randbytes(40_000), np.uint8)
 TABLES = native_forms.CRC32C_TABLES
 RFC_3720 = [
     pytest.param(b"", 0x00000000, id="nothing"),
-    pytest.param(b"123456789", crc.CRC32C_CHECK, id="the catalogue's check value"),
+    pytest.param(b"123456789", 0xE3069283, id="the catalogue's check value"),
     pytest.param(bytes(32), 0x8A9136AA, id="32 zero bytes"),
     pytest.param(b"\xff" * 32, 0x62A8AB43, id="32 bytes of ones"),
     pytest.param(bytes(range(32)), 0x46DD794E, id="32 ascending bytes"),
@@ -100,7 +100,7 @@ def test_crc32c_known_answers(
 
 
 def test_crc32_is_that_of_zlib() -> None:
-    assert crc.crc32(0, b"123456789", 0, 9) == crc.CRC32_CHECK
+    assert crc.crc32(0, b"123456789", 0, 9) == 0xCBF43926
     compiled = compiler.compiled(crc32_between)
     for length in lengths_around_the_borders():
         expected = zlib.crc32(NOISE[:length].tobytes())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kip33.formats
-from kip33.drafts.designs import DRAFTS, DraftBuilder, inline_entries
+from kip33.drafts.designs import DRAFTS, INLINE_ENTRY, DraftBuilder
 from kip33.formats import names
 from kip33.formats.batch import BATCH, decode_header
 from kip33.formats.codecs import decompress
@@ -75,6 +75,19 @@ def record_alone(data: bytes, **fields: int) -> Iterable[object]:
 
 def inflated(codec: str) -> Callable[[bytes], Iterable[object]]:
     return lambda data: [b"".join(decompress([data], codec, magic=2))]
+
+
+class OffsetPositionTime(NamedTuple):
+    """One entry of an inline index: absolute offset, position in bytes, ms since epoch."""
+
+    offset: int
+    position: int
+    timestamp: int
+
+
+def inline_entries(data: bytes, *, base_offset: int) -> list[OffsetPositionTime]:
+    rows = np.frombuffer(data, INLINE_ENTRY).tolist()
+    return [OffsetPositionTime(base_offset + offset, at, time) for offset, at, time in rows]
 
 
 DECODERS: dict[str, Callable[..., Iterable[object]]] = {

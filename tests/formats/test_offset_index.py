@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
-from kip33.formats import time_index as offset_index
 from kip33.formats.time_index import OFFSET_ENTRY, OFFSET_ENTRY_BYTES, OffsetIndex
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 
@@ -41,7 +40,6 @@ def test_read_both_ways(wire: str, base: int, entries: list[tuple[int, int]]) ->
 
 def test_sizes_are_those_of_the_format() -> None:
     assert OFFSET_ENTRY.itemsize == OFFSET_ENTRY_BYTES == 8
-    assert offset_index.OFFSET_INDEX_PREALLOCATED_BYTES == 1310720 * 8
 
 
 near = st.integers(0, 30)
@@ -142,9 +140,7 @@ def test_tail_of_a_running_brokers_file(
     assert index.without_tail(**limits).to_bytes() == wire(*kept)
 
 
-@pytest.mark.parametrize(
-    "data", [b"", bytes(8), bytes(offset_index.OFFSET_INDEX_PREALLOCATED_BYTES)]
-)
+@pytest.mark.parametrize("data", [b"", bytes(8), bytes(1310720 * 8)])
 def test_preallocated_file_never_written(data: bytes) -> None:
     assert len(OffsetIndex.from_bytes(data, base_offset=0).without_tail()) == 0
 

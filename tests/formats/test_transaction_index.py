@@ -45,13 +45,6 @@ def test_an_entry_of_another_version_is_corrupt() -> None:
         TransactionIndex.from_bytes(data[:35] + b"\1" + data[36:], base_offset=0)
 
 
-def test_the_sanity_check_refuses_a_marker_below_the_base_offset() -> None:
-    TransactionIndex.from_entries([(5, 1, 10, 11)], base_offset=10).sanity_check()
-    below = TransactionIndex.from_entries([(5, 1, 10, 11), (6, 2, 9, 10)], base_offset=10)
-    with pytest.raises(CorruptIndexError, match="last offset 9 of entry 1 is below"):
-        below.sanity_check()
-
-
 @given(st.lists(producers, max_size=5), st.binary(max_size=3))
 def test_a_snapshot_is_read_as_it_is_written(states: list[ProducerState], behind: bytes) -> None:
     snapshot = ProducerSnapshot(tuple(states))

@@ -24,8 +24,7 @@ import pytest
 
 from kip33.cli.main import run as run_command
 from kip33.errors import CatalogError, PublishError, WorkerLostError
-from kip33.local.local_engine import LocalEngine, _Worker, cores
-from kip33.local.worker import Bin, BinError, Stores
+from kip33.local.local_engine import Bin, BinError, LocalEngine, Stores, _Worker, cores
 from kip33.rules.packing import LEAST_BIN_COST
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish

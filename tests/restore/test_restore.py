@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kip33.archive.output_files import with_content_id
+from kip33.archive.plans import with_content_id
 from kip33.archive.sources import RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.errors import LocationError, LockedError, RestoreError
 from kip33.formats.partition_metadata import PartitionMetadata, parse_offset_checkpoint

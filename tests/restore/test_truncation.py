@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kip33.archive.output_files import with_content_id
+from kip33.archive.plans import with_content_id
 from kip33.errors import LocationError, LockedError, TruncationError
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.time_index import OffsetIndex, TimeIndex

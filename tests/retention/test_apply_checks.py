@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kip33.archive.output_files import plan_id_of, plan_line
+from kip33.archive.plans import plan_id_of, plan_line
 from kip33.catalog.draft import Draft
 from kip33.errors import CatalogError, Kip33Error, LocationError, PlanError
 from kip33.retention.plan import PlannedSegment, RetentionPlan, read_plan, with_plan_id, write_plan

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kip33.drafts.designs import DRAFTS
-from kip33.formats.time_index import TIME_INDEX_PREALLOCATED_BYTES
 from kip33.rules.search import (
     EARLIEST,
     LATEST,
@@ -147,7 +146,7 @@ def same(data: bytes) -> bytes:
 
 DAMAGED: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
     "sound": (same, same),
-    "padded as a broker's": (padded(TIME_INDEX_PREALLOCATED_BYTES), padded(10485760)),
+    "padded as a broker's": (padded(10485756), padded(10485760)),
     "padded by a few zeros": (lambda data: data + bytes(36), lambda data: data + bytes(24)),
     "half an entry at the end": (lambda data: data + b"\1" * 5, lambda data: data + b"\1" * 3),
     "nothing but zeros": (lambda data: bytes(len(data)), lambda data: bytes(len(data))),
@@ -300,7 +299,7 @@ def test_a_large_padded_index_is_searched_by_pages(
     log = log_of(times, value_bytes=10)
     partition = Partition(((0, tuple(log)),))
     [row] = partition.write_to(tmp_path, interval_bytes=0, ours=ours)
-    for suffix, size in ((".timeindex", TIME_INDEX_PREALLOCATED_BYTES), (".index", 10485760)):
+    for suffix, size in ((".timeindex", 10485756), (".index", 10485760)):
         path = (tmp_path / f"{0:020d}").with_suffix(suffix)
         path.write_bytes(path.read_bytes().ljust(size, b"\0"))
     for target in partition.targets[::397]:

@@ -10,8 +10,8 @@ from pyspark.errors import PySparkException
 from kip33.catalog.catalog import Catalog
 from kip33.errors import CatalogError
 from kip33.spark import read_segments, register
+from kip33.spark.audits import timestamp_profile
 from kip33.spark.catalog import load_catalog
-from kip33.spark.timestamps import timestamp_profile
 from tests.builders.log_file import write_log
 from tests.builders.segment_builder import Record, v2_batch
 from tests.builders.snapshots import part_path, row, write

@@ -15,10 +15,9 @@ from kip33.errors import LocationError
 from kip33.indexing.verification import SEGMENT_VERDICTS, SegmentVerdict
 from kip33.indexing.verify_tree import execute_verify, plan_verify
 from kip33.rules.index_builder import IndexSettings
-from kip33.spark.build import build_index
+from kip33.spark.build import build_index, verify_index
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import use_session
-from kip33.spark.verify import verify_index
 from tests.demo_archive import make_archive
 from tests.formats.real_segments import FOLDER, needs_real_segments
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from kip33.archive.segment_paths import beside, index_path
 from kip33.errors import CorruptIndexError, CorruptSegmentError, UnsupportedFormatError
-from kip33.formats.aiven_manifest import decode_chunk_sizes
 from kip33.formats.byte_sources import read_fully
-from kip33.formats.rsm_header import decode_rsm_header
-from kip33.stores.containers.aiven import Decompressed, parse_manifest
+from kip33.stores.containers.aiven import Decompressed, decode_chunk_sizes, parse_manifest
+from kip33.stores.containers.rsm import decode_rsm_header
 from kip33.stores.files import opened, read_whole, scanned, size_of
 from kip33.stores.locations import INSIDES, Location
 from tests.builders.layouts import (

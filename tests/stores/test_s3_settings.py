@@ -9,8 +9,7 @@ import pytest
 from pyarrow import fs
 
 from kip33.errors import LocationError
-from kip33.stores.s3 import DEFAULT_REGION, S3_ATTEMPTS, client_arguments
-from kip33.stores.s3_role import keys_period
+from kip33.stores.s3 import DEFAULT_REGION, S3_ATTEMPTS, client_arguments, keys_period
 
 KEYS = {"access.key": "AK", "secret.key": "SK"}
 OURS = {"access_key": "AK", "secret_key": "SK"}

@@ -1,9 +1,9 @@
 """The layouts of archives: which files below a SOURCE are the segments of which partition.
 
     kafka          a broker's log directory, or several side by side     `layouts.kafka`
-    pinterest      a bucket of Pinterest's tiered storage                `layouts.pinterest`
+    pinterest      a bucket of Pinterest's tiered storage                `layouts.kafka`
     aiven          Aiven's tiered storage plugin                         `layouts.aiven`
-    local-tiered   Kafka's LocalTieredStorage                            `layouts.local_tiered`
+    local-tiered   Kafka's LocalTieredStorage                            `layouts.kafka`
     hdfs-rsm       HDFS's RemoteStorageManager, both forms               `layouts.hdfs_rsm`
     '{topic}/...'  a pattern with named fields                           `layouts.pattern`
 
@@ -16,10 +16,8 @@ from typing import Final
 from kip33.archive.directory import Layout
 from kip33.archive.layouts.aiven import AIVEN
 from kip33.archive.layouts.hdfs_rsm import HDFS_RSM
-from kip33.archive.layouts.kafka import KAFKA
-from kip33.archive.layouts.local_tiered import LOCAL_TIERED
+from kip33.archive.layouts.kafka import KAFKA, LOCAL_TIERED, PINTEREST
 from kip33.archive.layouts.pattern import pattern_layout
-from kip33.archive.layouts.pinterest import PINTEREST
 
 __all__ = ["KAFKA", "LAYOUTS", "Layout", "layout_of"]
 

@@ -36,7 +36,7 @@ from kip33.archive.index_listing import (
     with_beside,
     with_target,
 )
-from kip33.archive.layouts.local_tiered import METADATA_WOULD_DANGLE
+from kip33.archive.layouts.kafka import METADATA_WOULD_DANGLE
 from kip33.archive.segment_paths import TIERED_LOG, index_names
 from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
 from kip33.formats.partition_metadata import parse_topic_id

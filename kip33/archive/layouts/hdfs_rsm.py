@@ -37,15 +37,13 @@ from kip33.archive.index_listing import (
     with_beside,
     with_target,
 )
-from kip33.archive.layouts.local_tiered import METADATA_WOULD_DANGLE
+from kip33.archive.layouts.kafka import METADATA_WOULD_DANGLE, partition_named
 from kip33.archive.segment_paths import UUID, index_names
 from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
 from kip33.formats.batch import LOG_OVERHEAD, MAX_SEGMENT_BYTES
 from kip33.formats.byte_sources import ReadInto, read_fully
-from kip33.formats.names import parse_partition_dir
 from kip33.formats.partition_metadata import parse_topic_id
-from kip33.formats.rsm_header import HeaderPart
-from kip33.stores.containers.rsm import read_parts
+from kip33.stores.containers.rsm import HeaderPart, read_parts
 from kip33.stores.files import FileStatus, listed_ms, listed_status, one_line, opened
 from kip33.stores.locations import Location
 
@@ -58,9 +56,8 @@ _START_BYTES: Final = LOG_OVERHEAD + 5  # the start of a batch, from its offset 
 def partition_of(name: str, below: str) -> Partition | None:
     """Return the partition of a directory named `<topic>-<partition>[-<topic id>]`."""
     found = _WITH_TOPIC_ID.fullmatch(name)
-    named = parse_partition_dir(found[1] if found else name)
     topic_id = parse_topic_id(found[2]) if found else None
-    return Partition(parent_of(below), named.topic, named.partition, topic_id) if named else None
+    return partition_named(found[1] if found else name, below, topic_id)
 
 
 def list_directory(visit: Visit) -> Directory:

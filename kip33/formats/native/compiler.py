@@ -23,14 +23,14 @@ import numpy.typing as npt
 from numba.core import config
 from numba.extending import register_jitable
 
-from kip33.formats import byte_copy, crc
-from kip33.formats.native import copies, cpu, folding, lanes, loads
+from kip33.formats import crc
+from kip33.formats.native import cpu, folding, lanes, loads
 from kip33.formats.native import forms as native_forms
 from kip33.formats.native.forms import CRC32C_TABLES, NATIVE_FORMS
 from kip33.formats.native.object_kernels import CHECKED_BYTES
 
 # The sources of compiled code besides the functions themselves.
-MACHINE_FORMS: Final = (native_forms, copies, loads, lanes, folding, byte_copy, crc)
+MACHINE_FORMS: Final = (native_forms, loads, lanes, folding, crc)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 # The cache folder is a setting of the process, so only one thread at a time may change it.
 _ONE_AT_A_TIME: Final = threading.RLock()

@@ -1,4 +1,4 @@
-"""Machine forms of the plain functions of `byte_copy` and `crc`, for compiled code.
+"""Machine forms of the plain functions of `crc`, for compiled code.
 
 Both CRCs are folded 64 bytes at once if the CPU can do that (`native.folding`, AVX-512). Otherwise
 CRC-32C uses the CPU's own instruction: x86-64 `crc32` (SSE4.2), aarch64 `crc32cx`. Long pieces run
@@ -17,10 +17,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
-from kip33.formats import byte_copy, crc
-from kip33.formats.native import copies, cpu
+from kip33.formats import crc
+from kip33.formats.native import cpu
 from kip33.formats.native.folding import FEWEST_BYTES, LANE_BYTES, folding, wide_folding
-from kip33.formats.native.loads import LOADS, load32_le, load64_le, prefetch
+from kip33.formats.native.loads import LOADS, copy, load32_le, load64_le, prefetch
 
 NATIVE_FORMS: Final[set[Callable[..., Any]]] = {
     crc.int8_at,
@@ -30,7 +30,7 @@ NATIVE_FORMS: Final[set[Callable[..., Any]]] = {
     crc.int64_at,
     crc.java_sum,
     crc.will_need,
-    byte_copy.copy_bytes,
+    crc.copy_bytes,
     crc.crc32,
     crc.crc32c,
 }
@@ -60,9 +60,9 @@ def _will_need(data: Any, at: Any) -> Any:
     return lambda data, at: prefetch(data, at)
 
 
-@overload(byte_copy.copy_bytes, strict=False)
+@overload(crc.copy_bytes, strict=False)
 def _copy_bytes(target: Any, at: Any, data: Any, start: Any, count: Any) -> Any:
-    return lambda target, at, data, start, count: copies.copy(target, at, data, start, count)
+    return lambda target, at, data, start, count: copy(target, at, data, start, count)
 
 
 def _crc_instruction(architecture: str) -> tuple[str, str] | None:

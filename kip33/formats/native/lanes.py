@@ -20,7 +20,6 @@ class Lane(types.Type):
     """The numba type of a lane of `words` 8-byte words."""
 
     def __init__(self, words: int) -> None:
-        """Make the type; types of the same size are equal."""
         self.words = words
         super().__init__(name=f"Lane({words})")
 

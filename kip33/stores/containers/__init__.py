@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from kip33.errors import FileReadError, Kip33Error
+from kip33.errors import READ_FAULTS, FileReadError, Kip33Error
 from kip33.formats.byte_sources import ReadInto
 from kip33.stores.containers import aiven, rsm
 from kip33.stores.locations import Location, OpenFile
-from kip33.stores.read_faults import READ_FAULTS
 
 _OPENED: Final = {"rsm": rsm.opened, "aiven": aiven.opened}
 

@@ -16,15 +16,24 @@
 A log is split into chunks of `originalChunkSize`; the last one may be shorter. Each chunk is stored
 raw, as one zstd frame (`compression`), or encrypted with AES-GCM (`encryption`). The stored sizes
 follow from `transformedChunkSize`; with `"type": "variable"` each size is in `transformedChunks`,
-which is base64 of zstd of `kip33.formats.aiven_manifest`. Index files are never compressed.
+which is base64 of zstd of the table below. Index files are never compressed.
 Older manifests have neither `segmentIndexes` nor `remoteLogSegmentMetadata`.
 
 The manifest is read each time a file is opened: it is small, and only it says how to read the file.
 A few chunks of a compressed log are in memory at once, whatever the size of the log. An encrypted
 log cannot be read without the key of the cluster that wrote it.
 
-Source: `SegmentManifestV1`, `AbstractChunkIndex` and `TransformedChunksSerializer` of
-tiered-storage-for-apache-kafka.
+    bytes        field             type     meaning
+    0..3         count             int32    how many sizes; with 0 nothing follows
+    4..7         base              int32    the smallest size, not counting the last one
+    8            width             uint8    bytes per value, 1 to 4
+    9..          values            width    each size minus `base`, without the last one
+    the last 4   last size         int32    the last size itself
+
+Big-endian. With one size the file has only the count and that size. Sizes are never negative.
+
+Source: `SegmentManifestV1`, `AbstractChunkIndex`, `TransformedChunksSerializer` and
+`ChunkSizesBinaryCodec` of tiered-storage-for-apache-kafka.
 """
 
 import base64
@@ -40,13 +49,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error, UnsupportedFormatError
-from kip33.formats.aiven_manifest import decode_chunk_sizes
+from kip33.errors import (
+    CorruptIndexError,
+    CorruptSegmentError,
+    FileReadError,
+    Kip33Error,
+    UnsupportedFormatError,
+)
 from kip33.formats.byte_sources import ReadInto, range_of, read_fully
 from kip33.formats.codecs import decompress
 from kip33.formats.names import is_topic
 from kip33.formats.partition_metadata import parse_topic_id
-from kip33.formats.rsm_header import HeaderPart
+from kip33.stores.containers.rsm import HeaderPart
 from kip33.stores.locations import Location, OpenFile
 
 LOG: Final = ".log"
@@ -59,6 +73,9 @@ ENCRYPTED: Final = (
 _MOST_MANIFEST_BYTES: Final = 1 << 26
 _MOST_CHUNK_BYTES: Final = 1 << 30  # up to twice this is in memory at once; 4 MiB is usual
 _INDEXES: Final = {"index": "offset", "timeindex": "timestamp"}
+_HEAD_BYTES: Final = 9  # of the sizes of chunks
+_LAST_BYTES: Final = 4
+_MAX_INT32: Final = 2**31 - 1
 _HELD_BYTES: Final = 1 << 25  # decompressed chunks kept: several of 4 MiB, never fewer than two
 
 
@@ -270,6 +287,43 @@ def _stored_sizes(
     if len(sizes) != chunks:
         raise CorruptSegmentError(f"sizes of {len(sizes)} chunks found, expected {chunks}")
     return None, np.concatenate(([0], np.cumsum(sizes)))
+
+
+def decode_chunk_sizes(data: bytes) -> npt.NDArray[np.int64]:
+    """Return the sizes in bytes, in order; CorruptIndexError if `data` has another form.
+
+    >>> decode_chunk_sizes(bytes.fromhex("00000003 0000000a 01 0002 00000007")).tolist()
+    [10, 12, 7]
+    """
+    if len(data) < 4:
+        raise CorruptIndexError(f"chunk sizes: {len(data)} bytes found, too few for a count")
+    count = int.from_bytes(data[:4])
+    if count == 0:
+        return _sizes_of(data, 4, [])
+    if count == 1:
+        return _sizes_of(data, 8, [int.from_bytes(data[4:8])])
+    width = data[8] if len(data) > 8 else 0
+    if not 1 <= width <= 4:
+        raise CorruptIndexError(f"chunk sizes: values of {width} bytes found, expected 1 to 4")
+    end = _HEAD_BYTES + (count - 1) * width
+    if len(data) != end + _LAST_BYTES:
+        raise CorruptIndexError(
+            f"chunk sizes: {len(data)} bytes found, expected {end + _LAST_BYTES} for {count} chunks"
+        )
+    digits = np.frombuffer(data, np.uint8, (count - 1) * width, _HEAD_BYTES).reshape(-1, width)
+    sizes = np.full(count, int.from_bytes(data[4:8]), np.int64)
+    for place in range(width):
+        sizes[:-1] += digits[:, place].astype(np.int64) << 8 * (width - 1 - place)
+    sizes[-1] = int.from_bytes(data[end:])
+    if sizes.max() > _MAX_INT32:
+        raise CorruptIndexError(f"chunk sizes: {sizes.max()} bytes found, expected an int32")
+    return sizes
+
+
+def _sizes_of(data: bytes, expected_bytes: int, sizes: list[int]) -> npt.NDArray[np.int64]:
+    if len(data) != expected_bytes or any(size > _MAX_INT32 for size in sizes):
+        raise CorruptIndexError(f"chunk sizes: {data[:16].hex()}, no sizes of {len(sizes)} chunks")
+    return np.array(sizes, np.int64)
 
 
 def _unpacked(packed: bytes, *, most_bytes: int) -> bytes:

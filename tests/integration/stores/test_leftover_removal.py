@@ -7,8 +7,13 @@ import pytest
 from pyarrow import fs
 
 from kip33.archive.leftover_files import LeftoverKind
-from kip33.builds.leftover_removal import LeftoverOutcome, remove_leftovers
-from kip33.builds.leftovers import PLANNED_ON_REQUEST, find_leftovers, plan_leftovers
+from kip33.builds.leftovers import (
+    PLANNED_ON_REQUEST,
+    LeftoverOutcome,
+    find_leftovers,
+    plan_leftovers,
+    remove_leftovers,
+)
 from kip33.catalog.catalog import Catalog
 from kip33.errors import ExitCode
 from kip33.stores.filesystems import forget_filesystem, use_filesystem

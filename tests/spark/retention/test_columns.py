@@ -13,8 +13,7 @@ from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evalu
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf
 from kip33.spark.catalog import load_catalog
-from kip33.spark.retention.evaluate import evaluate_retention
-from kip33.spark.retention.summary import freed_by, summarize_partitions, totals_of
+from kip33.spark.retention import evaluate_retention, freed_by, summarize_partitions, totals_of
 from tests.builders.broker_archive import rows_with_files
 from tests.builders.random_catalogs import (
     DAY_MS,

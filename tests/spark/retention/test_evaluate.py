@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kip33.catalog.schema import SEGMENTS
 from kip33.rules.policies import Policies
 from kip33.rules.retention_rows import Decision
-from kip33.spark.retention.evaluate import evaluate_retention
+from kip33.spark.retention import evaluate_retention
 from tests.builders.random_catalogs import NOW_MS, POLICY, random_catalogs, write_rows
 
 pytestmark = pytest.mark.spark

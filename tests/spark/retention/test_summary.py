@@ -15,9 +15,9 @@ from pyspark.sql import functions as sf
 from kip33.catalog.schema import SEGMENTS
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf
-from kip33.spark.retention import summary as retention_summary
-from kip33.spark.retention.evaluate import evaluate_retention
-from kip33.spark.retention.summary import (
+from kip33.spark import retention as retention_summary
+from kip33.spark.retention import (
+    evaluate_retention,
     summarize_partitions,
     totals_of,
     worst_and_totals,

@@ -1,15 +1,31 @@
-"""The index files of a segment whose log is cut: `LogSegment.truncateTo` and a clean close.
+"""The files of a copied partition, and how a truncation changes them.
 
-Entries with an offset below the target are kept. The time index then gets a last entry for the max
+Index files of the segment that is cut change as in `LogSegment.truncateTo` and a clean close:
+entries with an offset below the target are kept. The time index then gets a last entry for the max
 timestamp of the batches that are left, as a broker writes it when it closes the segment.
 """
 
 import base64
+import os
+import stat
 import zlib
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self
 
-from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
+from kip33.errors import (
+    CorruptIndexError,
+    IndexOffsetOverflowError,
+    LocationError,
+    TruncationError,
+)
+from kip33.formats.names import (
+    CheckpointFile,
+    PartitionDir,
+    parse_checkpoint_file,
+    parse_partition_dir,
+    parse_segment_file,
+    segment_file_name,
+)
 from kip33.formats.time_index import (
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
@@ -18,8 +34,7 @@ from kip33.formats.time_index import (
     TimestampOffset,
 )
 from kip33.formats.transaction_index import TRANSACTION_ENTRY_BYTES, TransactionIndex
-from kip33.restore.partition_state import PartitionState
-from kip33.stores.files import MOST_INDEX_BYTES, read_whole
+from kip33.stores.files import MOST_INDEX_BYTES, one_line, read_whole
 from kip33.stores.locations import Location
 
 ENTRY_BYTES: Final = {
@@ -27,6 +42,121 @@ ENTRY_BYTES: Final = {
     "timeindex": TIME_ENTRY_BYTES,
     "txnindex": TRANSACTION_ENTRY_BYTES,
 }
+SNAPSHOT: Final = "snapshot"
+
+
+class FileState(NamedTuple):
+    """A file's size and modification time."""
+
+    size_bytes: int
+    modified_ns: int
+
+
+class PartitionState(NamedTuple):
+    """The files of a partition that matter for its truncation."""
+
+    directory: Location
+    topic: str
+    partition: int
+    segments: dict[int, dict[str, FileState]]  # by base offset, with a log; files by kind
+    snapshots: dict[int, FileState]  # of producers, by offset
+    checkpoints: tuple[CheckpointFile, ...]  # KRaft snapshots
+
+    @property
+    def base_offsets(self) -> list[int]:
+        """Return the base offsets of the segments, in order."""
+        return sorted(self.segments)
+
+    def log(self, base_offset: int) -> Location:
+        """Return the place of a segment's log."""
+        return self.place(base_offset, "log")
+
+    def place(self, offset: int, kind: str) -> Location:
+        """Return the place of a file that is named by an offset."""
+        return self.directory.child(segment_file_name(offset, kind))
+
+
+def partition_of(directory: Location) -> PartitionDir:
+    """Return topic and partition of a local partition directory, by its name.
+
+    Raises LocationError for a directory that is not local or missing, TruncationError for one that
+    is not a partition's.
+    """
+    if not directory.is_local:
+        raise LocationError(
+            f"{directory.uri}: expected a partition directory on this machine; copy the partition "
+            "to a local disk, truncate the copy and upload it"
+        )
+    if not os.path.isdir(directory.path):  # noqa: PTH112 - a path, as the filesystem has it
+        raise LocationError(f"{directory.uri}: expected a directory such as orders-0")
+    name = parse_partition_dir(os.path.basename(os.path.realpath(directory.path)))  # noqa: PTH119
+    if name is None or name.kind:
+        raise TruncationError(
+            f"{directory.uri}: the name is not a partition's, expected <topic>-<partition> such "
+            "as orders-0; give the directory that has the .log files"
+        )
+    return name
+
+
+def read_partition(directory: Location) -> PartitionState:
+    """Return the files of a partition directory.
+
+    Raises TruncationError, one line, for files with which a broker would not simply begin, such as
+    a `.swap`, and for links.
+    """
+    name = partition_of(directory)
+    by_base: dict[int, dict[str, FileState]] = {}
+    snapshots: dict[int, FileState] = {}
+    checkpoints = []
+    try:
+        with os.scandir(directory.path) as entries:
+            listed = sorted((entry.name, entry.stat(follow_symlinks=False)) for entry in entries)
+    except OSError as error:
+        raise TruncationError(
+            f"{directory.uri}: cannot be listed: {one_line(error)}; fix it and run the command "
+            "again"
+        ) from error
+    for file_name, status in listed:
+        if checkpoint := parse_checkpoint_file(file_name):
+            checkpoints += [] if checkpoint.suffix else [checkpoint]
+        parsed = parse_segment_file(file_name)
+        if parsed is None:
+            continue
+        place = directory.child(file_name)
+        if parsed.suffix == "swap":
+            raise TruncationError(
+                f"{place.uri}: a broker renames this file when it starts; start the broker on the "
+                "copy once and stop it, then run the command again"
+            )
+        if parsed.suffix:
+            continue  # a broker deletes it when it starts
+        if file_name != segment_file_name(parsed.base_offset, parsed.kind):
+            raise TruncationError(
+                f"{place.uri}: expected a name with 20 digits, as Kafka writes it; rename the file"
+            )
+        if not stat.S_ISREG(status.st_mode):
+            raise TruncationError(f"{place.uri}: is a link or not a file; replace it with the file")
+        state = FileState(status.st_size, status.st_mtime_ns)
+        if parsed.kind == SNAPSHOT:
+            snapshots[parsed.base_offset] = state
+        else:
+            by_base.setdefault(parsed.base_offset, {})[parsed.kind] = state
+    segments = {base: files for base, files in sorted(by_base.items()) if "log" in files}
+    if not segments:
+        raise TruncationError(f"{directory.uri}: no .log files found; give a partition directory")
+    return PartitionState(
+        directory, name.topic, name.partition, segments, snapshots, tuple(checkpoints)
+    )
+
+
+def require_one_name(place: Location) -> None:
+    """Raise TruncationError for a file with hard links: cut in place, all its names are cut."""
+    names = os.stat(place.path).st_nlink  # noqa: PTH116 - a path, as the filesystem has it
+    if names > 1:
+        raise TruncationError(
+            f"{place.uri}: the file has {names} names (hard links), and cutting it would cut it "
+            "under all of them; copy the partition without hard links"
+        )
 
 
 class KeptEntries(NamedTuple):
@@ -120,18 +250,11 @@ class FileChange(NamedTuple):
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> Self:
         """Return the change that the journal has; ValueError or KeyError for another object."""
-        data = record["data"]
-        return cls(
-            record["file"],
-            FileAction(record["action"]),
-            record["bytes_before"],
-            record["modified_ns"],
-            record["bytes_after"],
-            record["entries_before"],
-            record["entries_after"],
-            None if data is None else zlib.decompress(base64.b64decode(data)),
-            record["in_log_dir"],
-        )
+        given = {name: record[name] for name in cls._fields if name != "name"}
+        if given["data"] is not None:
+            given["data"] = zlib.decompress(base64.b64decode(given["data"]))
+        given["action"] = FileAction(given["action"])
+        return cls(record["file"], **given)
 
 
 def index_changes(
@@ -181,13 +304,8 @@ def index_changes(
 def deletion(state: PartitionState, base_offset: int, kind: str) -> FileChange:
     """Return the deletion of one file of a segment."""
     file = state.segments[base_offset][kind]
-    return FileChange(
-        state.place(base_offset, kind).name,
-        FileAction.DELETE,
-        file.size_bytes,
-        file.modified_ns,
-        entries_before=_entries(kind, file.size_bytes),
-    )
+    name, entries = state.place(base_offset, kind).name, _entries(kind, file.size_bytes)
+    return FileChange(name, FileAction.DELETE, *file, entries_before=entries)
 
 
 def _written(
@@ -198,16 +316,9 @@ def _written(
     is_same_size = file is not None and file.size_bytes == len(data)
     if not always and is_same_size and read_whole(place, most_bytes=MOST_INDEX_BYTES) == data:
         return None
-    return FileChange(
-        place.name,
-        FileAction.WRITE,
-        file.size_bytes if file else None,
-        file.modified_ns if file else None,
-        len(data),
-        _entries(kind, file.size_bytes) if file else None,
-        _entries(kind, len(data)),
-        data,
-    )
+    size, modified_ns = file or (None, None)
+    entries = _entries(kind, file.size_bytes) if file else None, _entries(kind, len(data))
+    return FileChange(place.name, FileAction.WRITE, size, modified_ns, len(data), *entries, data)
 
 
 def _entries(kind: str, size_bytes: int) -> int | None:

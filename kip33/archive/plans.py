@@ -1,0 +1,246 @@
+"""Plans and journals: what is to be changed, and how far a change came.
+
+A plan is a file of JSON objects, one per line; the first line has the plan's id. `plan_id` is the
+start of a SHA-256 over every byte of the file, with an empty id in the first line. So a plan that
+was edited, truncated or damaged is refused. The id does not prove who made the plan, so each use
+checks the names and places in it, and each file again right before it is changed.
+
+A journal is a file of one JSON object in the directory that is changed, there from the first change
+to the last. It has the id of its content and the directory's inode, because a copy of the directory
+may bring it along.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+from pyarrow import fs
+
+from kip33.archive.output_files import require_replaceable
+from kip33.errors import Kip33Error, LocationError, PlanError
+from kip33.stores.files import one_line, read_whole
+from kip33.stores.locations import Location
+from kip33.stores.own_files import publish_or_raise
+
+CONTENT_ID: Final = "content_id"  # a key
+_ID_DIGITS: Final = 32  # hexadecimal, of the SHA-256's 64
+_MOST_PLAN_BYTES: Final = 1 << 32
+_MOST_JOURNAL_BYTES: Final = 2**31
+_HEAD_BYTES: Final = 256  # enough to recognize a plan
+_WRONG: Final = (ValueError, KeyError, TypeError, AttributeError)  # in the content of a file
+_Made = TypeVar("_Made")
+Record = Mapping[str, Any]
+
+
+class PlanForm(NamedTuple):
+    """A kind of plan files."""
+
+    kind: str  # in the first line
+    version: int
+    name: str  # in messages: `a retention plan`
+    make_another: str  # how the user gets a new one
+
+    def header(self, plan_id: str) -> dict[str, Any]:
+        """Return the first keys of the first line."""
+        return {"kind": self.kind, "version": self.version, "plan_id": plan_id}
+
+    def begins(self, head: bytes) -> bool:
+        """Return whether a file that begins like this is such a plan, of any version."""
+        start = rf'\{{"kind": "{self.kind}", "version": [0-9]+, "plan_id": "[0-9a-f]+", '
+        return re.match(start.encode(), head) is not None
+
+
+RETENTION_PLAN: Final = PlanForm(
+    "plan", 1, "a retention plan", "make another with `kip33 retention CATALOG --plan FILE`"
+)
+LEFTOVER_PLAN: Final = PlanForm(
+    "leftover plan",
+    1,
+    "a plan of leftovers",
+    "make another with `kip33 catalog CATALOG --orphans --plan FILE`",
+)
+
+
+def require_plan_place(place: Location, form: PlanForm = RETENTION_PLAN) -> None:
+    """Raise LocationError unless a plan may be written there: its name ends in `.jsonl`.
+
+    The only file that it may replace is another plan of this form.
+    """
+    if not place.name.endswith(".jsonl"):
+        raise LocationError(f"{place.uri}: --plan expects a name that ends in .jsonl")
+    require_replaceable(place, "--plan", form.begins, _HEAD_BYTES)
+
+
+def plan_line(record: Record) -> bytes:
+    """Return one line of a plan."""
+    return (json.dumps(record) + "\n").encode()
+
+
+def plan_id_of(lines: Iterable[bytes]) -> str:
+    """Return the id of a plan's lines; the first of them has an empty id."""
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line)
+    return digest.hexdigest()[:_ID_DIGITS]
+
+
+def write_plan_file(place: Location, form: PlanForm, records: Iterable[Record]) -> None:
+    """Publish the records of a plan atomically.
+
+    Raises LocationError if `require_plan_place` does, PublishError if it cannot be written.
+    """
+    require_plan_place(place, form)
+    publish_or_raise(place, b"".join(map(plan_line, records)), "the plan does not exist")
+
+
+def read_plan_file(
+    place: Location,
+    form: PlanForm,
+    plan_of: Callable[[dict[str, Any], list[dict[str, Any]]], _Made],
+) -> _Made:
+    """Return what `plan_of` makes of the first object and the others; it may raise ValueError.
+
+    Raises PlanError, one line, if they are not exactly as kip33 wrote them.
+    """
+    try:
+        lines = read_whole(place, most_bytes=_MOST_PLAN_BYTES).splitlines(keepends=True)
+    except OSError as error:
+        raise PlanError(f"{place.uri}: the plan cannot be read: {one_line(error)}") from error
+    try:
+        header = json.loads(lines[0]) if lines else {}
+        is_plan = isinstance(header, dict) and header.get("kind") == form.kind
+    except ValueError:
+        is_plan = False
+    if not is_plan:
+        raise PlanError(f"{place.uri}: not {form.name}; {form.make_another}")
+    if header.get("version") != form.version:
+        raise PlanError(
+            f"{place.uri}: version {header.get('version')} of the plan found, expected "
+            f"{form.version}"
+        )
+    if plan_id_of([plan_line(header | {"plan_id": ""}), *lines[1:]]) != header.get("plan_id"):
+        raise PlanError(
+            f"{place.uri}: the checksum is wrong: the plan was edited, truncated or "
+            f"damaged; {form.make_another}"
+        )
+    try:
+        return plan_of(header, [json.loads(line) for line in lines[1:]])
+    except (*_WRONG, Kip33Error) as error:
+        raise PlanError(f"{place.uri}: not written by kip33: {one_line(error)}") from error
+
+
+def require_plain_path(place: Location, roots: Iterable[Location]) -> None:
+    """Raise ValueError unless a place is below one of the roots by plain names.
+
+    So no `..` and no empty name leads elsewhere. Links are looked at when the plan is applied.
+    """
+    for root in roots:
+        above = root.path.rstrip("/") + "/"
+        is_below = place.root == root.root and place.path.startswith(above)
+        if is_below and not place.inside and _is_plain(place.path.removeprefix(above)):
+            return
+    raise ValueError(f"{place.uri}: not a path of plain names below the directories of the plan")
+
+
+def is_plain_path(place: Location) -> bool:
+    """Return whether a place has no `..` and no empty name, wherever it is."""
+    return not place.inside and _is_plain(place.path.strip("/"))
+
+
+def _is_plain(path: str) -> bool:
+    return not {"", ".", ".."} & set(path.split("/"))
+
+
+def require_plain_name(name: object) -> str:
+    """Return the name of a file in a known directory; ValueError for one that leads elsewhere."""
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ValueError(f"{name!r} found, expected the name of a file without a directory")
+    return name
+
+
+def infos_of(places: Iterable[Location]) -> list[tuple[Location, fs.FileInfo]]:
+    """Return the status of files, existing or not, with one request to each store."""
+    statuses: list[tuple[Location, fs.FileInfo]] = []
+    by_root: dict[str, list[Location]] = {}
+    for place in places:
+        by_root.setdefault(place.root, []).append(place)
+    for of_store in by_root.values():
+        infos = of_store[0].filesystem().get_file_info([place.path for place in of_store])
+        statuses += zip(of_store, infos, strict=True)
+    return statuses
+
+
+def info_of(place: Location) -> fs.FileInfo | None:
+    """Return the status of a file, None if it does not exist."""
+    [(_, info)] = infos_of([place])
+    return None if info.type == fs.FileType.NotFound else info
+
+
+def change_since(
+    size_bytes: int, modified: int | None, planned_bytes: int, planned_time: int, unit: str
+) -> str | None:
+    """Return how a file differs from its plan, None if it does not; `unit` is `ns` or `ms`."""
+    if size_bytes != planned_bytes:
+        return f"{size_bytes} bytes found, the plan says {planned_bytes}"
+    if modified != planned_time:
+        return f"modified at {modified} {unit}, the plan says {planned_time}"
+    return None
+
+
+class JournalForm(NamedTuple):
+    """A kind of journals."""
+
+    version: int
+    name: str  # in messages: `the journal of a truncation of this directory`
+    remedy: str
+    failure: type[Kip33Error]
+
+    def read(self, place: Location, journal_of: Callable[[dict[str, Any]], _Made]) -> _Made | None:
+        """Return what `journal_of` makes of a journal, None if it is missing.
+
+        `journal_of` raises ValueError unless it is of its directory and has names that it may have.
+        Raises the form's failure for a file that is not such a journal.
+        """
+        try:
+            if os.path.islink(place.path):  # noqa: PTH114
+                raise ValueError("a link found, expected a file")
+            record = json.loads(read_whole(place, most_bytes=_MOST_JOURNAL_BYTES))
+            if record["format"] != self.version:
+                raise ValueError(f"format {record['format']!r} found, expected {self.version}")
+            if record.get(CONTENT_ID) != _content_id_of(record):
+                raise ValueError("the checksum is wrong: the file was edited, truncated or damaged")
+            return journal_of(record)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            why = one_line(error)
+        except _WRONG as error:
+            why = f"is not {self.name}: {one_line(error)}"
+        raise self.failure(f"{place.uri}: {why}; {self.remedy}")
+
+    def publish(self, place: Location, content: Record, consequence: str) -> None:
+        """Publish a journal of its directory; PublishError, which names the `consequence`."""
+        publish_or_raise(place, plan_line(self.record_of(place.parent, content)), consequence)
+
+    def record_of(self, directory: Location, content: Record) -> dict[str, Any]:
+        """Return the object of a journal for a directory, with its id."""
+        first = {"format": self.version, "inode": inode_of(directory)}
+        return with_content_id({**first, **content})
+
+
+def inode_of(directory: Location) -> int:
+    """Return the inode; the device is left out, because a restart may give it another number."""
+    return os.stat(directory.path).st_ino  # noqa: PTH116 - a path, as the filesystem has it
+
+
+def with_content_id(record: dict[str, Any]) -> dict[str, Any]:
+    """Return an object with the id of its content."""
+    return record | {CONTENT_ID: _content_id_of(record)}
+
+
+def _content_id_of(record: Record) -> str:
+    content = {key: value for key, value in record.items() if key != CONTENT_ID}
+    return plan_id_of([json.dumps(content, sort_keys=True).encode()])

@@ -1,1 +1,0 @@
-"""Which segments may be deleted: judge, plan, check and apply."""
