@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kip33.indexing.segment import BuiltIndexes
     from kip33.indexing.verification import SegmentVerdict
     from kip33.records.decode import decode
-    from kip33.records.read_arrow import read_arrow
+    from kip33.records.reading import read_arrow
     from kip33.records.schemas import Schemas
     from kip33.retention.apply import Applied, PartitionResult
     from kip33.retention.plan import RetentionPlan
@@ -76,7 +76,7 @@ _NAMES = {
     "kip33.indexing.segment": ("BuiltIndexes",),
     "kip33.indexing.verification": ("SegmentVerdict",),
     "kip33.records.decode": ("decode",),
-    "kip33.records.read_arrow": ("read_arrow",),
+    "kip33.records.reading": ("read_arrow",),
     "kip33.records.scan_polars": ("scan_polars",),
     "kip33.records.schemas": ("Schemas",),
     "kip33.retention.apply": ("Applied", "PartitionResult"),

@@ -390,7 +390,6 @@ def _time_question(
 
 
 def _committed_offsets(offsets: Offsets) -> list[GroupOffset]:
-    """Return committed offsets, read from the file if it is one."""
     if isinstance(offsets, str | os.PathLike):
         return load_group_offsets(os.fspath(offsets))
     return [GroupOffset(*one) for one in offsets]

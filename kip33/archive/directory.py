@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 from pyarrow import fs
 
 from kip33.errors import READ_FAULTS, FileReadError
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import TIME_INDEX_FILE, parse_partition_dir
-from kip33.stores.files import has_text_name, one_line, shown_name
+from kip33.stores.files import FileStatus, has_text_name, one_line, shown_name
 from kip33.stores.locations import Location
 
 MAX_DEPTH: Final = 32  # levels of directories below SOURCE
@@ -35,19 +36,19 @@ class Segment(NamedTuple):
     active_segment: bool | None
     next_base_offset: int | None = None
     error: str | None = None
-    beside_time_index_bytes: int | None = None
-    beside_offset_index_bytes: int | None = None
-    target_time_index_bytes: int | None = None
-    target_offset_index_bytes: int | None = None
     inside: str | None = None
+    topic_id: str | None = None
+    partition_metadata_modified_ms: int | None = None
+    beside_time_index_bytes: int | None = None
     beside_time_index_modified_ms: int | None = None
+    beside_offset_index_bytes: int | None = None
     beside_offset_index_modified_ms: int | None = None
+    target_time_index_bytes: int | None = None
     target_time_index_modified_ms: int | None = None
+    target_offset_index_bytes: int | None = None
     target_offset_index_modified_ms: int | None = None
     target_transaction_index_bytes: int | None = None
     target_transaction_index_modified_ms: int | None = None
-    topic_id: str | None = None
-    partition_metadata_modified_ms: int | None = None
     target_producer_snapshot_bytes: int | None = None
     target_producer_snapshot_modified_ms: int | None = None
     source: Location | None = None  # the base of `path`; only `list_segments` sets it
@@ -63,6 +64,16 @@ class Segment(NamedTuple):
     def is_directory(self) -> bool:
         """Return whether this is an unlistable directory, not a file."""
         return self.last_modified_ms is None
+
+    def index_file(self, kind: IndexKind, where: str = "target") -> FileStatus | None:
+        """Return its index file as listed, None if there is none.
+
+        `where` is `target`, the place where a build puts it, or `beside`, the log's directory.
+        """
+        size_bytes = getattr(self, f"{where}_{kind}_bytes")
+        if size_bytes is None:
+            return None
+        return FileStatus(size_bytes, getattr(self, f"{where}_{kind}_modified_ms"))
 
     def log(self, source: Location) -> Location:
         """Return the location of its log."""

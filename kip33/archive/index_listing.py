@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from pyarrow import fs
@@ -10,6 +11,7 @@ from kip33.archive.directory import Directory, Infos, Partition, Segment, Visit
 from kip33.archive.segment_paths import index_names
 from kip33.drafts.designs import DRAFT_FILES
 from kip33.errors import FileReadError
+from kip33.formats.index_kinds import IndexKind
 from kip33.stores.files import FileStatus, entries_of, listed_ms, listed_status
 from kip33.stores.locations import Location
 from kip33.stores.own_files import TEMPORARY_SUFFIX
@@ -25,10 +27,8 @@ class _NoFile(NamedTuple):
 NOT_THERE: Final = _NoFile()
 # Time indexes of other designs end in `.index`, too. A `.snapshot` counts in an index directory
 # only: beside logs a broker has some at other offsets.
-INDEX_SUFFIXES: Final = (".timeindex", ".index", ".txnindex", ".snapshot")
-_KINDS: Final = "|".join(
-    map(re.escape, ("timeindex", "index", "txnindex", "snapshot", *DRAFT_FILES))
-)
+INDEX_SUFFIXES: Final = tuple(kind.suffix for kind in IndexKind)
+_KINDS: Final = "|".join(map(re.escape, (*(kind.file for kind in IndexKind), *DRAFT_FILES)))
 Statuses: TypeAlias = dict[str, FileStatus]
 """Index files by name."""
 
@@ -42,29 +42,23 @@ class ListedIndexes(NamedTuple):
 
 def with_beside(segment: Segment, statuses: Statuses, names: tuple[str, str]) -> Segment:
     """Return a segment with the index files beside its log; `names`: its `.timeindex`, `.index`."""
-    times, offsets = (statuses.get(name, NOT_THERE) for name in names)
-    return segment._replace(
-        beside_time_index_bytes=times.size_bytes,
-        beside_time_index_modified_ms=times.modified_ms,
-        beside_offset_index_bytes=offsets.size_bytes,
-        beside_offset_index_modified_ms=offsets.modified_ms,
-    )
+    return _with_files(segment, "beside", statuses, names)
 
 
 def with_target(segment: Segment, statuses: Statuses, names: tuple[str, str, str, str]) -> Segment:
     """Return a segment with the index files where a build puts them; names as `index_names`."""
-    files = (statuses.get(name, NOT_THERE) for name in names)
-    times, offsets, transactions, producers = files
-    return segment._replace(
-        target_time_index_bytes=times.size_bytes,
-        target_time_index_modified_ms=times.modified_ms,
-        target_offset_index_bytes=offsets.size_bytes,
-        target_offset_index_modified_ms=offsets.modified_ms,
-        target_transaction_index_bytes=transactions.size_bytes,
-        target_transaction_index_modified_ms=transactions.modified_ms,
-        target_producer_snapshot_bytes=producers.size_bytes,
-        target_producer_snapshot_modified_ms=producers.modified_ms,
-    )
+    return _with_files(segment, "target", statuses, names)
+
+
+def _with_files(
+    segment: Segment, where: str, statuses: Statuses, names: tuple[str, ...]
+) -> Segment:
+    fields: dict[str, Any] = {}
+    for kind, name in zip(IndexKind, names, strict=False):
+        status = statuses.get(name, NOT_THERE)
+        fields[f"{where}_{kind}_bytes"] = status.size_bytes
+        fields[f"{where}_{kind}_modified_ms"] = status.modified_ms
+    return segment._replace(**fields)
 
 
 def index_files(
@@ -100,13 +94,10 @@ def add_segments(
     beside, at_target = files
     prefix = f"{visit.below}/" if visit.below else ""
     for base_offset, info in logs:
-        stem = info.base_name.removesuffix(".log")
-        names = (f"{stem}.timeindex", f"{stem}.index")
-        times, offsets = (beside.get(name, NOT_THERE) for name in names)
-        target_times = at_target.get(f"{stem}.{visit.time_index}", NOT_THERE)
-        target_offsets = at_target.get(names[1], NOT_THERE)
-        transactions = at_target.get(f"{stem}.txnindex", NOT_THERE)
-        producers = at_target.get(f"{stem}.snapshot", NOT_THERE)
+        times, *others = index_names(info.base_name)
+        target_times, *_ = index_names(info.base_name, visit.time_index)
+        found: list[Any] = [beside.get(name, NOT_THERE) for name in (times, others[0])]
+        found += [at_target.get(name, NOT_THERE) for name in (target_times, *others)]
         directory.segments.append(
             Segment(
                 prefix + info.base_name,
@@ -119,21 +110,10 @@ def add_segments(
                 None,
                 None,
                 None,
-                times.size_bytes,
-                offsets.size_bytes,
-                target_times.size_bytes,
-                target_offsets.size_bytes,
                 None,
-                times.modified_ms,
-                offsets.modified_ms,
-                target_times.modified_ms,
-                target_offsets.modified_ms,
-                transactions.size_bytes,
-                transactions.modified_ms,
                 partition.topic_id,
                 metadata.modified_ms if metadata else None,
-                producers.size_bytes,
-                producers.modified_ms,
+                *chain.from_iterable(found),
             )
         )
 

@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,6 +27,7 @@ from kip33.archive.directory import Directory, Segment, Visit, real_path
 from kip33.archive.layouts import KAFKA, Layout
 from kip33.archive.segment_paths import uri_beside
 from kip33.errors import FileReadError
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.partition_metadata import (
     MAX_PARTITION_METADATA_BYTES,
@@ -54,22 +56,15 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("active_segment", pa.bool_()),  # the last segment of the partition, by name
     pa.field("next_base_offset", pa.int64()),  # of the partition's next segment
     pa.field("error", pa.string()),
-    pa.field("beside_time_index_bytes", pa.int64()),  # of the files beside the log
-    pa.field("beside_offset_index_bytes", pa.int64()),
-    pa.field("target_time_index_bytes", pa.int64()),  # of the files where a build would put them
-    pa.field("target_offset_index_bytes", pa.int64()),
     pa.field("inside", pa.string()),  # the part of the file that is the log; null: the file itself
-    pa.field("beside_time_index_modified_ms", pa.int64()),  # whole seconds on object stores
-    pa.field("beside_offset_index_modified_ms", pa.int64()),
-    pa.field("target_time_index_modified_ms", pa.int64()),
-    pa.field("target_offset_index_modified_ms", pa.int64()),
-    pa.field("target_transaction_index_bytes", pa.int64()),
-    pa.field("target_transaction_index_modified_ms", pa.int64()),
     pa.field("topic_id", pa.string()),  # from names and manifests; `with_topic_ids` reads others
     pa.field("partition_metadata_modified_ms", pa.int64()),  # of the file beside the log
-    pa.field("target_producer_snapshot_bytes", pa.int64()),
-    pa.field("target_producer_snapshot_modified_ms", pa.int64()),
 ]
+# Index files beside the log, and where a build puts them; whole seconds on object stores.
+for _where, _kinds in (("beside", (IndexKind.TIME, IndexKind.OFFSET)), ("target", IndexKind)):
+    for _kind in _kinds:
+        _FIELDS.append(pa.field(f"{_where}_{_kind}_bytes", pa.int64()))
+        _FIELDS.append(pa.field(f"{_where}_{_kind}_modified_ms", pa.int64()))
 LISTING: Final = pa.schema(_FIELDS)
 """Size and time are those at listing; a file may have changed before it is read."""
 
@@ -226,20 +221,32 @@ def with_log_dirs_by_topic_id(table: pa.Table) -> pa.Table:
     return table.set_column(number, LISTING.field(number), pa.array(log_dirs, pa.string()))
 
 
+def partition_order(
+    table: pa.Table, *ties: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the order of rows by partition and base offset, and where in it a partition begins.
+
+    `ties` decide between rows with one base offset, which otherwise keep their order.
+    """
+    codes = [
+        pc.index_in(table[name], value_set=pc.unique(table[name])).to_numpy()
+        for name in ("log_dir", "topic", "partition")
+    ]
+    order = np.lexsort((*ties, pc.fill_null(table["base_offset"], -1).to_numpy(), *codes))
+    begins = np.ones(len(order), bool)
+    begins[1:] = np.logical_or.reduce([np.diff(code[order]) != 0 for code in codes])
+    return order, begins
+
+
 def with_neighbours(table: pa.Table) -> pa.Table:
     """Return the table, sorted by path, with the last segment of each partition marked as active
     and with the next base offset of the others."""
-    codes = [
-        pc.index_in(column, value_set=pc.unique(column)).to_numpy()
-        for column in (table["log_dir"], table["topic"], table["partition"])
-    ]
     is_segment = pc.is_valid(table["base_offset"]).to_numpy()
-    offsets = pc.fill_null(table["base_offset"], -1).to_numpy()
-    order = np.lexsort((offsets, is_segment, *codes))  # equal offsets are sorted by path
+    order, begins = partition_order(table)  # equal offsets are sorted by path
     rows = len(order)
-    in_order = offsets[order]
+    in_order = pc.fill_null(table["base_offset"], -1).to_numpy()[order]
     goes_on = np.zeros(rows, bool)
-    goes_on[:-1] = np.logical_and.reduce([np.diff(code[order]) == 0 for code in codes])
+    goes_on[:-1] = ~begins[1:]
     following = np.zeros(rows, np.int64)
     following[:-1] = in_order[1:]
     is_known = goes_on & (following > in_order)

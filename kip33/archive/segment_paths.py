@@ -20,6 +20,7 @@ from pyarrow import fs
 
 from kip33.drafts.designs import DRAFT_FILES
 from kip33.errors import READ_FAULTS
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import SEGMENT_KINDS, TIME_INDEX_FILE, parse_segment_file
 from kip33.stores.containers.aiven import INDEXES, LOG
 from kip33.stores.files import has_text_name, modified_ns
@@ -43,12 +44,9 @@ def beside(file: Location, kind: str) -> Location:
     return file._replace(path=path, inside=inside)
 
 
-def index_of_row(time_index: Location, kind: str) -> Location:
-    """Return the place of an index file, given the one that a catalog row names.
-
-    `kind` is `timeindex`, `index` or `txnindex`. The row names the time index, of any design.
-    """
-    return time_index if kind == TIME_INDEX_FILE else beside(time_index, kind)
+def index_of_row(time_index: Location, kind: IndexKind) -> Location:
+    """Return the place of an index file, given the time index of any design that a row names."""
+    return time_index if kind is IndexKind.TIME else beside(time_index, kind.file)
 
 
 def uri_beside(uri: str, kind: str) -> str:

@@ -1,25 +1,18 @@
-"""The logs that a roll audit reads: their batch headers, read by both engines.
-
-Only headers are read: no CRC is checked, so damage inside a batch is not seen. Each result says how
-many bytes were read.
-
-What a roll audit reads of one log: its first batch header, or all of them.
+"""What a roll audit reads of each log: its first batch header, or all of them.
 
 Only headers are read: no CRC is checked, so damage inside a batch is not seen. Each result says how
 many bytes were read.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from kip33.archive.bins import Engine
-from kip33.archive.layouts import layout_of
-from kip33.archive.listing import Listed, log_uris
-from kip33.archive.sources import require_segments
+from kip33.audits.audited_logs import LOGS, AuditedLog, numbered, read_logs
 from kip33.audits.roll_audit import FIGURES, HeaderFacts, SettingsOf
 from kip33.catalog.catalog_columns import CatalogColumns, columns_of
 from kip33.catalog.schema import SEGMENTS
@@ -39,58 +32,14 @@ from kip33.rules import index_entries
 from kip33.rules.retention_rows import int64_column
 from kip33.rules.rolling import RollSettings
 from kip33.rules.segment_summary import SegmentStatus, new_summary, smallest_timestamp, summarize
-from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import one_line, opened, scanned
-from kip33.stores.locations import Location
-
-_LOG_FIELDS: list["pa.Field[Any]"] = [
-    pa.field("number", pa.int64()),
-    pa.field("log_dir", pa.string()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("base_offset", pa.int64()),
-    pa.field("log_uri", pa.string()),
-    pa.field("size_bytes", pa.int64()),
-    pa.field("last_modified_ms", pa.int64()),
-    pa.field("error", pa.string()),
-]
-
-
-ROLL_LOGS: Final = pa.schema(_LOG_FIELDS)
-"""One row per log to read; `number` is its row among the audited segments."""
-
-
-def logs_below(
-    source: str,
-    *,
-    topics: Sequence[str] = (),
-    layout: str = "kafka",
-    on_listed: Listed | None = None,
-) -> pa.Table:
-    """Return the logs below a SOURCE as ROLL_LOGS; LocationError if it has no logs."""
-    place = Location.of(source)
-    listing = require_segments(place, topics, layout=layout_of(layout), on_listed=on_listed)
-    table = listing.table
-    columns: dict[str, Any] = {
-        name: table[name] for name in ROLL_LOGS.names if name in table.column_names
-    }
-    columns |= {
-        "number": pa.array(np.arange(table.num_rows)),
-        "log_uri": log_uris(place, table["path"], table["inside"]),
-    }
-    return pa.table({name: columns[name] for name in ROLL_LOGS.names}).cast(ROLL_LOGS)
 
 
 def logs_of(columns: CatalogColumns) -> pa.Table:
-    """Return the logs of a catalog as ROLL_LOGS, numbered in the order of its columns."""
+    """Return the logs of a catalog as LOGS, numbered in the order of its columns."""
     names = ("log_dir", "topic", "partition", "base_offset", "log_uri")
-    numbers = ("size_bytes", "last_modified_ms")
-    table = {name: columns.column(name) for name in (*names, *numbers)}
-    table |= {
-        "number": pa.array(np.arange(columns.size)),
-        "error": pa.nulls(columns.size, pa.string()),
-    }
-    logs = pa.table({name: table[name] for name in ROLL_LOGS.names}).cast(ROLL_LOGS)
+    figures = ("size_bytes", "last_modified_ms")
+    logs = numbered(pa.table({name: columns.column(name) for name in (*names, *figures)}), LOGS)
     return logs.filter(pa.array(columns.int64("base_offset").known))
 
 
@@ -98,25 +47,27 @@ def read_source(
     logs: pa.Table, settings_of: SettingsOf, engine: Engine
 ) -> tuple[CatalogColumns, HeaderFacts, int, list[str]]:
     """Return the logs as columns of a catalog, what headers tell, the bytes read, the errors."""
-    run = partial(_read_bin, partial(_walk_log, settings_of))
-    figures = engine.run_on_bins(logs, run)
-    figures.sort(key=lambda of_log: of_log.number)
+    figures = read_logs(logs, partial(_walk_log, settings_of), engine)
     rows = pa.Table.from_pylist([of_log.row or {} for of_log in figures], schema=SEGMENTS)
     columns = columns_of([rows], more=FIGURES)
-    facts = HeaderFacts(*(of_log.take(columns.order) for of_log in _facts(figures, len(figures))))
-    errors = [of_log.error for of_log in figures if of_log.error]
-    return columns, facts, sum(of_log.bytes_read for of_log in figures), errors
+    facts = HeaderFacts(*(of_log.take(columns.order) for of_log in _facts(figures)))
+    return columns, facts, *_bytes_and_errors(figures)
 
 
 def read_first_batches(
     columns: CatalogColumns, engine: Engine
 ) -> tuple[HeaderFacts, int, list[str]]:
     """Return what the first header of each log tells, the bytes read, and the errors."""
-    figures = engine.run_on_bins(
-        logs_of(columns), partial(_read_bin, read_first_batch), reads_files=False
-    )
+    logs = logs_of(columns)
+    figures = read_logs(logs, read_first_batch, engine, reads_files=False)
+    by_row = dict(zip(logs["number"].to_pylist(), figures, strict=True))
+    rows = [by_row.get(number, _LogFigures(0)) for number in range(columns.size)]
+    return _facts(rows), *_bytes_and_errors(figures)
+
+
+def _bytes_and_errors(figures: Sequence["_LogFigures"]) -> tuple[int, list[str]]:
     errors = [of_log.error for of_log in figures if of_log.error]
-    return _facts(figures, columns.size), sum(of_log.bytes_read for of_log in figures), errors
+    return sum(of_log.bytes_read for of_log in figures), errors
 
 
 class FirstBatch(NamedTuple):
@@ -130,7 +81,6 @@ class FirstBatch(NamedTuple):
 class _LogFigures(NamedTuple):
     """What was read of one log."""
 
-    number: int
     bytes_read: int
     first: FirstBatch = FirstBatch()
     offset_entries: int | None = None
@@ -139,42 +89,14 @@ class _LogFigures(NamedTuple):
     error: str | None = None
 
 
-def _read_bin(read: Any, number: int, logs: pa.Table) -> Iterator[_LogFigures]:
-    """Yield what is read of every log of one bin, which is the work of one task."""
-    rows = [LogToRead(**row) for row in logs.to_pylist()]
-    if rows:
-        yield from map_in_order(Location.of(rows[0].log_uri), rows, read, held_bytes=_size)
-
-
-class LogToRead(NamedTuple):
-    """One row of ROLL_LOGS."""
-
-    number: int
-    log_dir: str | None
-    topic: str | None
-    partition: int | None
-    base_offset: int | None
-    log_uri: str
-    size_bytes: int | None
-    last_modified_ms: int | None
-    error: str | None = None  # why it cannot be read
-
-
-def _size(log: LogToRead) -> int:
-    return log.size_bytes or 0
-
-
-def _facts(found: Sequence[_LogFigures], rows: int) -> HeaderFacts:
-    """Return what was read as columns; rows that were not read are unknown."""
-    by_number = {one.number: one for one in found}
-    each = [by_number.get(number) for number in range(rows)]
-    firsts = [one.first if one else FirstBatch() for one in each]
+def _facts(figures: Sequence[_LogFigures]) -> HeaderFacts:
+    """Return what was read as columns; what was not is unknown."""
     return HeaderFacts(
-        int64_column([one.size_bytes for one in firsts]),
-        int64_column([one.last_offset for one in firsts]),
-        int64_column([one.first_message_timestamp for one in firsts]),
-        int64_column([one.offset_entries if one else None for one in each]),
-        int64_column([one.time_entries if one else None for one in each]),
+        int64_column([one.first.size_bytes for one in figures]),
+        int64_column([one.first.last_offset for one in figures]),
+        int64_column([one.first.first_message_timestamp for one in figures]),
+        int64_column([one.offset_entries for one in figures]),
+        int64_column([one.time_entries for one in figures]),
     )
 
 
@@ -195,10 +117,10 @@ def first_batch_of(header: BatchHeader) -> FirstBatch:
     return FirstBatch(header.size_bytes, header.last_offset, timestamp)
 
 
-def read_first_batch(log: LogToRead) -> _LogFigures:
+def read_first_batch(log: AuditedLog) -> _LogFigures:
     """Read the header of a log's first batch."""
     try:
-        with opened(Location.of(log.log_uri)) as (read_into, size_bytes):
+        with opened(log.location) as (read_into, size_bytes):
             scan = BatchScan(
                 read_into,
                 size_bytes,
@@ -209,12 +131,12 @@ def read_first_batch(log: LogToRead) -> _LogFigures:
             )
             batches = next(iter(scan), None)
             if batches is None or not batches.size:
-                return _LogFigures(log.number, scan.bytes_read)
+                return _LogFigures(scan.bytes_read)
             header = read_header_at(read_into, int(batches[0]["position"]))
             read = scan.bytes_read + RECORD_BATCH_OVERHEAD
-            return _LogFigures(log.number, read, first_batch_of(header))
+            return _LogFigures(read, first_batch_of(header))
     except (FileReadError, CorruptSegmentError) as error:
-        return _LogFigures(log.number, 0, error=f"{log.log_uri}: {one_line(error)}")
+        return _LogFigures(0, error=f"{log.log_uri}: {one_line(error)}")
 
 
 class _WalkedLog(NamedTuple):
@@ -228,7 +150,6 @@ class _WalkedLog(NamedTuple):
 
     @classmethod
     def begin(cls, base_offset: int, settings: RollSettings) -> "_WalkedLog":
-        """Return the state before the first batch."""
         entries = index_entries.new_state(
             index_entries.RECOVER,
             base_offset=base_offset,
@@ -239,8 +160,7 @@ class _WalkedLog(NamedTuple):
         return cls(new_summary(), np.zeros(256, np.uint8), entries, *pairs)
 
 
-def _walk_log(settings_of: SettingsOf, log: LogToRead) -> _LogFigures:
-    """Read all batch headers of a log."""
+def _walk_log(settings_of: SettingsOf, log: AuditedLog) -> _LogFigures:
     row: dict[str, Any] = {
         name: getattr(log, name)
         for name in ("log_dir", "topic", "partition", "base_offset", "log_uri")
@@ -251,21 +171,18 @@ def _walk_log(settings_of: SettingsOf, log: LogToRead) -> _LogFigures:
         "error": log.error,
     }
     if log.error or log.base_offset is None:
-        return _LogFigures(
-            log.number, 0, row=row, error=log.error and f"{log.log_uri}: {log.error}"
-        )
+        return _LogFigures(0, row=row, error=log.error and f"{log.log_uri}: {log.error}")
     walked = _WalkedLog.begin(log.base_offset, settings_of(log.topic))
     try:
-        with scanned(Location.of(log.log_uri)) as (read_into, size_bytes, view_at):
+        with scanned(log.location) as (read_into, size_bytes, view_at):
             scan = BatchScan(read_into, size_bytes, check_crc=False, view_at=view_at)
             first = _walk(scan, walked, read_into, size_bytes)
     except (FileReadError, CorruptSegmentError) as error:
         why = one_line(error)
-        return _LogFigures(log.number, 0, row=row | {"error": why}, error=f"{log.log_uri}: {why}")
+        return _LogFigures(0, row=row | {"error": why}, error=f"{log.log_uri}: {why}")
     row |= {"size_bytes": size_bytes, **_row_figures(scan, walked, size_bytes)}
     state = walked.entries[0]
     return _LogFigures(
-        log.number,
         scan.bytes_read,
         first,
         int(state["offset_entries"]),

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine
+from kip33.audits.audited_logs import AuditedLog, read_partitions
 from kip33.audits.roll_audit import SettingsOf
-from kip33.audits.roll_logs import LogToRead, first_batch_of
+from kip33.audits.roll_logs import first_batch_of
 from kip33.errors import CorruptSegmentError, FileReadError
 from kip33.formats.batch import BatchColumns
 from kip33.formats.byte_sources import ReadInto
@@ -34,10 +34,6 @@ from kip33.rules.roll_replay import (
 from kip33.rules.roll_verdicts import RollDoubt
 from kip33.rules.rolling import RollReading, RollSettings
 from kip33.stores.files import one_line, scanned
-from kip33.stores.locations import Location
-
-_PARTITION: Final = ("log_dir", "topic", "partition")
-
 
 Segments = npt.NDArray[np.void]
 _NEVER_BY_TIME: Final = -2  # as `start_timestamp`: the first message's timestamp is not known
@@ -76,45 +72,15 @@ class ReplayedPartition(NamedTuple):
     unreadable: tuple[str, ...]  # those of the doubts that are logs that could not be read
 
 
-def partitions_to_replay(logs: pa.Table) -> pa.Table:
-    """Return a table with one row per partition: its logs as a list, and their size together."""
-    if not logs.num_rows:
-        return pa.table({"size_bytes": pa.array([], pa.int64())})
-    sorted_logs = logs.sort_by([(name, "ascending") for name in _PARTITION]).combine_chunks()
-    is_same = np.ones(logs.num_rows, bool)
-    for name in _PARTITION:
-        codes = sorted_logs[name].combine_chunks().dictionary_encode().indices
-        is_same[1:] &= np.diff(pc.fill_null(codes, -1).to_numpy()) == 0
-    is_same[0] = False
-    starts = np.flatnonzero(~is_same)
-    sizes = pc.fill_null(sorted_logs["size_bytes"], 0).to_numpy()
-    offsets = pa.array(np.append(starts, logs.num_rows), pa.int32())
-    [struct] = sorted_logs.to_struct_array().chunks
-    return pa.table(
-        {
-            "size_bytes": pa.array(np.add.reduceat(sizes, starts)),
-            "logs": pa.ListArray.from_arrays(offsets, struct),
-        }
-    )
-
-
 def replay_partitions(
     logs: pa.Table, settings_of: SettingsOf, engine: Engine
 ) -> list[ReplayedPartition]:
     """Return each partition's replays, by log directory, topic and number."""
-    found = engine.run_on_bins(partitions_to_replay(logs), partial(_replay_bin, settings_of))
+    found = read_partitions(logs, partial(_replay_partition, settings_of), engine)
     return sorted(found, key=lambda one: (one.log_dir or "", one.topic or "", one.partition or -1))
 
 
-def _replay_bin(
-    settings_of: SettingsOf, number: int, partitions: pa.Table
-) -> Iterator[ReplayedPartition]:
-    for row in partitions.to_pylist():
-        yield replay_partition(settings_of, [LogToRead(**log) for log in row["logs"]])
-
-
-def replay_partition(settings_of: SettingsOf, logs: Sequence[LogToRead]) -> ReplayedPartition:
-    """Return the replays of one partition's logs."""
+def _replay_partition(settings_of: SettingsOf, logs: Sequence[AuditedLog]) -> ReplayedPartition:
     ordered = sorted(
         (log for log in logs if log.base_offset is not None and not log.error),
         key=lambda log: (log.base_offset or 0, log.log_uri),
@@ -151,7 +117,7 @@ class _Partition:
         self.doubts, self.unreadable = doubts, list(doubts)
         self._end_offset = base_offset
 
-    def append(self, log: LogToRead, replays: "Sequence[Replay]") -> None:
+    def append(self, log: AuditedLog, replays: "Sequence[Replay]") -> None:
         """Append a log's batches to the replays; what cannot be read is a doubt."""
         base_offset = log.base_offset or 0
         if base_offset > self._end_offset:
@@ -160,7 +126,7 @@ class _Partition:
         elif base_offset < self._end_offset:
             self._doubt(log, f"{RollDoubt.OVERLAP}: it begins below the end of the log before it")
         try:
-            with scanned(Location.of(log.log_uri)) as (read_into, size_bytes, view_at):
+            with scanned(log.location) as (read_into, size_bytes, view_at):
                 scan = BatchScan(read_into, size_bytes, check_crc=False, view_at=view_at)
                 for batches in scan:
                     self._append(batches, read_into, replays)
@@ -183,7 +149,7 @@ class _Partition:
         for replay in replays:
             replay.append(batches, read_into)
 
-    def _doubt(self, log: LogToRead, what: str) -> None:
+    def _doubt(self, log: AuditedLog, what: str) -> None:
         self.doubts.append(f"{log.log_uri}: {what}")
 
 

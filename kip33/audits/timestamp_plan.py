@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -20,9 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine
-from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed
-from kip33.archive.sources import matches, require_segments
+from kip33.archive.sources import matches
+from kip33.audits.audited_logs import (
+    LOGS,
+    AuditedLog,
+    logs_below,
+    numbered,
+    read_logs,
+)
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.errors import FileReadError, Kip33Error, LocationError
 from kip33.formats.batch import NO_TIMESTAMP
@@ -40,31 +47,19 @@ from kip33.rules.timestamp_profile import (
     suspicions_of_records,
     timestamp_type_of,
 )
-from kip33.stores.concurrently import map_in_order
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import one_line, scanned
 from kip33.stores.locations import Location
 
-_FIELDS: list["pa.Field[Any]"] = [
-    pa.field("number", pa.int64(), nullable=False),  # the row's own
-    pa.field("log_dir", pa.string()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("base_offset", pa.int64()),
-    pa.field("log_uri", pa.string(), nullable=False),
-    pa.field("size_bytes", pa.int64()),
-    pa.field("last_modified_ms", pa.int64()),
-    pa.field("max_timestamp", pa.int64()),  # of the catalog; null: unknown
-    pa.field("error", pa.string()),  # why the log is not read
-    pa.field("largest_before", pa.int64(), nullable=False),  # of the partition's earlier segments
-]
-AUDITED: Final = pa.schema(_FIELDS)
+AUDITED: Final = LOGS.append(pa.field("max_timestamp", pa.int64())).append(
+    pa.field("largest_before", pa.int64(), nullable=False)
+)
 """One row per log, by partition, log directory and base offset."""
 
-_OF_LISTING: Final = (
+_OF_CATALOG: Final = (
     *("log_dir", "topic", "partition", "base_offset", "size_bytes", "last_modified_ms", "error"),
+    *("log_uri", "max_timestamp", "status"),
 )
-_OF_CATALOG: Final = (*_OF_LISTING, "log_uri", "max_timestamp", "status")
 _UNREAD: Final = (SegmentStatus.INVALID, *NOT_READ)
 _FIGURES: Final = ("log_uri", "batch_count", "out_of_order_batches", "timestamp_types")
 _HISTOGRAM: Final = pa.list_(
@@ -130,7 +125,6 @@ class TimestampPlan(NamedTuple):
 
     question: TimestampQuestion
     files: pa.Table
-    source: Location  # the store of the logs
     snapshot: Snapshot | None = None  # None: the logs below a SOURCE
 
     @property
@@ -152,16 +146,10 @@ def plan_timestamps(
 
     Raises LocationError if there are no segments, CatalogError for a damaged catalog.
     """
-    place = Location.of(source)
     if snapshot is not None:
-        return _of_catalog(Catalog(place), snapshot, question, topics)
-    listing = require_segments(place, topics, layout=layout_of(layout), on_listed=on_listed)
-    table = listing.table
-    uris = [segment.log(place).uri for segment in listing.segments()]
-    columns = {name: table[name] for name in _OF_LISTING}
-    columns["log_uri"] = pa.chunked_array([pa.array(uris, pa.string())])
-    columns["max_timestamp"] = pa.chunked_array([pa.nulls(len(uris), pa.int64())])
-    return TimestampPlan(question, _in_order(pa.table(columns)), place)
+        return _of_catalog(Catalog(Location.of(source)), snapshot, question, topics)
+    logs = logs_below(source, topics=topics, layout=layout, on_listed=on_listed)
+    return TimestampPlan(question, _in_order(logs))
 
 
 def is_catalog(place: Location) -> bool:
@@ -211,18 +199,15 @@ def _of_catalog(
     why = pc.binary_join_element_wise(rows["status"], pc.fill_null(rows["error"], ""), ": ")
     error = pc.if_else(is_unread, why, pa.scalar(None, pa.string()))
     rows = rows.set_column(rows.column_names.index("error"), "error", error)
-    return TimestampPlan(question, _in_order(rows), Location.of(snapshot.source), snapshot)
+    return TimestampPlan(question, _in_order(rows), snapshot)
 
 
 def _in_order(rows: pa.Table) -> pa.Table:
     """Return rows of AUDITED, sorted, with what is known of the timestamps before each."""
     order = ("topic", "partition", "log_dir", "base_offset", "log_uri")
     rows = rows.sort_by([(name, "ascending") for name in order])
-    columns = {field.name: rows[field.name] for field in list(AUDITED)[1:-1]}
-    count = rows.num_rows
-    number = pa.chunked_array([pa.array(range(count), pa.int64())])
-    before = pa.chunked_array([pa.array([NO_TIMESTAMP] * count, pa.int64())])
-    table = pa.table({"number": number, **columns, "largest_before": before}).cast(AUDITED)
+    before = pa.array(np.full(rows.num_rows, NO_TIMESTAMP))
+    table = numbered(rows.append_column("largest_before", before), AUDITED)
     largest = pc.fill_null(table["max_timestamp"], NO_TIMESTAMP).to_pylist()
     return with_largest_before(table, largest)
 
@@ -276,7 +261,6 @@ def _largest_of(row: Mapping[str, Any]) -> int:
 
 
 def _suspicions(plan: TimestampPlan, rows: list[dict[str, Any]]) -> Codes:
-    """Return what is suspicious about each segment's largest timestamp."""
     largest = [_largest_of(row) for row in rows]
     topics = {row["topic"] for row in rows}
     limits = {topic: plan.question.limits.of(topic).after_max_ms for topic in topics}
@@ -360,7 +344,6 @@ def _latency(latency: LatencyHistogram) -> dict[str, int | None]:
 class _ProfiledSegment(NamedTuple):
     """The profile of a log up to its end, or up to the damage that `error` names."""
 
-    number: int  # of its row in the plan
     profile: TimestampProfile
     largest_before: int  # the largest timestamp before it that the profile was made with
     bytes_read: int
@@ -377,61 +360,46 @@ class _ProfiledSegment(NamedTuple):
         return not changed or max(largest_before, self.largest_before) <= first
 
 
-def _profile_log(row: dict[str, Any], question: TimestampQuestion) -> _ProfiledSegment:
-    """Return the profile of the log of a row of AUDITED. Errors are a text, never an exception."""
-    number, before, profile = row["number"], row["largest_before"], TimestampProfile()
-    if row["error"]:
-        return _ProfiledSegment(number, profile, before, 0, row["error"], is_unreadable=True)
+def _profile_log(question: TimestampQuestion, log: AuditedLog) -> _ProfiledSegment:
+    """Return the profile of a log. Errors are a text, never an exception."""
+    before, profile = log.largest_before, TimestampProfile()
+    if log.error:
+        return _ProfiledSegment(profile, before, 0, log.error, is_unreadable=True)
     profile_question = ProfileQuestion(
-        question.limits.of(row["topic"]),
+        question.limits.of(log.topic),
         question.now_ms,
-        question.clock_ms(row["last_modified_ms"]),
-        row["last_modified_ms"],
+        question.clock_ms(log.last_modified_ms),
+        log.last_modified_ms,
         before,
     )
     bytes_read = 0
     try:
-        with scanned(Location.of(row["log_uri"])) as (read_into, size_bytes, view_at):
+        with scanned(log.location) as (read_into, size_bytes, view_at):
             scan = BatchScan(read_into, size_bytes, check_crc=False, view_at=view_at)
             try:
                 for batches in scan:
                     profile.append(batches, profile_question)
             finally:
                 bytes_read = scan.bytes_read
-            return _ProfiledSegment(number, profile, before, bytes_read, scan.damage)
+            return _ProfiledSegment(profile, before, bytes_read, scan.damage)
     except (FileReadError, Kip33Error) as error:
-        return _ProfiledSegment(
-            number, profile, before, bytes_read, one_line(error), is_unreadable=True
-        )
+        return _ProfiledSegment(profile, before, bytes_read, one_line(error), is_unreadable=True)
 
 
 def execute_timestamps(plan: TimestampPlan, engine: Engine) -> list[PartitionProfile]:
     """Return a profile for each partition and log directory, by topic and partition."""
-
-    def run(files: pa.Table) -> list[_ProfiledSegment]:
-        return engine.run_on_bins(files, partial(_profile_bin, plan.source, plan.question))
-
-    profiled = sorted(run(plan.files), key=lambda segment: segment.number)
+    read = partial(_profile_log, plan.question)
+    profiled = read_logs(plan.files, read, engine)
     largest = [segment.profile.largest_timestamp for segment in profiled]
     files = with_largest_before(plan.files, largest)
     before: list[Any] = files["largest_before"].to_pylist()
-    wrong = [
-        segment.number for segment in profiled if not segment.is_true_for(before[segment.number])
-    ]
+    wrong = [n for n, segment in enumerate(profiled) if not segment.is_true_for(before[n])]
     if wrong:
-        for again in run(files.take(pa.array(wrong, pa.int64()))):
-            bytes_read = profiled[again.number].bytes_read + again.bytes_read
-            profiled[again.number] = again._replace(bytes_read=bytes_read)
+        again = read_logs(files.take(pa.array(wrong, pa.int64())), read, engine)
+        for number, segment in zip(wrong, again, strict=True):
+            bytes_read = profiled[number].bytes_read + segment.bytes_read
+            profiled[number] = segment._replace(bytes_read=bytes_read)
     return list(_partitions(files, profiled))
-
-
-def _profile_bin(
-    source: Location, question: TimestampQuestion, number: int, files: pa.Table
-) -> Iterator[_ProfiledSegment]:
-    """Yield the profile of each log of one bin, which is the work of one task."""
-    rows = files.to_pylist()
-    run = partial(_profile_log, question=question)
-    yield from map_in_order(source, rows, run, held_bytes=lambda row: row["size_bytes"] or 0)
 
 
 def topic_profiles(found: Iterable[PartitionProfile]) -> Iterator[PartitionProfile]:
@@ -442,10 +410,10 @@ def topic_profiles(found: Iterable[PartitionProfile]) -> Iterator[PartitionProfi
 
 def _partitions(files: pa.Table, profiled: list[_ProfiledSegment]) -> Iterator[PartitionProfile]:
     uris: list[Any] = files["log_uri"].to_pylist()
-    numbered = zip(keys_of(files), profiled, strict=True)
-    for (topic, partition, log_dir, _), members in groupby(numbered, key=lambda pair: pair[0]):
-        key = log_dir, topic, partition
-        yield _sum(*key, (_of_segment(one, uris[one.number]) for _, one in members))
+    of_logs = map(_of_segment, profiled, uris)
+    keyed = zip(keys_of(files), of_logs, strict=True)
+    for (topic, partition, log_dir, _), members in groupby(keyed, key=itemgetter(0)):
+        yield _sum(log_dir, topic, partition, (profile for _, profile in members))
 
 
 def _of_segment(segment: _ProfiledSegment, log_uri: str) -> PartitionProfile:

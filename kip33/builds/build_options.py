@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, NamedTuple, Self
 
+import pyarrow.compute as pc
+
 from kip33.archive.directory import Segment
 from kip33.archive.listing import Column, index_uris
 from kip33.archive.segment_paths import index_path
 from kip33.catalog.catalog import Snapshot
 from kip33.drafts.designs import DESIGNS, design_of
 from kip33.errors import CatalogError, LocationError, PolicyError
+from kip33.formats.index_kinds import IndexKind
 from kip33.retention.policy_files import load_kafka_configs
 from kip33.rules.index_builder import BYTES_VERSION, IndexSettings, TopicSettings
 from kip33.rules.index_entries import DIALECTS
@@ -151,14 +154,13 @@ class BuildSpec(NamedTuple):
     source: Location
     index_dir: Location  # the source itself if built in place
     settings: IndexSettings
-    offset_index: bool = False
+    kinds: frozenset[IndexKind] = frozenset({IndexKind.TIME})  # of index files that it writes
     overwrite: bool = False
     only_damaged: bool = False
     read_tail: bool = False
     layout: str = "kafka"
     by_topic: tuple[tuple[str, IndexSettings], ...] = ()  # topics with other settings
     fsync: bool = True  # flush written files to the disk before the next step
-    producer_snapshots: bool = False
     lists_puts: bool = False  # list folders instead of asking for each new file
 
     @property
@@ -175,7 +177,7 @@ class BuildSpec(NamedTuple):
     @property
     def build_settings(self) -> str:
         """Return the settings with which a row is built, as JSON in a fixed order."""
-        return _as_json(self.settings, self.offset_index, self.producer_snapshots)
+        return _as_json(self.settings, self.kinds)
 
     @property
     def index_settings(self) -> str:
@@ -195,11 +197,22 @@ class BuildSpec(NamedTuple):
         """Return the URIs of the time indexes of logs."""
         return index_uris(log_uris, self.source, self.index_dir, self.time_index)
 
+    def uris_of(self, time_index_uris: Column, kind: IndexKind) -> Column:
+        """Return the URIs of the index files of a kind, given those of the time indexes."""
+        if kind is IndexKind.TIME:
+            return time_index_uris
+        stems = pc.utf8_slice_codeunits(time_index_uris, start=0, stop=-len(f".{self.time_index}"))
+        return pc.binary_join_element_wise(stems, kind.suffix, "")
+
 
 @cache
-def _as_json(settings: IndexSettings, offset_index: bool, producer_snapshots: bool) -> str:
-    record = {**settings.as_record(), "offset_index": offset_index, "bytes_version": BYTES_VERSION}
-    if producer_snapshots:  # rows of builds without it keep their settings
+def _as_json(settings: IndexSettings, kinds: frozenset[IndexKind]) -> str:
+    record = {
+        **settings.as_record(),
+        "offset_index": IndexKind.OFFSET in kinds,
+        "bytes_version": BYTES_VERSION,
+    }
+    if IndexKind.PRODUCERS in kinds:  # rows of builds without it keep their settings
         record["producer_snapshots"] = True
     return json.dumps(record)
 

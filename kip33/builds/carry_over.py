@@ -32,6 +32,7 @@ from kip33.catalog.catalog import Catalog, Snapshot, SnapshotPart
 from kip33.catalog.draft import Draft, PartWriter
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import CatalogError
+from kip33.formats.index_kinds import IndexKind
 
 ROWS_PER_PART: Final = 250_000
 LEAVE: Final = -1
@@ -39,10 +40,7 @@ LISTED: Final = ("active_segment", "topic_id", "partition_metadata_modified_ms")
 SETTINGS: Final = ("build_settings", "time_index_settings", "offset_index_settings")
 _COMPARED: Final = [
     *("size_bytes", "last_modified_ms", "build_settings", "status", "kip33_version"),
-    *("time_index_bytes", "time_index_modified_ms"),
-    *("offset_index_bytes", "offset_index_modified_ms"),
-    *("transaction_index_bytes", "transaction_index_modified_ms"),
-    *("producer_snapshot_bytes", "producer_snapshot_modified_ms"),
+    *(f"{kind}_{what}" for kind in IndexKind for what in ("bytes", "modified_ms")),
 ]
 _KEYS: Final = ["log_uri", "topic", "base_offset", *_COMPARED]
 
@@ -127,15 +125,10 @@ def carry_over_rows(draft: Draft, carry_over: CarryOver) -> Iterator[SnapshotPar
 
 
 def _copied_rows(draft: Draft, carry_over: CarryOver) -> Iterator[pa.Table]:
-    begin = 0
-    for piece in draft.catalog.read_pieces(carry_over.snapshot):
-        end = begin + piece.num_rows
-        rows = np.flatnonzero(carry_over.taken[begin:end])
-        if len(rows):
-            at = carry_over.listed_at[begin:end][rows]
-            taken = _as_listed(piece.take(rows), carry_over.listed, at)
-            yield without_settings(taken, carry_over.unsettled[begin:end][rows])
-        begin = end
+    pieces = draft.catalog.read_pieces(carry_over.snapshot)
+    for taken, rows in _chosen(pieces, carry_over.taken):
+        taken = _as_listed(taken, carry_over.listed, carry_over.listed_at[rows])
+        yield without_settings(taken, carry_over.unsettled[rows])
 
 
 def write_parts(draft: Draft, tables: Iterable[pa.Table]) -> Iterator[SnapshotPart]:
@@ -230,14 +223,10 @@ def merge(catalog: Catalog, own: _Pieces, newer: Snapshot, scope: ListingScope) 
     )
 
     def tables() -> Iterator[pa.Table]:
-        yield from _masked(own(None), keep)
-        begin = 0
-        for piece in others(None):
-            end = begin + piece.num_rows
-            rows = np.flatnonzero(take[begin:end])
-            if len(rows):
-                yield without_settings(piece.take(rows), too_soon[begin:end][rows])
-            begin = end
+        for kept, _ in _chosen(own(None), keep):
+            yield kept
+        for taken, rows in _chosen(others(None), take):
+            yield without_settings(taken, too_soon[rows])
 
     return _Merged(tables(), int(take.sum()))
 
@@ -283,9 +272,11 @@ def _same(left: Any, right: Any) -> Mask:
     return mask
 
 
-def _masked(pieces: Iterator[pa.Table], keep: Mask) -> Iterator[pa.Table]:
+def _chosen(pieces: Iterator[pa.Table], chosen: Mask) -> Iterator[tuple[pa.Table, Int64s]]:
+    """Yield the chosen rows of each piece, and their numbers in all pieces together."""
     begin = 0
     for piece in pieces:
-        end = begin + piece.num_rows
-        yield piece.filter(pa.array(keep[begin:end]))
-        begin = end
+        rows = np.flatnonzero(chosen[begin : begin + piece.num_rows])
+        if len(rows):
+            yield piece.take(rows), rows + begin
+        begin += piece.num_rows

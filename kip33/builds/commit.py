@@ -33,6 +33,7 @@ from kip33.errors import (
     UnreadableCatalogError,
     unreadable_logs_text,
 )
+from kip33.formats.index_kinds import IndexKind
 from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.file_owners import NOT_GIVEN
@@ -319,8 +320,7 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
         ("entries", "log_bytes", "index_bytes", "written", "kept", "kept_though_other", "failed"), 0
     )
     totals |= dict.fromkeys(_NOTES, 0)
-    sizes = ["time_index_bytes", "offset_index_bytes", "transaction_index_bytes"]
-    sizes += ["producer_snapshot_bytes"]
+    sizes = [f"{kind}_bytes" for kind in IndexKind]
     columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", "log_uri"]
     columns += ["log_dir", "topic", "partition", "base_offset"]
     directories = DirectoriesOfPartitions()

@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 
 from kip33.archive.listing import Column
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.reuse import Mask, ReusableRows, read_reusable
+from kip33.builds.reuse import Mask, Ours, ReusableRows, ours_column, read_reusable
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import claimed_index_uris
 from kip33.errors import CatalogError, UnreadableCatalogError
+from kip33.formats.index_kinds import IndexKind
 
 FIX_IT: Final = (
     "without it this build cannot tell which index files it owns: fix it and run the command again"
@@ -76,29 +77,21 @@ def is_in(uris: Column, others: Column) -> Mask:
     return mask
 
 
-def ours_by_claims(
-    build: BuildSpec, files: pa.Table, wanted: Column, claimed: Column
-) -> tuple[Mask, Mask]:
-    """Return the segments whose index files, and whose `.txnindex`, killed builds may have written.
+def ours_by_claims(build: BuildSpec, files: pa.Table, wanted: Column, claimed: Column) -> Ours:
+    """Return the segments whose index files killed builds may have written.
 
     A build without `--offset-index` claims no `.index`, so its claim does not make one ours.
     """
-    all_kinds = is_in(_uris_of(build, wanted, "index"), claimed)
+    offset_index = is_in(build.uris_of(wanted, IndexKind.OFFSET), claimed)
     time_index = is_in(wanted, claimed)
-    if build.offset_index:
+    if IndexKind.OFFSET in build.kinds:
         time_index &= pc.is_null(files["target_offset_index_bytes"]).to_numpy()
-    return all_kinds | time_index, all_kinds
-
-
-def snapshots_by_claims(build: BuildSpec, wanted: Column, claimed: Column) -> Mask:
-    """Return the segments whose `.snapshot` killed builds may have written."""
-    return is_in(_uris_of(build, wanted, "snapshot"), claimed)
-
-
-def _uris_of(build: BuildSpec, time_index_uris: Column, kind: str) -> Column:
-    suffix = f".{build.time_index}"
-    stems = pc.utf8_slice_codeunits(time_index_uris, start=0, stop=-len(suffix))
-    return pc.binary_join_element_wise(stems, f".{kind}", "")
+    return {
+        IndexKind.TIME: offset_index | time_index,
+        IndexKind.OFFSET: offset_index | time_index,
+        IndexKind.TRANSACTION: offset_index,
+        IndexKind.PRODUCERS: is_in(build.uris_of(wanted, IndexKind.PRODUCERS), claimed),
+    }
 
 
 def still_claimed(claimed: Column, wanted: Column) -> Column:
@@ -115,27 +108,19 @@ def still_claimed(claimed: Column, wanted: Column) -> Column:
 def claims_of(build: BuildSpec, wanted: Column, files: pa.Table) -> Column:
     """Return the URIs of the index files that a build may write.
 
-    `files` are the segments to read, with `ours` and `transaction_index_ours`; `wanted` are the
-    URIs of their time indexes.
+    `files` are those of `KnownSegments.to_read`; `wanted` are the URIs of their time indexes. The
+    claim of an `.index` is one of the `.txnindex`, too.
     """
     claims = wanted.filter(_may_write(build, files))
-    kinds = ["index"] if build.offset_index else []
-    kinds += ["snapshot"] if build.producer_snapshots else []
-    others = [_uris_of(build, claims, kind).chunks for kind in kinds]
-    return pa.chunked_array([*claims.chunks, *chain.from_iterable(others)], pa.string())
+    kinds = [kind for kind in IndexKind if kind in build.kinds - {IndexKind.TRANSACTION}]
+    chunks = chain.from_iterable(build.uris_of(claims, kind).chunks for kind in kinds)
+    return pa.chunked_array([*chunks], pa.string())
 
 
 def _may_write(build: BuildSpec, files: pa.Table) -> Column:
     """Return for each file whether its index files are claimed by us or missing."""
-    nothing_there = pc.is_null(files["target_time_index_bytes"])
-    if build.offset_index:
-        nothing_there = pc.and_(nothing_there, pc.is_null(files["target_offset_index_bytes"]))
-    no_transaction_index = pc.is_null(files["target_transaction_index_bytes"])
-    transactions = pc.or_(files["transaction_index_ours"], no_transaction_index)
-    may_write = pc.or_(files["ours"], nothing_there)
-    if build.offset_index:  # a claim covers all index files of a segment
-        may_write = pc.and_(may_write, transactions)
-    if build.producer_snapshots:
-        no_snapshot = pc.is_null(files["target_producer_snapshot_bytes"])
-        may_write = pc.and_(may_write, pc.or_(files["producer_snapshot_ours"], no_snapshot))
-    return pc.and_(pc.is_valid(files["base_offset"]), may_write)
+    may_write = pc.is_valid(files["base_offset"])
+    for kind in build.kinds:  # a claim covers all index files of a segment
+        is_missing = pc.is_null(files[f"target_{kind}_bytes"])
+        may_write = pc.and_(may_write, pc.or_(files[ours_column(kind)], is_missing))
+    return may_write

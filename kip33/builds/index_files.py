@@ -4,10 +4,11 @@
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from kip33.catalog.schema import IndexFileState
+from kip33.catalog.schema import SEGMENTS, IndexFileState
 from kip33.errors import is_of_the_machine
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.time_index import index_crc32c
 from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.broker_start import CUT, offset_index_note
@@ -23,6 +24,7 @@ BEFORE_LOG: Final = (
 FOREIGN_TRANSACTION_INDEX: Final = "the .txnindex that is there is not of kip33"
 CANNOT_BE_WRITTEN: Final = ": cannot be written: "  # in a note, between the file and the reason
 _NO_FILE: Final = (None, None)
+_COLUMNS: Final = frozenset(SEGMENTS.names)
 
 
 class TargetIndexFile(NamedTuple):
@@ -31,10 +33,9 @@ class TargetIndexFile(NamedTuple):
     place: Location
     data: bytes | None  # None: the log gives no index
     settings: str  # the settings that give `data`
-    listed: bool  # whether the file existed before this build began
+    seen: FileStatus | None = None  # of the file that existed before this build began
     good_entries: int | None = None
     good_settings: str | None = None  # the settings of the file that is left; None: unknown
-    seen: FileStatus | None = None  # of the existing file
     before_log: bool = False  # the file existed before this catalog knew its log
     flush_first: bool = False  # flush its bytes before it gets its name
     reads_back: bool = True  # else the time of a file in a bucket stays unknown: `WaitingPuts`
@@ -47,6 +48,19 @@ class PublishedFile(NamedTuple):
     modified_ms: int | None
     settings: str | None  # the settings that give its bytes from the log; None: unknown
     crc32c: int | None  # None: its bytes were not read
+
+
+def record(row: dict[str, Any], kind: IndexKind, file: PublishedFile | None) -> None:
+    """Put a segment's index file into its catalog row."""
+    values = file or (None, None, None, None)
+    for what, value in zip(("bytes", "modified_ms", "settings", "crc32c"), values, strict=True):
+        if f"{kind}_{what}" in _COLUMNS:
+            row[f"{kind}_{what}"] = value
+
+
+def add_notes(row: dict[str, Any], *notes: str | None) -> None:
+    """Add notes to the `error` of a catalog row."""
+    row["error"] = "; ".join(filter(None, (row["error"], *notes))) or None
 
 
 def state_together(states: Iterable[IndexFileState | None]) -> IndexFileState | None:
@@ -97,7 +111,7 @@ class Published:
         return self._are_right[:1] == [True]
 
     def add(
-        self, file: TargetIndexFile, *, ours: bool, overwrite: bool, proves_nothing: bool
+        self, file: TargetIndexFile, *, ours: bool, overwrite: bool, proves_nothing: bool = False
     ) -> None:
         """Publish, keep or withdraw one file; a fault of the store is a note.
 
@@ -105,7 +119,7 @@ class Published:
         a concurrent build wrote it.
         """
         built_before = ours
-        ours = ours or not file.listed
+        ours = ours or file.seen is None
         state: IndexFileState | None
         published: PublishedFile | None = None
         try:
@@ -135,7 +149,9 @@ class Published:
     ) -> tuple[IndexFileState, PublishedFile | None]:
         """Publish `data` unless the place has the same bytes or a file of another program."""
         place = file.place
-        asks = file.listed or not place.is_object_store  # a put over our own file is cheaper
+        asks = (
+            file.seen is not None or not place.is_object_store
+        )  # a put over our own file is cheaper
         there = status_of(place) if asks else None
         same_size = there is not None and there.size_bytes == len(data)
         bytes_there = read_whole(place, most_bytes=len(data)) if same_size else None

@@ -16,8 +16,9 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from kip33.archive.segment_paths import index_of_row
-from kip33.catalog.schema import INDEX_FILE_KINDS, IndexFileState
+from kip33.catalog.schema import IndexFileState
 from kip33.errors import PublishError
+from kip33.formats.index_kinds import IndexKind
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 from kip33.stores.own_files import flush, flush_filesystems, is_flushing
@@ -57,8 +58,8 @@ class IndexFlusher:
         self._folders.setdefault(place.parent.path, place.parent)
         paths = [
             index_of_row(place, kind).path
-            for column, kind in INDEX_FILE_KINDS
-            if row.get(column) is not None
+            for kind in IndexKind
+            if row.get(f"{kind}_bytes") is not None
         ]
         ours = tuple(paths) if row["index_file"] == IndexFileState.WRITTEN else ()
         self._next += [_IndexFile(path, ours) for path in paths]

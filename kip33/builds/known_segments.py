@@ -24,17 +24,16 @@ from kip33.archive.layouts import KAFKA
 from kip33.archive.listing import (
     Column,
     log_uris,
+    partition_order,
     with_log_dirs_by_topic_id,
     with_neighbours,
     with_topic_ids,
 )
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.carry_over import CarryOver, ListingScope, plan_carry_over
-from kip33.builds.earlier_builds import EarlierBuilds, is_in, ours_by_claims, snapshots_by_claims
+from kip33.builds.earlier_builds import EarlierBuilds, is_in, ours_by_claims
 from kip33.builds.largest_before import LARGEST_BEFORE, EarlierTimestamps, earlier_timestamps
 from kip33.builds.orphans import (
-    PRODUCER,
-    TRANSACTION,
     OrphanPlan,
     find_orphans,
     match_orphans,
@@ -46,14 +45,17 @@ from kip33.builds.reuse import (
     Int64s,
     ListingMatch,
     Mask,
+    Ours,
     ReusableRows,
     match_listing,
     may_change_unseen,
+    ours_column,
 )
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
 from kip33.drafts.designs import design_of
 from kip33.formats.batch import NO_TIMESTAMP
+from kip33.formats.index_kinds import FOLDED, IndexKind
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import opened
 from kip33.stores.locations import Location
@@ -88,9 +90,7 @@ class KnownSegments(NamedTuple):
     """The listing matched with the newest snapshot: masks over the listing, and rows."""
 
     reusable: Mask  # its row is taken over, the segment is not read
-    ours: Mask  # its `.timeindex` and `.index` may be replaced
-    transaction_index_ours: Mask
-    producer_snapshot_ours: Mask
+    ours: Ours  # these may be replaced
     log_is_new: Mask  # no row has its log
     largest_before: Int64s  # of segments whose rows are reused
     carry_over: CarryOver | None
@@ -99,14 +99,9 @@ class KnownSegments(NamedTuple):
 
     def to_read(self, files: pa.Table) -> pa.Table:
         """Return the segments to read, with the columns that `builds.task` needs."""
-        more = {
-            "ours": self.ours,
-            "transaction_index_ours": self.transaction_index_ours,
-            "producer_snapshot_ours": self.producer_snapshot_ours,
-            "log_is_new": self.log_is_new,
-        }
-        for name, mask in more.items():
-            files = files.append_column(name, pa.array(mask, pa.bool_()))
+        for kind in IndexKind:
+            files = files.append_column(ours_column(kind), pa.array(self.ours[kind], pa.bool_()))
+        files = files.append_column("log_is_new", pa.array(self.log_is_new, pa.bool_()))
         files = files.append_column(LARGEST_BEFORE, pa.array(self.largest_before))
         return files.filter(pa.array(~self.reusable))
 
@@ -123,45 +118,29 @@ def known_segments(
     """Match the listed segments with the newest snapshot; without `reuse` all are read."""
     files, no_rows = listed.files, np.zeros(listed.files.num_rows, bool)
     no_times = np.full(files.num_rows, NO_TIMESTAMP, np.int64)
-    ours, transaction_ours = ours_by_claims(build, files, listed.wanted, past.claimed)
-    snapshot_ours = snapshots_by_claims(build, listed.wanted, past.claimed)
+    ours = ours_by_claims(build, files, listed.wanted, past.claimed)
     newest, known = past.newest, past.known
     warnings = (*past.warnings, *listed.warnings)
     if not newest or not known:
         orphans = OrphanPlan.empty()
-        return KnownSegments(
-            no_rows,
-            ours,
-            transaction_ours,
-            snapshot_ours,
-            no_rows,
-            no_times,
-            None,
-            orphans,
-            warnings,
-        )
+        return KnownSegments(no_rows, ours, no_rows, no_times, None, orphans, warnings)
     match = match_listing(
         known,
         files,
         listed.at,
         listed_ms=scope.now_ms,
         known_listed_ms=newest.created_ms,
-        offset_index=build.offset_index,
-        producer_snapshots=build.producer_snapshots,
+        kinds=build.kinds,
         untimestamped=build.settings.untimestamped,
     )
     earlier, unreadable_list = read_orphans(catalog, newest)
     matched = match_orphans(earlier, files, listed.wanted)
-    by_orphans = ours_by_orphans(
-        matched,
-        files,
-        time_index_ours=is_in(listed.wanted, past.claimed) | match.time_index_ours,
-        ours=ours | match.ours,
-        offset_index=build.offset_index,
-    )
-    ours = ours | match.ours | by_orphans
-    transaction_ours = transaction_ours | match.transaction_index_ours | matched.files[TRANSACTION]
-    snapshot_ours = snapshot_ours | match.producer_snapshot_ours | matched.files[PRODUCER]
+    ours = {kind: ours[kind] | match.ours[kind] for kind in IndexKind}
+    time_index_ours = is_in(listed.wanted, past.claimed) | match.time_index_ours
+    ours_of_log = {IndexKind.TIME: time_index_ours, IndexKind.OFFSET: ours[IndexKind.OFFSET]}
+    by_orphans = ours_by_orphans(matched, files, ours_of_log, build.kinds)
+    for kind in IndexKind:
+        ours[kind] |= matched.files[kind] if kind in FOLDED else by_orphans
     reusable = _reusable(build, listed, past, known, match) & ~by_orphans if reuse else no_rows
     times = EarlierTimestamps(reusable, no_times)
     if design_of(build.settings.dialect).needs_largest_before and known.rows:
@@ -177,22 +156,13 @@ def known_segments(
         topics=scope.topics,
         unlistable=scope.unlistable,
     )
-    is_still_orphaned = still_orphaned(
-        matched,
-        ours=ours,
-        transaction_index_ours=transaction_ours,
-        producer_snapshot_ours=snapshot_ours,
-        offset_index=build.offset_index,
-        producer_snapshots=build.producer_snapshots,
-    )
+    is_still_orphaned = still_orphaned(matched, ours, build.kinds)
     orphaned = find_orphans(
         build, known, carry_over.gone, suspect, earlier.filter(pa.array(is_still_orphaned)), scope
     )
     return KnownSegments(
         reusable,
         ours,
-        transaction_ours,
-        snapshot_ours,
         no_rows if build.in_place else match.at < 0,
         times.largest_before,
         carry_over,
@@ -261,12 +231,15 @@ def _depend_on_changes(
     `files` is a LISTING whose logs are at `uris`, `match` theirs, `reusable` which rows would
     be reused.
     """
-    if not known.rows or not build.offset_index:
+    if not known.rows or IndexKind.OFFSET not in build.kinds:
         return np.zeros(files.num_rows, bool)
-    depends = reusable if build.producer_snapshots else reusable & known.has_transactions[match.at]
+    depends = reusable
+    if IndexKind.PRODUCERS not in build.kinds:
+        depends = reusable & known.has_transactions[match.at]
     changed = ~reusable & pc.is_valid(files["base_offset"]).to_numpy()
-    order, first = _by_partition(files)
+    order, begins = partition_order(files)
     in_order = np.arange(len(order))
+    first = np.maximum.accumulate(np.where(begins, in_order, 0))
     was_unread = changed & (match.at >= 0) & known.is_unread[match.at]
     last_unread = np.maximum.accumulate(np.where(was_unread[order], in_order, -1))
     # What is behind two such logs depends on the later one.
@@ -282,22 +255,6 @@ def _depend_on_changes(
     behind = np.zeros(len(order), bool)
     behind[order] = (last_changed >= first) & (last_changed > np.maximum.accumulate(ends))
     return behind & depends
-
-
-def _by_partition(files: pa.Table) -> tuple[Int64s, Int64s]:
-    """Return the order by partition and base offset, and where each partition begins in it."""
-    codes = [
-        pc.index_in(files[name], value_set=pc.unique(files[name])).to_numpy()
-        for name in ("log_dir", "topic", "partition")
-    ]
-    offsets = pc.fill_null(files["base_offset"], -1).to_numpy()
-    order = np.lexsort((offsets, *codes))
-    rows = np.arange(len(order))
-    begins = np.zeros(len(order), bool)
-    begins[:1] = True
-    for code in codes:
-        begins[1:] |= np.diff(code[order]) != 0
-    return order, np.maximum.accumulate(np.where(begins, rows, 0))
 
 
 def _can_be_opened(log_uri: str) -> bool:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine
 from kip33.archive.directory import Segment
-from kip33.archive.listing import LISTING, Column, log_uris, segments_of
+from kip33.archive.listing import LISTING, Column, log_uris, partition_order, segments_of
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.reuse import Int64s, Mask
 from kip33.catalog.catalog import Catalog, Snapshot
@@ -35,9 +35,11 @@ from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.stores.concurrently import map_in_order
 
 LARGEST_BEFORE: Final = "largest_before"  # a column of the files to read
-_PARTITION: Final = ("log_dir", "topic", "partition")
 _UNKNOWN: Final = 2**63 - 1  # above every timestamp but one, which is then unknown, too
-_OF_ROWS: Final = [*_PARTITION, "base_offset", "log_uri", "max_timestamp"]
+_OF_ROWS: Final = [
+    *("log_dir", "topic", "partition", "base_offset"),
+    *("log_uri", "max_timestamp"),
+]
 
 
 def largest_before(keys: pa.Table, uris: Column, largest: Int64s) -> Int64s:
@@ -47,15 +49,9 @@ def largest_before(keys: pa.Table, uris: Column, largest: Int64s) -> Int64s:
     are in the order of their `uris`. Without an earlier segment it is -1.
     """
     rows = len(largest)
-    codes = [
-        pc.index_in(keys[name], value_set=pc.unique(keys[name])).to_numpy() for name in _PARTITION
-    ]
     by_uri = np.empty(rows, np.int64)
     by_uri[pc.sort_indices(uris).to_numpy()] = np.arange(rows)
-    offsets = pc.fill_null(keys["base_offset"], -1).to_numpy()
-    order = np.lexsort((by_uri, offsets, *codes))
-    begins = np.ones(rows, bool)
-    begins[1:] = np.logical_or.reduce([np.diff(code[order]) != 0 for code in codes])
+    order, begins = partition_order(keys, by_uri)
     found = np.full(rows, NO_TIMESTAMP, np.int64)
     bounds = [*np.flatnonzero(begins).tolist(), rows]
     for begin, end in pairwise(bounds):
@@ -119,11 +115,9 @@ def largest_bin(build: BuildSpec, number: int, files: pa.Table) -> Iterator[Larg
     """Yield the largest timestamp of each log of one bin, which is the work of one task."""
     segments = segments_of(files.select(LISTING.names))
     run = partial(_largest, build)
-    yield from map_in_order(build.source, segments, run, held_bytes=_log_bytes)
-
-
-def _log_bytes(segment: Segment) -> int:
-    return segment.size_bytes or 0
+    yield from map_in_order(
+        build.source, segments, run, held_bytes=lambda segment: segment.size_bytes or 0
+    )
 
 
 def _largest(build: BuildSpec, segment: Segment) -> LargestTimestamp:

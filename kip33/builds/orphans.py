@@ -10,7 +10,7 @@ Orphans of topics and directories that a build does not list stay on the list un
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -27,19 +27,16 @@ from kip33.catalog.orphan_list import ORPHANS
 from kip33.catalog.schema import IndexFileState
 from kip33.drafts.designs import DRAFT_FILES
 from kip33.errors import FileReadError
-from kip33.formats.names import TIME_INDEX_FILE
+from kip33.formats.index_kinds import IndexKind
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import FileStatus, entries_of
 from kip33.stores.locations import Location
 
-TIME, OFFSET, TRANSACTION, PRODUCER = range(4)
-_KINDS: Final = ("time_index", "offset_index", "transaction_index", "producer_snapshot")
-_TIME_INDEXES: Final = tuple(f".{file}" for file in (TIME_INDEX_FILE, *DRAFT_FILES))
-_OFFSET_INDEX, _TRANSACTION_INDEX, _SNAPSHOT = _OTHERS = (".index", ".txnindex", ".snapshot")
-_SUFFIX: Final = "|".join(map(re.escape, (*_TIME_INDEXES, *_OTHERS)))
+_SUFFIXES: Final = (*(kind.suffix for kind in IndexKind), *(f".{file}" for file in DRAFT_FILES))
+_SUFFIX: Final = "|".join(map(re.escape, _SUFFIXES))
 NAMED_BY_ROWS: Final = [
     *("log_uri", "index_uri", "index_file"),
-    *(f"{kind}_bytes" for kind in _KINDS),
+    *(f"{kind}_bytes" for kind in IndexKind),
 ]
 
 
@@ -58,9 +55,9 @@ class OrphanPlan(NamedTuple):
 class MatchedOrphans(NamedTuple):
     """The orphaned files, and the listed segments to which they belong now."""
 
-    kind: npt.NDArray[np.int64]  # of each orphaned file
-    at: npt.NDArray[np.int64]  # its segment's number in the listing, -1: its log is not listed
-    files: tuple[Mask, ...]  # per kind, in the listing's order: the file there is orphaned
+    of_kind: dict[IndexKind, Mask]  # which of the orphaned files are of it
+    at: npt.NDArray[np.int64]  # of each: its segment's number in the listing, -1: log not listed
+    files: dict[IndexKind, Mask]  # in the listing's order: the file there is orphaned
 
 
 def match_orphans(orphans: pa.Table, files: pa.Table, wanted: Column) -> MatchedOrphans:
@@ -69,62 +66,49 @@ def match_orphans(orphans: pa.Table, files: pa.Table, wanted: Column) -> Matched
     `files` is a LISTING, `wanted` the URIs of its time indexes. A file with another size or
     time than the orphaned one is a different file.
     """
-    masks = tuple(np.zeros(files.num_rows, bool) for _ in _KINDS)
-    kind, stems = _kinds_and_stems(orphans["index_uri"])
-    _, wanted_stems = _kinds_and_stems(wanted)
+    masks = {kind: np.zeros(files.num_rows, bool) for kind in IndexKind}
+    of_kind = _by_kind(orphans["index_uri"])
+    stems, wanted_stems = _stems(orphans["index_uri"]), _stems(wanted)
     at = pc.index_in(stems, value_set=wanted_stems).fill_null(-1).to_numpy().astype(np.int64)
-    for number, (name, mask) in enumerate(zip(_KINDS, masks, strict=True)):
-        chosen = (at >= 0) & (kind == number)
+    for kind, mask in masks.items():
+        chosen = (at >= 0) & of_kind[kind]
         there = files.take(pa.array(at[chosen]))
         expected = orphans.filter(pa.array(chosen))
         same = pc.and_(
-            pc.equal(there[f"target_{name}_bytes"], expected["size_bytes"]),
-            pc.equal(there[f"target_{name}_modified_ms"], expected["last_modified_ms"]),
+            pc.equal(there[f"target_{kind}_bytes"], expected["size_bytes"]),
+            pc.equal(there[f"target_{kind}_modified_ms"], expected["last_modified_ms"]),
         )
         mask[at[chosen][same.fill_null(False).to_numpy().astype(bool)]] = True
-    return MatchedOrphans(kind, at, masks)
+    return MatchedOrphans(of_kind, at, masks)
 
 
 def ours_by_orphans(
     matched: MatchedOrphans,
     files: pa.Table,
-    *,
-    time_index_ours: Mask,
-    ours: Mask,
-    offset_index: bool,
+    ours: Mapping[IndexKind, Mask],
+    kinds: Collection[IndexKind],
 ) -> Mask:
     """Return the segments whose index files are all ours because orphaned ones are among them.
 
-    `time_index_ours`: the `.timeindex` is already ours; `ours`: all existing files are.
+    `ours`: which `.timeindex` and `.index` files are already; `kinds` are those that are written.
     """
-    time, offset = matched.files[TIME], matched.files[OFFSET]
-    some = time | offset if offset_index else time
-    no_time = pc.is_null(files["target_time_index_bytes"]).to_numpy()
-    no_offset = pc.is_null(files["target_offset_index_bytes"]).to_numpy()
-    all_ours = time | no_time | time_index_ours
-    if offset_index:
-        all_ours &= offset | no_offset | ours
-    mask: Mask = some & all_ours
-    return mask
+    some, all_ours = np.zeros(files.num_rows, bool), np.ones(files.num_rows, bool)
+    for kind, is_ours in ours.items():
+        if kind in kinds:
+            is_orphan = matched.files[kind]
+            some |= is_orphan
+            all_ours &= is_orphan | pc.is_null(files[f"target_{kind}_bytes"]).to_numpy() | is_ours
+    return some & all_ours
 
 
 def still_orphaned(
-    matched: MatchedOrphans,
-    *,
-    ours: Mask,
-    transaction_index_ours: Mask,
-    producer_snapshot_ours: Mask,
-    offset_index: bool,
-    producer_snapshots: bool,
+    matched: MatchedOrphans, ours: Mapping[IndexKind, Mask], kinds: Collection[IndexKind]
 ) -> Mask:
-    """Return which orphaned files belong to no segment of this build."""
+    """Return which orphaned files belong to no segment of a build that writes these kinds."""
     taken = np.zeros(len(matched.at), bool)
-    by_kind = (ours, ours, transaction_index_ours, producer_snapshot_ours)
-    are_written = (True, offset_index, offset_index, producer_snapshots)
-    for number, (of_segments, is_written) in enumerate(zip(by_kind, are_written, strict=True)):
-        if is_written:
-            chosen = (matched.at >= 0) & (matched.kind == number)
-            taken[chosen] = of_segments[matched.at[chosen]]
+    for kind in kinds:
+        chosen = (matched.at >= 0) & matched.of_kind[kind]
+        taken[chosen] = ours[kind][matched.at[chosen]]
     return ~taken
 
 
@@ -157,17 +141,15 @@ def find_orphans(
 def _named_files(build: BuildSpec, known: ReusableRows, rows: Mask) -> pa.Table:
     """Return the index files that rows name, as a table of ORPHANS."""
     log_uri, topic = known.log_uri.filter(pa.array(rows)), known.topic.filter(pa.array(rows))
-    time_index = f".{build.time_index}"
-    stems = pc.utf8_slice_codeunits(build.index_uris(log_uri), start=0, stop=-len(time_index))
-    suffixes = (time_index, *_OTHERS)
+    time_indexes = build.index_uris(log_uri)
     tables = []
-    for kind, suffix in zip(_KINDS, suffixes, strict=True):
+    for kind in IndexKind:
         size_bytes, modified_ms = known.index_files(kind, rows)
         is_known = (size_bytes >= 0) & (modified_ms >= 0)
-        if kind == _KINDS[TRANSACTION]:
+        if kind is IndexKind.TRANSACTION:
             is_known &= known.transaction_index_built[rows]
         columns = [
-            pc.binary_join_element_wise(stems, suffix, ""),
+            build.uris_of(time_indexes, kind),
             pa.array(size_bytes),
             pa.array(modified_ms),
             pc.cast(topic, pa.string()),
@@ -234,20 +216,25 @@ def without_named(orphans: pa.Table, rows: Iterable[pa.Table]) -> pa.Table:
         for row in piece.filter(pc.and_(is_ours, has_orphans)).to_pylist():
             uri = row["index_uri"] or ""
             stem = re.sub(f"(?:{_SUFFIX})$", "", uri)
-            uris = (uri, *(stem + suffix for suffix in _OTHERS))
-            for kind, named_uri in zip(_KINDS, uris, strict=True):
-                if row[f"{kind}_bytes"] is not None:
-                    named.add(named_uri)
+            named |= {
+                uri if kind is IndexKind.TIME else stem + kind.suffix
+                for kind in IndexKind
+                if row[f"{kind}_bytes"] is not None
+            }
     is_named = pc.is_in(orphans["index_uri"], value_set=pa.array(sorted(named), pa.string()))
     return orphans.filter(pc.invert(is_named))
 
 
-def _kinds_and_stems(uris: Column) -> tuple[npt.NDArray[np.int64], Column]:
-    """Return which kind of index file each URI names, and the URIs without their suffixes."""
-    kind = np.full(len(uris), OFFSET, np.int64)
-    suffixes = [(TIME, suffix) for suffix in _TIME_INDEXES]
-    suffixes += [(TRANSACTION, _TRANSACTION_INDEX), (PRODUCER, _SNAPSHOT)]
-    for number, suffix in suffixes:
-        kind[pc.ends_with(uris, suffix).to_numpy().astype(bool)] = number
-    stems = pc.replace_substring_regex(uris, f"(?:{_SUFFIX})$", "", max_replacements=1)
-    return kind, stems
+def _by_kind(uris: Column) -> dict[IndexKind, Mask]:
+    """Return which of the URIs name a file of each kind."""
+    of_kind: dict[IndexKind, Mask] = {
+        kind: pc.ends_with(uris, kind.suffix).to_numpy().astype(bool) for kind in IndexKind
+    }
+    for file in DRAFT_FILES:  # some end in `.index`, too
+        of_kind[IndexKind.TIME] |= pc.ends_with(uris, f".{file}").to_numpy().astype(bool)
+    of_kind[IndexKind.OFFSET] &= ~of_kind[IndexKind.TIME]
+    return of_kind
+
+
+def _stems(uris: Column) -> Column:
+    return pc.replace_substring_regex(uris, f"(?:{_SUFFIX})$", "", max_replacements=1)

@@ -26,7 +26,7 @@ makes a broker trust the `.timeindex` beside it. So it is not written if another
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -35,24 +35,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kip33.archive.directory import Segment
-from kip33.archive.segment_paths import beside, index_of_row
+from kip33.archive.segment_paths import index_of_row
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.index_files import (
     CANNOT_BE_WRITTEN,
     Published,
-    PublishedFile,
     TargetIndexFile,
+    add_notes,
+    record,
     state_together,
 )
 from kip33.builds.index_flusher import FLUSHING_THREADS, IndexFlusher
+from kip33.builds.reuse import ours_column
 from kip33.catalog.catalog import SnapshotPart
 from kip33.catalog.draft import STAYS
 from kip33.catalog.schema import SEGMENTS, IndexFileState
 from kip33.errors import CatalogError, FileReadError
-from kip33.formats.names import TIME_INDEX_FILE
+from kip33.formats.index_kinds import FOLDED, IndexKind
 from kip33.indexing.segment import BuiltIndexes
-from kip33.rules.broker_start import may_have_offset_index
-from kip33.rules.transactions import TransactionSummary
 from kip33.stores.concurrently import LARGE_FILES_AT_ONCE
 from kip33.stores.files import (
     FileStatus,
@@ -65,24 +65,18 @@ from kip33.stores.files import (
 from kip33.stores.locations import Location
 
 MOST_PART_BYTES: Final = 2**31 - 1
-TXNINDEX: Final = "txnindex"
-PRODUCERS: Final = "snapshot"
-_COLUMNS_OF: Final = {TXNINDEX: "transaction_index", PRODUCERS: "producer_snapshot"}
 _EXTRA: list["pa.Field[Any]"] = [
     pa.field("transactions", pa.string()),  # the segment's TransactionSummary as JSON
-    pa.field("transaction_index_uri", pa.string()),
-    pa.field("transaction_index_listed", pa.bool_()),  # whether the file existed before the build
-    pa.field("ours", pa.bool_()),  # whether this catalog's builds wrote the existing files
+    pa.field("time_index_uri", pa.string()),  # the files that the row waits for are beside it
     pa.field("waiting_offset_index", pa.binary()),  # bytes of a waiting `.index`; null: not waiting
-    pa.field("index_settings", pa.string()),  # that give its bytes
     pa.field("time_index_is_right", pa.bool_()),  # whether the `.timeindex` matches the log
-    pa.field("seen_bytes", pa.int64()),  # of the `.txnindex` before the build; null: none
-    pa.field("seen_modified_ms", pa.int64()),
-    pa.field("producer_snapshot_uri", pa.string()),  # null: the build writes no `.snapshot`
-    pa.field("producer_snapshot_ours", pa.bool_()),
-    pa.field("producer_snapshot_seen_bytes", pa.int64()),  # before the build; null: none
-    pa.field("producer_snapshot_seen_modified_ms", pa.int64()),
 ]
+for _kind in FOLDED:  # of the existing files, before the build; null: none
+    _EXTRA += [
+        pa.field(ours_column(_kind), pa.bool_()),
+        pa.field(f"{_kind}_seen_bytes", pa.int64()),
+        pa.field(f"{_kind}_seen_modified_ms", pa.int64()),
+    ]
 PENDING: Final = pa.schema([*SEGMENTS, *_EXTRA])
 """A row of SEGMENTS with the data that completes it."""
 
@@ -90,7 +84,6 @@ LEAST_FILES: Final = 3  # in a folder: for fewer a listing saves nothing
 _MOST_SEGMENTS_OF_FOLDER: Final = 4096  # in a task: each group of rows lists the folder again
 _MOST_WAITING_ROWS: Final = 512
 SMALL_LOG_BYTES: Final = 8 << 20  # one range: the requests of a larger log take longer than its put
-_KINDS: Final = (("time", TIME_INDEX_FILE), ("offset", "index"))
 _MOST_SEGMENTS: Final = 1024  # of a group
 _MOST_BYTES: Final = 1 << 25  # of its `.index` files
 LEFT_TO_THE_BROKER: Final = (
@@ -98,99 +91,39 @@ LEFT_TO_THE_BROKER: Final = (
 )
 
 
-class PendingRow(NamedTuple):
-    """One such row; `row` has the columns of SEGMENTS."""
+def extra_columns(
+    build: BuildSpec, segment: Segment, index: BuiltIndexes, ours: Set[IndexKind]
+) -> dict[str, Any] | None:
+    """Return the columns that only PENDING has; None: the row does not wait.
 
-    row: dict[str, Any]
-    transactions: str
-    transaction_index_uri: str
-    transaction_index_listed: bool
-    ours: bool
-    waiting_offset_index: bytes | None
-    index_settings: str
-    time_index_is_right: bool
-    seen_bytes: int | None
-    seen_modified_ms: int | None
-    producer_snapshot_uri: str | None
-    producer_snapshot_ours: bool
-    producer_snapshot_seen_bytes: int | None
-    producer_snapshot_seen_modified_ms: int | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return a row of PENDING."""
-        _, *extra = self
-        return self.row | dict(zip((field.name for field in _EXTRA), extra, strict=True))
-
-
-def is_pending(segment: Segment, transactions: TransactionSummary) -> bool:
-    """Return whether the row waits: transactions begin or end here, or a `.txnindex` is there."""
-    return not transactions.changes_nothing or segment.target_transaction_index_bytes is not None
-
-
-def offset_index_waits(build: BuildSpec, segment: Segment, index: BuiltIndexes) -> bool:
-    """Return whether the `.index` waits for the `.txnindex`: a new one in place, beside aborts."""
-    if not build.offset_index or not build.in_place or index.transactions is None:
-        return False
-    is_new = segment.target_offset_index_bytes is None and may_have_offset_index(index.status)
-    return is_new and len(index.transactions.aborts) > 0
-
-
-def pending_row(
-    build: BuildSpec,
-    segment: Segment,
-    row: dict[str, Any],
-    transactions: TransactionSummary,
-    waiting_offset_index: bytes | None,
-) -> PendingRow:
-    """Return the row of a segment that waits for its `.txnindex` or `.snapshot`.
-
-    Perhaps it also waits for its `.index`.
+    It waits if transactions begin or end in the segment, or a `.txnindex` is there.
     """
-    return PendingRow(
-        row,
-        transactions.to_json(),
-        _place_of(build, segment, TXNINDEX).uri,
-        segment.target_transaction_index_bytes is not None,
-        False,
-        waiting_offset_index,
-        build.index_settings,
-        False,
-        segment.target_transaction_index_bytes,
-        segment.target_transaction_index_modified_ms,
-        _place_of(build, segment, PRODUCERS).uri if build.producer_snapshots else None,
-        False,
-        segment.target_producer_snapshot_bytes,
-        segment.target_producer_snapshot_modified_ms,
-    )
+    transactions = index.transactions
+    if transactions is None or IndexKind.TRANSACTION not in build.kinds:
+        return None
+    has_file = segment.index_file(IndexKind.TRANSACTION) is not None
+    if transactions.changes_nothing and not has_file and IndexKind.PRODUCERS not in build.kinds:
+        return None
+    extra: dict[str, Any] = {
+        "transactions": transactions.to_json(),
+        "time_index_uri": build.index_location(segment).uri,
+    }
+    for kind in FOLDED:
+        seen = segment.index_file(kind) or (None, None)
+        extra[ours_column(kind)] = kind in ours
+        extra[f"{kind}_seen_bytes"], extra[f"{kind}_seen_modified_ms"] = seen
+    return extra
 
 
-def withdraw(
-    build: BuildSpec, segment: Segment, row: dict[str, Any], kind: str, *, is_unreadable: bool
-) -> None:
-    """Delete our file of a kind if its log gives no index any more; errors become the row's note.
-
-    `kind` is TXNINDEX or PRODUCERS.
-    """
-    published = Published()
-    place = _place_of(build, segment, kind)
-    target = TargetIndexFile(place, None, build.index_settings, listed=True)
-    published.add(target, ours=True, overwrite=False, proves_nothing=is_unreadable)
-    row["error"] = "; ".join(filter(None, (row["error"], *published.notes))) or None
-    left = published.files[0]
-    if left:
-        name_in_row(row, kind, left)
-
-
-def name_in_row(row: dict[str, Any], kind: str, file: PublishedFile) -> None:
-    """Put a published `.txnindex` or `.snapshot` into its row."""
-    columns = _COLUMNS_OF[kind]
-    row[f"{columns}_bytes"] = file.size_bytes
-    row[f"{columns}_modified_ms"] = file.modified_ms
-    row[f"{columns}_crc32c"] = file.crc32c
-
-
-def _place_of(build: BuildSpec, segment: Segment, kind: str) -> Location:
-    return beside(build.index_location(segment), kind)
+def target_in(
+    build: BuildSpec, row: Mapping[str, Any], kind: IndexKind, data: bytes | None
+) -> TargetIndexFile:
+    """Return the file of a kind beside a row of PENDING."""
+    settings = build.of_topic(row["topic"]).index_settings
+    place = index_of_row(Location.of(row["time_index_uri"]), kind)
+    size_bytes, modified_ms = row[f"{kind}_seen_bytes"], row[f"{kind}_seen_modified_ms"]
+    seen = None if size_bytes is None else FileStatus(size_bytes, modified_ms)
+    return TargetIndexFile(place, data, settings, seen)
 
 
 def read_staged(
@@ -208,15 +141,6 @@ def read_staged(
         ) from error
 
 
-def pending_rows(table: pa.Table) -> list[PendingRow]:
-    """Return the rows of a table of PENDING."""
-    names = [field.name for field in _EXTRA]
-    return [
-        PendingRow({name: row[name] for name in SEGMENTS.names}, *(row[name] for name in names))
-        for row in table.to_pylist()
-    ]
-
-
 class WaitingIndex(NamedTuple):
     """An `.index` that waits for the file beside it."""
 
@@ -230,7 +154,7 @@ class Built(NamedTuple):
 
     row: dict[str, Any]
     bytes_read: int  # of the log
-    pending: PendingRow | None = None  # the row, if it waits for its `.txnindex`
+    pending: dict[str, Any] | None = None  # more columns, if the row waits for its `.txnindex`
     waiting: WaitingIndex | None = None  # the `.index`, if it waits for the `.timeindex`
 
 
@@ -261,7 +185,7 @@ class WaitingPuts:
     def complete_all(self) -> Iterator[Built]:
         """Look up the files that wait; yield their segments. A fault is its row's `error`."""
         group, self._group = self._group, []
-        folders: defaultdict[Location, list[tuple[dict[str, Any], str, Location]]]
+        folders: defaultdict[Location, list[tuple[dict[str, Any], IndexKind, Location]]]
         folders = defaultdict(list)
         for built in group:
             for kind, place in _unknown_files(built.row):
@@ -278,12 +202,12 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _unknown_files(row: dict[str, Any]) -> list[tuple[str, Location]]:
+def _unknown_files(row: dict[str, Any]) -> list[tuple[IndexKind, Location]]:
     """Return kind and place of the row's index files that were put and not read back."""
     return [
-        (kind, index_of_row(Location.of(row["index_uri"]), suffix))
-        for kind, suffix in _KINDS
-        if row.get(f"{kind}_index_bytes") is not None and row[f"{kind}_index_modified_ms"] is None
+        (kind, index_of_row(Location.of(row["index_uri"]), kind))
+        for kind in (IndexKind.TIME, IndexKind.OFFSET)
+        if row.get(f"{kind}_bytes") is not None and row[f"{kind}_modified_ms"] is None
     ]
 
 
@@ -298,9 +222,11 @@ def _listed(folder: Location, files: int) -> dict[str, FileStatus]:
     return {info.path: listed_status(folder, info) for info in entries if info.is_file}
 
 
-def _fill_in(row: dict[str, Any], kind: str, place: Location, listed: FileStatus | None) -> None:
+def _fill_in(
+    row: dict[str, Any], kind: IndexKind, place: Location, listed: FileStatus | None
+) -> None:
     """Complete the columns of one file; of a file that the listing lacks, the status is read."""
-    expected = row[f"{kind}_index_bytes"]
+    expected = row[f"{kind}_bytes"]
     try:
         is_right = listed is not None and listed.size_bytes == expected
         status = listed if is_right else status_of(place)
@@ -310,20 +236,12 @@ def _fill_in(row: dict[str, Any], kind: str, place: Location, listed: FileStatus
                 f"{place.uri}: {expected} bytes were written, but the file has {size_bytes} bytes"
             )
     except FileReadError as error:
-        note = f"{place.uri}{CANNOT_BE_WRITTEN}{one_line(error)}"
-        row["error"] = "; ".join(filter(None, (row["error"], note)))
+        add_notes(row, f"{place.uri}{CANNOT_BE_WRITTEN}{one_line(error)}")
         row["index_file"] = IndexFileState.STALE  # the next build tries again
-        for column in ("bytes", "modified_ms", "settings", "crc32c"):
-            row[f"{kind}_index_{column}"] = None
+        record(row, kind, None)
         return
     assert status is not None
-    row[f"{kind}_index_modified_ms"] = status.modified_ms
-
-
-def waits_for_time_index(build: BuildSpec, segment: Segment, status: str) -> bool:
-    """Return whether a segment's `.index` waits: a new one, in place."""
-    is_new = segment.target_offset_index_bytes is None
-    return build.in_place and build.offset_index and is_new and may_have_offset_index(status)
+    row[f"{kind}_modified_ms"] = status.modified_ms
 
 
 class WaitingIndexes:
@@ -362,9 +280,7 @@ def with_offset_index(build: BuildSpec, built: Built) -> Built:
     """Return a segment after its `.index` was written, if it waited."""
     if built.waiting is None:
         return built
-    row = built.row
-    notes = publish_offset_index(build, row, built.waiting, ours=False)
-    row["error"] = "; ".join(filter(None, (row["error"], *notes))) or None
+    add_notes(built.row, *publish_offset_index(build, built.row, built.waiting, ours=False))
     return built._replace(waiting=None)
 
 
@@ -380,12 +296,8 @@ def publish_offset_index(
         return [LEFT_TO_THE_BROKER]
     log = Location.of(row["log_uri"]) if build.in_place else None
     published = Published(log, log_changed=waiting.log_changed)
-    published.add(waiting.file, ours=ours, overwrite=build.overwrite, proves_nothing=False)
-    left = published.files[0]
-    if left:
-        row["offset_index_bytes"] = left.size_bytes
-        row["offset_index_modified_ms"] = left.modified_ms
-        row["offset_index_settings"] = left.settings
-        row["offset_index_crc32c"] = left.crc32c
+    published.add(waiting.file, ours=ours, overwrite=build.overwrite)
+    if published.files[0]:
+        record(row, IndexKind.OFFSET, published.files[0])
     row["index_file"] = state_together((row["index_file"], published.state))
     return published.notes

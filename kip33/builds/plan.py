@@ -30,6 +30,7 @@ from kip33.builds.known_segments import ListedSegments, known_segments
 from kip33.builds.orphans import OrphanPlan
 from kip33.catalog.catalog import Catalog
 from kip33.drafts.designs import design_of
+from kip33.formats.index_kinds import IndexKind
 from kip33.retention.broker_locks import locked
 from kip33.stores.locations import Location
 
@@ -105,18 +106,27 @@ def plan_build(request: BuildRequest, *, now_ms: int, on_listed: Listed | None =
         source_location,
         index_location,
         topic_settings.default,
-        request.offset_index,
+        _kinds(request),
         request.overwrite,
         request.only_damaged,
         request.read == "tail",
         layout.name,
         topic_settings.by_topic,
         request.fsync,
-        request.producer_snapshots,
     )
     reuse = not (request.full or request.only_damaged)
     plan = _plan(build, target, listing, now_ms, request.topics, reuse=reuse)
     return plan._replace(beside_logs=beside_logs)
+
+
+def _kinds(request: BuildRequest) -> frozenset[IndexKind]:
+    """Return the kinds of index files that a build writes."""
+    kinds = {IndexKind.TIME}
+    if request.offset_index:
+        kinds |= {IndexKind.OFFSET, IndexKind.TRANSACTION}
+    if request.producer_snapshots:
+        kinds.add(IndexKind.PRODUCERS)
+    return frozenset(kinds)
 
 
 def _plan(

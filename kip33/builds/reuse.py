@@ -11,8 +11,8 @@ only while the offset of their index does not conflict with the next segment. Wi
 now: another segment follows, or the log is no longer the last.
 """
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence, Set
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from kip33.builds.build_options import BuildSpec
 from kip33.builds.index_files import FOREIGN_TRANSACTION_INDEX
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import IndexFileState
+from kip33.formats.index_kinds import FOLDED, IndexKind
 from kip33.rules.broker_start import HIDDEN_ABORTS
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.rules.transaction_index import UNCHANGED
@@ -35,6 +36,11 @@ from kip33.rules.untimestamped import (
 )
 
 Mask = npt.NDArray[np.bool_]
+Ours: TypeAlias = dict[IndexKind, Mask]
+"""Of each listed segment and kind: this catalog's builds wrote the existing file, or none exists.
+
+TIME and OFFSET are the same: both files are ours, if the build writes both.
+"""
 Int64s = npt.NDArray[np.int64]
 SETTLED_MS: Final = 2_000  # coarsest resolution of file times: two changes within it look like one
 SET_AHEAD_MS: Final = 86_400_000
@@ -50,15 +56,8 @@ _COLUMNS: Final = [
     "size_bytes",
     "last_modified_ms",
     "index_uri",
-    "time_index_bytes",
-    "offset_index_bytes",
-    "time_index_modified_ms",
-    "offset_index_modified_ms",
-    "transaction_index_bytes",
-    "transaction_index_modified_ms",
     "open_transactions",
-    "producer_snapshot_bytes",
-    "producer_snapshot_modified_ms",
+    *(f"{kind}_{what}" for kind in IndexKind for what in ("bytes", "modified_ms")),
     "time_index_entries",
     "build_settings",
     "status",
@@ -68,6 +67,11 @@ _COLUMNS: Final = [
     "batch_count",
     "time_index_settings",
 ]
+
+
+def ours_column(kind: IndexKind) -> str:
+    """Return the column of the files to read that has the segment's value in `Ours`."""
+    return f"ours_{kind}"
 
 
 def may_change_unseen(last_modified_ms: Int64s, listed_ms: int) -> Mask:
@@ -89,9 +93,7 @@ class ListingMatch(NamedTuple):
 
     at: Int64s  # number of the file's row in the snapshot, -1: no row
     reusable: Mask
-    ours: Mask
-    transaction_index_ours: Mask  # the existing `.txnindex` is that of our row
-    producer_snapshot_ours: Mask  # the existing `.snapshot`, too
+    ours: Ours
     time_index_ours: Mask  # regardless of the `.index`
 
 
@@ -106,17 +108,11 @@ class ReusableRows(NamedTuple):
     is_segment: Mask  # not the row of a directory
     size_bytes: Int64s
     last_modified_ms: Int64s
-    time_index_bytes: Int64s
-    offset_index_bytes: Int64s
-    time_index_modified_ms: Int64s
-    offset_index_modified_ms: Int64s
-    transaction_index_bytes: Int64s
-    transaction_index_modified_ms: Int64s
+    index_bytes: Int64s  # a column for each kind
+    index_modified_ms: Int64s
     transaction_index_built: Mask  # not a foreign file with an unknown verdict
     has_transactions: Mask  # or may have some
     is_unread: Mask  # its log could not be read
-    producer_snapshot_bytes: Int64s
-    producer_snapshot_modified_ms: Int64s
     place: npt.NDArray[np.uint8]
     is_unverified: Mask
     offset_of_max_timestamp: Int64s
@@ -131,43 +127,16 @@ class ReusableRows(NamedTuple):
         """Return the number of rows."""
         return len(self.size_bytes)
 
-    def index_files(self, kind: str, at: Int64s | Mask) -> tuple[Int64s, Int64s]:
+    def index_files(self, kind: IndexKind, at: Int64s | Mask) -> tuple[Int64s, Int64s]:
         """Return the sizes and times that some rows name for their index files of a kind."""
-        return getattr(self, f"{kind}_bytes")[at], getattr(self, f"{kind}_modified_ms")[at]
+        column = list(IndexKind).index(kind)
+        return self.index_bytes[at, column], self.index_modified_ms[at, column]
 
     def numbers_of(self, uris: Column) -> Int64s:
         """Return the number of the row of each log, -1 without one."""
         rows = pc.index_in(uris, value_set=self.log_uri).fill_null(-1)
         numbers: Int64s = rows.to_numpy().astype(np.int64)
         return numbers
-
-
-class _OptionalFile(NamedTuple):
-    """An index file that a segment may lack: of each listed segment, in the index directory."""
-
-    as_left: Mask  # it has the size and the time that the row names
-    missing: Mask
-    named: Mask  # by the row
-
-    @classmethod
-    def of(cls, known: ReusableRows, at: Int64s, files: pa.Table, kind: str) -> "_OptionalFile":
-        """Compare the files of a kind in the listing with those that the rows name."""
-        size_bytes, _ = known.index_files(kind, at)
-        missing = pc.is_null(files[f"target_{kind}_bytes"]).to_numpy()
-        return cls(_as_left(known, at, files, kind, "target"), missing, size_bytes != NULL_NUMBER)
-
-    @property
-    def agrees(self) -> Mask:
-        """Return where the file is as the row says: unchanged, or missing and not named."""
-        return self.as_left | (self.missing & ~self.named)
-
-    def is_ours(self, is_stale: Mask) -> Mask:
-        """Return where the file is not another program's, in rows whose `.timeindex` is ours.
-
-        An existing file that the row does not name belongs to another program, unless the row
-        is stale.
-        """
-        return self.named | self.missing | is_stale
 
 
 def match_listing(
@@ -177,65 +146,57 @@ def match_listing(
     *,
     listed_ms: int,
     known_listed_ms: int,
-    offset_index: bool,
-    producer_snapshots: bool = False,
+    kinds: Set[IndexKind],
     untimestamped: str = Untimestamped.NONE,
 ) -> ListingMatch:
     """Return which rows can be reused for `files`, a LISTING whose rows are numbered `at`.
 
-    `listed_ms` is when that listing began, `known_listed_ms` when the snapshot's did;
-    `offset_index`: whether the build also writes .index files, `producer_snapshots`: .snapshot
-    files; `untimestamped`: its rule for logs without timestamps.
+    `listed_ms` is when that listing began, `known_listed_ms` when the snapshot's did; `kinds` are
+    those that the build writes, `untimestamped` is its rule for logs without timestamps.
     """
     is_known = at >= 0
     if not known.rows:
-        return ListingMatch(at, is_known, is_known, is_known, is_known, is_known)
+        return ListingMatch(at, is_known, dict.fromkeys(IndexKind, is_known), is_known)
     last_modified_ms = _int64s(files["last_modified_ms"])
     same = (known.size_bytes[at] == _int64s(files["size_bytes"])) & (
         known.last_modified_ms[at] == last_modified_ms
     )
     index_is_there = _indexes_are_there(known, at, files)
-    transaction_index = _OptionalFile.of(known, at, files, "transaction_index")
-    producer_snapshot = _OptionalFile.of(known, at, files, "producer_snapshot")
-    elsewhere = known.place[at] != _AT_TARGET
-    if offset_index:
-        index_is_there &= elsewhere | transaction_index.agrees
-    if producer_snapshots:
-        index_is_there &= elsewhere | producer_snapshot.agrees
     fresh = may_change_unseen(last_modified_ms, listed_ms) | may_change_unseen(
         last_modified_ms, known_listed_ms
     )
     holds = is_known & known.holds[at] & known.is_segment[at] & ~_refuted(known, at, files)
-    ours = time_index_ours = is_known & known.ours[at]
-    is_stale = known.is_stale[at]
-    if offset_index:
-        ours = ours & _OptionalFile.of(known, at, files, "offset_index").is_ours(is_stale)
+    time_index_ours = is_known & known.ours[at]
+    not_other = {}  # the file is not another program's, if the `.timeindex` is ours
+    for kind in kinds - {IndexKind.TIME}:
+        is_named = known.index_files(kind, at)[0] != NULL_NUMBER
+        is_missing = pc.is_null(files[f"target_{kind}_bytes"]).to_numpy()
+        not_other[kind] = is_named | is_missing | known.is_stale[at]
+        if kind in FOLDED:
+            is_same = _as_left(known, at, files, kind, "target") | (is_missing & ~is_named)
+            index_is_there &= (known.place[at] != _AT_TARGET) | is_same
+    both_ours = time_index_ours & not_other.get(IndexKind.OFFSET, True)
+    ours = {kind: both_ours & not_other.get(kind, True) for kind in IndexKind}
+    ours[IndexKind.TRANSACTION] = ours[IndexKind.TRANSACTION] & known.transaction_index_built[at]
     expected = _file_time_offsets(untimestamped, files)
     has_moved = known.without_times[at] & (known.file_time_offset[at] != expected)
-    transaction_index_ours = transaction_index.is_ours(is_stale)
-    return ListingMatch(
-        at,
-        reusable=holds & same & index_is_there & ~fresh & ~has_moved,
-        ours=ours,
-        transaction_index_ours=ours & transaction_index_ours & known.transaction_index_built[at],
-        producer_snapshot_ours=ours & producer_snapshot.is_ours(is_stale),
-        time_index_ours=time_index_ours,
-    )
+    reusable = holds & same & index_is_there & ~fresh & ~has_moved
+    return ListingMatch(at, reusable, ours, time_index_ours)
 
 
 def _indexes_are_there(known: ReusableRows, at: Int64s, files: pa.Table) -> Mask:
     """Return where the `.timeindex` and the `.index` that the row names are unchanged."""
     place = known.place[at]
-    names_no_offset_index = known.offset_index_bytes[at] == NULL_NUMBER
+    names_no_offset_index = known.index_files(IndexKind.OFFSET, at)[0] == NULL_NUMBER
     are_there: Mask = place == _NO_INDEX
     for code, where in ((_AT_TARGET, "target"), (_BESIDE_LOG, "beside")):
-        time_same = _as_left(known, at, files, "time_index", where)
-        offset_same = _as_left(known, at, files, "offset_index", where) | names_no_offset_index
+        time_same = _as_left(known, at, files, IndexKind.TIME, where)
+        offset_same = _as_left(known, at, files, IndexKind.OFFSET, where) | names_no_offset_index
         are_there |= (place == code) & time_same & offset_same
     return are_there
 
 
-def _as_left(known: ReusableRows, at: Int64s, files: pa.Table, kind: str, where: str) -> Mask:
+def _as_left(known: ReusableRows, at: Int64s, files: pa.Table, kind: IndexKind, where: str) -> Mask:
     """Return which index files have the size and time that the row names; False without a time."""
     size_bytes, modified_ms = known.index_files(kind, at)
     same_size = _int64s(files[f"{where}_{kind}_bytes"]) == size_bytes
@@ -308,7 +269,7 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     stale = pc.equal(table["index_file"], IndexFileState.STALE).fill_null(False)
     wrote_all = pc.match_substring(table["build_settings"], '"offset_index": true').fill_null(False)
     holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)
-    if build.in_place and not build.offset_index:  # the `.txnindex` may have come back
+    if build.in_place and IndexKind.OFFSET not in build.kinds:  # the `.txnindex` may have come back
         hides = pc.match_substring(table["error"], HIDDEN_ABORTS).fill_null(False)
         holds = pc.and_not(holds, hides)
     if build.overwrite:  # files of other programs are replaced now
@@ -326,17 +287,11 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
         _mask(pc.is_valid(table["base_offset"])),
         _int64s(table["size_bytes"]),
         _int64s(table["last_modified_ms"]),
-        _int64s(table["time_index_bytes"]),
-        _int64s(table["offset_index_bytes"]),
-        _int64s(table["time_index_modified_ms"]),
-        _int64s(table["offset_index_modified_ms"]),
-        _int64s(table["transaction_index_bytes"]),
-        _int64s(table["transaction_index_modified_ms"]),
+        np.column_stack([_int64s(table[f"{kind}_bytes"]) for kind in IndexKind]),
+        np.column_stack([_int64s(table[f"{kind}_modified_ms"]) for kind in IndexKind]),
         ~_mask(pc.match_substring(table["error"], FOREIGN_TRANSACTION_INDEX).fill_null(False)),
         _mask(pc.not_equal(table["open_transactions"], UNCHANGED).fill_null(True)),
         _mask(pc.is_in(table["status"], value_set=pa.array(NOT_READ))),
-        _int64s(table["producer_snapshot_bytes"]),
-        _int64s(table["producer_snapshot_modified_ms"]),
         place,
         _mask(pc.equal(table["status"], SegmentStatus.UNVERIFIED)),
         _int64s(table["offset_of_max_timestamp"]),

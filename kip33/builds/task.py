@@ -2,38 +2,39 @@
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain
-from typing import Any, Final, NamedTuple
+from itertools import chain, compress
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 import kip33
 from kip33.archive.directory import Segment
 from kip33.archive.listing import LISTING
-from kip33.archive.segment_paths import beside
+from kip33.archive.segment_paths import beside, index_of_row
 from kip33.builds.build_options import BuildSpec, file_time_settings_json
-from kip33.builds.index_files import Published, TargetIndexFile, log_has_changed
+from kip33.builds.index_files import (
+    Published,
+    TargetIndexFile,
+    add_notes,
+    log_has_changed,
+    record,
+)
 from kip33.builds.index_flusher import IndexFlusher
 from kip33.builds.pending_rows import (
     PENDING,
-    PRODUCERS,
-    TXNINDEX,
     Built,
     WaitingIndex,
     WaitingIndexes,
     WaitingPuts,
-    is_pending,
-    offset_index_waits,
-    pending_row,
-    waits_for_time_index,
+    extra_columns,
     with_offset_index,
-    withdraw,
 )
 from kip33.catalog.catalog import SnapshotPart
 from kip33.catalog.draft import PartWriter
 from kip33.catalog.schema import IndexFileState
 from kip33.drafts.designs import design_of
 from kip33.formats.batch import NO_TIMESTAMP
+from kip33.formats.index_kinds import FOLDED, IndexKind
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.indexing.segment import (
     BuiltIndexes,
@@ -46,7 +47,7 @@ from kip33.indexing.segment import (
     unreadable,
     with_file_time,
 )
-from kip33.indexing.verification import verify_file
+from kip33.indexing.verification import SegmentVerdict, verify_file
 from kip33.rules.broker_start import CUT, REFUSED, hidden_aborts_note, may_have_offset_index
 from kip33.rules.index_tail import LAST_HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IndexVerdict
@@ -65,16 +66,10 @@ from kip33.rules.segment_summary import (
 from kip33.rules.transaction_index import UNCHANGED
 from kip33.rules.transactions import BEGAN_HERE, KNOWN_BY
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.files import FileStatus
 from kip33.stores.locations import Location
 from kip33.stores.own_files import set_flushing
 
 LISTED_ROWS_AT_ONCE = 4096  # rows of a bin's listing that are Python objects at one time
-_NO_FILE: Final = (None, None, None, None)
-_INDEX_COLUMNS: Final = tuple(  # of the two index files, in the order of a `PublishedFile`
-    tuple(f"{kind}_index_{what}" for what in ("bytes", "modified_ms", "settings", "crc32c"))
-    for kind in ("time", "offset")
-)
 
 
 class TaskResult(NamedTuple):
@@ -90,8 +85,7 @@ class TaskResult(NamedTuple):
 def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table) -> TaskResult:
     """Build the segments of one bin and publish their rows as one part: the work of one task.
 
-    `files` is a LISTING with the columns `ours`, `transaction_index_ours`,
-    `producer_snapshot_ours`, `log_is_new` and LARGEST_BEFORE; `number` is the part's.
+    `files` are of `KnownSegments.to_read`; `number` is the part's.
     """
     set_flushing(build.fsync)
     writer = PartWriter(staging, number)
@@ -111,7 +105,7 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
     indexed = chain(chain.from_iterable(map(waiting.complete, read)), waiting.complete_all())
     for built in chain(chain.from_iterable(map(puts.complete, indexed)), puts.complete_all()):
         if built.pending:
-            pending.append(built.pending.as_dict())
+            pending.append(built.row | built.pending)
         else:
             writer.append(built.row)
         bytes_read += built.bytes_read
@@ -124,61 +118,40 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
     return TaskResult(writer.publish(), bytes_read, pending_part, unreadable, first_unreadable)
 
 
-class _Work(NamedTuple):
+class KnownSegment(NamedTuple):
     """A segment and what the catalog knows about it."""
 
     segment: Segment
-    ours: bool  # its index files
-    transaction_index_ours: bool
-    producer_snapshot_ours: bool
-    log_is_new: bool  # to a catalog that has a snapshot
-    largest_before: int  # timestamp of earlier segments, if the index design needs it
+    ours: frozenset[IndexKind] = frozenset()  # existing files of these kinds may be replaced
+    log_is_new: bool = False  # to a catalog that has a snapshot
+    largest_before: int = NO_TIMESTAMP  # of earlier segments, if the index design needs it
 
 
-def _segments(files: pa.Table) -> Iterator[_Work]:
+def _segments(files: pa.Table) -> Iterator[KnownSegment]:
     """Yield a bin's segments with what the catalog knows about them."""
     for batch in files.to_batches(max_chunksize=LISTED_ROWS_AT_ONCE):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            fields, known = row[: len(LISTING)], row[len(LISTING) :]
-            yield _Work(Segment(*fields), *known)
+            segment, (*ours, log_is_new, largest) = row[: len(LISTING)], row[len(LISTING) :]
+            kinds = frozenset(compress(IndexKind, ours))
+            yield KnownSegment(Segment(*segment), kinds, log_is_new, largest)
 
 
-def _build_one(build: BuildSpec, puts: WaitingPuts, work: _Work) -> Built:
-    built = build_segment(
-        build,
-        work.segment,
-        ours=work.ours,
-        transaction_index_ours=work.transaction_index_ours,
-        producer_snapshot_ours=work.producer_snapshot_ours,
-        log_is_new=work.log_is_new,
-        largest_before=work.largest_before,
-        reads_back=not puts.waits(work.segment),
-    )
+def _build_one(build: BuildSpec, puts: WaitingPuts, known: KnownSegment) -> Built:
+    built = build_segment(build, known, reads_back=not puts.waits(known.segment))
     return built if build.source.is_local else with_offset_index(build, built)
 
 
-def build_segment(  # parameters: what the catalog knows of the segment, and how it is read
-    build: BuildSpec,
-    segment: Segment,
-    *,
-    ours: bool,
-    transaction_index_ours: bool = False,
-    producer_snapshot_ours: bool = False,
-    log_is_new: bool = False,
-    largest_before: int = NO_TIMESTAMP,
-    reads_back: bool = True,
-    native: bool = True,
+def build_segment(
+    build: BuildSpec, known: KnownSegment, *, reads_back: bool = True, native: bool = True
 ) -> Built:
     """Read one segment, publish its index files, return its catalog row.
 
-    `ours`: this catalog's builds wrote the existing index files, so they may be replaced; others
-    only with `overwrite`. `transaction_index_ours` is the same for the `.txnindex`, and
-    `producer_snapshot_ours` for the `.snapshot`.
-    `log_is_new`: no earlier build knew the log, so a note says that a kept file existed before.
-    Without `reads_back` the row lacks the times of files that are put into a bucket.
+    Existing files of other programs are replaced only with `overwrite`. Without `reads_back` the
+    row lacks the times of files that are put into a bucket.
     No error is raised: a fault of the log or of publishing is the row's `status` and `error`. A
     `.txnindex` or a `.snapshot` is not written here, nor an `.index` that waits.
     """
+    segment, ours = known.segment, IndexKind.TIME in known.ours
     build = build.of_topic(segment.topic)
     log = segment.log(build.source)
     if segment.is_directory:
@@ -190,53 +163,69 @@ def build_segment(  # parameters: what the catalog knows of the segment, and how
         row = _row_without_reading(build, segment, log)
         if row:
             return Built(row, LAST_HEADER_BYTES)
-    index, files = _indexes(build, segment, log, largest_before, native=native)
-    waits = offset_index_waits(build, segment, index)
+    index, files = _indexes(build, known, log, native=native)
     log_changed = partial(log_has_changed, log, segment.size_bytes, segment.last_modified_ms)
     published = Published(log if build.in_place else None, log_changed=log_changed)
-    waits_here = not waits and waits_for_time_index(build, segment, index.status)
-    offset_waits = waits_here and len(files) > 1
-    for file in files[:1] if waits or offset_waits else files:
+    waiting_file: TargetIndexFile | None = None
+    if _offset_index_waits(build, segment, index):
+        waiting_file = files.pop(IndexKind.OFFSET)
+    for file in files.values():
         published.add(
-            file._replace(before_log=log_is_new, reads_back=reads_back),
+            file._replace(before_log=known.log_is_new, reads_back=reads_back),
             ours=ours,
             overwrite=build.overwrite,
             proves_nothing=index.status in NOT_READ,
         )
     if build.in_place and index.status in (CUT, REFUSED):
         place = beside(build.index_location(segment), "index")
-        published.withhold(place, index, ours=ours, asked=build.offset_index)
-    waiting: WaitingIndex | None = None
-    if offset_waits:
-        offset_index = files[1]._replace(flush_first=True, reads_back=reads_back)
-        waiting = WaitingIndex(offset_index, published.is_first_right, log_changed)
+        published.withhold(place, index, ours=ours, asked=IndexKind.OFFSET in build.kinds)
     row = _row_of(build, segment, log, index, published)
-    entries = files[0].good_entries
+    entries = files[IndexKind.TIME].good_entries
     if entries is not None:
         row["time_index_entries"] = entries
-    if build.offset_index and index.transactions:
+    has_aborts = index.transactions is not None and len(index.transactions.aborts) > 0
+    waiting: WaitingIndex | None = None
+    if waiting_file and not has_aborts:
+        offset_index = waiting_file._replace(flush_first=True, reads_back=reads_back)
+        waiting = WaitingIndex(offset_index, published.is_first_right, log_changed)
+    if index.transactions and IndexKind.TRANSACTION in build.kinds:
         row["open_transactions"] = UNCHANGED if index.transactions.changes_nothing else None
         if index.producer_changes is not None:
             row["producer_changes"] = changes_as_json(index.producer_changes)
-        if build.producer_snapshots or is_pending(segment, index.transactions):
-            waiting_data = index.offset_index_data if waits else None
-            pending = pending_row(build, segment, row, index.transactions, waiting_data)
-            pending = pending._replace(
-                ours=transaction_index_ours,
-                time_index_is_right=published.is_first_right,
-                producer_snapshot_ours=producer_snapshot_ours,
-            )
-            return Built(row, index.bytes_read, pending, waiting)
-    else:
-        ours_of = {TXNINDEX: build.offset_index and transaction_index_ours}
-        ours_of[PRODUCERS] = build.producer_snapshots and producer_snapshot_ours
-        is_unreadable = index.status in NOT_READ
-        for kind in (kind for kind, is_ours in ours_of.items() if is_ours):
-            withdraw(build, segment, row, kind, is_unreadable=is_unreadable)
+        pending = extra_columns(build, segment, index, known.ours)
+        if pending:
+            waits = waiting_file and has_aborts
+            pending["waiting_offset_index"] = index.offset_index_data if waits else None
+            pending["time_index_is_right"] = published.is_first_right
+        return Built(row, index.bytes_read, pending, waiting)
+    for kind in FOLDED:
+        if kind in build.kinds & known.ours:
+            _withdraw(build, segment, row, kind, is_unreadable=index.status in NOT_READ)
     if _lacks_transaction_index(build, segment, index):
-        note = hidden_aborts_note(beside(build.index_location(segment), "index").uri)
-        row["error"] = "; ".join(filter(None, (row["error"], note)))
+        add_notes(row, hidden_aborts_note(beside(build.index_location(segment), "index").uri))
     return Built(row, index.bytes_read, waiting=waiting)
+
+
+def _offset_index_waits(build: BuildSpec, segment: Segment, index: BuiltIndexes) -> bool:
+    """Return whether the `.index` is new and in place: it waits for the files beside it.
+
+    It waits for the `.txnindex` if transactions were aborted, otherwise for the `.timeindex`.
+    """
+    is_new = segment.target_offset_index_bytes is None and may_have_offset_index(index.status)
+    return build.in_place and IndexKind.OFFSET in build.kinds and is_new
+
+
+def _withdraw(
+    build: BuildSpec, segment: Segment, row: dict[str, Any], kind: IndexKind, *, is_unreadable: bool
+) -> None:
+    """Delete our file of a kind whose log gives no index now; errors become the row's note."""
+    published = Published()
+    place = index_of_row(build.index_location(segment), kind)
+    target = TargetIndexFile(place, None, build.index_settings)
+    published.add(target, ours=True, overwrite=False, proves_nothing=is_unreadable)
+    add_notes(row, *published.notes)
+    if published.files[0]:
+        record(row, kind, published.files[0])
 
 
 def _lacks_transaction_index(build: BuildSpec, segment: Segment, index: BuiltIndexes) -> bool:
@@ -245,7 +234,7 @@ def _lacks_transaction_index(build: BuildSpec, segment: Segment, index: BuiltInd
     For builds in place without `--offset-index`; with it, `builds.transaction_files` finds this. A
     marker without records of its producer in this segment may have aborted nothing.
     """
-    if build.offset_index or not build.in_place or index.transactions is None:
+    if IndexKind.OFFSET in build.kinds or not build.in_place or index.transactions is None:
         return False
     if not may_have_offset_index(index.status) or segment.target_offset_index_bytes is None:
         return False
@@ -254,38 +243,28 @@ def _lacks_transaction_index(build: BuildSpec, segment: Segment, index: BuiltInd
 
 
 def _indexes(
-    build: BuildSpec, segment: Segment, log: Location, largest_before: int, *, native: bool
-) -> tuple[BuiltIndexes, list[TargetIndexFile]]:
+    build: BuildSpec, known: KnownSegment, log: Location, *, native: bool
+) -> tuple[BuiltIndexes, dict[IndexKind, TargetIndexFile]]:
     """Return the segment's indexes and the files to publish, the `.timeindex` first."""
-    target = build.index_location(segment)
-    offset_target = beside(target, "index") if build.offset_index else None
+    segment = known.segment
+    time_index = build.index_location(segment)
     base_offset, topic = segment.base_offset or 0, segment.topic or ""
-    settings = build.index_settings
     file_time = FileTimeEntry.of(build.settings.untimestamped, segment)
-    good_entries: int | None = None
-    offset_good_entries: int | None = None
-    good_settings: str | None = None
-    offset_settings: str | None = None
+    verdict: SegmentVerdict | None = None
     if segment.error:
         index = unreadable(segment.error)
     elif build.only_damaged:
         verdict, index = verify_file(
             log,
-            target,
-            offset_target,
+            time_index,
+            beside(time_index, "index") if IndexKind.OFFSET in build.kinds else None,
             base_offset=base_offset,
             topic=topic,
             settings=build.settings,
             native=native,
             file_time=file_time,
-            with_producers=build.producer_snapshots,
+            with_producers=IndexKind.PRODUCERS in build.kinds,
         )
-        good_entries = verdict.entries if verdict.verdict in GOOD else None
-        offset_good_entries = 0 if verdict.offset_index_verdict in GOOD else None
-        if (verdict.verdict, verdict.dialect) == (IndexVerdict.IDENTICAL, build.settings.dialect):
-            good_settings = settings
-        is_same = verdict.offset_index_verdict == IndexVerdict.IDENTICAL
-        offset_settings = settings if is_same else None
     else:
         index = index_file(
             log,
@@ -293,64 +272,52 @@ def _indexes(
             topic=topic,
             settings=build.settings,
             native=native,
-            largest_before=largest_before,
-            with_producers=build.producer_snapshots,
+            largest_before=known.largest_before,
+            with_producers=IndexKind.PRODUCERS in build.kinds,
         )
         index = with_file_time(index, file_time)
-    time_settings = settings
-    if file_time and has_no_timestamps(index):
-        time_settings = file_time_settings_json(build.settings, file_time.offset)
-        good_settings = time_settings if good_settings else None
-    time_index = TargetIndexFile(
-        target,
-        index.time_index_data,
-        time_settings,
-        segment.target_time_index_bytes is not None,
-        good_entries,
-        good_settings,
-        _seen(segment.target_time_index_bytes, segment.target_time_index_modified_ms),
-    )
-    if offset_target is None or (build.in_place and index.status in (CUT, REFUSED)):
-        return index, [time_index]
-    offset_index = TargetIndexFile(
-        offset_target,
-        index.offset_index_data,
-        settings,
-        segment.target_offset_index_bytes is not None,
-        offset_good_entries,
-        offset_settings,
-        _seen(segment.target_offset_index_bytes, segment.target_offset_index_modified_ms),
-    )
-    return index, [time_index, offset_index]
-
-
-def _seen(size_bytes: int | None, modified_ms: int | None) -> FileStatus | None:
-    return None if size_bytes is None else FileStatus(size_bytes, modified_ms)
+    files: dict[IndexKind, TargetIndexFile] = {}
+    data = {IndexKind.TIME: index.time_index_data, IndexKind.OFFSET: index.offset_index_data}
+    for kind in data:
+        is_withheld = build.in_place and index.status in (CUT, REFUSED)
+        if kind not in build.kinds or (kind is IndexKind.OFFSET and is_withheld):
+            continue
+        settings = build.index_settings
+        if kind is IndexKind.TIME and file_time and has_no_timestamps(index):
+            settings = file_time_settings_json(build.settings, file_time.offset)
+        file = TargetIndexFile(
+            index_of_row(time_index, kind), data[kind], settings, segment.index_file(kind)
+        )
+        if verdict and verdict.on(kind) in GOOD:
+            entries = verdict.entries if kind is IndexKind.TIME else 0
+            is_same = verdict.on(kind) == IndexVerdict.IDENTICAL
+            if kind is IndexKind.TIME:
+                is_same &= verdict.dialect == build.settings.dialect
+            file = file._replace(good_entries=entries, good_settings=settings if is_same else None)
+        files[kind] = file
+    return index, files
 
 
 def _tail_row(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> dict[str, Any]:
     """Return the row of a log that was not read: unknown columns are null."""
     names_next = build.settings.dialect == "kip33"  # such an entry names the offset after a batch
-    files = tail.files
-    offset_index: tuple[int | None, int | None] = (None, None)
-    if build.offset_index:
-        offset_index = files.offset_index_bytes, files.offset_index_modified_ms
-    return _listed(build, segment, log) | {
+    row = _listed(build, segment, log) | {
         "size_bytes": tail.log_bytes,
-        "index_uri": files.time_index.uri,
+        "index_uri": tail.files.place.uri,
         "first_batch_timestamp": tail.first_batch.max_timestamp,
         "max_timestamp": tail.last_entry.timestamp,
         "offset_of_max_timestamp": None if names_next else tail.last_entry.offset,
         "largest_timestamp": tail.last_entry.timestamp,
         "largest_timestamp_source": TimestampSource.TIME_INDEX,
-        "time_index_entries": (files.time_index_bytes or 0) // TIME_ENTRY_BYTES,
+        "time_index_entries": tail.files.time_index.size_bytes // TIME_ENTRY_BYTES,
         "status": SegmentStatus.UNVERIFIED,
         "index_file": IndexFileState.KEPT,
-        "time_index_bytes": files.time_index_bytes,
-        "time_index_modified_ms": files.time_index_modified_ms,
-        "offset_index_bytes": offset_index[0],
-        "offset_index_modified_ms": offset_index[1],
+        "time_index_bytes": tail.files.time_index.size_bytes,
+        "time_index_modified_ms": tail.files.time_index.modified_ms,
     }
+    if IndexKind.OFFSET in build.kinds and tail.files.offset_index:
+        row["offset_index_bytes"], row["offset_index_modified_ms"] = tail.files.offset_index
+    return row
 
 
 def _listed(build: BuildSpec, segment: Segment, log: Location) -> dict[str, Any]:
@@ -381,8 +348,8 @@ def _row_of(
     row["index_file"] = published.state
     if row["index_file"]:
         row["index_uri"] = build.index_location(segment).uri
-        for columns, file in zip(_INDEX_COLUMNS, published.files, strict=True):
-            row.update(zip(columns, file or _NO_FILE, strict=True))
+        for kind, file in zip((IndexKind.TIME, IndexKind.OFFSET), published.files, strict=True):
+            record(row, kind, file)
     # What the other figures of an invalid log count depends on where the scan stopped.
     if index.status == SegmentStatus.INVALID:
         return row | {"size_bytes": index.size_bytes, "valid_bytes": index.valid_bytes}
@@ -422,33 +389,19 @@ def _row_without_reading(
 
     The file of the index directory is tried first, then the one beside the log.
     """
-    at_target = TailIndexes(
-        build.index_location(segment),
-        segment.target_time_index_bytes,
-        segment.target_time_index_modified_ms,
-        segment.target_offset_index_bytes,
-        segment.target_offset_index_modified_ms,
-    )
-    beside_log = TailIndexes(
-        beside(log, "timeindex"),
-        segment.beside_time_index_bytes,
-        segment.beside_time_index_modified_ms,
-        segment.beside_offset_index_bytes,
-        segment.beside_offset_index_modified_ms,
-    )
-    places = (
-        [at_target] if at_target.time_index == beside_log.time_index else [at_target, beside_log]
-    )
-    for files in places:
-        if _is_older(files.time_index_modified_ms, log, segment):
+    places = {build.index_location(segment): "target"}
+    places.setdefault(beside(log, "timeindex"), "beside")
+    for place, where in places.items():
+        time_index = segment.index_file(IndexKind.TIME, where)
+        if time_index is None or _is_older(time_index.modified_ms, log, segment):
             continue  # the log may have grown since: the last entry may be stale
         tail = read_tail(
             log,
-            files,
+            TailIndexes(place, time_index, segment.index_file(IndexKind.OFFSET, where)),
             base_offset=segment.base_offset or 0,
             next_base_offset=segment.next_base_offset,
             segment_index_bytes=build.settings.segment_index_bytes,
-            offset_index=build.offset_index,
+            offset_index=IndexKind.OFFSET in build.kinds,
         )
         if tail:
             return _tail_row(build, segment, log, tail)

@@ -1,6 +1,6 @@
 """The `.txnindex` and `.snapshot` files of a build, written after all its segments were read.
 
-If the open transactions at a segment's start are unknown (`indexing.transaction_chains`), a segment
+If the open transactions at a segment's start are unknown (`indexing.partition_fold`), a segment
 with an ABORT marker gets no `.txnindex`, and its row says so.
 
 `.snapshot` files are written with `--producer-snapshots`. A broker that rolled the segments has one
@@ -12,9 +12,9 @@ the catalog's rows without reading logs again.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,53 +27,54 @@ from kip33.builds.index_files import (
     Published,
     PublishedFile,
     TargetIndexFile,
+    add_notes,
     log_has_changed,
+    record,
     state_together,
 )
 from kip33.builds.index_flusher import IndexFlusher
 from kip33.builds.pending_rows import (
     LEFT_TO_THE_BROKER,
-    PRODUCERS,
-    TXNINDEX,
-    PendingRow,
     WaitingIndex,
-    name_in_row,
-    pending_rows,
     publish_offset_index,
     read_staged,
+    target_in,
 )
+from kip33.builds.reuse import ours_column
 from kip33.catalog.catalog import SnapshotPart
 from kip33.catalog.draft import PartWriter
 from kip33.catalog.schema import IndexFileState
 from kip33.errors import is_of_the_machine
-from kip33.formats.producer_snapshot import ProducerState
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.indexing.partition_replay import KnownProducers
-from kip33.indexing.producer_chains import (
-    ProducerLink,
-    StatesAtBase,
-    producers_beside,
-    states_at_bases,
+from kip33.indexing.partition_fold import (
+    FoldedSegment,
+    Key,
+    SegmentLink,
+    fold_partition,
+    snapshot_beside,
 )
-from kip33.indexing.transaction_chains import ChainLink, Key, completed_by_log
+from kip33.indexing.partition_replay import KnownProducers
 from kip33.rules.broker_start import hidden_aborts_note, may_have_offset_index
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transaction_index import UNCHANGED, CompletedTransactions, open_as_json
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.files import FileStatus, one_line, status_of
+from kip33.stores.files import one_line, status_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import make_durable
 
 INDEXED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 _KEY: Final = ("log_dir", "topic", "partition")
-_CHAIN: Final = [*_KEY, "base_offset", "last_offset", "status", "log_uri", "open_transactions"]
-_CRC: Final = "producer_snapshot_crc32c"
-_LINK: Final = [*_KEY, "base_offset", "log_uri", "index_uri", "producer_changes"]
-_WAITING: Final = [
-    *("producer_snapshot_uri", "producer_snapshot_ours", "index_settings"),
-    *("producer_snapshot_seen_bytes", "producer_snapshot_seen_modified_ms"),
-    *("size_bytes", "last_modified_ms"),
+_LINK: Final = [
+    *(*_KEY, "base_offset", "last_offset", "status"),
+    *("log_uri", "index_uri", "open_transactions"),
 ]
+_CRC: Final = f"{IndexKind.PRODUCERS}_crc32c"
+_WAITING: Final = [
+    *("size_bytes", "last_modified_ms", "time_index_uri", ours_column(IndexKind.PRODUCERS)),
+    *(f"{IndexKind.PRODUCERS}_seen_bytes", f"{IndexKind.PRODUCERS}_seen_modified_ms"),
+]
+_Row: TypeAlias = dict[str, Any]
 
 
 def finish_transactions(
@@ -94,163 +95,18 @@ def finish_transactions(
     pending = [part for part in pending if part.rows]
     if not pending:
         return []
-    done = completed_by_log(_links(staging, parts, pending))
-    snapshots = {}
-    if build.producer_snapshots:
-        snapshots = _publish_snapshots(build, staging, parts, pending)
+    done = _fold(build, staging, parts, pending)
     finished = []
     for place, part in enumerate(pending):
         flusher = IndexFlusher()
         writer = PartWriter(staging, number + place)
-        rows = pending_rows(read_staged(staging, part))
+        rows = read_staged(staging, part).to_pylist()
         for row in map_in_order(build.source, rows, partial(_finish, build, done)):
-            snapshots.get(row["log_uri"], _NO_SNAPSHOT).complete(row)
             writer.append(row)
             flusher.add(row)
         flusher.flush()
         finished.append(writer.publish())
     return finished
-
-
-def _links(
-    staging: Location, parts: Iterable[SnapshotPart], pending: Iterable[SnapshotPart]
-) -> dict[Key, list[ChainLink]]:
-    """Return the segments of the partitions that have pending rows."""
-    links: dict[Key, list[ChainLink]] = defaultdict(list)
-    for part in pending:
-        _add_links(links, read_staged(staging, part, [*_CHAIN, "transactions"]))
-    topics = pa.array(sorted({topic for _, topic, _ in links}), pa.string())
-    wanted = set(links)
-    for part in parts:
-        table = read_staged(staging, part, _CHAIN)
-        _add_links(links, table.filter(pc.is_in(table["topic"], value_set=topics)), wanted)
-    return links
-
-
-def _add_links(
-    links: dict[Key, list[ChainLink]], table: pa.Table, wanted: set[Key] | None = None
-) -> None:
-    for row in table.to_pylist():
-        key = tuple(row[name] for name in _KEY)
-        if row["base_offset"] is not None and (wanted is None or key in wanted):
-            ends = row["last_offset"] if row["status"] in INDEXED_STATUSES else None
-            links[key].append(
-                ChainLink(
-                    row["base_offset"],
-                    row["log_uri"],
-                    ends,
-                    row["open_transactions"],
-                    row.get("transactions"),
-                )
-            )
-
-
-def _finish(
-    build: BuildSpec, done: dict[str, CompletedTransactions], pending: PendingRow
-) -> dict[str, Any]:
-    """Write a segment's files; return its row, completed."""
-    row = pending.row
-    completed = done[row["log_uri"]]
-    if row["open_transactions"] != UNCHANGED:
-        row["open_transactions"] = open_as_json(completed.open_at_end)
-    log = Location.of(row["log_uri"])
-    log_changed = partial(log_has_changed, log, row["size_bytes"], row["last_modified_ms"])
-    published = Published(log if build.in_place else None, log_changed=log_changed)
-    place = Location.of(pending.transaction_index_uri)
-    is_there = _publish_transaction_index(build, pending, completed, place, published)
-    notes = list(published.notes)
-    if completed.problem:
-        notes.append(f"the .txnindex is not written: {completed.problem}")
-    if pending.waiting_offset_index is not None:
-        # Without an expected content nothing was published, and a broker's file is trusted.
-        is_right = published.is_first_right or row["transaction_index_bytes"] is None
-        if is_there and (is_right or completed.aborted is None):
-            notes += _publish_offset_index(build, pending, place, log_changed)
-        else:
-            notes.append(LEFT_TO_THE_BROKER)
-    elif build.in_place and _hides_aborts(pending, completed, is_there=is_there):
-        notes.append(hidden_aborts_note(beside(place, "index").uri))
-    row["error"] = "; ".join(filter(None, (row["error"], *notes))) or None
-    return row
-
-
-def _hides_aborts(pending: PendingRow, completed: CompletedTransactions, *, is_there: bool) -> bool:
-    """Return whether an `.index` keeps a broker from writing a missing `.txnindex`.
-
-    If the right content is unknown, our own `.txnindex` is treated as missing, a broker's is not.
-    """
-    row = pending.row
-    has_index = may_have_offset_index(row["status"]) and row["offset_index_bytes"] is not None
-    return has_index and (not is_there or bool(completed.problem and pending.ours))
-
-
-def _publish_transaction_index(
-    build: BuildSpec,
-    pending: PendingRow,
-    completed: CompletedTransactions,
-    place: Location,
-    published: Published,
-) -> bool:
-    """Publish the `.txnindex` and record it in the row.
-
-    Returns whether it exists or is not needed. Recovery writes no file, or an empty one, if no
-    transaction was aborted. If the right content is unknown, our own file is removed, except in
-    place, where the `.index` beside it would keep a broker from writing it again.
-    """
-    row, listed = pending.row, pending.transaction_index_listed
-    data = None
-    if completed.aborted is not None:
-        entries = TransactionIndex.from_entries(completed.aborted, base_offset=row["base_offset"])
-        data = entries.to_bytes()
-    if not listed and not data:
-        return data is not None
-    if data is None and (build.in_place or not pending.ours):
-        there = status_of(place)
-        if there:
-            row["transaction_index_bytes"], row["transaction_index_modified_ms"] = there
-        if there and not pending.ours:
-            published.notes.append(FOREIGN_TRANSACTION_INDEX)
-        return there is not None
-    seen: FileStatus | None = None
-    if pending.seen_bytes is not None:
-        seen = FileStatus(pending.seen_bytes, pending.seen_modified_ms)
-    is_empty = data == b""
-    if is_empty and pending.ours:
-        data = None  # it is removed: a first build writes none
-    target = TargetIndexFile(place, data, pending.index_settings, listed, seen=seen)
-    published.add(target, ours=pending.ours, overwrite=build.overwrite, proves_nothing=False)
-    left = published.files[0]
-    if left:
-        name_in_row(row, TXNINDEX, left)
-    if row["index_file"] and (data is not None or published.state):
-        row["index_file"] = state_together((row["index_file"], published.state))
-    return is_empty or left is not None
-
-
-def _publish_offset_index(
-    build: BuildSpec, pending: PendingRow, beside_it: Location, log_changed: Callable[[], bool]
-) -> list[str]:
-    """Publish the `.index` that waited; return notes on it."""
-    row = pending.row
-    place = beside(beside_it, "index")
-    if row["transaction_index_bytes"] is not None:
-        try:
-            make_durable(beside_it)  # a power failure must not leave the .index without it
-        except OSError as error:
-            if is_of_the_machine(error):
-                raise
-            if row["index_file"]:
-                row["index_file"] = IndexFileState.STALE  # the next build tries again
-            return [f"{place.uri}{CANNOT_BE_WRITTEN}{beside_it.name}: {one_line(error)}"]
-    target = TargetIndexFile(
-        place,
-        pending.waiting_offset_index,
-        pending.index_settings,
-        listed=False,
-        flush_first=True,
-    )
-    waiting = WaitingIndex(target, pending.time_index_is_right, log_changed)
-    return publish_offset_index(build, row, waiting, ours=True)
 
 
 class _SnapshotOutcome(NamedTuple):
@@ -261,130 +117,235 @@ class _SnapshotOutcome(NamedTuple):
     is_wanted: bool = False  # whether there should be a file
     notes: tuple[str, ...] = ()
 
-    def complete(self, row: dict[str, Any]) -> None:
+    def complete(self, row: _Row) -> None:
         """Record it in the segment's row."""
         if self.file:
-            name_in_row(row, PRODUCERS, self.file)
+            record(row, IndexKind.PRODUCERS, self.file)
         if row["index_file"] and (self.is_wanted or self.file):
             row["index_file"] = state_together((row["index_file"], self.state))
-        row["error"] = "; ".join(filter(None, (row["error"], *self.notes))) or None
+        add_notes(row, *self.notes)
 
 
-_NO_SNAPSHOT: Final = _SnapshotOutcome()
+_Done: TypeAlias = dict[str, tuple[CompletedTransactions | None, _SnapshotOutcome]]
+"""The results of pending rows, by the URIs of their logs."""
 
 
-def _publish_snapshots(
+def _fold(
     build: BuildSpec,
     staging: Location,
     parts: Sequence[SnapshotPart],
     pending: Sequence[SnapshotPart],
-) -> dict[str, _SnapshotOutcome]:
-    """Write the `.snapshot` files of pending rows; return the outcomes, by the log's URI.
+) -> _Done:
+    """Fold the partitions that have pending rows, and write their `.snapshot` files on the way."""
+    with_producers = IndexKind.PRODUCERS in build.kinds
+    links: dict[Key, list[SegmentLink]] = defaultdict(list)
+    first: dict[Key, _Row] = {}
+    waiting: dict[str, _Row] = {}
 
-    `parts` are all other rows of the new snapshot. CatalogError if a part is missing.
-    """
-    waiting: dict[str, dict[str, Any]] = {}
-    rows: dict[Key, list[dict[str, Any]]] = defaultdict(list)
+    def add(row: _Row, changes: str | None, *, is_pending: bool) -> None:
+        key = _key(row)
+        first[key] = min(first.get(key, row), row, key=_place_in_log)
+        links[key].append(_link(row, changes, wants_producers=is_pending and with_producers))
+
     for part in pending:
-        for row in read_staged(staging, part, [*_LINK, *_WAITING]).to_pylist():
-            waiting[row["log_uri"]] = row
-            rows[_key(row)].append(row)
-    starts = _starts(staging, parts, rows)
+        columns = [*_LINK, *_WAITING, "transactions", "producer_changes"]
+        for row in read_staged(staging, part, columns).to_pylist():
+            add(row, row.pop("producer_changes"), is_pending=True)
+            if with_producers:
+                waiting[row["log_uri"]] = row
+    known = _known_producers(staging, parts, first) if with_producers else {}
+    topics = pa.array(sorted({topic for _, topic, _ in links}), pa.string())
     for part in parts:
-        for row in _rows_since(read_staged(staging, part, _LINK), rows, starts).to_pylist():
-            rows[_key(row)].append(row)
-    states = (
-        state for key, of_one in rows.items() for state in _states(of_one, starts.get(key), waiting)
-    )
-    return dict(map_in_order(build.index_dir, states, partial(_publish, build, waiting)))
+        table = read_staged(staging, part, [*_LINK, "producer_changes"])
+        table = table.filter(pc.is_in(table["topic"], value_set=topics))
+        changes = table["producer_changes"]
+        for number, row in enumerate(table.select(_LINK).to_pylist()):
+            key = _key(row)
+            if row["base_offset"] is not None and key in links:
+                is_before = key in known and row["base_offset"] < known[key].offset
+                is_needed = with_producers and not is_before
+                add(row, changes[number].as_py() if is_needed else None, is_pending=False)
+
+    def folded() -> Iterator[FoldedSegment]:
+        for key, of_partition in links.items():
+            start = known.get(key)
+            if with_producers and start is None:
+                start = _at_start(first[key])
+            yield from fold_partition(of_partition, start)
+
+    return dict(map_in_order(build.index_dir, folded(), partial(_publish_snapshot, build, waiting)))
 
 
-def _key(row: dict[str, Any]) -> Key:
+def _key(row: _Row) -> Key:
     return tuple(row[name] for name in _KEY)
 
 
-def _starts(
-    staging: Location, parts: Sequence[SnapshotPart], rows: dict[Key, list[dict[str, Any]]]
+def _place_in_log(row: _Row) -> tuple[int, str]:
+    return row["base_offset"], row["log_uri"]
+
+
+def _link(row: _Row, changes: str | None, *, wants_producers: bool) -> SegmentLink:
+    return SegmentLink(
+        row["base_offset"],
+        row["log_uri"],
+        row["last_offset"] if row["status"] in INDEXED_STATUSES else None,
+        row["open_transactions"],
+        row.get("transactions"),
+        changes,
+        wants_producers,
+    )
+
+
+def _known_producers(
+    staging: Location, parts: Sequence[SnapshotPart], pending: Mapping[Key, _Row]
 ) -> dict[Key, KnownProducers]:
     """Return the states at the newest base offset before all pending rows that has a `.snapshot`.
 
-    The file must still have the CRC of its row. A partition without one begins at its start.
+    `pending` are the first pending rows of their partitions. The file must still have the CRC of
+    its row.
     """
-    first = {key: min(row["base_offset"] for row in waiting) for key, waiting in rows.items()}
-    newest: dict[Key, dict[str, Any]] = {}
+    newest: dict[Key, _Row] = {}
     for part in parts:
         table = read_staged(staging, part, [*_KEY, "base_offset", "index_uri", _CRC])
         for row in table.filter(pc.is_valid(table[_CRC])).to_pylist():
             key = _key(row)
-            if row["base_offset"] < first.get(key, 0):
-                before = newest.get(key)
-                if before is None or before["base_offset"] < row["base_offset"]:
-                    newest[key] = row
-    starts = {}
+            if key in pending and row["base_offset"] < pending[key]["base_offset"]:
+                newest[key] = max(newest.get(key, row), row, key=lambda row: row["base_offset"])
+    known = {}
     for key, row in newest.items():
-        producers = producers_beside(Location.of(row["index_uri"]), crc32c=row[_CRC])
-        if producers is not None:
-            starts[key] = KnownProducers(row["base_offset"], producers)
-    return starts
+        snapshot = snapshot_beside(Location.of(row["index_uri"]), crc32c=row[_CRC])
+        if snapshot is not None:
+            known[key] = KnownProducers(row["base_offset"], snapshot.producers)
+    return known
 
 
-def _rows_since(
-    table: pa.Table, rows: dict[Key, list[dict[str, Any]]], starts: dict[Key, KnownProducers]
-) -> pa.Table:
-    """Return the segments of the partitions that have pending rows, from their start on."""
-    from_offset = {key: starts[key].offset if key in starts else 0 for key in rows}
-    columns = (table[name].to_pylist() for name in (*_KEY, "base_offset"))
-    is_needed = [
-        base_offset is not None and base_offset >= from_offset.get(tuple(key), base_offset + 1)
-        for *key, base_offset in zip(*columns, strict=True)
-    ]
-    return table.filter(pa.array(is_needed, pa.bool_()))
+def _at_start(first: _Row) -> KnownProducers | None:
+    """Return the producers at the first segment's base offset, None if no `.snapshot` has them."""
+    for uri in (first["index_uri"], first["log_uri"]) if first["base_offset"] else ():
+        snapshot = snapshot_beside(Location.of(uri)) if uri else None
+        if snapshot is not None:
+            return KnownProducers(first["base_offset"], snapshot.producers)
+    return None
 
 
-def _states(
-    rows: list[dict[str, Any]], known: KnownProducers | None, waiting: dict[str, dict[str, Any]]
-) -> Iterator[StatesAtBase]:
-    """Yield the states at the base offsets of a partition's segments that wait."""
-    links = [
-        ProducerLink(
-            row["base_offset"], row["log_uri"], row["producer_changes"], row["log_uri"] in waiting
-        )
-        for row in rows
-    ]
-    if known is None:
-        first = min(rows, key=lambda row: (row["base_offset"], row["log_uri"]))
-        return states_at_bases(links, _at_start(first))
-    return states_at_bases(links, known.producers)
+def _publish_snapshot(
+    build: BuildSpec, waiting: Mapping[str, _Row], folded: FoldedSegment
+) -> tuple[str, tuple[CompletedTransactions | None, _SnapshotOutcome]]:
+    """Publish a segment's `.snapshot`; return what its row gets from the fold."""
+    outcome = _SnapshotOutcome()
+    if folded.producers:
+        data, problem = folded.producers
+        row = waiting[folded.log_uri]
+        notes = [f"the .snapshot is not written: {problem}"] if problem else []
+        outcome = _SnapshotOutcome(notes=tuple(notes))
+        target = target_in(build, row, IndexKind.PRODUCERS, data)
+        if data is not None or target.seen:
+            published = Published(log_changed=_log_changed(row))
+            ours = row[ours_column(IndexKind.PRODUCERS)]
+            published.add(target, ours=ours, overwrite=build.overwrite)
+            notes += published.notes
+            outcome = _SnapshotOutcome(
+                published.files[0], published.state, data is not None, tuple(notes)
+            )
+    return folded.log_uri, (folded.transactions, outcome)
 
 
-def _at_start(first: dict[str, Any]) -> tuple[ProducerState, ...] | None:
-    """Return the states at the first segment's base offset, None if no `.snapshot` has them."""
-    if first["base_offset"] == 0:
-        return None
-    places = filter(None, (first["index_uri"], first["log_uri"]))
-    found = (producers_beside(Location.of(uri)) for uri in places)
-    return next((one for one in found if one is not None), None)
+def _log_changed(row: _Row) -> Callable[[], bool]:
+    log = Location.of(row["log_uri"])
+    return partial(log_has_changed, log, row["size_bytes"], row["last_modified_ms"])
 
 
-def _publish(
-    build: BuildSpec, waiting: dict[str, dict[str, Any]], states: StatesAtBase
-) -> tuple[str, _SnapshotOutcome]:
-    row = waiting[states.log_uri]
-    seen_bytes = row["producer_snapshot_seen_bytes"]
-    seen = None
-    if seen_bytes is not None:
-        seen = FileStatus(seen_bytes, row["producer_snapshot_seen_modified_ms"])
-    notes = [f"the .snapshot is not written: {states.problem}"] if states.problem else []
-    if states.data is None and seen is None:
-        return states.log_uri, _SnapshotOutcome(notes=tuple(notes))
-    log = Location.of(states.log_uri)
-    log_changed = partial(log_has_changed, log, row["size_bytes"], row["last_modified_ms"])
-    published = Published(log_changed=log_changed)
-    place = Location.of(row["producer_snapshot_uri"])
-    target = TargetIndexFile(place, states.data, row["index_settings"], seen is not None, seen=seen)
-    ours = row["producer_snapshot_ours"]
-    published.add(target, ours=ours, overwrite=build.overwrite, proves_nothing=False)
-    notes += published.notes
-    is_wanted = states.data is not None
-    outcome = _SnapshotOutcome(published.files[0], published.state, is_wanted, tuple(notes))
-    return states.log_uri, outcome
+def _finish(build: BuildSpec, done: _Done, row: _Row) -> _Row:
+    """Write a segment's files; return its row, completed."""
+    completed, snapshot = done[row["log_uri"]]
+    assert completed is not None  # a pending row wants its transactions
+    if row["open_transactions"] != UNCHANGED:
+        row["open_transactions"] = open_as_json(completed.open_at_end)
+    log = Location.of(row["log_uri"])
+    published = Published(log if build.in_place else None, log_changed=_log_changed(row))
+    target = _transaction_index(build, row, completed)
+    is_there = _publish_transaction_index(build, row, target, published)
+    notes = list(published.notes)
+    if completed.problem:
+        notes.append(f"the .txnindex is not written: {completed.problem}")
+    if row["waiting_offset_index"] is not None:
+        # Without an expected content nothing was published, and a broker's file is trusted.
+        is_right = published.is_first_right or row["transaction_index_bytes"] is None
+        if is_there and (is_right or completed.aborted is None):
+            notes += _publish_offset_index(build, row, target.place)
+        else:
+            notes.append(LEFT_TO_THE_BROKER)
+    elif build.in_place and _hides_aborts(row, completed, is_there=is_there):
+        notes.append(hidden_aborts_note(beside(target.place, "index").uri))
+    add_notes(row, *notes)
+    snapshot.complete(row)
+    return row
+
+
+def _hides_aborts(row: _Row, completed: CompletedTransactions, *, is_there: bool) -> bool:
+    """Return whether an `.index` keeps a broker from writing a missing `.txnindex`.
+
+    If the right content is unknown, our own `.txnindex` is treated as missing, a broker's is not.
+    """
+    has_index = may_have_offset_index(row["status"]) and row["offset_index_bytes"] is not None
+    ours = row[ours_column(IndexKind.TRANSACTION)]
+    return has_index and (not is_there or bool(completed.problem and ours))
+
+
+def _transaction_index(
+    build: BuildSpec, row: _Row, completed: CompletedTransactions
+) -> TargetIndexFile:
+    data = None
+    if completed.aborted is not None:
+        entries = TransactionIndex.from_entries(completed.aborted, base_offset=row["base_offset"])
+        data = entries.to_bytes()
+    return target_in(build, row, IndexKind.TRANSACTION, data)
+
+
+def _publish_transaction_index(
+    build: BuildSpec, row: _Row, target: TargetIndexFile, published: Published
+) -> bool:
+    """Publish the `.txnindex` and record it in the row.
+
+    Returns whether it exists or is not needed. Recovery writes no file, or an empty one, if no
+    transaction was aborted. If the right content is unknown, our own file is removed, except in
+    place, where the `.index` beside it would keep a broker from writing it again.
+    """
+    ours, data = row[ours_column(IndexKind.TRANSACTION)], target.data
+    if not target.seen and not data:
+        return data is not None
+    if data is None and (build.in_place or not ours):
+        there = status_of(target.place)
+        if there:
+            row["transaction_index_bytes"], row["transaction_index_modified_ms"] = there
+        if there and not ours:
+            published.notes.append(FOREIGN_TRANSACTION_INDEX)
+        return there is not None
+    is_empty = data == b""
+    if is_empty and ours:
+        data = None  # it is removed: a first build writes none
+    published.add(target._replace(data=data), ours=ours, overwrite=build.overwrite)
+    left = published.files[0]
+    if left:
+        record(row, IndexKind.TRANSACTION, left)
+    if row["index_file"] and (data is not None or published.state):
+        row["index_file"] = state_together((row["index_file"], published.state))
+    return is_empty or left is not None
+
+
+def _publish_offset_index(build: BuildSpec, row: _Row, beside_it: Location) -> list[str]:
+    """Publish the `.index` that waited; return notes on it."""
+    place = beside(beside_it, "index")
+    if row["transaction_index_bytes"] is not None:
+        try:
+            make_durable(beside_it)  # a power failure must not leave the .index without it
+        except OSError as error:
+            if is_of_the_machine(error):
+                raise
+            if row["index_file"]:
+                row["index_file"] = IndexFileState.STALE  # the next build tries again
+            return [f"{place.uri}{CANNOT_BE_WRITTEN}{beside_it.name}: {one_line(error)}"]
+    settings = build.of_topic(row["topic"]).index_settings
+    target = TargetIndexFile(place, row["waiting_offset_index"], settings, flush_first=True)
+    waiting = WaitingIndex(target, row["time_index_is_right"], _log_changed(row))
+    return publish_offset_index(build, row, waiting, ours=True)

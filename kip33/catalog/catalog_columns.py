@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.schema import INDEX_FILE_KINDS, SEGMENTS, IndexFileState
+from kip33.catalog.schema import SEGMENTS, IndexFileState
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import TIME_INDEX_FILE, parse_partition_dir
 from kip33.rules.policies import TopicGlobs
 from kip33.rules.retention import Bools, Int64Column, Int64s
@@ -24,7 +25,7 @@ _NUMBERS: Final = (
     *("base_offset", "size_bytes", "last_modified_ms", "largest_timestamp"),
     *("last_offset", "offset_of_max_timestamp", "max_timestamp"),
 )
-_SIZES: Final = [column for column, _ in INDEX_FILE_KINDS]
+_SIZES: Final = [f"{kind}_bytes" for kind in IndexKind]
 _OF_FILES: Final = ("index_uri", "index_file", *_SIZES)
 _READ: Final = (*_REPEATED, "partition", *_NUMBERS, "log_uri", "timestamp_types")
 CREATE_TIME: Final = "CreateTime"
@@ -38,8 +39,8 @@ class CatalogColumns:
         self.unlistable_uris = unlistable_uris  # of the whole snapshot, for any topics
         self._rows = rows.combine_chunks()  # to take some rows of many chunks copies all of them
         codes = {name: _codes(rows[name]) for name in ("log_dir", "topic")}
-        keys = _partition_keys(codes["log_dir"], codes["topic"], _int64(rows["partition"]))
-        base = _int64(rows["base_offset"])
+        keys = _partition_keys(codes["log_dir"], codes["topic"], int64_column_of(rows["partition"]))
+        base = int64_column_of(rows["base_offset"])
         places = np.where(base.known, base.values, -1)  # directories without an offset come first
         order = np.lexsort((places, keys))
         begins = np.diff(keys[order], prepend=-1) != 0
@@ -62,7 +63,7 @@ class CatalogColumns:
 
     def int64(self, name: str) -> Int64Column:
         """Return a column of numbers, in order."""
-        return _int64(self._rows[name]).take(self.order)
+        return int64_column_of(self._rows[name]).take(self.order)
 
     def codes(self, name: str) -> Int64s:
         """Return the indexes in `texts` of a column with repeated texts, in order; -1: null."""
@@ -137,7 +138,7 @@ class CatalogColumns:
         column = self._rows[name]
         if pa.types.is_integer(column.type):
             if name not in self._numbers:
-                self._numbers[name] = _int64(column)
+                self._numbers[name] = int64_column_of(column)
             return self._numbers[name].take(rows).to_list()
         if pa.types.is_dictionary(column.type):
             if name not in self._repeated:
@@ -254,7 +255,8 @@ def repeated(column: Any) -> tuple[list[str | None], Int64s]:
     return [*texts, None], np.concatenate(indices).astype(np.int64, copy=False)
 
 
-def _int64(column: Any) -> Int64Column:
+def int64_column_of(column: Any) -> Int64Column:
+    """Return a column of numbers as the rules take it."""
     values = pc.fill_null(pc.cast(column, pa.int64()), 0).to_numpy()
     return Int64Column(np.asarray(values), np.asarray(column.is_valid().to_numpy()))
 

@@ -5,8 +5,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kip33.formats.names import TIME_INDEX_FILE
-
 SCHEMA_VERSION: Final = 2  # 1 ended with `offset_index_bytes`: later columns read as null
 
 _FIELDS: list["pa.Field[Any]"] = [
@@ -69,14 +67,6 @@ _FIELDS: list["pa.Field[Any]"] = [
 ]
 SEGMENTS: Final = pa.schema(_FIELDS)
 """The one schema; the Spark schema is derived from it."""
-
-# The columns with the sizes of a segment's index files, and the suffixes of the files' names.
-INDEX_FILE_KINDS: Final = (
-    ("time_index_bytes", TIME_INDEX_FILE),  # or another design's: the file that the row names
-    ("offset_index_bytes", "index"),
-    ("transaction_index_bytes", "txnindex"),
-    ("producer_snapshot_bytes", "snapshot"),
-)
 
 
 class IndexFileState(StrEnum):

@@ -130,28 +130,29 @@ def dialects(request: DialectsCommand) -> None:
     Only headers of batches are read, and the records of uncompressed batches for the dialect live.
     With jsonl and csv, the last line on standard error is KIP33_RESULT with a summary as JSON.
     """
-    from kip33.audits.dialect_tree import execute_dialects, plan_dialects
+    from kip33.audits.dialect_tree import compare_dialects
     from kip33.drafts.comparison import DIALECT_COLUMNS, dialect_rows
 
     with progress_bar("dialects") as bar:
         engine = open_engine(request.engine, bar)
-        plan = plan_dialects(
+        question = DialectQuestion(
+            load_topic_settings(request.settings, request.kafka_configs),
+            tuple(name for name in COMPARED if name in (request.dialects or COMPARED)),
+            request.interval_ms,
+            request.targets,
+            request.seed,
+        )
+        compared, unread = compare_dialects(
             request.source,
-            DialectQuestion(
-                load_topic_settings(request.settings, request.kafka_configs),
-                tuple(name for name in COMPARED if name in (request.dialects or COMPARED)),
-                request.interval_ms,
-                request.targets,
-                request.seed,
-            ),
+            question,
+            engine,
             topics=request.topics,
             layout=request.layout,
             on_listed=bar.listed if bar else None,
         )
-        compared = execute_dialects(plan, engine)
-    skipped = [*plan.skipped, *(line for one in compared for line in one.skipped)]
+    skipped = [*unread, *(line for one in compared for line in one.skipped)]
     _warn_of_skipped(skipped)
-    rows = dialect_rows(compared, plan.question.dialects, partitions=request.partitions)
+    rows = dialect_rows(compared, question.dialects, partitions=request.partitions)
     summary: dict[str, Any] = {
         "segments": sum(one.segments for one in compared),
         "skipped": len(skipped),
@@ -171,7 +172,7 @@ def dialects(request: DialectsCommand) -> None:
     else:
         print_rows(rows, DIALECT_COLUMNS, request.output_format)
         click.echo(RESULT + json.dumps(summary), err=True)
-    unreadable = [*plan.skipped, *(line for one in compared for line in one.unreadable)]
+    unreadable = [*unread, *(line for one in compared for line in one.unreadable)]
     if warn_of_unreadable(unreadable, of=summary["segments"] + len(skipped)):
         sys.exit(ExitCode.INCOMPLETE)
 

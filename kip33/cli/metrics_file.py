@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.cli.options import replaced_file, together
+from kip33.formats.index_kinds import IndexKind
 from kip33.indexing.quick_verification import QuickVerdict
-from kip33.indexing.verification import ALL_KINDS
 from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.offset_holes import HoleKind
@@ -231,7 +231,7 @@ def verify_gauges(
             {"file": kind.suffix, "verdict": verdict},
             float(summary[kind.count_field].get(verdict, 0)),
         )
-        for kind in ALL_KINDS
+        for kind in IndexKind
         if kind.count_field in summary
         for verdict in dict.fromkeys([*map(str, IndexVerdict), *map(str, QuickVerdict)])
     ]

@@ -14,11 +14,10 @@ from kip33.cli.engine_option import engine_choice, leave_pandas_out, open_sessio
 from kip33.cli.metrics_file import publish_metrics
 from kip33.cli.options import publish_summary
 from kip33.cli.output import print_result_apart, warn
-from kip33.cli.retention_local import LocalAnswer
+from kip33.cli.retention_answer import RetentionAnswer, local_answer, rows_of
 from kip33.cli.retention_question import (
     RESULT_TABLES,
     AskedRetention,
-    RetentionAnswer,
     require_equal_totals,
 )
 from kip33.cli.retention_tables import (
@@ -32,7 +31,13 @@ from kip33.cli.retention_tables import (
 )
 from kip33.cli.standard_output import progress_bar
 from kip33.errors import CatalogError, LocationError
-from kip33.retention.evaluated_tables import remove_results, require_results_place, write_summary
+from kip33.retention.evaluated_tables import (
+    partitions_table,
+    remove_results,
+    require_results_place,
+    totals_of,
+    write_summary,
+)
 from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.retention.make_plan import find_doubts, plan_judged
 from kip33.retention.plan import write_plan
@@ -133,22 +138,19 @@ def _answer(
     if engine == EngineName.LOCAL:
         leave_pandas_out()
         evaluated = asked.evaluate(with_files=deletes)
-        answer = LocalAnswer(asked, evaluated)
         if output:
             remove_results(output, RESULT_TABLES)
-            answer.write(output)
-        return answer, evaluated
-    from kip33.cli.retention_spark import SparkAnswer
+        return local_answer(asked, evaluated, output), evaluated
+    from kip33.cli.retention_spark import spark_answer
 
     spark = open_session(options.engine)
     if output:
         remove_results(output, RESULT_TABLES)
-    is_table = options.output_format == "table" and not options.emit
-    by_spark = SparkAnswer(spark, asked, output, MOST_PARTITIONS if is_table else 0)
+    by_spark = spark_answer(spark, asked, output)
     if not deletes:
         return by_spark, None
     evaluated = asked.without_index_files().evaluate(with_files=True)
-    require_equal_totals(by_spark.totals, evaluated.totals())
+    require_equal_totals(by_spark.totals, totals_of(partitions_table(evaluated)))
     return by_spark, evaluated
 
 
@@ -207,7 +209,7 @@ def _print(
     elif output_format == "table":
         if asked.options.show_broker_view:
             print_broker_differences(answer.broker_differences(MOST_DIFFERENCES))
-        freed = answer.freed() if answer.tells_freed else None
+        freed = None if answer.freed is None else list(rows_of(answer.freed))
         print_tables(answer.worst(MOST_PARTITIONS), freed, summary)
     elif output_format == "csv":
         print_csv(answer)

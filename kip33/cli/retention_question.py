@@ -3,9 +3,9 @@
 The question is made before an engine is started; each engine has a `RetentionAnswer`.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Self
 
 import click
 
@@ -195,48 +195,6 @@ def _log_dirs_and_topics(catalog: Catalog, snapshot: Snapshot) -> tuple[set[Any]
         log_dirs.update(piece["log_dir"].unique().to_pylist())
         topics.update(piece["topic"].unique().to_pylist())
     return log_dirs - {None}, topics - {None}
-
-
-class RetentionAnswer(Protocol):
-    """A judged catalog. Its rows have the column names of the results in `kip33.spark`."""
-
-    @property
-    def totals(self) -> Mapping[str, Any]:
-        """Return the sums over all partitions."""
-
-    @property
-    def workers(self) -> int:
-        """Return the number of processes or cores that were used."""
-
-    @property
-    def tells_freed(self) -> bool:
-        """Return whether `freed` was asked for."""
-
-    def worst(self, most: int) -> Sequence[Mapping[str, Any]]:
-        """Return partitions; those with the most blocked bytes are first."""
-
-    def freed(self) -> Sequence[Mapping[str, Any]]:
-        """Return what becomes deletable at which time."""
-
-    def broker_differences(self, most: int) -> Sequence[Mapping[str, Any]]:
-        """Return segments whose index differs from the log; those judged differently are first."""
-
-    def segment_lines(self, kind: str | None) -> Iterator[str]:
-        """Yield the segments as JSON, by partition, oldest first; `kind` is a field of each."""
-
-    def partition_lines(self, kind: str | None) -> Iterator[str]:
-        """Yield the partitions as JSON."""
-
-    def freed_lines(self, kind: str | None) -> Iterator[str]:
-        """Yield the rows of `freed` as JSON."""
-
-    def csv_lines(self) -> Iterator[str]:
-        """Yield a header and the segments as CSV."""
-
-    def delete_records(
-        self, *, trust_last_modified: bool, left_out: Collection[tuple[str, int]]
-    ) -> dict[str, Any]:
-        """Return the input of `kafka-delete-records.sh`."""
 
 
 class _EnginesDifferError(Kip33Error):

@@ -1,13 +1,13 @@
 """The output of `kip33 retention`: tables and sentences for people, JSON and CSV for programs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import click
 
 from kip33.cli.output import RESULT, human_bytes, iso_time, print_joined, print_table
-from kip33.cli.retention_question import RetentionAnswer
+from kip33.cli.retention_answer import RetentionAnswer, csv_lines, json_lines, rows_of
 from kip33.cli.standard_output import exact_output
 from kip33.formats.names import segment_file_name
 from kip33.retention.partition_texts import (
@@ -161,28 +161,27 @@ def _blocked(summary: Mapping[str, Any]) -> str:
 
 def print_lines(answer: RetentionAnswer) -> None:
     """Print one JSON object per line: segments, then partitions, then the rows of `freed`."""
-    for lines in (
-        answer.segment_lines("segment"),
-        answer.partition_lines("partition"),
-        answer.freed_lines("freed"),
-    ):
-        for line in lines:
+    for kind, rows in _rows_by_kind(answer).items():
+        for line in json_lines(rows, kind):
             click.echo(line)
 
 
 def print_object(answer: RetentionAnswer, summary: dict[str, Any]) -> None:
     """Print one JSON object on one line, for any number of segments."""
-    click.echo('{"segments": [', nl=False)
-    print_joined(answer.segment_lines(None))
-    click.echo('], "partitions": [', nl=False)
-    print_joined(answer.partition_lines(None))
-    if answer.tells_freed:
-        click.echo('], "freed": [', nl=False)
-        print_joined(answer.freed_lines(None))
+    before = "{"
+    for kind, rows in _rows_by_kind(answer).items():
+        click.echo(f'{before}"{kind if kind == "freed" else kind + "s"}": [', nl=False)
+        print_joined(json_lines(rows, None))
+        before = "], "
     click.echo(f'], "summary": {json.dumps(summary)}}}')
+
+
+def _rows_by_kind(answer: RetentionAnswer) -> dict[str, Iterable[dict[str, Any]]]:
+    rows = {"segment": answer.segments(), "partition": rows_of(answer.partitions)}
+    return rows if answer.freed is None else rows | {"freed": rows_of(answer.freed)}
 
 
 def print_csv(answer: RetentionAnswer) -> None:
     """Print a header and one line per segment; lists are joined by spaces."""
-    for line in answer.csv_lines():
+    for line in csv_lines(answer.segments(), answer.columns):
         click.echo(line, exact_output(), color=True)

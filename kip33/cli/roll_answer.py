@@ -11,15 +11,17 @@ import click
 import numpy as np
 import pyarrow as pa
 
+from kip33.audits.audited_logs import logs_below
 from kip33.audits.roll_audit import (
     FIGURES,
+    ROLL,
     RollAudit,
     audit_columns,
     roll_partitions,
     roll_table,
     roll_tables,
 )
-from kip33.audits.roll_logs import logs_below, logs_of, read_first_batches, read_source
+from kip33.audits.roll_logs import logs_of, read_first_batches, read_source
 from kip33.audits.roll_what_if import (
     ReplayedPartition,
     replay_partitions,
@@ -44,7 +46,7 @@ from kip33.cli.output import (
     warn,
     warn_of_unreadable,
 )
-from kip33.cli.retention_local import csv_lines, json_lines
+from kip33.cli.retention_answer import csv_lines, json_lines, rows_of
 from kip33.cli.standard_output import ProgressBar, exact_output, progress_bar
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode
@@ -242,19 +244,24 @@ def _print_audit(audit: RollAudit, request: RollCommand, summary: dict[str, Any]
     if request.output_format == "table":
         print_audit(audit, partitions, summary)
     elif request.output_format == "csv":
-        _print_each(csv_lines(roll_tables(audit)), exact_output())
+        _print_each(csv_lines(_segments(audit), ROLL.names), exact_output())
         print_result_apart(summary)
     elif request.output_format == "jsonl":
-        for table in roll_tables(audit):
-            _print_each(json_lines(table, "segment"))
-        _print_each(json_lines(partitions, "partition"))
+        _print_each(json_lines(_segments(audit), "segment"))
+        _print_each(json_lines(rows_of(partitions), "partition"))
         click.echo(json.dumps({"kind": "summary", **summary}))
     else:
         click.echo('{"segments": [', nl=False)
-        print_joined(line for table in roll_tables(audit) for line in json_lines(table, None))
+        print_joined(
+            line for table in roll_tables(audit) for line in json_lines(rows_of(table), None)
+        )
         click.echo('], "partitions": [', nl=False)
-        print_joined(json_lines(partitions, None))
+        print_joined(json_lines(rows_of(partitions), None))
         click.echo(f'], "summary": {json.dumps(summary)}}}')
+
+
+def _segments(audit: RollAudit) -> Iterator[dict[str, Any]]:
+    return (row for table in roll_tables(audit) for row in rows_of(table))
 
 
 def _print_replays(

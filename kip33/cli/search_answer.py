@@ -43,8 +43,7 @@ from kip33.search.catalog_search import (
     search_rows,
     topics_of,
 )
-from kip33.search.log_window import newer_records
-from kip33.search.range_size import RangeSize, range_size
+from kip33.search.range_size import RangeSize, newer_records, range_size
 from kip33.search.replica_search import ReplicaKey, TimeQuestion
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location

@@ -41,12 +41,10 @@ from kip33.cli.output import (
 from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import MOMENT, current_ms
 from kip33.errors import ExitCode
+from kip33.formats.index_kinds import IndexKind
 from kip33.indexing.by_path import topic_of, verify_segment
 from kip33.indexing.quick_verification import QuickVerdict, execute_quick, plan_quick
 from kip33.indexing.verification import (
-    ALL_KINDS,
-    INDEX_KINDS,
-    IndexKind,
     SegmentVerdict,
 )
 from kip33.rules.index_builder import IndexSettings
@@ -210,7 +208,9 @@ def verify(request: VerifyCommand) -> None:
     if request.quick:
         found_by_crc = _verify_quick(request)
         sys.exit(ExitCode.FINDINGS if found_by_crc.intersection(request.fail_on) else ExitCode.DONE)
-    kinds = ALL_KINDS if request.producer_snapshots else INDEX_KINDS
+    kinds = [
+        kind for kind in IndexKind if request.producer_snapshots or kind is not IndexKind.PRODUCERS
+    ]
     settings = load_topic_settings(request.settings, request.kafka_configs)
     ran: dict[str, Any] = {"engine": EngineName.LOCAL, "workers": 1}
     below = ""  # what every index's URI begins with, left out of tables
@@ -361,7 +361,7 @@ def _verify_quick(request: VerifyCommand) -> set[str]:
         "snapshot": snapshot.name,
         "segments": files.num_rows,
     }
-    for kind in ALL_KINDS:
+    for kind in IndexKind:
         found = counted.by_verdict[kind]
         summary[kind.count_field] = {name: found[name] for name in QuickVerdict if found[name]}
     summary |= {
@@ -387,7 +387,9 @@ def _verify_quick(request: VerifyCommand) -> set[str]:
 
 
 def _print_quick_tables(summary: dict[str, Any], files: Sequence[Any], *, below: str) -> None:
-    kinds = [kind for kind in ALL_KINDS if kind in INDEX_KINDS or summary[kind.count_field]]
+    kinds = [
+        kind for kind in IndexKind if kind is not IndexKind.PRODUCERS or summary[kind.count_field]
+    ]
     rows = [
         (name, *(summary[kind.count_field].get(name, 0) for kind in kinds))
         for name in QuickVerdict

@@ -17,12 +17,8 @@ from kip33.formats.batch import BatchColumns
 from kip33.formats.names import parse_partition_dir, parse_segment_file
 from kip33.formats.scan import BatchScan
 from kip33.formats.time_index import TimeIndex
+from kip33.indexing.folded_verdicts import seen_segment, with_folded_verdicts
 from kip33.indexing.segment import BuiltIndexes, index_file, unreadable
-from kip33.indexing.transaction_verification import (
-    VerifiedSegment,
-    seen_transactions,
-    with_transaction_verdicts,
-)
 from kip33.indexing.verification import SegmentVerdict, offset_index_of, verify_file
 from kip33.indexing.verify_tree import unreadable_verdict
 from kip33.rules.index_builder import IndexSettings
@@ -168,8 +164,9 @@ def verify_segment(  # parameters: a notebook user sees each option as a keyword
         topic=topic,
         settings=settings,
     )
-    seen = seen_transactions((), log, offset_index, index, base_offset=base_offset)
-    (verdict,) = with_transaction_verdicts([VerifiedSegment(verdict, seen)])
+    places = (log, time_index, offset_index)
+    seen = seen_segment(verdict, index, partition=(), base_offset=base_offset, places=places)
+    (verdict,) = with_folded_verdicts([seen])
     if verdict.offset_index_verdict is None and _has_offset_indexes(time_index, log):
         return verdict.with_missing_offset_index()
     return verdict

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,28 +19,15 @@ from kip33.archive.segment_paths import index_of_row
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.errors import FileReadError
 from kip33.formats.byte_sources import PIECE_BYTES, read_fully
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.scan import SMALL_BYTES
 from kip33.formats.time_index import index_crc32c
-from kip33.indexing.verification import (
-    ALL_KINDS,
-    OFFSET_INDEX,
-    PRODUCER_SNAPSHOT,
-    TIME_INDEX_KIND,
-    TRANSACTION_INDEX,
-    IndexKind,
-)
 from kip33.rules.policies import TopicGlobs
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 
-_COLUMNS_OF: Final = (
-    ("time_index", TIME_INDEX_KIND),
-    ("offset_index", OFFSET_INDEX),
-    ("transaction_index", TRANSACTION_INDEX),
-    ("producer_snapshot", PRODUCER_SNAPSHOT),
-)
-_FILE_COLUMNS: Final = [f"{name}_{what}" for name, _ in _COLUMNS_OF for what in ("bytes", "crc32c")]
+_FILE_COLUMNS: Final = [f"{kind}_{what}" for kind in IndexKind for what in ("bytes", "crc32c")]
 _READ: Final = ["topic", "index_uri", *_FILE_COLUMNS]
 
 
@@ -79,11 +66,11 @@ class QuickCounts(NamedTuple):
 
 
 class _Checked(NamedTuple):
-    """The index files of some catalog rows: what one task returns, of plain types."""
+    """The index files of some catalog rows: what one task returns."""
 
-    counts: dict[tuple[int, str], int]  # by number in ALL_KINDS and verdict
+    counts: Counter[tuple[IndexKind, QuickVerdict]]
     bytes_read: int
-    not_identical: list[tuple[Any, ...]]  # fields of CheckedIndexFile
+    not_identical: list[CheckedIndexFile]
 
 
 def plan_quick(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ()) -> pa.Table:
@@ -104,23 +91,19 @@ def plan_quick(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ())
         pieces = [catalog.read(snapshot, _READ).drop_columns(["topic"])]
     rows = pa.concat_tables(pieces)
     size = np.zeros(rows.num_rows, np.int64)
-    for name, _ in _COLUMNS_OF:
-        size += pc.fill_null(rows[f"{name}_bytes"], 0).to_numpy()
+    for kind in IndexKind:
+        size += pc.fill_null(rows[f"{kind}_bytes"], 0).to_numpy()
     return rows.append_column("size_bytes", pa.array(size))
 
 
 def execute_quick(files: pa.Table, engine: Engine) -> QuickCounts:
     """Return how the index files of `plan_quick` compare with the catalog."""
     checked = engine.run_on_bins(files, check_bin)
-    by_verdict: dict[IndexKind, Counter[QuickVerdict]] = {kind: Counter() for kind in ALL_KINDS}
+    by_verdict: dict[IndexKind, Counter[QuickVerdict]] = {kind: Counter() for kind in IndexKind}
     for result in checked:
-        for (number, verdict), count in result.counts.items():
-            by_verdict[ALL_KINDS[number]][QuickVerdict(verdict)] += count
-    not_identical = [
-        CheckedIndexFile(uri, QuickVerdict(verdict), *fields)
-        for result in checked
-        for uri, verdict, *fields in result.not_identical
-    ]
+        for (kind, verdict), count in result.counts.items():
+            by_verdict[kind][verdict] += count
+    not_identical = [file for result in checked for file in result.not_identical]
     return QuickCounts(
         by_verdict, sum(result.bytes_read for result in checked), sorted(not_identical)
     )
@@ -131,17 +114,17 @@ def check_bin(number: int, files: pa.Table) -> Iterator[_Checked]:
     if not files.num_rows:
         return
     native = pc.sum(files["size_bytes"]).as_py() > SMALL_BYTES
-    counts: Counter[tuple[int, str]] = Counter()
+    counts: Counter[tuple[IndexKind, QuickVerdict]] = Counter()
     bytes_read = 0
     not_identical = []
     store = Location.of(files["index_uri"][0].as_py())
     for kind, file in map_in_order(store, _expected(files), partial(_check, native=native)):
-        counts[ALL_KINDS.index(kind), file.verdict.value] += 1
+        counts[kind, file.verdict] += 1
         if file.found_crc32c is not None:
             bytes_read += file.found_bytes or 0
         if file.verdict != QuickVerdict.IDENTICAL:
-            not_identical.append((file.uri, file.verdict.value, *file[2:]))
-    yield _Checked(dict(counts), bytes_read, not_identical)
+            not_identical.append(file)
+    yield _Checked(counts, bytes_read, not_identical)
 
 
 class _Expected(NamedTuple):
@@ -154,15 +137,15 @@ class _Expected(NamedTuple):
 def _expected(files: pa.Table) -> Iterator[_Expected]:
     for batch in files.to_batches(max_chunksize=1 << 14):
         for row in batch.to_pylist():
-            for name, kind in _COLUMNS_OF:
-                size_bytes = row[f"{name}_bytes"]
+            for kind in IndexKind:
+                size_bytes = row[f"{kind}_bytes"]
                 if size_bytes is not None:
-                    crc32c = row[f"{name}_crc32c"]
+                    crc32c = row[f"{kind}_crc32c"]
                     yield _Expected(kind, row["index_uri"], size_bytes, crc32c)
 
 
 def _check(expected: _Expected, *, native: bool) -> tuple[IndexKind, CheckedIndexFile]:
-    place = index_of_row(Location.of(expected.uri), expected.kind.suffix[1:])
+    place = index_of_row(Location.of(expected.uri), expected.kind)
     size_and_crc: tuple[int | None, int | None] = (None, None)
     verdict, problem = QuickVerdict.IDENTICAL, ""
     try:

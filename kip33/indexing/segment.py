@@ -46,7 +46,7 @@ from kip33.rules.producer_state import ProducerChange, SeenProducers
 from kip33.rules.segment_summary import SegmentStatus, new_summary, summarize
 from kip33.rules.transactions import NO_TRANSACTIONS, OpenTransactions, TransactionSummary
 from kip33.rules.untimestamped import entry_offset, index_of_file_time
-from kip33.stores.files import is_archived, one_line, opened, scanned
+from kip33.stores.files import FileStatus, is_archived, one_line, opened, scanned
 from kip33.stores.locations import Location
 
 _HAS_BATCHES = (SegmentStatus.OK, SegmentStatus.TRUNCATED)
@@ -314,13 +314,11 @@ def has_no_timestamps(index: BuiltIndexes) -> bool:
 
 
 class TailIndexes(NamedTuple):
-    """A segment's index files in one directory, as listed; None for a missing file."""
+    """A segment's index files in one directory, as listed."""
 
-    time_index: Location
-    time_index_bytes: int | None
-    time_index_modified_ms: int | None
-    offset_index_bytes: int | None
-    offset_index_modified_ms: int | None
+    place: Location  # of the `.timeindex`
+    time_index: FileStatus
+    offset_index: FileStatus | None  # None: missing
 
 
 class Tail(NamedTuple):
@@ -346,15 +344,13 @@ def read_tail(
     With `offset_index`, the `.index` must be there, too. A file that cannot be read is not trusted:
     the caller then reads the log and finds the error.
     """
-    size = files.time_index_bytes
-    if not size or not _is_whole(size, TIME_ENTRY_BYTES, segment_index_bytes):
+    size = files.time_index.size_bytes
+    if not size or not _is_whole(files.time_index, TIME_ENTRY_BYTES, segment_index_bytes):
         return None
-    if offset_index and not _is_whole(
-        files.offset_index_bytes, OFFSET_ENTRY_BYTES, segment_index_bytes
-    ):
+    if offset_index and not _is_whole(files.offset_index, OFFSET_ENTRY_BYTES, segment_index_bytes):
         return None
     try:
-        with opened(files.time_index) as (read_into, now):
+        with opened(files.place) as (read_into, now):
             if now != size:
                 return None
             entries = bytearray(min(ENTRIES_READ * TIME_ENTRY_BYTES, size))
@@ -372,8 +368,8 @@ def read_tail(
     return Tail(files, tail.last_entry, first_batch, log_bytes)
 
 
-def _is_whole(size: int | None, entry_bytes: int, segment_index_bytes: int) -> bool:
+def _is_whole(file: FileStatus | None, entry_bytes: int, segment_index_bytes: int) -> bool:
     """Return whether the file has complete entries only, and is not preallocated by a broker."""
-    if size is None or size % entry_bytes:
+    if file is None or file.size_bytes % entry_bytes:
         return False
-    return size not in preallocated_bytes(segment_index_bytes, entry_bytes)
+    return file.size_bytes not in preallocated_bytes(segment_index_bytes, entry_bytes)

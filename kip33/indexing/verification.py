@@ -1,22 +1,21 @@
 """Verify the index files of one segment against its log, in one pass over the log.
 
-Each kind of file has a check that watches the batches of the scan (`IndexCheck`). The verdicts on
-`.txnindex` and `.snapshot` files need all segments of a partition: they are added later, in
-`indexing.transaction_verification` and `indexing.snapshot_verification`.
+`Verification` watches the batches of the scan. The verdicts on `.txnindex` and `.snapshot` files
+need all segments of a partition: `indexing.folded_verdicts` adds them later.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
 from kip33.archive.segment_paths import beside
 from kip33.errors import FileReadError
 from kip33.formats.batch import BatchColumns
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.native import Speed
-from kip33.formats.producer_snapshot import PRODUCER_ENTRY_BYTES
 from kip33.formats.time_index import (
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
@@ -24,7 +23,6 @@ from kip33.formats.time_index import (
     OffsetIndex,
     TimeIndex,
 )
-from kip33.formats.transaction_index import TRANSACTION_ENTRY_BYTES
 from kip33.indexing.segment import BuiltIndexes, FileTimeEntry, index_file, with_file_time
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import DIALECTS, preallocated_bytes
@@ -53,50 +51,12 @@ def offset_index_of(log: Location, time_index: Location) -> Location:
     return place if is_there else beside(log, "index")
 
 
-class IndexKind(NamedTuple):
-    """A kind of index file that is verified: its suffix, and the fields of its verdict."""
-
-    suffix: str
-    entry_bytes: int
-    verdict_field: str  # of SegmentVerdict, and of a printed row
-    gap_field: str | None  # None: lookups do not depend on how many entries it has
-    count_field: str  # of a summary
-
-
-TIME_INDEX_KIND: Final = IndexKind(
-    ".timeindex", TIME_ENTRY_BYTES, "verdict", "largest_gap_bytes", "by_verdict"
-)
-OFFSET_INDEX: Final = IndexKind(
-    ".index",
-    OFFSET_ENTRY_BYTES,
-    "offset_index_verdict",
-    "offset_index_largest_gap_bytes",
-    "by_offset_index_verdict",
-)
-TRANSACTION_INDEX: Final = IndexKind(
-    ".txnindex",
-    TRANSACTION_ENTRY_BYTES,
-    "transaction_index_verdict",
-    None,
-    "by_transaction_index_verdict",
-)
-INDEX_KINDS: Final = (TIME_INDEX_KIND, OFFSET_INDEX, TRANSACTION_INDEX)
-PRODUCER_SNAPSHOT: Final = IndexKind(  # verified if asked for
-    ".snapshot",
-    PRODUCER_ENTRY_BYTES,
-    "producer_snapshot_verdict",
-    None,
-    "by_producer_snapshot_verdict",
-)
-ALL_KINDS: Final = (*INDEX_KINDS, PRODUCER_SNAPSHOT)
-
-
 @dataclass(frozen=True)
 class SegmentVerdict:
     """The verdict on one segment's index files; `as_row` is what `kip33 verify` prints.
 
     A verdict on a `.index` or a `.txnindex` is None if the file is missing and not expected
-    (`indexing.transaction_verification` adds the latter). The largest gaps are those of
+    (`indexing.folded_verdicts` adds the latter). The largest gaps are those of
     `rules.index_truth`, None if a file was not verified or is not correct.
     """
 
@@ -144,7 +104,7 @@ class SegmentVerdict:
     @property
     def is_good(self) -> bool:
         """Return whether no index file has a problem."""
-        return all(self.on(kind) in (*GOOD, None) for kind in ALL_KINDS)
+        return all(self.on(kind) in (*GOOD, None) for kind in IndexKind)
 
     def with_missing_offset_index(self) -> "SegmentVerdict":
         """Return the verdict of a segment whose `.index` is expected: `missing` if it has none."""
@@ -211,8 +171,8 @@ def verify_file(  # parameters: the files of one segment, and what its listing t
         offset.verdict if offset else None,
         index.status,
         index.error,
-        check.largest_gap(TIME_INDEX_KIND, time),
-        check.largest_gap(OFFSET_INDEX, offset),
+        check.largest_gap(IndexKind.TIME, time),
+        check.largest_gap(IndexKind.OFFSET, offset),
     )
     return judged, index
 
@@ -227,127 +187,8 @@ def _index_bytes(location: Location | None) -> IndexBytes | None:
 _NO_BYTES: Final = IndexBytes(b"")
 
 
-class IndexCheck(Protocol):
-    """Verifies one index file while its log is scanned; one implementation per kind."""
-
-    def append(self, batches: BatchColumns, speed: Speed) -> None:
-        """Watch the next batches of the pass."""
-
-    def verdict(self, index: BuiltIndexes) -> Verdict | None:
-        """Return the verdict after the pass that gave `index`; None: no file, none expected."""
-
-
-class _TimeIndexCheck:
-    """A `.timeindex`."""
-
-    def __init__(
-        self, data: IndexBytes | None, *, base_offset: int, topic: str, settings: IndexSettings
-    ) -> None:
-        """Take the file's bytes, None if it is missing."""
-        self._data, self._settings = data, settings
-        own = DIALECTS[settings.dialect]
-        self._others = {  # dialects whose entries have the same meaning
-            name: IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic)
-            for name, dialect in DIALECTS.items()
-            if dialect != own and dialect.next_offset == own.next_offset
-        }
-        held, repeats = (data or _NO_BYTES).entries(TIME_ENTRY_BYTES)
-        entries = TimeIndex.from_bytes(held, base_offset=base_offset)
-        self.truth = TimeIndexTruth(
-            entries.timestamps,
-            entries.offsets,
-            repeats,
-            interval_bytes=settings.index_interval_bytes,
-        )
-        self.unseen_append_bytes = 0  # without an entry: see `rules.index_truth`
-
-    def append(self, batches: BatchColumns, speed: Speed) -> None:
-        """Watch the next batches of the pass."""
-        for builder in self._others.values():
-            builder.append(batches, speed)
-        self.truth.append(batches, speed)
-
-    def verdict(self, index: BuiltIndexes) -> Verdict:
-        """Return the verdict after the pass that gave `index`."""
-        if self._data is None:
-            return Verdict(IndexVerdict.MISSING, None, ("the .timeindex is missing",))
-        return _judge(TIME_INDEX_KIND, self._data, self._settings, self._judge_entries(index))
-
-    def _judge_entries(self, index: BuiltIndexes) -> "_Judge":
-        def judge(data: IndexBytes, preallocated: tuple[int, ...]) -> Verdict:
-            built = {
-                name: self._bytes_in(name, index)
-                for name in DIALECTS
-                if name == self._settings.dialect or name in self._others
-            }
-            return time_index_verdict(
-                data,
-                self.truth,
-                built,
-                next_offset=DIALECTS[self._settings.dialect].next_offset,
-                unseen_append_bytes=self.unseen_append_bytes,
-                preallocated_bytes=preallocated,
-            )
-
-        return judge
-
-    def _bytes_in(self, dialect: str, index: BuiltIndexes) -> bytes | None:
-        """Return the bytes that the log gives in a dialect, None if Kafka writes no index."""
-        if dialect == self._settings.dialect:
-            return index.time_index_data
-        builder = self._others[dialect]
-        builder.close(index.valid_bytes)
-        return None if index.time_index_data is None or builder.refusal else builder.time_index
-
-
-class _OffsetIndexCheck:
-    """A `.index`."""
-
-    def __init__(
-        self, data: IndexBytes | None, *, base_offset: int, settings: IndexSettings
-    ) -> None:
-        """Take the file's bytes, None if it is missing."""
-        self._data, self._settings = data, settings
-        held, repeats = (data or _NO_BYTES).entries(OFFSET_ENTRY_BYTES)
-        entries = OffsetIndex.from_bytes(held, base_offset=base_offset)
-        self.truth = OffsetIndexTruth(
-            entries.offsets,
-            entries.positions,
-            repeats,
-            base_offset=base_offset,
-            interval_bytes=settings.index_interval_bytes,
-        )
-
-    def append(self, batches: BatchColumns, speed: Speed) -> None:
-        """Watch the next batches of the pass."""
-        self.truth.append(batches, speed)
-
-    def verdict(self, index: BuiltIndexes) -> Verdict | None:
-        """Return the verdict after the pass that gave `index`, None if there is no file."""
-        if self._data is None:
-            return None
-
-        def judge(data: IndexBytes, preallocated: tuple[int, ...]) -> Verdict:
-            return offset_index_verdict(
-                data, self.truth, index.offset_index_data, preallocated_bytes=preallocated
-            )
-
-        return _judge(OFFSET_INDEX, self._data, self._settings, judge)
-
-
-_Judge = Callable[[IndexBytes, tuple[int, ...]], Verdict]
-
-
-def _judge(kind: IndexKind, data: IndexBytes, settings: IndexSettings, judge: _Judge) -> Verdict:
-    """Return an existing file's verdict; `judge` is called only if its entries are complete."""
-    if len(data) % kind.entry_bytes:
-        what = f"{len(data)} bytes found, expected a multiple of {kind.entry_bytes}"
-        return Verdict(IndexVerdict.MALFORMED, None, (what,))
-    return judge(data, preallocated_bytes(settings.segment_index_bytes, kind.entry_bytes))
-
-
 class Verification:
-    """The checks of a log's index files during one scan."""
+    """The checks of a log's `.timeindex` and `.index` during one scan."""
 
     def __init__(
         self,
@@ -359,36 +200,90 @@ class Verification:
         settings: IndexSettings,
     ) -> None:
         """Take the files' bytes, None for a missing file."""
-        times = None if time_index is None else IndexBytes.of(time_index)
-        offsets = None if offset_index is None else IndexBytes.of(offset_index)
-        self._times = _TimeIndexCheck(
-            times, base_offset=base_offset, topic=topic, settings=settings
+        self._settings, self._dialect = settings, DIALECTS[settings.dialect]
+        self._others = {  # dialects whose entries have the same meaning
+            name: IndexBuilder(dialect, settings, base_offset=base_offset, topic=topic)
+            for name, dialect in DIALECTS.items()
+            if dialect != self._dialect and dialect.next_offset == self._dialect.next_offset
+        }
+        self._time_data = None if time_index is None else IndexBytes.of(time_index)
+        held, repeats = (self._time_data or _NO_BYTES).entries(TIME_ENTRY_BYTES)
+        times = TimeIndex.from_bytes(held, base_offset=base_offset)
+        self._times = TimeIndexTruth(
+            times.timestamps, times.offsets, repeats, interval_bytes=settings.index_interval_bytes
         )
-        self._offsets = _OffsetIndexCheck(offsets, base_offset=base_offset, settings=settings)
-        self._checks: tuple[IndexCheck, ...] = (self._times, self._offsets)
+        self._offset_data = None if offset_index is None else IndexBytes.of(offset_index)
+        held, repeats = (self._offset_data or _NO_BYTES).entries(OFFSET_ENTRY_BYTES)
+        offsets = OffsetIndex.from_bytes(held, base_offset=base_offset)
+        self._offsets = OffsetIndexTruth(
+            offsets.offsets,
+            offsets.positions,
+            repeats,
+            base_offset=base_offset,
+            interval_bytes=settings.index_interval_bytes,
+        )
 
     def append(self, batches: BatchColumns, speed: Speed) -> None:
         """Watch the next batches of the pass."""
-        for check in self._checks:
-            check.append(batches, speed)
+        for builder in self._others.values():
+            builder.append(batches, speed)
+        self._times.append(batches, speed)
+        self._offsets.append(batches, speed)
 
     def time_verdict(self, index: BuiltIndexes) -> Verdict:
         """Return the verdict on the `.timeindex`, after the pass that gave `index`."""
-        append_bytes = self._offsets.truth.gaps.largest_append_bytes
-        if append_bytes and not self._offsets.truth.untrue():
-            self._times.unseen_append_bytes = 2 * append_bytes
-        return self._times.verdict(index)
+        data = self._time_data
+        if data is None:
+            return Verdict(IndexVerdict.MISSING, None, ("the .timeindex is missing",))
+        append_bytes = self._offsets.gaps.largest_append_bytes
+        is_unseen = append_bytes and not self._offsets.untrue()  # see `rules.index_truth`
+        return _malformed(IndexKind.TIME, data) or time_index_verdict(
+            data,
+            self._times,
+            self._built(index),
+            next_offset=self._dialect.next_offset,
+            unseen_append_bytes=2 * append_bytes if is_unseen else 0,
+            preallocated_bytes=self._preallocated(IndexKind.TIME),
+        )
 
     def offset_verdict(self, index: BuiltIndexes) -> Verdict | None:
         """Return the verdict on the `.index`, None if the file is missing."""
-        return self._offsets.verdict(index)
+        data = self._offset_data
+        if data is None:
+            return None
+        return _malformed(IndexKind.OFFSET, data) or offset_index_verdict(
+            data,
+            self._offsets,
+            index.offset_index_data,
+            preallocated_bytes=self._preallocated(IndexKind.OFFSET),
+        )
 
     def largest_gap(self, kind: IndexKind, verdict: Verdict | None) -> int | None:
         """Return the largest gap of a correct index in bytes, None for other indexes."""
         if verdict is None or verdict.verdict not in TRUE:
             return None
-        check = self._times if kind == TIME_INDEX_KIND else self._offsets
-        return check.truth.gaps.largest_bytes
+        truth = self._times if kind is IndexKind.TIME else self._offsets
+        return truth.gaps.largest_bytes
+
+    def _built(self, index: BuiltIndexes) -> dict[str, bytes | None]:
+        """Return the bytes that the log gives in each dialect, None if Kafka writes no index."""
+        built = {self._settings.dialect: index.time_index_data}
+        for name, builder in self._others.items():
+            builder.close(index.valid_bytes)
+            is_written = index.time_index_data is not None and not builder.refusal
+            built[name] = builder.time_index if is_written else None
+        return {name: built[name] for name in DIALECTS if name in built}
+
+    def _preallocated(self, kind: IndexKind) -> tuple[int, ...]:
+        return preallocated_bytes(self._settings.segment_index_bytes, kind.entry_bytes)
+
+
+def _malformed(kind: IndexKind, data: IndexBytes) -> Verdict | None:
+    """Return the verdict on a file that ends inside an entry, None for others."""
+    if not len(data) % kind.entry_bytes:
+        return None
+    what = f"{len(data)} bytes found, expected a multiple of {kind.entry_bytes}"
+    return Verdict(IndexVerdict.MALFORMED, None, (what,))
 
 
 def with_missing_offset_indexes(verdicts: Iterable[SegmentVerdict]) -> list[SegmentVerdict]:

@@ -13,13 +13,8 @@ from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Listed, segments_of
 from kip33.archive.segment_paths import beside, index_path
 from kip33.archive.sources import require_segments
+from kip33.indexing.folded_verdicts import VerifiedSegment, seen_segment, with_folded_verdicts
 from kip33.indexing.segment import FileTimeEntry
-from kip33.indexing.snapshot_verification import seen_snapshot
-from kip33.indexing.transaction_verification import (
-    VerifiedSegment,
-    seen_transactions,
-    with_transaction_verdicts,
-)
 from kip33.indexing.verification import (
     SegmentVerdict,
     offset_index_of,
@@ -97,7 +92,7 @@ def execute_verify(plan: VerifyPlan, engine: Engine) -> list[SegmentVerdict]:
     If one segment of the tree has a `.index`, segments without one have the verdict `missing`.
     """
     verdicts = engine.run_on_bins(plan.files, partial(verify_bin, plan.verify))
-    verified = with_transaction_verdicts(verdicts)
+    verified = with_folded_verdicts(verdicts)
     in_order_of_path = sorted(verified, key=lambda verdict: verdict.log_uri)
     return with_missing_offset_indexes(in_order_of_path)
 
@@ -137,9 +132,11 @@ def _verify_one(verify: Verify, segment: Segment) -> VerifiedSegment:
         file_time=FileTimeEntry.of(settings.untimestamped, segment),
         with_producers=verify.producer_snapshots,
     )
-    partition = (segment.log_dir, segment.topic, segment.partition)
-    seen = seen_transactions(partition, log, offset_index, index, base_offset=segment.base_offset)
-    snapshot = None
-    if verify.producer_snapshots:
-        snapshot = seen_snapshot(partition, log, time_index, index, base_offset=segment.base_offset)
-    return VerifiedSegment(verdict, seen, snapshot)
+    return seen_segment(
+        verdict,
+        index,
+        partition=(segment.log_dir, segment.topic, segment.partition),
+        base_offset=segment.base_offset,
+        places=(log, time_index, offset_index),
+        with_producers=verify.producer_snapshots,
+    )

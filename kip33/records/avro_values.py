@@ -120,7 +120,6 @@ class _AvroShapes:
         self._count = 0
 
     def of(self, schema: Any) -> Shape:
-        """Return the shape of a type."""
         self._count += 1
         if self._count > MOST_FIELDS:
             raise UndecodableError(f"the Avro schema has more than {MOST_FIELDS} fields")
@@ -163,7 +162,6 @@ class _AvroShapes:
 
 
 def _logical(schema: dict[str, Any], kind: str) -> Shape:
-    """Return the shape of a primitive or fixed type, with its logical type if it is known."""
     logical = schema.get("logicalType", "")
     if logical == "decimal" and kind in ("bytes", "fixed"):
         digits, scale = int(schema["precision"]), int(schema.get("scale", 0))

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -92,7 +92,6 @@ def decode(  # parameters: each says what is decoded, by which schema, or where 
 
 
 def _require_columns(schema: pa.Schema, column: str, names: list[str]) -> None:
-    """Raise ValueError for a column that cannot be decoded, or names that are taken."""
     if column not in schema.names:
         raise ValueError(f"column: {column!r} found, expected one of {', '.join(schema.names)}")
     kind = schema.field(column).type
@@ -103,23 +102,14 @@ def _require_columns(schema: pa.Schema, column: str, names: list[str]) -> None:
         raise ValueError(f"columns {', '.join(taken)} found already: pass prefix= for other names")
 
 
-class _DecodedColumns(NamedTuple):
-    """The columns of some values."""
-
-    decoded: "pa.Array[Any]"
-    schema_ids: "pa.Array[Any]"
-    errors: "pa.Array[Any]"
-
-
 class _ValueDecoder:
     """Decodes values in Confluent's wire format, or values without it."""
 
     def __init__(self, read: "_PlainText | _SchemaValues", kind: "pa.DataType") -> None:
-        """Take what decodes one value, and the type of the column."""
         self._read, self.type = read, kind
 
-    def columns(self, values: Sequence[bytes | None]) -> _DecodedColumns:
-        """Return the columns of values; an error in one value stays in its row."""
+    def columns(self, values: Sequence[bytes | None]) -> list["pa.Array[Any]"]:
+        """Return values, schema ids and errors; an error in one value stays in its row."""
         decoded: list[Any] = []
         ids: list[int | None] = []
         errors: list[str | None] = []
@@ -137,7 +127,7 @@ class _ValueDecoder:
             ids.append(schema_id)
             errors.append(why)
         array = self._array(decoded, errors)
-        return _DecodedColumns(array, pa.array(ids, pa.int32()), pa.array(errors, pa.string()))
+        return [array, pa.array(ids, pa.int32()), pa.array(errors, pa.string())]
 
     def _array(self, decoded: list[Any], errors: list[str | None]) -> "pa.Array[Any]":
         """Return the values as one array; what Arrow does not take becomes an error of its row."""
@@ -262,15 +252,12 @@ class _PlainText:
     """Reads values without a schema: UTF-8 text, which may have to be JSON."""
 
     def __init__(self, *, is_json: bool) -> None:
-        """Choose between JSON and any text."""
         self._json = JsonValues() if is_json else None
 
     def split(self, value: bytes) -> tuple[int | None, bytes]:
-        """Return no id and all bytes."""
         return None, value
 
     def value(self, schema_id: int | None, payload: bytes) -> Any:
-        """Return the text."""
         return self._json.read(None, payload) if self._json else payload.decode()
 
 
@@ -297,11 +284,9 @@ class _SchemaValues:
         return self._readers[kind]
 
     def split(self, value: bytes) -> tuple[int | None, bytes]:
-        """Return the schema's id and the payload."""
         return split_value(value)
 
     def value(self, schema_id: int | None, payload: bytes) -> Any:
-        """Return the decoded payload."""
         assert schema_id is not None
         writer = self._schemas.get(schema_id)
         if writer is None:
@@ -320,7 +305,6 @@ class _SchemaValues:
 
 
 def _fault_of(reader: _ReadsPayloads, writer: SchemaText) -> str | None:
-    """Return why a schema cannot be used, None if it can."""
     try:
         reader.prepare(writer)
     except (Kip33Error, ImportError, MemoryError):

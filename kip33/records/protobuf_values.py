@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kip33.records.json_values import MOST_FIELDS, Shape
+from kip33.records.json_values import MOST_FIELDS, Shape, map_of
 from kip33.records.schema_text import SchemaText, UndecodableError, cut, needed
 from kip33.records.schemas import Schemas
 
@@ -188,18 +188,13 @@ class _ProtobufShapes:
         message = field.message_type
         if message is not None and message.GetOptions().map_entry:
             key = self._of_one(message.fields_by_name["key"])
-            item = self._of_one(message.fields_by_name["value"])
-            return Shape(
-                pa.map_(key.type, item.type),
-                lambda value: [(name, item.fitted(one)) for name, one in value.items()],
-            )
+            return map_of(key.type, self._of_one(message.fields_by_name["value"]))
         shape = self._of_one(field)
         if not field.is_repeated:
             return shape
         return Shape(pa.list_(shape.type), lambda value: [shape.fitted(one) for one in value])
 
     def _of_one(self, field: Any) -> Shape:
-        """Return the shape of a field's one value."""
         if field.message_type is not None:
             return self.of_message(field.message_type)
         if field.enum_type is not None:
@@ -210,7 +205,6 @@ class _ProtobufShapes:
 
 
 def _nanos(value: Any) -> int:
-    """Return the nanoseconds of a Duration."""
     found: int = value.seconds * _NANOS + value.nanos
     return found
 

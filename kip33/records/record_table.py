@@ -35,11 +35,12 @@ _NUMBERS: Final = {  # field of RECORD, and what means null
 }
 
 
-class RecordTable:
-    """Collects the records of one segment at a time, only the columns that are wanted."""
+class RecordRows:
+    """Decodes batches and collects their records, of one segment at a time; only wanted columns."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, max_batch_bytes: int) -> None:
         """Start empty; `schema` has some columns of RECORDS."""
+        self._decoder = RecordDecoder(max_batch_bytes=max_batch_bytes)
         self._schema = schema
         wanted = set(schema.names)
         self._numbers = {
@@ -52,13 +53,25 @@ class RecordTable:
         self._rows = 0
         self._undecided: str | None = None
 
-    def begin(self, segment: ReadSegment, undecided: str | None) -> Iterator[pa.RecordBatch]:
-        """Set why it is not known whether the next records were committed, None: it is."""
+    def use(self, limits: RecordLimits) -> None:
+        """Return records inside `limits` from now on."""
+        self._decoder.limit(limits)
+
+    def add(
+        self, segment: ReadSegment, held: HeldBatches, undecided: str | None
+    ) -> Iterator[pa.RecordBatch | UnreadableBatch]:
+        """Yield record batches that are full, and batches that cannot be read."""
         if undecided != self._undecided:
             yield from self.finish(segment)
         self._undecided = undecided
+        for found in self._decoder.decode(held):
+            if isinstance(found, UnreadableBatch):
+                yield from self.finish(segment)
+                yield found
+            else:
+                yield from self._append(segment, found)
 
-    def append(self, segment: ReadSegment, found: DecodedRecords) -> Iterator[pa.RecordBatch]:
+    def _append(self, segment: ReadSegment, found: DecodedRecords) -> Iterator[pa.RecordBatch]:
         """Add records; yield record batches that are full."""
         while len(found.records):
             count = self._room_for(found)
@@ -126,13 +139,11 @@ def larger(array: npt.NDArray[Any], used: int, needed: int) -> npt.NDArray[Any]:
 
 
 def _buffer_of(array: npt.NDArray[Any]) -> pa.Buffer:
-    """Return an array's memory as a buffer of Arrow."""
     held: Any = array
     return pa.py_buffer(held)
 
 
 def _bitmap(is_valid: npt.NDArray[Any]) -> pa.Buffer:
-    """Return Arrow's validity bitmap."""
     return _buffer_of(np.packbits(is_valid, bitorder="little"))
 
 
@@ -155,7 +166,6 @@ class _BinaryColumn:
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all fields so far."""
         return int(self._offsets[self._rows])
 
     def append(self, data: Any, rows: npt.NDArray[np.void], speed: Speed) -> None:
@@ -208,17 +218,14 @@ class _HeadersColumn:
     """Collects the headers of records; a record without headers has null."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._keys, self._values = (_BinaryColumn(HEADER, name) for name in ("key", "value"))
         self._counts: list[npt.NDArray[np.int32]] = []
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all keys and values."""
         return self._keys.size_bytes + self._values.size_bytes
 
     def append(self, data: Any, records: npt.NDArray[np.void], speed: Speed) -> None:
-        """Add the headers of rows of RECORD that point into `data`."""
         self._counts.append(records["headers_count"].copy())
         for headers in _headers_of(data, records, speed):
             self._keys.append(data, headers, speed)
@@ -227,7 +234,6 @@ class _HeadersColumn:
     def sizes_of(
         self, data: Any, records: npt.NDArray[np.void], speed: Speed
     ) -> npt.NDArray[np.int64]:
-        """Return the bytes of the headers of each record."""
         ends = np.cumsum(records["headers_count"].astype(np.int64))
         sizes, first = np.zeros(len(records), np.int64), 0
         for headers in _headers_of(data, records, speed):
@@ -300,32 +306,3 @@ class _NumberColumn:
         array = pa.Array.from_buffers(form, len(numbers), [valid, _buffer_of(numbers)], nulls)
         self._numbers, self._rows = _arrow_array(self._numbers.size, self._numbers.dtype), 0
         return array
-
-
-class RecordRows:
-    """Decodes batches and collects their records."""
-
-    def __init__(self, schema: pa.Schema, max_batch_bytes: int) -> None:
-        """Fill columns of `schema`."""
-        self._table = RecordTable(schema)
-        self._decoder = RecordDecoder(max_batch_bytes=max_batch_bytes)
-
-    def use(self, limits: RecordLimits) -> None:
-        """Return records inside `limits` from now on."""
-        self._decoder.limit(limits)
-
-    def add(
-        self, segment: ReadSegment, held: HeldBatches, undecided: str | None
-    ) -> Iterator[pa.RecordBatch | UnreadableBatch]:
-        """Yield record batches that are full, and batches that cannot be read."""
-        yield from self._table.begin(segment, undecided)
-        for found in self._decoder.decode(held):
-            if isinstance(found, UnreadableBatch):
-                yield from self._table.finish(segment)
-                yield found
-            else:
-                yield from self._table.append(segment, found)
-
-    def finish(self, segment: ReadSegment) -> Iterator[pa.RecordBatch]:
-        """Yield the rows so far."""
-        return self._table.finish(segment)

@@ -6,6 +6,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -38,6 +39,9 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 class SchemaRegistry:
     """Asks a registry, without following redirects."""
+
+    only: int | None = None  # it has subjects
+    named: Mapping[str, str] = MappingProxyType({})  # schemas are used by reference
 
     def __init__(self, url: str, timeout: float) -> None:
         """Take a URL, with or without user and password; ValueError for another."""
@@ -74,14 +78,6 @@ class SchemaRegistry:
         """Return the id of a subject's newest version."""
         found = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest")
         return None if found is None else self._schema(found, found.get("id")).schema_id
-
-    def only(self) -> int | None:
-        """Return None: a registry has subjects."""
-        return None
-
-    def named(self) -> Mapping[str, str]:
-        """Return nothing: schemas are used by reference."""
-        return {}
 
     def _schema(self, found: dict[str, Any], schema_id: object) -> SchemaText:
         text = found.get("schema")

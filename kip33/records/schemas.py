@@ -9,13 +9,15 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final, Protocol, Self
 
 from pyarrow import fs
 
 from kip33.errors import LocationError
 from kip33.records.partitions import Source
-from kip33.records.read_arrow import read_arrow
+from kip33.records.reading import read_arrow
 from kip33.records.schema_registry import SchemaRegistry, is_registry
 from kip33.records.schema_text import (
     MOST_SCHEMA_BYTES,
@@ -47,6 +49,11 @@ class SchemaSource(Protocol):
     """Where schemas are."""
 
     name: str  # path or URI, without user and password
+    only: int | None  # the id of the one schema there is; None if there are several, or subjects
+
+    @property
+    def named(self) -> Mapping[str, str]:
+        """Return texts that a schema may use by name without a reference."""
 
     def by_id(self, schema_id: int) -> SchemaText | None:
         """Return the schema with an id, or None."""
@@ -56,12 +63,6 @@ class SchemaSource(Protocol):
 
     def newest(self, subject: str) -> int | None:
         """Return the id of a subject's newest version that is not deleted."""
-
-    def only(self) -> int | None:
-        """Return the id of the one schema there is; None if there are several, or subjects."""
-
-    def named(self) -> Mapping[str, str]:
-        """Return texts that a schema may use by name without a reference."""
 
 
 class Schemas:
@@ -169,14 +170,14 @@ class Schemas:
 
     def only(self) -> int | None:
         """Return the id of the one schema of a directory, None for anything else."""
-        return self._source.only()
+        return self._source.only
 
     def imports_of(self, schema: SchemaText) -> dict[str, str]:
         """Return the texts that a schema and its imports use, by name.
 
         UndecodableError for a reference to a schema that is not there.
         """
-        found = dict(self._source.named())
+        found = dict(self._source.named)
         waiting, done = list(schema.references), set()
         while waiting:
             reference = waiting.pop()
@@ -198,6 +199,9 @@ class Schemas:
 
 class _ArchivedSchemas:
     """Schemas by id and by version; built from the records of the topic in their order."""
+
+    only: int | None = None  # it has subjects
+    named: Mapping[str, str] = MappingProxyType({})  # schemas are used by reference
 
     def __init__(self, name: str) -> None:
         """Start empty; `name` is the archive."""
@@ -258,7 +262,6 @@ class _ArchivedSchemas:
             self._subjects[subject][version] = schema.schema_id
 
     def by_id(self, schema_id: int) -> SchemaText | None:
-        """Return the schema with an id."""
         return self._by_id.get(schema_id)
 
     def by_version(self, reference: Reference) -> SchemaText | None:
@@ -267,17 +270,8 @@ class _ArchivedSchemas:
         return None if schema_id is None else self._by_id[schema_id]
 
     def newest(self, subject: str) -> int | None:
-        """Return the id of a subject's newest version that is not deleted."""
         versions = self._subjects.get(subject)
         return versions[max(versions)] if versions else None
-
-    def only(self) -> int | None:
-        """Return None: an archive has subjects."""
-        return None
-
-    def named(self) -> Mapping[str, str]:
-        """Return nothing: schemas are used by reference."""
-        return {}
 
 
 def _parsed(data: bytes | None) -> dict[str, Any]:
@@ -303,7 +297,6 @@ class _SchemaDirectory:
     """The schemas of a directory, read when they are needed."""
 
     def __init__(self, directory: Location, names: list[str]) -> None:
-        """Take the names of the files with schemas."""
         self.name = directory.uri
         self._directory = directory
         self._ids: dict[int, str] = {}
@@ -318,7 +311,7 @@ class _SchemaDirectory:
                 raise LocationError(
                     f"{self.name}: {before} and {name} found, expected one file for an id"
                 )
-        self._named: dict[str, str] | None = None
+        self.only = next(iter(self._ids)) if len(self._ids) == 1 else None
 
     @classmethod
     def read(cls, directory: Location) -> Self:
@@ -345,19 +338,14 @@ class _SchemaDirectory:
         """Return None: files have no subjects."""
         return None
 
-    def only(self) -> int | None:
-        """Return the id of the one schema there is."""
-        return next(iter(self._ids)) if len(self._ids) == 1 else None
-
+    @cached_property
     def named(self) -> Mapping[str, str]:
         """Return the texts of the files without an id: Avro by type name, others by file name."""
-        if self._named is None:
-            self._named = {
-                name.removesuffix(".avsc"): self._text(name)
-                for name in self._others
-                if not name.endswith(".desc")
-            }
-        return self._named
+        return {
+            name.removesuffix(".avsc"): self._text(name)
+            for name in self._others
+            if not name.endswith(".desc")
+        }
 
     def _text(self, name: str) -> str:
         place = self._directory.child(name)

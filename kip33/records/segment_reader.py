@@ -23,6 +23,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kip33.archive.log_window import (
+    LogWindow,
+    Meter,
+    checked_position,
+    entries_around,
+    opened_index,
+)
 from kip33.archive.segment_paths import beside
 from kip33.errors import (
     CorruptIndexError,
@@ -35,24 +42,20 @@ from kip33.errors import (
 from kip33.formats import whole_bodies as decoded_records
 from kip33.formats.batch import (
     CONTROL,
-    HEADER_SIZE_UP_TO_MAGIC,
-    RECORD_BATCH_OVERHEAD,
     TRANSACTIONAL,
     BatchColumns,
     BatchHeader,
-    decode_header,
 )
-from kip33.formats.byte_sources import ReadInto, read_fully
+from kip33.formats.byte_sources import ReadInto
 from kip33.formats.held_batches import BatchWindows, HeldBatches
 from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages, last_point
 from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.scan import BatchScan
-from kip33.formats.time_index import TimestampOffset
-from kip33.formats.walk import ABORT, COMMIT, COMPLETE, why_incomplete
+from kip33.formats.walk import ABORT, COMMIT
 from kip33.formats.whole_bodies import RecordLimits, UnreadableBatch
 from kip33.records.partitions import PartitionSegments, ReadSegment
 from kip33.records.record_request import Faults, OnError, RecordRequest
-from kip33.rules.search import Claim, bears_out, reach_of, require_order
+from kip33.rules.search import Claim, bears_out, reach_of
 from kip33.rules.transaction_index import UNCHANGED, Open, open_from_json
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
@@ -127,7 +130,6 @@ class SegmentReader:
                 self._next_offset = max(self._next_offset, segment.last_offset + 1)
 
     def _use(self, request: RecordRequest) -> None:
-        """Read what `request` wants from now on."""
         if request != self._request:
             self._request = request
             self._rows.use(request.limits)
@@ -213,7 +215,6 @@ class SegmentReader:
 
 
 def _inside(request: RecordRequest, segment: ReadSegment) -> RecordRequest:
-    """Return the request without the offsets of other tasks."""
     share = segment.share
     return request.starting_at(share.first_offset).below(share.end_offset) if share else request
 
@@ -225,7 +226,6 @@ def _those(held: HeldBatches, wanted: npt.NDArray[np.bool_]) -> HeldBatches:
 def _of_file(
     segment: ReadSegment, error: CorruptSegmentError | UnsupportedFormatError
 ) -> CorruptSegmentError | UnsupportedFormatError:
-    """Return the error with the name of the file."""
     message = f"{segment.log.uri}: {error}"
     if isinstance(error, CorruptSegmentError):
         return CorruptSegmentError(message, error.valid_bytes)
@@ -267,11 +267,9 @@ class _TransactionFates:
         return min(self.open.values(), default=None)
 
     def aborted(self, batches: BatchColumns) -> npt.NDArray[np.bool_]:
-        """Return which batches are of aborted transactions."""
         return _inside_spans(self._aborted, batches)
 
     def undecided(self, batches: BatchColumns) -> npt.NDArray[np.bool_]:
-        """Return which batches are of transactions with unknown outcome."""
         return _inside_spans(self._undecided, batches)
 
 
@@ -344,27 +342,6 @@ def _known_start(partition: Sequence[ReadSegment], first_needed: int) -> tuple[i
     return 0, None
 
 
-class _CheckedLog(NamedTuple):
-    """A log up to the byte to which it is read."""
-
-    read_into: ReadInto
-    base_offset: int
-    end: int
-
-    def headers(self, position: int) -> Iterator[BatchHeader]:
-        """Yield the headers of complete batches from a position on."""
-        while position < self.end - HEADER_SIZE_UP_TO_MAGIC:
-            count = min(RECORD_BATCH_OVERHEAD, self.end - position)
-            head = read_fully(self.read_into, position, count)
-            size = int.from_bytes(head[8:12], signed=True)
-            is_v2 = 2 <= head[16] < 128
-            if why_incomplete(size, is_v2, self.end - position) != COMPLETE:
-                return
-            header = decode_header(head, position)
-            yield header
-            position += header.size_bytes
-
-
 def start_of(
     segment: ReadSegment, limits: RecordLimits, read_into: ReadInto, size_bytes: int
 ) -> int:
@@ -375,18 +352,32 @@ def start_of(
     end = size_bytes
     if segment.figures and segment.figures.valid_bytes is not None:
         end = min(end, segment.figures.valid_bytes)
-    log = _CheckedLog(read_into, base_offset, end)
+    log = LogWindow(read_into, end)
+    start = 0
     with ExitStack() as files:
         try:
-            return _start(segment, limits, log, files)
+            offsets = offset_index_of(segment, files)
+            if offsets is None:
+                return 0
+            if limits.first_offset > base_offset:
+                start = checked_position(
+                    log, offsets, base_offset=base_offset, offset=limits.first_offset
+                )
+            if limits.first_timestamp >= 0:
+                places = filter(_is_time_index, _time_indexes(segment))
+                times = opened_index(places, TIME_WIDTHS, files, Meter())
+                if times is not None:
+                    found = _position_at(log, times, offsets, base_offset, limits.first_timestamp)
+                    start = max(start, found)
         except (FileReadError, Kip33Error):
             return 0
+    return start
 
 
 def offset_index_of(segment: ReadSegment, files: ExitStack) -> IndexPages | None:
     """Return the open `.index` of a segment, None without a readable one."""
     places = [beside(place, "index") for place in _time_indexes(segment)]
-    return _pages(places, OFFSET_WIDTHS, files)
+    return opened_index(places, OFFSET_WIDTHS, files, Meter())
 
 
 def _time_indexes(segment: ReadSegment) -> list[Location]:
@@ -401,44 +392,24 @@ def _is_time_index(place: Location) -> bool:
     return (place.inside or place.path).endswith(TIME_INDEX_FILE)
 
 
-def _start(segment: ReadSegment, limits: RecordLimits, log: _CheckedLog, files: ExitStack) -> int:
-    places = _time_indexes(segment)
-    offsets = offset_index_of(segment, files)
-    if offsets is None:
-        return 0
-    start = 0
-    if limits.first_offset > log.base_offset:
-        start = _position_of(log, offsets, limits.first_offset)
-    if limits.first_timestamp >= 0:
-        times = _pages(list(filter(_is_time_index, places)), TIME_WIDTHS, files)
-        if times is not None:
-            start = max(start, _position_at(log, times, offsets, limits.first_timestamp))
-    return start
-
-
-def _position_of(log: _CheckedLog, offsets: IndexPages, offset: int) -> int:
-    """Return the index point at or before an offset, 0 without one that the log confirms."""
-    position = _point(log, offsets, offset)
-    first = next(log.headers(position), None)
-    return position if first and log.base_offset <= first.base_offset <= offset else 0
-
-
-def _position_at(log: _CheckedLog, times: IndexPages, offsets: IndexPages, time_ms: int) -> int:
+def _position_at(
+    log: LogWindow, times: IndexPages, offsets: IndexPages, base_offset: int, time_ms: int
+) -> int:
     """Return a position before which no record is at or after a time, 0 if none is confirmed."""
-    slot = times.last(lambda stamp, relative: (stamp, relative) != (0, 0) and stamp < time_ms)
-    around = [_entry(log, times, slot + step) for step in (-1, 0, 1)]
-    require_order([e for e in around if e], base_offset=log.base_offset, last_offset=None)
-    entry = around[1]
+    entry, _ = entries_around(times, time_ms, base_offset=base_offset, last_offset=None)
     if entry is None:
         return 0
     for claim in (Claim(entry, False, tight=False), Claim(entry, True, tight=True)):
-        position = _point(log, offsets, reach_of(claim) - claim.next_offset)
+        slot = last_point(offsets, reach_of(claim) - claim.next_offset - base_offset)
+        position = offsets[slot][1] if slot >= 0 else 0
+        if position >= log.end:
+            raise CorruptIndexError(f".index: position {position} of {log.end} bytes")
         if bears_out(_until(log, position, reach_of(claim)), claim, time_ms):
             return position
     return 0
 
 
-def _until(log: _CheckedLog, position: int, offset: int) -> list[BatchHeader]:
+def _until(log: LogWindow, position: int, offset: int) -> list[BatchHeader]:
     """Return the headers from a position to the first batch that reaches an offset."""
     headers = []
     for header in log.headers(position):
@@ -446,35 +417,6 @@ def _until(log: _CheckedLog, position: int, offset: int) -> list[BatchHeader]:
         if header.last_offset >= offset or len(headers) == _MOST_HEADERS:
             break
     return headers
-
-
-def _entry(log: _CheckedLog, times: IndexPages, slot: int) -> TimestampOffset | None:
-    if not 0 <= slot < len(times) or times[slot] == (0, 0):
-        return None
-    timestamp, relative = times[slot]
-    return TimestampOffset(timestamp, log.base_offset + relative)
-
-
-def _point(log: _CheckedLog, offsets: IndexPages, offset: int) -> int:
-    """Return the position of the last index point at or before an offset, 0 without one."""
-    slot = last_point(offsets, offset - log.base_offset)
-    if slot < 0:
-        return 0
-    position = offsets[slot][1]
-    if not 0 < position < log.end:
-        raise CorruptIndexError(f".index: position {position} of {log.end} bytes")
-    return position
-
-
-def _pages(places: list[Location], widths: tuple[int, int], files: ExitStack) -> IndexPages | None:
-    """Return the first of these index files that is there, None if none can be read."""
-    for place in places:
-        try:
-            read_into, size_bytes = files.enter_context(opened(place))
-        except (FileReadError, Kip33Error):
-            continue
-        return IndexPages(read_into, size_bytes, widths)
-    return None
 
 
 class _Spans(NamedTuple):

@@ -177,7 +177,6 @@ def _damage(sources: FindingSources) -> Iterator[ReportFinding]:
 
 
 def _largest(evaluated: EvaluatedCatalog, which: Bools) -> list[str]:
-    """Return the URIs of the largest logs among some rows."""
     numbers = np.flatnonzero(which)
     sizes = evaluated.summed.segments.size_bytes[numbers]
     chosen = numbers[np.argsort(-sizes, kind="stable")][:MOST_EXAMPLES]

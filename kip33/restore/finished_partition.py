@@ -8,9 +8,9 @@ its log, or else from the segments before it, whose headers are read from the ne
 A partition without earlier segments and snapshots begins without producers, as in a broker.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
 
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
 from kip33.archive.segment_paths import beside
@@ -28,74 +28,97 @@ from kip33.formats.partition_metadata import (
 )
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
+from kip33.indexing.partition_fold import MOST_SNAPSHOT_BYTES
 from kip33.indexing.partition_replay import (
     KnownProducers,
     LogToReplay,
     replay_partition,
     snapshot_bytes,
 )
-from kip33.indexing.transaction_chains import MOST_SNAPSHOT_BYTES
-from kip33.restore.restore_plan import PartitionPlan
-from kip33.restore.restore_request import SourceSegment
-from kip33.restore.restore_source import SegmentEnd, holes_between
-from kip33.restore.segment_copy import SegmentFacts
+from kip33.restore.restore_request import RestoreRequest, SourceSegment
+from kip33.restore.restore_source import PartitionPlan, holes_between
+from kip33.restore.restored_segment import SegmentFacts
 from kip33.rules.leader_epochs import with_later_epochs
 from kip33.rules.producer_state import after_changes
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transaction_index import Open, complete_transactions
 from kip33.stores.files import read_whole
 
 
-class KnownBefore(NamedTuple):
-    """Producers and epochs before the first restored segment, and where the log starts."""
+@dataclass(frozen=True)
+class FinishedPartition:
+    """A staged partition: its small files by name and its offsets, or a `problem`."""
 
-    producers: tuple[ProducerState, ...] = ()
-    epochs: tuple[EpochStart, ...] = ()  # of the source's `leader-epoch-checkpoint`
-    start_offset: int | None = None  # of the log; None: the first base offset
-    starts_at_end: bool = False
-
-
-class FinishedPartition(NamedTuple):
-    """The small files of a partition by name, and its offsets; with a `problem` it has none."""
-
-    files: dict[str, bytes]
-    first_base_offset: int
-    start_offset: int  # of the log
-    end_offset: int
-    largest_epoch: int  # of batches in the source; -1: none has one
-    notes: tuple[str, ...]
+    plan: PartitionPlan
+    facts: Sequence[SegmentFacts]  # of its segments, in order
     problem: str | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    start_offset: int = -1  # of the log
+    notes: tuple[str, ...] = ()
+
+    @property
+    def first_base_offset(self) -> int:
+        """Return the base offset of its first segment."""
+        return self.facts[0].base_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Return the offset after its last record."""
+        return max(segment.end_offset for segment in self.facts)
+
+    @property
+    def largest_epoch(self) -> int:
+        """Return the largest leader epoch of batches in the source, -1 without one."""
+        return max(segment.largest_epoch for segment in self.facts)
+
+    @property
+    def bytes_there(self) -> int:
+        """Return the size of the logs that an earlier run staged."""
+        return sum(one.kept_bytes for one in self.facts if one.was_there)
+
+    @property
+    def bytes_linked(self) -> int:
+        """Return the size of the logs that became hard links."""
+        return sum(one.kept_bytes for one in self.facts if one.is_linked and not one.was_there)
+
+    @property
+    def bytes_copied(self) -> int:
+        """Return the size of the logs that were copied."""
+        total = sum(one.kept_bytes for one in self.facts)
+        return total - self.bytes_there - self.bytes_linked
+
+    @property
+    def unreadable(self) -> list[str]:
+        """Return a line for each log that could not be read."""
+        return [
+            one.problem
+            for one in self.facts
+            if one.problem and one.status == SegmentStatus.UNREADABLE and not one.has_changed
+        ]
 
 
 def finish_partition(
-    facts: Sequence[SegmentFacts],
-    *,
-    topic_id: str | None,
-    known: KnownBefore = KnownBefore(),  # noqa: B008 - a value
-    leader_epoch: int | None = None,
-    allow_holes: bool = False,
+    plan: PartitionPlan, facts: Sequence[SegmentFacts], request: RestoreRequest
 ) -> FinishedPartition:
     """Return the files of a partition whose segments, in order, have these facts.
 
     With a `leader_epoch` no later one is in the `leader-epoch-checkpoint`.
     """
-    first = facts[0].base_offset
-    end = max(segment.end_offset for segment in facts)
     notes = [segment.note for segment in facts if segment.note]
+    holes = list(
+        holes_between([(one.base_offset, one.end_offset, one.record_count) for one in facts])
+    )
     problem = next((segment.problem for segment in facts if segment.problem), None)
-    ends = [
-        SegmentEnd(segment.base_offset, segment.end_offset, segment.record_count)
-        for segment in facts
-    ]
-    holes = list(holes_between(ends))
-    if problem is None and not allow_holes:
+    if problem is None and not request.allow_holes:
         problem = next((text for text, is_certain in holes if is_certain), None)
     problem = problem or _overlap(facts)
     if problem is not None:
-        return FinishedPartition({}, first, first, end, -1, (), problem)
+        return FinishedPartition(plan, facts, problem)
     notes += [text for text, _ in holes]
     files: dict[str, bytes] = {}
-    producers, open_now = known.producers, _open(known.producers)
-    epochs = with_later_epochs((), _at_most(known.epochs, leader_epoch))
+    producers, known_epochs = _known_before(plan)
+    open_now = _open(producers)
+    epochs = with_later_epochs((), _at_most(known_epochs, request.leader_epoch))
     for number, segment in enumerate(facts):
         if number:
             files[segment_file_name(segment.base_offset, "snapshot")] = snapshot_bytes(producers)
@@ -104,7 +127,7 @@ def finish_partition(
         )
         if completed.aborted is None or completed.open_at_end is None:
             problem = f"the segment at offset {segment.base_offset}: {completed.problem}"
-            return FinishedPartition({}, first, first, end, -1, (), problem)
+            return FinishedPartition(plan, facts, problem)
         if completed.aborted:
             index = TransactionIndex.from_entries(
                 completed.aborted, base_offset=segment.base_offset
@@ -113,18 +136,18 @@ def finish_partition(
         open_now = completed.open_at_end
         producers = after_changes(producers, segment.producers)
         epochs = with_later_epochs(epochs, segment.epochs)
+    first, end = facts[0].base_offset, max(segment.end_offset for segment in facts)
     if end > first:
         files[segment_file_name(end, "snapshot")] = snapshot_bytes(producers)
-    start = end if known.starts_at_end else min(max(first, known.start_offset or 0), end)
+    start = end if plan.starts_at_end else min(max(first, plan.asked_start or 0), end)
     epochs = epochs_from(truncate_epochs(epochs, end), start)
     text = format_epoch_checkpoint(epochs) if epochs else ""  # the file of a new log is empty
     files[LEADER_EPOCH_CHECKPOINT] = text.encode()
-    if topic_id is not None:
-        files[PARTITION_METADATA] = PartitionMetadata(topic_id).to_bytes()
+    if plan.topic_id is not None:
+        files[PARTITION_METADATA] = PartitionMetadata(plan.topic_id).to_bytes()
     if open_now:
         notes.append(_left_open(open_now))
-    largest = max(segment.largest_epoch for segment in facts)
-    return FinishedPartition(files, first, start, end, largest, tuple(notes))
+    return FinishedPartition(plan, facts, None, files, start, tuple(notes))
 
 
 def _at_most(epochs: Sequence[EpochStart], leader_epoch: int | None) -> Iterator[EpochStart]:
@@ -155,7 +178,9 @@ def _overlap(facts: Sequence[SegmentFacts]) -> str | None:
     return None
 
 
-def known_before(plan: PartitionPlan) -> KnownBefore:
+def _known_before(
+    plan: PartitionPlan,
+) -> tuple[tuple[ProducerState, ...], tuple[EpochStart, ...]]:
     """Return producers and epochs before the first segment, without those that cannot be read."""
     segments = (*plan.earlier, plan.segments[0])
     first = len(segments) - 1
@@ -167,12 +192,7 @@ def known_before(plan: PartitionPlan) -> KnownBefore:
     epochs = _checkpoint(plan.segments[0])
     if segments[first:-1]:
         known, epochs = _replayed(segments[first:-1], known, epochs)
-    return KnownBefore(
-        known.producers if known else (),
-        epochs,
-        plan.asked_start,
-        plan.starts_at_end,
-    )
+    return known.producers if known else (), epochs
 
 
 def _snapshot(segment: SourceSegment) -> KnownProducers | None:

@@ -13,19 +13,19 @@ import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Final
 
 from kip33.archive.bins import Engine
 from kip33.archive.listing import Listed
 from kip33.archive.sources import RESTORE_STAGING
 from kip33.errors import RestoreError
 from kip33.formats.scan import SMALL_BYTES
-from kip33.restore.finished_partition import FinishedPartition, finish_partition, known_before
-from kip33.restore.restore_bins import StagingJob, stage_bin
+from kip33.restore.finished_partition import FinishedPartition, finish_partition
 from kip33.restore.restore_complete import (
     RestoredPartition,
     RestoreJournal,
-    RestoreOutcome,
     alone_in,
     begin_restore_journal,
     begun_restore,
@@ -43,14 +43,19 @@ from kip33.restore.restore_plan import (
     STAGED_FACTS,
     STAGED_PARTITIONS,
     STAGED_RUN,
-    PartitionPlan,
     RestorePlan,
     plan_restore,
     read_log_dir,
     require_own_files,
 )
 from kip33.restore.restore_request import RestoreRequest
-from kip33.restore.segment_copy import SegmentFacts, not_written
+from kip33.restore.restored_segment import (
+    RestoredSegment,
+    SegmentFacts,
+    StagingJob,
+    not_written,
+    stage_bin,
+)
 from kip33.retention.broker_locks import locked
 from kip33.rules.policies import human_bytes
 from kip33.stores.directory_checks import require_writable
@@ -59,8 +64,6 @@ from kip33.stores.locations import Location
 from kip33.stores.own_files import flush_filesystems, is_flushing, remove
 
 MOST_ATTEMPTS: Final = 3  # at logs that change while they are read
-_OTHER_BYTES_OF_A_SEGMENT: Final = 64 << 10  # index files, snapshot, facts; in whole pages
-_INDEX_SHARE: Final = 128  # of a log: an entry of 8 and one of 12 bytes for each 4 KiB, and more
 
 
 def restore(
@@ -85,7 +88,7 @@ def restore(
             journal = None
         is_begun = journal is not None
         if journal is None:
-            journal = _staged(_read(request, engine, on_listed))
+            journal = _staged(*_read(request, engine, on_listed))
             if not journal.partitions:
                 with suppress(FileNotFoundError):
                     shutil.rmtree(log_dir.child(RESTORE_STAGING).path)
@@ -130,17 +133,9 @@ def _with_note(journal: RestoreJournal) -> dict[str, Any]:
     return journal.summary | {"notes": [note, *journal.summary["notes"]]}
 
 
-def _require_space(plan: RestorePlan) -> None:
+def _require_space(plan: RestorePlan, job: StagingJob) -> None:
     """Raise RestoreError if the log directory has too little space for what is not staged yet."""
-    needed = 0
-    job = _job(plan)
-    for segment in job.segments:
-        place = job.directory(segment).child(segment.file_name("log"))
-        with suppress(FileNotFoundError):
-            if os.stat(place.path).st_size == segment.size_bytes:  # noqa: PTH116
-                continue
-        needed += _OTHER_BYTES_OF_A_SEGMENT + segment.size_bytes // _INDEX_SHARE
-        needed += 0 if job.links(segment) else segment.size_bytes
+    needed = sum(RestoredSegment(job, segment).needed_bytes for segment in job.segments)
     free = plan.log_dir.free_bytes
     if needed > free:
         raise RestoreError(
@@ -163,85 +158,68 @@ def _job(plan: RestorePlan) -> StagingJob:
     )
 
 
-class _Staged(NamedTuple):
-    """A partition, what its segments are, and its small files."""
+def _read(
+    request: RestoreRequest, engine: Engine, on_listed: Listed | None
+) -> tuple[RestorePlan, Sequence[SegmentFacts], tuple[str, ...]]:
+    """Stage all segments; return their plan, facts and notes.
 
-    plan: PartitionPlan
-    facts: Sequence[SegmentFacts]
-    finished: FinishedPartition
-
-
-class _ReadSegments(NamedTuple):
-    """A plan and the facts of its segments, in its order."""
-
-    plan: RestorePlan
-    facts: Sequence[SegmentFacts]
-    notes: tuple[str, ...]
-
-
-def _read(request: RestoreRequest, engine: Engine, on_listed: Listed | None) -> _ReadSegments:
-    """Stage all segments. If a log changes meanwhile, the source is listed and read again."""
+    If a log changes meanwhile, the source is listed and read again.
+    """
     notes: dict[str, None] = {}
     run_id = secrets.token_hex(8)
     for attempts_left in reversed(range(MOST_ATTEMPTS)):
         plan = plan_restore(request, on_listed)
-        _require_space(plan)
-        require_checkpoints(request.log_dir)
         job = _job(plan)._replace(run_id=run_id)
+        _require_space(plan, job)
+        require_checkpoints(request.log_dir)
         _make_staging(plan, job)
         results = engine.run_on_bins(job.files(), partial(stage_bin, job))
-        facts = [result.facts for result in sorted(results, key=lambda result: result.number)]
+        facts = [of_segment for _, of_segment in sorted(results, key=itemgetter(0))]
         changed = [n for n, segment in enumerate(facts) if segment.has_changed]
         if not changed or not attempts_left:
             break
         for number in changed:
             log = job.segments[number].log.uri
             notes[f"{log}: the log changed while it was read, and was read again"] = None
-    return _ReadSegments(plan, facts, tuple(notes))
+    return plan, facts, tuple(notes)
 
 
-def _staged(read: _ReadSegments) -> RestoreJournal:
+def _staged(
+    plan: RestorePlan, facts: Sequence[SegmentFacts], notes: Sequence[str]
+) -> RestoreJournal:
     """Finish the staged partitions; return the journal for those that are complete."""
-    plan = read.plan
-    staging = plan.request.log_dir.child(RESTORE_STAGING)
-    staged, number = [], 0
-    for partition in plan.wanted:
-        facts = read.facts[number : number + len(partition.segments)]
-        number += len(partition.segments)
-        finished = finish_partition(
-            facts,
-            topic_id=partition.topic_id,
-            known=known_before(partition),
-            leader_epoch=plan.request.leader_epoch,
-            allow_holes=plan.request.allow_holes,
-        )
-        staged.append(_Staged(partition, facts, finished))
-    for made in staged:
-        _write_partition(staging, made)
-    with_files = [made for made in staged if made.finished.problem is None]
+    log_dir = plan.request.log_dir
+    staging = log_dir.child(RESTORE_STAGING)
+    of_segments = iter(facts)
+    staged = [
+        finish_partition(one, [*islice(of_segments, len(one.segments))], plan.request)
+        for one in plan.wanted
+    ]
+    for partition in staged:
+        _write_partition(staging, partition)
+    with_files = [one for one in staged if one.problem is None]
     if with_files:
         try:
             flush_filesystems([staging])
         except OSError as error:
             raise not_written(staging, error) from error
-    others = plan.log_dir.others({made.plan.name for made in with_files})
-    outcomes = {made.plan.name: RestoreOutcome.of(made.facts, made.finished) for made in staged}
+    others = plan.log_dir.others({one.plan.name for one in with_files})
+    outcomes = {one.plan.name: one for one in staged}
     marks = not plan.log_dir.is_cleanly_shut and not others
     return RestoreJournal(
         plan.request.asked,
-        tuple(_restored(plan.request.log_dir, made) for made in with_files),
+        tuple(_restored(log_dir, one) for one in with_files),
         marks,
-        summary_of(plan, outcomes, others=others, is_applied=True, notes=read.notes),
+        summary_of(plan, outcomes, others=others, is_applied=True, notes=notes),
     )
 
 
-def _restored(log_dir: Location, staged: _Staged) -> RestoredPartition:
-    finished = staged.finished
+def _restored(log_dir: Location, staged: FinishedPartition) -> RestoredPartition:
     files_id = files_id_of(staged_place(log_dir, staged.plan.name))
     assert files_id
     return RestoredPartition(
         *(staged.plan.topic, staged.plan.partition, staged.plan.name),
-        *(finished.first_base_offset, finished.start_offset, finished.end_offset),
+        *(staged.first_base_offset, staged.start_offset, staged.end_offset),
         files_id,
     )
 
@@ -266,10 +244,9 @@ def _make_staging(plan: RestorePlan, job: StagingJob) -> None:
         raise not_written(job.staging, error) from error
 
 
-def _write_partition(staging: Location, staged: _Staged) -> None:
+def _write_partition(staging: Location, staged: FinishedPartition) -> None:
     """Write the small files of a staged partition; remove a partition with a problem."""
     folder = staging.child(f"{STAGED_PARTITIONS}/{staged.plan.name}")
-    files = staged.finished.files
     logs = {
         segment.file_name(kind)
         for segment in staged.plan.segments
@@ -282,18 +259,18 @@ def _write_partition(staging: Location, staged: _Staged) -> None:
     }
     place = folder
     try:
-        if staged.finished.problem is not None:
+        if staged.problem is not None:
             shutil.rmtree(folder.path)
             return
         with os.scandir(folder.path) as entries:
             strangers = {entry.name for entry in entries} - logs
         for name in sorted(strangers):
             remove(folder.child(name))
-        for name, data in files.items():
+        for name, data in staged.files.items():
             place = folder.child(name)
             write_new(place.path, data)
         log_dir = staging.parent
-        for name in sorted((logs | files.keys()) - linked):
+        for name in sorted((logs | staged.files.keys()) - linked):
             place = folder.child(name)
             give_to_owner(log_dir, place.path)
         give_to_owner(log_dir, folder.path)

@@ -44,15 +44,13 @@ from kip33.restore.restore_plan import (
     REPLACED,
     STAGED_PARTITIONS,
     STAGED_RUN,
-    PartitionPlan,
     RestorePlan,
     obstacle_at,
     require_own_files,
 )
 from kip33.restore.restore_request import PartitionName
-from kip33.restore.segment_copy import SegmentFacts
+from kip33.restore.restore_source import PartitionPlan
 from kip33.retention.broker_locks import locked
-from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.file_owners import FileOwner
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
@@ -277,7 +275,6 @@ def _text(place: Location) -> str:
 
 
 def _publish(place: Location, data: bytes) -> None:
-    """Publish a file of the log directory with the owner of the directory."""
     publish(
         place,
         data,
@@ -425,32 +422,9 @@ def begin_restore_journal(log_dir: Location, journal: RestoreJournal) -> None:
     _RESTORE_JOURNAL_FORM.publish(log_dir.child(RESTORE_JOURNAL), content, consequence)
 
 
-class RestoreOutcome(NamedTuple):
-    """A partition after its segments were staged; bytes are those of logs."""
-
-    finished: FinishedPartition
-    bytes_copied: int
-    bytes_linked: int
-    bytes_there: int  # staged by an earlier run
-    unreadable: tuple[str, ...]  # a line for each log that could not be read
-
-    @classmethod
-    def of(cls, facts: Sequence[SegmentFacts], finished: FinishedPartition) -> "RestoreOutcome":
-        """Return the outcome of a partition whose segments have these facts."""
-        there = sum(one.kept_bytes for one in facts if one.was_there)
-        linked = sum(one.kept_bytes for one in facts if one.is_linked and not one.was_there)
-        total = sum(one.kept_bytes for one in facts)
-        unreadable = tuple(
-            one.problem
-            for one in facts
-            if one.problem and one.status == SegmentStatus.UNREADABLE and not one.has_changed
-        )
-        return cls(finished, total - there - linked, linked, there, unreadable)
-
-
 def summary_of(
     plan: RestorePlan,
-    outcomes: Mapping[str, RestoreOutcome],
+    outcomes: Mapping[str, FinishedPartition],
     *,
     others: Sequence[str],
     is_applied: bool,
@@ -463,7 +437,7 @@ def summary_of(
     rows = [_row(one, outcomes.get(one.name)) for one in plan.partitions]
     restored = [row for row in rows if row["problem"] is None]
     unreadable = [*plan.problems, *_unreadable(plan, outcomes)]
-    done = [one for one in outcomes.values() if one.finished.problem is None]
+    done = [one for one in outcomes.values() if one.problem is None]
     return {
         "source": plan.request.source.uri,
         "log_dir": plan.request.log_dir.uri,
@@ -502,7 +476,7 @@ def _logs(plan: RestorePlan) -> int:
     return len(plan.problems) + sum(counts)
 
 
-def _unreadable(plan: RestorePlan, outcomes: Mapping[str, RestoreOutcome]) -> Iterator[str]:
+def _unreadable(plan: RestorePlan, outcomes: Mapping[str, FinishedPartition]) -> Iterator[str]:
     for one in plan.partitions:
         if one.is_unreadable and one.problem:
             yield one.problem
@@ -510,8 +484,7 @@ def _unreadable(plan: RestorePlan, outcomes: Mapping[str, RestoreOutcome]) -> It
             yield from outcome.unreadable
 
 
-def _row(plan: PartitionPlan, outcome: RestoreOutcome | None) -> dict[str, Any]:
-    finished = outcome.finished if outcome else None
+def _row(plan: PartitionPlan, finished: FinishedPartition | None) -> dict[str, Any]:
     problem = plan.problem or (finished.problem if finished else None)
     known = finished if finished and problem is None else None
     return {

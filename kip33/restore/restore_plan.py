@@ -14,19 +14,19 @@ import stat
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kip33.archive.listing import Listed
 from kip33.archive.log_start_offsets import log_start_offsets
+from kip33.archive.log_window import Meter
 from kip33.archive.sources import OF_A_BROKER, RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.errors import FileReadError, Kip33Error, LocationError, RestoreError
 from kip33.formats.names import (
     METADATA_TOPIC,
     parse_partition_dir,
     parse_segment_file,
-    partition_dir_name,
     segment_file_name,
 )
 from kip33.formats.partition_metadata import (
@@ -41,9 +41,8 @@ from kip33.formats.partition_metadata import (
 )
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
-from kip33.restore.restore_source import FoundPartition, FoundPartitions, find_partitions
+from kip33.restore.restore_source import PartitionPlan, find_partitions
 from kip33.rules.search import Exactness
-from kip33.search.log_window import Meter
 from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import opened_search
 from kip33.stores.concurrently import map_in_order
@@ -61,34 +60,6 @@ _SMALL_FILES: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
 _FACTS: Final = re.compile(r"\.?[0-9]{20}\.json", re.ASCII)
 _PIECE_BYTES: Final = 1 << 20
 _MOST_NAMES: Final = 3  # in a message
-
-
-@dataclass(frozen=True)
-class PartitionPlan:
-    """One partition: its segments in order, and what is known of its topic."""
-
-    topic: str
-    partition: int
-    replica: str  # the log directory in the source
-    replicas: int
-    segments: tuple[SourceSegment, ...]
-    topic_id: str | None = None
-    own_topic_id: str | None = None  # in the source
-    problem: str | None = None
-    earlier: tuple[SourceSegment, ...] = ()  # not restored, before the first one
-    asked_start: int | None = None  # None: the first segment's base offset
-    starts_at_end: bool = False  # no record is at or after `--from`
-    is_unreadable: bool = False  # the problem is a log that could not be read
-
-    @property
-    def name(self) -> str:
-        """Return the name of its directory."""
-        return partition_dir_name(self.topic, self.partition)
-
-    @property
-    def size_bytes(self) -> int:
-        """Return the size of its logs in the source."""
-        return sum(segment.size_bytes for segment in self.segments)
 
 
 class _LogDirState(NamedTuple):
@@ -133,10 +104,19 @@ def plan_restore(request: RestoreRequest, on_listed: Listed | None = None) -> Re
     """
     _require_apart(request.source, request.log_dir)
     log_dir = read_log_dir(request.log_dir)
-    partitions = find_partitions(request, on_listed)
-    return RestorePlan(
-        request, tuple(_plans(request, partitions, log_dir)), log_dir, partitions.problems
-    )
+    partitions, problems = find_partitions(request, on_listed)
+    starts = log_start_offsets(request.source, {one.replica for one in partitions})
+
+    def planned(plan: PartitionPlan) -> PartitionPlan:
+        if plan.problem is None:
+            plan = _in_log_dir(request, plan, log_dir)
+        if plan.problem is None:
+            start = starts.get((plan.replica, plan.topic, plan.partition))
+            plan = _in_range(request, plan, start)
+        return plan
+
+    plans = tuple(map_in_order(request.source, partitions, planned))
+    return RestorePlan(request, plans, log_dir, problems)
 
 
 def _require_apart(source: Location, log_dir: Location) -> None:
@@ -147,68 +127,36 @@ def _require_apart(source: Location, log_dir: Location) -> None:
         )
 
 
-def _plans(
-    request: RestoreRequest, found: FoundPartitions, log_dir: _LogDirState
-) -> Iterator[PartitionPlan]:
-    starts = log_start_offsets(request.source, {one.replica for one in found.partitions})
-
-    def planned(one: FoundPartition) -> PartitionPlan:
-        plan = PartitionPlan(
-            *(one.topic, one.partition, one.replica, one.replicas, one.segments),
-            problem=one.problem,
-        )
-        if plan.problem is None:
-            plan = _in_log_dir(request, plan, one, log_dir)
-        if plan.problem is None:
-            start = starts.get((one.replica, one.topic, one.partition))
-            plan = _in_range(request, plan, start)
-        return plan
-
-    yield from map_in_order(request.source, found.partitions, planned)
-
-
-def _in_range(
-    request: RestoreRequest, plan: PartitionPlan, start_offset: int | None
-) -> PartitionPlan:
-    chosen = _choose_range(request, plan.segments, start_offset)
-    return replace(
-        plan,
-        segments=chosen.segments,
-        problem=chosen.problem,
-        earlier=chosen.earlier,
-        asked_start=chosen.start_offset,
-        starts_at_end=chosen.starts_at_end,
-        is_unreadable=chosen.is_unreadable,
-    )
-
-
 def _in_log_dir(
-    request: RestoreRequest, plan: PartitionPlan, found: FoundPartition, log_dir: _LogDirState
+    request: RestoreRequest, plan: PartitionPlan, log_dir: _LogDirState
 ) -> PartitionPlan:
     """Return the plan with the topic's id, and with a problem if the directory exists."""
     place = log_dir.place.child(plan.name)
+    there = None
     try:
-        there = _partition_folder(place)
+        if os.path.lexists(place.path):
+            obstacle = obstacle_at(place)
+            if obstacle:
+                return replace(
+                    plan,
+                    problem=f"{place.uri}: {obstacle}; move it away, or choose other partitions",
+                )
+            there = _topic_id_in(place)
     except OSError as error:
         return replace(plan, problem=f"{place.uri}: cannot be read: {one_line(error)}")
-    if there and there.obstacle:
-        return replace(
-            plan,
-            problem=f"{place.uri}: {there.obstacle}; move it away, or choose other partitions",
-        )
     given = request.topic_ids.get(plan.topic)
-    if there and there.topic_id and given and given != there.topic_id:
+    if there and given and given != there:
         return replace(
             plan,
-            problem=f"{place.uri}: topic id {there.topic_id} found, but "
-            f"{given} is given; use the id of the cluster that the broker belongs to",
+            problem=f"{place.uri}: topic id {there} found, but {given} is given; use the id of the "
+            "cluster that the broker belongs to",
         )
+    source = plan.segments[0].log.parent
     try:
-        own = found.topic_id or _topic_id_in(found.segments[0].log.parent)
+        own = plan.own_topic_id or _topic_id_in(source)
     except OSError as error:
-        return replace(plan, problem=f"{found.segments[0].log.parent.uri}: {one_line(error)}")
-    topic_id = (there.topic_id if there else None) or given or own
-    return replace(plan, topic_id=topic_id, own_topic_id=own)
+        return replace(plan, problem=f"{source.uri}: {one_line(error)}")
+    return replace(plan, topic_id=there or given or own, own_topic_id=own)
 
 
 def load_topic_ids(file: str) -> dict[str, str]:
@@ -257,13 +205,6 @@ def _ids_in_cluster(admin: Any, bootstrap_server: str) -> dict[str, str]:
         if text:
             topic_ids[topic["name"]] = text
     return topic_ids
-
-
-class _PartitionFolder(NamedTuple):
-    """The directory or file at a partition's place in the log directory."""
-
-    obstacle: str | None  # why a restore does not replace it; None: as made for a new topic
-    topic_id: str | None
 
 
 def read_log_dir(place: Location) -> _LogDirState:
@@ -361,14 +302,6 @@ def _is_partition(place: Location, name: str) -> bool:
     return _is_partition_name(name) and os.path.isdir(place.child(name).path)  # noqa: PTH112
 
 
-def _partition_folder(place: Location) -> _PartitionFolder | None:
-    """Return what is at a partition's place, None if nothing; OSError if it cannot be read."""
-    if not os.path.lexists(place.path):
-        return None
-    obstacle = obstacle_at(place)
-    return _PartitionFolder(obstacle, None if obstacle else _topic_id_in(place))
-
-
 def obstacle_at(place: Location) -> str | None:
     """Return why a restore does not replace what is at a partition's place, None if it does.
 
@@ -435,17 +368,6 @@ def _topic_id_in(directory: Location) -> str | None:
         return None
 
 
-class _RestoreRange(NamedTuple):
-    """The chosen segments of a partition, or the problem."""
-
-    segments: tuple[SourceSegment, ...]
-    earlier: tuple[SourceSegment, ...] = ()  # not restored, before the first one
-    start_offset: int | None = None  # None: that of the first segment
-    starts_at_end: bool = False  # no record is at or after the time
-    problem: str | None = None
-    is_unreadable: bool = False  # the problem is a log that could not be read
-
-
 class _RangeError(Exception):
     """The range cannot be found; the text says why."""
 
@@ -458,36 +380,38 @@ class _UnreadableError(_RangeError):
     is_unreadable = True
 
 
-def _choose_range(
-    request: RestoreRequest, segments: tuple[SourceSegment, ...], start_offset: int | None
-) -> _RestoreRange:
-    """Return which segments of one partition are restored; `segments` are in order.
+def _in_range(
+    request: RestoreRequest, plan: PartitionPlan, start_offset: int | None
+) -> PartitionPlan:
+    """Return the plan with the segments that are restored, or the problem.
 
     `start_offset` is that of the source's `log-start-offset-checkpoint`. Logs are read only to find
     the offset of a time.
     """
+    segments = plan.segments
     try:
         start = _start_of(request, segments)
         end = _first_offset(segments, request.until_ms) if request.until_ms is not None else None
     except _RangeError as error:
-        return _RestoreRange(segments, problem=str(error), is_unreadable=error.is_unreadable)
+        return replace(plan, problem=str(error), is_unreadable=error.is_unreadable)
     chosen = [one for one in segments if end is None or one.base_offset < end]
     if not chosen:
-        return _RestoreRange(segments, problem=f"no record is before --until: the first is {end}")
+        return replace(plan, problem=f"no record is before --until: the first is {end}")
     first = 0
     if start is not None:
         first = max((n for n, one in enumerate(chosen) if one.base_offset <= start), default=0)
-    if start is None and request.from_ms is not None:
+    starts_at_end = start is None and request.from_ms is not None
+    if starts_at_end:
         first = len(chosen) - 1
     kept = [one._replace(is_last=False) for one in chosen[first:]]
     cut_offset = end if request.is_truncated else None
     kept[-1] = kept[-1]._replace(is_last=True, cut_offset=cut_offset)
-    known = [one for one in (start, start_offset) if one is not None]
-    return _RestoreRange(
-        tuple(kept),
-        tuple(chosen[:first]),
-        max(known, default=None),
-        starts_at_end=start is None and request.from_ms is not None,
+    return replace(
+        plan,
+        segments=tuple(kept),
+        earlier=tuple(chosen[:first]),
+        asked_start=max((n for n in (start, start_offset) if n is not None), default=None),
+        starts_at_end=starts_at_end,
     )
 
 
@@ -507,7 +431,7 @@ def _first_offset(segments: tuple[SourceSegment, ...], time_ms: int) -> int | No
     for segment in segments:
         if segment.max_timestamp is not None and segment.max_timestamp < time_ms:
             continue
-        row = SearchedSegment.of_log(segment.log.uri, segment.base_offset)
+        row = SearchedSegment(segment.log.uri, segment.base_offset)
         meter = Meter(DEFAULT_MAX_BATCH_BYTES)
         try:
             with opened_search(

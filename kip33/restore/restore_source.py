@@ -5,6 +5,7 @@ The segments come from a listing or from a catalog.
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
@@ -15,7 +16,12 @@ from kip33.archive.listing import Listed
 from kip33.archive.sources import matches, require_segments
 from kip33.catalog.catalog import Catalog
 from kip33.errors import RestoreError
-from kip33.formats.names import METADATA_TOPIC, is_topic, two_directories_in
+from kip33.formats.names import (
+    METADATA_TOPIC,
+    is_topic,
+    partition_dir_name,
+    two_directories_in,
+)
 from kip33.restore.restore_request import PartitionName, RestoreRequest, SourceSegment
 from kip33.rules.offset_holes import (
     KINDS,
@@ -36,34 +42,46 @@ _COLUMNS = [
 ]
 
 
-class FoundPartition(NamedTuple):
-    """One replica of a partition, and why it cannot be restored, if so."""
+@dataclass(frozen=True)
+class PartitionPlan:
+    """One partition: its segments in order, and what is known of its topic."""
 
     topic: str
     partition: int
     replica: str  # the log directory in the source
     replicas: int
-    segments: tuple[SourceSegment, ...]
-    topic_id: str | None = None  # if names in the source show it
-    problem: str | None = None
+    segments: tuple[SourceSegment, ...] = ()
+    topic_id: str | None = None
+    own_topic_id: str | None = None  # in the source
+    problem: str | None = None  # why it cannot be restored
+    earlier: tuple[SourceSegment, ...] = ()  # not restored, before the first one
+    asked_start: int | None = None  # None: the first segment's base offset
+    starts_at_end: bool = False  # no record is at or after `--from`
+    is_unreadable: bool = False  # the problem is a log that could not be read
+
+    @property
+    def name(self) -> str:
+        """Return the name of its directory."""
+        return partition_dir_name(self.topic, self.partition)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of its logs in the source."""
+        return sum(segment.size_bytes for segment in self.segments)
 
 
-class FoundPartitions(NamedTuple):
-    """The chosen replicas by topic and number, and directories that cannot be listed."""
-
-    partitions: tuple[FoundPartition, ...]
-    problems: tuple[str, ...]
-
-
-def find_partitions(request: RestoreRequest, on_listed: Listed | None = None) -> FoundPartitions:
-    """Return the partitions of the source that the request selects.
+def find_partitions(
+    request: RestoreRequest, on_listed: Listed | None = None
+) -> tuple[list[PartitionPlan], tuple[str, ...]]:
+    """Return the chosen replicas by topic and number, and problems of unlisted directories.
 
     Raises LocationError if there are no segments, RestoreError if none is of such a partition,
     CatalogError for a damaged catalog.
     """
     by_name: dict[PartitionName, dict[str, list[_FoundSegment]]] = {}
     problems = []
-    for segment in _found_segments(request, on_listed):
+    found = _listed(request, on_listed) if request.catalog is None else _catalogued(request)
+    for segment in found:
         if segment.topic is None or segment.partition is None or segment.base_offset is None:
             problems.append(f"{segment.log.uri}: {segment.error}; its segments are not restored")
         elif segment.topic == METADATA_TOPIC:  # of the cluster, not of its records
@@ -81,7 +99,7 @@ def find_partitions(request: RestoreRequest, on_listed: Listed | None = None) ->
             f"{request.source.uri}: no segment of such a partition found; check --topics, "
             "--partitions and --replica"
         )
-    return FoundPartitions(tuple(partitions), tuple(problems))
+    return partitions, tuple(problems)
 
 
 class _FoundSegment(NamedTuple):
@@ -103,6 +121,13 @@ class _FoundSegment(NamedTuple):
     max_timestamp: int | None = None  # -1: no batch has one
 
     @property
+    def ends(self) -> tuple[int, int, int | None]:
+        """Return its base offset, its end and its number of records."""
+        base_offset = self.base_offset or 0
+        end = base_offset if self.last_offset is None else self.last_offset + 1
+        return base_offset, end, self.record_count
+
+    @property
     def extent(self) -> Extent:
         """Return how much of the partition it has."""
         last_offset = self.base_offset if self.last_offset is None else self.last_offset
@@ -120,7 +145,7 @@ class _FoundSegment(NamedTuple):
 
 def _chosen(
     request: RestoreRequest, topic: str, partition: int, replicas: dict[str, list[_FoundSegment]]
-) -> FoundPartition | None:
+) -> PartitionPlan | None:
     """Return the replica to restore: the most complete of those without a known problem."""
     by_replica = {}
     for replica, segments in replicas.items():
@@ -128,8 +153,7 @@ def _chosen(
             segments.sort(key=_in_order)
             if request.layout in UPLOADED_TWICE:
                 segments = list(_without_second_uploads(segments))
-            topic_id = next((one.topic_id for one in segments if one.topic_id), None)
-            one = FoundPartition(topic, partition, replica, len(replicas), (), topic_id)
+            one = PartitionPlan(topic, partition, replica, len(replicas))
             by_replica[replica] = _with_segments(request, one, segments)
     good = [replica for replica, one in by_replica.items() if one.problem is None]
     extents = {replica: [one.extent for one in replicas[replica]] for replica in good or by_replica}
@@ -153,34 +177,31 @@ def _without_second_uploads(segments: list[_FoundSegment]) -> Iterator[_FoundSeg
 
 
 def _with_segments(
-    request: RestoreRequest, found: FoundPartition, segments: list[_FoundSegment]
-) -> FoundPartition:
-    problem = next(_problems(request, found, segments), None)
+    request: RestoreRequest, plan: PartitionPlan, segments: list[_FoundSegment]
+) -> PartitionPlan:
+    problem = next(_problems(request, plan.topic, segments), None)
     if problem:
-        return found._replace(problem=problem)
-    last = len(segments) - 1
-    return found._replace(
-        segments=tuple(
-            SourceSegment(
-                segment.log,
-                found.topic,
-                found.partition,
-                segment.base_offset or 0,
-                segment.size_bytes or 0,
-                segment.last_modified_ms,
-                is_last=number == last,
-                max_timestamp=segment.max_timestamp,
-            )
-            for number, segment in enumerate(segments)
+        return replace(plan, problem=problem)
+    chosen = tuple(
+        SourceSegment(
+            segment.log,
+            plan.topic,
+            plan.partition,
+            segment.base_offset or 0,
+            segment.size_bytes or 0,
+            segment.last_modified_ms,
+            is_last=number == len(segments),
+            max_timestamp=segment.max_timestamp,
         )
+        for number, segment in enumerate(segments, 1)
     )
+    topic_id = next((one.topic_id for one in segments if one.topic_id), None)
+    return replace(plan, segments=chosen, own_topic_id=topic_id)
 
 
-def _problems(
-    request: RestoreRequest, found: FoundPartition, segments: list[_FoundSegment]
-) -> Iterator[str]:
-    if not is_topic(found.topic):
-        yield f"{found.topic!r} is not a name that Kafka allows for a topic"
+def _problems(request: RestoreRequest, topic: str, segments: list[_FoundSegment]) -> Iterator[str]:
+    if not is_topic(topic):
+        yield f"{topic!r} is not a name that Kafka allows for a topic"
     for segment in segments:
         if segment.problem:
             yield f"{segment.log.uri}: {segment.problem}"
@@ -202,26 +223,8 @@ def _problems(
         if before.status == SegmentStatus.TRUNCATED:
             yield f"{before.log.uri}: {before.error}; {ONLY_THE_LAST}"
     if request.catalog and not request.allow_holes:
-        ends = [SegmentEnd(*_end_of(segment)) for segment in segments]
-        yield from (text for text, is_certain in holes_between(ends) if is_certain)
-
-
-def _end_of(one: _FoundSegment) -> tuple[int, int, int | None]:
-    base_offset = one.base_offset or 0
-    end = base_offset if one.last_offset is None else one.last_offset + 1
-    return base_offset, end, one.record_count
-
-
-def _found_segments(
-    request: RestoreRequest, on_listed: Listed | None = None
-) -> Iterator[_FoundSegment]:
-    """Yield the segments of the selected topics, in any order.
-
-    Raises LocationError if there are no segments, CatalogError for a damaged catalog.
-    """
-    if request.catalog is None:
-        return _listed(request, on_listed)
-    return _catalogued(request)
+        holes = holes_between([segment.ends for segment in segments])
+        yield from (text for text, is_certain in holes if is_certain)
 
 
 def _listed(request: RestoreRequest, on_listed: Listed | None) -> Iterator[_FoundSegment]:
@@ -253,36 +256,26 @@ def _catalogued(request: RestoreRequest) -> Iterator[_FoundSegment]:
                 yield _FoundSegment(log=Location.of(row["log_uri"]), **fields)
 
 
-class SegmentEnd(NamedTuple):
-    """Where a segment begins and ends, and how many records it has (None: not known)."""
-
-    base_offset: int
-    end_offset: int  # exclusive
-    record_count: int | None
-
-    @property
-    def is_sparse(self) -> bool:
-        """Return whether it has fewer records than offsets, as compaction leaves it."""
-        if self.record_count is None:
-            return False
-        return self.record_count < self.end_offset - self.base_offset
-
-
-def holes_between(segments: Sequence[SegmentEnd]) -> Iterator[tuple[str, bool]]:
+def holes_between(ends: Sequence[tuple[int, int, int | None]]) -> Iterator[tuple[str, bool]]:
     """Yield a line for each hole, and whether records are certainly missing there.
 
-    >>> list(holes_between([SegmentEnd(0, 10, 10), SegmentEnd(20, 30, 10)]))
+    `ends` has each segment's base offset, end offset (exclusive) and number of records, or None.
+
+    >>> list(holes_between([(0, 10, 10), (20, 30, 10)]))
     [('offsets 10 to 19 are missing: no segment has them', True)]
     """
-    zeros = np.zeros(len(segments), np.int64)
+    zeros = np.zeros(len(ends), np.int64)
     holes = find_holes(
         SegmentEnds(
             zeros,
             zeros,
-            np.array([segment.base_offset for segment in segments], np.int64),
-            np.array([segment.end_offset for segment in segments], np.int64),
-            np.zeros(len(segments), bool),
-            np.array([segment.is_sparse for segment in segments], bool),
+            np.array([first for first, _, _ in ends], np.int64),
+            np.array([end for _, end, _ in ends], np.int64),
+            np.zeros(len(ends), bool),
+            # fewer records than offsets, as compaction leaves it
+            np.array(
+                [count is not None and count < end - first for first, end, count in ends], bool
+            ),
         )
     )
     for first, end, kind in zip(holes.first_offsets, holes.ends, holes.kinds, strict=True):

@@ -27,8 +27,8 @@ from kip33.formats.partition_metadata import (
 )
 from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.formats.scan import BatchScan
+from kip33.indexing.partition_fold import MOST_SNAPSHOT_BYTES
 from kip33.indexing.partition_replay import KnownProducers, LogToReplay, replay_partition
-from kip33.indexing.transaction_chains import MOST_SNAPSHOT_BYTES
 from kip33.restore.truncate_files import (
     SNAPSHOT,
     FileAction,

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -27,14 +28,29 @@ from kip33.archive.output_files import (
 )
 from kip33.archive.sources import require_outside_brokers
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.catalog_columns import matching
+from kip33.catalog.catalog_columns import columns_of, int64_column_of, matching
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import LocationError
 from kip33.formats.kafka_configs import delete_records_object
 from kip33.retention.broker_files import SeenByBroker
-from kip33.retention.evaluation import EvaluatedCatalog
+from kip33.retention.evaluation import (
+    BrokerAnswer,
+    EvaluatedCatalog,
+    JudgedColumns,
+    segments_of,
+)
+from kip33.rules.broker_start import IndexFault
 from kip33.rules.policies import Policy
-from kip33.rules.retention import REASONS, Codes, Decisions, Int64Column, Int64s, RetentionMode
+from kip33.rules.retention import (
+    REASONS,
+    Bools,
+    Codes,
+    Decisions,
+    Int64Column,
+    Int64s,
+    LimitColumns,
+    RetentionMode,
+)
 from kip33.rules.retention_rows import NamedOffsets
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 from kip33.stores.files import entries_of, one_line
@@ -51,6 +67,8 @@ _OF_BROKER: Final = (
     ("broker_largest_timestamp_source", pa.string()),
     ("broker_index_fault", pa.string()),
 )
+_POLICY: Final = ("policy", "mode", "retention_ms", "retention_bytes")
+_START: Final = "log_start_offset"
 _PLAIN: Final = ("log_uri", "index_uri", "error")  # texts that rarely repeat
 INTERNAL: Final = (  # topics: Kafka refuses to delete their records
     "__consumer_offsets",
@@ -80,7 +98,7 @@ def partitions_table(evaluated: EvaluatedCatalog) -> pa.Table:
     starts = evaluated.judged.limits_of_rows.log_start_offset.take(columns.starts)
     for name, column in sums.columns.items():
         if name == "first_base_offset":
-            table["log_start_offset"] = _int64s(starts)
+            table[_START] = _int64s(starts)
         table[name] = _column(column)
         if name == "blocking_base_offset":
             table["blocking_reason"] = _blocking_reasons(evaluated)
@@ -89,6 +107,95 @@ def partitions_table(evaluated: EvaluatedCatalog) -> pa.Table:
         elif name == "active_expired_segments":
             table["suspicions"] = _suspicion_maps(sums.suspicions)
     return pa.table(table)
+
+
+def sum_answers(rows: pa.Table, answers: pa.Table, *, now_ms: int) -> pa.Table:
+    """Return `partitions_table` of rows that were judged for `now_ms`, in any order.
+
+    `rows` have the columns of SEGMENTS, `answers` those of `answer_columns`, for whole partitions.
+    """
+    columns = columns_of([rows])
+    answers = answers.take(pa.array(columns.order))
+    none, nothing = np.zeros(columns.size, np.int8), np.zeros(columns.size, np.int64)
+    limits = LimitColumns(none, nothing, nothing, _number(answers, _START), none > 0, none > 0)
+    judged = JudgedColumns(columns, (), segments_of(columns), limits, _decisions_of(answers))
+    has_what_if, has_broker = (
+        f"{view}_deletable" in answers.column_names for view in ("what_if", "broker")
+    )
+    table = partitions_table(
+        EvaluatedCatalog(
+            judged,
+            [None] * columns.starts.size,
+            now_ms,
+            _codes_of(answers["suspicion"], _SUSPICIONS),
+            _judged_by("what_if", judged, answers) if has_what_if else None,
+            _broker_answer_of(judged, answers) if has_broker else None,
+        )
+    )
+    firsts = answers.take(pa.array(columns.starts))
+    for name in _POLICY:
+        at = table.column_names.index(name)
+        table = table.set_column(at, name, firsts[name].cast(table[name].type))
+    return table
+
+
+def _decisions_of(answers: pa.Table) -> Decisions:
+    return Decisions(
+        _flags(answers, "retention_ms_breached"),
+        _flags(answers, "deletable"),
+        _codes_of(answers["reason"], _REASONS),
+        _number(answers, "expires_at_ms"),
+        _number(answers, "deletable_at_ms"),
+        _number(answers, "blocked_by_base_offset"),
+        _number(answers, "blocked_by_timestamp"),
+        _flags(answers, "kept_only_by_blocker"),
+    )
+
+
+def _judged_by(view: str, judged: JudgedColumns, answers: pa.Table) -> Decisions:
+    """Return the decisions with what is deletable by a what-if, or by a broker."""
+    return judged.decisions._replace(deletable=_flags(answers, f"{view}_deletable"))
+
+
+def _broker_answer_of(judged: JudgedColumns, answers: pa.Table) -> BrokerAnswer:
+    faults = answers["broker_index_fault"].to_pylist()
+    seen: list[SeenByBroker | None] = [
+        SeenByBroker("", None, None, IndexFault(fault) if fault else None) for fault in faults
+    ]
+    return BrokerAnswer(seen, _judged_by("broker", judged, answers))
+
+
+def _flags(rows: pa.Table, name: str) -> Bools:
+    return np.asarray(pc.fill_null(rows[name], False).to_numpy(), bool)
+
+
+def _number(rows: pa.Table, name: str) -> Int64Column:
+    return int64_column_of(rows[name])
+
+
+def _codes_of(texts: Any, of: Sequence[str]) -> Codes:
+    """Return each text's index, -1 for null: the reverse of `_texts`."""
+    codes = pc.index_in(texts, value_set=pa.array(of, pa.string()))
+    return np.asarray(pc.fill_null(codes, -1).to_numpy(), np.int8)
+
+
+def totals_of(partitions: pa.Table) -> dict[str, int | dict[str, int]]:
+    """Return the sums over the rows of `partitions_table`, under their names in the summary."""
+    blocked = partitions["blocked_segments"].to_numpy()
+    totals: dict[str, int | dict[str, int]] = {
+        "partitions": partitions.num_rows,
+        "blocked_partitions": int(np.count_nonzero(blocked)),
+    }
+    for name in partitions.column_names:
+        if name.endswith(("segments", "bytes")) and name != "retention_bytes":
+            totals[name] = sum(partitions[name].to_numpy().tolist())
+    counts = dict.fromkeys(_SUSPICIONS, 0)
+    suspicions: list[Any] = partitions["suspicions"].to_pylist()
+    for kinds in suspicions:
+        for kind, count in kinds:
+            counts[kind] += count
+    totals["suspicions"] = {kind: count for kind, count in counts.items() if count}
+    return totals
 
 
 def freed_table(evaluated: EvaluatedCatalog, moments_ms: Sequence[int]) -> pa.Table:
@@ -132,7 +239,7 @@ def answer_columns(evaluated: EvaluatedCatalog, first: int, end: int) -> dict[st
     start = evaluated.judged.limits_of_rows.log_start_offset.take(part)
     added = {
         **policies,
-        "log_start_offset": _int64s(start),
+        _START: _int64s(start),
         **decision_columns(evaluated.judged.decisions.part(part)),
         "kept_only_by_blocker": pa.array(evaluated.judged.decisions.kept_only_by_blocker[part]),
         "suspicion": _texts(_SUSPICIONS, evaluated.suspicions[part]),

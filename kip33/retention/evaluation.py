@@ -50,7 +50,6 @@ from kip33.rules.retention_rows import (
 from kip33.rules.segment_summary import SegmentStatus, TimestampSource
 from kip33.rules.suspicious_timestamps import (
     DEFAULT_AFTER_MAX_MS,
-    SUSPICIONS,
     TimestampColumns,
     suspicions_of,
 )
@@ -201,10 +200,10 @@ def judged_partitions(
         None if topic is None or number is None else limits_of(log_dir or "", topic, number)
         for log_dir, topic, number in columns.keys
     ]
-    yield from _JudgedColumns.of(columns, limits, now_ms=now_ms).partitions()
+    yield from JudgedColumns.of(columns, limits, now_ms=now_ms).partitions()
 
 
-class _JudgedColumns(NamedTuple):
+class JudgedColumns(NamedTuple):
     """The rows of a snapshot, the limits of each partition, and a decision for each row."""
 
     columns: CatalogColumns
@@ -216,9 +215,9 @@ class _JudgedColumns(NamedTuple):
     @classmethod
     def of(
         cls, columns: CatalogColumns, limits: Sequence[Limits | None], *, now_ms: int
-    ) -> "_JudgedColumns":
+    ) -> "JudgedColumns":
         """Return the columns with decisions; `limits` has one value per partition."""
-        segments = _segments_of(columns)
+        segments = segments_of(columns)
         of_rows = np.repeat(np.arange(columns.starts.size), columns.lengths)
         limits_of_rows = limit_columns([one or _SKIPPED for one in limits], of_rows)
         decisions = judge_columns(segments, limits_of_rows, now_ms=now_ms)
@@ -260,7 +259,7 @@ class _JudgedColumns(NamedTuple):
 class EvaluatedCatalog:
     """A snapshot's rows in order, with the answers for them."""
 
-    judged: _JudgedColumns
+    judged: JudgedColumns
     policies: Sequence[Policy | None]  # of each partition; None: its topic is unknown
     now_ms: int
     suspicions: Codes
@@ -319,21 +318,6 @@ class EvaluatedCatalog:
         seen = self.broker.seen if self.broker else []
         faults = [one is not None and one.broker_index_fault is not None for one in seen]
         return np.array(faults, bool)
-
-    def totals(self) -> dict[str, int | dict[str, int]]:
-        """Return the sums over all partitions, under their names in `kip33 retention`'s summary."""
-        blocked = self.sums.columns["blocked_segments"]
-        totals: dict[str, int | dict[str, int]] = {
-            "partitions": self.columns.starts.size,
-            "blocked_partitions": int(np.count_nonzero(blocked)),
-        }
-        for name, column in self.sums.columns.items():
-            if name.endswith(("segments", "bytes")) and isinstance(column, np.ndarray):
-                totals[name] = sum(column.tolist())
-        counts = [sum(one.tolist()) for one in self.sums.suspicions]
-        by_kind = zip(SUSPICIONS, counts, strict=True)
-        totals["suspicions"] = {kind.value: count for kind, count in by_kind if count}
-        return totals
 
     def freed_by(self, moments_ms: Sequence[int]) -> list[Freed]:
         """Return segments and bytes that become deletable, by time and topic (`freed_up_to`)."""
@@ -430,7 +414,7 @@ def evaluate_columns(columns: CatalogColumns, request: RetentionRequest) -> Eval
     }
     policies = [of_topic[topic] for _, topic, _ in columns.keys]
     limits = _limits_of(columns, policies, request)
-    judged = _JudgedColumns.of(columns, limits, now_ms=request.now_ms)
+    judged = JudgedColumns.of(columns, limits, now_ms=request.now_ms)
     return EvaluatedCatalog(
         judged,
         policies,
@@ -459,7 +443,7 @@ def _limits_of(
     return limits
 
 
-def _suspicions(judged: _JudgedColumns, policies: Sequence[Policy | None], now_ms: int) -> Codes:
+def _suspicions(judged: JudgedColumns, policies: Sequence[Policy | None], now_ms: int) -> Codes:
     columns = judged.columns
     after_max = [policy.message_timestamp_after_max_ms if policy else None for policy in policies]
     each = [DEFAULT_AFTER_MAX_MS if limit is None else limit for limit in after_max]
@@ -478,7 +462,7 @@ def _suspicions(judged: _JudgedColumns, policies: Sequence[Policy | None], now_m
     )
 
 
-def _what_if(judged: _JudgedColumns, what_if: WhatIf, now_ms: int) -> Decisions:
+def _what_if(judged: JudgedColumns, what_if: WhatIf, now_ms: int) -> Decisions:
     """Return the decisions with another limit, or with future timestamps ignored."""
     largest, limits = judged.segments.largest_timestamp, judged.limits_of_rows
     if what_if.ignore_future_ms is not None:
@@ -497,7 +481,7 @@ def _what_if(judged: _JudgedColumns, what_if: WhatIf, now_ms: int) -> Decisions:
     return judge_columns(segments, limits, now_ms=now_ms)
 
 
-def _broker_answer(judged: _JudgedColumns, now_ms: int) -> BrokerAnswer:
+def _broker_answer(judged: JudgedColumns, now_ms: int) -> BrokerAnswer:
     """Return a broker's decisions; it has doubts only about segments whose timestamp is unknown."""
     seen: list[SeenByBroker | None] = [None] * judged.columns.size
     for number, view in _seen(judged):
@@ -509,7 +493,7 @@ def _broker_answer(judged: _JudgedColumns, now_ms: int) -> BrokerAnswer:
     return BrokerAnswer(seen, judge_columns(segments, judged.limits_of_rows, now_ms=now_ms))
 
 
-def _seen(judged: _JudgedColumns) -> Iterator[tuple[int, SeenByBroker]]:
+def _seen(judged: JudgedColumns) -> Iterator[tuple[int, SeenByBroker]]:
     """Yield what a broker sees of each log, with its row's index, one directory at a time."""
     columns = judged.columns
     numbers = np.flatnonzero(judged.segments.base_offset.known)
@@ -532,7 +516,7 @@ def _seen(judged: _JudgedColumns) -> Iterator[tuple[int, SeenByBroker]]:
 _SKIPPED = Limits(mode=RetentionMode.UNJUDGED)
 
 
-def _segments_of(columns: CatalogColumns) -> SegmentColumns:
+def segments_of(columns: CatalogColumns) -> SegmentColumns:
     """Return the columns of a snapshot that the rule uses."""
     size = columns.int64("size_bytes")
     statuses = columns.texts("status")

@@ -33,8 +33,8 @@ from kip33.archive.segment_paths import (
     list_partition,
 )
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.schema import INDEX_FILE_KINDS
 from kip33.errors import PlanError, is_of_the_machine
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import SEGMENT_KINDS, segment_file_name
 from kip33.retention.evaluation import (
     CatalogRow,
@@ -217,7 +217,7 @@ class _DirectoryNow(NamedTuple):
         if not row.index_directory_uri:
             return {}
         stem = row.name.removesuffix(".log")
-        sizes = {f"{stem}.{kind}": getattr(row, column) for column, kind in INDEX_FILE_KINDS}
+        sizes = {f"{stem}{kind.suffix}": getattr(row, f"{kind}_bytes") for kind in IndexKind}
         return {name: size for name, size in sizes.items() if size is not None}
 
     def _changes(self, row: CatalogRow) -> Iterator[str]:

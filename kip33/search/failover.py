@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from kip33.archive.log_window import Meter
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import EARLIEST, Exactness, SearchResult
 from kip33.search.answers import Answer, SearchOptions, joined_notes
-from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_before, record_from
 from kip33.search.partition_search import search_partition
 from kip33.search.replica_search import (
@@ -142,16 +142,13 @@ def _of_topic(
     there = sorted(number for name, number in second if name == topic and number is not None)
     here = {number for name, number in first if name == topic and number is not None}
     unread = sorted(here - {read.committed.partition for read in reads})
-    if not there:
-        for read in reads:
-            yield _point(
-                [read], read.committed, read.target_ms, [], most, read_twice=None, note=read.note
-            )
-    elif here == set(there):
-        why = f"partition {unread[0]} has no committed offset, so it has no row" if unread else None
+    if not there or here == set(there):
+        why = None
+        if there and unread:
+            why = f"partition {unread[0]} has no committed offset, so it has no row"
         for read in reads:
             segments = _segments(second, topic, read.committed.partition)
-            twice = _read_twice([read], read.target_ms, most)
+            twice = _read_twice([read], read.target_ms, most) if there else None
             note = joined_notes(read.note, why)
             yield _point(
                 [read], read.committed, read.target_ms, segments, most, read_twice=twice, note=note

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from kip33.archive.log_window import Meter
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.policies import Policies, Policy
@@ -12,7 +13,6 @@ from kip33.rules.retention import ActiveSegment, RetentionMode
 from kip33.rules.retention_rows import Limits, SegmentFigures, judge
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.answers import joined_notes
-from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_from
 from kip33.search.replica_search import (
     SEARCH_THREADS,
@@ -104,59 +104,47 @@ def _lag(
 ) -> GroupLag:
     replicas = replicas_of(of_newest_topic(rows))
     log_dir, older = most_complete(replicas), older_topic_note(rows)
+    group, topic, partition, offset = committed
+    lag = GroupLag(
+        group, log_dir, topic, partition, offset, LagResult.NO_SUCH_PARTITION, note=older
+    )
     if log_dir is None:
-        nothing = LagResult.NO_SUCH_PARTITION
-        return GroupLag(
-            committed.group,
-            None,
-            committed.topic,
-            committed.partition,
-            committed.offset,
-            nothing,
-            note=older,
-        )
+        return lag
     segments = replicas[log_dir]
     start, end, note = segments[0].base_offset, *log_end(segments)
     is_known = note is None
-    hidden = list(_hidden_from(segments, committed.offset))
+    hidden = list(_hidden_from(segments, offset))
     note = joined_notes(
-        *(note, overlap_note(committed.offset, overlapping(segments))),
+        *(note, overlap_note(offset, overlapping(segments))),
         *(two_directories_note(segments), older),
     )
     newest = max((s.max_timestamp for s in segments if s.max_timestamp is not None), default=-1)
     newest = -1 if hidden else newest
     believed = any(segment.status == SegmentStatus.UNVERIFIED for segment in segments)
     note = joined_notes(note, MAX_BELIEVED if believed and newest >= 0 else None)
-    lag = GroupLag(
-        *(
-            committed.group,
-            log_dir,
-            committed.topic,
-            committed.partition,
-            committed.offset,
-            LagResult.FOUND,
-        ),
+    lag = lag._replace(
+        result=LagResult.FOUND,
         newest_timestamp=newest if newest >= 0 else None,
         log_start_offset=start,
         log_end_offset=end if is_known else None,
-        lag_records=max(0, end - max(committed.offset, start)) if is_known else None,
+        lag_records=max(0, end - max(offset, start)) if is_known else None,
         note=joined_notes(note, *hidden),
     )
-    if committed.offset >= end and not is_known:
+    if offset >= end and not is_known:
         return lag._replace(result=LagResult.UNKNOWN)
-    if committed.offset >= end:
-        result = LagResult.AT_END if committed.offset == end else LagResult.AFTER_END
+    if offset >= end:
+        result = LagResult.AT_END if offset == end else LagResult.AFTER_END
         return lag._replace(result=result, lag_ms=0)
-    located = record_from(segments, committed.offset, meter)
+    located = record_from(segments, offset, meter)
     lag = lag._replace(
-        result=LagResult.BEFORE_START if committed.offset < start else LagResult.FOUND,
+        result=LagResult.BEFORE_START if offset < start else LagResult.FOUND,
         bytes_read=meter.bytes_read,
         note=joined_notes(note, located.note, *hidden),
     )
     is_sure = is_known and not (hidden or located.passed_over)
     if located.record is None and is_sure:  # only markers follow
         return lag._replace(result=LagResult.AT_END, lag_ms=0)
-    unread_from = located.record.offset if located.record else max(committed.offset, start)
+    unread_from = located.record.offset if located.record else max(offset, start)
     expires_at_ms = _expires_at(segments, unread_from, policy, now_ms)
     lag = lag._replace(unread_expires_at_ms=expires_at_ms)
     if located.record is None:  # nothing is readable

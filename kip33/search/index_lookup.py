@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
+from kip33.archive.log_window import Meter, entries_around, entry_at
 from kip33.archive.segment_paths import beside
 from kip33.drafts.lookup import DraftIndex, draft_of, why_not_used, widths_of
 from kip33.errors import CorruptIndexError, FileReadError, Kip33Error
@@ -27,10 +28,8 @@ from kip33.rules.search import (
     first_offset_after,
     names_next_offset,
     reach_of,
-    require_order,
 )
 from kip33.rules.untimestamped import FILE_TIME_OFFSET
-from kip33.search.log_window import LogWindow, Meter
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.files import one_line, opened, status_of
 from kip33.stores.locations import Location
@@ -132,7 +131,7 @@ class IndexLookup:
         times = self._files.times()
         before: TimestampOffset | None = None
         for slot in range(len(times) if times else 0):
-            entry = self._entry(times, slot) if times else None
+            entry = entry_at(times, slot, self._segment.base_offset) if times else None
             if entry is None or (before and not before.timestamp < entry.timestamp):
                 yield None
                 return
@@ -199,29 +198,12 @@ class IndexLookup:
                 yield from self._place(claim, reach_of(claim) - next_offset, end, points_back)
 
     def _around(self, target_ms: int) -> tuple[TimestampOffset | None, TimestampOffset | None]:
-        """Return the last entry strictly below a time and the one after it.
-
-        Entries of zeros are padding and ignored.
-        """
-        times = self._files.times()
+        times, segment = self._files.times(), self._segment
         if times is None:
             return None, None
-        slot = times.last(
-            lambda timestamp, relative: (timestamp, relative) != (0, 0) and timestamp < target_ms
+        return entries_around(
+            times, target_ms, base_offset=segment.base_offset, last_offset=segment.last_offset
         )
-        around = [self._entry(times, slot + step) for step in (-1, 0, 1, 2)]
-        require_order(
-            [entry for entry in around if entry],
-            base_offset=self._segment.base_offset,
-            last_offset=self._segment.last_offset,
-        )
-        return around[1], around[2]
-
-    def _entry(self, times: IndexPages, slot: int) -> TimestampOffset | None:
-        if not 0 <= slot < len(times) or times[slot] == (0, 0):
-            return None
-        timestamp, relative = times[slot]
-        return TimestampOffset(timestamp, self._segment.base_offset + relative)
 
     def _place(self, claim: Claim, offset: int, end: int, points_back: int = 0) -> Iterator[Start]:
         """Yield the last index point at or before an offset, or one further back, or the start.
@@ -255,26 +237,6 @@ class IndexLookup:
         yield Start(position, floor, claim, expected, last_offset)
 
 
-def checked_position(
-    window: LogWindow, offsets: IndexPages, *, base_offset: int, offset: int
-) -> int:
-    """Return a position from which a walk reaches an offset: that of an index point, or 0.
-
-    The batch at an index point must begin at or before the offset, and not before the segment.
-    """
-    try:
-        slot = last_point(offsets, offset - base_offset)
-        position = offsets[slot][1] if slot >= 0 else 0
-    except (FileReadError, CorruptIndexError):
-        return 0
-    if not 0 < position < window.end:
-        return 0
-    damage = window.damage
-    first = next(window.headers(position), None)
-    window.damage = damage  # not of the log: the index gave a wrong position
-    return position if first and base_offset <= first.base_offset <= offset else 0
-
-
 class _OpenedDraft(NamedTuple):
     """The file of one of KIP-33's drafts and its entries."""
 
@@ -305,7 +267,6 @@ class _SegmentIndexFiles:
         self.is_distrusted = False
 
     def distrust(self, why: str) -> None:
-        """Stop using these files."""
         self.is_distrusted = True
         self.notes.append(f"the index is not used: {why}")
 

@@ -11,6 +11,13 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Final, NamedTuple
 
+from kip33.archive.log_window import (
+    LogWindow,
+    Meter,
+    checked_position,
+    opened_index,
+    opened_window,
+)
 from kip33.archive.segment_paths import beside
 from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
 from kip33.formats.batch import (
@@ -22,10 +29,8 @@ from kip33.formats.batch import (
 )
 from kip33.formats.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.formats.records import Record, iterate_records
-from kip33.search.index_lookup import checked_position
-from kip33.search.log_window import LogWindow, Meter, opened_window
 from kip33.search.searched_segment import SearchedSegment, losses_of, next_bases_of
-from kip33.stores.files import one_line, opened
+from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
 _UINT32: Final = 2**32 - 1
@@ -187,8 +192,6 @@ class _LogAndIndex(NamedTuple):
 
     def position_for(self, offset: int) -> int:
         """Return a position at or before an offset where a walk can begin: an index point, or 0."""
-        if self.offsets is None:
-            return 0
         return checked_position(
             self.window, self.offsets, base_offset=self.base_offset, offset=offset
         )
@@ -196,23 +199,11 @@ class _LogAndIndex(NamedTuple):
 
 @contextmanager
 def _opened(segment: SearchedSegment, meter: Meter) -> Iterator[_LogAndIndex]:
+    """Open a log, and the `.index` beside the catalog's `.timeindex`, else beside the log."""
+    log = Location.of(segment.log_uri)
+    places = [Location.of(segment.index_uri)] if segment.index_uri else []
     with ExitStack() as files:
-        window = opened_window(segment, files, meter, check_crc=True)
-        log = Location.of(segment.log_uri)
-        yield _LogAndIndex(window, segment.base_offset, _offset_index(segment, log, files, meter))
-
-
-def _offset_index(
-    segment: SearchedSegment, log: Location, files: ExitStack, meter: Meter
-) -> IndexPages | None:
-    """Return the `.index` beside the catalog's `.timeindex`, else beside the log, else None."""
-    places = [beside(log, "index")]
-    if segment.index_uri:
-        places.insert(0, beside(Location.of(segment.index_uri), "index"))
-    for place in dict.fromkeys(places):
-        try:
-            read_into, size_bytes = files.enter_context(opened(place))
-        except FileReadError:
-            continue
-        return IndexPages(meter.metered(read_into), size_bytes, OFFSET_WIDTHS)
-    return None
+        window = opened_window(log, segment.valid_bytes, files, meter, check_crc=True)
+        named = [beside(place, "index") for place in (*places, log)]
+        index = opened_index(named, OFFSET_WIDTHS, files, meter)
+        yield _LogAndIndex(window, segment.base_offset, index)

@@ -11,9 +11,10 @@ and a note names what hid the record; otherwise the search continues.
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Final
 
+from kip33.archive.log_window import Meter
 from kip33.errors import FileReadError, Kip33Error
 from kip33.rules.search import (
     EARLIEST,
@@ -33,7 +34,6 @@ from kip33.rules.search import not_found as result_without_record
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.answers import Answer, Hit, Pending, SearchOptions
 from kip33.search.index_lookup import IndexLookup
-from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import counts_from, has_timestamp_from
 from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, losses_of
 from kip33.search.segment_search import LATER_THAN_ALL_MS, SegmentSearch, opened_search
@@ -180,6 +180,45 @@ class _PartitionSegments:
         except (FileReadError, Kip33Error):
             return True  # the search that found nothing said why
 
+    def largest_record(self, claimed_ms: int) -> Hit | None:
+        """Return the record with the largest timestamp, None if no record can be read.
+
+        `claimed_ms` is the largest timestamp in the headers; no record has it. First the batches
+        with the largest claims below it are decoded, then those that claim more than these have. No
+        batch is decoded twice, so the cost is proportional to the log's size.
+        """
+        claimed = -1
+        for segment in self.ordered:
+            if not self.is_below_start(segment) and segment.may_hold(claimed + 1):
+                with suppress(FileReadError, Kip33Error), self._opened(segment) as search:
+                    claimed = max(claimed, search.largest_below(claimed_ms))
+        best = self._largest(None, claimed, None)
+        if claimed >= 0:
+            best = self._largest(best, 0, claimed)
+        return best[1] if best else None
+
+    def _largest(
+        self, best: tuple[int, Hit] | None, claimed_from: int, claimed_below: int | None
+    ) -> tuple[int, Hit] | None:
+        """Return a segment's number and its hit, or `best` if that is larger.
+
+        Of equal timestamps the first in the partition wins.
+        """
+        for place, segment in enumerate(self.ordered):
+            least = max(best[1].claimed, 0) if best else 0
+            is_late_enough = segment.may_hold(max(least, claimed_from, 0))
+            if self.is_below_start(segment) or not is_late_enough:
+                continue
+            with suppress(FileReadError, Kip33Error), self._opened(segment) as search:
+                hit = search.find_largest(least, claimed_from, claimed_below)
+                if hit and (best is None or _is_larger(place, hit, best)):
+                    best = place, hit
+        return best
+
+    def _opened(self, segment: SearchedSegment) -> AbstractContextManager[SegmentSearch]:
+        """Open a segment again; a fault was noted when it was searched before."""
+        return opened_search(segment, self._meter, start_offset=self.start_offset)
+
 
 class _Search:
     """The segments of one partition, oldest first, and the options of the search."""
@@ -228,7 +267,6 @@ class _Search:
             pending.pass_over(f"{last.log_uri}: {self._known.losses[-1]}, so the log may end later")
 
     def ask(self, waiting: list[Pending]) -> None:
-        """Search segment after segment for the targets that are not answered."""
         for place, segment in enumerate(self._segments):
             unanswered = [pending for pending in waiting if pending.answer is None]
             if segment.doubt:
@@ -350,7 +388,7 @@ class _Search:
         if pending.answer is not None or pending.time_ms < 0 or self._index_only:
             return
         before = self._meter.bytes_read
-        hit = _largest_record(self._known, self._meter, pending.time_ms)
+        hit = self._known.largest_record(pending.time_ms)
         if hit:
             if hit.note:
                 pending.notes.append(hit.note)
@@ -374,59 +412,6 @@ class _Search:
             answers.append(pending.settled(otherwise, exactness))
             pending.bytes_read = 0
         return answers
-
-
-def _largest_record(segments: _PartitionSegments, meter: Meter, claimed_ms: int) -> Hit | None:
-    """Return the record with the largest timestamp, None if no record can be read.
-
-    `claimed_ms` is the largest timestamp in the headers; no record has it. First the batches with
-    the largest claims below it are decoded, then those that claim more than these have. No batch
-    is decoded twice, so the cost is proportional to the log's size.
-    """
-    claimed = -1
-    for segment in segments.ordered:
-        if not segments.is_below_start(segment) and segment.may_hold(claimed + 1):
-            claimed = max(claimed, _claimed_below(segments, meter, claimed_ms, segment))
-    best = _largest(segments, meter, None, claimed, None)
-    if claimed >= 0:
-        best = _largest(segments, meter, best, 0, claimed)
-    return best[1] if best else None
-
-
-def _largest(
-    segments: _PartitionSegments,
-    meter: Meter,
-    best: tuple[int, Hit] | None,
-    claimed_from: int,
-    claimed_below: int | None,
-) -> tuple[int, Hit] | None:
-    """Return a segment's number and its hit, or `best` if that is larger.
-
-    Of equal timestamps the first in the partition wins.
-    """
-    for place, segment in enumerate(segments.ordered):
-        least = max(best[1].claimed, 0) if best else 0
-        is_late_enough = segment.may_hold(max(least, claimed_from, 0))
-        if segments.is_below_start(segment) or not is_late_enough:
-            continue
-        try:
-            with opened_search(segment, meter, start_offset=segments.start_offset) as search:
-                hit = search.find_largest(least, claimed_from, claimed_below)
-        except (FileReadError, Kip33Error):
-            continue  # it was searched before, and a note says so
-        if hit and (best is None or _is_larger(place, hit, best)):
-            best = place, hit
-    return best
-
-
-def _claimed_below(
-    segments: _PartitionSegments, meter: Meter, time_ms: int, segment: SearchedSegment
-) -> int:
-    try:
-        with opened_search(segment, meter, start_offset=segments.start_offset) as search:
-            return search.largest_below(time_ms)
-    except (FileReadError, Kip33Error):
-        return -1  # it was searched before, and a note says so
 
 
 def _is_larger(place: int, hit: Hit, best: tuple[int, Hit]) -> bool:

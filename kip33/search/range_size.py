@@ -1,25 +1,32 @@
-"""Count the records and bytes between two offsets of a partition.
+"""Count the records and bytes between two offsets, and newer records before an offset.
 
-Inner segments are counted from the catalog. For the one or two segments at the ends of the range,
+For a range, inner segments are counted from the catalog. For the one or two segments at its ends,
 headers are read, and records of the batches at the ends.
+
+DeleteRecords deletes all records before an offset. `newer_records` counts those of them that are
+at or after a time. It uses no index. A segment is opened only if its largest timestamp in the
+catalog is late enough. Of a batch with one record, or with LogAppendTime, the header is enough;
+the records of other batches are read.
 """
 
 import io
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from kip33.errors import FileReadError, Kip33Error
-from kip33.formats.batch import BatchColumns
-from kip33.formats.byte_sources import read_fully
-from kip33.formats.records import iterate_records
+from kip33.formats.batch import CONTROL, LOG_APPEND_TIME, BatchColumns
+from kip33.formats.byte_sources import ReadInto, read_fully
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
 from kip33.formats.scan import BatchScan
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
+from kip33.search.answers import joined_notes
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
 
 UNCOUNTED = (SegmentStatus.INVALID, *NOT_READ)
+_TRUE_ROWS: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 
 
 class RangeSize(NamedTuple):
@@ -94,10 +101,9 @@ def _scanned(row: Mapping[str, Any], start: int, end: int) -> RangeSize:
             size_bytes += int(batches["size_bytes"][held].sum())
             records += int(batches["records_count"][whole].sum())
             for batch in batches[held & ~whole]:
-                data = read_fully(read_into, int(batch["position"]), int(batch["size_bytes"]))
-                bytes_cut += len(data)
-                offsets = (r.offset for r in iterate_records(io.BytesIO(data), skip_key_value=True))
-                records += sum(start <= offset < end for offset in offsets)
+                bytes_cut += int(batch["size_bytes"])
+                found = _records_of(read_into, batch)
+                records += sum(start <= one.offset < end for one in found)
             next_offset = int(batches["last_offset"][-1]) + 1
             if next_offset >= end:
                 break
@@ -119,3 +125,129 @@ def _sum(total: RangeSize, part: RangeSize) -> RangeSize:
         total.bytes_read + part.bytes_read,
         "; ".join(notes) or None,
     )
+
+
+def _records_of(
+    read_into: ReadInto, batch: Any, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+) -> Iterator[Record]:
+    """Return the records of a row of BATCH without keys and values."""
+    data = read_fully(read_into, int(batch["position"]), int(batch["size_bytes"]))
+    return iterate_records(io.BytesIO(data), skip_key_value=True, max_batch_bytes=max_batch_bytes)
+
+
+class NewerRecords(NamedTuple):
+    """The number of records; if not `is_exact`, there are at most this many, and `note` says why.
+
+    A record that cannot be read counts, and so does each offset that may have one.
+    """
+
+    records: int = 0
+    is_exact: bool = True
+    bytes_read: int = 0
+    note: str | None = None
+
+    def plus(self, other: "NewerRecords") -> "NewerRecords":
+        """Return the sum of two counts."""
+        return NewerRecords(
+            self.records + other.records,
+            self.is_exact and other.is_exact,
+            self.bytes_read + other.bytes_read,
+            joined_notes(self.note, other.note),
+        )
+
+
+def newer_records(
+    rows: Sequence[Mapping[str, Any]],
+    offset: int,
+    target_ms: int,
+    *,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+) -> NewerRecords:
+    """Return how many records before `offset` have the timestamp `target_ms` or a later one.
+
+    `rows` are one replica's catalog rows with `log_uri, base_offset, last_offset, valid_bytes,
+    max_timestamp, status`. Control records are not counted.
+    """
+    total = NewerRecords()
+    ordered = sorted(rows, key=lambda row: (row["base_offset"], row["log_uri"]))
+    next_bases = [*(row["base_offset"] for row in ordered[1:]), offset]
+    for row, next_base in zip(ordered, next_bases, strict=True):
+        if row["base_offset"] >= offset:
+            break
+        end = min(offset, max(next_base, row["base_offset"]))
+        if row["status"] in _TRUE_ROWS:
+            largest = row["max_timestamp"]
+            if largest is None or largest >= target_ms:
+                total = total.plus(_late_records(row, offset, end, target_ms, max_batch_bytes))
+            elif row["status"] == SegmentStatus.TRUNCATED:
+                total = total.plus(_unknown(row, _end_of(row), end, row["status"]))
+        else:  # unverified, invalid or unreadable: the row's figures may be wrong
+            total = total.plus(_late_records(row, offset, end, target_ms, max_batch_bytes))
+    return total
+
+
+def _end_of(row: Mapping[str, Any]) -> int:
+    last = row["last_offset"]
+    return int(row["base_offset"] if last is None else last + 1)
+
+
+def _unknown(row: Mapping[str, Any], start: int, end: int, why: str) -> NewerRecords:
+    """Return a count of each offset from `start` up to `end`: there may be a record."""
+    if start >= end:
+        return NewerRecords()
+    return NewerRecords(end - start, False, 0, f"{row['log_uri']}: {why}, so offsets are counted")
+
+
+def _late_records(
+    row: Mapping[str, Any], offset: int, end: int, target_ms: int, max_batch_bytes: int
+) -> NewerRecords:
+    """Return the count of one segment, whose offsets up to `end` may have records."""
+    total, next_offset = NewerRecords(), int(row["base_offset"])
+    try:
+        with opened(Location.of(row["log_uri"])) as (read_into, size_bytes):
+            scan = BatchScan(read_into, size_bytes, check_crc=False)
+            for batches in scan:
+                for batch, first in _late_batches(batches, next_offset, offset, target_ms):
+                    newer = _count(read_into, batch, first, offset, target_ms, max_batch_bytes)
+                    total = total.plus(newer)
+                next_offset = int(batches["last_offset"][-1]) + 1
+                if next_offset >= offset:
+                    break
+            total = total.plus(NewerRecords(bytes_read=scan.bytes_read))
+            if scan.damage:
+                total = total.plus(_unknown(row, next_offset, end, scan.damage))
+        return total
+    except (FileReadError, Kip33Error) as error:
+        why = f"cannot be read: {one_line(error)}"
+        return total.plus(_unknown(row, next_offset, end, why))
+
+
+def _late_batches(
+    batches: Any, next_offset: int, offset: int, target_ms: int
+) -> Iterator[tuple[Any, int]]:
+    """Yield batches that may have such records, with the smallest offset that each may have."""
+    firsts = _first_offsets(batches, next_offset)
+    late = (batches["max_timestamp"] >= target_ms) & (firsts < offset)
+    late &= (batches["attributes"] & CONTROL == 0) | (batches["magic"] < 2)
+    late &= batches["records_count"] != 0
+    for number in np.flatnonzero(late):
+        yield batches[number], int(firsts[number])
+
+
+def _count(
+    read_into: ReadInto, batch: Any, first: int, offset: int, target_ms: int, most: int
+) -> NewerRecords:
+    count, last = int(batch["records_count"]), int(batch["last_offset"])
+    is_stamped = batch["magic"] > 0 and batch["attributes"] & LOG_APPEND_TIME
+    if count > 0 and last < offset and (count == 1 or is_stamped):
+        return NewerRecords(count)
+    size_bytes = int(batch["size_bytes"])
+    found = _records_of(read_into, batch, most)
+    try:
+        records = sum(one.offset < offset and one.timestamp >= target_ms for one in found)
+    except Kip33Error as error:
+        offsets = min(last + 1, offset) - first
+        records = min(count, offsets) if count > 0 else offsets
+        why = f"the batch at byte {int(batch['position'])} cannot be read: {one_line(error)}"
+        return NewerRecords(records, False, size_bytes, why)
+    return NewerRecords(records, bytes_read=size_bytes)

@@ -7,26 +7,31 @@ from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from kip33.archive.directory import Segment
+from kip33.archive.log_window import (
+    Damage,
+    LogWindow,
+    Meter,
+    checked_position,
+    opened_index,
+    opened_window,
+)
 from kip33.archive.segment_paths import base_offset_in, beside, list_partition
 from kip33.archive.sources import SegmentLike, log_of
 from kip33.errors import (
     CorruptSegmentError,
     FileReadError,
-    Kip33Error,
     LocationError,
     UnsupportedFormatError,
 )
 from kip33.formats.batch import CONTROL, BatchHeader, has_any_offset
 from kip33.formats.byte_sources import pieces_of
-from kip33.formats.index_pages import OFFSET_WIDTHS, IndexPages
+from kip33.formats.index_pages import OFFSET_WIDTHS
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.search import Exactness
-from kip33.search.index_lookup import checked_position
-from kip33.search.log_window import LOCAL_BYTES, REMOTE_BYTES, Damage, LogWindow, Meter
 from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import opened_search
-from kip33.stores.files import one_line, opened
+from kip33.stores.files import one_line
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
 from kip33.stores.locations import Location
 
@@ -73,7 +78,7 @@ def find_offset(
     if timestamp_ms < 0:
         raise ValueError(f"timestamp {timestamp_ms}: expected milliseconds since 1970")
     for log in _logs_of(segments, storage_options, filesystem):
-        row = SearchedSegment.of_log(log.place.uri, log.base_offset)
+        row = SearchedSegment(log.place.uri, log.base_offset)
         try:
             with opened_search(
                 row, Meter(max_batch_bytes), start_offset=log.base_offset, check_crc=True
@@ -93,7 +98,6 @@ def find_offset(
 
 
 def _record_of(log: _PlacedLog, batches: "_Batches", position: int, timestamp_ms: int) -> Record:
-    """Return the first record at or after a time of the batch at a position, with key and value."""
     for record in batches.records(batches.at(position)):
         if record.timestamp >= timestamp_ms and record.offset >= log.base_offset:
             return record
@@ -193,9 +197,8 @@ def _shown(segment: SegmentLike) -> str:
 
 def _records(log: _PlacedLog, start: int, end: int | None, how: _ReadOptions) -> Iterator[Record]:
     try:
-        with opened(log.place) as (read_into, size_bytes):
-            most = LOCAL_BYTES if log.place.is_local else REMOTE_BYTES
-            window = LogWindow(read_into, size_bytes, most_bytes=most, check_crc=how.check_crc)
+        with ExitStack() as files:
+            window = opened_window(log.place, None, files, Meter(), check_crc=how.check_crc)
             batches = _Batches(log, window, how.max_batch_bytes)
             for header in batches.between(start, end, in_order=how.check_crc):
                 if how.include_control or header.magic < 2 or not header.attributes & CONTROL:
@@ -270,14 +273,10 @@ class _Batches:
         if start <= self._log.base_offset:
             return 0
         with ExitStack() as files:
-            try:
-                index = opened(beside(self._log.place, "index"))
-                read_into, size_bytes = files.enter_context(index)
-            except (FileReadError, Kip33Error):
-                return 0
+            place = beside(self._log.place, "index")
             return checked_position(
                 self._window,
-                IndexPages(read_into, size_bytes, OFFSET_WIDTHS),
+                opened_index([place], OFFSET_WIDTHS, files, Meter()),
                 base_offset=self._log.base_offset,
                 offset=start,
             )

@@ -14,17 +14,20 @@ MAX_BELIEVED: Final = (
 
 
 class SearchedSegment(NamedTuple):
-    """The fields of a catalog row that a search needs."""
+    """The fields of a catalog row that a search needs.
+
+    Without a row it has the defaults: a search uses the index files beside the log, if any.
+    """
 
     log_uri: str
     base_offset: int
-    last_offset: int | None
-    size_bytes: int | None
-    valid_bytes: int | None
-    max_timestamp: int | None  # -1: no timestamps; None: unknown
-    largest_timestamp: int | None  # Kafka's: the file's time if there are no timestamps
-    status: str
-    index_uri: str | None  # the .timeindex of the catalog
+    last_offset: int | None = None
+    size_bytes: int | None = None
+    valid_bytes: int | None = None
+    max_timestamp: int | None = None  # -1: no timestamps; None: unknown
+    largest_timestamp: int | None = None  # Kafka's: the file's time if there are no timestamps
+    status: str = SegmentStatus.UNVERIFIED
+    index_uri: str | None = None  # the .timeindex of the catalog
     record_count: int | None = None  # None: unknown
     # Size and time of the index files after the build; a file with others is another file.
     time_index_bytes: int | None = None
@@ -34,21 +37,6 @@ class SearchedSegment(NamedTuple):
     time_index_modified_ms: int | None = None
     offset_index_modified_ms: int | None = None
     out_of_order_batches: int | None = None  # with a timestamp below an earlier batch's
-
-    @classmethod
-    def of_log(cls, log_uri: str, base_offset: int) -> "SearchedSegment":
-        """Return a log without a catalog row: a search uses the index files beside it, if any."""
-        return cls(
-            log_uri=log_uri,
-            base_offset=base_offset,
-            last_offset=None,
-            size_bytes=None,
-            valid_bytes=None,
-            max_timestamp=None,
-            largest_timestamp=None,
-            status=SegmentStatus.UNVERIFIED,
-            index_uri=None,
-        )
 
     @property
     def doubt(self) -> str | None:

@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
+from kip33.archive.log_window import LogWindow, Meter, opened_window
 from kip33.errors import CorruptIndexError, CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_MASK, LOG_APPEND_TIME, BatchHeader
 from kip33.formats.records import Record
 from kip33.rules.search import Exactness, bears_out, reach_of
 from kip33.search.answers import Hit
 from kip33.search.index_lookup import IndexLookup, Start
-from kip33.search.log_window import LogWindow, Meter, opened_window
 from kip33.search.searched_segment import SearchedSegment
+from kip33.stores.locations import Location
 
 LATER_THAN_ALL_MS: Final = 2**63 - 1  # later than every record
 _PACKED_OR_STAMPED: Final = CODEC_MASK | LOG_APPEND_TIME
@@ -238,7 +239,8 @@ def opened_search(
     With `check_crc` a batch that does not match its CRC is treated as damage.
     """
     with ExitStack() as files:
-        window = opened_window(segment, files, meter, check_crc=check_crc)
+        log = Location.of(segment.log_uri)
+        window = opened_window(log, segment.valid_bytes, files, meter, check_crc=check_crc)
         yield SegmentSearch(segment, window, IndexLookup(segment, files, meter), start_offset)
 
 
@@ -246,7 +248,6 @@ class _ProvenStarts:
     """The starts that a segment's indexes name, each compared with the log before it is used."""
 
     def __init__(self, log: LogWindow, indexes: IndexLookup, base_offset: int) -> None:
-        """Take an open log and its indexes."""
         self._log, self._indexes, self._base_offset = log, indexes, base_offset
         self._is_index_true: bool | None = None
 
@@ -279,7 +280,6 @@ class _ProvenStarts:
         return begin
 
     def _are_all_confirmed(self) -> bool:
-        """Return whether every entry of the time index is true."""
         if self._is_index_true is None:
             try:
                 starts = self._indexes.all_starts(self._log.end)

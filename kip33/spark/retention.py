@@ -3,32 +3,25 @@
 `retention.evaluation` judges the rows of each task, as it does for the local engine.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
 
 from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.times import Time, milliseconds_of
-from kip33.retention.evaluated_tables import answer_columns
+from kip33.retention.evaluated_tables import answer_columns, partitions_table, sum_answers
 from kip33.retention.evaluation import RetentionRequest, evaluate_columns
 from kip33.rules.policies import Policies
-from kip33.rules.retention import (
-    DOUBTFUL_STATUSES,
-    RetentionReason,
-    WhatIf,
-)
-from kip33.rules.retention_rows import MOST_SEGMENTS_NAMED
-from kip33.rules.segment_summary import SegmentStatus, TimestampSource
-from kip33.rules.suspicious_timestamps import SUSPICIONS
-from kip33.spark.tasks import PARTITION, Judged, judge_in_tasks
+from kip33.rules.retention import WhatIf
+from kip33.spark.tasks import PARTITION, Judged, judge_in_tasks, map_by_partition, segments_of
 
-MOST_HELD: Final = 20_000  # partitions whose rows the driver adds up by itself
-_POLICY: Final = ("policy", "mode", "retention_ms", "retention_bytes")
 LogStartOffsets = Mapping[tuple[str, str, int], int]
 """From (log_dir, topic, partition) to the partition's log start offset."""
 
@@ -119,43 +112,25 @@ def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
     - with a what-if or a broker's view: their deletable segments and bytes; for the broker also the
       segments whose index has another timestamp, and those that it judges differently
     """
-    aggregates = [
-        *(sf.first(name).alias(name) for name in _POLICY),
-        *_total("", sf.expr("true")),
-        *_total("deletable_", sf.col("deletable")),
-        sf.first("log_start_offset").alias("log_start_offset"),
-        sf.min("base_offset").alias("first_base_offset"),
-        _first_kept().alias("_kept"),
-        _log_end().alias("log_end_offset"),
-        *_total("blocked_", _blocked()),
-        _sum_bytes(sf.col("kept_only_by_blocker")).alias("kept_only_by_blocker_bytes"),
-        sf.max(sf.when(_blocked(), sf.col("largest_timestamp"))).alias("_newest_blocked"),
-        sf.min(sf.when(_blocked(), sf.col("deletable_at_ms"))).alias("_block_ends_at_ms"),
-        *_trust(),
-        sf.count_if(
-            (sf.col("reason") == RetentionReason.ACTIVE_SEGMENT) & sf.col("retention_ms_breached")
-        ).alias("active_expired_segments"),
-        _suspicions(),
-    ]
-    for prefix in ("what_if_", "broker_"):
-        if f"{prefix}deletable" in judged.columns:
-            aggregates += _total(f"{prefix}deletable_", sf.col(f"{prefix}deletable"))
-    if "broker_deletable" in judged.columns:
-        differs = sf.col("broker_deletable") != sf.col("deletable")
-        misread = sf.col("broker_index_fault").isNotNull()
-        aggregates.append(sf.count_if(misread).alias("broker_misread_segments"))
-        aggregates.append(sf.count_if(differs).alias("broker_different_segments"))
-    grouped = judged.groupBy(*PARTITION).agg(*aggregates)
-    blocking = _blocking(milliseconds_of(now_ms))
-    columns: list[Column] = []
-    for name in grouped.columns:
-        if name == "_kept":
-            columns.append(sf.col("_kept.base_offset").alias("first_kept_base_offset"))
-        elif name == "kept_only_by_blocker_bytes":
-            columns += [sf.col(name), *blocking]
-        elif not name.startswith("_"):
-            columns.append(sf.col(name))
-    return grouped.select(*columns).orderBy(*PARTITION)
+    run = partial(_sums, now_ms=milliseconds_of(now_ms))
+    of_none = run(to_arrow_schema(judged.schema).empty_table())
+    schema = StructType([*from_arrow_schema(of_none.schema)])
+    return map_by_partition(judged, run, schema).orderBy(*PARTITION)
+
+
+def evaluate_partitions(catalog: DataFrame, request: RetentionRequest) -> DataFrame:
+    """Return `summarize_partitions` of what `evaluate_retention` returns, by the same tasks."""
+    schema = StructType([*from_arrow_schema(_evaluated(SEGMENTS.empty_table(), request).schema)])
+    run = partial(_evaluated, request=request)
+    return map_by_partition(catalog, run, schema).orderBy(*PARTITION)
+
+
+def _evaluated(rows: pa.Table, request: RetentionRequest) -> pa.Table:
+    return partitions_table(evaluate_columns(columns_of([segments_of(rows)]), request))
+
+
+def _sums(judged: pa.Table, now_ms: int) -> pa.Table:
+    return sum_answers(segments_of(judged), judged, now_ms=now_ms)
 
 
 def freed_by(judged: DataFrame, moments_ms: Sequence[Time]) -> DataFrame:
@@ -168,133 +143,8 @@ def freed_by(judged: DataFrame, moments_ms: Sequence[Time]) -> DataFrame:
     for moment in sorted(set(map(milliseconds_of, moments_ms)), reverse=True):
         bucket = sf.when(sf.col("deletable_at_ms") <= moment, sf.lit(moment)).otherwise(bucket)
     freed = judged.withColumn("at_ms", bucket).where(sf.col("at_ms").isNotNull())
-    rows = freed.groupBy("at_ms", "topic").agg(*_total("", sf.expr("true")))
+    size = sf.coalesce(sf.sum("size_bytes"), sf.lit(0))
+    rows = freed.groupBy("at_ms", "topic").agg(
+        sf.count(sf.lit(1)).alias("segments"), size.alias("bytes")
+    )
     return rows.orderBy("at_ms", "topic")
-
-
-def totals_of(partitions: DataFrame) -> dict[str, Any]:
-    """Return the sums over the rows of `summarize_partitions`; runs a job."""
-    kinds = [
-        sf.coalesce(sf.sum(sf.col("suspicions")[kind]), sf.lit(0)).alias(f"_{kind}")
-        for kind in SUSPICIONS
-    ]
-    row = partitions.agg(
-        sf.count(sf.lit(1)).alias("partitions"),
-        sf.count_if(sf.col("blocked_segments") > 0).alias("blocked_partitions"),
-        *(sf.coalesce(sf.sum(name), sf.lit(0)).alias(name) for name in _summed(partitions)),
-        *kinds,
-    ).collect()[0]
-    totals = {name: value for name, value in row.asDict().items() if not name.startswith("_")}
-    return totals | _suspicions_found(row[f"_{kind}"] for kind in SUSPICIONS)
-
-
-def worst_and_totals(partitions: DataFrame, most: int) -> tuple[list[Row], dict[str, Any]]:
-    """Return rows of `summarize_partitions`, those with most bytes blocked first, and `totals_of`.
-
-    At most `most` rows of MOST_HELD. One job fetches the rows and they are summed here, because a
-    cold JVM takes twice as long for two jobs. Only for more than MOST_HELD a second job sums them.
-    """
-    worst_first = (sf.desc("blocked_bytes"), sf.desc("deletable_bytes"), *PARTITION)
-    rows = partitions.orderBy(*worst_first).limit(MOST_HELD).collect()
-    all_came = len(rows) < MOST_HELD
-    return rows[:most], _added_up(partitions, rows) if all_came else totals_of(partitions)
-
-
-def _added_up(partitions: DataFrame, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return `totals_of`, from all rows."""
-    return {
-        "partitions": len(rows),
-        "blocked_partitions": sum(row.blocked_segments > 0 for row in rows),
-        **{name: sum(row[name] for row in rows) for name in _summed(partitions)},
-        **_suspicions_found(
-            sum(row.suspicions.get(kind, 0) for row in rows) for kind in SUSPICIONS
-        ),
-    }
-
-
-def _summed(partitions: DataFrame) -> list[str]:
-    names = (name for name in partitions.columns if name.endswith(("segments", "bytes")))
-    return [name for name in names if name != "retention_bytes"]
-
-
-def _suspicions_found(counts: Iterable[int]) -> dict[str, Any]:
-    found = zip(SUSPICIONS, counts, strict=True)
-    return {"suspicions": {kind: count for kind, count in found if count}}
-
-
-def _total(prefix: str, which: Column) -> list[Column]:
-    return [
-        sf.count_if(which).alias(f"{prefix}segments"),
-        _sum_bytes(which).alias(f"{prefix}bytes"),
-    ]
-
-
-def _sum_bytes(which: Column) -> Column:
-    size = sf.coalesce(sf.col("size_bytes"), sf.lit(0))
-    return sf.sum(sf.when(which, size).otherwise(0))
-
-
-def _blocked() -> Column:
-    return sf.col("reason") == RetentionReason.BLOCKED
-
-
-def _first_kept() -> Column:
-    """Return the oldest row that stays: what is deletable is the run before it."""
-    said = sf.struct(
-        "base_offset", "reason", "largest_timestamp", "offset_of_max_timestamp", "log_uri"
-    )
-    # A directory that cannot be listed has no base offset and stands first.
-    place = sf.struct(sf.coalesce(sf.col("base_offset"), sf.lit(-(2**63))), sf.col("log_uri"))
-    return sf.min_by(said, sf.when(~sf.col("deletable"), place))
-
-
-def _log_end() -> Column:
-    """Return the end of the newest segment, or the start of an empty one; null: it was not read."""
-    after = sf.try_add("last_offset", sf.lit(1))  # of a log that ends at 2^63 - 1: null
-    end = sf.coalesce(
-        after, sf.when(sf.col("status") == SegmentStatus.EMPTY, sf.col("base_offset"))
-    )
-    return sf.max_by(end, sf.struct("base_offset", "log_uri"))
-
-
-def _blocking(now_ms: int) -> list[Column]:
-    blocks = sf.col("blocked_segments") > 0
-    timestamp = sf.col("_kept.largest_timestamp")
-    columns = {
-        "blocking_base_offset": sf.col("_kept.base_offset"),
-        "blocking_reason": sf.col("_kept.reason"),
-        "blocking_timestamp": timestamp,
-        "blocking_offset_of_max_timestamp": sf.col("_kept.offset_of_max_timestamp"),
-        "blocking_log_uri": sf.col("_kept.log_uri"),
-        "blocking_ahead_of_now_ms": timestamp - now_ms,
-        "blocking_ahead_of_blocked_ms": timestamp
-        - sf.greatest(sf.lit(0), "_newest_blocked"),  # a file's time may be before 1970
-        "block_ends_at_ms": sf.col("_block_ends_at_ms"),
-    }
-    return [sf.when(blocks, column).alias(name) for name, column in columns.items()]
-
-
-def _trust() -> list[Column]:
-    by_file = sf.col("largest_timestamp_source") == TimestampSource.LAST_MODIFIED
-    unverified = sf.col("status") == SegmentStatus.UNVERIFIED
-    named = sf.sort_array(sf.collect_list(sf.when(by_file, sf.col("base_offset"))))
-    return [
-        sf.count_if(by_file).alias("last_modified_segments"),
-        sf.slice(named, 1, MOST_SEGMENTS_NAMED).alias("last_modified_base_offsets"),
-        sf.count_if(by_file & sf.col("deletable")).alias("deletable_last_modified_segments"),
-        sf.count_if(unverified).alias("unverified_segments"),
-        sf.count_if(unverified & sf.col("deletable")).alias("deletable_unverified_segments"),
-        sf.count_if(sf.col("status").isin(*DOUBTFUL_STATUSES)).alias("doubtful_segments"),
-        sf.count_if(sf.col("reason") == RetentionReason.TIERED).alias("tiered_segments"),
-    ]
-
-
-def _suspicions() -> Column:
-    counts = sf.create_map(
-        *(
-            piece
-            for kind in SUSPICIONS
-            for piece in (sf.lit(kind), sf.count_if(sf.col("suspicion") == kind))
-        )
-    )
-    return sf.map_filter(counts, lambda _, count: count > 0).alias("suspicions")

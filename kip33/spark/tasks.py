@@ -139,6 +139,12 @@ class Judged(NamedTuple):
     order: npt.NDArray[np.int64]  # the position of each answer's row
     answers: pa.Table
 
+    def in_order_of_rows(self) -> pa.Table:
+        """Return the answers in the order of the task's rows."""
+        places = np.empty_like(self.order)
+        places[self.order] = np.arange(self.order.size)
+        return self.answers.take(pa.array(places))
+
 
 def judge_in_tasks(
     catalog: DataFrame,
@@ -148,31 +154,47 @@ def judge_in_tasks(
 ) -> DataFrame:
     """Return the rows of a catalog with the columns that `judge` adds to them.
 
-    The rows are shuffled by partition, so each call of `judge` gets all segments of its partitions,
-    with the columns of SEGMENTS; those that the catalog does not have are null. The other columns
-    travel through the same task. Nothing runs before the result is used. AnalysisException if a
-    column in `needed`, or one of PARTITION, is missing.
+    `judge` gets the columns of SEGMENTS; those that the catalog does not have are null. The other
+    columns travel through the same task. AnalysisException if a column in `needed`, or one of
+    PARTITION, is missing.
     """
     catalog.select(*PARTITION, *needed)
-    use_stores_here = _stores_for_tasks(catalog.sparkSession)
-    schema = StructType([*catalog.schema, *from_arrow_schema(added)])
-    arrow = to_arrow_schema(schema)
 
-    def run_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = list(batches)
-        if not found:
-            return
-        use_stores_here()
-        rows = pa.Table.from_batches(found)
-        judged = judge(_segments_of(rows))
-        places = np.empty_like(judged.order)
-        places[judged.order] = np.arange(judged.order.size)
-        answers = judged.answers.take(pa.array(places))
+    def add(rows: pa.Table) -> pa.Table:
+        answers = judge(segments_of(rows)).in_order_of_rows()
         for name in answers.column_names:
             rows = rows.append_column(name, answers[name])
-        yield from rows.cast(arrow).to_batches()
+        return rows
 
-    return _map_arrow(catalog.repartition(*PARTITION), run_partition, schema)
+    return map_by_partition(catalog, add, StructType([*catalog.schema, *from_arrow_schema(added)]))
+
+
+def map_by_partition(
+    rows: DataFrame, run: Callable[[pa.Table], pa.Table], schema: StructType
+) -> DataFrame:
+    """Return the tables of `run`, with this schema, which gets all rows of its partitions.
+
+    The rows are shuffled by PARTITION. Nothing runs before the result is used. Tasks use the
+    session's settings of stores.
+    """
+    use_stores_here = _stores_for_tasks(rows.sparkSession)
+    arrow = to_arrow_schema(schema)
+
+    def run_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        given = list(batches)
+        if given:
+            use_stores_here()
+            yield from run(pa.Table.from_batches(given)).cast(arrow).to_batches()
+
+    return _map_arrow(rows.repartition(*PARTITION), run_task, schema)
+
+
+def collect_table(rows: DataFrame) -> pa.Table:
+    """Return all rows as a table; runs a job."""
+    if hasattr(rows, "toArrow"):  # Spark 4
+        return rows.toArrow()
+    before: Any = rows
+    return pa.Table.from_batches(before._collect_as_arrow(), to_arrow_schema(rows.schema))
 
 
 def plain_row(row: Iterable[Any]) -> tuple[Any, ...]:
@@ -294,7 +316,7 @@ def _stores_for_tasks(spark: SparkSession) -> Callable[[], None]:
     return lambda: use_stores(*stores.value)
 
 
-def _segments_of(rows: pa.Table) -> pa.Table:
+def segments_of(rows: pa.Table) -> pa.Table:
     """Return the columns of SEGMENTS without index files; no status counts as unreadable."""
     columns = {
         field.name: rows[field.name].cast(field.type)

@@ -17,6 +17,7 @@ from kip33.archive.listing import (
     list_tree,
     log_uris,
 )
+from kip33.formats.index_kinds import IndexKind
 from kip33.stores.locations import Location
 
 NAME = "00000000000000000042"
@@ -296,7 +297,9 @@ def by_path(source: Path, index_dir: Path | None) -> dict[str, Segment]:
 
 def index_sizes(segment: Segment) -> tuple[int | None, ...]:
     """Return the sizes beside the log, then at the target; of each the `.timeindex` first."""
-    return segment[10:14]
+    both = (IndexKind.TIME, IndexKind.OFFSET)
+    files = [segment.index_file(kind, where) for where in ("beside", "target") for kind in both]
+    return tuple(file.size_bytes if file else None for file in files)
 
 
 def test_index_sizes_beside_the_log_and_where_a_build_puts_them(

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from kip33.audits.dialect_tree import execute_dialects, plan_dialects
+from kip33.audits.dialect_tree import compare_dialects
 from kip33.drafts.comparison import (
     COMPARED,
     ComparedPartition,
@@ -42,7 +42,7 @@ def question(interval: int = 0, **options: object) -> DialectQuestion:
 
 
 def compare(source: Path, asked: DialectQuestion, *, workers: int = 1) -> list[ComparedPartition]:
-    return execute_dialects(plan_dialects(str(source), asked), LocalEngine(workers))
+    return compare_dialects(str(source), asked, LocalEngine(workers))[0]
 
 
 def write_times(partition: Path, base_offset: int, times: Sequence[int]) -> Path:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from kip33.audits.audited_logs import logs_below
 from kip33.audits.roll_audit import audit_columns, roll_table
-from kip33.audits.roll_logs import FirstBatch, first_batch_of, logs_below, read_source
+from kip33.audits.roll_logs import FirstBatch, first_batch_of, read_source
 from kip33.audits.roll_what_if import replay_partitions
 from kip33.formats.scan import read_header_at
 from kip33.local.local_engine import LocalEngine

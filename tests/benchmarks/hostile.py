@@ -33,7 +33,7 @@ MIB: Final = 1 << 20
 MOST_MIB: Final = 400
 SEARCH: Final = (
     "from kip33.search.partition_search import *; from kip33.search.offset_lookup import *; "
-    "from kip33.search.log_window import Meter; "
+    "from kip33.archive.log_window import Meter; "
     "row = SearchedSegment({log!r}, 0, None, None, None, None, None, 'unverified', None); "
 )
 

@@ -10,8 +10,9 @@ from kafka.record.util import crc32c_c
 
 from kip33.archive.listing import list_tree
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.task import build_segment
+from kip33.builds.task import KnownSegment, build_segment
 from kip33.catalog.schema import IndexFileState
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.scan import SCAN_CHUNK_BYTES, BatchScan
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
@@ -119,8 +120,9 @@ class PathToIndex:
     def run(self) -> None:
         self.index_folder = self._scratch / str(next(self._runs))
         target = Location.of(self.index_folder)
-        build = BuildSpec(self._source, target, IndexSettings(), offset_index=True)
-        row = build_segment(build, self._segment, ours=False).row
+        kinds = frozenset({IndexKind.TIME, IndexKind.OFFSET, IndexKind.TRANSACTION})
+        build = BuildSpec(self._source, target, IndexSettings(), kinds)
+        row = build_segment(build, KnownSegment(self._segment)).row
         if row["status"] != "ok" or row["index_file"] != IndexFileState.WRITTEN:
             raise ValueError(f"{self._segment.path}: {row['status']}, {row['error']}")
 

@@ -26,7 +26,7 @@ ON_LOCAL: Final = ("--engine", "local")
 
 
 class Row(NamedTuple):
-    """One catalog judged by Spark's SQL, by the command on both engines, and for a plan."""
+    """One catalog judged in Spark's tasks, by the command on both engines, and for a plan."""
 
     segments: int
     catalog_bytes: int
@@ -138,7 +138,7 @@ def notes() -> list[str]:
     """Return an explanation of the rows."""
     return [
         "- *first* is the first judgement of a session with all sums, as a nightly audit runs it;",
-        "  *again* the best of three more. SQL alone: no row reaches Python but the sums.",
+        "  *again* the best of three more. The rule and the sums run in tasks.",
         "- *the command*: `kip33 retention` from its process's start to its end, for a table of up",
         "  to 5,000 partitions and the sums, on each engine; once. *Spark's start* is that of the",
         "  session (the JVM, no job), measured in the driver's process just before; beyond it is",

@@ -13,11 +13,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from kip33.retention.evaluated_tables import totals_of
+from kip33.retention.evaluation import RetentionRequest
 from kip33.rules.policies import Policies
-from kip33.spark import evaluate_retention, freed_by, load_catalog, summarize_partitions
+from kip33.spark import evaluate_retention, freed_by, load_catalog
 from kip33.spark.catalog import written
-from kip33.spark.retention import COLUMNS_FOR_SUMS, totals_of
+from kip33.spark.retention import COLUMNS_FOR_SUMS, evaluate_partitions
 from kip33.spark.session import create_session
+from kip33.spark.tasks import collect_table
 from kip33.stores.locations import Location
 from tests.benchmarks.made_catalogs import DEFAULTS, HOUR_MS, NOW_MS
 
@@ -36,7 +39,9 @@ def main() -> None:
         return evaluate_retention(rows, POLICIES, now_ms=NOW_MS)
 
     def summed() -> None:
-        totals = totals_of(summarize_partitions(judged(*COLUMNS_FOR_SUMS), now_ms=NOW_MS))
+        rows = load_catalog(spark, catalog).select(*COLUMNS_FOR_SUMS)
+        request = RetentionRequest(POLICIES, NOW_MS)
+        totals = totals_of(collect_table(evaluate_partitions(rows, request)))
         if not totals["deletable_segments"] or not totals["blocked_segments"]:
             raise ValueError(f"{catalog}: {totals}")
 

@@ -13,10 +13,9 @@ from click.testing import CliRunner
 
 from kip33.cli.verify import verify
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
+from kip33.indexing.folded_verdicts import with_folded_verdicts
+from kip33.indexing.partition_fold import snapshot_beside
 from kip33.indexing.partition_replay import LogToReplay, replay_partition
-from kip33.indexing.producer_chains import producers_beside
-from kip33.indexing.transaction_chains import snapshot_beside
-from kip33.indexing.transaction_verification import with_transaction_verdicts
 from kip33.indexing.verify_tree import plan_verify, verify_bin
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import ChangingArchive
@@ -215,7 +214,7 @@ def verdicts(archive: ProducerArchive, *, beside_logs: bool = False) -> list[str
         None if beside_logs else str(archive.index_dir),
         producer_snapshots=True,
     )
-    found = with_transaction_verdicts(verify_bin(plan.verify, 0, plan.files))
+    found = with_folded_verdicts(verify_bin(plan.verify, 0, plan.files))
     in_order = sorted(found, key=lambda one: one.log_uri)
     return [one.producer_snapshot_verdict for one in in_order]
 
@@ -279,9 +278,8 @@ def test_the_command_checks_them(archive: ProducerArchive) -> None:
 def test_the_snapshot_of_tiered_storage_is_at_the_end(tmp_path: Path) -> None:
     log = tmp_path / f"{10:020d}-bn9RMmT4REWVDFQzf3IUaQ.log"
     log.with_suffix(".snapshot").write_bytes(ProducerSnapshot((OTHER,)).to_bytes())
-    assert producers_beside(Location.of(log)) is None
     assert snapshot_beside(Location.of(log)) is None
     plain = tmp_path / f"{10:020d}.log"
     plain.with_suffix(".snapshot").write_bytes(ProducerSnapshot((OTHER,)).to_bytes())
-    assert producers_beside(Location.of(plain)) == (OTHER,)
-    assert snapshot_beside(Location.of(plain)) == {}
+    found = snapshot_beside(Location.of(plain))
+    assert found and (found.producers, found.open_transactions) == ((OTHER,), {})

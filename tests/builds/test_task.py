@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 import kip33
+from kip33.archive.directory import Segment
 from kip33.archive.listing import list_tree
 from kip33.builds.build_options import BuildSpec, index_settings_json
-from kip33.builds.task import Built, build_segment
+from kip33.builds.task import Built, KnownSegment, build_segment
 from kip33.catalog.schema import SEGMENTS
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.time_index import index_crc32c
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
@@ -27,6 +29,7 @@ BROKEN = v2_batch(BASE, [Record(1)], crc=0)
 SETTINGS = index_settings_json(IndexSettings())
 OTHER_SETTINGS = IndexSettings(index_interval_bytes=0)
 INVALID = v2_batch(BASE - 1, [Record(1)])
+INDEXES = frozenset({IndexKind.TIME, IndexKind.OFFSET, IndexKind.TRANSACTION})
 
 
 class Archive:
@@ -50,12 +53,23 @@ class Archive:
             self.offset_index.write_bytes(offset_index)
 
     def build(
-        self, *, ours: bool = False, settings: IndexSettings | None = None, **how: Any
+        self,
+        *,
+        ours: bool = False,
+        settings: IndexSettings | None = None,
+        offset_index: bool = False,
+        **how: Any,
     ) -> Built:
         index_dir = Location.of(how.pop("index_dir", self.index_dir))
         (segment,) = list_tree(Location.of(self.source), index_dir).segments()
-        build = BuildSpec(Location.of(self.source), index_dir, settings or IndexSettings(), **how)
-        return build_segment(build, segment, ours=ours, native=False)
+        kinds = INDEXES if offset_index else frozenset({IndexKind.TIME})
+        settings = settings or IndexSettings()
+        build = BuildSpec(Location.of(self.source), index_dir, settings, kinds, **how)
+        return build_segment(build, known(segment, ours=ours), native=False)
+
+
+def known(segment: Segment, *, ours: bool = False) -> KnownSegment:
+    return KnownSegment(segment, INDEXES if ours else frozenset())
 
 
 def modified(file: Path) -> int:
@@ -184,13 +198,13 @@ def test_an_unreadable_log_proves_nothing(archive: Archive) -> None:
     (segment,) = list_tree(Location.of(archive.source), index_dir).segments()
     archive.log.unlink()
     build = BuildSpec(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
-    row = build_segment(build, segment, ours=True, native=False).row
+    row = build_segment(build, known(segment, ours=True), native=False).row
     assert row["status"] == "unreadable"
     assert archive.time_index.read_bytes() == WRONG
     assert row["index_file"] == "written", "what is ours stays ours"
     assert row["time_index_settings"] is None, "nothing says that it is still true"
     assert row["index_uri"] == Location.of(archive.time_index).uri
-    assert build_segment(build, segment, ours=False).row["index_file"] is None
+    assert build_segment(build, known(segment)).row["index_file"] is None
     assert (row["size_bytes"], row["base_offset"]) == (len(LOG), BASE)
     assert row["error"]
 
@@ -200,7 +214,7 @@ def test_a_fifo_named_like_a_segment_is_a_row_and_does_not_block(archive: Archiv
     os.mkfifo(archive.log)
     (segment,) = list_tree(Location.of(archive.source)).segments()
     build = BuildSpec(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
-    row = build_segment(build, segment, ours=False, native=False).row
+    row = build_segment(build, known(segment), native=False).row
     assert (row["status"], row["error"]) == ("unreadable", "not a regular file")
 
 
@@ -252,7 +266,7 @@ def test_a_directory_that_could_not_be_listed_is_a_row(archive: Archive) -> None
     (archive.source / "loop").symlink_to(archive.source)
     (loop,) = [s for s in list_tree(Location.of(archive.source)).segments() if s.error]
     build = BuildSpec(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
-    built = build_segment(build, loop, ours=False)
+    built = build_segment(build, known(loop))
     assert (built.row["status"], built.row["topic"]) == ("unreadable", None)
     assert built.row["error"] == loop.error
     assert built.bytes_read == 0

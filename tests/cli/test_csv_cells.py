@@ -2,13 +2,11 @@
 
 import csv
 import io
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from kip33.cli import retention_local
 from kip33.cli.output import print_rows
+from kip33.cli.retention_answer import csv_lines
 
 TEXTS = {
     " blank before": " blank before",
@@ -42,24 +40,8 @@ def test_answers_keep_blanks_and_hold_no_formula(capsys: pytest.CaptureFixture[s
 
 
 def test_so_do_segments() -> None:
-    table = pa.table({"topic": list(TEXTS), "partition": [-1] * len(TEXTS)})
+    rows = [{"topic": text, "partition": -1} for text in TEXTS]
 
-    printed = "\n".join(retention_local.csv_lines([table]))
+    printed = "\n".join(csv_lines(rows, ("topic", "partition")))
 
     assert cells_of(printed) == list(TEXTS.values())
-
-
-@pytest.mark.spark
-def test_so_do_the_segments_that_spark_prints(spark: Any) -> None:
-    from kip33.cli import retention_spark
-
-    schema = "log_dir string, topic string, partition int, base_offset long, log_uri string"
-    rows = [("", text, -1, number, "u") for number, text in enumerate(TEXTS)]
-    judged = spark.createDataFrame(rows, schema)
-
-    lines = list(retention_spark.csv_lines(judged, len(rows)))
-
-    assert sorted(cells_of("\n".join(lines))) == sorted(TEXTS.values())
-    names = [name.split()[0] for name in schema.split(", ")]
-    table = pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
-    assert sorted(lines) == sorted(retention_local.csv_lines([table]))

@@ -9,7 +9,7 @@ from tests.faults.forks import restore_request
 
 
 def main() -> None:
-    restore_apply._require_space = lambda plan: None
+    restore_apply._require_space = lambda plan, job: None
     try:
         restore_apply.restore(restore_request(*sys.argv[1:3]), LocalEngine())
     except Kip33Error as error:

@@ -14,17 +14,18 @@ import pytest
 from kip33.archive.layouts import KAFKA
 from kip33.archive.leftover_files import list_leftovers
 from kip33.archive.listing import list_tree
-from kip33.audits.roll_logs import LogToRead, read_first_batch
+from kip33.archive.log_window import Meter
+from kip33.audits.audited_logs import AuditedLog
+from kip33.audits.roll_logs import read_first_batch
 from kip33.drafts.comparison import DialectQuestion, compare_segment
 from kip33.errors import FileReadError
+from kip33.indexing.partition_fold import snapshot_beside
 from kip33.indexing.segment import index_file
-from kip33.indexing.transaction_chains import snapshot_beside
 from kip33.indexing.verification import verify_file
 from kip33.records.partitions import ReadSegment
 from kip33.records.segment_rows import scanned_figures
 from kip33.retention.broker_files import BrokerViewRow, seen_by_broker
 from kip33.rules.index_builder import IndexSettings
-from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_from
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.files import opened, read_whole, scanned
@@ -57,7 +58,7 @@ def no_more_files() -> Iterator[None]:
 
 
 def first_batch_of(log: Location) -> object:
-    return read_first_batch(LogToRead(0, "", "orders", 0, 0, log.uri, None, None))
+    return read_first_batch(AuditedLog(0, "", "orders", 0, 0, log.uri, None, None))
 
 
 def compared(log: Location) -> object:
@@ -73,7 +74,7 @@ READERS: dict[str, Callable[[Location], object]] = {
     "figures of records": lambda log: scanned_figures(ReadSegment(log, None, "orders", 0, 0)),
     "first batch": first_batch_of,
     "dialects": compared,
-    "search": lambda log: record_from([SearchedSegment.of_log(log.uri, 0)], 1, Meter()),
+    "search": lambda log: record_from([SearchedSegment(log.uri, 0)], 1, Meter()),
     "snapshot": snapshot_beside,
     "a broker's view": lambda log: list(seen_by_broker([BrokerViewRow(log.uri, 1002)])),
     "leftovers": lambda log: list_leftovers(log.parent, KAFKA),

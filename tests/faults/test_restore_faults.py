@@ -11,7 +11,7 @@ import pytest
 
 from kip33.errors import LockedError, RestoreError
 from kip33.local.local_engine import LocalEngine
-from kip33.restore import segment_copy as log_copy
+from kip33.restore import restored_segment as log_copy
 from kip33.restore.restore_apply import restore
 from kip33.restore.restore_complete import alone_in
 from kip33.stores.locations import Location

@@ -11,7 +11,12 @@ import pytest
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
-from kip33.retention.evaluated_tables import freed_table, partitions_table, segment_tables
+from kip33.retention.evaluated_tables import (
+    freed_table,
+    partitions_table,
+    segment_tables,
+    totals_of,
+)
 from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evaluate_catalog
 from kip33.retention.partition_texts import remarks_of
 from kip33.rules.policies import Policies
@@ -130,7 +135,7 @@ def test_every_sum_is_what_a_loop_finds(archive: Archive) -> None:
     ]
     assert not differences[:5]
     assert table.column_names == [*COLUMNS, *WHAT_IF, *BROKER]
-    totals = archive.evaluated.totals()
+    totals = totals_of(table)
     assert totals["segments"] == len(archive.rows)
     for name in (*WHAT_IF, *BROKER, "blocked_bytes", "doubtful_segments"):
         assert totals[name] == sum(row[name] for row in expected) > 0, name
@@ -174,7 +179,7 @@ def test_nothing_of_nothing(rows: list[Any] | None, tmp_path: Path) -> None:
     assert not (evaluated.broker_differs | evaluated.misread).any()
     assert partitions_table(evaluated).column_names == [*COLUMNS, *WHAT_IF, *BROKER]
     assert freed_table(evaluated, [NOW_MS]).num_rows == 0
-    totals = evaluated.totals()
+    totals = totals_of(partitions_table(evaluated))
     assert totals.pop("suspicions") == {}
     assert set(totals.values()) == {0}
 

@@ -11,15 +11,15 @@ import pytest
 from click.testing import CliRunner
 
 from kip33 import read_records
+from kip33.archive import log_window
+from kip33.archive.log_window import Meter
 from kip33.cli.main import kip33
 from kip33.errors import BatchTooLargeError, CorruptSegmentError
 from kip33.formats import records
 from kip33.formats.codecs import decompress
 from kip33.formats.records import Record, iterate_records
 from kip33.rules.search import MAX_TIMESTAMP, Exactness, SearchResult
-from kip33.search import log_window
 from kip33.search.answers import SearchOptions
-from kip33.search.log_window import Meter
 from kip33.search.offset_lookup import record_before
 from kip33.search.partition_search import search_partition
 from tests.builders.hostile_input import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip33.search.log_window import NewerRecords, newer_records
+from kip33.search.range_size import NewerRecords, newer_records
 from tests.builders.generated_segments import Written, plain_batch, segments, wire_of
 from tests.builders.searched_segments import write_segment
 from tests.builders.segment_builder import Record, end_txn_marker, v2_batch

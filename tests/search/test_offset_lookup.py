@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip33.search.log_window import Meter
+from kip33.archive.log_window import Meter
 from kip33.search.offset_lookup import record_before, record_from
 from kip33.search.searched_segment import SearchedSegment
 from tests.builders.generated_segments import Written, plain_batch, record_pairs, segments, wire_of

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kip33.archive import log_window
 from kip33.drafts.designs import DRAFTS
 from kip33.rules.search import (
     EARLIEST,
@@ -22,7 +23,6 @@ from kip33.rules.search import (
     Trap,
 )
 from kip33.search import index_lookup as segment_index_files
-from kip33.search import log_window
 from kip33.search.answers import Answer, SearchOptions
 from kip33.search.index_lookup import WALKED_BYTES
 from kip33.search.partition_search import search_partition

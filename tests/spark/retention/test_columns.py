@@ -1,4 +1,4 @@
-"""Rows that tasks judge are those that this process judges, and so are their sums in SQL."""
+"""Rows that tasks judge are those that this process judges."""
 
 from collections import Counter
 from typing import Any, NamedTuple
@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from kip33.catalog.catalog import Catalog
-from kip33.retention.evaluated_tables import freed_table, partitions_table, segment_tables
+from kip33.retention.evaluated_tables import freed_table, segment_tables
 from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evaluate_catalog
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf
 from kip33.spark.catalog import load_catalog
-from kip33.spark.retention import evaluate_retention, freed_by, summarize_partitions, totals_of
+from kip33.spark.retention import evaluate_retention, freed_by
 from tests.builders.broker_archive import rows_with_files
 from tests.builders.random_catalogs import (
     DAY_MS,
@@ -119,17 +119,6 @@ def test_every_segment_has_the_same_answer(answers: Answers) -> None:
     assert answers.segments.column_names == answers.judged.columns
     reasons = Counter(row["reason"] for row in found)
     assert len(reasons) >= 15, reasons
-
-
-def test_every_partition_has_the_same_sums(answers: Answers) -> None:
-    summed = summarize_partitions(answers.judged, now_ms=NOW_MS)
-
-    found = partitions_table(answers.evaluated)
-
-    assert not differences(plain(found), [row.asDict() for row in summed.collect()])[:5]
-    assert found.column_names == summed.columns
-    assert answers.evaluated.totals() == totals_of(summed)
-    assert list(answers.evaluated.totals()) == list(totals_of(summed))
 
 
 def test_the_same_is_freed_up_to_each_moment(answers: Answers) -> None:

@@ -1,43 +1,35 @@
-"""The part of a log in memory, which moves while headers are walked, and a count of newer records.
+"""The part of a log in memory, which moves while headers are walked, and where to begin.
 
-DeleteRecords deletes all records before an offset. `newer_records` counts those of them that are
-at or after a time. It uses no index. A segment is opened only if its largest timestamp in the
-catalog is late enough. Of a batch with one record, or with LogAppendTime, the header is enough;
-the records of other batches are read.
+A walk to an offset or a time begins at a place that the index files of a segment name. They are
+searched with small reads.
 """
 
-import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, Self
 
-import numpy as np
-
-from kip33.errors import FileReadError, Kip33Error
+from kip33.errors import CorruptIndexError, FileReadError, Kip33Error
 from kip33.formats.batch import (
     CODEC_MASK,
-    CONTROL,
     HEADER_SIZE_UP_TO_MAGIC,
     LEGACY_HEADER_BYTES,
-    LOG_APPEND_TIME,
     RECORD_BATCH_OVERHEAD,
     BatchHeader,
     decode_header,
 )
 from kip33.formats.byte_sources import ReadInto, read_fully
+from kip33.formats.index_pages import IndexPages, last_point
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
-from kip33.formats.scan import BatchCrc, BatchScan
+from kip33.formats.scan import BatchCrc
+from kip33.formats.time_index import TimestampOffset
 from kip33.formats.walk import COMPLETE, why_incomplete
-from kip33.rules.segment_summary import SegmentStatus
-from kip33.search.answers import joined_notes
-from kip33.search.searched_segment import SearchedSegment
-from kip33.stores.files import one_line, opened
+from kip33.rules.search import require_order
+from kip33.stores.files import opened
 from kip33.stores.locations import Location
 
 FIRST_BYTES: Final = 4096
 LOCAL_BYTES: Final = 1 << 18
 REMOTE_BYTES: Final = 1 << 22  # for stores where a request costs more than a megabyte
-_TRUE_ROWS: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 
 
 class Meter:
@@ -191,142 +183,79 @@ class LogWindow:
 
 
 def opened_window(
-    segment: SearchedSegment, files: ExitStack, meter: Meter, *, check_crc: bool = False
+    log: Location,
+    valid_bytes: int | None,
+    files: ExitStack,
+    meter: Meter,
+    *,
+    check_crc: bool = False,
 ) -> LogWindow:
-    """Return a window on the valid bytes of a segment's log, open until `files` close; OSError."""
-    log = Location.of(segment.log_uri)
+    """Return a window on the valid bytes of a log, open until `files` close; OSError."""
     read_into, size_bytes = files.enter_context(opened(log))
-    end = size_bytes if segment.valid_bytes is None else min(size_bytes, segment.valid_bytes)
     window = LogWindow(
         meter.metered(read_into),
-        end,
+        size_bytes if valid_bytes is None else min(size_bytes, valid_bytes),
         most_bytes=LOCAL_BYTES if log.is_local else REMOTE_BYTES,
         check_crc=check_crc,
         max_batch_bytes=meter.max_batch_bytes,
     )
-    if segment.valid_bytes is not None and size_bytes < segment.valid_bytes:
-        window.damage = f"{size_bytes} bytes found, the catalog says {segment.valid_bytes}"
+    if valid_bytes is not None and size_bytes < valid_bytes:
+        window.damage = f"{size_bytes} bytes found, the catalog says {valid_bytes}"
     return window
 
 
-class NewerRecords(NamedTuple):
-    """The number of records; if not `is_exact`, there are at most this many, and `note` says why.
+def opened_index(
+    places: Iterable[Location], widths: tuple[int, int], files: ExitStack, meter: Meter
+) -> IndexPages | None:
+    """Return the first of these index files that can be read, open until `files` close."""
+    for place in dict.fromkeys(places):
+        try:
+            read_into, size_bytes = files.enter_context(opened(place))
+        except (FileReadError, Kip33Error):
+            continue
+        return IndexPages(meter.metered(read_into), size_bytes, widths)
+    return None
 
-    A record that cannot be read counts, and so does each offset that may have one.
+
+def checked_position(
+    window: LogWindow, offsets: IndexPages | None, *, base_offset: int, offset: int
+) -> int:
+    """Return a position from which a walk reaches an offset: that of an index point, or 0.
+
+    The batch at an index point must begin at or before the offset, and not before the segment.
     """
-
-    records: int = 0
-    is_exact: bool = True
-    bytes_read: int = 0
-    note: str | None = None
-
-    def plus(self, other: "NewerRecords") -> "NewerRecords":
-        """Return the sum of two counts."""
-        return NewerRecords(
-            self.records + other.records,
-            self.is_exact and other.is_exact,
-            self.bytes_read + other.bytes_read,
-            joined_notes(self.note, other.note),
-        )
+    try:
+        slot = -1 if offsets is None else last_point(offsets, offset - base_offset)
+        position = offsets[slot][1] if offsets is not None and slot >= 0 else 0
+    except (FileReadError, CorruptIndexError):
+        return 0
+    if not 0 < position < window.end:
+        return 0
+    damage = window.damage
+    first = next(window.headers(position), None)
+    window.damage = damage  # not of the log: the index gave a wrong position
+    return position if first and base_offset <= first.base_offset <= offset else 0
 
 
-def newer_records(
-    rows: Sequence[Mapping[str, Any]],
-    offset: int,
-    target_ms: int,
-    *,
-    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
-) -> NewerRecords:
-    """Return how many records before `offset` have the timestamp `target_ms` or a later one.
+def entry_at(times: IndexPages, slot: int, base_offset: int) -> TimestampOffset | None:
+    """Return an entry of a time index, None outside of the file and for padding of zeros."""
+    if not 0 <= slot < len(times) or times[slot] == (0, 0):
+        return None
+    timestamp, relative = times[slot]
+    return TimestampOffset(timestamp, base_offset + relative)
 
-    `rows` are one replica's catalog rows with `log_uri, base_offset, last_offset, valid_bytes,
-    max_timestamp, status`. Control records are not counted.
+
+def entries_around(
+    times: IndexPages, target_ms: int, *, base_offset: int, last_offset: int | None
+) -> tuple[TimestampOffset | None, TimestampOffset | None]:
+    """Return the last entry strictly below a time and the one after it.
+
+    Raises CorruptIndexError if they, or their neighbours, are out of order.
     """
-    total = NewerRecords()
-    ordered = sorted(rows, key=lambda row: (row["base_offset"], row["log_uri"]))
-    next_bases = [*(row["base_offset"] for row in ordered[1:]), offset]
-    for row, next_base in zip(ordered, next_bases, strict=True):
-        if row["base_offset"] >= offset:
-            break
-        end = min(offset, max(next_base, row["base_offset"]))
-        if row["status"] in _TRUE_ROWS:
-            largest = row["max_timestamp"]
-            if largest is None or largest >= target_ms:
-                total = total.plus(_scanned(row, offset, end, target_ms, max_batch_bytes))
-            elif row["status"] == SegmentStatus.TRUNCATED:
-                total = total.plus(_unknown(row, _end_of(row), end, row["status"]))
-        else:  # unverified, invalid or unreadable: the row's figures may be wrong
-            total = total.plus(_scanned(row, offset, end, target_ms, max_batch_bytes))
-    return total
-
-
-def _end_of(row: Mapping[str, Any]) -> int:
-    last = row["last_offset"]
-    return int(row["base_offset"] if last is None else last + 1)
-
-
-def _unknown(row: Mapping[str, Any], start: int, end: int, why: str) -> NewerRecords:
-    """Return a count of each offset from `start` up to `end`: there may be a record."""
-    if start >= end:
-        return NewerRecords()
-    return NewerRecords(end - start, False, 0, f"{row['log_uri']}: {why}, so offsets are counted")
-
-
-def _scanned(
-    row: Mapping[str, Any], offset: int, end: int, target_ms: int, max_batch_bytes: int
-) -> NewerRecords:
-    """Return the count of one segment, whose offsets up to `end` may have records."""
-    total, next_offset = NewerRecords(), int(row["base_offset"])
-    try:
-        with opened(Location.of(row["log_uri"])) as (read_into, size_bytes):
-            scan = BatchScan(read_into, size_bytes, check_crc=False)
-            for batches in scan:
-                for batch, first in _late_batches(batches, next_offset, offset, target_ms):
-                    newer = _count(read_into, batch, first, offset, target_ms, max_batch_bytes)
-                    total = total.plus(newer)
-                next_offset = int(batches["last_offset"][-1]) + 1
-                if next_offset >= offset:
-                    break
-            total = total.plus(NewerRecords(bytes_read=scan.bytes_read))
-            if scan.damage:
-                total = total.plus(_unknown(row, next_offset, end, scan.damage))
-        return total
-    except (FileReadError, Kip33Error) as error:
-        why = f"cannot be read: {one_line(error)}"
-        return total.plus(_unknown(row, next_offset, end, why))
-
-
-def _late_batches(
-    batches: Any, next_offset: int, offset: int, target_ms: int
-) -> Iterator[tuple[Any, int]]:
-    """Yield batches that may have such records, with the smallest offset that each may have."""
-    after_previous = np.concatenate(([next_offset], batches["last_offset"][:-1] + 1))
-    firsts = np.where(batches["magic"] >= 2, batches["base_offset"], after_previous)
-    late = (batches["max_timestamp"] >= target_ms) & (firsts < offset)
-    late &= (batches["attributes"] & CONTROL == 0) | (batches["magic"] < 2)
-    late &= batches["records_count"] != 0
-    for number in np.flatnonzero(late):
-        yield batches[number], int(firsts[number])
-
-
-def _count(
-    read_into: ReadInto, batch: Any, first: int, offset: int, target_ms: int, most: int
-) -> NewerRecords:
-    count, last = int(batch["records_count"]), int(batch["last_offset"])
-    is_stamped = batch["magic"] > 0 and batch["attributes"] & LOG_APPEND_TIME
-    if count > 0 and last < offset and (count == 1 or is_stamped):
-        return NewerRecords(count)
-    data = read_fully(read_into, int(batch["position"]), int(batch["size_bytes"]))
-    try:
-        records = sum(
-            record.offset < offset and record.timestamp >= target_ms
-            for record in iterate_records(
-                io.BytesIO(data), skip_key_value=True, max_batch_bytes=most
-            )
-        )
-    except Kip33Error as error:
-        offsets = min(last + 1, offset) - first
-        records = min(count, offsets) if count > 0 else offsets
-        why = f"the batch at byte {int(batch['position'])} cannot be read: {one_line(error)}"
-        return NewerRecords(records, False, len(data), why)
-    return NewerRecords(records, bytes_read=len(data))
+    slot = times.last(
+        lambda timestamp, relative: (timestamp, relative) != (0, 0) and timestamp < target_ms
+    )
+    around = [entry_at(times, slot + step, base_offset) for step in (-1, 0, 1, 2)]
+    neighbours = [entry for entry in around if entry]
+    require_order(neighbours, base_offset=base_offset, last_offset=last_offset)
+    return around[1], around[2]

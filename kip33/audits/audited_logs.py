@@ -1,0 +1,150 @@
+"""The logs that an audit reads, and one way to read them on an engine.
+
+Audits of rolling, of timestamps and of dialects choose logs, read them by log or by partition, and
+make rows of the results. What differs is the function that reads.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.archive.bins import Engine
+from kip33.archive.layouts import layout_of
+from kip33.archive.listing import Listed, log_uris
+from kip33.archive.sources import require_segments
+from kip33.formats.batch import NO_TIMESTAMP
+from kip33.stores.concurrently import map_in_order
+from kip33.stores.locations import Location
+
+Result = TypeVar("Result")
+_PARTITION: Final = ("log_dir", "topic", "partition")
+_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("number", pa.int64(), nullable=False),
+    pa.field("log_dir", pa.string()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("base_offset", pa.int64()),
+    pa.field("log_uri", pa.string(), nullable=False),
+    pa.field("size_bytes", pa.int64()),
+    pa.field("last_modified_ms", pa.int64()),
+    pa.field("error", pa.string()),
+    pa.field("path", pa.string()),
+]
+
+LOGS: Final = pa.schema(_FIELDS)
+"""One row per log, as in AuditedLog; `number` rises from row to row."""
+
+
+class AuditedLog(NamedTuple):
+    """One log to read; `number` is its row among the audited segments."""
+
+    number: int
+    log_dir: str | None
+    topic: str | None
+    partition: int | None
+    base_offset: int | None
+    log_uri: str
+    size_bytes: int | None
+    last_modified_ms: int | None  # None: a directory that cannot be listed
+    error: str | None = None  # why it cannot be read
+    path: str | None = None  # below SOURCE; None: of a catalog
+    max_timestamp: int | None = None  # of a catalog; None: unknown
+    largest_before: int = NO_TIMESTAMP  # of the partition's earlier segments
+
+    @property
+    def location(self) -> Location:
+        """Return where it is."""
+        return Location.of(self.log_uri)
+
+
+def logs_below(
+    source: str,
+    *,
+    topics: Sequence[str] = (),
+    layout: str = "kafka",
+    on_listed: Listed | None = None,
+) -> pa.Table:
+    """Return the logs below a SOURCE as LOGS; LocationError if it has no logs."""
+    place = Location.of(source)
+    table = require_segments(place, topics, layout=layout_of(layout), on_listed=on_listed).table
+    return numbered(
+        table.append_column("log_uri", log_uris(place, table["path"], table["inside"])), LOGS
+    )
+
+
+def numbered(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with their numbers and the schema's other columns; absent ones are null."""
+    columns: dict[str, Any] = {
+        field.name: rows[field.name]
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    }
+    columns["number"] = pa.array(np.arange(rows.num_rows))
+    return pa.table(columns).cast(schema)
+
+
+def read_logs(
+    logs: pa.Table,
+    read: Callable[[AuditedLog], Result],
+    engine: Engine,
+    *,
+    reads_files: bool = True,
+) -> list[Result]:
+    """Return `read(log)` of each row, in order; not `reads_files`: all logs weigh the same."""
+    run = partial(_read_logs, read)
+    found: list[tuple[int, Result]] = engine.run_on_bins(logs, run, reads_files=reads_files)
+    return [result for _, result in sorted(found, key=itemgetter(0))]
+
+
+def read_partitions(
+    logs: pa.Table, read: Callable[[list[AuditedLog]], Result], engine: Engine
+) -> list[Result]:
+    """Return `read(logs)` of each partition of each log directory, in any order."""
+    return engine.run_on_bins(_by_partition(logs), partial(_read_partitions, read))
+
+
+def _read_logs(
+    read: Callable[[AuditedLog], Result], number: int, logs: pa.Table
+) -> Iterator[tuple[int, Result]]:
+    """Read the logs of one bin, which is the work of one task."""
+    rows = [AuditedLog(**row) for row in logs.to_pylist()]
+    if rows:
+        results = map_in_order(
+            rows[0].location, rows, read, held_bytes=lambda log: log.size_bytes or 0
+        )
+        yield from zip((log.number for log in rows), results, strict=True)
+
+
+def _read_partitions(
+    read: Callable[[list[AuditedLog]], Result], number: int, partitions: pa.Table
+) -> Iterator[Result]:
+    for row in partitions.to_pylist():
+        yield read([AuditedLog(**log) for log in row["logs"]])
+
+
+def _by_partition(logs: pa.Table) -> pa.Table:
+    """Return a table with one row per partition: its logs as a list, and their size together."""
+    if not logs.num_rows:
+        return pa.table({"size_bytes": pa.array([], pa.int64())})
+    sorted_logs = logs.sort_by([(name, "ascending") for name in _PARTITION]).combine_chunks()
+    is_same = np.ones(logs.num_rows, bool)
+    for name in _PARTITION:
+        codes = sorted_logs[name].combine_chunks().dictionary_encode().indices
+        is_same[1:] &= np.diff(pc.fill_null(codes, -1).to_numpy()) == 0
+    is_same[0] = False
+    starts = np.flatnonzero(~is_same)
+    sizes = pc.fill_null(sorted_logs["size_bytes"], 0).to_numpy()
+    offsets = pa.array(np.append(starts, logs.num_rows), pa.int32())
+    [struct] = sorted_logs.to_struct_array().chunks
+    return pa.table(
+        {
+            "size_bytes": pa.array(np.add.reduceat(sizes, starts)),
+            "logs": pa.ListArray.from_arrays(offsets, struct),
+        }
+    )

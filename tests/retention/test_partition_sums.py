@@ -1,0 +1,105 @@
+"""The sums of a partition: what a log's end, its file times and its missing parts make of them."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kip33.catalog.catalog_columns import columns_of
+from kip33.catalog.schema import SEGMENTS
+from kip33.cli.retention_answer import RetentionAnswer
+from kip33.retention.evaluated_tables import partitions_table
+from kip33.retention.evaluation import RetentionRequest, evaluate_columns
+from kip33.rules.policies import Policies
+from tests.builders.random_catalogs import DAY_MS, LONG_MAX, NOW_MS, POLICY
+
+Row = dict[str, Any]
+
+
+def row(base_offset: int | None, last_offset: int | None, **fields: Any) -> Row:
+    return dict.fromkeys(SEGMENTS.names) | {
+        "log_dir": "broker-1",
+        "topic": "default",
+        "partition": 0,
+        "base_offset": base_offset,
+        "last_offset": last_offset,
+        "log_uri": f"file:///archive/broker-1/default-0/{base_offset}.log",
+        "size_bytes": 100,
+        "largest_timestamp": NOW_MS - 9 * DAY_MS,
+        "largest_timestamp_source": "log",
+        "status": "ok",
+        **fields,
+    }
+
+
+def summary_of(*rows: Row) -> list[Row]:
+    columns = columns_of([pa.Table.from_pylist(list(rows), SEGMENTS)])
+    evaluated = evaluate_columns(columns, RetentionRequest(Policies(POLICY), NOW_MS))
+    return partitions_table(evaluated).to_pylist()
+
+
+def test_only_the_first_ten_that_rest_on_the_files_time_are_named() -> None:
+    by_file = {"largest_timestamp_source": "last_modified"}
+    rows = [row(number, number, **(by_file if number % 2 else {})) for number in range(30, 0, -1)]
+    [found] = summary_of(*rows)
+    assert found["last_modified_segments"] == 15
+    assert found["last_modified_base_offsets"] == list(range(1, 20, 2))
+
+
+def test_rows_of_no_partition_are_one_of_their_own() -> None:
+    nowhere = {"topic": None, "partition": None, "status": "unreadable", "size_bytes": None}
+    found = summary_of(
+        row(None, None, **nowhere, log_uri="file:///archive/broker-1/a"),
+        row(None, None, **nowhere, log_uri="file:///archive/broker-1/b"),
+        row(0, 9),
+    )
+    assert [(one["topic"], one["partition"], one["segments"], one["mode"]) for one in found] == [
+        (None, None, 2, "no_policy"),
+        ("default", 0, 1, "delete"),
+    ]
+    assert (found[0]["bytes"], found[0]["doubtful_segments"], found[0]["first_base_offset"]) == (
+        0,
+        2,
+        None,
+    )
+
+
+ENDS = {
+    "after the last record": ([(0, 9), (10, 19)], 20),
+    "records were compacted away before the next segment": ([(0, 7), (10, 12)], 13),
+    "nothing is known of its last offset": ([(0, None)], None),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_where_a_log_ends(name: str) -> None:
+    segments, end = ENDS[name]
+    [found] = summary_of(*(row(*one) for one in segments))
+    assert found["log_end_offset"] == end
+
+
+def test_a_log_ends_where_its_empty_last_segment_begins() -> None:
+    """As a broker has it: what was between was compacted, or lost with its segment."""
+    [found] = summary_of(row(0, 9), row(50, None, status="empty", size_bytes=0))
+    assert found["log_end_offset"] == 50
+
+
+def test_where_a_log_ends_is_not_known_if_its_end_was_not_read() -> None:
+    """Rows of `--read tail` have no last offset."""
+    [found] = summary_of(row(0, 9), row(10, None, status="unverified"))
+    assert found["log_end_offset"] is None
+
+
+def test_the_largest_offset_there_is_ends_no_job() -> None:
+    other = {"topic": "hourly", "log_uri": "file:///archive/broker-1/hourly-0/0.log"}
+    found = summary_of(row(LONG_MAX, LONG_MAX), row(0, 9, **other))
+    assert [one["topic"] for one in found] == ["default", "hourly"]
+
+
+def test_the_worst_partitions_are_those_with_most_bytes_blocked_then_deletable() -> None:
+    blocked, deletable = np.array([0, 5, 5, 9, 0]), np.array([7, 1, 2, 0, 7])
+    names = pa.array(list("abcde"))
+    table = pa.table({"topic": names, "blocked_bytes": blocked, "deletable_bytes": deletable})
+    answer = RetentionAnswer(1, table, None, (), list, lambda most: [])
+    assert [row["topic"] for row in answer.worst(4)] == ["d", "c", "b", "a"]
