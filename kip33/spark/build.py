@@ -138,11 +138,7 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
     source, (index_dir,) = given_places(spark, source, (index_dir,), storage_options, filesystem)
     use_session(spark)
     default = IndexSettings(
-        dialect,
-        index_interval_bytes,
-        segment_index_bytes,
-        check_crc,
-        rule_of(untimestamped),
+        dialect, index_interval_bytes, segment_index_bytes, check_crc, rule_of(untimestamped)
     )
     settings = load_topic_settings(default, kafka_configs)
     plan = plan_verify(source, index_dir, settings=settings, topics=topics, layout=layout)

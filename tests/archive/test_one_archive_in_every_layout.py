@@ -19,7 +19,7 @@ from kip33.rules.retention_rows import Limits
 from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import by_partition
 from kip33.search.group_lag import GroupLag, group_lags
-from kip33.search.replica_search import Request, answers_of
+from kip33.search.replica_search import TimeQuestion, answers_of
 from kip33.stores.locations import Location
 from tests.builders.layout_segments import DAY_MS, made_segments, real_segments
 from tests.builders.layouts import MODIFIED_MS, WRITERS, Stored, kafka
@@ -94,13 +94,15 @@ def test_searches_give_the_same_answers(tmp_path: Path, of_kafka: Outcome, name:
     def found(rows: list[dict[str, Any]]) -> list[Any]:
         partitions = by_partition(pa.Table.from_pylist(rows, SEGMENTS))
         times = [0, *(row["largest_timestamp"] for row in rows), -1, -2, -3]
-        asked = [Request(max(t, 0) if t > 0 else t) for t in sorted(set(times))]
+        targets = [max(t, 0) if t > 0 else t for t in sorted(set(times))]
         return [
             [
-                (one.request, one.answer._replace(bytes_read=0))
-                for one in answers_of(own, asked, SearchOptions())
+                (one.question, one.answer._replace(bytes_read=0))
+                for one in answers_of(
+                    own, [TimeQuestion(*key, target) for target in targets], SearchOptions()
+                )
             ]
-            for _, own in sorted(partitions.items())
+            for key, own in sorted(partitions.items())
         ]
 
     assert found(rows) == found(of_kafka.rows)

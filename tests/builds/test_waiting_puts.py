@@ -13,9 +13,9 @@ import pytest
 from kip33.archive.listing import list_tree
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.pending_rows import LEAST_FILES, SMALL_LOG_BYTES, Built, WaitingPuts
-from kip33.builds.plan import plan_build
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
+from tests.builders.plans import plan_build
 
 SETTINGS = "the settings"
 

@@ -18,7 +18,7 @@ from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import by_partition
 from kip33.search.group_lag import group_lags
 from kip33.search.range_size import range_size
-from kip33.search.replica_search import Request, answers_of
+from kip33.search.replica_search import TimeQuestion, answers_of
 from tests.builders import layouts as archives
 from tests.builders.layout_segments import DAY_MS
 from tests.builders.layouts import MODIFIED_MS, Stored, local_tiered
@@ -76,7 +76,7 @@ def test_an_archive_that_cannot_be_listed_has_no_overlaps(tmp_path: Path) -> Non
 
 def test_search_notes_what_depends_on_the_one_that_is_read(place: Path) -> None:
     (own,) = partitions(rows(place)).values()
-    asked = [Request(START_MS + 1), Request(START_MS + 121_000), Request(-1)]
+    asked = [TimeQuestion("orders", 0, t) for t in (START_MS + 1, START_MS + 121_000, -1)]
     early, late, end = [one.answer for one in answers_of(own, asked, SearchOptions())]
     assert early.offset is not None
     assert early.offset < 300
