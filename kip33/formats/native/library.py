@@ -219,7 +219,7 @@ class Kernel:
 
 @cache
 def loaded() -> Library | None:
-    """Return the library for this machine; None if there is none that can be trusted."""
+    """Return the library for this machine; None without one that can be trusted."""
     folder = os.environ.get("KIP33_KERNELS")
     if folder == "" or object.__basicsize__ != _HEADER_BYTES:
         return None

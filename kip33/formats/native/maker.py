@@ -43,7 +43,7 @@ _LINKED: Final = (
 
 
 def linker_of(target: Target) -> str:
-    """Return a linker for a target. Raises RuntimeError, one line, if there is none."""
+    """Return a linker for a target. Raises RuntimeError, one line, without one."""
     names = [f"{target.machine}-linux-gnu-ld", "ld.lld"]
     if target.machine == os.uname().machine:
         names.append("ld")
