@@ -15,12 +15,12 @@ help:  ## Show the targets
 
 ##@ Set up
 
-venv: $(VENV)/.installed  ## Make .venv with kip33 and all that its tests need
+venv: $(VENV)/.installed $(VENV)/.kernels  ## Make .venv with kip33 and all that its tests need
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c .ci/requirements.lock
 
 $(VENV)/.installed: $(VENV)/.runs
-	$(PIP_INSTALL) -e '.[dev]'
+	$(PIP_INSTALL) --no-build-isolation -e '.[dev]'
 	@touch $@
 
 $(VENV)/.runs: pyproject.toml .ci/requirements.lock  # what running needs: enough for a demo
@@ -29,7 +29,12 @@ $(VENV)/.runs: pyproject.toml .ci/requirements.lock  # what running needs: enoug
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
 	  { echo "Python's venv is missing (Debian: apt-get install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) --no-compile -e .  # bytecode of all of Spark takes as long as the rest
+	$(PIP_INSTALL) 'hatchling<2' 'editables<1'  # an isolated build would install numba once more
+	$(PIP_INSTALL) --no-build-isolation --no-compile -e '.[compile]'  # bytecode of Spark takes long
+	@touch $@
+
+$(VENV)/.kernels: $(VENV)/.runs $(wildcard kip33/formats/*.py kip33/formats/*/*.py kip33/rules/*.py)
+	@$(BIN)/python -m kip33.indexing.kernels --target here || echo "numba compiles at the first use"
 	@touch $@
 
 java:
@@ -39,20 +44,21 @@ java:
 ##@ Send it to a cluster
 
 DIST ?= dist
-OBJECTS := kip33/formats/native/objects
-wheel: $(VENV)/.runs  ## Make dist/kip33-*.whl for pip, with object code so that nothing compiles
-	@rm -rf $(DIST)/kip33-*.whl $(OBJECTS) && mkdir -p $(DIST)
-	$(BIN)/python -m kip33.indexing.object_files $(OBJECTS)
-	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(DIST) .
-	@rm -rf $(OBJECTS)
+WHEEL := $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation
+wheel: $(VENV)/.runs  ## Make the wheels for pip: Linux on x86-64 and on aarch64 with kernels, and a pure one
+	@rm -rf $(DIST)/kip33-*.whl && mkdir -p $(DIST)
+	@for platform in x86_64 aarch64 pure; do \
+	  KIP33_WHEEL=$$platform $(WHEEL) --wheel-dir $(DIST) . || exit 1; done
 	@ls -lh $(DIST)/kip33-*.whl
 
 dist: wheel  ## Make dist/kip33.zip for --py-files and dist/kip33-env.tar.gz for spark.archives
-	@cp $(DIST)/kip33-*.whl $(DIST)/kip33.zip  # a wheel is one; Spark takes no other name
-	@rm -rf $(DIST)/environment
+	@rm -rf $(DIST)/all $(DIST)/environment
+	@KIP33_WHEEL=all $(WHEEL) --wheel-dir $(DIST)/all .
+	@mv $(DIST)/all/kip33-*.whl $(DIST)/kip33.zip  # a wheel is one; Spark takes no other name
+	@rmdir $(DIST)/all
 	$(PYTHON) -m venv $(DIST)/environment
 	$(DIST)/environment/bin/pip install --quiet --disable-pip-version-check \
-	  -c .ci/requirements.lock "$$(ls $(DIST)/kip33-*.whl)[hdfs,s3]"
+	  -c .ci/requirements.lock "$$(ls $(DIST)/kip33-*manylinux*_$$(uname -m).whl)[hdfs,s3]"
 	@$(DIST)/environment/bin/pip uninstall --quiet --yes pyspark py4j pip  # a cluster has its own
 	tar -czf $(DIST)/kip33-env.tar.gz -C $(DIST)/environment .
 	@rm -rf $(DIST)/environment
@@ -60,7 +66,7 @@ dist: wheel  ## Make dist/kip33.zip for --py-files and dist/kip33-env.tar.gz for
 
 ##@ See it work
 
-demo: $(VENV)/.runs java  ## Make a small archive; build, verify, search; judge its retention, carry it out
+demo: $(VENV)/.kernels java  ## Make a small archive; build, verify, search; judge its retention, carry it out
 	@rm -rf $(DEMO)
 	$(BIN)/python -m tests.demo_archive $(DEMO)/archive
 	$(BIN)/kip33 verify $(DEMO)/archive
@@ -120,11 +126,11 @@ integration: venv java  ## The tests against Kafka's own jars (Maven), other ser
 	  -m "kafka or integration or (hypothesis and not spark)"
 
 bench bench-quick: venv java
-	$(PIP_INSTALL) -e '.[dev,bench]'
+	$(PIP_INSTALL) --no-build-isolation -e '.[dev,bench]'
 	$(BIN)/python -m tests.benchmarks.bench $(if $(filter bench-quick,$@),--quick)
 
 bench:  ## Measure all, about an hour; writes tests/benchmarks/results/
 bench-quick:  ## Measure some of it, in three minutes
 
 clean:  ## Remove what was made here
-	rm -rf $(VENV) $(DEMO) $(DIST) $(OBJECTS) build/docs tests/integration/kafka/oracle/target
+	rm -rf $(VENV) $(DEMO) $(DIST) kip33/formats/native/kernels build/docs tests/integration/kafka/oracle/target

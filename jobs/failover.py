@@ -1,8 +1,7 @@
 """spark-submit jobs/failover.py ...: the same options as `kip33 failover`; it needs no cluster."""
 
 from kip33.cli.engine_option import SparkJob
-from kip33.cli.failover import failover
-from kip33.cli.main import run
+from kip33.cli.main import get_command, run
 
 if __name__ == "__main__":
-    run(failover, SparkJob())
+    run(get_command("failover"), SparkJob())

@@ -1,8 +1,7 @@
 """spark-submit jobs/retention.py CATALOG --policy FILE: the same options as `kip33 retention`."""
 
 from kip33.cli.engine_option import SparkJob
-from kip33.cli.main import run
-from kip33.cli.retention import retention
+from kip33.cli.main import get_command, run
 
 if __name__ == "__main__":
-    run(retention, SparkJob())
+    run(get_command("retention"), SparkJob())

@@ -1,8 +1,7 @@
 """spark-submit jobs/timestamps.py SOURCE: the same options as `kip33 timestamps`."""
 
 from kip33.cli.engine_option import SparkJob
-from kip33.cli.main import run
-from kip33.cli.timestamps import timestamps
+from kip33.cli.main import get_command, run
 
 if __name__ == "__main__":
-    run(timestamps, SparkJob())
+    run(get_command("timestamps"), SparkJob())

@@ -1,8 +1,7 @@
 """spark-submit jobs/verify.py SOURCE --index-dir DIR: the same options as `kip33 verify`."""
 
 from kip33.cli.engine_option import SparkJob
-from kip33.cli.main import run
-from kip33.cli.verify import verify
+from kip33.cli.main import get_command, run
 
 if __name__ == "__main__":
-    run(verify, SparkJob())
+    run(get_command("verify"), SparkJob())

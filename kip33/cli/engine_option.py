@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Mapping
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
@@ -74,6 +75,10 @@ def engine_choice(options: EngineOptions) -> EngineChoice:
         raise click.UsageError(
             f"--workers is for the local engine, and this runs on Spark: {choice.why}; give "
             "--engine local, or --parallelism"
+        )
+    if choice.name == EngineName.SPARK and not find_spec("pyspark"):
+        raise click.UsageError(
+            f"Spark is not installed, but {choice.why}: pip install pyspark, or give --engine local"
         )
     if options.verbose:
         show_engine(choice)

@@ -11,9 +11,10 @@ import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache, wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -42,15 +43,40 @@ COMMANDS: Final = {
     "init": "Write configuration files, job scripts and a DAG for a deployment.",
 }
 
-
+_READ_NO_LOGS: Final = {"catalog", "init", "report", "retention"}
 _PACKAGE: Final = Path(__file__).parent.parent
 _NO_THREAD: Final = "can't start new thread"  # Python's RuntimeError
 
 
+@cache
 def get_command(name: str) -> click.Command:
-    """Import and return the command `kip33.cli.<name>.<name>`."""
+    """Import and return the command `kip33.cli.<name>.<name>`.
+
+    If it reads logs and there is no compiled code, it says so when it begins.
+    """
     command: click.Command = getattr(importlib.import_module(f"kip33.cli.{name}"), name)
+    run_command: Any = command.callback
+
+    @wraps(run_command)
+    def run_and_say(*arguments: Any, **options: Any) -> Any:
+        _warn_of_plain_code()
+        return run_command(*arguments, **options)
+
+    if name not in _READ_NO_LOGS:
+        command.callback = run_and_say
     return command
+
+
+def _warn_of_plain_code() -> None:
+    from kip33.cli.output import warn
+    from kip33.formats import native
+
+    if native.how() == native.PLAIN:
+        warn(
+            "there is no compiled code for this machine, so logs are read some 500 times as "
+            "slowly, 5 to 10 MB a second: pip install 'kip33[compile]', or take the wheel for "
+            "this platform"
+        )
 
 
 class LazyGroup(click.Group):
@@ -76,10 +102,20 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: kip33 build /archive/kafka-logs --index-dir /archive/indexes",
 )
-@click.version_option(__version__, prog_name="kip33")
+@click.option("--version", is_flag=True, help="Show the version and exit.")
+@click.option("-v", "--verbose", is_flag=True, help="With --version: also show how logs are read.")
 @click.pass_context
-def kip33(ctx: click.Context) -> None:
+def kip33(ctx: click.Context, *, version: bool, verbose: bool) -> None:
     """Rebuild, verify and catalog the time index (KIP-33) of archived Kafka segments."""
+    if verbose and not version:
+        raise click.UsageError("-v is for --version, or stands behind a command")
+    if version:
+        click.echo(f"kip33, version {__version__}")
+        if verbose:
+            from kip33.formats import native
+
+            click.echo(f"kernels: {native.how()}")
+        ctx.exit()
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

@@ -91,7 +91,7 @@ def crc32c(value: int, data: Bytes, start: int, stop: int, tables: Any) -> int:
 
 def with_crc32c(value: int, data: npt.NDArray[np.uint8], tables: Any) -> int:
     """Return the CRC-32C `value` with all of `data` added: the form that is compiled."""
-    return crc32c(value, data, 0, data.size, tables)
+    return crc32c(value, data, 0, len(data), tables)
 
 
 _WRAP = 1 << 64

@@ -5,7 +5,7 @@
     kafka      races against Kafka's recovery, kafka-python and aiokafka; needs Maven, for its jars
     engines    complete commands on the local engine, and unchanged builds by spark-submit
     jobs       builds on both engines against bare processes and Kafka
-    cold       the first batch of a process: object code, numba's cache, no cache
+    cold       the first batch of a process: shared library, numba's cache, no cache
     commands   how long small commands take, and how many bytes a read of headers reads
     nightly    unchanged and `--read tail` builds against full ones, on large and many segments
     restores   restores into a log directory against `cp -r` of the same logs
@@ -19,7 +19,7 @@
     growth     how cost grows with segments, cores and workers, on both engines, and from which size
                on a cluster pays
 
-kip33 uses object code, as an installed release does. Needs Java 17, 12 GiB of disk and an idle
+kip33 uses the shared library, as an installed wheel does. Needs Java 17, 12 GiB of disk and an idle
 machine. The complete run takes about an hour, `--quick` three minutes. With --only the other
 sections of the results stay. Figures that fell by more than a quarter since the committed results
 are printed.
@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.benchmarks import results
-from tests.benchmarks.object_code import use_object_code
+from tests.benchmarks.kernels import use_kernels
 from tests.benchmarks.page import tell
 
 # Imported on demand: the races need packages that the others do not need.
@@ -61,8 +61,8 @@ def main() -> None:
     options = parse_options()
     options.data.mkdir(parents=True, exist_ok=True)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each command compiles numba's modules
-    tell("object code, as a release has it")
-    use_object_code(options.data / "object-code")
+    tell("the shared library, as a wheel has it")
+    use_kernels(options.data / "kernels")
     file = results.FOLDER / ("quick.json" if options.quick else "full.json")
     before = results.committed(file)
     found = results.read(file) if options.only else {}

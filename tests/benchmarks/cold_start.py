@@ -1,4 +1,4 @@
-"""Costs paid once: importing numba, compiling, loading compiled code or object code."""
+"""Costs paid once: importing numba, compiling, loading compiled code or a shared library."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks.object_code import make_object_code, this_target
+from tests.benchmarks.kernels import PLACE, make_kernels
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio
 from tests.benchmarks.segments import KINDS, SegmentFile, write_segment
@@ -42,11 +42,11 @@ print(json.dumps({"import numba": numba_there - begin, "first index": first - se
 
 def sections(data: Path, *, quick: bool) -> list[Section]:
     """Measure and return this part of the page: the first batch, including all loading."""
-    tell(f"cold starts: object code for {this_target().name}")
+    tell("cold starts")
     file = write_segment(KINDS[0], data / "cold", size_bytes=SEGMENT_BYTES)
-    with tempfile.TemporaryDirectory(prefix="kip33-objects-") as objects:
-        make_object_code(objects)
-        rounds = [_round(file.path, objects) for _ in range(1 if quick else ROUNDS)]
+    with tempfile.TemporaryDirectory(prefix="kip33-kernels-") as kernels:
+        make_kernels(kernels)
+        rounds = [_round(file.path, kernels) for _ in range(1 if quick else ROUNDS)]
     median = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
     lines = [
         "| the first segment costs more than a later one | seconds |",
@@ -55,18 +55,18 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
         "",
         f"- Fresh processes, medians of {len(rounds)}; numba's import is in all but the first.",
     ]
-    work = "first batch of a process, object code, no cache"
-    measured = median["object code, no cache"]
+    work = "first batch of a process, shared library, no cache"
+    measured = median["shared library, no cache"]
     return [Section("Cold starts", lines, [Ratio(work, "", measured, "s", AT_MOST_SECONDS)])]
 
 
-def _round(log: Path, objects: str) -> dict[str, float]:
+def _round(log: Path, kernels: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="kip33-numba-") as cache:
-        loaded = in_fresh_process(log, cache, objects)
+        loaded = in_fresh_process(log, cache, kernels)
         compiled = in_fresh_process(log, cache)
         cached = in_fresh_process(log, cache)
     return {
-        "object code, no cache": loaded["first index"],
+        "shared library, no cache": loaded["first index"],
         "numba, no cache": sum(compiled.values()),
         "numba, from its cache": sum(cached.values()),
     }
@@ -84,11 +84,11 @@ def cold_seconds(file: SegmentFile) -> dict[str, float]:
     }
 
 
-def in_fresh_process(log: Path, cache: str, objects: str = "") -> dict[str, float]:
-    """Run the script with `cache` as numba's cache folder; `objects` is the object code, if any."""
+def in_fresh_process(log: Path, cache: str, kernels: str = "") -> dict[str, float]:
+    """Run the script with numba's cache folder, and with the library's if there is one."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(log), "" if objects else "numba"],
-        env={**os.environ, "NUMBA_CACHE_DIR": cache, "KIP33_OBJECT_CODE": objects},
+        [sys.executable, "-c", SCRIPT, str(log), "" if kernels else "numba"],
+        env={**os.environ, "NUMBA_CACHE_DIR": cache, PLACE: kernels},
         capture_output=True,
         text=True,
         check=True,

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from kip33 import build_time_index
+from kip33 import __version__, build_time_index
 from kip33.cli.main import COMMANDS
+from kip33.formats import native
 from tests.cli.console import (
     KIP33,
     PROJECT,
@@ -56,23 +57,90 @@ def top_level_modules(*arguments: Any, cwd: Path) -> set[str]:
     return set((cwd / "modules").read_text().split())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "left_out"),
-    [
-        (["--help"], {"numpy", "pyarrow", "pyspark", "numba", "rich"}),
-        (["build", "--help"], {"pyspark", "numba"}),
-        (["verify", f"archive/broker-1/payments-0/{FIRST}.log"], {"pyspark", "numba"}),
-        (["dump", "--records", f"archive/broker-1/payments-0/{FIRST}.log"], {"pyspark", "numba"}),
-    ],
-    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
-)
-def test_a_small_command_imports_little(
-    archive: Path, tmp_path: Path, arguments: list[str], left_out: set[str]
-) -> None:
-    (tmp_path / "archive").symlink_to(archive)
-    loaded = top_level_modules(*arguments, cwd=tmp_path)
+HEAVY = {
+    *("numpy", "pyarrow", "pyspark", "py4j", "numba", "llvmlite", "rich", "jinja2", "matplotlib"),
+    *("zstandard", "cramjam", "prometheus_client", "polars", "fastavro", "boto3", "hdfs_native"),
+}
+ARROW = {"numpy", "pyarrow"}
+SEGMENT = f"archive/broker-1/payments-0/{FIRST}.log"
+CATALOG = "indexes/_catalog"
+ALLOWED: dict[str, set[str]] = {
+    "--help": set(),
+    "--version": set(),
+    "--version -v": {"numpy"},
+    "init deployment": set(),
+    "build --help": ARROW,
+    "build archive --index-dir new": ARROW,
+    "verify archive": ARROW | {"rich"},
+    f"verify {SEGMENT}": ARROW | {"rich"},
+    "repair archive/broker-1": ARROW,
+    "restore archive --topics orders --to log-dir": ARROW,
+    f"dump {SEGMENT}": ARROW,
+    f"dump --records {SEGMENT}": ARROW | {"zstandard", "cramjam"},
+    "records archive --topic orders": ARROW | {"zstandard", "cramjam"},
+    "count archive --topic orders --per 1d": ARROW | {"zstandard", "cramjam"},
+    "timestamps archive --topics orders": ARROW,
+    "dialects archive": ARROW | {"rich"},
+    f"search {CATALOG} --time 2023-11-15T12:00Z": ARROW,
+    f"retention {CATALOG} --retention-ms 7d": ARROW,
+    f"roll {CATALOG}": ARROW,
+    f"catalog {CATALOG}": ARROW,
+    f"report {CATALOG} --output report.html": ARROW | {"jinja2"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ALLOWED)
+def test_a_command_imports_only_what_it_needs(built: Path, tmp_path: Path, line: str) -> None:
+    for folder in built.iterdir():
+        (tmp_path / folder.name).symlink_to(folder)
+    loaded = top_level_modules(*line.split(), cwd=tmp_path)
     assert "click" in loaded
-    assert loaded & left_out == set()
+    assert loaded & HEAVY <= ALLOWED[line]
+
+
+WITHOUT_SPARK = """\
+import sys
+
+class NoSpark:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pyspark", "py4j"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NoSpark())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["build archive --index-dir new", "verify archive"])
+def test_without_pyspark_the_local_engine_works(archive: Path, tmp_path: Path, line: str) -> None:
+    (tmp_path / "archive").symlink_to(archive)
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_SPARK)
+    done = subprocess_of(KIP33, *line.split(), cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
+def test_without_pyspark_spark_is_one_line(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kip33.cli.engine_option.find_spec", lambda name: None)
+    done = command("build", "archive", "--index-dir", "new", "--engine", "spark")
+    assert (done.exit_code, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert "Spark is not installed" in line
+    assert "pip install pyspark" in line
+
+
+@pytest.mark.parametrize("path", ["shared library x86-64-v4", "plain Python"])
+def test_the_version_says_how_logs_are_read(
+    command: Command, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(native, "how", lambda: path)
+    version = f"kip33, version {__version__}\n"
+    assert command("--version").stdout == version
+    assert command("--version", "-v").stdout == f"{version}kernels: {path}\n"
+    done = command("-v")
+    assert (done.exit_code, done.stdout) == (2, "")
 
 
 WITHOUT_PANDAS = """\

@@ -207,7 +207,7 @@ def test_a_submitted_job_with_nothing_to_do_imports_neither_pyspark_nor_pandas(
 
 @pytest.mark.parametrize("script", sorted((PROJECT / "jobs").glob("*.py")), ids=lambda it: it.stem)
 def test_every_script_of_jobs_is_a_spark_job(script: Path) -> None:
-    assert re.search(r"\brun\(\w+, SparkJob\(\)\)", script.read_text())
+    assert re.search(r"\brun\(get_command\(\"\w+\"\), SparkJob\(\)\)", script.read_text())
 
 
 @pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "SPARK_HOME"])

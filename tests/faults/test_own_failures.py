@@ -138,6 +138,31 @@ def assert_one_line(done: Finished, folder: Path, says: str) -> None:
 BUILD = ("build", "logs", "--index-dir", "indexes")
 
 
+@pytest.fixture
+def broken(tmp_path: Path) -> Callable[[str], str]:
+    """Return what makes a library one that cannot be loaded: a folder for PYTHONPATH."""
+
+    def make(name: str) -> str:
+        library = tmp_path / f"libraries/{name}/__init__.py"
+        library.parent.mkdir(parents=True)
+        library.write_text(f"raise OSError('{name}.so: file too short')")
+        return str(library.parents[1])
+
+    return make
+
+
+@pytest.mark.slow
+def test_a_library_that_cannot_be_loaded_ends_the_command(
+    tmp_path: Path, broken: Callable[[str], str]
+) -> None:
+    write_log(tmp_path / "logs/orders-0", 0, v2_batch(0, [Record(1, b"value")], codec="zstd"))
+    arguments = ("records", "logs", "--topic", "orders")
+
+    done = subprocess_of(KIP33, *arguments, cwd=tmp_path, PYTHONPATH=broken("zstandard"))
+
+    assert_one_line(done, tmp_path, "zstandard.so: file too short")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
@@ -150,17 +175,17 @@ BUILD = ("build", "logs", "--index-dir", "indexes")
     ],
     ids=" ".join,
 )
-def test_a_library_that_cannot_be_loaded_ends_the_command(
-    arguments: tuple[str, ...], log: Location, tmp_path: Path
+def test_without_compiled_code_a_command_says_so_once_and_works(
+    arguments: tuple[str, ...], log: Location, tmp_path: Path, broken: Callable[[str], str]
 ) -> None:
-    library = tmp_path / "libraries/llvmlite/__init__.py"
-    library.parent.mkdir(parents=True)
-    library.write_text("raise OSError('libllvmlite.so: file too short')")
     write_log(tmp_path / "logs/orders-1", 0, v2_batch(0, [Record(1, b"value")]))
+    setting = {"PYTHONPATH": broken("llvmlite"), "KIP33_KERNELS": ""}
 
-    done = subprocess_of(KIP33, *arguments, cwd=tmp_path, PYTHONPATH=str(library.parents[1]))
+    done = subprocess_of(KIP33, *arguments, cwd=tmp_path, **setting)
 
-    assert_one_line(done, tmp_path, "libllvmlite.so: file too short")
+    assert done.exit_code == 0, done
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("Warning: ")]
+    assert "pip install 'kip33[compile]'" in line
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from kip33.formats import crc
 from kip33.formats.native import cpu, folding, lanes, loads
 from kip33.formats.native import forms as native_forms
 from kip33.formats.native.forms import CRC32C_TABLES, NATIVE_FORMS
-from kip33.formats.native.object_kernels import CHECKED_BYTES
+from kip33.formats.native.library import CHECKED_BYTES
 
 # The sources of compiled code besides the functions themselves.
 MACHINE_FORMS: Final = (native_forms, loads, lanes, folding, crc)

@@ -14,14 +14,16 @@ PROJECT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="session")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder that `make dist` made: a wheel, kip33.zip and kip33-env.tar.gz."""
+    """Return the folder that `make dist` made: the wheels, kip33.zip and kip33-env.tar.gz."""
     folder = tmp_path_factory.mktemp("dist") / "dist"
     made = subprocess.run(
         ["make", "dist", f"DIST={folder}"], cwd=PROJECT, capture_output=True, text=True, check=False
     )
     assert made.returncode == 0, made.stderr
-    [wheel] = folder.glob("kip33-*-py3-none-any.whl")
-    others = {path.name for path in folder.iterdir()} - {wheel.name}
+    wheels = {path.name for path in folder.glob("kip33-*.whl")}
+    platforms = {name.rpartition("-")[2] for name in wheels}
+    assert platforms == {"any.whl", "manylinux_2_17_x86_64.whl", "manylinux_2_17_aarch64.whl"}
+    others = {path.name for path in folder.iterdir()} - wheels
     assert others == {"kip33.zip", "kip33-env.tar.gz"}
     return folder
 

@@ -50,7 +50,7 @@ def dockerfile() -> str:
 def image(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Image:
     """Return the image after the step that needs no root: the installation of kip33."""
     root = tmp_path_factory.mktemp("image")
-    [wheel] = dist.glob("kip33-*.whl")
+    [wheel] = dist.glob(f"kip33-*_{os.uname().machine}.whl")
     shutil.copy(wheel, root)
     [step] = [step for step in re.findall(r"^RUN (.*)$", dockerfile(), re.M) if "-m venv" in step]
     here = step.replace("/tmp/kip33-", f"{root}/kip33-").replace(HOME, str(root / "kip33"))

@@ -1,15 +1,16 @@
-"""`python -m kip33.indexing.object_files [FOLDER]`: compile all kernels for other machines.
+"""`python -m kip33.indexing.kernels [FOLDER] [--target NAME]`: make the libraries of all kernels.
 
-Writes one file for each kind of CPU in `formats.native.object_code.CPU_TARGETS`. This machine's own
-CPU does not matter. Without FOLDER they go into the package, where kip33 looks for them.
+Makes one library for each kind of CPU in `formats.native.library.CPU_TARGETS`, or for those that
+are named; `here` is this machine's. A library that is of the sources as they are is kept. Without
+FOLDER they go into the package, where kip33 looks for them. numba (kip33[compile]) and a linker
+are needed.
 """
 
 import argparse
-import os
+import json
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,8 @@ from kip33.formats import walk
 from kip33.formats.batch import BATCH
 from kip33.formats.crc import with_crc32c
 from kip33.formats.held_batches import ENTRY, fill_entries
-from kip33.formats.native import object_compiler
-from kip33.formats.native.object_code import CPU_TARGETS, Target
-from kip33.formats.native.object_kernels import FOLDER, NUMBA_SETTINGS
+from kip33.formats.native import library
+from kip33.formats.native.library import CPU_TARGETS, Target
 from kip33.formats.record_columns import (
     CURSOR,
     HEADER,
@@ -88,40 +88,49 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array
 
 
-def make(target: Target, folder: Path) -> Path:
-    """Compile for one kind of CPU and return the file; numba must not be imported yet."""
-    object_compiler.prepare(target)
-    code = object_compiler.compile_objects(target, samples())
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / target.file_name
-    path.write_bytes(code.to_bytes())
-    return path
+def is_made(target: Target, folder: Path) -> bool:
+    """Return whether a target's library is there, and of the sources as they are."""
+    try:
+        description = json.loads((folder / f"{target.name}.json").read_text())
+        library.require_whole((folder / f"{target.name}.so").read_bytes(), description)
+    except (OSError, ValueError, TypeError, LookupError):
+        return False
+    return True
 
 
-def make_all(folder: Path) -> None:
-    """Compile for every kind of CPU, each in a new process that prints the file it wrote.
+def make(target: Target, folder: Path) -> None:
+    """Make one library; numba must not be imported yet."""
+    from kip33.formats.native import maker
 
-    Raises subprocess.CalledProcessError if one fails; the reason is on standard error.
-    """
-    environment = {name: text for name, text in os.environ.items() if name not in NUMBA_SETTINGS}
-    for target in CPU_TARGETS:
-        command = [sys.executable, "-m", __spec__.name, str(folder), "--target", target.name]
-        subprocess.run(command, env=environment, check=True)
+    maker.prepare(target)
+    maker.make(target, samples(), folder)
+    sys.stdout.write(f"{folder / target.name}.so\n")
 
 
 def main() -> None:
     """Run the command."""
     names = {target.name: target for target in CPU_TARGETS}
-    parser = argparse.ArgumentParser(description="Compile all kernels for other machines.")
+    here = next((target for target in CPU_TARGETS if target.is_here), None)
+    parser = argparse.ArgumentParser(description="Make the shared libraries of all kernels.")
     parser.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, help="where to write")
-    parser.add_argument("--target", choices=names, help="one kind of CPU instead of all")
+    parser.add_argument(
+        "--target", action="append", choices=[*names, "here"], help="one kind of CPU instead of all"
+    )
     arguments = parser.parse_args()
-    folder = arguments.folder or Path(str(resources.files(object_compiler.__package__) / FOLDER))
-    if arguments.target is None:
-        make_all(folder)
-    else:
-        path = make(names[arguments.target], folder)
-        sys.stdout.write(f"{path}: {path.stat().st_size} bytes\n")
+    folder = arguments.folder or Path(library.__file__).with_name(library.FOLDER)
+    chosen = [names.get(name, here) for name in arguments.target or names]
+    if None in chosen:
+        sys.exit("There is no library for this machine's CPU: numba compiles at the first use.")
+    missing = [target for target in chosen if target and not is_made(target, folder)]
+    if len(missing) == 1:
+        try:
+            make(missing[0], folder)
+        except (ImportError, RuntimeError) as error:
+            sys.exit(f"The library for {missing[0].name} was not made: {error}")
+    for target in missing if len(missing) > 1 else ():  # numba compiles for one in a process
+        command = [sys.executable, "-m", __spec__.name, str(folder), "--target", target.name]
+        if code := subprocess.run(command, check=False).returncode:
+            sys.exit(code)
 
 
 if __name__ == "__main__":

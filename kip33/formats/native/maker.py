@@ -1,27 +1,32 @@
-"""Makes object code: numba compiles the same functions for a CPU that may differ from this one.
+"""Makes the shared libraries: numba compiles, a linker links, for a CPU that may not be this one's.
 
 numba compiles for one kind of CPU in each process. So use this module in a new process, and call
-`prepare` before numba is imported.
+`prepare` before numba is imported. The code is position-independent and needs nothing outside.
 """
 
+import json
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
-from kip33.formats.native.object_code import (
+from kip33.formats.native.library import (
     INTEGER,
     NOTHING,
     ArrayArgument,
-    ObjectCode,
     Signature,
     Target,
     digest_of,
     name_of,
+    sources_digest_of,
 )
 
 SOURCE_PACKAGES: Final = ("kip33.formats", "kip33.rules")
@@ -31,36 +36,77 @@ _DATA, _DIMENSIONS, _STRIDES = 16, 32, 40
 Samples = Mapping[Callable[..., Any], tuple[Any, ...]]
 
 
+_LINKED: Final = (
+    *("-shared", "-Bsymbolic", "--strip-all", "--build-id=none", "--no-undefined"),
+    *("-z", "noexecstack", "-z", "text", "-z", "relro", "-z", "now"),
+)
+
+
+def linker_of(target: Target) -> str:
+    """Return a linker for a target. Raises RuntimeError, one line, without one."""
+    names = [f"{target.machine}-linux-gnu-ld", "ld.lld"]
+    if target.machine == os.uname().machine:
+        names.append("ld")
+    for name in names:
+        if path := shutil.which(name):
+            return path
+    raise RuntimeError(
+        f"no linker for {target.machine}: {', '.join(names)} are not there "
+        f"(Debian: apt-get install binutils-{target.machine.replace('_', '-')}-linux-gnu)"
+    )
+
+
 def prepare(target: Target) -> None:
     """Make this process compile for `target`. Raises RuntimeError if numba is imported already."""
     if "numba" in sys.modules:
         raise RuntimeError("numba is imported already: it compiles for this machine")
+    os.environ.pop("NUMBA_DISABLE_JIT", None)
     os.environ["NUMBA_CPU_NAME"] = target.cpu
     os.environ["NUMBA_CPU_FEATURES"] = ",".join(f"+{name}" for name in target.features)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    llvm.get_process_triple = lambda: target.triple
+    llvm.get_process_triple = lambda: _triple(target)
 
 
-def compile_objects(target: Target, samples: Samples) -> ObjectCode:
-    """Return the object code of the functions, compiled for the types of the sample arguments.
+def make(target: Target, samples: Samples, folder: Path) -> None:
+    """Write the library of the functions, compiled for the types of the sample arguments.
 
     Make a sample array read-only if the function does not write to it: then calls may pass
     read-only arrays. Raises RuntimeError if the code would depend on this process or machine.
     """
     import numba
 
-    module = llvm.parse_assembly(f'target triple = "{target.triple}"')
+    linker = linker_of(target)
+    module = llvm.parse_assembly(f'target triple = "{_triple(target)}"')
     signatures = {}
     for function, arguments in samples.items():
         signatures[name_of(function)] = _add_kernel(module, function, arguments)
-    elf = _emit(module, target, set(signatures))
+    code = _linked(linker, _emit(module, target, set(signatures)))
     modules = sorted(_sources(sys.modules))
-    digest = digest_of(modules)
+    digest = sources_digest_of(modules)
     if digest is None:
-        raise RuntimeError("the sources of kip33 cannot be read: object code is made from them")
-    made_by = f"numba {numba.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
-    return ObjectCode(target.name, signatures, tuple(modules), digest, made_by, elf)
+        raise RuntimeError("the sources of kip33 cannot be read: a library is made from them")
+    description = {
+        "kernels": {name: signature.to_json() for name, signature in signatures.items()},
+        "sources": modules,
+        "sources_digest": digest,
+        "made_by": f"numba {numba.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}",
+    }
+    description["digest"] = digest_of(code, description)
+    folder.mkdir(parents=True, exist_ok=True)
+    _replace(folder / f"{target.name}.so", code)
+    _replace(folder / f"{target.name}.json", json.dumps(description).encode())
+
+
+def _triple(target: Target) -> str:
+    return f"{target.machine}-unknown-linux-gnu"
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file that another process may have loaded: it keeps the file that it has."""
+    new = path.with_suffix(f".{os.getpid()}")
+    new.write_bytes(data)
+    new.replace(path)
 
 
 def _sources(modules: Iterable[str]) -> Iterable[str]:
@@ -199,13 +245,13 @@ def _numbers(context: Any, builder: Any, form: Any, result: Any) -> list[Any]:
 
 
 def _emit(module: Any, target: Target, entries: set[str]) -> bytes:
-    """Return the entries of the module, and what they call, as an ELF file."""
-    machine = llvm.Target.from_triple(target.triple).create_target_machine(
+    """Return the entries of the module, and what they call, as an object file."""
+    machine = llvm.Target.from_triple(_triple(target)).create_target_machine(
         cpu=target.cpu,
         features=os.environ["NUMBA_CPU_FEATURES"],
         opt=3,
-        reloc="static",
-        codemodel="large",  # code, constants and what is called may be loaded anywhere
+        reloc="pic",
+        codemodel="small",
     )
     module.data_layout = str(machine.target_data)
     for value in [*module.functions, *module.global_variables]:
@@ -214,8 +260,16 @@ def _emit(module: Any, target: Target, entries: set[str]) -> bytes:
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
     builder = llvm.create_pass_builder(machine, tuning)
     builder.getModulePassManager().run(module, builder)
-    outside = {f.name for f in module.functions if f.is_declaration}
-    outside |= {v.name for v in module.global_variables if v.is_declaration}
-    if missing := sorted(name for name in outside if not name.startswith("llvm.")):
-        raise RuntimeError(f"object code must need nothing outside, but needs {', '.join(missing)}")
     return bytes(machine.emit_object(module))
+
+
+def _linked(linker: str, code: bytes) -> bytes:
+    """Return an object file as a shared library. Raises RuntimeError with the linker's words."""
+    with tempfile.TemporaryDirectory(prefix="kip33-link-") as folder:
+        source, linked = Path(folder) / "kernels.o", Path(folder) / "kernels.so"
+        source.write_bytes(code)
+        command = [linker, *_LINKED, "-o", str(linked), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{linker}: {' '.join(done.stderr.split())}")
+        return linked.read_bytes()
