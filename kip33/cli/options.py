@@ -48,6 +48,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Request = TypeVar("_Request")
 
 
+_REPLACED: Final = "kip33.replaced files"  # their checks, in click's `meta`
+
+
 def makes_request(
     kind: Callable[..., _Request],
 ) -> Callable[[Callable[[_Request], None]], Callable[..., None]]:
@@ -62,6 +65,8 @@ def makes_request(
         def with_request(**values: object) -> None:
             request = _made_of(kind, values)
             assert not values, f"{kind} has no fields {', '.join(values)}"
+            for require in click.get_current_context().meta.pop(_REPLACED, ()):
+                require()
             command(request)
 
         return with_request
@@ -454,9 +459,12 @@ layout_option: Final = click.option(
 def replaced_file(
     suffix: str, require: Callable[["Location"], None]
 ) -> Callable[[click.Context, click.Parameter, str | None], "Location | None"]:
-    """Return what makes a place of a text; `require` raises for a file that must stay."""
+    """Return what makes a place of a text; `require` raises for a file that must stay.
 
-    def place_of(_: click.Context, __: click.Parameter, text: str | None) -> "Location | None":
+    It is asked when all options are read (`makes_request`), because it looks into a store.
+    """
+
+    def place_of(ctx: click.Context, _: click.Parameter, text: str | None) -> "Location | None":
         from kip33.stores.locations import Location, without_secrets
 
         if text is None:
@@ -466,7 +474,7 @@ def replaced_file(
                 f"{without_secrets(text)!r} found, expected a name that ends in {suffix}"
             )
         place = Location.of(text)
-        require(place)
+        ctx.meta.setdefault(_REPLACED, []).append(functools.partial(require, place))
         return place
 
     return place_of
