@@ -1,4 +1,8 @@
-"""The output of results: tables for people, JSON and CSV for programs, and warnings."""
+"""The output of every command: tables and lines for people, JSON and CSV for programs, warnings.
+
+A command makes an `Answer`, and `show` prints it in the format that was asked for. The cells of a
+table are made of the same rows as JSON and CSV, by the table's columns.
+"""
 
 import builtins
 import csv
@@ -7,8 +11,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import click
 
@@ -24,7 +31,180 @@ RESULT: Final = "KIP33_RESULT "  # the start of the last line, which programs re
 MOST_COLUMNS: Final = 10_000  # width without a terminal: a path stays on one line
 FORMULA: Final = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet evaluates, or strips first
 NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
+_LINES_AT_ONCE: Final = 1_000  # that are printed
 _MARKUP: Final = re.compile(r"[\\[]|:\S*[a-z]\S*:")  # what rich would not print as it is
+
+Row: TypeAlias = Mapping[str, Any]
+JsonLines: TypeAlias = Callable[[str | None], Iterable[str]]
+"""Yields rows as JSON; the text, if there is one, is the field `kind` of each."""
+
+
+class Column(NamedTuple):
+    """A column of a table: its heading, and what it shows of a row.
+
+    `value` is the name of a field, or a function of the row; `show` makes it readable. `none` is
+    shown for None.
+    """
+
+    heading: str
+    value: str | Callable[[Any], Any]
+    show: Callable[[Any], Any] | None = None
+    none: str = "-"
+
+    def cell(self, row: Any) -> Any:
+        """Return a text, a number, or a tuple of texts that have a line each."""
+        value = self.value(row) if callable(self.value) else row[self.value]
+        if value is None:
+            return self.none
+        return self.show(value) if self.show else value
+
+
+class Table(NamedTuple):
+    """A table of rows for people; below it stands how many more rows there are.
+
+    `what` names the rows, and `total` is their number where `rows` has not all of them.
+    """
+
+    columns: Sequence[Column]
+    rows: Iterable[Any]
+    title: str | None = None
+    what: str = ""
+    total: int | None = None
+    most: int = MOST_TABLE_ROWS
+    full_format: str = "jsonl"
+
+    def print(self) -> None:
+        """Print the first rows, and how many others there are."""
+        rows = iter(self.rows)
+        cells = [[column.cell(row) for column in self.columns] for row in islice(rows, self.most)]
+        print_table([column.heading for column in self.columns], cells, title=self.title)
+        more = sum(1 for _ in rows) if self.total is None else self.total - len(cells)
+        if more:
+            what = f" {self.what}" if self.what else ""
+            click.echo(f"and {more:,} more{what}; --format {self.full_format} shows all of them")
+
+
+def facts(name: str, pairs: Iterable[tuple[str, Any]]) -> Table:
+    """Return a table of names and texts; a fact whose text is no text, such as None, is left out.
+
+    >>> list(facts("build", [("log", "1 KiB"), ("holes", None), ("dropped", 0)]).rows)
+    [('log', '1 KiB')]
+    """
+    columns = (Column(name, itemgetter(0)), Column("", itemgetter(1)))
+    return Table(columns, [pair for pair in pairs if isinstance(pair[1], str)])
+
+
+class Rows(NamedTuple):
+    """Rows for programs: in a JSON object the list `key`, in lines of JSON each has its `kind`."""
+
+    key: str
+    rows: Iterable[Row] | JsonLines
+    kind: str | None = None
+
+    def lines(self, kind: str | None) -> Iterable[str]:
+        """Yield the rows as JSON."""
+        if callable(self.rows):
+            return self.rows(kind)
+        first = {"kind": kind} if kind else {}
+        return (json.dumps({**first, **row}) for row in self.rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a command prints; rows and pages may be generators, of which only one is used.
+
+    `page`: tables and lines for people, in their order. `head` and `tail`: fields of the JSON
+    object before and after the rows; a single list without a key is printed without an object.
+    `last`: the summary at the end of JSON lines. `csv`: lines. `result`: the KIP33_RESULT line,
+    printed with the formats `result_with`; beside data it is on standard error.
+    """
+
+    page: Iterable[Table | str]
+    rows: Sequence[Rows] = ()
+    head: Row = field(default_factory=dict)
+    tail: Row = field(default_factory=dict)
+    last: Row | None = None
+    csv: Iterable[str] = ()
+    result: Row | None = None
+    result_with: Sequence[str] = ("json", "jsonl", "csv")
+
+
+def show(answer: Answer, output_format: str) -> None:
+    """Print an answer as `table`, `json`, `jsonl` or `csv`."""
+    match output_format:
+        case "table":
+            for block in answer.page:
+                if isinstance(block, Table):
+                    block.print()
+                else:
+                    click.echo(block)
+        case "csv":
+            print_lines(answer.csv, is_exact=True)
+        case "jsonl" if answer.rows:
+            print_lines(chain.from_iterable(rows.lines(rows.kind) for rows in answer.rows))
+            if answer.last is not None:
+                print_json({"kind": "summary", **answer.last})
+        case _:
+            print_lines(_json_object(answer), end="")
+            click.echo()
+    if answer.result is not None and output_format in answer.result_with:
+        click.echo(RESULT + json.dumps(answer.result), err=output_format != "table")
+
+
+def _json_object(answer: Answer) -> Iterator[str]:
+    """Yield a JSON object, or one list, in pieces: there may be millions of rows."""
+    if len(answer.rows) == 1 and not answer.rows[0].key:
+        yield from _json_list(answer.rows[0])
+        return
+    lists = ((rows.key, rows) for rows in answer.rows)
+    for number, (key, value) in enumerate(chain(answer.head.items(), lists, answer.tail.items())):
+        yield f'{", " if number else "{"}"{key}": '
+        if isinstance(value, Rows):
+            yield from _json_list(value)
+        else:
+            yield json.dumps(value)
+    yield "}"
+
+
+def _json_list(rows: Rows) -> Iterator[str]:
+    yield "["
+    for number, line in enumerate(rows.lines(None)):
+        yield f", {line}" if number else line
+    yield "]"
+
+
+class _Returned:
+    """What a csv writer writes to, so that it returns its lines."""
+
+    write = staticmethod(str)
+
+
+def csv_lines(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[str]:
+    """Yield a header, then the rows, as CSV."""
+    writer = csv.DictWriter(_Returned(), columns, lineterminator="")
+    yield writer.writeheader()
+    for row in rows:
+        yield writer.writerow({name: csv_cell(value) for name, value in row.items()})
+
+
+def print_lines(lines: Iterable[str], *, end: str = "\n", is_exact: bool = False) -> None:
+    """Print texts, many at a time; `is_exact`: with their control characters."""
+    stream = exact_output() if is_exact else None
+    rest = iter(lines)
+    while some := list(islice(rest, _LINES_AT_ONCE)):
+        click.echo(end.join(some) + end, stream, nl=False, color=True)
+
+
+def result_formats() -> tuple[str, ...]:
+    """Return the formats with a KIP33_RESULT line; spark-submit would join it to CSV."""
+    return ("table",) if "PYSPARK_GATEWAY_PORT" in os.environ else ("table", "csv")
+
+
+def partition_name(row: Row) -> str:
+    """Return `broker-1/orders-0`, or its known parts."""
+    log_dir = f"{row['log_dir']}/" if row["log_dir"] else ""
+    partition = "?" if row["partition"] is None else row["partition"]
+    return f"{log_dir}{row['topic']}-{partition}"
 
 
 def print_json(record: Any) -> None:
