@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import click
@@ -31,6 +30,7 @@ RESULT: Final = "KIP33_RESULT "  # the start of the last line, which programs re
 MOST_COLUMNS: Final = 10_000  # width without a terminal: a path stays on one line
 FORMULA: Final = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet evaluates, or strips first
 NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
+grouped: Final = "{:,}".format  # a number as a text, which is left-aligned
 _LINES_AT_ONCE: Final = 1_000  # that are printed
 _MARKUP: Final = re.compile(r"[\\[]|:\S*[a-z]\S*:")  # what rich would not print as it is
 
@@ -42,12 +42,12 @@ JsonLines: TypeAlias = Callable[[str | None], Iterable[str]]
 class Column(NamedTuple):
     """A column of a table: its heading, and what it shows of a row.
 
-    `value` is the name of a field, or a function of the row; `show` makes it readable. `none` is
-    shown for None.
+    `value` is the row's field, or a function of the row; `show` makes it readable. `none` is shown
+    for None.
     """
 
     heading: str
-    value: str | Callable[[Any], Any]
+    value: str | int | Callable[[Any], Any]
     show: Callable[[Any], Any] | None = None
     none: str = "-"
 
@@ -62,7 +62,8 @@ class Column(NamedTuple):
 class Table(NamedTuple):
     """A table of rows for people; below it stands how many more rows there are.
 
-    `what` names the rows, and `total` is their number where `rows` has not all of them.
+    `what` names the rows, and `total` is their number where `rows` has not all of them. `most`:
+    None for all of them.
     """
 
     columns: Sequence[Column]
@@ -70,7 +71,7 @@ class Table(NamedTuple):
     title: str | None = None
     what: str = ""
     total: int | None = None
-    most: int = MOST_TABLE_ROWS
+    most: int | None = MOST_TABLE_ROWS
     full_format: str = "jsonl"
 
     def print(self) -> None:
@@ -90,8 +91,8 @@ def facts(name: str, pairs: Iterable[tuple[str, Any]]) -> Table:
     >>> list(facts("build", [("log", "1 KiB"), ("holes", None), ("dropped", 0)]).rows)
     [('log', '1 KiB')]
     """
-    columns = (Column(name, itemgetter(0)), Column("", itemgetter(1)))
-    return Table(columns, [pair for pair in pairs if isinstance(pair[1], str)])
+    texts = [pair for pair in pairs if isinstance(pair[1], str)]
+    return Table((Column(name, 0), Column("", 1)), texts, most=None)
 
 
 class Rows(NamedTuple):
