@@ -296,9 +296,7 @@ def _holes(opened: Catalog, shown: Snapshot, policy: str | None) -> Answer:
     ]
     if not holes.num_rows:
         page = [f"{shown.name}: no offsets are missing after segments whose end is known."]
-    return Answer(
-        page=page, rows=[Rows("holes", _rows_of(holes), "hole")], head=summary, last=summary
-    )
+    return Answer(page=page, rows=[Rows("holes", _rows_of(holes), "hole")], summary=summary)
 
 
 _HOLE_COLUMNS: Final = (
@@ -396,12 +394,10 @@ def _segments(
         Column("status", "status"),
         Column("error", "error", none=""),
     )
-    summary = {"snapshot": shown.name, "by_status": counts}
     return Answer(
         page=[Table(columns, rows, f"segments, {shown.name}", "segments")],
         rows=[Rows("segments", rows, "segment")],
-        head=summary,
-        last=summary,
+        summary={"snapshot": shown.name, "by_status": counts},
     )
 
 

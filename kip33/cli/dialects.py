@@ -180,9 +180,8 @@ def dialects(
     answer = Answer(
         page=_page(rows, summary),
         rows=[Rows("dialects", rows)],
-        head=summary,
+        summary=summary,
         csv=csv_lines(rows, DIALECT_COLUMNS),
-        result=summary,
         result_with=("jsonl", "csv"),
     )
     show(answer, output_format)

@@ -114,20 +114,24 @@ class Rows(NamedTuple):
 class Answer:
     """What a command prints; rows and pages may be generators, of which only one is used.
 
-    `page`: tables and lines for people, in their order. `head` and `tail`: fields of the JSON
-    object before and after the rows; a single list without a key is printed without an object.
-    `last`: the summary at the end of JSON lines. `csv`: lines. `result`: the KIP33_RESULT line,
-    printed with the formats `result_with`; beside data it is on standard error.
+    `page`: tables and lines for people, in their order. In a JSON object the fields of `head`, and
+    of `summary` if there is no `summary_key`, are before the rows; `tail` is after them. A single
+    list without a key is printed without an object. Lines of JSON whose rows have a kind end with
+    the summary. It is also the KIP33_RESULT line of the formats `result_with`, beside data on
+    standard error.
     """
 
     page: Iterable[Table | str]
     rows: Sequence[Rows] = ()
+    summary: Row | None = None
+    summary_key: str = ""
     head: Row = field(default_factory=dict)
     tail: Row = field(default_factory=dict)
-    last: Row | None = None
     csv: Iterable[str] = ()
-    result: Row | None = None
-    result_with: Sequence[str] = ("json", "jsonl", "csv")
+    result_with: Sequence[str] = ()
+
+
+BESIDE_DATA: Final = ("json", "jsonl", "csv")  # formats with a KIP33_RESULT line
 
 
 def show(answer: Answer, output_format: str) -> None:
@@ -143,13 +147,13 @@ def show(answer: Answer, output_format: str) -> None:
             print_lines(answer.csv, is_exact=True)
         case "jsonl" if answer.rows:
             print_lines(chain.from_iterable(rows.lines(rows.kind) for rows in answer.rows))
-            if answer.last is not None:
-                print_json({"kind": "summary", **answer.last})
+            if answer.summary is not None and answer.rows[0].kind:
+                print_json({"kind": "summary", **answer.summary})
         case _:
             print_lines(_json_object(answer), end="")
             click.echo()
-    if answer.result is not None and output_format in answer.result_with:
-        click.echo(RESULT + json.dumps(answer.result), err=output_format != "table")
+    if output_format in answer.result_with:
+        click.echo(RESULT + json.dumps(answer.summary), err=output_format != "table")
 
 
 def _json_object(answer: Answer) -> Iterator[str]:
@@ -157,8 +161,14 @@ def _json_object(answer: Answer) -> Iterator[str]:
     if len(answer.rows) == 1 and not answer.rows[0].key:
         yield from _json_list(answer.rows[0])
         return
-    lists = ((rows.key, rows) for rows in answer.rows)
-    for number, (key, value) in enumerate(chain(answer.head.items(), lists, answer.tail.items())):
+    summary = answer.summary or {}
+    before, after = dict(answer.head), dict(answer.tail)
+    if answer.summary_key:
+        after[answer.summary_key] = summary
+    else:
+        before |= summary
+    lists = {rows.key: rows for rows in answer.rows}
+    for number, (key, value) in enumerate((before | lists | after).items()):
         yield f'{", " if number else "{"}"{key}": '
         if isinstance(value, Rows):
             yield from _json_list(value)

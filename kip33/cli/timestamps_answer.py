@@ -26,6 +26,7 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.options import publish_summary
 from kip33.cli.output import (
+    BESIDE_DATA,
     Answer,
     Column,
     Row,
@@ -133,9 +134,10 @@ def show_timestamps(request: TimestampsRequest) -> None:
     answer = Answer(
         page=_page(rows, summary, plan),
         rows=[Rows("timestamps", rows)],
-        tail={"summary": summary},
+        summary=summary,
+        summary_key="summary",
         csv=csv_lines(map(_in_csv, rows), TIMESTAMPS.names),
-        result=summary,
+        result_with=BESIDE_DATA,
     )
     show(answer, request.output_format)
     if warn_of_unreadable(unreadable, of=plan.files.num_rows):

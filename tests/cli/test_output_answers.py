@@ -91,10 +91,13 @@ def test_facts_without_a_text_are_left_out(capsys: pytest.CaptureFixture[str]) -
 def test_an_object_is_what_json_makes_of_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
     head, tail = {"snapshot": "s", "counts": {"x": 1}}, {"failures": []}
     more = Rows("others", lambda kind: iter([json.dumps({"kind": kind})]))
-    answer = Answer(page=(), rows=[Rows("things", iter(ROWS)), more], head=head, tail=tail)
+    summary = {"x": None}
 
-    expected = head | {"things": ROWS, "others": [{"kind": None}]} | tail
-    assert printed(capsys, answer, "json") == json.dumps(expected) + "\n"
+    for key, before, after in (("", summary, {}), ("sums", {}, {"sums": summary})):
+        lists = [Rows("things", iter(ROWS)), more]
+        answer = Answer(page=(), rows=lists, head=head, tail=tail, summary=summary, summary_key=key)
+        expected = head | before | {"things": ROWS, "others": [{"kind": None}]} | tail | after
+        assert printed(capsys, answer, "json") == json.dumps(expected) + "\n"
 
 
 def test_rows_without_a_key_are_a_list(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +109,7 @@ def test_rows_without_a_key_are_a_list(capsys: pytest.CaptureFixture[str]) -> No
 def test_lines_name_their_kind_and_end_with_the_summary(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lines = printed(capsys, answer_of(last={"things": 2}), "jsonl").splitlines()
+    lines = printed(capsys, answer_of(summary={"things": 2}), "jsonl").splitlines()
 
     assert [json.loads(line) for line in lines] == [
         *({"kind": "thing", **row} for row in ROWS),
@@ -117,7 +120,7 @@ def test_lines_name_their_kind_and_end_with_the_summary(
 def test_an_answer_without_rows_is_one_object_in_lines_too(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert printed(capsys, Answer(page=(), head={"a": 1}), "jsonl") == '{"a": 1}\n'
+    assert printed(capsys, Answer(page=(), summary={"a": 1}), "jsonl") == '{"a": 1}\n'
 
 
 def test_csv_has_no_formulas(capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,11 +168,11 @@ def test_the_result_is_beside_data_or_after_tables(
     out: bool,
     err: bool,
 ) -> None:
-    show(answer_of(result={"n": 1}, result_with=result_with), output_format)
+    show(answer_of(summary={"n": 1}, result_with=result_with), output_format)
 
     line = RESULT + '{"n": 1}'
     captured = capsys.readouterr()
-    assert (line in captured.out, captured.err == line + "\n") == (out, err)
+    assert (captured.out.endswith(line + "\n"), captured.err == line + "\n") == (out, err)
 
 
 def test_spark_submit_gets_no_result_line_in_csv(monkeypatch: pytest.MonkeyPatch) -> None:
