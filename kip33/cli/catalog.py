@@ -27,12 +27,14 @@ from kip33.cli.output import (
     Rows,
     Table,
     choose_and_warn,
+    counts_text,
     facts,
     grouped,
     human_bytes,
     iso_time,
     partition_name,
     show,
+    some,
     warn,
 )
 from kip33.cli.standard_output import exact_output
@@ -357,18 +359,15 @@ def _print_plan(plan: Plan) -> None:
 
 
 def _pruned_facts(pruned: Pruned, removed: int) -> Table:
-    failures, damaged = len(pruned.failures), pruned.count(RemovalKind.DAMAGED_SNAPSHOT)
-    of_them = f", {damaged:,} of them damaged" if damaged else ""
+    damaged = some(pruned.count(RemovalKind.DAMAGED_SNAPSHOT), ", {:,} of them damaged")
     return facts(
         "prune",
-        (
-            ("snapshots removed", f"{removed:,}{of_them}"),
-            ("kept", f"{pruned.plan.kept:,}"),
-            ("the newest within the last hour", f"{pruned.plan.kept_young:,}"),
-            ("leftovers removed", f"{pruned.count(RemovalKind.DEAD_BUILD):,}"),
-            ("freed", human_bytes(pruned.bytes_freed)),
-            ("not removed", failures and f"{failures:,}; see standard error"),
-        ),
+        ("snapshots removed", f"{removed:,}{damaged or ''}"),
+        ("kept", f"{pruned.plan.kept:,}"),
+        ("the newest within the last hour", f"{pruned.plan.kept_young:,}"),
+        ("leftovers removed", f"{pruned.count(RemovalKind.DEAD_BUILD):,}"),
+        ("freed", human_bytes(pruned.bytes_freed)),
+        ("not removed", some(len(pruned.failures), "{:,}; see standard error")),
     )
 
 
@@ -462,10 +461,6 @@ def _snapshots_page(
         yield f"holes: {found.as_text()}; --holes shows them"
 
 
-def _counts_text(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {what}" for what, count in counts.items())
-
-
 _TOPIC_COLUMNS: Final = (
     Column("topic", lambda total: total["topic"] or "?"),
     Column("partitions", "partitions"),
@@ -475,8 +470,8 @@ _TOPIC_COLUMNS: Final = (
     Column("entries", "time_index_entries"),
     Column("from", "first_timestamp", iso_time),
     Column("to", "largest_timestamp", iso_time),
-    Column("not ok", "not_ok", _counts_text),
-    Column("overlaps", "overlaps", _counts_text),
+    Column("not ok", "not_ok", counts_text),
+    Column("overlaps", "overlaps", counts_text),
 )
 
 

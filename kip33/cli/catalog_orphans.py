@@ -109,15 +109,13 @@ def _page(rows: Sequence[Row], summary: Row) -> Iterator[Table | str]:
         size = human_bytes(plan["size_bytes"])
         yield facts(
             "orphans --plan",
+            ("plan", plan["plan_id"]),
             (
-                ("plan", plan["plan_id"]),
-                (
-                    "to remove",
-                    f"{plan['files']:,} files in {plan['leftovers']:,} leftovers, {size}",
-                ),
-                ("left out", f"{len(plan['left_out']):,} leftovers"),
-                ("file", plan["file"]),
+                "to remove",
+                f"{plan['files']:,} files in {plan['leftovers']:,} leftovers, {size}",
             ),
+            ("left out", f"{len(plan['left_out']):,} leftovers"),
+            ("file", plan["file"]),
         )
         for one in plan["left_out"][:MOST_TABLE_ROWS]:
             warn(f"{one['uri']}: {one['why']}; not in the plan")
@@ -200,9 +198,7 @@ def _applied_page(done: RemovedLeftovers, rows: Sequence[Row]) -> Iterator[Table
     removed = "would be removed" if done.dry_run else "removed"
     yield facts(
         "orphans --apply",
-        (
-            ("plan", done.plan.plan_id),
-            (removed, f"{done.files:,} files, {human_bytes(done.size_bytes)}"),
-            *((f"{one}", f"{done.count(one):,} leftovers") for one in LeftoverOutcome),
-        ),
+        ("plan", done.plan.plan_id),
+        (removed, f"{done.files:,} files, {human_bytes(done.size_bytes)}"),
+        *((f"{one}", f"{done.count(one):,} leftovers") for one in LeftoverOutcome),
     )

@@ -85,14 +85,19 @@ class Table(NamedTuple):
             click.echo(f"and {more:,} more{what}; --format {self.full_format} shows all of them")
 
 
-def facts(name: str, pairs: Iterable[tuple[str, Any]]) -> Table:
-    """Return a table of names and texts; a fact whose text is no text, such as None, is left out.
+def facts(name: str, *pairs: tuple[str, str | None]) -> Table:
+    """Return a table of names and texts; those that are None are left out.
 
-    >>> list(facts("build", [("log", "1 KiB"), ("holes", None), ("dropped", 0)]).rows)
+    >>> list(facts("build", ("log", "1 KiB"), ("holes", None)).rows)
     [('log', '1 KiB')]
     """
-    texts = [pair for pair in pairs if isinstance(pair[1], str)]
+    texts = [pair for pair in pairs if pair[1] is not None]
     return Table((Column(name, 0), Column("", 1)), texts, most=None)
+
+
+def some(number: int, text: str) -> str | None:
+    """Return a text with a number in it, None for 0: `some(3, "{:,} unchanged")`."""
+    return text.format(number) if number else None
 
 
 class Rows(NamedTuple):
@@ -266,6 +271,11 @@ def print_answers(
     if output_format != "csv":
         rows = [{**row, **context} for row in rows]
     print_rows(rows, columns, output_format)
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Return `3 ok, 1 truncated`."""
+    return ", ".join(f"{count:,} {what}" for what, count in counts.items())
 
 
 def csv_cell(value: Any) -> Any:

@@ -7,7 +7,7 @@ import click
 
 from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.options import format_option, policy_options, store_options
-from kip33.cli.output import choose_and_warn, print_json, print_table
+from kip33.cli.output import Answer, Column, Table, choose_and_warn, show
 from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import DURATION, MOMENT, current_ms
 
@@ -91,14 +91,16 @@ def report(
     with progress_bar("report"):
         made = make_report(opened, choose_and_warn(opened, snapshot), asked)
         _publish(made, page, facts)
-    if output_format == "json":
-        counts = _counts(made)
-        files = {"report": page.uri, "facts": facts.uri}
-        print_json({"snapshot": made.evidence.snapshot, **files, "findings": counts})
-    else:
-        if made.findings:
-            print_table(("finding", ""), [(one.level.value, one.text) for one in made.findings])
-        click.echo(f"report: {page.uri}, facts: {facts.uri}")
+    files = {"report": page.uri, "facts": facts.uri}
+    columns = (Column("finding", lambda one: one.level.value), Column("", lambda one: one.text))
+    answer = Answer(
+        page=[
+            *([Table(columns, made.findings, most=None)] if made.findings else []),
+            f"report: {page.uri}, facts: {facts.uri}",
+        ],
+        summary={"snapshot": made.evidence.snapshot, **files, "findings": _counts(made)},
+    )
+    show(answer, output_format)
 
 
 def _places(output: str) -> "tuple[Location, Location]":

@@ -17,6 +17,7 @@ from kip33.cli.output import (
     human_bytes,
     result_formats,
     show,
+    some,
 )
 
 ROWS: list[dict[str, Any]] = [
@@ -80,12 +81,11 @@ def test_a_table_says_how_many_rows_it_leaves_out(
 
 
 def test_facts_without_a_text_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    table = facts("build", [("log", "1 KiB"), ("holes", None), ("dropped", 0), ("", "")])
+    few, none = some(1_000, "{:,} files"), some(0, "{:,} files")
+    table = facts("build", ("log", few), ("holes", none), ("", ""))
 
-    assert cells(printed(capsys, answer_of(page=[table]), "table"))[1:] == [
-        ["log", "1 KiB"],
-        ["", ""],
-    ]
+    shown = cells(printed(capsys, answer_of(page=[table]), "table"))
+    assert shown[1:] == [["log", "1,000 files"], ["", ""]]
 
 
 def test_an_object_is_what_json_makes_of_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
