@@ -22,7 +22,7 @@ from kip33.cli.output import (
     Row,
     Rows,
     Table,
-    csv_lines,
+    csv_rows,
     human_bytes,
     iso_time,
     show,
@@ -181,7 +181,7 @@ def dialects(
         page=_page(rows, summary),
         rows=[Rows("dialects", rows)],
         summary=summary,
-        csv=csv_lines(rows, DIALECT_COLUMNS),
+        csv=csv_rows(rows, DIALECT_COLUMNS),
         result_with=("jsonl", "csv"),
     )
     show(answer, output_format)

@@ -195,7 +195,7 @@ class _Returned:
     write = staticmethod(str)
 
 
-def csv_lines(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[str]:
+def csv_rows(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[str]:
     """Yield a header, then the rows, as CSV."""
     writer = csv.DictWriter(_Returned(), columns, lineterminator="")
     yield writer.writeheader()
@@ -218,7 +218,7 @@ def result_formats() -> tuple[str, ...]:
 
 def partition_name(row: Row) -> str:
     """Return `broker-1/orders-0`, or its known parts."""
-    log_dir = f"{row['log_dir']}/" if row["log_dir"] else ""
+    log_dir = f"{row['log_dir']}/" if row.get("log_dir") else ""
     partition = "?" if row["partition"] is None else row["partition"]
     return f"{log_dir}{row['topic']}-{partition}"
 

@@ -33,7 +33,7 @@ from kip33.cli.output import (
     Rows,
     Table,
     choose_and_warn,
-    csv_lines,
+    csv_rows,
     human_bytes,
     human_duration,
     iso_time,
@@ -136,7 +136,7 @@ def show_timestamps(request: TimestampsRequest) -> None:
         rows=[Rows("timestamps", rows)],
         summary=summary,
         summary_key="summary",
-        csv=csv_lines(map(_in_csv, rows), TIMESTAMPS.names),
+        csv=csv_rows(map(_in_csv, rows), TIMESTAMPS.names),
         result_with=BESIDE_DATA,
     )
     show(answer, request.output_format)

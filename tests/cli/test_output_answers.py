@@ -12,7 +12,7 @@ from kip33.cli.output import (
     Column,
     Rows,
     Table,
-    csv_lines,
+    csv_rows,
     facts,
     human_bytes,
     result_formats,
@@ -125,7 +125,7 @@ def test_an_answer_without_rows_is_one_object_in_lines_too(
 
 def test_csv_has_no_formulas(capsys: pytest.CaptureFixture[str]) -> None:
     names = ("name", "size", "parts")
-    answer = answer_of(csv=csv_lines(ROWS, names))
+    answer = answer_of(csv=csv_rows(ROWS, names))
 
     assert printed(capsys, answer, "csv") == "name,size,parts\na,2048,1\n'=b,,1234\n"
 
