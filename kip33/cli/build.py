@@ -18,7 +18,7 @@ from kip33.cli.options import (
     summary_option,
     untimestamped_option,
 )
-from kip33.cli.output import Answer, Table, counts_text, facts, human_bytes, show, some, warn
+from kip33.cli.output import Output, Table, counts_text, facts, human_bytes, show, some, warn
 from kip33.cli.standard_output import progress_bar
 from kip33.drafts.designs import DESIGNS
 from kip33.errors import exit_code_of
@@ -192,7 +192,7 @@ def build(
     }
     publish_summary(summary_file, record)
     _publish_metrics(metrics, record)
-    show(Answer(page=[_facts(record)], summary=record), output_format)
+    show(Output(page=[_facts(record)], summary=record), output_format)
     findings = record["by_status"] | {
         UNWRITTEN: record["failed"],
         MISSING_OFFSETS: missing_holes(record["by_hole"]),

@@ -21,10 +21,10 @@ from kip33.cli.catalog_orphans import LeftoverRequest, apply_plan_file, show_orp
 from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.options import format_option, store_options
 from kip33.cli.output import (
-    Answer,
     Column,
+    Output,
     Row,
-    Rows,
+    RowList,
     Table,
     choose_and_warn,
     counts_text,
@@ -250,14 +250,14 @@ def _require_plan_options(
         raise click.UsageError("--dry-run requires --apply FILE")
 
 
-def _difference(opened: Catalog, a: str, b: str) -> Answer:
+def _difference(opened: Catalog, a: str, b: str) -> Output:
     """Return each segment that changed from snapshot `a` to snapshot `b`, and their sums."""
     before, after = (choose_and_warn(opened, one).snapshot for one in (a, b))
     changed = difference(opened, before, after)
     counts = count_changes(changed)
-    return Answer(
+    return Output(
         page=_changes_page(changed, counts, before, after),
-        rows=[Rows("changes", _rows_of(changed))],
+        rows=[RowList("changes", _rows_of(changed))],
         head={"before": before.name, "after": after.name, "counts": counts},
     )
 
@@ -287,7 +287,7 @@ def _changes_page(
     yield Table((Column("change", 0), Column("segments", 1)), counts.items())
 
 
-def _holes(opened: Catalog, shown: Snapshot, policy: str | None) -> Answer:
+def _holes(opened: Catalog, shown: Snapshot, policy: str | None) -> Output:
     """Return the holes of a snapshot, and their sums."""
     holes = read_holes(opened, shown, policies=load_policies(policy) if policy else None)
     totals = hole_totals(holes)
@@ -298,7 +298,7 @@ def _holes(opened: Catalog, shown: Snapshot, policy: str | None) -> Answer:
     ]
     if not holes.num_rows:
         page = [f"{shown.name}: no offsets are missing after segments whose end is known."]
-    return Answer(page=page, rows=[Rows("holes", _rows_of(holes), "hole")], summary=summary)
+    return Output(page=page, rows=[RowList("holes", _rows_of(holes), "hole")], summary=summary)
 
 
 _HOLE_COLUMNS: Final = (
@@ -324,7 +324,7 @@ def _prune_catalog(opened: Catalog, keep: int, output_format: str) -> None:
     for line in pruned.plan.foreign:
         warn(line)
     removed = pruned.count(RemovalKind.OLD_SNAPSHOT, RemovalKind.DAMAGED_SNAPSHOT)
-    answer = Answer(
+    answer = Output(
         page=[_pruned_facts(pruned, removed)],
         head={
             "catalog": opened.location.uri,
@@ -334,7 +334,7 @@ def _prune_catalog(opened: Catalog, keep: int, output_format: str) -> None:
             "leftovers_removed": pruned.count(RemovalKind.DEAD_BUILD),
             "bytes_freed": pruned.bytes_freed,
         },
-        rows=[Rows("removed", map(_as_row, pruned.removed))],
+        rows=[RowList("removed", map(_as_row, pruned.removed))],
         tail={"foreign": list(pruned.plan.foreign), "failures": list(pruned.failures)},
     )
     show(answer, output_format)
@@ -381,7 +381,7 @@ def _print_path(opened: Catalog, name: str | None) -> None:
 
 def _segments(
     opened: Catalog, shown: Snapshot, statuses: Sequence[str], output_format: str
-) -> Answer:
+) -> Output:
     """Return path, status and error of a snapshot's segments; `statuses`: only of these, () all."""
     counts: Counter[str] = Counter()
     rows: Iterable[dict[str, Any]] = _counted_segments(opened, shown, statuses, counts)
@@ -393,9 +393,9 @@ def _segments(
         Column("status", "status"),
         Column("error", "error", none=""),
     )
-    return Answer(
+    return Output(
         page=[Table(columns, rows, f"segments, {shown.name}", "segments")],
-        rows=[Rows("segments", rows, "segment")],
+        rows=[RowList("segments", rows, "segment")],
         summary={"snapshot": shown.name, "by_status": counts},
     )
 
@@ -412,7 +412,7 @@ def _counted_segments(
             yield row
 
 
-def _snapshots(opened: Catalog, name: str | None) -> Answer:
+def _snapshots(opened: Catalog, name: str | None) -> Output:
     """Return all snapshots, and the totals of one, per topic; None is the newest one."""
     shown, _ = choose(opened, name, lambda _: None)  # the loop below warns of all
     snapshots: list[dict[str, Any]] = []
@@ -433,10 +433,10 @@ def _snapshots(opened: Catalog, name: str | None) -> Answer:
                 }
             )
     totals = [total._asdict() for total in topic_totals(opened, shown)]
-    return Answer(
+    return Output(
         page=_snapshots_page(opened, shown, snapshots, totals),
         head={"path": opened.snapshot_folder(shown.name).uri},
-        rows=[Rows("snapshots", snapshots, "snapshot"), Rows("topics", totals, "topic")],
+        rows=[RowList("snapshots", snapshots, "snapshot"), RowList("topics", totals, "topic")],
     )
 
 

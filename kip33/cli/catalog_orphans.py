@@ -24,10 +24,10 @@ from kip33.builds.leftovers import (
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
-    Answer,
     Column,
+    Output,
     Row,
-    Rows,
+    RowList,
     Table,
     facts,
     human_bytes,
@@ -74,8 +74,8 @@ def show_orphans(
     if request:
         summary["plan"] = _make_plan(opened, shown, leftovers, request)
     rows = [_record(leftover) for leftover in leftovers.found]
-    page, lists = _page(rows, summary), [Rows("leftovers", rows, "leftover")]
-    show(Answer(page=page, rows=lists, summary=summary), output_format)
+    page, lists = _page(rows, summary), [RowList("leftovers", rows, "leftover")]
+    show(Output(page=page, rows=lists, summary=summary), output_format)
 
 
 def _record(leftover: Leftover) -> dict[str, str | int | None]:
@@ -151,8 +151,8 @@ def apply_plan_file(opened: Catalog, file: str, output_format: str, *, dry_run: 
     for warning in done.warnings:
         warn(warning)
     rows = [_result_record(one) for one in done.results]
-    page, lists = _applied_page(done, rows), [Rows("results", rows, "result")]
-    show(Answer(page=page, rows=lists, summary=_summary(opened, done)), output_format)
+    page, lists = _applied_page(done, rows), [RowList("results", rows, "result")]
+    show(Output(page=page, rows=lists, summary=_summary(opened, done)), output_format)
     sys.exit(
         exit_code_of(
             incomplete=done.count(LeftoverOutcome.FAILED) > 0,

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.output import (
     BESIDE_DATA,
-    Answer,
     Column,
+    Output,
     Row,
-    Rows,
+    RowList,
     Table,
     csv_rows,
     iso_time,
@@ -125,9 +125,9 @@ def show_counts(request: CountRequest) -> None:
     summary = {"records": count.records, "periods": len(rows), "damaged": count.damaged}
     if request.isolation == Isolation.READ_COMMITTED:
         summary["undecided"] = count.undecided
-    answer = Answer(
+    answer = Output(
         page=_page(rows, count, seconds),
-        rows=[Rows("", rows)],
+        rows=[RowList("", rows)],
         summary=summary | {"seconds": round(seconds, 3)},
         csv=csv_rows(rows, _COLUMNS),
         result_with=BESIDE_DATA,

@@ -17,10 +17,10 @@ from kip33.cli.options import (
     topic_setting_options,
 )
 from kip33.cli.output import (
-    Answer,
     Column,
+    Output,
     Row,
-    Rows,
+    RowList,
     Table,
     csv_rows,
     human_bytes,
@@ -177,9 +177,9 @@ def dialects(
         "workers": opened.workers,
     }
     publish_summary(summary_file, summary | {"dialects": rows})
-    answer = Answer(
+    answer = Output(
         page=_page(rows, summary),
-        rows=[Rows("dialects", rows)],
+        rows=[RowList("dialects", rows)],
         summary=summary,
         csv=csv_rows(rows, DIALECT_COLUMNS),
         result_with=("jsonl", "csv"),

@@ -25,10 +25,10 @@ from kip33.audits.timestamp_plan import (
 from kip33.catalog.catalog import Catalog, Choice, Snapshot
 from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.output import (
-    Answer,
     Column,
+    Output,
     Row,
-    Rows,
+    RowList,
     Table,
     choose_and_warn,
     csv_rows,
@@ -48,8 +48,7 @@ from kip33.rules.search import EARLIEST, SearchResult
 from kip33.rules.timestamp_profile import LatencyHistogram, LimitChoice
 from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import by_partition, rows_of
-from kip33.search.failover import ResumePoint, resume_points
-from kip33.search.failover import Rows as CatalogRows
+from kip33.search.failover import ResumePoint, Rows, resume_points
 from kip33.stores.directory_checks import require_directory
 
 
@@ -89,15 +88,15 @@ def show_failover(options: FailoverRequest) -> None:
     }
     context |= {"buffer_ms": buffer_ms} if options.buffer == AUTO_BUFFER else {}
     rows = [point._asdict() for point in points]
-    answer = Answer(
+    answer = Output(
         page=_page(rows, buffer_ms, started),
-        rows=[Rows("", ({**row, **context} for row in rows))],
+        rows=[RowList("", ({**row, **context} for row in rows))],
         csv=csv_rows(rows, ResumePoint._fields),
     )
     show(answer, options.output_format)
 
 
-def _rows(place: str, topics: set[str], option: str) -> tuple[CatalogRows, Choice]:
+def _rows(place: str, topics: set[str], option: str) -> tuple[Rows, Choice]:
     """Return the rows of the newest undamaged snapshot, and that choice."""
     catalog = Catalog.at(place)
     require_directory(catalog.location, option)

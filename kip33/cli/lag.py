@@ -16,10 +16,10 @@ from kip33.cli.options import (
     store_options,
 )
 from kip33.cli.output import (
-    Answer,
     Column,
+    Output,
     Row,
-    Rows,
+    RowList,
     Table,
     choose_and_warn,
     csv_rows,
@@ -102,9 +102,9 @@ def _show_lag(options: LagRequest) -> None:
         publish_metrics(options.metrics, "lag", labels, lag_gauges(lags, options.metrics))
     found = [one._asdict() for one in lags]
     context = {"snapshot": snapshot.name, "warnings": choice.warnings}
-    answer = Answer(
+    answer = Output(
         page=_page(found, snapshot.source, started),
-        rows=[Rows("", ({**row, **context} for row in found))],
+        rows=[RowList("", ({**row, **context} for row in found))],
         csv=csv_rows(found, GroupLag._fields),
     )
     show(answer, options.output_format)

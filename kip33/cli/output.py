@@ -1,12 +1,11 @@
 """The output of every command: tables and lines for people, JSON and CSV for programs, warnings.
 
-A command makes an `Answer`, and `show` prints it in the format that was asked for. The cells of a
+A command makes an `Output`, and `show` prints it in the format that was asked for. The cells of a
 table are made of the same rows as JSON and CSV, by the table's columns.
 """
 
 import builtins
 import csv
-import io
 import json
 import os
 import re
@@ -100,7 +99,7 @@ def some(number: int, text: str) -> str | None:
     return text.format(number) if number else None
 
 
-class Rows(NamedTuple):
+class RowList(NamedTuple):
     """Rows for programs: in a JSON object the list `key`, in lines of JSON each has its `kind`."""
 
     key: str
@@ -116,7 +115,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Output:
     """What a command prints; rows and pages may be generators, of which only one is used.
 
     `page`: tables and lines for people, in their order. In a JSON object the fields of `head`, and
@@ -127,7 +126,7 @@ class Answer:
     """
 
     page: Iterable[Table | str]
-    rows: Sequence[Rows] = ()
+    rows: Sequence[RowList] = ()
     summary: Row | None = None
     summary_key: str = ""
     head: Row = field(default_factory=dict)
@@ -139,7 +138,7 @@ class Answer:
 BESIDE_DATA: Final = ("json", "jsonl", "csv")  # formats with a KIP33_RESULT line
 
 
-def show(answer: Answer, output_format: str) -> None:
+def show(answer: Output, output_format: str) -> None:
     """Print an answer as `table`, `json`, `jsonl` or `csv`."""
     match output_format:
         case "table":
@@ -161,7 +160,7 @@ def show(answer: Answer, output_format: str) -> None:
         click.echo(RESULT + json.dumps(answer.summary), err=output_format != "table")
 
 
-def _json_object(answer: Answer) -> Iterator[str]:
+def _json_object(answer: Output) -> Iterator[str]:
     """Yield a JSON object, or one list, in pieces: there may be millions of rows."""
     if len(answer.rows) == 1 and not answer.rows[0].key:
         yield from _json_list(answer.rows[0])
@@ -175,14 +174,14 @@ def _json_object(answer: Answer) -> Iterator[str]:
     lists = {rows.key: rows for rows in answer.rows}
     for number, (key, value) in enumerate((before | lists | after).items()):
         yield f'{", " if number else "{"}"{key}": '
-        if isinstance(value, Rows):
+        if isinstance(value, RowList):
             yield from _json_list(value)
         else:
             yield json.dumps(value)
     yield "}"
 
 
-def _json_list(rows: Rows) -> Iterator[str]:
+def _json_list(rows: RowList) -> Iterator[str]:
     yield "["
     for number, line in enumerate(rows.lines(None)):
         yield f", {line}" if number else line
@@ -190,14 +189,16 @@ def _json_list(rows: Rows) -> Iterator[str]:
 
 
 class _Returned:
-    """What a csv writer writes to, so that it returns its lines."""
+    """What a csv writer writes to, so that it returns its lines without their ends."""
 
-    write = staticmethod(str)
+    @staticmethod
+    def write(line: str) -> str:
+        return line[:-1]
 
 
 def csv_rows(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[str]:
     """Yield a header, then the rows, as CSV."""
-    writer = csv.DictWriter(_Returned(), columns, lineterminator="")
+    writer = csv.DictWriter(_Returned(), columns, lineterminator="\n")
     yield writer.writeheader()
     for row in rows:
         yield writer.writerow({name: csv_cell(value) for name, value in row.items()})
@@ -226,51 +227,6 @@ def partition_name(row: Row) -> str:
 def print_json(record: Any) -> None:
     """Print one object on one line."""
     click.echo(json.dumps(record))
-
-
-def print_rows(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output_format: str
-) -> None:
-    """Print rows as `jsonl`, as one `json` list, or as `csv` with a header."""
-    if output_format == "jsonl":
-        for row in rows:
-            print_json(row)
-    elif output_format == "json":
-        print_json(rows)
-    else:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({name: csv_cell(value) for name, value in row.items()})
-        click.echo(text.getvalue(), exact_output(), nl=False, color=True)
-
-
-def print_joined(lines: Iterable[str]) -> None:
-    """Print the objects of a JSON list, one after the other, without its brackets."""
-    for number, line in enumerate(lines):
-        click.echo((", " if number else "") + line, nl=False)
-
-
-def print_result_apart(summary: Mapping[str, Any]) -> None:
-    """Print the machine-readable line apart from the data: spark-submit joins both streams."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        click.echo(RESULT + json.dumps(summary), err=True)
-
-
-def print_answers(
-    rows: Sequence[Mapping[str, Any]],
-    columns: Sequence[str],
-    output_format: str,
-    context: Mapping[str, Any],
-) -> None:
-    """Print rows as `print_rows` does; each JSON object ends with the keys of `context`.
-
-    CSV has only the columns, for programs that read them by position.
-    """
-    if output_format != "csv":
-        rows = [{**row, **context} for row in rows]
-    print_rows(rows, columns, output_format)
 
 
 def counts_text(counts: Mapping[str, int]) -> str:

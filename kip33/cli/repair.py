@@ -18,9 +18,9 @@ from kip33.cli.options import (
     topic_setting_options,
 )
 from kip33.cli.output import (
-    Answer,
     Column,
-    Rows,
+    Output,
+    RowList,
     Table,
     counts_text,
     facts,
@@ -114,9 +114,9 @@ def repair(
     summary = _summary(plan, repairs, unfinished, applied=is_applied)
     summary["seconds"] = round(time.monotonic() - started, 3)
     publish_summary(summary_file, summary)
-    rows = Rows("repairs", (one.as_row() for one in repairs))
+    rows = RowList("repairs", (one.as_row() for one in repairs))
     page = _page(plan, repairs, summary)
-    show(Answer(page=page, rows=[rows], summary=summary), output_format)
+    show(Output(page=page, rows=[rows], summary=summary), output_format)
     for finding in summary["findings"]:
         warn(_WARNINGS[finding])
     if plan.passed_over[LOST_TIME_INDEX]:

@@ -7,7 +7,7 @@ import click
 
 from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.options import format_option, policy_options, store_options
-from kip33.cli.output import Answer, Column, Table, choose_and_warn, show
+from kip33.cli.output import Column, Output, Table, choose_and_warn, show
 from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import DURATION, MOMENT, current_ms
 
@@ -93,7 +93,7 @@ def report(
         _publish(made, page, facts)
     files = {"report": page.uri, "facts": facts.uri}
     columns = (Column("finding", lambda one: one.level.value), Column("", lambda one: one.text))
-    answer = Answer(
+    answer = Output(
         page=[
             *([Table(columns, made.findings, most=None)] if made.findings else []),
             f"report: {page.uri}, facts: {facts.uri}",

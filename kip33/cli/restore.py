@@ -21,8 +21,8 @@ from kip33.cli.options import (
     topic_setting_options,
 )
 from kip33.cli.output import (
-    Answer,
     Column,
+    Output,
     Row,
     Table,
     facts,
@@ -367,7 +367,7 @@ def _report(summary: dict[str, Any], place: "Location | None", output_format: st
 
 def _print_restore(summary: dict[str, Any], output_format: str) -> None:
     """Print the summary as `table` or `json`; problems and notes are lines on standard error."""
-    show(Answer(page=_page(summary), summary=summary), output_format)
+    show(Output(page=_page(summary), summary=summary), output_format)
     for row in summary["partitions"]:
         name = f"{row['topic']}-{row['partition']}"
         for note in row["notes"]:
@@ -404,7 +404,7 @@ def _print_abandoned(summary: dict[str, Any], output_format: str) -> None:
         ("partitions removed", f"{summary['partitions_removed']:,}"),
         ("partitions in their places", f"{len(in_place):,}"),
     )
-    show(Answer(page=[table], summary=summary), output_format)
+    show(Output(page=[table], summary=summary), output_format)
 
 
 def _page(summary: Row) -> Iterator[Table]:

@@ -9,10 +9,10 @@ import click
 
 from kip33.cli.options import publish_summary
 from kip33.cli.output import (
-    Answer,
     Column,
+    Output,
     Row,
-    Rows,
+    RowList,
     Table,
     facts,
     human_bytes,
@@ -111,10 +111,10 @@ def _print(
     output_format: str, applied: Applied, summary: dict[str, Any], records: list[Record]
 ) -> None:
     partitions = [one._asdict() for one in applied.partitions]
-    journal = [Rows("journal", records)] if output_format == "json" else []
-    answer = Answer(
+    journal = [RowList("journal", records)] if output_format == "json" else []
+    answer = Output(
         page=_page(applied, partitions, summary, records),
-        rows=[*journal, Rows("partitions", partitions, "partition")],
+        rows=[*journal, RowList("partitions", partitions, "partition")],
         summary=summary,
         summary_key="summary",
         result_with=("table",),

@@ -12,7 +12,7 @@ from kip33.catalog.holes import hole_totals, read_holes
 from kip33.cli.engine_option import engine_choice, leave_pandas_out, open_session
 from kip33.cli.metrics_file import publish_metrics
 from kip33.cli.options import publish_summary
-from kip33.cli.output import Answer, Rows, result_formats, show, warn
+from kip33.cli.output import Output, RowList, result_formats, show, warn
 from kip33.cli.retention_local import LocalAnswer
 from kip33.cli.retention_question import (
     RESULT_TABLES,
@@ -193,11 +193,11 @@ def _print(
 ) -> None:
     options = asked.options
     lists = [
-        Rows("segments", answer.segment_lines, "segment"),
-        Rows("partitions", answer.partition_lines, "partition"),
-        *([Rows("freed", answer.freed_lines, "freed")] if answer.tells_freed else []),
+        RowList("segments", answer.segment_lines, "segment"),
+        RowList("partitions", answer.partition_lines, "partition"),
+        *([RowList("freed", answer.freed_lines, "freed")] if answer.tells_freed else []),
     ]
-    printed = Answer(
+    printed = Output(
         page=retention_page(answer, summary, with_broker_view=options.show_broker_view),
         rows=lists,
         summary=summary,

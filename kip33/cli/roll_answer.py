@@ -31,10 +31,10 @@ from kip33.catalog.catalog_columns import CatalogColumns, read_columns
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.options import publish_summary
 from kip33.cli.output import (
-    Answer,
     Column,
+    Output,
     Row,
-    Rows,
+    RowList,
     Table,
     choose_and_warn,
     counts_text,
@@ -149,11 +149,11 @@ def answer_roll(source: str, request: RollRequest) -> set[str]:
     summary["findings"] = sorted(found)
     publish_summary(request.summary_file, summary)
     partitions = roll_partitions(audit)
-    answer = Answer(
+    answer = Output(
         page=_audit_page(audit, partitions, summary),
         rows=[
-            Rows("segments", partial(_segment_lines, audit), "segment"),
-            Rows("partitions", partial(json_lines, partitions), "partition"),
+            RowList("segments", partial(_segment_lines, audit), "segment"),
+            RowList("partitions", partial(json_lines, partitions), "partition"),
         ],
         summary=summary,
         summary_key="summary",
@@ -243,9 +243,9 @@ def _what_if(
         for replay in one.replays
         for row in segment_rows(one, replay, retention[one.topic])
     ]
-    answer = Answer(
+    answer = Output(
         page=_replay_page(sums, summary),
-        rows=[Rows("segments", rows, "segment"), Rows("partitions", sums, "partition")],
+        rows=[RowList("segments", rows, "segment"), RowList("partitions", sums, "partition")],
         summary=summary,
         summary_key="summary",
         csv=csv_rows(rows, list(rows[0]) if rows else []),

@@ -17,9 +17,21 @@ from kip33.archive.bins import EngineName
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.engine_option import EngineChoice, engine_choice, open_session, show_engine
-from kip33.cli.output import choose_and_warn, human_bytes, iso_time, warn
+from kip33.cli.output import (
+    Column,
+    Output,
+    Row,
+    RowList,
+    Table,
+    choose_and_warn,
+    csv_rows,
+    human_bytes,
+    iso_time,
+    partition_name,
+    show,
+    warn,
+)
 from kip33.cli.search_options import SearchRequest
-from kip33.cli.search_tables import ANSWER_COLUMNS, RANGE, Answer, print_search_answers
 from kip33.cli.standard_output import exact_output, progress_bar
 from kip33.cli.times import current_ms, parse_target
 from kip33.errors import CatalogError, LocationError
@@ -31,6 +43,7 @@ from kip33.rules.search import (
     LATEST,
     MAX_TIMESTAMP,
     NEWEST_KAFKA,
+    TARGETS,
     Exactness,
     SearchResult,
 )
@@ -54,6 +67,16 @@ from kip33.stores.locations import Location
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ANSWER_COLUMNS: Final = (
+    *("log_dir", "topic", "partition", "target_ms", "offset", "timestamp"),
+    *("result", "exactness", "bytes_read", "note", "passed_over"),
+)
+_RANGE: Final = ("until_ms", "until_offset", "records", "size_bytes")
+
+AnswerRow: TypeAlias = dict[str, Any]
+"""A row with ANSWER_COLUMNS; for a range also with _RANGE."""
+
+_NAMES: Final = {target: name for name, target in TARGETS.items()}
 _RESET_OFFSETS, _SPARK, _DELETE_RECORDS = "reset-offsets", "spark", "delete-records"
 _SPARK_LATEST: Final = -1
 _MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
@@ -106,15 +129,49 @@ def search_catalog(options: SearchRequest) -> None:
         if newer and newer.partitions:
             click.echo(newer.summary(), err=True)
     else:
-        print_search_answers(
-            answers,
-            options.output_format,
-            source=snapshot.source,
-            seconds=time.monotonic() - started,
-            warnings=choice.warnings,
-            engine=engine.name,
-            workers=_workers_of(engine.name, options, answers),
+        summary = {
+            "answers": len(answers),
+            "bytes_read": sum(answer["bytes_read"] for answer in answers),
+            "seconds": round(time.monotonic() - started, 3),
+            "warnings": list(choice.warnings),
+            "engine": engine.name,
+            "workers": _workers_of(engine.name, options, answers),
+        }
+        columns = [*ANSWER_COLUMNS, *(_RANGE if answers and _RANGE[0] in answers[0] else ())]
+        printed = Output(
+            page=_page(answers, summary, snapshot.source),
+            rows=[RowList("answers", answers)],
+            summary=summary,
+            summary_key="summary",
+            csv=csv_rows(answers, columns),
         )
+        show(printed, options.output_format)
+
+
+def _page(answers: Sequence[Row], summary: Row, source: str) -> Iterator[Table | str]:
+    """Yield a table, whose notes omit `source`, the archive's URI, and the sums."""
+    columns = (
+        Column("partition", partition_name),
+        Column("time", "target_ms", lambda target_ms: _NAMES.get(target_ms) or iso_time(target_ms)),
+        Column("offset", "offset"),
+        Column("record's time", "timestamp", iso_time),
+        Column("result", "result"),
+        Column("exactness", lambda row: "" if row["offset"] is None else row["exactness"]),
+        *(_RANGE_COLUMNS if answers and _RANGE[0] in answers[0] else ()),
+        Column("note", lambda row: (row["note"] or "").replace(f"{source}/", "")),
+    )
+    yield Table(columns, answers, what="answers")
+    found = sum(answer["offset"] is not None for answer in answers)
+    read = f"{human_bytes(summary['bytes_read'])} read in {summary['seconds']:.1f} s"
+    yield f"{len(answers):,} answers, {found:,} found; {read}"
+
+
+_RANGE_COLUMNS: Final = (
+    Column("until", "until_ms", iso_time),
+    Column("record's offset", "until_offset", none=""),
+    Column("records", "records", none=""),
+    Column("log", "size_bytes", human_bytes, none=""),
+)
 
 
 def _log_start_offsets(
@@ -147,7 +204,7 @@ class _NewerRecordCount:
         self.partitions = self._records = self._bytes_read = 0  # counted so far
         self._is_exact = True
 
-    def __call__(self, answer: Answer, offset: int) -> str | None:
+    def __call__(self, answer: AnswerRow, offset: int) -> str | None:
         """Return how many records of one partition are lost and why, None without any.
 
         A search for the earliest or the latest offset has no time, so nothing is counted.
@@ -232,7 +289,7 @@ def _engine_for(
     return EngineChoice(EngineName.LOCAL, why, False)
 
 
-def _workers_of(engine: EngineName, options: SearchRequest, answers: Sequence[Answer]) -> int:
+def _workers_of(engine: EngineName, options: SearchRequest, answers: Sequence[AnswerRow]) -> int:
     """Return how many processes searched: of this machine at most one for each partition."""
     if engine == EngineName.LOCAL:
         partitions = {(answer["topic"], answer["partition"]) for answer in answers}
@@ -251,7 +308,7 @@ def _answers_to(
     options: SearchRequest,
     engine: EngineName,
     starts: LogStartOffsets | None = None,
-) -> list[Answer]:
+) -> list[AnswerRow]:
     """Return the answers in the order of the questions, then by partition and replica."""
     if engine == EngineName.SPARK:
         return _by_spark(catalog, snapshot, questions, how, options, starts)
@@ -292,7 +349,7 @@ def _by_spark(
     how: SearchOptions,
     options: SearchRequest,
     starts: LogStartOffsets | None,
-) -> list[Answer]:
+) -> list[AnswerRow]:
     from kip33.spark.catalog import load_catalog
     from kip33.spark.search import offsets_for_times
 
@@ -311,12 +368,12 @@ def _by_spark(
     return [row.asDict() for row in rows]
 
 
-_CountNewer: TypeAlias = Callable[[Answer, int], str | None]
+_CountNewer: TypeAlias = Callable[[AnswerRow, int], str | None]
 """Takes an answer and the offset to emit; returns why deleting up to there is unsafe, else None."""
 
 
 def _offsets_to_emit(
-    answers: Sequence[Answer],
+    answers: Sequence[AnswerRow],
     ends: Mapping[ReplicaKey, search_answers.Answer],
     emit: str,
     *,
@@ -360,7 +417,7 @@ def _offsets_to_emit(
         yield Offset(*key, offset, is_end=end is not None)
 
 
-def _unsafe(answer: Answer, end: search_answers.Answer | None, emit: str) -> str | None:
+def _unsafe(answer: AnswerRow, end: search_answers.Answer | None, emit: str) -> str | None:
     """Return why an offset could skip or delete wrong records, None if it cannot."""
     exactness = {answer["exactness"], end.exactness if end else Exactness.RECORD}
     if answer["passed_over"] or Exactness.UNSURE in exactness:
@@ -430,13 +487,13 @@ def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
     return matching
 
 
-def _replica_key(answer: Answer) -> ReplicaKey:
+def _replica_key(answer: AnswerRow) -> ReplicaKey:
     """Return the replica that an answer is from."""
     return answer["log_dir"], answer["topic"], answer["partition"]
 
 
 def _log_ends(
-    catalog: Catalog, snapshot: Snapshot, answers: Sequence[Answer]
+    catalog: Catalog, snapshot: Snapshot, answers: Sequence[AnswerRow]
 ) -> dict[ReplicaKey, search_answers.Answer]:
     """Return the log ends of partitions without an answer, from the catalog alone."""
     questions = [
@@ -453,12 +510,12 @@ def _range_answers(
     catalog: Catalog,
     snapshot: Snapshot,
     rows: "pa.Table",
-    answers: Sequence[Answer],
+    answers: Sequence[AnswerRow],
     ends: Mapping[ReplicaKey, search_answers.Answer],
     options: SearchRequest,
     engine: EngineName,
     until_text: str,
-) -> list[Answer]:
+) -> list[AnswerRow]:
     """Return the answers with the offset at --until, and the records and bytes in between."""
     now_ms = current_ms() if options.now is None else options.now
     try:
@@ -496,4 +553,4 @@ def _range_answers(
         answer["bytes_read"] += until["bytes_read"] + (size.bytes_read if size else 0)
         notes = (answer["note"], until["note"], size.note if size else None)
         answer["note"] = search_answers.joined_notes(*notes)
-    return [dict.fromkeys(RANGE) | answer for answer in answers]
+    return [dict.fromkeys(_RANGE) | answer for answer in answers]

@@ -27,10 +27,10 @@ from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.options import publish_summary
 from kip33.cli.output import (
     BESIDE_DATA,
-    Answer,
     Column,
+    Output,
     Row,
-    Rows,
+    RowList,
     Table,
     choose_and_warn,
     csv_rows,
@@ -131,9 +131,9 @@ def show_timestamps(request: TimestampsRequest) -> None:
     summary |= {"warnings": list(warnings), "engine": ran[0], "workers": ran[1]}
     summary["seconds"] = round(time.monotonic() - started, 3)
     publish_summary(request.summary_file, summary)
-    answer = Answer(
+    answer = Output(
         page=_page(rows, summary, plan),
-        rows=[Rows("timestamps", rows)],
+        rows=[RowList("timestamps", rows)],
         summary=summary,
         summary_key="summary",
         csv=csv_rows(map(_in_csv, rows), TIMESTAMPS.names),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kip33.cli.options import format_option
-from kip33.cli.output import Answer, Column, Row, Rows, Table, facts, human_bytes, show, warn
+from kip33.cli.output import Column, Output, Row, RowList, Table, facts, human_bytes, show, warn
 
 if TYPE_CHECKING:
     from kip33.restore.truncate_planner import TruncationPlan
@@ -69,7 +69,7 @@ def truncate(
     summary |= {"applied": is_applied, "plan_id": plan.plan_id, "was_begun": is_begun}
     rows = [change.as_row() for change in plan.changes]
     page = _page(plan, rows, is_applied=is_applied)
-    show(Answer(page=page, rows=[Rows("files", rows)], summary=summary), output_format)
+    show(Output(page=page, rows=[RowList("files", rows)], summary=summary), output_format)
     for note in plan.notes:
         warn(note)
     if is_begun:

@@ -30,10 +30,10 @@ from kip33.cli.options import (
     untimestamped_option,
 )
 from kip33.cli.output import (
-    Answer,
     Column,
+    Output,
     Row,
-    Rows,
+    RowList,
     Table,
     choose_and_warn,
     human_bytes,
@@ -276,8 +276,8 @@ def verify(
         publish_metrics(metrics, "verify", labels, verify_gauges(summary, by_topic, metrics))
     title = f"{len(verdicts)} segment{'' if len(verdicts) == 1 else 's'}"
     page = [_sums(IndexVerdict, counts, title), *_bad_files(verdicts, kinds, below)]
-    rows = Rows("verdicts", (verdict.as_row() for verdict in verdicts))
-    show(Answer(page=page, rows=[rows], summary=summary), output_format)
+    rows = RowList("verdicts", (verdict.as_row() for verdict in verdicts))
+    show(Output(page=page, rows=[rows], summary=summary), output_format)
     unread = [
         f"{one.log_uri}: {one.log_error}"
         for one in verdicts
@@ -425,5 +425,5 @@ def _verify_quick(  # parameters: options of the command
         _sums(QuickVerdict, counts, title),
         *([Table(columns, rows, most=None)] if rows else []),
     ]
-    show(Answer(page=page, rows=[Rows("not_identical", rows)], summary=summary), output_format)
+    show(Output(page=page, rows=[RowList("not_identical", rows)], summary=summary), output_format)
     return {name for found in counted.by_verdict.values() for name in found if found[name]}

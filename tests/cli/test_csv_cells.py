@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from kip33.cli import retention_local
-from kip33.cli.output import print_rows
+from kip33.cli.output import Output, csv_rows, show
 
 TEXTS = {
     " blank before": " blank before",
@@ -34,7 +34,8 @@ def cells_of(printed: str) -> list[str]:
 
 
 def test_answers_keep_blanks_and_hold_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
-    print_rows([{"topic": text, "offset": -1} for text in TEXTS], ("topic", "offset"), "csv")
+    rows = [{"topic": text, "offset": -1} for text in TEXTS]
+    show(Output(page=(), csv=csv_rows(rows, ("topic", "offset"))), "csv")
 
     printed = capsys.readouterr().out
     assert cells_of(printed) == list(TEXTS.values())

@@ -8,9 +8,9 @@ import pytest
 
 from kip33.cli.output import (
     RESULT,
-    Answer,
     Column,
-    Rows,
+    Output,
+    RowList,
     Table,
     csv_rows,
     facts,
@@ -32,7 +32,7 @@ COLUMNS = (
 )
 
 
-def printed(capsys: pytest.CaptureFixture[str], answer: Answer, output_format: str) -> str:
+def printed(capsys: pytest.CaptureFixture[str], answer: Output, output_format: str) -> str:
     show(answer, output_format)
     return capsys.readouterr().out
 
@@ -45,8 +45,8 @@ def cells(table: str) -> list[list[str]]:
     ]
 
 
-def answer_of(rows: Any = ROWS, **fields: Any) -> Answer:
-    return Answer(page=fields.pop("page", ()), rows=[Rows("things", rows, "thing")], **fields)
+def answer_of(rows: Any = ROWS, **fields: Any) -> Output:
+    return Output(page=fields.pop("page", ()), rows=[RowList("things", rows, "thing")], **fields)
 
 
 def test_columns_make_the_cells(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,19 +90,19 @@ def test_facts_without_a_text_are_left_out(capsys: pytest.CaptureFixture[str]) -
 
 def test_an_object_is_what_json_makes_of_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
     head, tail = {"snapshot": "s", "counts": {"x": 1}}, {"failures": []}
-    more = Rows("others", lambda kind: iter([json.dumps({"kind": kind})]))
+    more = RowList("others", lambda kind: iter([json.dumps({"kind": kind})]))
     summary = {"x": None}
 
     for key, before, after in (("", summary, {}), ("sums", {}, {"sums": summary})):
-        lists = [Rows("things", iter(ROWS)), more]
-        answer = Answer(page=(), rows=lists, head=head, tail=tail, summary=summary, summary_key=key)
+        lists = [RowList("things", iter(ROWS)), more]
+        answer = Output(page=(), rows=lists, head=head, tail=tail, summary=summary, summary_key=key)
         expected = head | before | {"things": ROWS, "others": [{"kind": None}]} | tail | after
         assert printed(capsys, answer, "json") == json.dumps(expected) + "\n"
 
 
 def test_rows_without_a_key_are_a_list(capsys: pytest.CaptureFixture[str]) -> None:
     for rows in (ROWS, []):
-        answer = Answer(page=(), rows=[Rows("", rows)])
+        answer = Output(page=(), rows=[RowList("", rows)])
         assert printed(capsys, answer, "json") == json.dumps(rows) + "\n"
 
 
@@ -120,7 +120,7 @@ def test_lines_name_their_kind_and_end_with_the_summary(
 def test_an_answer_without_rows_is_one_object_in_lines_too(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert printed(capsys, Answer(page=(), summary={"a": 1}), "jsonl") == '{"a": 1}\n'
+    assert printed(capsys, Output(page=(), summary={"a": 1}), "jsonl") == '{"a": 1}\n'
 
 
 def test_csv_has_no_formulas(capsys: pytest.CaptureFixture[str]) -> None:
