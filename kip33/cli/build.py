@@ -18,7 +18,17 @@ from kip33.cli.options import (
     summary_option,
     untimestamped_option,
 )
-from kip33.cli.output import Output, Table, counts_text, facts, human_bytes, show, some, warn
+from kip33.cli.output import (
+    Output,
+    Table,
+    counted,
+    counts_text,
+    facts,
+    human_bytes,
+    show,
+    some,
+    warn,
+)
 from kip33.cli.standard_output import progress_bar
 from kip33.drafts.designs import DESIGNS
 from kip33.errors import exit_code_of
@@ -220,7 +230,7 @@ def _publish_metrics(metrics: MetricsRequest, record: dict[str, Any]) -> None:
 
 
 def _facts(record: dict[str, Any]) -> Table:
-    workers, orphaned_size = record["workers"], human_bytes(record["orphaned_bytes"])
+    orphaned_size = human_bytes(record["orphaned_bytes"])
     holes = HoleTotals(record["by_hole"], record["missing_offsets"])
     unlogged = "{:,} logs without .txnindex, because of their .index"
     other = "{:,} kept, with other content; --overwrite replaces them"
@@ -255,6 +265,6 @@ def _facts(record: dict[str, Any]) -> Table:
             some(record["carried"], "{:,} segments that this build did not list"),
         ),
         *(("skipped", f"{count:,} {what}") for what, count in record["passed_over"].items()),
-        ("engine", f"{record['engine']}, {workers:,} worker{'' if workers == 1 else 's'}"),
+        ("engine", f"{record['engine']}, {counted(record['workers'], 'worker')}"),
         ("seconds", f"{record['seconds']:.1f}"),
     )

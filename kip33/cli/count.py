@@ -6,16 +6,7 @@ import click
 
 from kip33.cli.options import format_option
 from kip33.cli.records_options import CountRequest, choice_options, on_error_option
-from kip33.cli.times import Quantity
-from kip33.rules.policies import duration_ms
-
-
-def _period_ms(text: str) -> int:
-    """Return a period in ms; ValueError for 0."""
-    period = duration_ms(text)
-    if period == 0:
-        raise ValueError(f"{text!r} found, expected more than 0")
-    return period
+from kip33.cli.times import Quantity, positive_ms
 
 
 @click.command(
@@ -26,7 +17,7 @@ def _period_ms(text: str) -> int:
 @click.option(
     "--per",
     "per_ms",
-    type=Quantity("period", _period_ms, "1h"),
+    type=Quantity("period", positive_ms, "1h"),
     required=True,
     metavar="1h",
     help="Length of a period, such as 1m, 1h or 1d. Periods begin at multiples of it since 1970, "

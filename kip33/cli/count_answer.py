@@ -25,6 +25,7 @@ from kip33.cli.output import (
     Row,
     RowList,
     Table,
+    counted,
     csv_rows,
     iso_time,
     show,
@@ -32,8 +33,7 @@ from kip33.cli.output import (
 )
 from kip33.cli.records_answer import (
     MOST_DAMAGE_WARNINGS,
-    damage_text,
-    undecided_text,
+    problems_text,
     warn_of_damage,
 )
 from kip33.cli.records_options import CountRequest
@@ -142,9 +142,8 @@ def _page(rows: Sequence[Row], count: RecordCount, seconds: float) -> Iterator[T
         Column("records", "records"),
     )
     yield Table(columns, rows)
-    periods = f"{len(rows):,} period{'' if len(rows) == 1 else 's'}"
-    records = f"{count.records:,} record{'' if count.records == 1 else 's'}"
-    problems = damage_text(count.damaged) + undecided_text(count.undecided)
+    records, periods = counted(count.records, "record"), counted(len(rows), "period")
+    problems = problems_text(count.damaged, count.undecided)
     yield f"{records} in {periods}; {problems}read in {seconds:.1f} s"
 
 

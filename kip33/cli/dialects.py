@@ -26,26 +26,17 @@ from kip33.cli.output import (
     human_bytes,
     iso_time,
     show,
-    warn,
+    warn_of_first,
     warn_of_unreadable,
 )
 from kip33.cli.standard_output import progress_bar
-from kip33.cli.times import Quantity
+from kip33.cli.times import Quantity, positive_ms
 from kip33.drafts.comparison import COMPARED, KIP_PARTITIONS, DialectQuestion
 from kip33.errors import ExitCode
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.policies import duration_ms
 from kip33.stores.locations import Location
 
 MOST_SKIPPED_WARNINGS: Final = 20
-
-
-def _interval_ms(text: str) -> int:
-    """Return an interval in ms; ValueError for 0."""
-    interval = duration_ms(text)
-    if interval == 0:
-        raise ValueError(f"{text!r} found, expected more than 0")
-    return interval
 
 
 @click.command(epilog="Example: kip33 dialects /archive/kafka-logs --partitions 3500")
@@ -62,7 +53,7 @@ def _interval_ms(text: str) -> int:
 @click.option(
     "--time-index-interval",
     "interval_ms",
-    type=Quantity("interval", _interval_ms, "1m"),
+    type=Quantity("interval", positive_ms, "1m"),
     default="1m",
     show_default=True,
     metavar="1m",
@@ -163,7 +154,8 @@ def dialects(
             on_progress=bar.advance if bar else None,
         )
     skipped = [*plan.skipped, *(line for one in compared for line in one.skipped)]
-    _warn_of_skipped(skipped)
+    lines = [f"{line}; the log is not compared" for line in skipped]
+    warn_of_first(lines, MOST_SKIPPED_WARNINGS, "{:,} more logs are not compared")
     rows = dialect_rows(compared, plan.question.dialects, partitions=partitions)
     summary: dict[str, Any] = {
         "segments": sum(one.segments for one in compared),
@@ -188,13 +180,6 @@ def dialects(
     unreadable = [*plan.skipped, *(line for one in compared for line in one.unreadable)]
     if warn_of_unreadable(unreadable, of=summary["segments"] + len(skipped)):
         sys.exit(ExitCode.INCOMPLETE)
-
-
-def _warn_of_skipped(skipped: list[str]) -> None:
-    for line in skipped[:MOST_SKIPPED_WARNINGS]:
-        warn(f"{line}; the log is not compared")
-    if len(skipped) > MOST_SKIPPED_WARNINGS:
-        warn(f"{len(skipped) - MOST_SKIPPED_WARNINGS:,} more logs are not compared")
 
 
 def _page(rows: Sequence[Row], summary: Row) -> Iterator[Table | str]:

@@ -21,6 +21,7 @@ from kip33.catalog.catalog import Catalog, Choice, choose
 from kip33.cli.standard_output import escaped, exact_output
 from kip33.errors import unreadable_logs_text
 from kip33.formats.times import iso_time as iso_time
+from kip33.rules.policies import counted as counted
 from kip33.rules.policies import human_bytes as human_bytes
 from kip33.rules.policies import human_duration as human_duration
 
@@ -252,6 +253,14 @@ def warn(message: str) -> None:
     from kip33.stores.locations import without_secrets
 
     click.echo("Warning: " + " ".join(without_secrets(message).split()), err=True)
+
+
+def warn_of_first(lines: Sequence[str], most: int, others: str) -> None:
+    """Print the first lines, and how many there are besides: `others` has a place for it."""
+    for line in lines[:most]:
+        warn(line)
+    if len(lines) > most:
+        warn(others.format(len(lines) - most))
 
 
 def warn_of_unreadable(lines: Sequence[str], of: int) -> bool:

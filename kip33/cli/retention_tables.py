@@ -8,6 +8,7 @@ from kip33.cli.output import (
     Column,
     Row,
     Table,
+    counted,
     counts_text,
     facts,
     human_bytes,
@@ -17,7 +18,6 @@ from kip33.cli.retention_question import RetentionAnswer
 from kip33.formats.names import segment_file_name
 from kip33.retention.partition_texts import (
     block_sentence,
-    counted,
     name_of,
     policy_text,
     remarks_of,

@@ -15,24 +15,16 @@ from kip33.cli.options import (
     summary_option,
 )
 from kip33.cli.roll_answer import RollRequest
-from kip33.cli.times import DURATION, MOMENT, Quantity
+from kip33.cli.times import DURATION, MOMENT, Quantity, positive_ms
 from kip33.errors import ExitCode
 from kip33.formats.batch import LEGACY_MIN_SIZE, MAX_INT32
 from kip33.formats.time_index import TIME_ENTRY_BYTES
-from kip33.rules.policies import SIZE_EXPECTED, duration_ms, size_bytes
+from kip33.rules.policies import SIZE_EXPECTED, size_bytes
 from kip33.rules.rolling import GivenSettings, RollReading
 
 ROLL_FINDINGS: Final = ("overdue", "early", "unexplained", "unknown", "doubtful")
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def _segment_ms(text: str) -> int:
-    """Return a duration in ms; ValueError for 0, which Kafka refuses."""
-    duration = duration_ms(text)
-    if duration == 0:
-        raise ValueError(f"{text!r} found, expected more than 0")
-    return duration
 
 
 def _bytes_from(least: int) -> Callable[[str], int]:
@@ -50,7 +42,7 @@ def _bytes_from(least: int) -> Callable[[str], int]:
 _SETTINGS: Final = (
     click.option(
         "--segment-ms",
-        type=Quantity("duration", _segment_ms, "7d"),
+        type=Quantity("duration", positive_ms, "7d"),
         metavar="7d",
         help="segment.ms of all topics [default: the policy's, else Kafka's 7d].",
     ),

@@ -69,6 +69,14 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4;
             self.fail(f"{error}; for example {self._example}", param, ctx)
 
 
+def positive_ms(text: str) -> int:
+    """Return a duration in ms; ValueError for 0."""
+    duration = duration_ms(text)
+    if duration == 0:
+        raise ValueError(f"{text!r} found, expected more than 0")
+    return duration
+
+
 def parse_clock(text: str) -> int:
     """Return a time for a decision, before the year 10000, so that sums stay within int64."""
     now_ms = parse_moment(text, current_ms())

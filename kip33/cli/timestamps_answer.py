@@ -39,7 +39,7 @@ from kip33.cli.output import (
     iso_time,
     partition_name,
     show,
-    warn,
+    warn_of_first,
     warn_of_unreadable,
 )
 from kip33.cli.standard_output import progress_bar
@@ -231,11 +231,12 @@ def _page(rows: Sequence[Row], summary: Row, plan: TimestampPlan) -> Iterator[Ta
     )
     yield Table(columns, rows)
     yield from _histograms(rows)
-    problems = [problem for row in rows for problem in row["problems"]]
-    for problem in problems[:_MOST_WARNINGS]:
-        warn(f"{problem}; not all of its batches are counted")
-    if len(problems) > _MOST_WARNINGS:
-        warn(f"and {len(problems) - _MOST_WARNINGS:,} more logs are not read to their end")
+    incomplete = [
+        f"{problem}; not all of its batches are counted"
+        for row in rows
+        for problem in row["problems"]
+    ]
+    warn_of_first(incomplete, _MOST_WARNINGS, "and {:,} more logs are not read to their end")
     yield from _comparison(rows, plan)
     logs = f"{summary['segments']:,} segments of {human_bytes(plan.size_bytes)}"
     read = f"{human_bytes(summary['bytes_read'])} read in {summary['seconds']:.1f} s"
