@@ -22,7 +22,17 @@ from kip33.cli.options import (
     summary_option,
     untimestamped_option,
 )
-from kip33.cli.output import human_bytes, print_json, print_table, warn
+from kip33.cli.output import (
+    Output,
+    Table,
+    counted,
+    counts_text,
+    facts,
+    human_bytes,
+    show,
+    some,
+    warn,
+)
 from kip33.cli.standard_output import progress_bar
 from kip33.drafts.designs import DESIGNS
 from kip33.errors import exit_code_of
@@ -158,10 +168,7 @@ def build(request: BuildCommand) -> None:
     }
     publish_summary(request.summary_file, record)
     _publish_metrics(request.metrics, record)
-    if request.output_format == "table":
-        _print_summary(record)
-    else:
-        print_json(record)
+    show(Output(page=[_facts(record)], summary=record), request.output_format)
     findings = record["by_status"] | {
         UNWRITTEN: record["failed"],
         MISSING_OFFSETS: missing_holes(record["by_hole"]),
@@ -188,56 +195,42 @@ def _publish_metrics(metrics: MetricsRequest, record: dict[str, Any]) -> None:
     publish_metrics(metrics, "build", {"catalog": record["catalog"]}, gauges)
 
 
-def _print_summary(record: dict[str, Any]) -> None:
-    statuses = ", ".join(f"{count:,} {status}" for status, count in record["by_status"].items())
-    rows = [
+def _facts(record: dict[str, Any]) -> Table:
+    orphaned_size = human_bytes(record["orphaned_bytes"])
+    holes = HoleTotals(record["by_hole"], record["missing_offsets"])
+    unlogged = "{:,} logs without .txnindex, because of their .index"
+    other = "{:,} kept, with other content; --overwrite replaces them"
+    return facts(
+        "build",
         ("snapshot", record["snapshot"]),
         ("catalog", record["catalog"]),
-        ("segments", f"{record['segments']:,}: {statuses}"),
+        ("segments", f"{record['segments']:,}: {counts_text(record['by_status'])}"),
         ("indexed", f"{record['indexed']:,}; {human_bytes(record['bytes_read'])} read from logs"),
         ("reused", f"{record['reused']:,} unchanged"),
         ("log bytes", human_bytes(record["log_bytes"])),
         ("index entries", f"{record['entries']:,} in {human_bytes(record['index_bytes'])}"),
         ("index files", f"{record['written']:,} up to date"),
-    ]
-    if record["kept"]:
-        rows.append(("kept", f"{record['kept']:,} that kip33 did not write"))
-    if record["kept_though_other"]:
-        what = (
-            f"{record['kept_though_other']:,} kept, with other content; --overwrite replaces them"
-        )
-        rows.append(("different", what))
-    if record["failed"]:
-        rows.append(("not written", f"{record['failed']:,}; see column `error` of the catalog"))
-    if record["hidden_from_recovery"]:
-        count = f"{record['hidden_from_recovery']:,} damaged logs, because of their .index"
-        rows.append(("hidden from recovery", count))
-    if record["aborts_hidden"]:
-        count = f"{record['aborts_hidden']:,} logs without .txnindex, because of their .index"
-        rows.append(("aborts hidden", count))
-    if record["may_not_start"]:
-        rows.append(("a broker may not start", f"because of {record['may_not_start']:,} logs"))
-    if record["two_directories"]:
-        rows.append(("in two directories", f"{len(record['two_directories']):,} partitions"))
-    if record["dropped"]:
-        rows.append(("dropped", f"{record['dropped']:,} no longer exist"))
-    if record["orphaned"]:
-        size = human_bytes(record["orphaned_bytes"])
-        rows.append(("orphaned", f"{record['orphaned']:,} index files without a log; {size}"))
-    if record["by_hole"]:
-        holes = HoleTotals(record["by_hole"], record["missing_offsets"])
-        rows.append(("holes", holes.as_text()))
-    if record["carried"]:
-        rows.append(
-            ("carried over", f"{record['carried']:,} segments that this build did not list")
-        )
-    for what, count in record["passed_over"].items():
-        rows.append(("skipped", f"{count:,} {what}"))
-    rows.append(("engine", _engine(record)))
-    rows.append(("seconds", f"{record['seconds']:.1f}"))
-    print_table(("build", ""), rows)
-
-
-def _engine(record: dict[str, Any]) -> str:
-    workers = record["workers"]
-    return f"{record['engine']}, {workers:,} worker{'' if workers == 1 else 's'}"
+        ("kept", some(record["kept"], "{:,} that kip33 did not write")),
+        ("different", some(record["kept_though_other"], other)),
+        ("not written", some(record["failed"], "{:,}; see column `error` of the catalog")),
+        (
+            "hidden from recovery",
+            some(record["hidden_from_recovery"], "{:,} damaged logs, because of their .index"),
+        ),
+        ("aborts hidden", some(record["aborts_hidden"], unlogged)),
+        ("a broker may not start", some(record["may_not_start"], "because of {:,} logs")),
+        ("in two directories", some(len(record["two_directories"]), "{:,} partitions")),
+        ("dropped", some(record["dropped"], "{:,} no longer exist")),
+        (
+            "orphaned",
+            some(record["orphaned"], f"{{:,}} index files without a log; {orphaned_size}"),
+        ),
+        ("holes", holes.as_text() if record["by_hole"] else None),
+        (
+            "carried over",
+            some(record["carried"], "{:,} segments that this build did not list"),
+        ),
+        *(("skipped", f"{count:,} {what}") for what, count in record["passed_over"].items()),
+        ("engine", f"{record['engine']}, {counted(record['workers'], 'worker')}"),
+        ("seconds", f"{record['seconds']:.1f}"),
+    )

@@ -1,11 +1,9 @@
 """`kip33 catalog`: snapshots and totals; what changed, holes, segments; remove old snapshots."""
 
-import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -18,17 +16,25 @@ from kip33.catalog.catalog import Catalog, Snapshot, choose
 from kip33.catalog.difference import count_changes, difference
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.pruning import Plan, Pruned, Removal, RemovalKind, prune
-from kip33.catalog.topic_totals import TopicTotals, topic_totals
+from kip33.catalog.topic_totals import topic_totals
 from kip33.cli.catalog_orphans import LeftoverRequest, apply_plan_file, show_orphans
 from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.options import by_hand, format_option, store_options
 from kip33.cli.output import (
-    MOST_TABLE_ROWS,
+    Column,
+    Output,
+    Row,
+    RowList,
+    Table,
     choose_and_warn,
+    counts_text,
+    facts,
+    grouped,
     human_bytes,
     iso_time,
-    print_json,
-    print_table,
+    partition_name,
+    show,
+    some,
     warn,
 )
 from kip33.cli.standard_output import exact_output
@@ -38,8 +44,6 @@ from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.directory_checks import require_directory
 
 _ROWS_AT_ONCE: Final = 10_000
-_SIZES: Final = ("size_bytes_before", "size_bytes_after")
-_STATUSES: Final = ("status_before", "status_after")
 
 
 def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
@@ -185,11 +189,12 @@ def catalog(
     opened = Catalog.at(catalog_dir)
     require_directory(opened.location, "CATALOG")
     if diff:
-        _show_difference(opened, *diff, output_format)
+        show(_difference(opened, *diff), output_format)
     elif holes:
-        _show_holes(opened, choose_and_warn(opened, snapshot).snapshot, policy, output_format)
+        show(_holes(opened, choose_and_warn(opened, snapshot).snapshot, policy), output_format)
     elif segments:
-        _show_segments(opened, choose_and_warn(opened, snapshot).snapshot, statuses, output_format)
+        shown = choose_and_warn(opened, snapshot).snapshot
+        show(_segments(opened, shown, statuses, output_format), output_format)
     elif apply_file:
         apply_plan_file(opened, apply_file, output_format, dry_run=dry_run)
     elif orphans:
@@ -200,7 +205,7 @@ def catalog(
     elif path_only:
         _print_path(opened, snapshot)
     else:
-        _show_snapshots(opened, snapshot, output_format)
+        show(_snapshots(opened, snapshot), output_format)
 
 
 def _require_one_of(
@@ -236,93 +241,65 @@ def _require_plan_options(
         raise click.UsageError("--dry-run requires --apply FILE")
 
 
-def _show_difference(opened: Catalog, a: str, b: str, output_format: str) -> None:
-    """Print each segment that changed from snapshot `a` to snapshot `b`, and their sums."""
+def _difference(opened: Catalog, a: str, b: str) -> Output:
+    """Return each segment that changed from snapshot `a` to snapshot `b`, and their sums."""
     before, after = (choose_and_warn(opened, one).snapshot for one in (a, b))
     changed = difference(opened, before, after)
     counts = count_changes(changed)
-    if output_format == "jsonl":
-        for rows in _json_rows(changed):
-            click.echo("\n".join(rows))
-    elif output_format == "json":
-        head = json.dumps({"before": before.name, "after": after.name, "counts": counts})
-        click.echo(f'{head[:-1]}, "changes": [', nl=False)  # streamed: up to a million changes
-        for number, rows in enumerate(_json_rows(changed)):
-            click.echo((", " if number else "") + ", ".join(rows), nl=False)
-        click.echo("]}")
-    elif counts:
-        title = f"{before.name} to {after.name}"
-        _print_changes(changed.slice(0, MOST_TABLE_ROWS), below=after.source + "/", title=title)
-        if changed.num_rows > MOST_TABLE_ROWS:
-            more = changed.num_rows - MOST_TABLE_ROWS
-            click.echo(f"and {more:,} more segments; --format jsonl shows all of them")
-        print_table(("change", "segments"), counts.items())
-    else:
-        click.echo(f"Nothing changed from {before.name} to {after.name}: {after.rows:,} segments.")
-
-
-def _json_rows(changed: pa.Table) -> Iterator[list[str]]:
-    for batch in changed.to_batches(max_chunksize=_ROWS_AT_ONCE):
-        if batch.num_rows:
-            yield [json.dumps(row) for row in batch.to_pylist()]
-
-
-def _print_changes(changed: pa.Table, *, below: str, title: str) -> None:
-    columns = ("segment", "changes", "bytes before", "after", "status before", "after")
-    rows = [
-        (
-            row["log_uri"].removeprefix(below),
-            ", ".join(row["changes"]),
-            *("-" if row[name] is None else f"{row[name]:,}" for name in _SIZES),
-            *(row[name] or "-" for name in _STATUSES),
-        )
-        for row in changed.to_pylist()
-    ]
-    print_table(columns, rows, title=title)
-
-
-def _show_holes(opened: Catalog, shown: Snapshot, policy: str | None, output_format: str) -> None:
-    """Print the holes of a snapshot, and their sums."""
-    holes = read_holes(opened, shown, policies=load_policies(policy) if policy else None)
-    totals = hole_totals(holes)
-    if output_format == "json":
-        print_json({"snapshot": shown.name, **totals._asdict(), "holes": holes.to_pylist()})
-    elif output_format == "jsonl":
-        for batch in holes.to_batches(max_chunksize=10_000):
-            for row in batch.to_pylist():
-                print_json({"kind": "hole", **row})
-        print_json({"kind": "summary", "snapshot": shown.name, **totals._asdict()})
-    elif not holes.num_rows:
-        click.echo(f"{shown.name}: no offsets are missing after segments whose end is known.")
-    else:
-        _print_holes(holes, title=f"missing offsets, {shown.name}")
-        click.echo(f"holes: {totals.as_text()}")
-
-
-def _print_holes(holes: pa.Table, *, title: str) -> None:
-    columns = ("partition", "missing", "from", "to", "hole", "after")
-    rows = [_cells(row) for row in holes.slice(0, MOST_TABLE_ROWS).to_pylist()]
-    print_table(columns, rows, title=title)
-    if holes.num_rows > MOST_TABLE_ROWS:
-        more = holes.num_rows - MOST_TABLE_ROWS
-        click.echo(f"and {more:,} more holes; --format jsonl shows all of them")
-
-
-def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
-    log_dir = f"{row['log_dir']}/" if row["log_dir"] else ""
-    return (
-        f"{log_dir}{row['topic']}-{row['partition']}",
-        f"{row['missing_offsets']:,}",
-        row["first_offset"],
-        row["last_offset"],
-        row["hole"],
-        row["after"].rpartition("/")[2],
+    return Output(
+        page=_changes_page(changed, counts, before, after),
+        rows=[RowList("changes", _rows_of(changed))],
+        head={"before": before.name, "after": after.name, "counts": counts},
     )
 
 
-def _warn_of(problem: str) -> None:
-    """Print on standard error that a snapshot is ignored, and why."""
-    click.echo(f"Warning: {problem}; this snapshot is ignored", err=True)
+def _rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table, of which there may be a million."""
+    for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
+        yield from batch.to_pylist()
+
+
+def _changes_page(
+    changed: pa.Table, counts: Mapping[str, int], before: Snapshot, after: Snapshot
+) -> Iterator[Table | str]:
+    if not counts:
+        yield f"Nothing changed from {before.name} to {after.name}: {after.rows:,} segments."
+        return
+    columns = (
+        Column("segment", lambda row: row["log_uri"].removeprefix(f"{after.source}/")),
+        Column("changes", "changes", ", ".join),
+        Column("bytes before", "size_bytes_before", grouped),
+        Column("after", "size_bytes_after", grouped),
+        Column("status before", "status_before"),
+        Column("after", "status_after"),
+    )
+    title = f"{before.name} to {after.name}"
+    yield Table(columns, _rows_of(changed), title, "segments", changed.num_rows)
+    yield Table((Column("change", 0), Column("segments", 1)), counts.items())
+
+
+def _holes(opened: Catalog, shown: Snapshot, policy: str | None) -> Output:
+    """Return the holes of a snapshot, and their sums."""
+    holes = read_holes(opened, shown, policies=load_policies(policy) if policy else None)
+    totals = hole_totals(holes)
+    summary = {"snapshot": shown.name, **totals._asdict()}
+    page: list[Table | str] = [
+        Table(_HOLE_COLUMNS, _rows_of(holes), f"missing offsets, {shown.name}", "holes"),
+        f"holes: {totals.as_text()}",
+    ]
+    if not holes.num_rows:
+        page = [f"{shown.name}: no offsets are missing after segments whose end is known."]
+    return Output(page=page, rows=[RowList("holes", _rows_of(holes), "hole")], summary=summary)
+
+
+_HOLE_COLUMNS: Final = (
+    Column("partition", partition_name),
+    Column("missing", "missing_offsets", grouped),
+    Column("from", "first_offset"),
+    Column("to", "last_offset"),
+    Column("hole", "hole"),
+    Column("after", lambda row: row["after"].rpartition("/")[2]),
+)
 
 
 def _prune_catalog(opened: Catalog, keep: int, output_format: str) -> None:
@@ -334,30 +311,24 @@ def _prune_catalog(opened: Catalog, keep: int, output_format: str) -> None:
         on_plan=_print_plan if output_format == "table" else None,
     )
     for problem in pruned.plan.problems:
-        _warn_of(problem)
+        warn(f"{problem}; this snapshot is ignored")
     for line in pruned.plan.foreign:
         warn(line)
-    if output_format == "table":
-        _print_pruned(pruned)
-    elif output_format == "jsonl":
-        for removal in pruned.removed:
-            print_json(_as_row(removal))
-    else:
-        print_json(
-            {
-                "catalog": opened.location.uri,
-                "snapshots_removed": pruned.count(
-                    RemovalKind.OLD_SNAPSHOT, RemovalKind.DAMAGED_SNAPSHOT
-                ),
-                "snapshots_kept": pruned.plan.kept,
-                "kept_younger_than_an_hour": pruned.plan.kept_young,
-                "leftovers_removed": pruned.count(RemovalKind.DEAD_BUILD),
-                "bytes_freed": pruned.bytes_freed,
-                "removed": [_as_row(removal) for removal in pruned.removed],
-                "foreign": list(pruned.plan.foreign),
-                "failures": list(pruned.failures),
-            }
-        )
+    removed = pruned.count(RemovalKind.OLD_SNAPSHOT, RemovalKind.DAMAGED_SNAPSHOT)
+    answer = Output(
+        page=[_pruned_facts(pruned, removed)],
+        head={
+            "catalog": opened.location.uri,
+            "snapshots_removed": removed,
+            "snapshots_kept": pruned.plan.kept,
+            "kept_younger_than_an_hour": pruned.plan.kept_young,
+            "leftovers_removed": pruned.count(RemovalKind.DEAD_BUILD),
+            "bytes_freed": pruned.bytes_freed,
+        },
+        rows=[RowList("removed", map(_as_row, pruned.removed))],
+        tail={"foreign": list(pruned.plan.foreign), "failures": list(pruned.failures)},
+    )
+    show(answer, output_format)
     for failure in pruned.failures:
         click.echo(f"Error: {failure}", err=True)
     if pruned.failures:
@@ -369,24 +340,26 @@ def _as_row(removal: Removal) -> dict[str, Any]:
 
 
 def _print_plan(plan: Plan) -> None:
-    rows = [(r.what, r.name, human_bytes(r.size_bytes)) for r in plan.removals]
-    if rows:
-        print_table(("to remove", "name", "size"), rows)
+    columns = (
+        Column("to remove", "what"),
+        Column("name", "name"),
+        Column("size", "size_bytes", human_bytes),
+    )
+    if plan.removals:
+        Table(columns, map(_as_row, plan.removals), most=None).print()
 
 
-def _print_pruned(pruned: Pruned) -> None:
-    damaged = pruned.count(RemovalKind.DAMAGED_SNAPSHOT)
-    removed = f"{pruned.count(RemovalKind.OLD_SNAPSHOT, RemovalKind.DAMAGED_SNAPSHOT):,}"
-    rows = [
-        ("snapshots removed", removed + (f", {damaged:,} of them damaged" if damaged else "")),
+def _pruned_facts(pruned: Pruned, removed: int) -> Table:
+    damaged = some(pruned.count(RemovalKind.DAMAGED_SNAPSHOT), ", {:,} of them damaged")
+    return facts(
+        "prune",
+        ("snapshots removed", f"{removed:,}{damaged or ''}"),
         ("kept", f"{pruned.plan.kept:,}"),
         ("the newest within the last hour", f"{pruned.plan.kept_young:,}"),
         ("leftovers removed", f"{pruned.count(RemovalKind.DEAD_BUILD):,}"),
         ("freed", human_bytes(pruned.bytes_freed)),
-    ]
-    if pruned.failures:
-        rows.append(("not removed", f"{len(pruned.failures):,}; see standard error"))
-    print_table(("prune", ""), rows)
+        ("not removed", some(len(pruned.failures), "{:,}; see standard error")),
+    )
 
 
 def _print_path(opened: Catalog, name: str | None) -> None:
@@ -397,31 +370,28 @@ def _print_path(opened: Catalog, name: str | None) -> None:
     click.echo(folder.path if folder.is_local else folder.uri, stream, color=True)
 
 
-def _show_segments(
-    opened: Catalog, shown: Snapshot, statuses: Sequence[str], output_format: str
-) -> None:
-    """Print path, status and error of a snapshot's segments; `statuses`: only of these, () all."""
-    counts: Counter[str] = Counter()
-    rows = _segments(opened, shown, statuses, counts)
-    if output_format == "json":
-        segments = list(rows)
-        print_json({"snapshot": shown.name, "by_status": counts, "segments": segments})
-    elif output_format == "jsonl":
-        for row in rows:
-            print_json({"kind": "segment", **row})
-        print_json({"kind": "summary", "snapshot": shown.name, "by_status": counts})
-    else:
-        below = shown.source.rstrip("/") + "/"
-        cells = [
-            (row["log_uri"].removeprefix(below), row["status"], row["error"] or "")
-            for row in islice(rows, MOST_TABLE_ROWS)
-        ]
-        print_table(("path", "status", "error"), cells, title=f"segments, {shown.name}")
-        if more := sum(1 for _ in rows):
-            click.echo(f"and {more:,} more segments; --format jsonl shows all of them")
-
-
 def _segments(
+    opened: Catalog, shown: Snapshot, statuses: Sequence[str], output_format: str
+) -> Output:
+    """Return path, status and error of a snapshot's segments; `statuses`: only of these, () all."""
+    counts: Counter[str] = Counter()
+    rows: Iterable[dict[str, Any]] = _counted_segments(opened, shown, statuses, counts)
+    if output_format == "json":  # which has the counts before the rows
+        rows = list(rows)
+    below = shown.source.rstrip("/") + "/"
+    columns = (
+        Column("path", lambda row: row["log_uri"].removeprefix(below)),
+        Column("status", "status"),
+        Column("error", "error", none=""),
+    )
+    return Output(
+        page=[Table(columns, rows, f"segments, {shown.name}", "segments")],
+        rows=[RowList("segments", rows, "segment")],
+        summary={"snapshot": shown.name, "by_status": counts},
+    )
+
+
+def _counted_segments(
     opened: Catalog, shown: Snapshot, statuses: Sequence[str], counts: Counter[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield the segments with these statuses, and count them by status."""
@@ -433,92 +403,77 @@ def _segments(
             yield row
 
 
-def _show_snapshots(opened: Catalog, name: str | None, output_format: str) -> None:
-    """Print all snapshots, and the totals of one, per topic; None is the newest one."""
+def _snapshots(opened: Catalog, name: str | None) -> Output:
+    """Return all snapshots, and the totals of one, per topic; None is the newest one."""
     shown, _ = choose(opened, name, lambda _: None)  # the loop below warns of all
-    candidates = list(opened.candidates())
-    for candidate in candidates:
+    snapshots: list[dict[str, Any]] = []
+    for candidate in list(opened.candidates()):
         if candidate.problem:
-            _warn_of(candidate.problem)
-    snapshots: list[dict[str, Any]] = [
-        {
-            "snapshot": snapshot.name,
-            "created_ms": snapshot.created_ms,
-            "source": snapshot.source,
-            "segments": snapshot.rows,
-            "parts": len(snapshot.parts),
-            "orphaned": snapshot.orphaned.rows if snapshot.orphaned else 0,
-            "orphaned_bytes": snapshot.orphaned.index_bytes if snapshot.orphaned else 0,
-        }
-        for snapshot in (c.snapshot for c in candidates if not c.problem)
-        if snapshot
-    ]
-    totals = topic_totals(opened, shown)
-    if output_format == "json":
-        path = opened.snapshot_folder(shown.name).uri
-        topics = [total._asdict() for total in totals]
-        print_json({"path": path, "snapshots": snapshots, "topics": topics})
-    elif output_format == "jsonl":
-        for snapshot in snapshots:
-            print_json({"kind": "snapshot", **snapshot})
-        for total in totals:
-            print_json({"kind": "topic", **total._asdict()})
-    else:
-        rows = [(s["snapshot"], iso_time(s["created_ms"]), s["segments"]) for s in snapshots]
-        print_table(("snapshot", "created", "segments"), rows, title=shown.source)
-        _print_totals(totals, title=shown.name)
-        _print_incarnations(totals)
-        if shown.orphaned:
-            count, size = shown.orphaned.rows, human_bytes(shown.orphaned.index_bytes)
-            click.echo(f"orphans: {count:,} index files of kip33 without a log; {size}")
-        found = hole_totals(read_holes(opened, shown))
-        if found.by_hole:
-            click.echo(f"holes: {found.as_text()}; --holes shows them")
-
-
-def _print_totals(totals: list[TopicTotals], *, title: str) -> None:
-    columns = (
-        "topic",
-        "partitions",
-        "segments",
-        "log",
-        "records",
-        "entries",
-        "from",
-        "to",
-        "not ok",
-        *(("overlaps",) if any(total.overlaps for total in totals) else ()),
+            warn(f"{candidate.problem}; this snapshot is ignored")
+        elif snapshot := candidate.snapshot:
+            orphaned = snapshot.orphaned
+            snapshots.append(
+                {
+                    "snapshot": snapshot.name,
+                    "created_ms": snapshot.created_ms,
+                    "source": snapshot.source,
+                    "segments": snapshot.rows,
+                    "parts": len(snapshot.parts),
+                    "orphaned": orphaned.rows if orphaned else 0,
+                    "orphaned_bytes": orphaned.index_bytes if orphaned else 0,
+                }
+            )
+    totals = [total._asdict() for total in topic_totals(opened, shown)]
+    return Output(
+        page=_snapshots_page(opened, shown, snapshots, totals),
+        head={"path": opened.snapshot_folder(shown.name).uri},
+        rows=[RowList("snapshots", snapshots, "snapshot"), RowList("topics", totals, "topic")],
     )
-    rows = [
-        (
-            total.topic or "?",
-            total.partitions,
-            total.segments,
-            human_bytes(total.log_bytes),
-            f"{total.record_count:,}" if total.record_count is not None else "?",
-            total.time_index_entries,
-            iso_time(total.first_timestamp),
-            iso_time(total.largest_timestamp),
-            *(
-                ", ".join(f"{count:,} {what}" for what, count in counts.items())
-                for counts in (total.not_ok, total.overlaps)
-            ),
-        )[: len(columns)]
-        for total in totals
-    ]
-    print_table(columns, rows, title=title)
 
 
-def _print_incarnations(totals: list[TopicTotals]) -> None:
-    """Print the topic ids of each topic that was deleted and created again."""
-    for total in totals:
-        if len(total.topic_ids) > 1:
-            ids = (
-                f"{one['topic_id']} ({'newest; ' if one['newest'] else ''}"
-                f"{one['segments']:,} segments, {human_bytes(one['log_bytes'])})"
-                for one in total.topic_ids
-            )
-            click.echo(
-                f"{total.topic}: {len(total.topic_ids)} topics of this name, by topic id: "
-                + ", ".join(ids)
-            )
+def _snapshots_page(
+    opened: Catalog, shown: Snapshot, snapshots: Sequence[Row], totals: Sequence[Row]
+) -> Iterator[Table | str]:
+    columns = (
+        Column("snapshot", "snapshot"),
+        Column("created", "created_ms", iso_time),
+        Column("segments", "segments"),
+    )
+    yield Table(columns, snapshots, shown.source, most=None)
+    has_overlaps = any(total["overlaps"] for total in totals)
+    topic_columns = _TOPIC_COLUMNS if has_overlaps else _TOPIC_COLUMNS[:-1]
+    yield Table(topic_columns, totals, shown.name, most=None)
+    yield from map(_incarnations, (one for one in totals if len(one["topic_ids"]) > 1))
+    if shown.orphaned:
+        count, size = shown.orphaned.rows, human_bytes(shown.orphaned.index_bytes)
+        yield f"orphans: {count:,} index files of kip33 without a log; {size}"
+    found = hole_totals(read_holes(opened, shown))
+    if found.by_hole:
+        yield f"holes: {found.as_text()}; --holes shows them"
+
+
+_TOPIC_COLUMNS: Final = (
+    Column("topic", lambda total: total["topic"] or "?"),
+    Column("partitions", "partitions"),
+    Column("segments", "segments"),
+    Column("log", "log_bytes", human_bytes),
+    Column("records", "record_count", grouped, none="?"),
+    Column("entries", "time_index_entries"),
+    Column("from", "first_timestamp", iso_time),
+    Column("to", "largest_timestamp", iso_time),
+    Column("not ok", "not_ok", counts_text),
+    Column("overlaps", "overlaps", counts_text),
+)
+
+
+def _incarnations(total: Row) -> str:
+    """Return the topic ids of a topic that was deleted and created again."""
+    ids = (
+        f"{one['topic_id']} ({'newest; ' if one['newest'] else ''}"
+        f"{one['segments']:,} segments, {human_bytes(one['log_bytes'])})"
+        for one in total["topic_ids"]
+    )
+    return (
+        f"{total['topic']}: {len(total['topic_ids'])} topics of this name, by topic id: "
+        + ", ".join(ids)
+    )

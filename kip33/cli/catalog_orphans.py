@@ -2,9 +2,8 @@
 
 import sys
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
-
-import click
 
 from kip33.archive.leftover_files import Leftover, LeftoverKind
 from kip33.archive.plans import LEFTOVER_PLAN, require_plan_place
@@ -21,7 +20,19 @@ from kip33.builds.leftovers import (
     write_leftover_plan,
 )
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.cli.output import MOST_TABLE_ROWS, human_bytes, iso_time, print_json, print_table, warn
+from kip33.cli.output import (
+    MOST_TABLE_ROWS,
+    Column,
+    Output,
+    Row,
+    RowList,
+    Table,
+    facts,
+    human_bytes,
+    iso_time,
+    show,
+    warn,
+)
 from kip33.cli.times import current_ms
 from kip33.errors import exit_code_of
 from kip33.stores.locations import Location
@@ -58,26 +69,11 @@ def show_orphans(
         "source": shown.source,
         "by_kind": leftovers.totals(),
     }
-    plan = _make_plan(opened, shown, leftovers, request) if request else None
-    if plan:
-        summary["plan"] = plan
-    if output_format == "json":
-        print_json(summary | {"leftovers": [_record(leftover) for leftover in leftovers.found]})
-    elif output_format == "jsonl":
-        for leftover in leftovers.found:
-            print_json({"kind": "leftover", **_record(leftover)})
-        print_json({"kind": "summary", **summary})
-    elif not leftovers.found:
-        click.echo(f"{shown.source}: every file belongs to a segment.")
-    else:
-        _print_leftovers(leftovers.found, below=shown.source + "/")
-        rows = [
-            (kind, total["files"], human_bytes(total["size_bytes"]))
-            for kind, total in leftovers.totals().items()
-        ]
-        print_table(("leftover", "files", "size"), rows)
-    if plan and output_format == "table":
-        _print_plan(plan)
+    if request:
+        summary["plan"] = _make_plan(opened, shown, leftovers, request)
+    rows = [_record(leftover) for leftover in leftovers.found]
+    page, lists = _page(rows, summary), [RowList("leftovers", rows, "leftover")]
+    show(Output(page=page, rows=lists, summary=summary), output_format)
 
 
 def _record(leftover: Leftover) -> dict[str, str | int | None]:
@@ -91,21 +87,40 @@ def _record(leftover: Leftover) -> dict[str, str | int | None]:
     }
 
 
-def _print_leftovers(found: list[Leftover], *, below: str) -> None:
-    rows = [
-        (
-            leftover.kind,
-            leftover.uri.removeprefix(below),
-            leftover.files,
-            human_bytes(leftover.size_bytes),
-            iso_time(leftover.last_modified_ms),
+def _page(rows: Sequence[Row], summary: Row) -> Iterator[Table | str]:
+    """Yield the leftovers, their sums, and the plan with a warning for what it leaves out."""
+    below = summary["source"] + "/"
+    if rows:
+        columns = (
+            Column("leftover", "leftover"),
+            _where(below),
+            Column("files", "files"),
+            Column("size", "size_bytes", human_bytes),
+            Column("modified", "last_modified_ms", iso_time),
         )
-        for leftover in found[:MOST_TABLE_ROWS]
-    ]
-    print_table(("leftover", "where", "files", "size", "modified"), rows, title=below)
-    if len(found) > MOST_TABLE_ROWS:
-        more = len(found) - MOST_TABLE_ROWS
-        click.echo(f"and {more:,} more leftovers; --format jsonl shows all of them")
+        yield Table(columns, rows, below, "leftovers")
+        totals = [{"leftover": kind, **total} for kind, total in summary["by_kind"].items()]
+        yield Table((columns[0], *columns[2:4]), totals)
+    else:
+        yield f"{summary['source']}: every file belongs to a segment."
+    if plan := summary.get("plan"):
+        size = human_bytes(plan["size_bytes"])
+        yield facts(
+            "orphans --plan",
+            ("plan", plan["plan_id"]),
+            (
+                "to remove",
+                f"{plan['files']:,} files in {plan['leftovers']:,} leftovers, {size}",
+            ),
+            ("left out", f"{len(plan['left_out']):,} leftovers"),
+            ("file", plan["file"]),
+        )
+        for one in plan["left_out"][:MOST_TABLE_ROWS]:
+            warn(f"{one['uri']}: {one['why']}; not in the plan")
+
+
+def _where(below: str) -> Column:
+    return Column("where", lambda row: row["uri"].removeprefix(below))
 
 
 def _make_plan(
@@ -128,34 +143,14 @@ def _make_plan(
     }
 
 
-def _print_plan(plan: dict[str, Any]) -> None:
-    """Print a table of what is planned, and a warning for what is left out."""
-    size = human_bytes(plan["size_bytes"])
-    rows = [
-        ("plan", plan["plan_id"]),
-        ("to remove", f"{plan['files']:,} files in {plan['leftovers']:,} leftovers, {size}"),
-        ("left out", f"{len(plan['left_out']):,} leftovers"),
-        ("file", plan["file"]),
-    ]
-    print_table(("orphans --plan", ""), rows)
-    for one in plan["left_out"][:MOST_TABLE_ROWS]:
-        warn(f"{one['uri']}: {one['why']}; not in the plan")
-
-
 def apply_plan_file(opened: Catalog, file: str, output_format: str, *, dry_run: bool) -> None:
     """Carry out a plan and show what was removed; end with the exit code."""
     done = remove_leftovers(opened, read_leftover_plan(Location.of(file)), dry_run=dry_run)
     for warning in done.warnings:
         warn(warning)
-    summary = _summary(opened, done)
-    if output_format == "json":
-        print_json(summary | {"results": [_result_record(one) for one in done.results]})
-    elif output_format == "jsonl":
-        for one in done.results:
-            print_json({"kind": "result", **_result_record(one)})
-        print_json({"kind": "summary", **summary})
-    else:
-        _print_tables(done)
+    rows = [_result_record(one) for one in done.results]
+    page, lists = _applied_page(done, rows), [RowList("results", rows, "result")]
+    show(Output(page=page, rows=lists, summary=_summary(opened, done)), output_format)
     sys.exit(
         exit_code_of(
             incomplete=done.count(LeftoverOutcome.FAILED) > 0,
@@ -188,29 +183,20 @@ def _result_record(result: LeftoverResult) -> dict[str, Any]:
     }
 
 
-def _print_tables(done: RemovedLeftovers) -> None:
-    """Print what stays and why, or in a dry run everything; then the sums."""
-    shown = [one for one in done.results if done.dry_run or one.outcome in _STAYS]
-    if shown:
-        rows = [
-            (
-                one.leftover.kind,
-                one.leftover.uri.removeprefix(done.plan.source + "/"),
-                one.outcome,
-                one.why or "",
-            )
-            for one in shown[:MOST_TABLE_ROWS]
-        ]
-        title = "as it would be" if done.dry_run else "what stays"
-        print_table(("leftover", "where", "outcome", "why"), rows, title=title)
-    if len(shown) > MOST_TABLE_ROWS:
-        more = len(shown) - MOST_TABLE_ROWS
-        click.echo(f"and {more:,} more leftovers; --format jsonl shows all of them")
+def _applied_page(done: RemovedLeftovers, rows: Sequence[Row]) -> Iterator[Table]:
+    """Yield what stays and why, or in a dry run everything; then the sums."""
+    columns = (
+        Column("leftover", "leftover"),
+        _where(f"{done.plan.source}/"),
+        Column("outcome", "outcome"),
+        Column("why", "why", none=""),
+    )
+    if shown := [row for row in rows if done.dry_run or row["outcome"] in _STAYS]:
+        yield Table(columns, shown, "as it would be" if done.dry_run else "what stays", "leftovers")
     removed = "would be removed" if done.dry_run else "removed"
-    size = human_bytes(done.size_bytes)
-    rows_of_sums = [
+    yield facts(
+        "orphans --apply",
         ("plan", done.plan.plan_id),
-        (removed, f"{done.files:,} files, {size}"),
+        (removed, f"{done.files:,} files, {human_bytes(done.size_bytes)}"),
         *((f"{one}", f"{done.count(one):,} leftovers") for one in LeftoverOutcome),
-    ]
-    print_table(("orphans --apply", ""), rows_of_sums)
+    )

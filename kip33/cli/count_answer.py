@@ -7,13 +7,11 @@ such a batch on, a partition's records are read, and from the first segment on t
 with an earlier one.
 """
 
-import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
-import click
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -21,17 +19,21 @@ import pyarrow.compute as pc
 
 from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.output import (
-    MOST_TABLE_ROWS,
-    RESULT,
+    BESIDE_DATA,
+    Column,
+    Output,
+    Row,
+    RowList,
+    Table,
+    counted,
+    csv_rows,
     iso_time,
-    print_rows,
-    print_table,
+    show,
     warn,
 )
 from kip33.cli.records_answer import (
     MOST_DAMAGE_WARNINGS,
-    damage_text,
-    undecided_text,
+    problems_text,
     warn_of_damage,
 )
 from kip33.cli.records_options import CountCommand
@@ -119,26 +121,29 @@ def show_counts(request: CountCommand) -> None:
         warn(count.logs.unreadable_text())
     rows = count.rows()
     seconds = time.monotonic() - started
-    if request.output_format == "table":
-        _print_table(rows, count, seconds)
-        return
-    print_rows(rows, _COLUMNS, request.output_format)
     summary = {"records": count.records, "periods": len(rows), "damaged": count.damaged}
     if request.read["isolation"] == Isolation.READ_COMMITTED:
         summary["undecided"] = count.undecided
-    click.echo(RESULT + json.dumps(summary | {"seconds": round(seconds, 3)}), err=True)
+    answer = Output(
+        page=_page(rows, count, seconds),
+        rows=[RowList("", rows)],
+        summary=summary | {"seconds": round(seconds, 3)},
+        csv=csv_rows(rows, _COLUMNS),
+        result_with=BESIDE_DATA,
+    )
+    show(answer, request.output_format)
 
 
-def _print_table(rows: list[dict[str, Any]], count: RecordCount, seconds: float) -> None:
-    shown = rows[:MOST_TABLE_ROWS]
-    cells = [(row["topic"] or "-", row["time"] or "-", row["records"]) for row in shown]
-    print_table(("topic", "from", "records"), cells)
-    if len(rows) > len(shown):
-        click.echo(f"and {len(rows) - len(shown):,} more; --format jsonl shows all of them")
-    periods = f"{len(rows):,} period{'' if len(rows) == 1 else 's'}"
-    records = f"{count.records:,} record{'' if count.records == 1 else 's'}"
-    problems = damage_text(count.damaged) + undecided_text(count.undecided)
-    click.echo(f"{records} in {periods}; {problems}read in {seconds:.1f} s")
+def _page(rows: Sequence[Row], count: RecordCount, seconds: float) -> Iterator[Table | str]:
+    columns = (
+        Column("topic", lambda row: row["topic"] or "-"),
+        Column("from", "time"),
+        Column("records", "records"),
+    )
+    yield Table(columns, rows)
+    records, periods = counted(count.records, "record"), counted(len(rows), "period")
+    problems = problems_text(count.damaged, count.undecided)
+    yield f"{records} in {periods}; {problems}read in {seconds:.1f} s"
 
 
 def _counted_batches(

@@ -1,11 +1,7 @@
-"""`kip33 dialects`.
+"""`kip33 dialects`: index designs compared, and the table of their sizes and searches."""
 
-The tables of `kip33 dialects`.
-"""
-
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,12 +20,16 @@ from kip33.cli.options import (
     topic_setting_options,
 )
 from kip33.cli.output import (
-    RESULT,
+    Column,
+    Output,
+    Row,
+    RowList,
+    Table,
+    csv_rows,
     human_bytes,
     iso_time,
-    print_rows,
-    print_table,
-    warn,
+    show,
+    warn_of_first,
     warn_of_unreadable,
 )
 from kip33.cli.standard_output import progress_bar
@@ -151,7 +151,8 @@ def dialects(request: DialectsCommand) -> None:
             on_listed=bar.listed if bar else None,
         )
     skipped = [*unread, *(line for one in compared for line in one.skipped)]
-    _warn_of_skipped(skipped)
+    lines = [f"{line}; the log is not compared" for line in skipped]
+    warn_of_first(lines, MOST_SKIPPED_WARNINGS, "{:,} more logs are not compared")
     rows = dialect_rows(compared, question.dialects, partitions=request.partitions)
     summary: dict[str, Any] = {
         "segments": sum(one.segments for one in compared),
@@ -165,79 +166,51 @@ def dialects(request: DialectsCommand) -> None:
         "workers": engine.workers,
     }
     publish_summary(request.summary_file, summary | {"dialects": rows})
-    if request.output_format == "table":
-        _print_dialects(rows, summary)
-    elif request.output_format == "json":
-        print_rows([summary | {"dialects": rows}], (), "jsonl")
-    else:
-        print_rows(rows, DIALECT_COLUMNS, request.output_format)
-        click.echo(RESULT + json.dumps(summary), err=True)
+    answer = Output(
+        page=_page(rows, summary),
+        rows=[RowList("dialects", rows)],
+        summary=summary,
+        csv=csv_rows(rows, DIALECT_COLUMNS),
+        result_with=("jsonl", "csv"),
+    )
+    show(answer, request.output_format)
     unreadable = [*unread, *(line for one in compared for line in one.unreadable)]
     if warn_of_unreadable(unreadable, of=summary["segments"] + len(skipped)):
         sys.exit(ExitCode.INCOMPLETE)
 
 
-def _warn_of_skipped(skipped: list[str]) -> None:
-    for line in skipped[:MOST_SKIPPED_WARNINGS]:
-        warn(f"{line}; the log is not compared")
-    if len(skipped) > MOST_SKIPPED_WARNINGS:
-        warn(f"{len(skipped) - MOST_SKIPPED_WARNINGS:,} more logs are not compared")
-
-
-def _print_dialects(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> None:
-    """Print one row per dialect, then an example for each that misses a record."""
+def _page(rows: Sequence[Row], summary: Row) -> Iterator[Table | str]:
+    """Yield one row per dialect, then an example for each that misses a record."""
     title = (
         f"{summary['segments']:,} segments of {summary['partitions']:,} partitions, "
         f"{human_bytes(summary['log_bytes'])}; {human_bytes(summary['bytes_read'])} read"
     )
-    memory = f"memory, {summary['memory_for_partitions']:,} partitions"
-    print_table(
-        (
-            "dialect",
-            "file",
-            "entries",
-            "size",
-            "with .index",
-            "per GiB of log",
-            memory,
-            "search: median",
-            "search: p99",
-            "finds the record",
+    columns = (
+        Column("dialect", "dialect"),
+        Column("file", "file"),
+        Column("entries", "entries"),
+        Column("size", "bytes", human_bytes),
+        Column("with .index", "bytes_with_offset_index", human_bytes),
+        Column("per GiB of log", "bytes_per_gib", human_bytes),
+        Column(
+            f"memory, {summary['memory_for_partitions']:,} partitions", "memory_bytes", human_bytes
         ),
-        [
-            (
-                row["dialect"],
-                row["file"],
-                row["entries"],
-                _size(row["bytes"]),
-                _size(row["bytes_with_offset_index"]),
-                _size(row["bytes_per_gib"]),
-                _size(row["memory_bytes"]),
-                _size(row["scanned_median_bytes"]),
-                _size(row["scanned_p99_bytes"]),
-                _guarantee(row),
-            )
-            for row in rows
-        ],
-        title=title,
+        Column("search: median", "scanned_median_bytes", human_bytes),
+        Column("search: p99", "scanned_p99_bytes", human_bytes),
+        Column("finds the record", _guarantee),
     )
-    for row in rows:
-        if not row["guarantee"]:
-            click.echo(_example(row))
+    yield Table(columns, rows, title)
+    yield from (_example(row) for row in rows if not row["guarantee"])
 
 
-def _size(size_bytes: int | None) -> str:
-    return "-" if size_bytes is None else human_bytes(size_bytes)
-
-
-def _guarantee(row: Mapping[str, Any]) -> str:
+def _guarantee(row: Row) -> str:
     if row["guarantee"]:
         return "always"
     missed, searched = row["missed_times"], row["searched_times"]
     return f"not always: missed {missed:,} of {searched:,}" if missed else "not always"
 
 
-def _example(row: Mapping[str, Any]) -> str:
+def _example(row: Row) -> str:
     target = iso_time(row["counterexample_target_ms"])
     return (
         f"{row['dialect']} misses a record: {row['counterexample_log']}: a search for {target} "

@@ -9,8 +9,8 @@ So the buffer is the largest latency of A, plus how far a producer's clock is ah
 import csv
 import io
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -26,16 +26,20 @@ from kip33.catalog.catalog import Catalog, Choice, Snapshot
 from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.failover import AUTO_BUFFER, FailoverCommand
 from kip33.cli.output import (
-    MOST_TABLE_ROWS,
+    Column,
+    Output,
+    Row,
+    RowList,
+    Table,
     choose_and_warn,
+    csv_rows,
     human_bytes,
     human_duration,
     iso_time,
-    print_answers,
-    print_table,
+    partition_name,
+    show,
     warn,
 )
-from kip33.cli.search_tables import partition_name
 from kip33.cli.standard_output import exact_output, progress_bar
 from kip33.cli.times import current_ms
 from kip33.errors import LocationError
@@ -76,17 +80,20 @@ def show_failover(options: FailoverCommand) -> None:
         )
     if options.emit:
         click.echo(_reset_offsets(points), exact_output(), nl=False, color=True)
-    elif options.output_format == "table":
-        _print_table(points, buffer_ms, time.monotonic() - started)
-    else:
-        context: dict[str, Any] = {
-            "from_snapshot": first_choice.snapshot.name,
-            "to_snapshot": second_choice.snapshot.name,
-            "warnings": list(dict.fromkeys((*first_choice.warnings, *second_choice.warnings))),
-        }
-        context |= {"buffer_ms": buffer_ms} if options.buffer == AUTO_BUFFER else {}
-        rows = [point._asdict() for point in points]
-        print_answers(rows, ResumePoint._fields, options.output_format, context)
+        return
+    context: dict[str, Any] = {
+        "from_snapshot": first_choice.snapshot.name,
+        "to_snapshot": second_choice.snapshot.name,
+        "warnings": list(dict.fromkeys((*first_choice.warnings, *second_choice.warnings))),
+    }
+    context |= {"buffer_ms": buffer_ms} if options.buffer == AUTO_BUFFER else {}
+    rows = [point._asdict() for point in points]
+    answer = Output(
+        page=_page(rows, buffer_ms, started),
+        rows=[RowList("", ({**row, **context} for row in rows))],
+        csv=csv_rows(rows, ResumePoint._fields),
+    )
+    show(answer, options.output_format)
 
 
 def _rows(place: str, topics: set[str], option: str) -> tuple[Rows, Choice]:
@@ -104,73 +111,57 @@ def _reset_offsets(points: Sequence[ResumePoint]) -> str:
     several = len({point.group for point in points}) > 1
     for point in points:
         if point.resume_offset is None:
-            warn(f"{partition_name(_named(point))}: {_why_not(point)}; the output leaves it out")
+            warn(f"{partition_name(point._asdict())}: {_why_not(point)}; the output leaves it out")
             continue
         if point.guarantee is None:
-            warn(f"{partition_name(_named(point))}: no guarantee: {point.note}")
+            warn(f"{partition_name(point._asdict())}: no guarantee: {point.note}")
         row = (point.topic, point.partition, point.resume_offset)
         writer.writerow((point.group, *row) if several else row)
     return text.getvalue()
 
 
-def _print_table(points: Sequence[ResumePoint], buffer_ms: int, seconds: float) -> None:
-    columns = (
-        *(
-            "group",
-            "partition",
-            "read up to",
-            "last read",
-            "searched",
-            "resume at",
-            "its timestamp",
-        ),
-        *("read twice, at most", "result", "note"),
-    )
-    rows = [
-        (
-            point.group or "-",
-            partition_name(_named(point)),
-            "-" if point.committed_offset is None else point.committed_offset,
-            iso_time(point.last_read_timestamp),
-            "the start" if point.target_ms == EARLIEST else iso_time(point.target_ms),
-            "-" if point.resume_offset is None else point.resume_offset,
-            iso_time(point.resume_timestamp),
-            "?" if point.read_twice_at_most is None else _twice(point),
-            point.result,
-            point.note or "",
-        )
-        for point in points[:MOST_TABLE_ROWS]
-    ]
-    print_table(columns, rows)
-    if len(points) > MOST_TABLE_ROWS:
-        more = len(points) - MOST_TABLE_ROWS
-        click.echo(f"and {more:,} more; --format jsonl shows all of them")
-    unsure = sum(point.guarantee is None for point in points)
-    if unsure:
-        click.echo(
+def _page(points: Sequence[Row], buffer_ms: int, started: float) -> Iterator[Table | str]:
+    yield Table(_COLUMNS, points)
+    if unsure := sum(point["guarantee"] is None for point in points):
+        yield (
             f"{unsure:,} partitions have no guarantee; their result or note says why. For "
             "the others:"
         )
-    click.echo(
+    yield (
         "No unread record is skipped if its timestamp is at most "
         f"{human_duration(buffer_ms)} before that of the last record read, and if the "
         "records of both clusters have their producers' timestamps."
     )
-    click.echo(f"{len(points):,} partitions in {seconds:.1f} s")
+    yield f"{len(points):,} partitions in {time.monotonic() - started:.1f} s"
+
+
+def _searched(point: Row) -> str:
+    return "the start" if point["target_ms"] == EARLIEST else iso_time(point["target_ms"])
+
+
+def _twice(point: Row) -> str:
+    if point["read_twice_at_most"] is None:
+        return "?"
+    return f"{point['read_twice_at_most']:,}" + (" (topic)" if point["topic_wide"] else "")
+
+
+_COLUMNS: Final = (
+    Column("group", lambda point: point["group"] or "-"),
+    Column("partition", partition_name),
+    Column("read up to", "committed_offset"),
+    Column("last read", "last_read_timestamp", iso_time),
+    Column("searched", _searched),
+    Column("resume at", "resume_offset"),
+    Column("its timestamp", "resume_timestamp", iso_time),
+    Column("read twice, at most", _twice),
+    Column("result", "result"),
+    Column("note", "note", none=""),
+)
 
 
 def _why_not(point: ResumePoint) -> str:
     is_there = point.result != SearchResult.NO_SUCH_PARTITION
     return (is_there and point.note) or point.result
-
-
-def _twice(point: ResumePoint) -> str:
-    wide = " (topic)" if point.topic_wide else ""
-    return f"{point.read_twice_at_most:,}{wide}"
-
-
-def _named(point: ResumePoint) -> dict[str, Any]:
-    return {"log_dir": None, "topic": point.topic, "partition": point.partition}
 
 
 class _MeasuredBuffer(NamedTuple):

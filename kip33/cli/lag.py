@@ -1,6 +1,7 @@
 """`kip33 lag`: the lag of groups in records and in time."""
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import click
@@ -17,15 +18,19 @@ from kip33.cli.options import (
     store_options,
 )
 from kip33.cli.output import (
-    MOST_TABLE_ROWS,
+    Column,
+    Output,
+    Row,
+    RowList,
+    Table,
     choose_and_warn,
+    csv_rows,
     human_bytes,
     human_duration,
     iso_time,
-    print_answers,
-    print_table,
+    partition_name,
+    show,
 )
-from kip33.cli.search_tables import partition_name
 from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import MOMENT, current_ms
 from kip33.search.answers import load_group_offsets
@@ -105,38 +110,29 @@ def lag(options: LagCommand) -> None:
 
         labels = {"catalog": catalog.location.uri}
         publish_metrics(options.metrics, "lag", labels, lag_gauges(lags, options.metrics))
-    if options.output_format == "table":
-        _print_table(lags, snapshot.source, time.monotonic() - started)
-    else:
-        context = {"snapshot": snapshot.name, "warnings": choice.warnings}
-        print_answers(
-            [one._asdict() for one in lags], GroupLag._fields, options.output_format, context
-        )
-
-
-def _print_table(lags: list[GroupLag], source: str, seconds: float) -> None:
-    columns = (
-        *("group", "partition", "offset", "lag", "lag in time", "next record", "newest"),
-        *("unread expires at", "result", "note"),
+    found = [one._asdict() for one in lags]
+    context = {"snapshot": snapshot.name, "warnings": choice.warnings}
+    answer = Output(
+        page=_page(found, snapshot.source, started),
+        rows=[RowList("", ({**row, **context} for row in found))],
+        csv=csv_rows(found, GroupLag._fields),
     )
-    rows = [
-        (
-            lag.group or "-",
-            partition_name(lag._asdict()),
-            lag.offset,
-            "-" if lag.lag_records is None else lag.lag_records,
-            "-" if lag.lag_ms is None else human_duration(lag.lag_ms),
-            iso_time(lag.timestamp),
-            iso_time(lag.newest_timestamp),
-            iso_time(lag.unread_expires_at_ms),
-            lag.result,
-            (lag.note or "").replace(f"{source}/", ""),
-        )
-        for lag in lags[:MOST_TABLE_ROWS]
-    ]
-    print_table(columns, rows)
-    if len(lags) > MOST_TABLE_ROWS:
-        more = len(lags) - MOST_TABLE_ROWS
-        click.echo(f"and {more:,} more; --format jsonl shows all of them")
-    bytes_read = human_bytes(sum(lag.bytes_read for lag in lags))
-    click.echo(f"{len(lags):,} offsets; {bytes_read} read in {seconds:.1f} s")
+    show(answer, options.output_format)
+
+
+def _page(lags: Sequence[Row], source: str, started: float) -> Iterator[Table | str]:
+    columns = (
+        Column("group", lambda lag: lag["group"] or "-"),
+        Column("partition", partition_name),
+        Column("offset", "offset"),
+        Column("lag", "lag_records"),
+        Column("lag in time", "lag_ms", human_duration),
+        Column("next record", "timestamp", iso_time),
+        Column("newest", "newest_timestamp", iso_time),
+        Column("unread expires at", "unread_expires_at_ms", iso_time),
+        Column("result", "result"),
+        Column("note", lambda lag: (lag["note"] or "").replace(f"{source}/", "")),
+    )
+    yield Table(columns, lags)
+    bytes_read = human_bytes(sum(lag["bytes_read"] for lag in lags))
+    yield f"{len(lags):,} offsets; {bytes_read} read in {time.monotonic() - started:.1f} s"

@@ -1,14 +1,19 @@
-"""The output of results: tables for people, JSON and CSV for programs, and warnings."""
+"""The output of every command: tables and lines for people, JSON and CSV for programs, warnings.
+
+A command makes an `Output`, and `show` prints it in the format that was asked for. The cells of a
+table are made of the same rows as JSON and CSV, by the table's columns.
+"""
 
 import builtins
 import csv
-import io
 import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import click
 
@@ -16,6 +21,7 @@ from kip33.catalog.catalog import Catalog, Choice, choose
 from kip33.cli.standard_output import escaped, exact_output
 from kip33.errors import unreadable_logs_text
 from kip33.formats.times import iso_time as iso_time
+from kip33.rules.policies import counted as counted
 from kip33.rules.policies import human_bytes as human_bytes
 from kip33.rules.policies import human_duration as human_duration
 
@@ -24,7 +30,203 @@ RESULT: Final = "KIP33_RESULT "  # the start of the last line, which programs re
 MOST_COLUMNS: Final = 10_000  # width without a terminal: a path stays on one line
 FORMULA: Final = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet evaluates, or strips first
 NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
+grouped: Final = "{:,}".format  # a number as a text, which is left-aligned
+_LINES_AT_ONCE: Final = 1_000  # that are printed
 _MARKUP: Final = re.compile(r"[\\[]|:\S*[a-z]\S*:")  # what rich would not print as it is
+
+Row: TypeAlias = Mapping[str, Any]
+
+
+class Column(NamedTuple):
+    """A column of a table: its heading, and what it shows of a row.
+
+    `value` is the row's field, or a function of the row; `show` makes it readable. `none` is shown
+    for None.
+    """
+
+    heading: str
+    value: str | int | Callable[[Any], Any]
+    show: Callable[[Any], Any] | None = None
+    none: str = "-"
+
+    def cell(self, row: Any) -> Any:
+        """Return a text, a number, or a tuple of texts that have a line each."""
+        value = self.value(row) if callable(self.value) else row[self.value]
+        if value is None:
+            return self.none
+        return self.show(value) if self.show else value
+
+
+class Table(NamedTuple):
+    """A table of rows for people; below it stands how many more rows there are.
+
+    `what` names the rows, and `total` is their number where `rows` has not all of them. `most`:
+    None for all of them.
+    """
+
+    columns: Sequence[Column]
+    rows: Iterable[Any]
+    title: str | None = None
+    what: str = ""
+    total: int | None = None
+    most: int | None = MOST_TABLE_ROWS
+    full_format: str = "jsonl"
+
+    def print(self) -> None:
+        """Print the first rows, and how many others there are."""
+        rows = iter(self.rows)
+        cells = [[column.cell(row) for column in self.columns] for row in islice(rows, self.most)]
+        print_table([column.heading for column in self.columns], cells, title=self.title)
+        more = sum(1 for _ in rows) if self.total is None else self.total - len(cells)
+        if more:
+            what = f" {self.what}" if self.what else ""
+            click.echo(f"and {more:,} more{what}; --format {self.full_format} shows all of them")
+
+
+def facts(name: str, *pairs: tuple[str, str | None]) -> Table:
+    """Return a table of names and texts; those that are None are left out.
+
+    >>> list(facts("build", ("log", "1 KiB"), ("holes", None)).rows)
+    [('log', '1 KiB')]
+    """
+    texts = [pair for pair in pairs if pair[1] is not None]
+    return Table((Column(name, 0), Column("", 1)), texts, most=None)
+
+
+def some(number: int, text: str) -> str | None:
+    """Return a text with a number in it, None for 0: `some(3, "{:,} unchanged")`."""
+    return text.format(number) if number else None
+
+
+class RowList(NamedTuple):
+    """Rows for programs: in a JSON object the list `key`, in lines of JSON each has its `kind`.
+
+    `is_compact`: without blanks, and with the characters of other scripts.
+    """
+
+    key: str
+    rows: Iterable[Row]
+    kind: str | None = None
+    is_compact: bool = False
+
+    def lines(self, kind: str | None) -> Iterator[str]:
+        """Yield the rows as JSON."""
+        first = {"kind": kind} if kind else {}
+        separators = (",", ":") if self.is_compact else None
+        for row in self.rows:
+            yield json.dumps(
+                {**first, **row}, ensure_ascii=not self.is_compact, separators=separators
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What a command prints; rows and pages may be generators, of which only one is used.
+
+    `page`: tables and lines for people, in their order. In a JSON object the fields of `head`, and
+    of `summary` if there is no `summary_key`, are before the rows; `tail` is after them. A single
+    list without a key is printed without an object. Lines of JSON whose rows have a kind end with
+    the summary. It is also the KIP33_RESULT line of the formats `result_with`, beside data on
+    standard error.
+    """
+
+    page: Iterable[Table | str]
+    rows: Sequence[RowList] = ()
+    summary: Row | None = None
+    summary_key: str = ""
+    head: Row = field(default_factory=dict)
+    tail: Row = field(default_factory=dict)
+    csv: Iterable[str] = ()
+    result_with: Sequence[str] = ()
+
+
+BESIDE_DATA: Final = ("json", "jsonl", "csv")  # formats with a KIP33_RESULT line
+
+
+def show(answer: Output, output_format: str) -> None:
+    """Print an answer as `table`, `json`, `jsonl` or `csv`."""
+    match output_format:
+        case "table":
+            for block in answer.page:
+                if isinstance(block, Table):
+                    block.print()
+                else:
+                    click.echo(block)
+        case "csv":
+            print_lines(answer.csv, is_exact=True)
+        case "jsonl" if answer.rows:
+            print_lines(chain.from_iterable(rows.lines(rows.kind) for rows in answer.rows))
+            if answer.summary is not None and answer.rows[0].kind:
+                print_json({"kind": "summary", **answer.summary})
+        case _:
+            print_lines(_json_object(answer), end="")
+            click.echo()
+    if output_format in answer.result_with:
+        click.echo(RESULT + json.dumps(answer.summary), err=output_format != "table")
+
+
+def _json_object(answer: Output) -> Iterator[str]:
+    """Yield a JSON object, or one list, in pieces: there may be millions of rows."""
+    if len(answer.rows) == 1 and not answer.rows[0].key:
+        yield from _json_list(answer.rows[0])
+        return
+    summary = answer.summary or {}
+    before, after = dict(answer.head), dict(answer.tail)
+    if answer.summary_key:
+        after[answer.summary_key] = summary
+    else:
+        before |= summary
+    lists = {rows.key: rows for rows in answer.rows}
+    for number, (key, value) in enumerate((before | lists | after).items()):
+        yield f'{", " if number else "{"}"{key}": '
+        if isinstance(value, RowList):
+            yield from _json_list(value)
+        else:
+            yield json.dumps(value)
+    yield "}"
+
+
+def _json_list(rows: RowList) -> Iterator[str]:
+    yield "["
+    for number, line in enumerate(rows.lines(None)):
+        yield f", {line}" if number else line
+    yield "]"
+
+
+class _Returned:
+    """What a csv writer writes to, so that it returns its lines without their ends."""
+
+    @staticmethod
+    def write(line: str) -> str:
+        return line.removesuffix("\r\n")
+
+
+def csv_rows(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[str]:
+    """Yield a header, then the rows, as CSV."""
+    writer = csv.DictWriter(_Returned(), columns)  # quotes what its own end of a line has: \r, \n
+    yield writer.writeheader()
+    for row in rows:
+        yield writer.writerow({name: csv_cell(value) for name, value in row.items()})
+
+
+def print_lines(lines: Iterable[str], *, end: str = "\n", is_exact: bool = False) -> None:
+    """Print texts, many at a time; `is_exact`: with their control characters."""
+    stream = exact_output() if is_exact else None
+    rest = iter(lines)
+    while some := list(islice(rest, _LINES_AT_ONCE)):
+        click.echo(end.join(some) + end, stream, nl=False, color=True)
+
+
+def result_formats() -> tuple[str, ...]:
+    """Return the formats with a KIP33_RESULT line; spark-submit would join it to CSV."""
+    return ("table",) if "PYSPARK_GATEWAY_PORT" in os.environ else ("table", "csv")
+
+
+def partition_name(row: Row) -> str:
+    """Return `broker-1/orders-0`, or its known parts."""
+    log_dir = f"{row['log_dir']}/" if row.get("log_dir") else ""
+    partition = "?" if row["partition"] is None else row["partition"]
+    return f"{log_dir}{row['topic']}-{partition}"
 
 
 def print_json(record: Any) -> None:
@@ -32,49 +234,9 @@ def print_json(record: Any) -> None:
     click.echo(json.dumps(record))
 
 
-def print_rows(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output_format: str
-) -> None:
-    """Print rows as `jsonl`, as one `json` list, or as `csv` with a header."""
-    if output_format == "jsonl":
-        for row in rows:
-            print_json(row)
-    elif output_format == "json":
-        print_json(rows)
-    else:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({name: csv_cell(value) for name, value in row.items()})
-        click.echo(text.getvalue(), exact_output(), nl=False, color=True)
-
-
-def print_joined(lines: Iterable[str]) -> None:
-    """Print the objects of a JSON list, one after the other, without its brackets."""
-    for number, line in enumerate(lines):
-        click.echo((", " if number else "") + line, nl=False)
-
-
-def print_result_apart(summary: Mapping[str, Any]) -> None:
-    """Print the machine-readable line apart from the data: spark-submit joins both streams."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        click.echo(RESULT + json.dumps(summary), err=True)
-
-
-def print_answers(
-    rows: Sequence[Mapping[str, Any]],
-    columns: Sequence[str],
-    output_format: str,
-    context: Mapping[str, Any],
-) -> None:
-    """Print rows as `print_rows` does; each JSON object ends with the keys of `context`.
-
-    CSV has only the columns, for programs that read them by position.
-    """
-    if output_format != "csv":
-        rows = [{**row, **context} for row in rows]
-    print_rows(rows, columns, output_format)
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Return `3 ok, 1 truncated`."""
+    return ", ".join(f"{count:,} {what}" for what, count in counts.items())
 
 
 def csv_cell(value: Any) -> Any:
@@ -95,6 +257,14 @@ def warn(message: str) -> None:
     from kip33.stores.locations import without_secrets
 
     click.echo("Warning: " + " ".join(without_secrets(message).split()), err=True)
+
+
+def warn_of_first(lines: Sequence[str], most: int, others: str) -> None:
+    """Print the first lines, and how many there are besides: `others` has a place for it."""
+    for line in lines[:most]:
+        warn(line)
+    if len(lines) > most:
+        warn(others.format(len(lines) - most))
 
 
 def warn_of_unreadable(lines: Sequence[str], of: int) -> bool:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from kip33.archive.output_files import require_free
 from kip33.cli.engine_option import leave_pandas_out
-from kip33.cli.output import MOST_TABLE_ROWS, RESULT, human_bytes, warn
+from kip33.cli.output import MOST_TABLE_ROWS, RESULT, counted, human_bytes, warn
 from kip33.cli.records_options import RecordsCommand
 from kip33.cli.records_writers import (
     RecordWriter,
@@ -277,34 +277,23 @@ def warn_of_damage(problems: Sequence[str], damaged: int) -> None:
 def _print_summary(
     selection: RecordSelection, decoding: "_ValueDecoding | None", seconds: float
 ) -> None:
-    records = f"{selection.records:,} record{'' if selection.records == 1 else 's'}"
-    segments = f"{selection.segments:,} segment{'' if selection.segments == 1 else 's'}"
-    size = human_bytes(selection.payload_bytes)
+    undecoded = decoding.undecoded if decoding else 0
     click.echo(
-        f"{records} of {segments}, {size} of keys and values; {damage_text(selection.damaged)}"
-        f"{undecided_text(selection.undecided)}"
-        f"{_undecoded_text(decoding.undecoded) if decoding else ''}read in {seconds:.1f} s"
+        f"{counted(selection.records, 'record')} of {counted(selection.segments, 'segment')}, "
+        f"{human_bytes(selection.payload_bytes)} of keys and values; "
+        f"{problems_text(selection.damaged, selection.undecided, undecoded)}"
+        f"read in {seconds:.1f} s"
     )
 
 
-def _undecoded_text(undecoded: int) -> str:
-    if not undecoded:
-        return ""
-    return f"{undecoded:,} value{'' if undecoded == 1 else 's'} cannot be decoded; "
-
-
-def undecided_text(undecided: int | None) -> str:
-    """Return how many records may be of aborted transactions, for a summary; empty for 0."""
-    if not undecided:
-        return ""
-    return f"{undecided:,} record{'' if undecided == 1 else 's'} may be of aborted transactions; "
-
-
-def damage_text(damaged: int) -> str:
-    """Return how many places cannot be read, for a summary; empty for 0."""
-    if not damaged:
-        return ""
-    return f"{damaged:,} place{'' if damaged == 1 else 's'} cannot be read; "
+def problems_text(damaged: int, undecided: int | None, undecoded: int = 0) -> str:
+    """Return how much cannot be read, is of unknown outcome or cannot be decoded; empty for 0."""
+    found = (
+        (damaged, "place", "cannot be read"),
+        (undecided, "record", "may be of aborted transactions"),
+        (undecoded, "value", "cannot be decoded"),
+    )
+    return "".join(f"{counted(number, what)} {why}; " for number, what, why in found if number)
 
 
 def _schemas_of(source: str, place: str | None, *, layout: str) -> Schemas:

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,18 @@ from kip33.cli.options import (
     summary_option,
     topic_setting_options,
 )
-from kip33.cli.output import human_bytes, print_json, print_table, warn
+from kip33.cli.output import (
+    Column,
+    Output,
+    RowList,
+    Table,
+    counts_text,
+    facts,
+    human_bytes,
+    show,
+    some,
+    warn,
+)
 from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import current_ms
 from kip33.errors import exit_code_of
@@ -30,7 +42,6 @@ if TYPE_CHECKING:
 
 DAMAGED: Final = "damaged"
 FINDING_BY_HAND: Final = "by-hand"
-MOST_ROWS: Final = 1_000  # in a table
 _WARNINGS: Final = {
     DAMAGED: "nothing was changed; --apply writes and removes these index files",
     FINDING_BY_HAND: "some segments must be repaired by hand; their rows say what to do",
@@ -110,13 +121,9 @@ def repair(request: RepairCommand) -> None:
     summary = _summary(plan, repairs, unfinished, applied=is_applied)
     summary["seconds"] = round(time.monotonic() - started, 3)
     publish_summary(request.summary_file, summary)
-    if request.output_format == "json":
-        print_json(summary | {"repairs": [one.as_row() for one in repairs]})
-    elif request.output_format == "jsonl":
-        for one in repairs:
-            print_json(one.as_row())
-    else:
-        _print_tables(plan, repairs, summary)
+    rows = RowList("repairs", (one.as_row() for one in repairs))
+    page = _page(plan, repairs, summary)
+    show(Output(page=page, rows=[rows], summary=summary), request.output_format)
     for finding in summary["findings"]:
         warn(_WARNINGS[finding])
     if plan.passed_over[LOST_TIME_INDEX]:
@@ -154,40 +161,34 @@ def _summary(
     }
 
 
-def _print_tables(
+def _page(
     plan: "RepairPlan", repairs: "list[SegmentRepair]", summary: dict[str, Any]
-) -> None:
-    applied = summary["applied"]
+) -> Iterator[Table]:
+    applied, below = summary["applied"], plan.log_dir.uri + "/"
+    columns = (
+        Column("segment", lambda one: one.verdict.log_uri.removeprefix(below)),
+        Column("log", lambda one: one.verdict.log_status),
+        Column(".timeindex", lambda one: f"{one.verdict.verdict}: {one.repair.time_index}"),
+        Column(".index", _offset_index),
+        Column("why", lambda one: one.repair.why, none=""),
+        *[Column("outcome", lambda one: one.outcome or "nothing to do")] * applied,
+    )
     if repairs:
-        prefix = plan.log_dir.uri + "/"
-        rows = [
-            (
-                done.verdict.log_uri.removeprefix(prefix),
-                done.verdict.log_status,
-                f"{done.verdict.verdict}: {done.repair.time_index}",
-                f"{done.verdict.offset_index_verdict or 'missing'}: {done.repair.offset_index}",
-                done.repair.why,
-                *((done.outcome or "nothing to do",) if applied else ()),
-            )
-            for done in repairs[:MOST_ROWS]
-        ]
-        columns = ["segment", "log", ".timeindex", ".index", "why"] + ["outcome"] * applied
-        print_table(columns, rows, title="repaired" if applied else "to repair")
-        if len(repairs) > MOST_ROWS:
-            more = len(repairs) - MOST_ROWS
-            click.echo(f"and {more:,} more segments; --format jsonl shows all of them")
-    lines: list[tuple[str, str]] = [("segments", f"{plan.segments:,}")]
-    for name, what in (("time_index", ".timeindex"), ("offset_index", ".index")):
-        counts = plan.by_action[name].items()
-        lines.append((what, ", ".join(f"{count:,} {action}" for action, count in counts)))
-    if summary["cut_bytes"]:
-        lines.append(("a broker will cut", f"{human_bytes(summary['cut_bytes'])} of damaged logs"))
-    for what, count in plan.passed_over.items():
-        lines.append(("skipped", f"{count:,} {what}"))
-    if applied:
-        lines.append(("done", f"{summary['segments_done']:,} segments"))
-        lines.append(("failed", f"{summary['segments_failed']:,} segments"))
-    if count := summary["unfinished_removed"]:
-        lines.append(("removed", f"{count:,} temporary files of killed runs"))
-    lines.append(("seconds", f"{summary['seconds']:.1f}"))
-    print_table(("repair", ""), lines)
+        yield Table(columns, repairs, "repaired" if applied else "to repair", "segments")
+    cut = summary["cut_bytes"]
+    yield facts(
+        "repair",
+        ("segments", f"{plan.segments:,}"),
+        (".timeindex", counts_text(plan.by_action["time_index"])),
+        (".index", counts_text(plan.by_action["offset_index"])),
+        ("a broker will cut", f"{human_bytes(cut)} of damaged logs" if cut else None),
+        *(("skipped", f"{count:,} {what}") for what, count in plan.passed_over.items()),
+        ("done", f"{summary['segments_done']:,} segments" if applied else None),
+        ("failed", f"{summary['segments_failed']:,} segments" if applied else None),
+        ("removed", some(summary["unfinished_removed"], "{:,} temporary files of killed runs")),
+        ("seconds", f"{summary['seconds']:.1f}"),
+    )
+
+
+def _offset_index(one: "SegmentRepair") -> str:
+    return f"{one.verdict.offset_index_verdict or 'missing'}: {one.repair.offset_index}"

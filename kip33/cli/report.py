@@ -14,7 +14,7 @@ from kip33.cli.options import (
     policy_options,
     store_options,
 )
-from kip33.cli.output import choose_and_warn, print_json, print_table
+from kip33.cli.output import Column, Output, Table, choose_and_warn, show
 from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import DURATION, MOMENT, current_ms
 
@@ -95,14 +95,16 @@ def report(command: ReportCommand) -> None:
     with progress_bar("report"):
         made = make_report(opened, choose_and_warn(opened, command.snapshot), asked)
         _publish(made, page, facts)
-    if command.output_format == "json":
-        counts = _counts(made)
-        files = {"report": page.uri, "facts": facts.uri}
-        print_json({"snapshot": made.evidence.snapshot, **files, "findings": counts})
-    else:
-        if made.findings:
-            print_table(("finding", ""), [(one.level.value, one.text) for one in made.findings])
-        click.echo(f"report: {page.uri}, facts: {facts.uri}")
+    files = {"report": page.uri, "facts": facts.uri}
+    columns = (Column("finding", lambda one: one.level.value), Column("", lambda one: one.text))
+    answer = Output(
+        page=[
+            *([Table(columns, made.findings, most=None)] if made.findings else []),
+            f"report: {page.uri}, facts: {facts.uri}",
+        ],
+        summary={"snapshot": made.evidence.snapshot, **files, "findings": _counts(made)},
+    )
+    show(answer, command.output_format)
 
 
 def _places(output: str) -> "tuple[Location, Location]":

@@ -4,6 +4,7 @@ import hashlib
 import re
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,7 +22,17 @@ from kip33.cli.options import (
     summary_option,
     topic_setting_options,
 )
-from kip33.cli.output import human_bytes, print_json, print_table, warn
+from kip33.cli.output import (
+    Column,
+    Output,
+    Row,
+    Table,
+    facts,
+    grouped,
+    human_bytes,
+    show,
+    warn,
+)
 from kip33.cli.standard_output import progress_bar
 from kip33.cli.times import MOMENT
 from kip33.errors import exit_code_of, unreadable_logs_text
@@ -39,7 +50,6 @@ _HOW: Final = (
 )
 _FILES: Final = ("from_offsets", "topic_ids", "kafka_configs")
 _MOST_FILE_BYTES: Final = 1 << 30
-_MOST_RESTORED_ROWS: Final = 1_000  # in a table
 _PART: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
 _MOST: Final = 1_000_000
 
@@ -373,10 +383,7 @@ def _report(summary: dict[str, Any], place: "Location | None", output_format: st
 
 def _print_restore(summary: dict[str, Any], output_format: str) -> None:
     """Print the summary as `table` or `json`; problems and notes are lines on standard error."""
-    if output_format == "json":
-        print_json(summary)
-    else:
-        _print_tables(summary)
+    show(Output(page=_page(summary), summary=summary), output_format)
     for row in summary["partitions"]:
         name = f"{row['topic']}-{row['partition']}"
         for note in row["notes"]:
@@ -403,41 +410,35 @@ def _print_restore(summary: dict[str, Any], output_format: str) -> None:
 
 def _print_abandoned(summary: dict[str, Any], output_format: str) -> None:
     """Print what `--abandon` did, as `table` or `json`."""
-    if output_format == "json":
-        print_json(summary)
-        return
-    for name in summary["partitions_in_place"]:
-        warn(f"{name} was in its place already, and stays")
-    rows = [
+    in_place = summary["partitions_in_place"]
+    if output_format == "table":
+        for name in in_place:
+            warn(f"{name} was in its place already, and stays")
+    table = facts(
+        "abandoned",
         ("log directory", summary["log_dir"]),
         ("partitions removed", f"{summary['partitions_removed']:,}"),
-        ("partitions in their places", f"{len(summary['partitions_in_place']):,}"),
-    ]
-    print_table(("abandoned", ""), rows)
+        ("partitions in their places", f"{len(in_place):,}"),
+    )
+    show(Output(page=[table], summary=summary), output_format)
 
 
-def _print_tables(summary: dict[str, Any]) -> None:
-    rows = [_row(row) for row in summary["partitions"][:_MOST_RESTORED_ROWS]]
-    columns = ("partition", "from", "replicas", "segments", "bytes", "offsets", "result")
+def _page(summary: Row) -> Iterator[Table]:
     done = "restored" if summary["partitions_restored"] else "nothing is restored"
-    print_table(columns, rows, title=done if summary["applied"] else "to restore")
-    if len(summary["partitions"]) > _MOST_RESTORED_ROWS:
-        more = len(summary["partitions"]) - _MOST_RESTORED_ROWS
-        click.echo(f"and {more:,} more partitions; --format json shows all of them")
-    print_table(
-        ("restore", ""),
-        [
-            ("log directory", summary["log_dir"]),
-            ("partitions", f"{summary['partitions_restored']:,}"),
-            ("refused", f"{summary['partitions_refused']:,}"),
-            ("segments", f"{summary['segments']:,}"),
-            ("log bytes", human_bytes(summary["log_bytes"])),
-            *_figures(summary),
-        ],
+    title = done if summary["applied"] else "to restore"
+    yield Table(_COLUMNS, summary["partitions"], title, "partitions", full_format="json")
+    yield facts(
+        "restore",
+        ("log directory", summary["log_dir"]),
+        ("partitions", f"{summary['partitions_restored']:,}"),
+        ("refused", f"{summary['partitions_refused']:,}"),
+        ("segments", f"{summary['segments']:,}"),
+        ("log bytes", human_bytes(summary["log_bytes"])),
+        *_figures(summary),
     )
 
 
-def _figures(summary: dict[str, Any]) -> list[tuple[str, str]]:
+def _figures(summary: Row) -> list[tuple[str, str]]:
     if not summary["applied"]:
         return [("free", human_bytes(summary["free_bytes"]))]
     return [
@@ -448,16 +449,18 @@ def _figures(summary: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _row(row: dict[str, Any]) -> tuple[str, str, str, str, str, str, str]:
-    offsets = ""
-    if row["end_offset"] is not None:
-        offsets = f"{row['start_offset']:,} to {row['end_offset']:,}"
-    return (
-        f"{row['topic']}-{row['partition']}",
-        row["replica"] or ".",
-        f"{row['replicas']:,}",
-        f"{row['segments']:,}",
-        human_bytes(row["log_bytes"]),
-        offsets,
-        "refused" if row["problem"] else "",
-    )
+def _offset_range(row: Row) -> str | None:
+    if row["end_offset"] is None:
+        return None
+    return f"{row['start_offset']:,} to {row['end_offset']:,}"
+
+
+_COLUMNS: Final = (
+    Column("partition", lambda row: f"{row['topic']}-{row['partition']}"),
+    Column("from", lambda row: row["replica"] or "."),
+    Column("replicas", "replicas", grouped),
+    Column("segments", "segments", grouped),
+    Column("bytes", "log_bytes", human_bytes),
+    Column("offsets", _offset_range, none=""),
+    Column("result", lambda row: "refused" if row["problem"] else ""),
+)

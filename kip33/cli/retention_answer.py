@@ -1,8 +1,5 @@
-"""The answer of `kip33 retention`, whichever engine evaluated the catalog, and its lines."""
+"""The answer of `kip33 retention`, whichever engine evaluated the catalog."""
 
-import csv
-import io
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from kip33.catalog.schema import SEGMENTS
-from kip33.cli.output import csv_cell
 from kip33.cli.retention_question import AskedRetention
 from kip33.retention.evaluated_tables import (
     answer_columns,
@@ -114,30 +110,15 @@ def rows_of(table: pa.Table) -> Iterator[Row]:
         yield row
 
 
-def json_lines(rows: Iterable[Row], kind: str | None) -> Iterator[str]:
-    """Yield rows as JSON; `kind` is a field of each."""
-    first = {"kind": kind} if kind else {}
+def csv_values(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield rows for CSV: `true` and `false`, and lists joined by spaces."""
     for row in rows:
-        yield json.dumps(first | row, ensure_ascii=False, separators=(",", ":"))
+        yield {name: _csv_value(value) for name, value in row.items()}
 
 
-def csv_lines(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[str]:
-    """Yield the column names, then the rows as CSV; lists are joined by spaces."""
-    yield ",".join(columns)
-    text = io.StringIO()
-    writer = csv.writer(text)  # which quotes what its own end of a line has: \r and \n
-    for row in rows:
-        writer.writerow(map(_csv_text, row.values()))
-        yield text.getvalue().removesuffix("\r\n")
-        text.seek(0)
-        text.truncate()
-
-
-def _csv_text(value: Any) -> str:
-    if value is None:
-        return ""
+def _csv_value(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        value = " ".join(str(one) for one in value if one is not None)
-    return str(csv_cell(value))
+        return " ".join(str(one) for one in value if one is not None)
+    return value

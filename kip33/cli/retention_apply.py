@@ -1,16 +1,27 @@
 """`kip33 retention --apply`: carry out a plan and show the result for each partition."""
 
-import json
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import click
 
 from kip33.cli.options import publish_summary
-from kip33.cli.output import RESULT, human_bytes, print_json, print_table, warn
+from kip33.cli.output import (
+    Column,
+    Output,
+    Row,
+    RowList,
+    Table,
+    facts,
+    human_bytes,
+    partition_name,
+    print_json,
+    show,
+    warn,
+)
 from kip33.cli.retention_question import RetentionCommand
-from kip33.cli.retention_tables import MOST_PARTITIONS
 from kip33.cli.standard_output import OutputError, progress_bar
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode, Kip33Error, exit_code_of
@@ -18,8 +29,6 @@ from kip33.retention.apply import Applied, apply_plan
 from kip33.retention.apply_segment import PartitionOutcome, Record, RecordKind
 from kip33.retention.plan import read_plan
 from kip33.stores.locations import Location
-
-MOST_RECORDS: Final = 1_000
 
 
 def apply_file(options: RetentionCommand) -> ExitCode:
@@ -99,16 +108,15 @@ def _print(
     output_format: str, applied: Applied, summary: dict[str, Any], records: list[Record]
 ) -> None:
     partitions = [one._asdict() for one in applied.partitions]
-    if output_format == "json":
-        print_json({"journal": records, "partitions": partitions, "summary": summary})
-    elif output_format == "jsonl":
-        for partition in partitions:
-            print_json({"kind": "partition", **partition})
-        print_json({"kind": "summary", **summary})
-    else:
-        if applied.dry_run:
-            _print_journal(records)
-        _print_tables(applied, summary)
+    journal = [RowList("journal", records)] if output_format == "json" else []
+    answer = Output(
+        page=_page(applied, partitions, summary, records),
+        rows=[*journal, RowList("partitions", partitions, "partition")],
+        summary=summary,
+        summary_key="summary",
+        result_with=("table",),
+    )
+    show(answer, output_format)
 
 
 def _summary(applied: Applied) -> dict[str, Any]:
@@ -130,63 +138,47 @@ def _summary(applied: Applied) -> dict[str, Any]:
     }
 
 
-def _print_journal(records: list[Record]) -> None:
-    """Print the effect of each step, in the order of the steps."""
-    rows = [
-        (
-            f"{record['log_dir']}/{record['topic']}-{record['partition']}".lstrip("/"),
-            str(record["base_offset"]),
-            record["kind"],
-            record["outcome"] or "",
-            len(record["files"]),
-            human_bytes(sum(file["size_bytes"] for file in record["files"])),
-            record["why"],
-        )
-        for record in records[:MOST_RECORDS]
-    ]
-    columns = ("partition", "segment", "object", "outcome", "files", "size", "why")
-    print_table(columns, rows, title="the journal, as it would be")
-    if len(records) > MOST_RECORDS:
-        more = len(records) - MOST_RECORDS
-        click.echo(f"and {more:,} more objects; --format jsonl shows all of them")
-
-
-def _print_tables(applied: Applied, summary: dict[str, Any]) -> None:
-    stopped_first = sorted(
-        applied.partitions, key=lambda one: one.outcome != PartitionOutcome.STOPPED
-    )
-    rows = [
-        (
-            f"{one.log_dir}/{one.topic}-{one.partition}".lstrip("/"),
-            one.segments_planned,
-            one.segments_deleted,
-            one.segments_gone_already,
-            human_bytes(one.bytes_deleted),
-            one.outcome,
-            one.why,
-        )
-        for one in stopped_first[:MOST_PARTITIONS]
-    ]
-    columns = ("partition", "planned", "deleted", "already deleted", "freed", "outcome", "why")
-    title = "would be deleted" if applied.dry_run else "deleted"
-    print_table(columns, rows, title=title)
-    if len(applied.partitions) > len(rows):
-        more = len(applied.partitions) - len(rows)
-        click.echo(f"and {more:,} more partitions; --format jsonl shows all of them")
-    size = human_bytes(applied.bytes_deleted)
-    what = "would be moved" if applied.trash else "would be deleted"
+def _page(
+    applied: Applied, partitions: Sequence[Row], summary: Row, records: list[Record]
+) -> Iterator[Table]:
+    """Yield the effect of each step of a dry run, the partitions, and the sums."""
+    dry_run = applied.dry_run
+    if dry_run:
+        yield Table(_JOURNAL, records, "the journal, as it would be", "objects")
+    title = "would be deleted" if dry_run else "deleted"
+    stopped_first = sorted(partitions, key=lambda one: one["outcome"] != PartitionOutcome.STOPPED)
+    yield Table(_PARTITIONS, stopped_first, title, "partitions")
     done = "moved" if applied.trash else "deleted"
-    table = [
+    continues = f"run {', '.join(applied.continues)}" if applied.continues else None
+    size = human_bytes(applied.bytes_deleted)
+    yield facts(
+        "retention --apply",
         ("plan", applied.plan_id),
-        (what if applied.dry_run else done, f"{applied.segments_deleted:,} segments, {size}"),
+        ("continues", continues),
+        (f"would be {done}" if dry_run else done, f"{applied.segments_deleted:,} segments, {size}"),
+        ("trash", applied.trash or None),
         ("already deleted", f"{summary['segments_gone_already']:,} segments"),
-        ("stopped", f"{applied.stopped:,} of {len(applied.partitions):,} partitions"),
-        ("journal", applied.journal if not applied.dry_run else "none (dry run)"),
+        ("stopped", f"{applied.stopped:,} of {len(partitions):,} partitions"),
+        ("journal", "none (dry run)" if dry_run else applied.journal),
         ("seconds", f"{summary['seconds']:.1f}"),
-    ]
-    if applied.trash:
-        table.insert(2, ("trash", applied.trash))
-    if applied.continues:
-        table.insert(1, ("continues", f"run {', '.join(applied.continues)}"))
-    print_table(("retention --apply", ""), table)
-    click.echo(RESULT + json.dumps(summary))
+    )
+
+
+_JOURNAL: Final = (
+    Column("partition", partition_name),
+    Column("segment", "base_offset", str),
+    Column("object", "kind"),
+    Column("outcome", "outcome", none=""),
+    Column("files", "files", len),
+    Column("size", "files", lambda files: human_bytes(sum(file["size_bytes"] for file in files))),
+    Column("why", "why", none=""),
+)
+_PARTITIONS: Final = (
+    Column("partition", partition_name),
+    Column("planned", "segments_planned"),
+    Column("deleted", "segments_deleted"),
+    Column("already deleted", "segments_gone_already"),
+    Column("freed", "bytes_deleted", human_bytes),
+    Column("outcome", "outcome"),
+    Column("why", "why", none=""),
+)

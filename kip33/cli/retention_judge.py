@@ -4,7 +4,6 @@ import json
 import time
 from typing import Any, Final
 
-import click
 import pyarrow as pa
 
 from kip33.archive.bins import EngineName
@@ -13,22 +12,14 @@ from kip33.catalog.holes import hole_totals, read_holes
 from kip33.cli.engine_option import engine_choice, leave_pandas_out, open_session
 from kip33.cli.metrics_file import publish_metrics
 from kip33.cli.options import publish_summary
-from kip33.cli.output import print_result_apart, warn
-from kip33.cli.retention_answer import RetentionAnswer, local_answer, rows_of
+from kip33.cli.output import Output, RowList, csv_rows, result_formats, show, warn
+from kip33.cli.retention_answer import RetentionAnswer, csv_values, local_answer, rows_of
 from kip33.cli.retention_question import (
     RESULT_TABLES,
     AskedRetention,
     require_equal_totals,
 )
-from kip33.cli.retention_tables import (
-    MOST_DIFFERENCES,
-    MOST_PARTITIONS,
-    print_broker_differences,
-    print_csv,
-    print_lines,
-    print_object,
-    print_tables,
-)
+from kip33.cli.retention_tables import retention_page
 from kip33.cli.standard_output import progress_bar
 from kip33.errors import CatalogError, LocationError
 from kip33.retention.evaluated_tables import (
@@ -202,29 +193,29 @@ def _print(
     evaluated: EvaluatedCatalog | None,
     summary: dict[str, Any],
 ) -> None:
-    output_format = asked.options.output_format
-    if asked.options.emit:
-        _emit(asked, answer, evaluated)
-        print_result_apart(summary)
-    elif output_format == "table":
-        if asked.options.show_broker_view:
-            print_broker_differences(answer.broker_differences(MOST_DIFFERENCES))
-        freed = None if answer.freed is None else list(rows_of(answer.freed))
-        print_tables(answer.worst(MOST_PARTITIONS), freed, summary)
-    elif output_format == "csv":
-        print_csv(answer)
-        print_result_apart(summary)
-    elif output_format == "jsonl":
-        print_lines(answer)
-        click.echo(json.dumps({"kind": "summary", **summary}))
-    else:
-        print_object(answer, summary)
+    options = asked.options
+    emitted = [_emitted(asked, answer, evaluated)] if options.emit else None
+    lists = [
+        RowList("segments", answer.segments(), "segment", is_compact=True),
+        RowList("partitions", rows_of(answer.partitions), "partition", is_compact=True),
+    ]
+    if answer.freed is not None:
+        lists.append(RowList("freed", rows_of(answer.freed), "freed", is_compact=True))
+    printed = Output(
+        page=retention_page(answer, summary, with_broker_view=options.show_broker_view),
+        rows=lists,
+        summary=summary,
+        summary_key="summary",
+        csv=emitted or csv_rows(csv_values(answer.segments()), answer.columns),
+        result_with=result_formats(),
+    )
+    show(printed, "csv" if options.emit else options.output_format)
 
 
-def _emit(
+def _emitted(
     asked: AskedRetention, answer: RetentionAnswer, evaluated: EvaluatedCatalog | None
-) -> None:
-    """Print what brokers can delete; warn about each partition left out because of doubts."""
+) -> str:
+    """Return what brokers can delete; warn about each partition left out because of doubts."""
     judged = evaluated.judged.partitions() if evaluated else ()
     doubts = find_doubts(asked.basis, judged, asked.catalog, asked.snapshot)
     for (topic, partition), why in doubts.partitions.items():
@@ -233,4 +224,4 @@ def _emit(
         warn(f"{uri} could not be listed; it may have replicas that keep more")
     trust = asked.options.trust_last_modified
     found = answer.delete_records(trust_last_modified=trust, left_out=doubts.partitions)
-    click.echo(json.dumps(found))
+    return json.dumps(found)

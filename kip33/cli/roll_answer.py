@@ -1,11 +1,10 @@
 """The answer of `kip33 roll`: from the options to the rows, their output and the findings."""
 
-import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TextIO
+from typing import Any, Final, NamedTuple
 
 import click
 import numpy as np
@@ -23,7 +22,6 @@ from kip33.audits.roll_audit import (
 )
 from kip33.audits.roll_logs import logs_of, read_first_batches, read_source
 from kip33.audits.roll_what_if import (
-    ReplayedPartition,
     replay_partitions,
     replay_sums,
     segment_rows,
@@ -33,21 +31,25 @@ from kip33.catalog.catalog_columns import CatalogColumns, read_columns
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.options import PolicyOptions, publish_summary
 from kip33.cli.output import (
-    MOST_TABLE_ROWS,
-    RESULT,
+    Column,
+    Output,
+    Row,
+    RowList,
+    Table,
     choose_and_warn,
+    counts_text,
+    csv_rows,
+    facts,
     human_bytes,
     human_duration,
     iso_time,
-    print_joined,
-    print_result_apart,
-    print_rows,
-    print_table,
+    result_formats,
+    show,
     warn,
     warn_of_unreadable,
 )
-from kip33.cli.retention_answer import csv_lines, json_lines, rows_of
-from kip33.cli.standard_output import ProgressBar, exact_output, progress_bar
+from kip33.cli.retention_answer import csv_values, rows_of
+from kip33.cli.standard_output import ProgressBar, progress_bar
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode
 from kip33.formats.names import segment_file_name
@@ -144,7 +146,19 @@ def answer_roll(request: RollCommand) -> set[str]:
     found = {one.name for one in audit.findings if one.rows.any()}
     summary["findings"] = sorted(found)
     publish_summary(request.summary_file, summary)
-    _print_audit(audit, request, summary)
+    partitions = roll_partitions(audit)
+    answer = Output(
+        page=_audit_page(audit, partitions, summary),
+        rows=[
+            RowList("segments", _segments(audit), "segment", is_compact=True),
+            RowList("partitions", rows_of(partitions), "partition", is_compact=True),
+        ],
+        summary=summary,
+        summary_key="summary",
+        csv=csv_rows(csv_values(_segments(audit)), ROLL.names),
+        result_with=result_formats(),
+    )
+    show(answer, request.output_format)
     if is_unread:
         sys.exit(ExitCode.INCOMPLETE)
     return found
@@ -209,7 +223,21 @@ def _what_if(
         "seconds": round(time.monotonic() - started, 3),
     }
     publish_summary(request.summary_file, summary)
-    _print_replays(found, retention, sums, request, summary)
+    rows = [
+        row
+        for one in (found if request.output_format != "table" else ())
+        for replay in one.replays
+        for row in segment_rows(one, replay, retention[one.topic])
+    ]
+    answer = Output(
+        page=_replay_page(sums, summary),
+        rows=[RowList("segments", rows, "segment"), RowList("partitions", sums, "partition")],
+        summary=summary,
+        summary_key="summary",
+        csv=csv_rows(rows, list(rows[0]) if rows else []),
+        result_with=result_formats(),
+    )
+    show(answer, request.output_format)
     unreadable = [line for one in found for line in one.unreadable]
     if warn_of_unreadable(unreadable, of=logs.num_rows):
         sys.exit(ExitCode.INCOMPLETE)
@@ -239,92 +267,24 @@ def _require_no_catalog_option(request: RollCommand) -> None:
             )
 
 
-def _print_audit(audit: RollAudit, request: RollCommand, summary: dict[str, Any]) -> None:
-    partitions = roll_partitions(audit)
-    if request.output_format == "table":
-        print_audit(audit, partitions, summary)
-    elif request.output_format == "csv":
-        _print_each(csv_lines(_segments(audit), ROLL.names), exact_output())
-        print_result_apart(summary)
-    elif request.output_format == "jsonl":
-        _print_each(json_lines(_segments(audit), "segment"))
-        _print_each(json_lines(rows_of(partitions), "partition"))
-        click.echo(json.dumps({"kind": "summary", **summary}))
-    else:
-        click.echo('{"segments": [', nl=False)
-        print_joined(
-            line for table in roll_tables(audit) for line in json_lines(rows_of(table), None)
-        )
-        click.echo('], "partitions": [', nl=False)
-        print_joined(json_lines(rows_of(partitions), None))
-        click.echo(f'], "summary": {json.dumps(summary)}}}')
-
-
 def _segments(audit: RollAudit) -> Iterator[dict[str, Any]]:
     return (row for table in roll_tables(audit) for row in rows_of(table))
 
 
-def _print_replays(
-    found: list[ReplayedPartition],
-    retention: dict[str | None, int],
-    sums: list[dict[str, Any]],
-    request: RollCommand,
-    summary: dict[str, Any],
-) -> None:
-    if request.output_format == "table":
-        print_replays(sums, summary)
-        return
-    rows = [
-        row
-        for one in found
-        for replay in one.replays
-        for row in segment_rows(one, replay, retention[one.topic])
-    ]
-    if request.output_format == "csv":
-        print_rows(rows, list(rows[0]) if rows else [], "csv")
-        print_result_apart(summary)
-    elif request.output_format == "jsonl":
-        _print_each(json.dumps({"kind": "segment", **row}) for row in rows)
-        _print_each(json.dumps({"kind": "partition", **row}) for row in sums)
-        click.echo(json.dumps({"kind": "summary", **summary}))
-    else:
-        click.echo(json.dumps({"segments": rows, "partitions": sums, "summary": summary}))
-
-
-def _print_each(lines: Iterable[str], stream: TextIO | None = None) -> None:
-    for line in lines:
-        click.echo(line, stream, color=True)
-
-
-def print_audit(audit: RollAudit, partitions: pa.Table, summary: Mapping[str, Any]) -> None:
-    """Print the partitions, those with findings first, then sentences and the summary."""
+def _audit_page(audit: RollAudit, partitions: pa.Table, summary: Row) -> Iterator[Table | str]:
+    """Yield the partitions, those with findings first, then sentences and the summary."""
     rows = partitions.to_pylist()
     of_names = [one.name for one in audit.findings]
     rows.sort(key=lambda row: -sum(row[f"{name}_segments"] for name in of_names))
     shown = [row for row in rows if _tells_something(row, of_names)]
-    table = [
-        (
-            name_of(row),
-            row["segments"],
-            human_bytes(row["bytes"]),
-            f"{human_duration(row['segment_ms'])}, {human_bytes(row['segment_bytes'])}",
-            ", ".join(_ended(row)),
-            ", ".join(_remarks(row)),
-        )
-        for row in shown[:MOST_TABLE_ROWS]
-    ]
     where = summary.get("snapshot", summary["source"])
-    columns = ("partition", "segments", "log", "segment.ms, .bytes", "ended by", "remarks")
-    if table:
-        print_table(columns, table, title=f"rolling, {where}, reading {summary['reading']}")
-    if len(shown) > MOST_TABLE_ROWS:
-        more = len(shown) - MOST_TABLE_ROWS
-        click.echo(f"and {more:,} more partitions; --format jsonl shows all of them")
+    if shown:
+        title = f"rolling, {where}, reading {summary['reading']}"
+        yield Table(_PARTITIONS, shown, title, "partitions")
     if len(shown) < len(rows):
-        click.echo(f"{len(rows) - len(shown):,} partitions have only an active segment")
-    for sentence in _sentences(audit):
-        click.echo(f"- {sentence}")
-    _print_roll_summary(summary)
+        yield f"{len(rows) - len(shown):,} partitions have only an active segment"
+    yield from (f"- {sentence}" for sentence in _sentences(audit))
+    yield _summary(summary)
 
 
 def _tells_something(row: Mapping[str, Any], findings: Sequence[str]) -> bool:
@@ -333,9 +293,9 @@ def _tells_something(row: Mapping[str, Any], findings: Sequence[str]) -> bool:
     return not is_alone or any(row[f"{name}_segments"] for name in findings)
 
 
-def _ended(row: Mapping[str, Any]) -> Iterator[str]:
+def _ended(row: Row) -> Iterator[str]:
     for reason in ROLL_REASONS:
-        if count := row[f"{reason}_segments"]:
+        if count := row.get(f"{reason}_segments"):
             yield f"{count:,} {reason.replace('_', ' ')}"
 
 
@@ -389,27 +349,36 @@ def _parts(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"cannot be judged: {row['doubt'].replace('_', ' ')}"
 
 
-def _print_roll_summary(summary: Mapping[str, Any]) -> None:
-    ended = {reason: summary[f"{reason}_segments"] for reason in ROLL_REASONS}
-    counts = [f"{n:,} {why.replace('_', ' ')}" for why, n in ended.items() if n]
-    early = [f"{n:,} {why.replace('_', ' ')}" for why, n in summary["early"].items()]
-    rows = [
-        (
-            "catalog" if "catalog" in summary else "source",
-            summary.get("catalog", summary["source"]),
-        ),
+def _limits(row: Row) -> str:
+    return f"{human_duration(row['segment_ms'])}, {human_bytes(row['segment_bytes'])}"
+
+
+_PARTITIONS: Final = (
+    Column("partition", name_of),
+    Column("segments", "segments"),
+    Column("log", "bytes", human_bytes),
+    Column("segment.ms, .bytes", _limits),
+    Column("ended by", lambda row: ", ".join(_ended(row))),
+    Column("remarks", lambda row: ", ".join(_remarks(row))),
+)
+
+
+def _summary(summary: Row) -> Table:
+    place = "catalog" if "catalog" in summary else "source"
+    early = {why.replace("_", " "): count for why, count in summary["early"].items()}
+    return facts(
+        "roll",
+        (place, summary[place]),
         ("partitions", f"{summary['partitions']:,}"),
         ("segments", f"{summary['segments']:,} ({human_bytes(summary['bytes'])})"),
-        ("ended by", ", ".join(counts) or "-"),
+        ("ended by", ", ".join(_ended(summary)) or "-"),
         ("overdue", f"{summary['overdue_segments']:,}"),
-        ("early", ", ".join(early) or "-"),
+        ("early", counts_text(early) or "-"),
         ("doubtful", f"{summary['doubtful_segments']:,}"),
         ("active past limit", _active(summary)),
         ("read of logs", human_bytes(summary["bytes_read"])),
         ("seconds", f"{summary['seconds']:.1f}"),
-    ]
-    print_table(("roll", ""), rows)
-    click.echo(RESULT + json.dumps(summary))
+    )
 
 
 def _active(summary: Mapping[str, Any]) -> str:
@@ -417,39 +386,17 @@ def _active(summary: Mapping[str, Any]) -> str:
     return f"{count:,} of {summary[f'{RollReason.ACTIVE}_segments']:,} at {at}"
 
 
-def print_replays(sums: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> None:
-    """Print a row per partition and reading, then what was seen of the logs, and the totals."""
+def _replay_page(sums: Sequence[Row], summary: Row) -> Iterator[Table | str]:
+    """Yield a row per partition and reading, then what was seen of the logs, and the totals."""
     shown = _with_one_row_for_equal_readings(sums)
-    table = [
-        (
-            name_of(row),
-            row["reading"],
-            row["archived_segments"],
-            row["segments"],
-            ", ".join(_replayed(row)),
-            human_bytes(row["largest_segment_bytes"]),
-            human_bytes(row["offset_index_bytes"]),
-            human_bytes(row["time_index_bytes"]),
-            "-" if row["longest_kept_ms"] is None else human_duration(row["longest_kept_ms"]),
-            iso_time(row["all_deletable_at_ms"]),
-        )
-        for row in shown[:MOST_TABLE_ROWS]
-    ]
-    columns = (
-        *("partition", "reading", "archived", "segments", "ended by", "largest"),
-        *(".index", ".timeindex", "longest kept", "all deletable"),
-    )
-    print_table(columns, table, title="what if: segments under these settings")
-    if len(shown) > MOST_TABLE_ROWS:
-        click.echo(f"and {len(shown) - MOST_TABLE_ROWS:,} more; --format jsonl shows all of them")
+    yield Table(_REPLAYS, shown, "what if: segments under these settings")
     doubts = list(dict.fromkeys(doubt for row in sums for doubt in row["doubts"]))
-    for doubt in doubts[:_MOST_SENTENCES]:
-        click.echo(f"- {doubt}")
+    yield from (f"- {doubt}" for doubt in doubts[:_MOST_SENTENCES])
     if len(doubts) > _MOST_SENTENCES:
-        click.echo(
-            f"- and {len(doubts) - _MOST_SENTENCES:,} more; --format jsonl shows all of them"
-        )
-    rows = [
+        more = len(doubts) - _MOST_SENTENCES
+        yield f"- and {more:,} more; --format jsonl shows all of them"
+    yield facts(
+        "roll --what-if",
         ("source", summary["source"]),
         ("partitions", f"{summary['partitions']:,}"),
         (
@@ -461,9 +408,7 @@ def print_replays(sums: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
         ("doubts", f"{summary['doubts']:,}"),
         ("read of logs", human_bytes(summary["bytes_read"])),
         ("seconds", f"{summary['seconds']:.1f}"),
-    ]
-    print_table(("roll --what-if", ""), rows)
-    click.echo(RESULT + json.dumps(summary))
+    )
 
 
 def _with_one_row_for_equal_readings(sums: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -487,13 +432,25 @@ def _reading(one: Mapping[str, int]) -> str:
     return f"{one['segments']:,} segments, {indexes} of indexes"
 
 
-def _replayed(row: Mapping[str, Any]) -> Iterator[str]:
-    for reason in ROLL_REASONS:
-        if count := row.get(f"{reason}_segments"):
-            yield f"{count:,} {reason.replace('_', ' ')}"
+def _replayed(row: Row) -> Iterator[str]:
+    yield from _ended(row)
     if row["untimed_segments"]:
         yield f"{row['untimed_segments']:,} without timestamps"
     if row["unknown_starts"]:
         yield f"{row['unknown_starts']:,} whose first message's timestamp is unknown"
     if row["oversized_batches"]:
         yield f"{row['oversized_batches']:,} batches larger than segment.bytes"
+
+
+_REPLAYS: Final = (
+    Column("partition", name_of),
+    Column("reading", "reading"),
+    Column("archived", "archived_segments"),
+    Column("segments", "segments"),
+    Column("ended by", lambda row: ", ".join(_replayed(row))),
+    Column("largest", "largest_segment_bytes", human_bytes),
+    Column(".index", "offset_index_bytes", human_bytes),
+    Column(".timeindex", "time_index_bytes", human_bytes),
+    Column("longest kept", "longest_kept_ms", human_duration),
+    Column("all deletable", "all_deletable_at_ms", iso_time),
+)

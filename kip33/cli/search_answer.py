@@ -9,7 +9,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import click
 
@@ -17,9 +17,21 @@ from kip33.archive.bins import EngineName
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.engine_option import EngineChoice, engine_choice, open_session, show_engine
-from kip33.cli.output import choose_and_warn, human_bytes, iso_time, warn
+from kip33.cli.output import (
+    Column,
+    Output,
+    Row,
+    RowList,
+    Table,
+    choose_and_warn,
+    csv_rows,
+    human_bytes,
+    iso_time,
+    partition_name,
+    show,
+    warn,
+)
 from kip33.cli.search import SearchCommand
-from kip33.cli.search_tables import ANSWER_COLUMNS, RANGE, Answer, print_search_answers
 from kip33.cli.standard_output import exact_output, progress_bar
 from kip33.cli.times import current_ms, parse_target
 from kip33.errors import CatalogError, LocationError
@@ -30,6 +42,7 @@ from kip33.rules.search import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
+    TARGETS,
     Exactness,
     SearchResult,
 )
@@ -51,6 +64,16 @@ from kip33.stores.locations import Location
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ANSWER_COLUMNS: Final = (
+    *("log_dir", "topic", "partition", "target_ms", "offset", "timestamp"),
+    *("result", "exactness", "bytes_read", "note", "passed_over"),
+)
+_RANGE: Final = ("until_ms", "until_offset", "records", "size_bytes")
+
+AnswerRow: TypeAlias = dict[str, Any]
+"""A row with ANSWER_COLUMNS; for a range also with _RANGE."""
+
+_NAMES: Final = {target: name for name, target in TARGETS.items()}
 _RESET_OFFSETS, _SPARK, _DELETE_RECORDS = "reset-offsets", "spark", "delete-records"
 _SPARK_LATEST: Final = -1
 _MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
@@ -91,15 +114,49 @@ def search_catalog(command: SearchCommand) -> None:
         if newer and newer.partitions:
             click.echo(newer.summary(), err=True)
     else:
-        print_search_answers(
-            answers,
-            command.output_format,
-            source=snapshot.source,
-            seconds=time.monotonic() - started,
-            warnings=warnings,
-            engine=choice.name,
-            workers=search.workers(answers),
+        summary = {
+            "answers": len(answers),
+            "bytes_read": sum(answer["bytes_read"] for answer in answers),
+            "seconds": round(time.monotonic() - started, 3),
+            "warnings": list(warnings),
+            "engine": choice.name,
+            "workers": search.workers(answers),
+        }
+        columns = [*ANSWER_COLUMNS, *(_RANGE if answers and _RANGE[0] in answers[0] else ())]
+        printed = Output(
+            page=_page(answers, summary, snapshot.source),
+            rows=[RowList("answers", answers)],
+            summary=summary,
+            summary_key="summary",
+            csv=csv_rows(answers, columns),
         )
+        show(printed, command.output_format)
+
+
+def _page(answers: Sequence[Row], summary: Row, source: str) -> Iterator[Table | str]:
+    """Yield a table, whose notes omit `source`, the archive's URI, and the sums."""
+    columns = (
+        Column("partition", partition_name),
+        Column("time", "target_ms", lambda target_ms: _NAMES.get(target_ms) or iso_time(target_ms)),
+        Column("offset", "offset"),
+        Column("record's time", "timestamp", iso_time),
+        Column("result", "result"),
+        Column("exactness", lambda row: "" if row["offset"] is None else row["exactness"]),
+        *(_RANGE_COLUMNS if answers and _RANGE[0] in answers[0] else ()),
+        Column("note", lambda row: (row["note"] or "").replace(f"{source}/", "")),
+    )
+    yield Table(columns, answers, what="answers")
+    found = sum(answer["offset"] is not None for answer in answers)
+    read = f"{human_bytes(summary['bytes_read'])} read in {summary['seconds']:.1f} s"
+    yield f"{len(answers):,} answers, {found:,} found; {read}"
+
+
+_RANGE_COLUMNS: Final = (
+    Column("until", "until_ms", iso_time),
+    Column("record's offset", "until_offset", none=""),
+    Column("records", "records", none=""),
+    Column("log", "size_bytes", human_bytes, none=""),
+)
 
 
 def _log_start_offsets(
@@ -126,7 +183,7 @@ class _NewerRecordCount:
         self.partitions = self._records = self._bytes_read = 0  # counted so far
         self._is_exact = True
 
-    def __call__(self, answer: Answer, offset: int) -> str | None:
+    def __call__(self, answer: AnswerRow, offset: int) -> str | None:
         """Return how many records of one partition are lost and why, None without any.
 
         A search for the earliest or the latest offset has no time, so nothing is counted.
@@ -220,7 +277,7 @@ class _SearchedSnapshot(NamedTuple):
     command: SearchCommand
     engine: EngineName
 
-    def workers(self, answers: Sequence[Answer]) -> int:
+    def workers(self, answers: Sequence[AnswerRow]) -> int:
         """Return how many processes searched: of this machine at most one for each partition."""
         if self.engine == EngineName.LOCAL:
             partitions = {(answer["topic"], answer["partition"]) for answer in answers}
@@ -234,7 +291,7 @@ class _SearchedSnapshot(NamedTuple):
         questions: Sequence[TimeQuestion],
         how: SearchOptions,
         starts: LogStartOffsets | None = None,
-    ) -> list[Answer]:
+    ) -> list[AnswerRow]:
         """Return the answers in the order of the questions, then by partition and replica."""
         if self.engine == EngineName.SPARK:
             return self._by_spark(questions, how, starts)
@@ -261,7 +318,7 @@ class _SearchedSnapshot(NamedTuple):
 
     def _by_spark(
         self, questions: Sequence[TimeQuestion], how: SearchOptions, starts: LogStartOffsets | None
-    ) -> list[Answer]:
+    ) -> list[AnswerRow]:
         from kip33.spark.catalog import load_catalog
         from kip33.spark.search import offsets_for_times
 
@@ -279,7 +336,7 @@ class _SearchedSnapshot(NamedTuple):
         rows = answered.orderBy("request", "partition", "log_dir").select(*ANSWER_COLUMNS).collect()
         return [row.asDict() for row in rows]
 
-    def log_ends(self, answers: Sequence[Answer]) -> dict[ReplicaKey, search_answers.Answer]:
+    def log_ends(self, answers: Sequence[AnswerRow]) -> dict[ReplicaKey, search_answers.Answer]:
         """Return the log ends of partitions without an answer, from the catalog alone."""
         questions = [
             TimeQuestion(answer["topic"], answer["partition"], LATEST, answer["log_dir"])
@@ -291,10 +348,10 @@ class _SearchedSnapshot(NamedTuple):
 
     def ranges(
         self,
-        answers: Sequence[Answer],
+        answers: Sequence[AnswerRow],
         ends: Mapping[ReplicaKey, search_answers.Answer],
         until: str,
-    ) -> list[Answer]:
+    ) -> list[AnswerRow]:
         """Return the answers with the offset at --until, and the records and bytes in between."""
         now_ms = current_ms() if self.command.now is None else self.command.now
         try:
@@ -317,10 +374,12 @@ class _SearchedSnapshot(NamedTuple):
             if start is not None and end is not None:
                 size = range_size(by_replica.get(key, ()), start, end)
             _add_range(answer, at_until, end, size)
-        return [dict.fromkeys(RANGE) | answer for answer in answers]
+        return [dict.fromkeys(_RANGE) | answer for answer in answers]
 
 
-def _add_range(answer: Answer, until: Answer, end: int | None, size: RangeSize | None) -> None:
+def _add_range(
+    answer: AnswerRow, until: AnswerRow, end: int | None, size: RangeSize | None
+) -> None:
     """Add what is between an answer and the one at --until."""
     answer["passed_over"] |= until["passed_over"]
     answer |= {
@@ -335,7 +394,7 @@ def _add_range(answer: Answer, until: Answer, end: int | None, size: RangeSize |
 
 
 def _offsets_to_emit(
-    answers: Sequence[Answer],
+    answers: Sequence[AnswerRow],
     ends: Mapping[ReplicaKey, search_answers.Answer],
     command: SearchCommand,
     count_newer: _NewerRecordCount | None,
@@ -376,7 +435,7 @@ def _offsets_to_emit(
         yield Offset(*key, offset, is_end=end is not None)
 
 
-def _unsafe(answer: Answer, end: search_answers.Answer | None, emit: str | None) -> str | None:
+def _unsafe(answer: AnswerRow, end: search_answers.Answer | None, emit: str | None) -> str | None:
     """Return why an offset could skip or delete wrong records, None if it cannot."""
     exactness = {answer["exactness"], end.exactness if end else Exactness.RECORD}
     if answer["passed_over"] or Exactness.UNSURE in exactness:
@@ -444,6 +503,6 @@ def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
     return matching
 
 
-def _replica_key(answer: Answer) -> ReplicaKey:
+def _replica_key(answer: AnswerRow) -> ReplicaKey:
     """Return the replica that an answer is from."""
     return answer["log_dir"], answer["topic"], answer["partition"]

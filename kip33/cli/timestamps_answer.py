@@ -1,9 +1,9 @@
 """The answer of `kip33 timestamps`: its plan, the engine, the output and the exit code."""
 
-import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,19 +26,22 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.options import PolicyOptions, publish_summary
 from kip33.cli.output import (
-    MOST_TABLE_ROWS,
-    RESULT,
+    BESIDE_DATA,
+    Column,
+    Output,
+    Row,
+    RowList,
+    Table,
     choose_and_warn,
+    csv_rows,
     human_bytes,
     human_duration,
     iso_time,
-    print_json,
-    print_rows,
-    print_table,
-    warn,
+    partition_name,
+    show,
+    warn_of_first,
     warn_of_unreadable,
 )
-from kip33.cli.search_tables import partition_name
 from kip33.cli.standard_output import ProgressBar, progress_bar
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode
@@ -48,7 +51,6 @@ from kip33.rules.timestamp_profile import MIXED as MIXED_TYPE
 from kip33.rules.timestamp_profile import NONE as NO_TYPE
 from kip33.stores.locations import Location
 
-Row = dict[str, Any]
 _MIXED, _OUT_OF_ORDER, _REJECTED = "mixed", "out-of-order", "rejected"
 _SUSPICIOUS, _UNREADABLE = "suspicious", "unreadable"
 TIMESTAMP_FINDINGS: Final = (_MIXED, _OUT_OF_ORDER, _REJECTED, _SUSPICIOUS, _UNREADABLE)
@@ -112,7 +114,15 @@ def show_timestamps(request: TimestampsCommand) -> None:
     summary |= {"warnings": list(warnings), "engine": ran[0], "workers": ran[1]}
     summary["seconds"] = round(time.monotonic() - started, 3)
     publish_summary(request.summary_file, summary)
-    _print(request, rows, summary, plan)
+    answer = Output(
+        page=_page(rows, summary, plan),
+        rows=[RowList("timestamps", rows)],
+        summary=summary,
+        summary_key="summary",
+        csv=csv_rows(map(_in_csv, rows), TIMESTAMPS.names),
+        result_with=BESIDE_DATA,
+    )
+    show(answer, request.output_format)
     if warn_of_unreadable(unreadable, of=plan.files.num_rows):
         sys.exit(ExitCode.INCOMPLETE)
     if any(summary["findings"][name] for name in request.fail_on):
@@ -127,7 +137,7 @@ def _question(request: TimestampsCommand) -> TimestampQuestion:
 
 def _profiled(
     request: TimestampsCommand, plan: TimestampPlan, bar: ProgressBar | None
-) -> tuple[list[Row], list[str], tuple[EngineName, int]]:
+) -> tuple[list[dict[str, Any]], list[str], tuple[EngineName, int]]:
     """Return the rows, a line for each log that could not be read, and what engine ran."""
     engine = open_engine(request.engine._replace(verbose=False), bar)
     found = execute_timestamps(plan, engine)
@@ -137,7 +147,7 @@ def _profiled(
     return rows, unreadable, (engine.name, engine.workers)
 
 
-def _summary(rows: Sequence[Row]) -> Row:
+def _summary(rows: Sequence[Row]) -> dict[str, Any]:
     """Return the sums of the rows, and how many findings of each kind there are."""
 
     def total(*names: str) -> int:
@@ -167,29 +177,16 @@ def _summary(rows: Sequence[Row]) -> Row:
     }
 
 
-def _is_mixed(row: Mapping[str, Any]) -> bool:
+def _is_mixed(row: Row) -> bool:
     """Return whether batches have several types, or another one than the topic's policy says."""
     found, policy = row["timestamp_type"], row["policy_timestamp_type"]
     return found == MIXED_TYPE or (policy is not None and found not in (NO_TYPE, policy))
 
 
-def _print(request: TimestampsCommand, rows: list[Row], summary: Row, plan: TimestampPlan) -> None:
-    if request.output_format == "table":
-        _print_timestamps(rows, summary, plan)
-        return
-    if request.output_format == "json":
-        print_json({"timestamps": rows, "summary": summary})
-    elif request.output_format == "csv":
-        print_rows([_csv_row(row) for row in rows], TIMESTAMPS.names, "csv")
-    else:
-        print_rows(rows, TIMESTAMPS.names, "jsonl")
-    click.echo(RESULT + json.dumps(summary), err=True)
-
-
-def _csv_row(row: Row) -> Row:
+def _in_csv(row: Row) -> Row:
     """Return a row whose histograms are texts such as `0:970 1000:30`, the furthest class `:1`."""
     cells = dict(row)
-    for name in ("behind", "before_file", "after_file"):
+    for name in _HISTOGRAMS:
         classes = row[name] or ()
         cells[name] = " ".join(
             f"{'' if one['up_to_ms'] is None else one['up_to_ms']}:{one['batches']}"
@@ -199,80 +196,103 @@ def _csv_row(row: Row) -> Row:
     return cells
 
 
-_ShownRow = Mapping[str, Any]
-
-
-def _print_timestamps(rows: Sequence[_ShownRow], summary: _ShownRow, plan: TimestampPlan) -> None:
-    """Print a row for each partition or topic, the histograms of all, and what was compared."""
+def _page(rows: Sequence[Row], summary: Row, plan: TimestampPlan) -> Iterator[Table | str]:
+    """Yield a row for each partition or topic, the histograms of all, and what was compared."""
+    of_topics = all(row["partition"] is None for row in rows)
     has_latency = any(row["latency_max_ms"] is not None for row in rows)
     columns = (
-        *(_heading(rows), "type", "batches"),
-        *("out of order", "furthest behind", "rejected before", "rejected after", "suspicious"),
-        *(("latency min", "median", "99 %", "max") if has_latency else ()),
+        Column("topic" if of_topics else "partition", _name),
+        *_COLUMNS,
+        *(_LATENCIES if has_latency else ()),
     )
-    shown = [_cells(row)[: len(columns)] for row in rows[:MOST_TABLE_ROWS]]
-    print_table(columns, shown)
-    if len(rows) > MOST_TABLE_ROWS:
-        click.echo(f"and {len(rows) - MOST_TABLE_ROWS:,} more; --format jsonl shows all of them")
-    _print_histograms(rows)
-    problems = [problem for row in rows for problem in row["problems"]]
-    for problem in problems[:_MOST_WARNINGS]:
-        warn(f"{problem}; not all of its batches are counted")
-    if len(problems) > _MOST_WARNINGS:
-        warn(f"and {len(problems) - _MOST_WARNINGS:,} more logs are not read to their end")
-    _print_comparison(rows, plan)
+    yield Table(columns, rows)
+    yield from _histograms(rows)
+    incomplete = [
+        f"{problem}; not all of its batches are counted"
+        for row in rows
+        for problem in row["problems"]
+    ]
+    warn_of_first(incomplete, _MOST_WARNINGS, "and {:,} more logs are not read to their end")
+    yield from _comparison(rows, plan)
     logs = f"{summary['segments']:,} segments of {human_bytes(plan.size_bytes)}"
     read = f"{human_bytes(summary['bytes_read'])} read in {summary['seconds']:.1f} s"
-    click.echo(f"{summary['batches']:,} batches in {logs}; {read}")
+    yield f"{summary['batches']:,} batches in {logs}; {read}"
 
 
-def _heading(rows: Sequence[_ShownRow]) -> str:
-    return "topic" if all(row["partition"] is None for row in rows) else "partition"
+def _name(row: Row) -> str:
+    is_topic = row["partition"] is None and row["topic"]
+    return str(row["topic"]) if is_topic else partition_name(row)
 
 
-def _cells(row: _ShownRow) -> tuple[Any, ...]:
-    name = row["topic"] if row["partition"] is None and row["topic"] else partition_name(dict(row))
-    kinds = [f"{row[kind]:,} {kind}" for kind in SUSPICIONS[:-1] if row[kind]]
+def _type(row: Row) -> str:
     policy = row["policy_timestamp_type"]
     differs = policy is not None and policy != row["timestamp_type"]
-    return (
-        name,
-        row["timestamp_type"] + (f" (policy: {policy})" if differs else ""),
-        row["batches"],
-        row["out_of_order_batches"],
-        _duration(row["furthest_behind_ms"]),
-        _rejected(row, "before"),
-        _rejected(row, "after"),
-        ", ".join(kinds) or "-",
-        *(_duration(row[f"latency_{name}_ms"]) for name in ("min", "median", "p99", "max")),
-    )
+    return f"{row['timestamp_type']} (policy: {policy})" if differs else str(row["timestamp_type"])
 
 
-def _print_histograms(rows: Sequence[_ShownRow]) -> None:
-    """Print how many batches of all rows are in each class of distances."""
+def _rejected(row: Row, side: str) -> int | None:
+    return None if row[f"{side}_max_ms"] is None else row[f"rejected_{side}"]
+
+
+def _suspicious(row: Row) -> str:
+    return ", ".join(f"{row[kind]:,} {kind}" for kind in SUSPICIONS[:-1] if row[kind]) or "-"
+
+
+_COLUMNS: Final = (
+    Column("type", _type),
+    Column("batches", "batches"),
+    Column("out of order", "out_of_order_batches"),
+    Column("furthest behind", "furthest_behind_ms", human_duration),
+    Column("rejected before", lambda row: _rejected(row, "before")),
+    Column("rejected after", lambda row: _rejected(row, "after")),
+    Column("suspicious", _suspicious),
+)
+_LATENCIES: Final = (
+    Column("latency min", "latency_min_ms", human_duration),
+    Column("median", "latency_median_ms", human_duration),
+    Column("99 %", "latency_p99_ms", human_duration),
+    Column("max", "latency_max_ms", human_duration),
+)
+
+
+def _histograms(rows: Sequence[Row]) -> Iterator[Table]:
+    """Yield how many batches of all rows are in each class of distances."""
     if any(row["behind"] is None for row in rows):
         return
-    totals: dict[str, dict[int | None, int]] = {name: {} for name in _HISTOGRAMS}
+    totals: dict[int | None, Counter[str]] = {
+        up_to_ms: Counter() for up_to_ms in (*DISTANCES, None)
+    }
     for row in rows:
-        for name, counts in totals.items():
+        for name in _HISTOGRAMS:
             for one in row[name]:
-                counts[one["up_to_ms"]] = counts.get(one["up_to_ms"], 0) + one["batches"]
-    cells = []
-    for up_to_ms in (*DISTANCES, None):
-        counted = [totals[name].get(up_to_ms, 0) for name in _HISTOGRAMS]
-        if any(counted):
-            cells.append((_class_name(up_to_ms), *counted))
-    if cells:
-        headings = ("distance", "behind the largest", "older than the file", "later than the file")
-        print_table(headings, cells, title="batches by distance")
+                totals[one["up_to_ms"]][name] += one["batches"]
+    classes = [{"up_to_ms": up_to_ms, **counts} for up_to_ms, counts in totals.items()]
+    classes = [one for one in classes if any(map(one.get, _HISTOGRAMS))]
+    if classes:
+        yield Table(_CLASSES, classes, "batches by distance")
 
 
-def _print_comparison(rows: Sequence[_ShownRow], plan: TimestampPlan) -> None:
-    """Print the limits, and which clock each number of rejected batches depends on."""
+def _class_name(one: Row) -> str:
+    up_to_ms = one["up_to_ms"]
+    if up_to_ms is None:
+        return f"more than {human_duration(DISTANCES[-1])}"
+    return f"up to {human_duration(up_to_ms)}" if up_to_ms else "none"
+
+
+_CLASSES: Final = (
+    Column("distance", _class_name),
+    Column("behind the largest", lambda one: one.get("behind", 0)),
+    Column("older than the file", lambda one: one.get("before_file", 0)),
+    Column("later than the file", lambda one: one.get("after_file", 0)),
+)
+
+
+def _comparison(rows: Sequence[Row], plan: TimestampPlan) -> Iterator[str]:
+    """Yield the limits, and which clock each number of rejected batches depends on."""
     by_clock = sum(row["judged_by_clock"] or 0 for row in rows)
     by_append = sum(row["judged_by_append_time"] or 0 for row in rows)
     if all(row["judged_by_clock"] is None for row in rows):
-        click.echo("From the catalog alone: out of order and suspicious are lower limits.")
+        yield "From the catalog alone: out of order and suspicious are lower limits."
     if by_append + by_clock == 0:
         return
     limits = {(row["before_max_ms"], row["after_max_ms"]) for row in rows}
@@ -281,11 +301,11 @@ def _print_comparison(rows: Sequence[_ShownRow], plan: TimestampPlan) -> None:
         what = f"{_limit(before, 'before')}, {_limit(after, 'after')}"
     else:
         what = "by the limits of each topic's policy"
-    click.echo(f"Rejected: {what}.")
+    yield f"Rejected: {what}."
     if by_append:
-        click.echo(f"{by_append:,} LogAppendTime batches are compared with their own append time.")
+        yield f"{by_append:,} LogAppendTime batches are compared with their own append time."
     if by_clock and plan.question.clock == AuditClock.FILE_TIME:
-        click.echo(
+        yield (
             f"{by_clock:,} CreateTime batches are compared with the time of their file, as the "
             "broker's clock at the append is not known. The append may have been earlier: a batch "
             "that is 8 days older than its file may have been 6 days old then. So `rejected "
@@ -293,22 +313,7 @@ def _print_comparison(rows: Sequence[_ShownRow], plan: TimestampPlan) -> None:
         )
     elif by_clock:
         now = iso_time(plan.question.now_ms)
-        click.echo(f"{by_clock:,} CreateTime batches are compared with --now, {now}.")
-
-
-def _class_name(up_to_ms: int | None) -> str:
-    if up_to_ms is None:
-        return f"more than {human_duration(DISTANCES[-1])}"
-    return f"up to {human_duration(up_to_ms)}" if up_to_ms else "none"
-
-
-def _duration(duration_ms: int | None) -> str:
-    return "-" if duration_ms is None else human_duration(duration_ms)
-
-
-def _rejected(row: _ShownRow, side: str) -> Any:
-    number = row[f"rejected_{side}"]
-    return "-" if number is None or row[f"{side}_max_ms"] is None else number
+        yield f"{by_clock:,} CreateTime batches are compared with --now, {now}."
 
 
 def _limit(limit_ms: int | None, side: str) -> str:

@@ -1,18 +1,17 @@
 """`kip33 truncate`: cut a copied partition at an offset."""
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from kip33.cli.options import format_option
-from kip33.cli.output import human_bytes, print_json, print_table, warn
+from kip33.cli.output import Column, Output, Row, RowList, Table, facts, human_bytes, show, warn
 
 if TYPE_CHECKING:
-    from kip33.restore.truncate_files import FileChange
     from kip33.restore.truncate_planner import TruncationPlan
 
 MAX_OFFSET: Final = 2**63 - 1
-MOST_FILES: Final = 1_000  # in a table
 
 
 @click.command(
@@ -66,14 +65,11 @@ def truncate(
             warn(f"a truncation to {plan.to} that was begun is continued, and is complete now")
     else:
         plan, is_begun = planned_or_begun(directory, offset)
-    if output_format == "json":
-        print_json(
-            plan.summary()
-            | {"applied": is_applied, "plan_id": plan.plan_id, "was_begun": is_begun}
-            | {"files": [change.as_row() for change in plan.changes]}
-        )
-    else:
-        _print_tables(plan, is_applied=is_applied)
+    summary = plan.summary()
+    summary |= {"applied": is_applied, "plan_id": plan.plan_id, "was_begun": is_begun}
+    rows = [change.as_row() for change in plan.changes]
+    page = _page(plan, rows, is_applied=is_applied)
+    show(Output(page=page, rows=[RowList("files", rows)], summary=summary), output_format)
     for note in plan.notes:
         warn(note)
     if is_begun:
@@ -82,35 +78,26 @@ def truncate(
         warn("nothing was changed; --apply carries this out")
 
 
-def _print_tables(plan: "TruncationPlan", *, is_applied: bool) -> None:
-    if plan.changes:
-        rows = [_row(change) for change in plan.changes[:MOST_FILES]]
-        title = "changed" if is_applied else "to change"
-        print_table(("file", "action", "bytes", "entries"), rows, title=title)
-        if len(plan.changes) > MOST_FILES:
-            more = len(plan.changes) - MOST_FILES
-            click.echo(f"and {more:,} more files; --format json shows all of them")
-    at_least = "" if plan.records_are_exact else "at least "
-    print_table(
-        ("truncate", ""),
-        [
-            ("partition", f"{plan.topic}-{plan.partition}"),
-            ("case", plan.case),
-            ("log end offset", f"{plan.log_end_offset} -> {plan.end_offset}"),
-            ("segments deleted", f"{plan.segments_deleted:,}"),
-            ("records cut", f"{at_least}{plan.records_cut:,} in {plan.batches_cut:,} batches"),
-            ("log bytes cut", human_bytes(plan.log_bytes_cut)),
-            ("plan", plan.plan_id),
-        ],
+def _page(plan: "TruncationPlan", rows: Sequence[Row], *, is_applied: bool) -> Iterator[Table]:
+    columns = (
+        Column("file", lambda row: f"../{row['file']}" if row["in_log_dir"] else row["file"]),
+        Column("action", "action"),
+        Column("bytes", lambda row: _step(row["bytes_before"], row["bytes_after"])),
+        Column("entries", lambda row: _step(row["entries_before"], row["entries_after"])),
     )
-
-
-def _row(change: "FileChange") -> tuple[str, str, str, str]:
-    return (
-        f"../{change.name}" if change.in_log_dir else change.name,
-        change.action,
-        _step(change.bytes_before, change.bytes_after),
-        _step(change.entries_before, change.entries_after),
+    if rows:
+        title = "changed" if is_applied else "to change"
+        yield Table(columns, rows, title, "files", full_format="json")
+    at_least = "" if plan.records_are_exact else "at least "
+    yield facts(
+        "truncate",
+        ("partition", f"{plan.topic}-{plan.partition}"),
+        ("case", plan.case),
+        ("log end offset", f"{plan.log_end_offset} -> {plan.end_offset}"),
+        ("segments deleted", f"{plan.segments_deleted:,}"),
+        ("records cut", f"{at_least}{plan.records_cut:,} in {plan.batches_cut:,} batches"),
+        ("log bytes cut", human_bytes(plan.log_bytes_cut)),
+        ("plan", plan.plan_id),
     )
 
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -32,10 +32,14 @@ from kip33.cli.options import (
     untimestamped_option,
 )
 from kip33.cli.output import (
+    Column,
+    Output,
+    Row,
+    RowList,
+    Table,
     choose_and_warn,
     human_bytes,
-    print_json,
-    print_table,
+    show,
     warn_of_unreadable,
 )
 from kip33.cli.standard_output import progress_bar
@@ -258,13 +262,10 @@ def verify(request: VerifyCommand) -> None:
         by_topic = ((topic_of(one.log_uri), not one.is_good) for one in verdicts)
         source = without_secrets(Location.of(request.source).uri)
         _publish_metrics(request.metrics, source, summary, by_topic)
-    if request.output_format == "jsonl":
-        for verdict in verdicts:
-            print_json(verdict.as_row())
-    elif request.output_format == "json":
-        print_json(summary | {"verdicts": [verdict.as_row() for verdict in verdicts]})
-    else:
-        _print_tables(verdicts, counts, below)
+    title = f"{len(verdicts)} segment{'' if len(verdicts) == 1 else 's'}"
+    page = [_sums(IndexVerdict, counts, title), *_bad_files(verdicts, kinds, below)]
+    rows = RowList("verdicts", (verdict.as_row() for verdict in verdicts))
+    show(Output(page=page, rows=[rows], summary=summary), request.output_format)
     unread = [
         f"{one.log_uri}: {one.log_error}"
         for one in verdicts
@@ -306,27 +307,33 @@ def _verify_one(path: str, index_dir: str | None, settings: IndexSettings) -> Se
     return verdict.with_missing_offset_index() if suffix == ".index" else verdict
 
 
-def _print_tables(verdicts: list[SegmentVerdict], counts: Counts, below: str) -> None:
-    rows = [
-        (name, *(found[name] for found in counts.values()))
-        for name in IndexVerdict
-        if any(found[name] for found in counts.values())
-    ]
-    what = f"{len(verdicts)} segment{'' if len(verdicts) == 1 else 's'}"
-    suffixes = [kind.suffix for kind in counts]
-    print_table(("verdict", *suffixes), rows, title=what)
-    bad = [
-        (
-            *(verdict.on(kind) or "-" for kind in counts),
-            verdict.log_status,
-            verdict.index_uri.removeprefix(below),
-            (*verdict.problems, *((f"log: {verdict.log_error}",) if verdict.log_error else ())),
-        )
-        for verdict in verdicts
-        if not verdict.is_good
-    ]
-    if bad:
-        print_table((*suffixes, "log", "file", "problems"), bad)
+def _sums(verdicts: Iterable[str], counts: Mapping[IndexKind, Counter[Any]], title: str) -> Table:
+    """Return the number of index files of each kind by verdict."""
+    columns = (
+        Column("verdict", 0),
+        *(Column(kind.suffix, number) for number, kind in enumerate(counts, 1)),
+    )
+    rows = [(name, *(found[name] for found in counts.values())) for name in verdicts]
+    return Table(columns, [row for row in rows if any(row[1:])], title)
+
+
+def _bad_files(
+    verdicts: Iterable[SegmentVerdict], kinds: Sequence[IndexKind], below: str
+) -> Iterator[Table]:
+    """Yield a table of the segments with a problem, if there are any."""
+    columns = (
+        *(Column(kind.suffix, kind.verdict_field) for kind in kinds),
+        Column("log", "log_status"),
+        Column("file", lambda row: row["index_uri"].removeprefix(below)),
+        Column("problems", _problems),
+    )
+    if bad := [verdict.as_row() for verdict in verdicts if not verdict.is_good]:
+        yield Table(columns, bad, most=None)
+
+
+def _problems(row: Row) -> tuple[str, ...]:
+    """Return the problems of a segment, which have a line each."""
+    return (*row["problems"], *((f"log: {row['log_error']}",) if row["log_error"] else ()))
 
 
 def _require_quick_options(fail_on: Sequence[str]) -> None:
@@ -373,31 +380,26 @@ def _verify_quick(request: VerifyCommand) -> set[str]:
     if request.metrics.metrics_file:
         by_topic = ((topic_of(one.uri), True) for one in counted.not_identical)
         _publish_metrics(request.metrics, snapshot.source, summary, by_topic)
-    if request.output_format == "jsonl":
-        for file in counted.not_identical:
-            print_json(file._asdict())
-    elif request.output_format == "json":
-        rows = [file._asdict() for file in counted.not_identical]
-        print_json(summary | {"not_identical": rows})
-    else:
-        _print_quick_tables(
-            summary, counted.not_identical, below=f"{snapshot.settings.get('index_dir')}/"
-        )
-    return {name for found in counted.by_verdict.values() for name in found if found[name]}
-
-
-def _print_quick_tables(summary: dict[str, Any], files: Sequence[Any], *, below: str) -> None:
-    kinds = [
-        kind for kind in IndexKind if kind is not IndexKind.PRODUCERS or summary[kind.count_field]
-    ]
-    rows = [
-        (name, *(summary[kind.count_field].get(name, 0) for kind in kinds))
-        for name in QuickVerdict
-        if any(summary[kind.count_field].get(name) for kind in kinds)
-    ]
-    count, read = summary["segments"], human_bytes(summary["bytes_read"])
+    count, read = files.num_rows, human_bytes(counted.bytes_read)
     title = f"{count:,} segment{'' if count == 1 else 's'}; {read} of index files read, no log"
-    print_table(("verdict", *(kind.suffix for kind in kinds)), rows, title=title)
-    if files:
-        shown = [(file.verdict, file.uri.removeprefix(below), file.problem) for file in files]
-        print_table(("verdict", "file", "problem"), shown)
+    counts = {
+        kind: found
+        for kind, found in counted.by_verdict.items()
+        if kind is not IndexKind.PRODUCERS or found.total()
+    }
+    rows = [file._asdict() for file in counted.not_identical]
+    below = f"{snapshot.settings.get('index_dir')}/"
+    columns = (
+        Column("verdict", "verdict"),
+        Column("file", lambda row: row["uri"].removeprefix(below)),
+        Column("problem", "problem", none=""),
+    )
+    page = [
+        _sums(QuickVerdict, counts, title),
+        *([Table(columns, rows, most=None)] if rows else []),
+    ]
+    show(
+        Output(page=page, rows=[RowList("not_identical", rows)], summary=summary),
+        request.output_format,
+    )
+    return {name for found in counted.by_verdict.values() for name in found if found[name]}

@@ -13,9 +13,9 @@ from kip33.formats.times import iso_time
 from kip33.report.facts import FindingLevel, ReportFinding
 from kip33.retention.evaluated_tables import partitions_table
 from kip33.retention.evaluation import EvaluatedCatalog
-from kip33.retention.partition_texts import block_sentence, counted
+from kip33.retention.partition_texts import block_sentence
 from kip33.rules.offset_holes import HoleKind
-from kip33.rules.policies import human_bytes
+from kip33.rules.policies import counted, human_bytes
 from kip33.rules.retention import KEPT_STATUSES, Bools
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.suspicious_timestamps import SUSPICIONS, Suspicion

@@ -16,8 +16,7 @@ from kip33.report.facts import (
     Report,
     Timelines,
 )
-from kip33.retention.partition_texts import counted
-from kip33.rules.policies import human_bytes, human_duration
+from kip33.rules.policies import counted, human_bytes, human_duration
 
 PAGE_START: Final = "<!doctype html>\n<!-- kip33 report, version 1 -->\n"
 WIDTH: Final = 1000  # of every drawing, in its own units

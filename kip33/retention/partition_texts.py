@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 from kip33.formats.names import segment_file_name
 from kip33.formats.times import iso_time
-from kip33.rules.policies import human_bytes, human_duration
+from kip33.rules.policies import counted, human_bytes, human_duration
 from kip33.rules.retention import RetentionMode, RetentionReason
 
 PartitionRow: TypeAlias = Mapping[str, Any]
@@ -84,8 +84,3 @@ def _why_it_stays(row: PartitionRow) -> str:
     offset = row["blocking_offset_of_max_timestamp"]
     where = "" if offset is None else f" in the batch that ends at offset {offset}"
     return f"has a timestamp of {iso_time(row['blocking_timestamp'])}{where}, {how}"
-
-
-def counted(count: int, what: str) -> str:
-    """Return `1 segment`, `2,000 segments`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -5,8 +5,8 @@ import io
 
 import pytest
 
-from kip33.cli.output import print_rows
-from kip33.cli.retention_answer import csv_lines
+from kip33.cli.output import Output, csv_rows, show
+from kip33.cli.retention_answer import csv_values
 
 TEXTS = {
     " blank before": " blank before",
@@ -32,7 +32,8 @@ def cells_of(printed: str) -> list[str]:
 
 
 def test_answers_keep_blanks_and_hold_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
-    print_rows([{"topic": text, "offset": -1} for text in TEXTS], ("topic", "offset"), "csv")
+    rows = [{"topic": text, "offset": -1} for text in TEXTS]
+    show(Output(page=(), csv=csv_rows(rows, ("topic", "offset"))), "csv")
 
     printed = capsys.readouterr().out
     assert cells_of(printed) == list(TEXTS.values())
@@ -42,6 +43,6 @@ def test_answers_keep_blanks_and_hold_no_formula(capsys: pytest.CaptureFixture[s
 def test_so_do_segments() -> None:
     rows = [{"topic": text, "partition": -1} for text in TEXTS]
 
-    printed = "\n".join(csv_lines(rows, ("topic", "partition")))
+    printed = "\n".join(csv_rows(csv_values(rows), ("topic", "partition")))
 
     assert cells_of(printed) == list(TEXTS.values())

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kip33.cli.search_tables import ANSWER_COLUMNS
+from kip33.cli.search_answer import ANSWER_COLUMNS
 from tests.cli.console import Command, Finished, file_named
 from tests.demo_archive import START_MS
 

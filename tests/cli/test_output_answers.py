@@ -1,0 +1,182 @@
+"""An answer in each format: the same rows as a table, JSON, lines of JSON and CSV."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from kip33.cli.output import (
+    RESULT,
+    Column,
+    Output,
+    RowList,
+    Table,
+    csv_rows,
+    facts,
+    human_bytes,
+    result_formats,
+    show,
+    some,
+)
+
+ROWS: list[dict[str, Any]] = [
+    {"name": "a", "size": 2048, "parts": 1},
+    {"name": "=b", "size": None, "parts": 1_234},
+]
+COLUMNS = (
+    Column("name", "name"),
+    Column("size", "size", human_bytes),
+    Column("twice", lambda row: row["parts"] * 2),
+    Column("size again", "size", none=""),
+)
+
+
+def printed(capsys: pytest.CaptureFixture[str], answer: Output, output_format: str) -> str:
+    show(answer, output_format)
+    return capsys.readouterr().out
+
+
+def cells(table: str) -> list[list[str]]:
+    """Return the heading and the rows of a printed table."""
+    lines = [line for line in table.splitlines() if line[0] in "┃│"]
+    return [
+        [cell.strip() for cell in line.strip("┃│").replace("┃", "│").split("│")] for line in lines
+    ]
+
+
+def answer_of(rows: Any = ROWS, **fields: Any) -> Output:
+    return Output(page=fields.pop("page", ()), rows=[RowList("things", rows, "thing")], **fields)
+
+
+def test_columns_make_the_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    table = printed(capsys, answer_of(page=[Table(COLUMNS, ROWS, "things"), "two"]), "table")
+
+    assert table.splitlines()[0].strip() == "things"
+    assert cells(table) == [
+        ["name", "size", "twice", "size again"],
+        ["a", "2.0 KiB", "2", "2,048"],
+        ["=b", "-", "2,468", ""],
+    ]
+    assert table.splitlines()[-1] == "two"
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        (Table(COLUMNS, iter(ROWS), most=1), "and 1 more; --format jsonl shows all of them"),
+        (
+            Table(COLUMNS, ROWS[:1], what="things", total=1_001, full_format="json"),
+            "and 1,000 more things; --format json shows all of them",
+        ),
+    ],
+)
+def test_a_table_says_how_many_rows_it_leaves_out(
+    capsys: pytest.CaptureFixture[str], table: Table, expected: str
+) -> None:
+    lines = printed(capsys, answer_of(page=[table]), "table").splitlines()
+
+    assert lines[-1] == expected
+    assert len(lines) == 6
+
+
+def test_facts_without_a_text_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    few, none = some(1_000, "{:,} files"), some(0, "{:,} files")
+    table = facts("build", ("log", few), ("holes", none), ("", ""))
+
+    shown = cells(printed(capsys, answer_of(page=[table]), "table"))
+    assert shown[1:] == [["log", "1,000 files"], ["", ""]]
+
+
+def test_an_object_is_what_json_makes_of_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    head, tail = {"snapshot": "s", "counts": {"x": 1}}, {"failures": []}
+    compact = [{"name": "é", "parts": [1, 2]}]
+    summary = {"x": None}
+
+    for key, before, after in (("", summary, {}), ("sums", {}, {"sums": summary})):
+        lists = [RowList("things", iter(ROWS)), RowList("others", iter(compact), is_compact=True)]
+        answer = Output(page=(), rows=lists, head=head, tail=tail, summary=summary, summary_key=key)
+        text = json.dumps(head | before | {"things": ROWS, "others": "compact"} | tail | after)
+        text = text.replace('"compact"', '[{"name":"é","parts":[1,2]}]')
+        assert printed(capsys, answer, "json") == text + "\n"
+
+
+def test_rows_without_a_key_are_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    for rows in (ROWS, []):
+        answer = Output(page=(), rows=[RowList("", rows)])
+        assert printed(capsys, answer, "json") == json.dumps(rows) + "\n"
+
+
+def test_lines_name_their_kind_and_end_with_the_summary(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = printed(capsys, answer_of(summary={"things": 2}), "jsonl").splitlines()
+
+    assert [json.loads(line) for line in lines] == [
+        *({"kind": "thing", **row} for row in ROWS),
+        {"kind": "summary", "things": 2},
+    ]
+
+
+def test_an_answer_without_rows_is_one_object_in_lines_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert printed(capsys, Output(page=(), summary={"a": 1}), "jsonl") == '{"a": 1}\n'
+
+
+def test_csv_has_no_formulas(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("name", "size", "parts")
+    answer = answer_of(csv=csv_rows(ROWS, names))
+
+    assert printed(capsys, answer, "csv") == "name,size,parts\na,2048,1\n'=b,,1234\n"
+
+
+def test_many_rows_are_printed_in_their_order(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, answer_of({"n": n} for n in range(2_500)), "jsonl").splitlines()
+
+    assert [json.loads(line)["n"] for line in lines] == list(range(2_500))
+
+
+@pytest.mark.parametrize("output_format", ["table", "json", "jsonl", "csv"])
+def test_only_what_is_printed_is_made(
+    capsys: pytest.CaptureFixture[str], output_format: str
+) -> None:
+    made = []
+
+    def noted(name: str, values: Iterable[Any]) -> Iterator[Any]:
+        made.append(name)
+        yield from values
+
+    answer = answer_of(noted("rows", ROWS), page=noted("page", ["x"]), csv=noted("csv", ["x"]))
+    show(answer, output_format)
+
+    assert made == [{"table": "page", "csv": "csv"}.get(output_format, "rows")]
+
+
+@pytest.mark.parametrize(
+    ("result_with", "output_format", "out", "err"),
+    [
+        (("json", "jsonl", "csv"), "table", False, False),
+        (("json", "jsonl", "csv"), "csv", False, True),
+        (("table", "csv"), "table", True, False),
+        (("table", "csv"), "json", False, False),
+    ],
+)
+def test_the_result_is_beside_data_or_after_tables(
+    capsys: pytest.CaptureFixture[str],
+    result_with: tuple[str, ...],
+    output_format: str,
+    out: bool,
+    err: bool,
+) -> None:
+    show(answer_of(summary={"n": 1}, result_with=result_with), output_format)
+
+    line = RESULT + '{"n": 1}'
+    captured = capsys.readouterr()
+    assert (captured.out.endswith(line + "\n"), captured.err == line + "\n") == (out, err)
+
+
+def test_spark_submit_gets_no_result_line_in_csv(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert result_formats() == ("table", "csv")
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert result_formats() == ("table",)
