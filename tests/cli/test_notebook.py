@@ -10,7 +10,8 @@ import os
 import re
 import subprocess
 import sys
-from datetime import UTC, datetime
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ import kip33.spark
 from kip33.catalog.catalog import Catalog
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.rules.policies import Policies
+from kip33.rules.retention_rows import Limits, SegmentFigures, judge
 from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import by_partition, rows_of, search_rows
 from kip33.search.group_lag import group_lags
@@ -149,6 +151,14 @@ def test_nothing_is_said_on_standard_error(run: Run) -> None:
 
 @pytest.mark.spark
 @pytest.mark.integration
+def test_the_catalog_is_built_once(run: Run) -> None:
+    [snapshot] = Catalog.at(run.catalog).snapshots()
+    counted = sum(int(row["segments"]) for row in run.table("catalog"))
+    assert counted == snapshot.rows == 25
+
+
+@pytest.mark.spark
+@pytest.mark.integration
 def test_the_timeline_of_the_partition(run: Run) -> None:
     rows = run.partitions("sensors")["sensors", 0]
     shown = run.table("timeline-rows")
@@ -166,6 +176,29 @@ def test_the_disorder_of_each_topic(run: Run) -> None:
     assert disorder.pop("sensors") == ("6", "120")
     assert len(disorder) == 5
     assert {late for late, _ in disorder.values()} == {"0"}
+
+
+@pytest.mark.spark
+@pytest.mark.integration
+def test_what_is_blocked_and_by_which_segment(run: Run) -> None:
+    limits = Limits(Policies(run.parameters["retention"]).of("sensors").retention_ms)
+    expected = []
+    for (_, number), rows in run.partitions("sensors").items():
+        segments = [
+            SegmentFigures(*(row[name] for name in SegmentFigures._fields[:4])) for row in rows
+        ]
+        judged = zip(segments, judge(segments, limits, now_ms=run.now_ms), strict=True)
+        blocked = [(one, why) for one, why in judged if why.reason == "blocked"]
+        _, first = blocked[0]
+        size = sum(one.size_bytes for one, _ in blocked)
+        expected.append((number, size, first.blocked_by_base_offset, first.deletable_at_ms))
+    shown = run.table("retention-rows")
+    columns = ("partition", "blocked_bytes", "blocking_base_offset")
+    assert [
+        (*(int(row[name]) for name in columns), milliseconds(row["ends"])) for row in shown
+    ] == sorted(expected)
+    assert {row["topic"] for row in shown} == {"sensors"}
+    assert [row["blocking_base_offset"] for row in shown] == ["200", "600"]
 
 
 @pytest.mark.spark
@@ -205,15 +238,61 @@ def test_how_far_the_groups_are_behind(run: Run) -> None:
     assert [end and milliseconds(end) for end in ends] == [lag.unread_expires_at_ms for lag in lags]
 
 
+def records_of_orders(run: Run) -> list[dict[str, Any]]:
+    """Return the day's records by `read_arrow`, from the archive itself."""
+    day = run.parameters["day"]
+    archive = Path(run.catalog).parents[1] / "archive"
+    reader = kip33.read_arrow(
+        archive,
+        topic="orders",
+        columns=["partition", "offset", "timestamp", "key"],
+        start_time=day,
+        end_time=day + timedelta(days=1),
+    )
+    return reader.read_all().to_pylist()
+
+
 @pytest.mark.spark
 @pytest.mark.integration
-def test_the_other_questions_have_answers(run: Run) -> None:
-    blocked = run.table("retention-rows")
-    assert [row["blocking_base_offset"] for row in blocked] == ["200", "600"]
-    assert {row["topic"] for row in blocked} == {"sensors"}
-    assert sum(int(row["segments"] or "") for row in run.table("catalog")) == 25
-    assert len(run.table("records-rows")) == 20
-    assert run.table("customer-rows") and run.table("joined-rows")
+def test_the_orders_of_each_minute(run: Run) -> None:
+    minutes = Counter(
+        milliseconds(row["timestamp"]) // 60_000 * 60_000 for row in records_of_orders(run)
+    )
+    shown = [(int(row["minute_ms"]), int(row["count"])) for row in run.table("records-rows")]
+    assert shown == sorted(minutes.items())[:20]
+
+
+@pytest.mark.spark
+@pytest.mark.integration
+def test_the_records_of_one_customer(run: Run) -> None:
+    key = run.parameters["customer"].encode()
+    expected = [row for row in records_of_orders(run) if row["key"] == key]
+    shown = run.table("customer-rows")
+    assert [(row["partition"], row["offset"]) for row in shown] == [
+        texts(row["partition"], row["offset"]) for row in expected
+    ]
+    assert [milliseconds(row["time"] or "") for row in shown] == [
+        milliseconds(row["timestamp"]) for row in expected
+    ]
+    assert expected
+
+
+@pytest.mark.spark
+@pytest.mark.integration
+def test_a_join_of_two_topics_as_parquet(run: Run) -> None:
+    archive = Path(run.catalog).parents[1] / "archive"
+    clicks = Counter(
+        row["key"]
+        for row in kip33.read_arrow(archive, topic="clicks", columns=["key"], on_error="skip")
+        .read_all()
+        .to_pylist()
+    )
+    pairs: Counter[str] = Counter()
+    for row in records_of_orders(run):
+        pairs[str(row["partition"])] += clicks[row["key"]]
+    shown = {row["partition"]: int(row["count"] or "") for row in run.table("joined-rows")}
+    assert shown == +pairs
+    assert shown
 
 
 def names_of_ours(code: str) -> set[str]:
