@@ -6,6 +6,7 @@
     engines    complete commands on the local engine, and unchanged builds by spark-submit
     jobs       builds on both engines against bare processes and Kafka
     cold       the first batch of a process: shared library, numba's cache, no cache
+    imports    the CPU time of each command's imports, against numpy's and pyarrow's
     commands   how long small commands take, and how many bytes a read of headers reads
     nightly    unchanged and `--read tail` builds against full ones, on large and many segments
     restores   restores into a log directory against `cp -r` of the same logs
@@ -42,6 +43,7 @@ GROUPS: Final = {
     "engines": ["whole_commands", "submitted_builds"],
     "jobs": ["large_jobs"],
     "cold": ["cold_start"],
+    "imports": ["imports"],
     "commands": ["commands", "headers_only"],
     "nightly": ["nightly"],
     "restores": ["restores"],

@@ -3,10 +3,9 @@
 import json
 import os
 import pty
+import shutil
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ from tests.cli.console import (
     subprocess_of,
 )
 from tests.demo_archive import START_MS, make_archive
+from tests.imported_modules import modules_of
 
 FIRST = "00000000000000000000"
 BUILD = ["build", "archive", "--index-dir", "indexes"]
@@ -44,25 +44,14 @@ def test_kip33_alone_is_its_help(command: Command) -> None:
     assert all(name in command().stdout for name in COMMANDS)
 
 
-def top_level_modules(*arguments: Any, cwd: Path) -> set[str]:
-    code = (
-        "import atexit, sys\n"
-        "names = lambda: sorted({name.partition('.')[0] for name in sys.modules})\n"
-        "atexit.register(lambda: print(*names(), file=open('modules', 'w')))\n"
-        "from kip33.cli.main import main\n"
-        "main()\n"
-    )
-    done = subprocess_of(sys.executable, "-c", code, *arguments, cwd=cwd)
-    assert done.exit_code == 0, done.stderr
-    return set((cwd / "modules").read_text().split())
-
-
 HEAVY = {
     *("numpy", "pyarrow", "pyspark", "py4j", "numba", "llvmlite", "rich", "jinja2", "matplotlib"),
     *("zstandard", "cramjam", "prometheus_client", "polars", "fastavro", "boto3", "hdfs_native"),
 }
 ARROW = {"numpy", "pyarrow"}
-SEGMENT = f"archive/broker-1/payments-0/{FIRST}.log"
+PARTITION = "archive/broker-1/payments-0"
+SEGMENT = f"{PARTITION}/{FIRST}.log"
+COPY = "payments-0"
 CATALOG = "indexes/_catalog"
 ALLOWED: dict[str, set[str]] = {
     "--help": set(),
@@ -86,15 +75,30 @@ ALLOWED: dict[str, set[str]] = {
     f"roll {CATALOG}": ARROW,
     f"catalog {CATALOG}": ARROW,
     f"report {CATALOG} --output report.html": ARROW | {"jinja2"},
+    f"truncate {COPY} --to 1": ARROW,
+    f"lag {CATALOG} --offsets offsets.csv": ARROW | {"zstandard", "cramjam"},
+    f"failover --from {CATALOG} --to {CATALOG} --offsets offsets.csv --buffer 15m": ARROW
+    | {"zstandard", "cramjam"},
 }
+
+
+def test_every_command_is_among_them() -> None:
+    assert {line.partition(" ")[0] for line in ALLOWED} >= {*COMMANDS}
+
+
+def lay_out_files(built: Path, folder: Path) -> None:
+    """Put into a folder what the commands above read; a built archive only as links."""
+    for place in built.iterdir():
+        (folder / place.name).symlink_to(place)
+    shutil.copytree(built / PARTITION, folder / COPY)
+    (folder / "offsets.csv").write_text("group,topic,partition,offset\nbilling,sensors,1,107\n")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ALLOWED)
 def test_a_command_imports_only_what_it_needs(built: Path, tmp_path: Path, line: str) -> None:
-    for folder in built.iterdir():
-        (tmp_path / folder.name).symlink_to(folder)
-    loaded = top_level_modules(*line.split(), cwd=tmp_path)
+    lay_out_files(built, tmp_path)
+    loaded = {name.partition(".")[0] for name in modules_of(*line.split(), cwd=tmp_path)}
     assert "click" in loaded
     assert loaded & HEAVY <= ALLOWED[line]
 

@@ -27,16 +27,11 @@ from kip33.formats.native import library, maker
 from kip33.formats.native.library import CPU_TARGETS, Target, digest_of, name_of
 from kip33.indexing import kernels
 from kip33.indexing.kernels import samples
-from kip33.indexing.verification import verify_file
-from kip33.rules.index_builder import IndexSettings
 from kip33.rules.leader_epochs import refused_epoch
-from kip33.stores.locations import Location
-from tests.builders.generated_segments import random_segment, wire_of
-from tests.builders.segment_builder import Record, v2_batch
+from tests.builders.logs_to_verify import random_logs, with_many_transactions
+from tests.builders.verified_log import everything_about
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = IndexSettings(index_interval_bytes=200)
-BASE = 5
 HERE = next((target for target in CPU_TARGETS if target.is_here), None)
 ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 PACKAGED = Path(library.__file__).with_name(library.FOLDER)
@@ -117,64 +112,11 @@ def forget() -> None:
     native.crc32c_tables.cache_clear()
 
 
-def everything_about(log: Path, *, compiled: bool) -> tuple[Any, ...]:
-    """Return the bytes of both indexes, what the rules saw, and the verdicts."""
-    verdict, built = verify_file(
-        Location.of(log),
-        Location.of(log.with_suffix(".timeindex")),
-        Location.of(log.with_suffix(".index")),
-        base_offset=BASE,
-        topic="orders",
-        settings=SETTINGS,
-        native=compiled,
-    )
-    transactions = built.transactions.to_json() if built.transactions else None
-    bytes_of_both = (built.time_index_data, built.offset_index_data)
-    seen = (built.status, built.error, built.valid_bytes, built.summary.tolist(), built.magics)
-    return (*bytes_of_both, *seen, transactions, verdict)
-
-
-def damaged(wire: bytes, random: Random) -> bytes:
-    data = bytearray(wire)
-    data[random.randrange(len(data))] ^= 1 << random.randrange(8)
-    return bytes(data[: random.randrange(len(data) // 2, len(data))])
-
-
-def write_random_segments(folder: Path) -> Iterator[Path]:
-    """Write logs of every kind, whole and damaged, with index files that are true or are not."""
-    for seed in range(60):
-        random = Random(seed)
-        first_offset = BASE if seed % 8 else 0  # below the base offset Kafka loads none
-        entries = random.randint(1, 90)
-        wire = wire_of(random_segment(random, base_offset=first_offset, entries=entries))
-        log = folder / f"{seed}.log"
-        log.write_bytes(wire)
-        built = everything_about(log, compiled=False)
-        for suffix, index in zip((".timeindex", ".index"), built, strict=False):
-            data = index or bytes(36)
-            log.with_suffix(suffix).write_bytes(damaged(data, random) if seed % 4 else data)
-        if seed % 3 == 0:
-            log.write_bytes(damaged(wire, random))
-        yield log
-
-
-def write_many_transactions(folder: Path) -> Path:
-    """Write a log of more open transactions than the rule's tables have room for at first."""
-    producers = [*range(300), *range(0, 300, 7)]
-    batches = [
-        v2_batch(BASE + i, [Record(i, None, b"v")], transactional=True, producer_id=producer)
-        for i, producer in enumerate(producers)
-    ]
-    log = folder / "transactions.log"
-    log.write_bytes(b"".join(batches))
-    return log
-
-
 @pytest.mark.slow
 def test_same_bytes_and_verdicts_as_numba_and_as_the_plain_form(
     loaded: library.Library, tmp_path: Path
 ) -> None:
-    logs = [*write_random_segments(tmp_path), write_many_transactions(tmp_path)]
+    logs = [*random_logs(tmp_path, seeds=range(60)), with_many_transactions(tmp_path)]
     plain = [everything_about(log, compiled=False) for log in logs]
     with only(loaded):
         assert [everything_about(log, compiled=True) for log in logs] == plain
@@ -271,16 +213,16 @@ def shared(made: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", [True, False])
 def test_the_library_needs_no_numba(made: Path, tmp_path: Path, broken: bool) -> None:
-    log = write_many_transactions(tmp_path)
+    log = with_many_transactions(tmp_path)
     plain = everything_about(log, compiled=False)
     for suffix, index in zip((".timeindex", ".index"), plain, strict=False):
-        log.with_suffix(suffix).write_bytes(index)
+        log.path.with_suffix(suffix).write_bytes(index)
     if broken:
         (tmp_path / "llvmlite.py").write_text("raise OSError('libllvmlite.so: file too short')")
     folders = f"{tmp_path}:{ROOT}"
     setting = {"KIP33_KERNELS": str(made.parent), "PYTHONPATH": folders}
 
-    found = in_fresh_process(tmp_path, log, **setting)
+    found = in_fresh_process(tmp_path, log.path, **setting)
 
     assert (found["how"], found["imported"]) == (shared(made), [])
     assert found["indexes"] == [index.hex() for index in plain[:2]]
@@ -294,12 +236,12 @@ def test_the_library_needs_no_numba(made: Path, tmp_path: Path, broken: bool) ->
 def test_without_library_and_numba_the_plain_code_runs(
     tmp_path: Path, name: str, error: str
 ) -> None:
-    log = write_many_transactions(tmp_path)
+    log = with_many_transactions(tmp_path)
     plain = everything_about(log, compiled=False)
     for suffix, index in zip((".timeindex", ".index"), plain, strict=False):
-        log.with_suffix(suffix).write_bytes(index)
+        log.path.with_suffix(suffix).write_bytes(index)
     (tmp_path / f"{name}.py").write_text(f"raise {error}")
-    found = in_fresh_process(tmp_path, log, KIP33_KERNELS="", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    found = in_fresh_process(tmp_path, log.path, KIP33_KERNELS="", PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert found["how"] == native.PLAIN
     assert found["indexes"] == [index.hex() for index in plain[:2]]
 

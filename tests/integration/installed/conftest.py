@@ -1,9 +1,9 @@
 """A wheel of this checkout, and what has it installed."""
 
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,10 +15,22 @@ BUILT_FROM = ("kip33", "conf", "jobs", ".ci", "pyproject.toml", "README.md", "LI
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a wheel for this machine, as `make wheel` makes it."""
-    root = tmp_path_factory.mktemp("wheel")
+    return make_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+def make_wheel(root: Path, **environment: str) -> Path:
+    """Make a wheel in a folder, of a copy of this checkout; KIP33_WHEEL chooses its platform."""
     for name in BUILT_FROM:
         _copy(PROJECT / name, root / "copy" / name)
-    _run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", root], root / "copy")
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", root],
+        cwd=root / "copy",
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
     [found] = root.glob("kip33-*.whl")
     return found
 
@@ -28,8 +40,3 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     else:
         shutil.copy(source, target)
-
-
-def _run(command: Sequence[str | Path], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

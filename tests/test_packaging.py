@@ -1,0 +1,71 @@
+"""The page for packagers names what `pyproject.toml` says, and what pip installs for it."""
+
+import re
+import shlex
+import tomllib
+from importlib.metadata import requires
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from tests.pages import blocks_of
+
+PROJECT = Path(__file__).parents[1]
+PAGE = PROJECT / "kip33" / "docs" / "how-to" / "packaging.md"
+COSTS = re.compile(r"^\| (?P<names>[^|`]+) \| (?P<size>\d+) \| (?P<why>[^|]*) \|$", re.MULTILINE)
+KIP33 = "kip33"
+
+
+def dependencies() -> list[str]:
+    """Return the requirements that an installation without extras has."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found: list[str] = project["dependencies"]
+    return found
+
+
+def packages_without_spark() -> list[str]:
+    """Return the requirements that the page has installed beside `pip install --no-deps`."""
+    [block] = [block for block in blocks_of(PAGE) if "--no-deps" in block.code]
+    commands = [shlex.split(line) for line in block.code.replace("\\\n", "").splitlines()]
+    assert [command[:2] for command in commands] == [["pip", "install"]] * 2
+    return commands[0][2:]
+
+
+def costs() -> dict[tuple[str, ...], tuple[int, str]]:
+    """Return the MB of the packages in each row of the page's table, and why they are there."""
+    rows = COSTS.finditer(PAGE.read_text(encoding="utf-8"))
+    return {tuple(row["names"].split(", ")): (int(row["size"]), row["why"]) for row in rows}
+
+
+def installed_with(requirement: str, known: frozenset[str] = frozenset()) -> set[str]:
+    """Return the names of a package and of all that it needs, as they are installed here."""
+    name = Requirement(requirement).name
+    needed = [Requirement(text) for text in requires(name) or []]
+    found = {name.lower()}
+    for other in needed:
+        if other.name not in known and (not other.marker or other.marker.evaluate({"extra": ""})):
+            found |= installed_with(other.name, known | found)
+    return found
+
+
+def test_without_spark_all_other_dependencies_are_installed() -> None:
+    assert sorted(packages_without_spark()) == sorted(
+        text for text in dependencies() if Requirement(text).name != "pyspark"
+    )
+
+
+def test_the_table_has_every_package_that_pip_installs_once() -> None:
+    named = [name for names in costs() for name in names]
+    installed = set().union(*map(installed_with, dependencies()))
+    assert sorted(named) == sorted({KIP33, *installed})
+
+
+def test_the_table_says_why_each_dependency_is_there() -> None:
+    reasons = {name: why for names, (_, why) in costs().items() for name in names}
+    direct = {Requirement(text).name for text in dependencies()}
+    assert [name for name in direct if not reasons[name].strip()] == []
+
+
+def test_the_sum_of_the_page_is_that_of_its_rows() -> None:
+    total = sum(size for names, (size, _) in costs().items() if "pyspark" not in names)
+    assert f"All but pyspark are {total} MB" in PAGE.read_text(encoding="utf-8")
