@@ -153,7 +153,8 @@ class _Texts:
         return (line for line in self.cells[number] if line not in nothing)
 
     def words(self, line: str) -> Sequence[str]:
-        return [line] if self.column.is_name else line.split(" ")
+        """Return what stays on one line: a name, a number with its unit, a word of a text."""
+        return [line] if self.column.is_name or self.is_right else line.split(" ")
 
 
 def lay_out(
