@@ -124,12 +124,12 @@ def _page(lags: Sequence[Row], source: str, started: float) -> Iterator[Table | 
     columns = (
         Column("group", lambda lag: lag["group"] or "-", is_name=True),
         Column("partition", partition_name, is_name=True),
-        Column("offset", "offset", rank=2),
+        Column("offset", "offset", rank=3),
         Column("lag in records", "lag_records", rank=0),
         Column("lag in time", "lag_ms", human_duration, rank=0),
-        Column("next record", "timestamp", iso_time, rank=2),
-        Column("newest", "newest_timestamp", iso_time, rank=3),
-        Column("unread expires at", "unread_expires_at_ms", iso_time),
+        Column("next record", "timestamp", iso_time, rank=3),
+        Column("newest", "newest_timestamp", iso_time, rank=4),
+        Column("unread expires at", "unread_expires_at_ms", iso_time, rank=2),
         Column("result", "result"),
         Column("note", lambda lag: (lag["note"] or "").replace(f"{source}/", ""), is_remark=True),
     )

@@ -29,9 +29,9 @@ class Column(NamedTuple):
     """A column of a table: its heading, and what it shows of a row.
 
     `value` is the row's field, or a function of the row; `show` makes it readable. `none` is shown
-    for None. Where there is no room, the columns of the highest `rank` are left out first; those of
-    rank 0, and names, are always shown. `is_name`: a path, topic or id, which is never broken.
-    `is_remark`: a sentence, which may stand below its row.
+    for None. Where there is no room, columns without a value are left out first, then those of the
+    highest `rank`; those of rank 0, and names, are always shown. `is_name`: a path, topic or id,
+    which is never broken. `is_remark`: a sentence, which may stand below its row.
     """
 
     heading: str
@@ -137,8 +137,12 @@ class _Texts:
         return cls(column, escaped(column.heading), cells, width, is_right)
 
     @property
-    def is_fixed(self) -> bool:
-        return self.column.is_name or self.column.rank == 0
+    def priority(self) -> tuple[bool, int] | None:
+        """Return how soon the column is left out, the largest first; None: never."""
+        nothing = ("", self.column.none)
+        is_empty = all(line in nothing for cell in self.cells for line in cell)
+        is_fixed = self.column.is_name or (self.column.rank == 0 and not is_empty)
+        return None if is_fixed else (is_empty, self.column.rank)
 
     def heading_lines(self, is_narrow: bool) -> Sequence[str]:
         return self.heading.split(" ") if is_narrow else [self.heading]
@@ -257,10 +261,10 @@ def _box_of(texts: Sequence[_Texts], width: int | None, frame: str) -> tuple[_Bo
             if box.width <= width:
                 return box, needed
         needed = needed or box.width
-        others = [text for text in reversed(shown) if not text.is_fixed]
+        others = [(text.priority, at) for at, text in enumerate(shown) if text.priority]
         if not others:
             break
-        shown.remove(max(others, key=lambda text: text.column.rank))
+        del shown[max(others)[1]]
     return None, 0
 
 

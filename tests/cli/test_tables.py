@@ -122,6 +122,13 @@ def test_what_is_left_out_fits_the_width_that_the_table_names() -> None:
     assert lay_out(COLUMNS, ROWS, laid.needed - 1).left_out == ["segments"]
 
 
+def test_columns_without_a_value_are_left_out_first() -> None:
+    columns = (PARTITION, Column("refused", 1, rank=0), SEGMENTS._replace(value=2))
+    laid = lay_out(columns, [("b/orders-0", "-", 3), ("b/x-1", "", 4)], 25)
+
+    assert laid.left_out == ["refused"]
+
+
 def test_facts_without_room_are_lines() -> None:
     table = facts("build", ("log", "1 KiB of 3 files"), ("catalog", "s3a://bucket/_catalog"))
 
@@ -268,8 +275,11 @@ def test_nothing_is_hidden_but_what_the_table_names(
     columns, rows, _ = table
     laid = lay_out(columns, rows, width)
 
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    empty = [one for one, cells in zip(columns, values, strict=True) if {*cells} <= {"", "-"}]
     left_out = [one for one in columns if one.heading in laid.left_out]
-    assert all(one.rank and not one.is_name and not one.is_remark for one in left_out)
+    assert [one for one in left_out if one.is_name or one.is_remark] == []
+    assert [one for one in left_out if one.rank == 0 and one not in empty] == []
     shown = re.sub(r"[\s┃│]+", "", "".join(lines_of(laid)))
     for row in rows:
         for column, cell in zip(columns, row, strict=True):
