@@ -1,22 +1,44 @@
-"""Functions take few parameters; what texts of tests import exists."""
+"""Names of classes and constants stand once; functions take few parameters; imports exist."""
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "kip33"
+TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 MOST_PARAMETERS = 8
 REASON = "# parameters: "  # and why, beside the few that take more
 
 
+def classes(tree: ast.Module) -> Iterator[str]:
+    return (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+
+
+def public_constants(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            name = node.target.id
+            if node.value and name.isupper() and not name.startswith("_"):
+                yield name
+
+
+def test_each_class_and_each_public_constant_stands_once() -> None:
+    places = defaultdict(list)
+    for path, tree in TREES.items():
+        for name in (*classes(tree), *public_constants(tree)):
+            places[name].append(str(path.relative_to(PACKAGE)))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
 def test_functions_have_at_most_eight_parameters_or_a_reason() -> None:
     found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path, tree in TREES.items():
         lines = path.read_text().splitlines()
-        for node in ast.walk(ast.parse("\n".join(lines))):
+        for node in ast.walk(tree):
             if not isinstance(node, ast.FunctionDef):
                 continue
             names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
