@@ -124,9 +124,10 @@ class BuildCommand:
     "--fail-on",
     multiple=True,
     type=click.Choice([*(status.value for status in SegmentStatus), UNWRITTEN, MISSING_OFFSETS]),
-    help="Exit 3 if any segment has this status. unwritten: if an index file could not be "
-    "written (without this option: exit 1). holes: if offsets are missing between segments. "
-    "May be repeated.",
+    metavar="STATUS",
+    help=f"Exit 3 if any segment has this status: {', '.join(SegmentStatus)}. unwritten: if an "
+    "index file could not be written (without this option: exit 1). holes: if offsets are missing "
+    "between segments. May be repeated.",
 )
 @summary_option
 @metrics_options

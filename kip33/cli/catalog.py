@@ -29,7 +29,6 @@ from kip33.cli.output import (
     choose_and_warn,
     counts_text,
     facts,
-    grouped,
     human_bytes,
     iso_time,
     partition_name,
@@ -266,16 +265,18 @@ def _changes_page(
         yield f"Nothing changed from {before.name} to {after.name}: {after.rows:,} segments."
         return
     columns = (
-        Column("segment", lambda row: row["log_uri"].removeprefix(f"{after.source}/")),
-        Column("changes", "changes", ", ".join),
-        Column("bytes before", "size_bytes_before", grouped),
-        Column("after", "size_bytes_after", grouped),
-        Column("status before", "status_before"),
-        Column("after", "status_after"),
+        Column(
+            "segment", lambda row: row["log_uri"].removeprefix(f"{after.source}/"), is_name=True
+        ),
+        Column("changes", "changes", ", ".join, rank=0),
+        Column("bytes before", "size_bytes_before", rank=2),
+        Column("bytes after", "size_bytes_after"),
+        Column("status before", "status_before", rank=2),
+        Column("status after", "status_after"),
     )
     title = f"{before.name} to {after.name}"
     yield Table(columns, _rows_of(changed), title, "segments", changed.num_rows)
-    yield Table((Column("change", 0), Column("segments", 1)), counts.items())
+    yield Table((Column("change", 0, rank=0), Column("segments", 1, rank=0)), counts.items())
 
 
 def _holes(opened: Catalog, shown: Snapshot, policy: str | None) -> Output:
@@ -293,12 +294,12 @@ def _holes(opened: Catalog, shown: Snapshot, policy: str | None) -> Output:
 
 
 _HOLE_COLUMNS: Final = (
-    Column("partition", partition_name),
-    Column("missing", "missing_offsets", grouped),
-    Column("from", "first_offset"),
-    Column("to", "last_offset"),
-    Column("hole", "hole"),
-    Column("after", lambda row: row["after"].rpartition("/")[2]),
+    Column("partition", partition_name, is_name=True),
+    Column("missing", "missing_offsets"),
+    Column("from", "first_offset", rank=0),
+    Column("to", "last_offset", rank=0),
+    Column("hole", "hole", rank=0),
+    Column("after", lambda row: row["after"].rpartition("/")[2], rank=2),
 )
 
 
@@ -341,8 +342,8 @@ def _as_row(removal: Removal) -> dict[str, Any]:
 
 def _print_plan(plan: Plan) -> None:
     columns = (
-        Column("to remove", "what"),
-        Column("name", "name"),
+        Column("to remove", "what", rank=0),
+        Column("name", "name", is_name=True),
         Column("size", "size_bytes", human_bytes),
     )
     if plan.removals:
@@ -380,9 +381,9 @@ def _segments(
         rows = list(rows)
     below = shown.source.rstrip("/") + "/"
     columns = (
-        Column("path", lambda row: row["log_uri"].removeprefix(below)),
-        Column("status", "status"),
-        Column("error", "error", none=""),
+        Column("path", lambda row: row["log_uri"].removeprefix(below), is_name=True),
+        Column("status", "status", rank=0),
+        Column("error", "error", none="", is_remark=True),
     )
     return Output(
         page=[Table(columns, rows, f"segments, {shown.name}", "segments")],
@@ -435,7 +436,7 @@ def _snapshots_page(
     opened: Catalog, shown: Snapshot, snapshots: Sequence[Row], totals: Sequence[Row]
 ) -> Iterator[Table | str]:
     columns = (
-        Column("snapshot", "snapshot"),
+        Column("snapshot", "snapshot", is_name=True),
         Column("created", "created_ms", iso_time),
         Column("segments", "segments"),
     )
@@ -453,16 +454,16 @@ def _snapshots_page(
 
 
 _TOPIC_COLUMNS: Final = (
-    Column("topic", lambda total: total["topic"] or "?"),
-    Column("partitions", "partitions"),
+    Column("topic", lambda total: total["topic"] or "?", is_name=True),
+    Column("partitions", "partitions", rank=4),
     Column("segments", "segments"),
     Column("log", "log_bytes", human_bytes),
-    Column("records", "record_count", grouped, none="?"),
-    Column("entries", "time_index_entries"),
-    Column("from", "first_timestamp", iso_time),
+    Column("records", "record_count", none="?", rank=2),
+    Column("entries", "time_index_entries", rank=5),
+    Column("from", "first_timestamp", iso_time, rank=3),
     Column("to", "largest_timestamp", iso_time),
-    Column("not ok", "not_ok", counts_text),
-    Column("overlaps", "overlaps", counts_text),
+    Column("not ok", "not_ok", counts_text, is_remark=True),
+    Column("overlaps", "overlaps", counts_text, is_remark=True),
 )
 
 

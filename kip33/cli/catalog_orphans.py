@@ -92,11 +92,11 @@ def _page(rows: Sequence[Row], summary: Row) -> Iterator[Table | str]:
     below = summary["source"] + "/"
     if rows:
         columns = (
-            Column("leftover", "leftover"),
+            Column("leftover", "leftover", rank=0),
             _where(below),
-            Column("files", "files"),
+            Column("files", "files", rank=2),
             Column("size", "size_bytes", human_bytes),
-            Column("modified", "last_modified_ms", iso_time),
+            Column("modified", "last_modified_ms", iso_time, rank=3),
         )
         yield Table(columns, rows, below, "leftovers")
         totals = [{"leftover": kind, **total} for kind, total in summary["by_kind"].items()]
@@ -120,7 +120,7 @@ def _page(rows: Sequence[Row], summary: Row) -> Iterator[Table | str]:
 
 
 def _where(below: str) -> Column:
-    return Column("where", lambda row: row["uri"].removeprefix(below))
+    return Column("where", lambda row: row["uri"].removeprefix(below), is_name=True)
 
 
 def _make_plan(
@@ -188,8 +188,8 @@ def _applied_page(done: RemovedLeftovers, rows: Sequence[Row]) -> Iterator[Table
     columns = (
         Column("leftover", "leftover"),
         _where(f"{done.plan.source}/"),
-        Column("outcome", "outcome"),
-        Column("why", "why", none=""),
+        Column("outcome", "outcome", rank=0),
+        Column("why", "why", none="", is_remark=True),
     )
     if shown := [row for row in rows if done.dry_run or row["outcome"] in _STAYS]:
         yield Table(columns, shown, "as it would be" if done.dry_run else "what stays", "leftovers")

@@ -136,9 +136,9 @@ def show_counts(request: CountCommand) -> None:
 
 def _page(rows: Sequence[Row], count: RecordCount, seconds: float) -> Iterator[Table | str]:
     columns = (
-        Column("topic", lambda row: row["topic"] or "-"),
-        Column("from", "time"),
-        Column("records", "records"),
+        Column("topic", lambda row: row["topic"] or "-", is_name=True),
+        Column("from", "time", rank=0),
+        Column("records", "records", rank=0),
     )
     yield Table(columns, rows)
     records, periods = counted(count.records, "record"), counted(len(rows), "period")

@@ -186,18 +186,21 @@ def _page(rows: Sequence[Row], summary: Row) -> Iterator[Table | str]:
         f"{human_bytes(summary['log_bytes'])}; {human_bytes(summary['bytes_read'])} read"
     )
     columns = (
-        Column("dialect", "dialect"),
-        Column("file", "file"),
-        Column("entries", "entries"),
+        Column("dialect", "dialect", is_name=True),
+        Column("file", "file", rank=3),
+        Column("entries", "entries", rank=3),
         Column("size", "bytes", human_bytes),
-        Column("with .index", "bytes_with_offset_index", human_bytes),
+        Column("with .index", "bytes_with_offset_index", human_bytes, rank=2),
         Column("per GiB of log", "bytes_per_gib", human_bytes),
         Column(
-            f"memory, {summary['memory_for_partitions']:,} partitions", "memory_bytes", human_bytes
+            f"memory, {summary['memory_for_partitions']:,} partitions",
+            "memory_bytes",
+            human_bytes,
+            rank=2,
         ),
         Column("search: median", "scanned_median_bytes", human_bytes),
-        Column("search: p99", "scanned_p99_bytes", human_bytes),
-        Column("finds the record", _guarantee),
+        Column("search: p99", "scanned_p99_bytes", human_bytes, rank=2),
+        Column("finds the record", _guarantee, rank=0),
     )
     yield Table(columns, rows, title)
     yield from (_example(row) for row in rows if not row["guarantee"])

@@ -146,16 +146,16 @@ def _twice(point: Row) -> str:
 
 
 _COLUMNS: Final = (
-    Column("group", lambda point: point["group"] or "-"),
-    Column("partition", partition_name),
+    Column("group", lambda point: point["group"] or "-", is_name=True),
+    Column("partition", partition_name, is_name=True),
     Column("read up to", "committed_offset"),
-    Column("last read", "last_read_timestamp", iso_time),
-    Column("searched", _searched),
-    Column("resume at", "resume_offset"),
-    Column("its timestamp", "resume_timestamp", iso_time),
-    Column("read twice, at most", _twice),
+    Column("last read", "last_read_timestamp", iso_time, rank=3),
+    Column("searched", _searched, rank=4),
+    Column("resume at", "resume_offset", rank=0),
+    Column("its timestamp", "resume_timestamp", iso_time, rank=3),
+    Column("records read twice, at most", _twice, rank=2),
     Column("result", "result"),
-    Column("note", "note", none=""),
+    Column("note", "note", none="", is_remark=True),
 )
 
 

@@ -122,16 +122,16 @@ def lag(options: LagCommand) -> None:
 
 def _page(lags: Sequence[Row], source: str, started: float) -> Iterator[Table | str]:
     columns = (
-        Column("group", lambda lag: lag["group"] or "-"),
-        Column("partition", partition_name),
-        Column("offset", "offset"),
-        Column("lag", "lag_records"),
-        Column("lag in time", "lag_ms", human_duration),
-        Column("next record", "timestamp", iso_time),
-        Column("newest", "newest_timestamp", iso_time),
-        Column("unread expires at", "unread_expires_at_ms", iso_time),
+        Column("group", lambda lag: lag["group"] or "-", is_name=True),
+        Column("partition", partition_name, is_name=True),
+        Column("offset", "offset", rank=3),
+        Column("lag in records", "lag_records", rank=0),
+        Column("lag in time", "lag_ms", human_duration, rank=0),
+        Column("next record", "timestamp", iso_time, rank=3),
+        Column("newest", "newest_timestamp", iso_time, rank=4),
+        Column("unread expires at", "unread_expires_at_ms", iso_time, rank=2),
         Column("result", "result"),
-        Column("note", lambda lag: (lag["note"] or "").replace(f"{source}/", "")),
+        Column("note", lambda lag: (lag["note"] or "").replace(f"{source}/", ""), is_remark=True),
     )
     yield Table(columns, lags)
     bytes_read = human_bytes(sum(lag["bytes_read"] for lag in lags))

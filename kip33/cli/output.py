@@ -4,13 +4,11 @@ A command makes an `Output`, and `show` prints it in the format that was asked f
 table are made of the same rows as JSON and CSV, by the table's columns.
 """
 
-import builtins
 import csv
 import json
 import os
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -18,79 +16,23 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import click
 
 from kip33.catalog.catalog import Catalog, Choice, choose
-from kip33.cli.standard_output import escaped, exact_output
+from kip33.cli.standard_output import exact_output
+from kip33.cli.tables import MOST_TABLE_ROWS as MOST_TABLE_ROWS
+from kip33.cli.tables import Column as Column
+from kip33.cli.tables import Table as Table
+from kip33.cli.tables import facts as facts
 from kip33.errors import unreadable_logs_text
 from kip33.formats.times import iso_time as iso_time
 from kip33.rules.policies import counted as counted
 from kip33.rules.policies import human_bytes as human_bytes
 from kip33.rules.policies import human_duration as human_duration
 
-MOST_TABLE_ROWS: Final = 1_000  # a table is for people
 RESULT: Final = "KIP33_RESULT "  # the start of the last line, which programs read
-MOST_COLUMNS: Final = 10_000  # width without a terminal: a path stays on one line
 FORMULA: Final = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet evaluates, or strips first
 NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
-grouped: Final = "{:,}".format  # a number as a text, which is left-aligned
 _LINES_AT_ONCE: Final = 1_000  # that are printed
-_MARKUP: Final = re.compile(r"[\\[]|:\S*[a-z]\S*:")  # what rich would not print as it is
 
 Row: TypeAlias = Mapping[str, Any]
-
-
-class Column(NamedTuple):
-    """A column of a table: its heading, and what it shows of a row.
-
-    `value` is the row's field, or a function of the row; `show` makes it readable. `none` is shown
-    for None.
-    """
-
-    heading: str
-    value: str | int | Callable[[Any], Any]
-    show: Callable[[Any], Any] | None = None
-    none: str = "-"
-
-    def cell(self, row: Any) -> Any:
-        """Return a text, a number, or a tuple of texts that have a line each."""
-        value = self.value(row) if callable(self.value) else row[self.value]
-        if value is None:
-            return self.none
-        return self.show(value) if self.show else value
-
-
-class Table(NamedTuple):
-    """A table of rows for people; below it stands how many more rows there are.
-
-    `what` names the rows, and `total` is their number where `rows` has not all of them. `most`:
-    None for all of them.
-    """
-
-    columns: Sequence[Column]
-    rows: Iterable[Any]
-    title: str | None = None
-    what: str = ""
-    total: int | None = None
-    most: int | None = MOST_TABLE_ROWS
-    full_format: str = "jsonl"
-
-    def print(self) -> None:
-        """Print the first rows, and how many others there are."""
-        rows = iter(self.rows)
-        cells = [[column.cell(row) for column in self.columns] for row in islice(rows, self.most)]
-        print_table([column.heading for column in self.columns], cells, title=self.title)
-        more = sum(1 for _ in rows) if self.total is None else self.total - len(cells)
-        if more:
-            what = f" {self.what}" if self.what else ""
-            click.echo(f"and {more:,} more{what}; --format {self.full_format} shows all of them")
-
-
-def facts(name: str, *pairs: tuple[str, str | None]) -> Table:
-    """Return a table of names and texts; those that are None are left out.
-
-    >>> list(facts("build", ("log", "1 KiB"), ("holes", None)).rows)
-    [('log', '1 KiB')]
-    """
-    texts = [pair for pair in pairs if pair[1] is not None]
-    return Table((Column(name, 0), Column("", 1)), texts, most=None)
 
 
 def some(number: int, text: str) -> str | None:
@@ -275,114 +217,6 @@ def warn_of_unreadable(lines: Sequence[str], of: int) -> bool:
     if lines:
         warn(unreadable_logs_text(len(lines), min(lines), of=of))
     return 0 < len(lines) == of
-
-
-def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None
-) -> None:
-    """Print a table with right-aligned numbers; it is not cut to a width without a terminal.
-
-    A cell that is a tuple of texts has a line for each.
-    """
-    rows = [list(row) for row in rows]
-    numeric = [
-        bool(rows) and all(isinstance(row[number], int | float) for row in rows)
-        for number in range(len(columns))
-    ]
-    cells = [[_cell_text(cell) for cell in row] for row in rows]
-    title = title and escaped(title)
-    lines = _plain_table(columns, cells, numeric, title)
-    if lines is None:
-        _print_by_rich(columns, cells, numeric, title)
-    else:
-        click.echo("\n".join(lines))
-
-
-def _cell_text(cell: Any) -> str:
-    """Return a cell without control characters; a tuple has one line for each of its texts."""
-    if cell is None:
-        return ""
-    if isinstance(cell, tuple):
-        return "\n".join(map(escaped, cell))
-    return escaped(f"{cell:,}" if isinstance(cell, int) else str(cell))
-
-
-def _plain_table(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    numeric: Sequence[bool],
-    title: str | None,
-) -> list[str] | None:
-    """Return the lines of a table as rich prints them, in a tenth of the time.
-
-    None where rich has to decide: on a terminal, or where a cell is not plain ASCII on one line.
-    """
-    if not _is_plain_output() or not all(map(_is_plain_row, (columns, *rows))):
-        return None
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-    total = sum(widths) + 3 * len(widths) + 1
-    headings = [*columns, *([title] if title else [])]
-    if any(_MARKUP.search(heading) for heading in headings) or total > MOST_COLUMNS:
-        return None
-    if title and (len(title) > total or not _is_plain_row([title])):
-        return None
-
-    def line(cells: Sequence[str], edge: str) -> str:
-        padded = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(cells, widths, numeric, strict=True)
-        )
-        return f"{edge} " + f" {edge} ".join(padded) + f" {edge}"
-
-    def border(left: str, fill: str, between: str, right: str) -> str:
-        return left + between.join(fill * (width + 2) for width in widths) + right
-
-    return [
-        *([title.ljust(total)] if title else []),
-        border("┏", "━", "┳", "┓"),
-        line(columns, "┃"),
-        border("┡", "━", "╇", "┩"),
-        *(line(row, "│") for row in rows),
-        border("└", "─", "┴", "┘"),
-    ]
-
-
-def _is_plain_output() -> bool:
-    """Return whether standard output is a file or a pipe that takes the lines of a table."""
-    asked_for = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
-    utf_8 = (sys.stdout.encoding or "").lower().startswith("utf")
-    in_notebook = hasattr(builtins, "get_ipython")
-    return (
-        utf_8
-        and not sys.stdout.isatty()
-        and not in_notebook
-        and not any(name in os.environ for name in asked_for)
-    )
-
-
-def _is_plain_row(cells: Sequence[str]) -> bool:
-    return all(cell.isascii() and cell.isprintable() and cell == cell.strip() for cell in cells)
-
-
-def _print_by_rich(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    numeric: Sequence[bool],
-    title: str | None,
-) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for name, right in zip(columns, numeric, strict=True):
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console = Console(file=exact_output())  # which colours a terminal
-    if not console.is_terminal:
-        console = Console(file=exact_output(), width=MOST_COLUMNS)
-    console.print(table)
 
 
 def choose_and_warn(catalog: Catalog, text: str | None) -> Choice:

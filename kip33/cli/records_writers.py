@@ -10,13 +10,15 @@ from typing import Any, BinaryIO, Final, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kip33.cli.output import csv_cell, iso_time, print_table
+from kip33.cli.output import Column, Table, csv_cell, iso_time
 from kip33.cli.standard_output import BASE64, header_field, shown_bytes, text_field
 
 _ROWS_AT_ONCE: Final = 1_024  # are Python's values at one time
 _GROUP_ROWS: Final = 1 << 17  # of a Parquet row group, at most
 _GROUP_BYTES: Final = 1 << 26
 _PAYLOAD: Final = ("key", "value")
+_NAMES: Final = ("log_dir", "topic", "log_uri")  # of columns that name something
+_PLACE: Final = ("partition", "offset", "timestamp")
 _OF_SEGMENT: Final = ("log_dir", "topic", "partition", "base_offset")
 _ERROR: Final = "decode_error"  # a value without it is JSON, in a batch with this column
 _ON_ONE_LINE: Final = str.maketrans(
@@ -123,7 +125,8 @@ class ShownTable:
 
     def finish(self) -> None:
         """Print the table."""
-        print_table(["time" if name == "timestamp" else name for name in self._names], self._rows)
+        columns = [_column(name, number) for number, name in enumerate(self._names)]
+        Table(columns, self._rows, most=None).print()
 
 
 @contextmanager
@@ -216,6 +219,18 @@ def _csv_row(row: dict[str, Any]) -> dict[str, Any]:
     if found.get("headers") is not None:
         found["headers"] = json.dumps(found["headers"])
     return {name: csv_cell(value) for name, value in found.items()}
+
+
+def _column(name: str, number: int) -> Column:
+    """Return a column of the table, which shows a cell made by `_shown`."""
+    return Column(
+        "time" if name == "timestamp" else name,
+        number,
+        none="",
+        rank=0 if name in _PLACE else 1,
+        is_name=name in _NAMES,
+        is_remark=name in (*_PAYLOAD, "headers") or name.startswith("_"),
+    )
 
 
 def _shown(name: str, value: Any) -> Any:

@@ -96,8 +96,10 @@ def repair(request: RepairCommand) -> None:
     while a broker holds the directory's .lock; with --apply, no broker can start before it ends.
 
     \b
-    write     the file is missing, damaged or wrong, and the log is sound: kip33 writes it again
-    remove    the .index of a log with a damaged end: without it a broker that starts cuts that end
+    write     the file is missing, damaged or wrong, and the log is sound:
+              kip33 writes it again
+    remove    the .index of a log with a damaged end: without it, a broker
+              that starts cuts that end
     broker    left to the broker, which writes the file when it starts
     by hand   neither kip33 nor a broker can repair it; the row says what to do
     """
@@ -166,12 +168,12 @@ def _page(
 ) -> Iterator[Table]:
     applied, below = summary["applied"], plan.log_dir.uri + "/"
     columns = (
-        Column("segment", lambda one: one.verdict.log_uri.removeprefix(below)),
+        Column("segment", lambda one: one.verdict.log_uri.removeprefix(below), is_name=True),
         Column("log", lambda one: one.verdict.log_status),
-        Column(".timeindex", lambda one: f"{one.verdict.verdict}: {one.repair.time_index}"),
-        Column(".index", _offset_index),
-        Column("why", lambda one: one.repair.why, none=""),
-        *[Column("outcome", lambda one: one.outcome or "nothing to do")] * applied,
+        Column(".timeindex", _time_index, rank=0),
+        Column(".index", _offset_index, rank=0),
+        Column("why", lambda one: one.repair.why, none="", is_remark=True),
+        *[Column("outcome", lambda one: one.outcome or "nothing to do", rank=0)] * applied,
     )
     if repairs:
         yield Table(columns, repairs, "repaired" if applied else "to repair", "segments")
@@ -188,6 +190,10 @@ def _page(
         ("removed", some(summary["unfinished_removed"], "{:,} temporary files of killed runs")),
         ("seconds", f"{summary['seconds']:.1f}"),
     )
+
+
+def _time_index(one: "SegmentRepair") -> str:
+    return f"{one.verdict.verdict}: {one.repair.time_index}"
 
 
 def _offset_index(one: "SegmentRepair") -> str:

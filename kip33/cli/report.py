@@ -96,7 +96,10 @@ def report(command: ReportCommand) -> None:
         made = make_report(opened, choose_and_warn(opened, command.snapshot), asked)
         _publish(made, page, facts)
     files = {"report": page.uri, "facts": facts.uri}
-    columns = (Column("finding", lambda one: one.level.value), Column("", lambda one: one.text))
+    columns = (
+        Column("finding", lambda one: one.level.value, rank=0),
+        Column("", lambda one: one.text, rank=0),
+    )
     answer = Output(
         page=[
             *([Table(columns, made.findings, most=None)] if made.findings else []),

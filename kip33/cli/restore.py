@@ -28,7 +28,6 @@ from kip33.cli.output import (
     Row,
     Table,
     facts,
-    grouped,
     human_bytes,
     show,
     warn,
@@ -456,11 +455,11 @@ def _offset_range(row: Row) -> str | None:
 
 
 _COLUMNS: Final = (
-    Column("partition", lambda row: f"{row['topic']}-{row['partition']}"),
+    Column("partition", lambda row: f"{row['topic']}-{row['partition']}", is_name=True),
     Column("from", lambda row: row["replica"] or "."),
-    Column("replicas", "replicas", grouped),
-    Column("segments", "segments", grouped),
+    Column("replicas", "replicas", rank=3),
+    Column("segments", "segments", rank=2),
     Column("bytes", "log_bytes", human_bytes),
     Column("offsets", _offset_range, none=""),
-    Column("result", lambda row: "refused" if row["problem"] else ""),
+    Column("result", lambda row: "refused" if row["problem"] else "", rank=0),
 )

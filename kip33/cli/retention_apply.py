@@ -165,20 +165,20 @@ def _page(
 
 
 _JOURNAL: Final = (
-    Column("partition", partition_name),
-    Column("segment", "base_offset", str),
-    Column("object", "kind"),
-    Column("outcome", "outcome", none=""),
-    Column("files", "files", len),
-    Column("size", "files", lambda files: human_bytes(sum(file["size_bytes"] for file in files))),
-    Column("why", "why", none=""),
+    Column("partition", partition_name, is_name=True),
+    Column("segment", "base_offset", str, is_name=True),
+    Column("object", "kind", rank=0),
+    Column("outcome", "outcome", none="", rank=0),
+    Column("files", "files", len, rank=2),
+    Column("size", lambda row: sum(file["size_bytes"] for file in row["files"]), human_bytes),
+    Column("why", "why", none="", is_remark=True),
 )
 _PARTITIONS: Final = (
-    Column("partition", partition_name),
+    Column("partition", partition_name, is_name=True),
     Column("planned", "segments_planned"),
-    Column("deleted", "segments_deleted"),
-    Column("already deleted", "segments_gone_already"),
+    Column("deleted", "segments_deleted", rank=0),
+    Column("already deleted", "segments_gone_already", rank=2),
     Column("freed", "bytes_deleted", human_bytes),
-    Column("outcome", "outcome"),
-    Column("why", "why", none=""),
+    Column("outcome", "outcome", rank=0),
+    Column("why", "why", none="", is_remark=True),
 )

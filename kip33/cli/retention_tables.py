@@ -53,16 +53,16 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
     parts = {"deletable": "deletable_", "a broker": "broker_deletable_"}
     parts |= {"what if": "what_if_deletable_", "blocked": "blocked_"}
     return [
-        Column("partition", name_of),
-        Column("policy", policy_text),
-        Column("segments", "segments"),
+        Column("partition", name_of, is_name=True),
+        Column("policy", policy_text, rank=2),
+        Column("segments", "segments", rank=3),
         Column("log", "bytes", human_bytes),
         *(
-            Column(heading, partial(_some, kind=kind))
+            Column(heading, partial(_some, kind=kind), rank=0)
             for heading, kind in parts.items()
             if heading in ("deletable", "blocked") or f"{kind}segments" in asked
         ),
-        Column("remarks", lambda row: "; ".join(remarks_of(row))),
+        Column("remarks", lambda row: "; ".join(remarks_of(row)), is_remark=True),
     ]
 
 
@@ -73,19 +73,21 @@ def _some(row: Row, kind: str) -> str:
 
 
 _DIFFERENCES: Final = (
-    Column("partition", name_of),
-    Column("segment", lambda row: segment_file_name(row["base_offset"], "log")),
-    Column("we", lambda row: "deletable" if row["deletable"] else row["reason"]),
+    Column("partition", name_of, is_name=True),
+    Column("segment", lambda row: segment_file_name(row["base_offset"], "log"), is_name=True),
+    Column("we", lambda row: "deletable" if row["deletable"] else row["reason"], rank=0),
     Column(
-        "a broker", lambda row: "deletable" if row["broker_deletable"] else row["broker_reason"]
+        "a broker",
+        lambda row: "deletable" if row["broker_deletable"] else row["broker_reason"],
+        rank=0,
     ),
     Column("kip33 reads", "largest_timestamp", iso_time),
     Column("broker reads", "broker_largest_timestamp", iso_time),
     Column(".timeindex", "broker_index_fault", none=""),
 )
 _FREED: Final = (
-    Column("up to", "at_ms", iso_time),
-    Column("topic", "topic", none=""),
+    Column("up to", "at_ms", iso_time, rank=0),
+    Column("topic", "topic", none="", is_name=True),
     Column("newly deletable", "segments"),
     Column("log", "bytes", human_bytes),
 )

@@ -128,12 +128,14 @@ def roll(request: RollCommand) -> None:
     \b
     ended by   size, time, index_full, offset_range
                jitter: by time, if the random jitter was large enough
-               several_batches: only if several batches came at once, as on a follower
+               several_batches: only if several batches came at once,
+               as on a follower
                unexplained: none of these, under the settings given
                unknown: the row's `doubt` or `not_seen` says why
                active: it has not ended
     overdue    it has batches that belong in a new segment
-    early      by time, because a timestamp jumped: future_timestamp, old_start, ahead_of_later
+    early      by time, because a timestamp jumped: future_timestamp,
+               old_start, ahead_of_later
 
     A catalog is judged without opening a log. Of a SOURCE, the headers of all batches are read; no
     CRC is checked. A segment that begins without a timestamp ends by the time since the broker

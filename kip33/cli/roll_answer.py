@@ -354,12 +354,12 @@ def _limits(row: Row) -> str:
 
 
 _PARTITIONS: Final = (
-    Column("partition", name_of),
-    Column("segments", "segments"),
-    Column("log", "bytes", human_bytes),
+    Column("partition", name_of, is_name=True),
+    Column("segments", "segments", rank=2),
+    Column("log", "bytes", human_bytes, rank=3),
     Column("segment.ms, .bytes", _limits),
-    Column("ended by", lambda row: ", ".join(_ended(row))),
-    Column("remarks", lambda row: ", ".join(_remarks(row))),
+    Column("ended by", lambda row: ", ".join(_ended(row)), is_remark=True),
+    Column("remarks", lambda row: ", ".join(_remarks(row)), is_remark=True),
 )
 
 
@@ -443,14 +443,14 @@ def _replayed(row: Row) -> Iterator[str]:
 
 
 _REPLAYS: Final = (
-    Column("partition", name_of),
-    Column("reading", "reading"),
+    Column("partition", name_of, is_name=True),
+    Column("reading", "reading", rank=0),
     Column("archived", "archived_segments"),
-    Column("segments", "segments"),
-    Column("ended by", lambda row: ", ".join(_replayed(row))),
-    Column("largest", "largest_segment_bytes", human_bytes),
-    Column(".index", "offset_index_bytes", human_bytes),
-    Column(".timeindex", "time_index_bytes", human_bytes),
-    Column("longest kept", "longest_kept_ms", human_duration),
+    Column("segments", "segments", rank=0),
+    Column("ended by", lambda row: ", ".join(_replayed(row)), is_remark=True),
+    Column("largest", "largest_segment_bytes", human_bytes, rank=2),
+    Column(".index", "offset_index_bytes", human_bytes, rank=3),
+    Column(".timeindex", "time_index_bytes", human_bytes, rank=3),
+    Column("longest kept", "longest_kept_ms", human_duration, rank=2),
     Column("all deletable", "all_deletable_at_ms", iso_time),
 )

@@ -136,14 +136,14 @@ def search_catalog(command: SearchCommand) -> None:
 def _page(answers: Sequence[Row], summary: Row, source: str) -> Iterator[Table | str]:
     """Yield a table, whose notes omit `source`, the archive's URI, and the sums."""
     columns = (
-        Column("partition", partition_name),
-        Column("time", "target_ms", lambda target_ms: _NAMES.get(target_ms) or iso_time(target_ms)),
-        Column("offset", "offset"),
-        Column("record's time", "timestamp", iso_time),
+        Column("partition", partition_name, is_name=True),
+        Column("time", "target_ms", _time_text, rank=0),
+        Column("offset", "offset", rank=0),
+        Column("record's time", "timestamp", iso_time, rank=2),
         Column("result", "result"),
-        Column("exactness", lambda row: "" if row["offset"] is None else row["exactness"]),
+        Column("exactness", _exactness, rank=3),
         *(_RANGE_COLUMNS if answers and _RANGE[0] in answers[0] else ()),
-        Column("note", lambda row: (row["note"] or "").replace(f"{source}/", "")),
+        Column("note", lambda row: (row["note"] or "").replace(f"{source}/", ""), is_remark=True),
     )
     yield Table(columns, answers, what="answers")
     found = sum(answer["offset"] is not None for answer in answers)
@@ -151,11 +151,19 @@ def _page(answers: Sequence[Row], summary: Row, source: str) -> Iterator[Table |
     yield f"{len(answers):,} answers, {found:,} found; {read}"
 
 
+def _time_text(target_ms: int) -> str:
+    return _NAMES.get(target_ms) or iso_time(target_ms)
+
+
+def _exactness(row: Row) -> str:
+    return "" if row["offset"] is None else str(row["exactness"])
+
+
 _RANGE_COLUMNS: Final = (
-    Column("until", "until_ms", iso_time),
-    Column("record's offset", "until_offset", none=""),
+    Column("until", "until_ms", iso_time, rank=0),
+    Column("record's offset", "until_offset", none="", rank=3),
     Column("records", "records", none=""),
-    Column("log", "size_bytes", human_bytes, none=""),
+    Column("log", "size_bytes", human_bytes, none="", rank=2),
 )
 
 

@@ -201,7 +201,7 @@ def _page(rows: Sequence[Row], summary: Row, plan: TimestampPlan) -> Iterator[Ta
     of_topics = all(row["partition"] is None for row in rows)
     has_latency = any(row["latency_max_ms"] is not None for row in rows)
     columns = (
-        Column("topic" if of_topics else "partition", _name),
+        Column("topic" if of_topics else "partition", _name, is_name=True),
         *_COLUMNS,
         *(_LATENCIES if has_latency else ()),
     )
@@ -239,19 +239,19 @@ def _suspicious(row: Row) -> str:
 
 
 _COLUMNS: Final = (
-    Column("type", _type),
-    Column("batches", "batches"),
-    Column("out of order", "out_of_order_batches"),
-    Column("furthest behind", "furthest_behind_ms", human_duration),
+    Column("type", _type, rank=0),
+    Column("batches", "batches", rank=3),
+    Column("out of order", "out_of_order_batches", rank=0),
+    Column("furthest behind", "furthest_behind_ms", human_duration, rank=2),
     Column("rejected before", lambda row: _rejected(row, "before")),
     Column("rejected after", lambda row: _rejected(row, "after")),
-    Column("suspicious", _suspicious),
+    Column("suspicious", _suspicious, is_remark=True),
 )
 _LATENCIES: Final = (
-    Column("latency min", "latency_min_ms", human_duration),
-    Column("median", "latency_median_ms", human_duration),
-    Column("99 %", "latency_p99_ms", human_duration),
-    Column("max", "latency_max_ms", human_duration),
+    Column("latency min", "latency_min_ms", human_duration, rank=5),
+    Column("median", "latency_median_ms", human_duration, rank=4),
+    Column("99 %", "latency_p99_ms", human_duration, rank=4),
+    Column("max", "latency_max_ms", human_duration, rank=2),
 )
 
 
@@ -280,7 +280,7 @@ def _class_name(one: Row) -> str:
 
 
 _CLASSES: Final = (
-    Column("distance", _class_name),
+    Column("distance", _class_name, rank=0),
     Column("behind the largest", lambda one: one.get("behind", 0)),
     Column("older than the file", lambda one: one.get("before_file", 0)),
     Column("later than the file", lambda one: one.get("after_file", 0)),

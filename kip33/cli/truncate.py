@@ -80,10 +80,10 @@ def truncate(
 
 def _page(plan: "TruncationPlan", rows: Sequence[Row], *, is_applied: bool) -> Iterator[Table]:
     columns = (
-        Column("file", lambda row: f"../{row['file']}" if row["in_log_dir"] else row["file"]),
-        Column("action", "action"),
+        Column("file", _file, is_name=True),
+        Column("action", "action", rank=0),
         Column("bytes", lambda row: _step(row["bytes_before"], row["bytes_after"])),
-        Column("entries", lambda row: _step(row["entries_before"], row["entries_after"])),
+        Column("entries", lambda row: _step(row["entries_before"], row["entries_after"]), rank=2),
     )
     if rows:
         title = "changed" if is_applied else "to change"
@@ -99,6 +99,10 @@ def _page(plan: "TruncationPlan", rows: Sequence[Row], *, is_applied: bool) -> I
         ("log bytes cut", human_bytes(plan.log_bytes_cut)),
         ("plan", plan.plan_id),
     )
+
+
+def _file(row: Row) -> str:
+    return f"../{row['file']}" if row["in_log_dir"] else str(row["file"])
 
 
 def _step(before: int | None, after: int | None) -> str:

@@ -169,7 +169,8 @@ class VerifyCommand:
     "--fail-on",
     multiple=True,
     type=click.Choice([*(verdict.value for verdict in IndexVerdict), *_ONLY_WITH_QUICK]),
-    help="Exit 3 if any index file has this verdict. May be repeated.",
+    metavar="VERDICT",
+    help="Exit 3 if any index file has this verdict, one of those above. May be repeated.",
 )
 @summary_option
 @metrics_options
@@ -310,8 +311,8 @@ def _verify_one(path: str, index_dir: str | None, settings: IndexSettings) -> Se
 def _sums(verdicts: Iterable[str], counts: Mapping[IndexKind, Counter[Any]], title: str) -> Table:
     """Return the number of index files of each kind by verdict."""
     columns = (
-        Column("verdict", 0),
-        *(Column(kind.suffix, number) for number, kind in enumerate(counts, 1)),
+        Column("verdict", 0, rank=0),
+        *(Column(kind.suffix, number, rank=0) for number, kind in enumerate(counts, 1)),
     )
     rows = [(name, *(found[name] for found in counts.values())) for name in verdicts]
     return Table(columns, [row for row in rows if any(row[1:])], title)
@@ -322,10 +323,10 @@ def _bad_files(
 ) -> Iterator[Table]:
     """Yield a table of the segments with a problem, if there are any."""
     columns = (
-        *(Column(kind.suffix, kind.verdict_field) for kind in kinds),
+        *(Column(one.suffix, one.verdict_field, rank=2 * rank) for rank, one in enumerate(kinds)),
         Column("log", "log_status"),
-        Column("file", lambda row: row["index_uri"].removeprefix(below)),
-        Column("problems", _problems),
+        Column("file", lambda row: row["index_uri"].removeprefix(below), is_name=True),
+        Column("problems", _problems, is_remark=True),
     )
     if bad := [verdict.as_row() for verdict in verdicts if not verdict.is_good]:
         yield Table(columns, bad, most=None)
@@ -390,9 +391,9 @@ def _verify_quick(request: VerifyCommand) -> set[str]:
     rows = [file._asdict() for file in counted.not_identical]
     below = f"{snapshot.settings.get('index_dir')}/"
     columns = (
-        Column("verdict", "verdict"),
-        Column("file", lambda row: row["uri"].removeprefix(below)),
-        Column("problem", "problem", none=""),
+        Column("verdict", "verdict", rank=0),
+        Column("file", lambda row: row["uri"].removeprefix(below), is_name=True),
+        Column("problem", "problem", none="", is_remark=True),
     )
     page = [
         _sums(QuickVerdict, counts, title),

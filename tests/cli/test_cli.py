@@ -39,6 +39,12 @@ def test_help_has_an_example(command: Command, name: str) -> None:
     assert f"kip33 {name or 'build'} " in done.stdout.partition("Example: ")[2]
 
 
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_fits_80_columns(command: Command, name: str) -> None:
+    done = command(*filter(None, [name]), "--help")
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+
+
 def test_kip33_alone_is_its_help(command: Command) -> None:
     assert command() == command("--help")
     assert all(name in command().stdout for name in COMMANDS)

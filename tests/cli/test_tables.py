@@ -1,55 +1,189 @@
-"""Tables for people: printed without rich where nobody looks at them, to the byte as rich does."""
+"""Tables for people: what fits a width, what is left out, and that no name is ever broken."""
 
+import re
+import sys
+import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
-from kip33.cli import output
+from kip33.cli.standard_output import escaped
+from kip33.cli.tables import Column, Laid, Table, facts, lay_out
+from kip33.rules.policies import human_bytes
 
-CELLS = st.one_of(
-    st.none(),
-    st.integers(-(10**12), 10**12),
-    st.floats(0, 1e6).map(lambda value: round(value, 2)),
-    st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=12),
-    st.text(max_size=5),
-    st.sampled_from(["[bold]x[/bold]", "a\nb", ":smile:", " x", "x ", "http://a.b/c", "é", "日本"]),
+PARTITION = Column("partition", 0, is_name=True)
+SEGMENTS = Column("segments", 1, rank=2)
+SIZE = Column("log size", 2, human_bytes)
+WHY = Column("why", 3, none="", is_remark=True)
+COLUMNS = (PARTITION, SEGMENTS, SIZE, WHY)
+ROWS = (("b/orders-0", 1_200, "2.0 KiB", "it is the active segment"), ("b/x-1", 7, "81 B", ""))
+
+
+def lines_of(laid: Laid) -> list[str]:
+    return [*laid.head, *laid.body]
+
+
+LAYOUTS = {
+    "all columns": (
+        68,
+        """
+        ┏━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+        ┃ partition  ┃ segments ┃ log size ┃ why                      ┃
+        ┡━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+        │ b/orders-0 │    1,200 │  2.0 KiB │ it is the active segment │
+        │ b/x-1      │        7 │     81 B │                          │
+        └────────────┴──────────┴──────────┴──────────────────────────┘
+        """,
+        [],
+    ),
+    "remarks below their rows": (
+        36,
+        """
+        ┏━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┓
+        ┃ partition  ┃ segments ┃ log size ┃
+        ┡━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━┩
+        │ b/orders-0 │    1,200 │  2.0 KiB │
+        │   why: it is the active segment
+        │ b/x-1      │        7 │     81 B │
+        └────────────┴──────────┴──────────┘
+        """,
+        [],
+    ),
+    "headings on two lines": (
+        35,
+        """
+        ┏━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━┓
+        ┃ partition  ┃ segments ┃     log ┃
+        ┃            ┃          ┃    size ┃
+        ┡━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━┩
+        │ b/orders-0 │    1,200 │ 2.0 KiB │
+        │   why: it is the active segment
+        │ b/x-1      │        7 │    81 B │
+        └────────────┴──────────┴─────────┘
+        """,
+        [],
+    ),
+    "without the column of the highest rank": (
+        25,
+        """
+        ┏━━━━━━━━━━━━┳━━━━━━━━━━┓
+        ┃ partition  ┃ log size ┃
+        ┡━━━━━━━━━━━━╇━━━━━━━━━━┩
+        │ b/orders-0 │  2.0 KiB │
+        │   why: it is the active
+        │   segment
+        │ b/x-1      │     81 B │
+        └────────────┴──────────┘
+        """,
+        ["segments"],
+    ),
+    "lines of values": (
+        13,
+        """
+        partition:
+        b/orders-0
+        segments:
+            1,200
+        log size:
+            2.0 KiB
+        why: it is
+            the
+            active
+            segment
+
+        partition:
+            b/x-1
+        segments: 7
+        log size:
+            81 B
+        """,
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("width", "expected", "left_out"), LAYOUTS.values(), ids=LAYOUTS)
+def test_a_table_fits_a_width(width: int, expected: str, left_out: list[str]) -> None:
+    laid = lay_out(COLUMNS, ROWS, width)
+
+    lines = [line.removeprefix(" " * 8) for line in expected.strip("\n").split("\n")]
+    assert lines_of(laid) == [*lines[:-1], *([""] if lines[0][0] == "p" else [])]
+    assert list(laid.left_out) == left_out
+
+
+def test_what_is_left_out_fits_the_width_that_the_table_names() -> None:
+    laid = lay_out(COLUMNS, ROWS, 25)
+
+    assert lay_out(COLUMNS, ROWS, laid.needed).left_out == []
+    assert lay_out(COLUMNS, ROWS, laid.needed - 1).left_out == ["segments"]
+
+
+def test_columns_without_a_value_are_left_out_first() -> None:
+    columns = (PARTITION, Column("refused", 1, rank=0), SEGMENTS._replace(value=2))
+    laid = lay_out(columns, [("b/orders-0", "-", 3), ("b/x-1", "", 4)], 25)
+
+    assert laid.left_out == ["refused"]
+
+
+def test_facts_without_room_are_lines() -> None:
+    table = facts("build", ("log", "1 KiB of 3 files"), ("catalog", "s3a://bucket/_catalog"))
+
+    laid = lay_out(table.columns, list(table.rows), 20)
+
+    assert lines_of(laid) == [
+        "build",
+        "log:  1 KiB of 3",
+        "      files",
+        "catalog:",
+        "s3a://bucket/_catalog",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cells", "is_right"),
+    [
+        ([1, 2_000], True),
+        ([1.5, "-"], True),
+        (["-", "-"], False),
+        ([1, "a"], False),
+        (["1", "2"], False),
+        ([], False),
+    ],
 )
-NAMES = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=8)
+def test_numbers_are_on_the_right(cells: list[Any], is_right: bool) -> None:
+    laid = lay_out([Column("a long heading", 0)], [[cell] for cell in cells], None)
+
+    assert laid.head[1] == "┃ a long heading ┃"
+    assert [line.startswith("│  ") for line in laid.body[:-1]] == [is_right] * len(cells)
 
 
-@st.composite
-def tables(draw: st.DrawFn) -> tuple[list[str], list[list[Any]], str | None]:
-    width = draw(st.integers(1, 4))
-    columns = draw(st.lists(NAMES, min_size=width, max_size=width))
-    rows = draw(st.lists(st.lists(CELLS, min_size=width, max_size=width), max_size=4))
-    return columns, rows, draw(st.none() | st.text("ab 9.:", max_size=40))
+@pytest.mark.parametrize("width", [12, 20, 80, None])
+def test_a_table_without_rows(width: int | None) -> None:
+    text = "\n".join(lines_of(lay_out(COLUMNS, [], width, title="to restore")))
+
+    assert text.startswith("to restore")
+    assert "partition" in text or "nothing to show" in text
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(tables())
-def test_a_plain_table_is_what_rich_prints(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    given: tuple[list[str], list[list[Any]], str | None],
-) -> None:
-    columns, rows, title = given
-    output.print_table(columns, rows, title=title)
-    printed = capsys.readouterr().out
-    with monkeypatch.context() as patch:
-        patch.setattr(output, "_plain_table", lambda *_: None)
-        output.print_table(columns, rows, title=title)
-    assert printed == capsys.readouterr().out
+def test_characters_of_two_places_keep_the_frame_straight() -> None:
+    rows = [("注文-0", 1, "1 B"), ("x", 2, "1 B"), ("é", 3, "1 B")]
+    laid = lay_out(COLUMNS[:3], rows, None)
+
+    assert {cell_len(line) for line in lines_of(laid)} == {cell_len(laid.head[0])}
 
 
 def test_plain_cells_need_no_rich(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delattr(output, "_print_by_rich")
-    output.print_table(("name", "count"), [("a", 1_000), ("bc", 2)], title="two")
+    monkeypatch.setitem(sys.modules, "rich.cells", None)  # so that it cannot be imported
+    Table((Column("name", 0), Column("count", 1)), [("a", 1_000), ("bc", 2)], "two").print()
     assert capsys.readouterr().out == (
-        "two             \n"
+        "two\n"
         "┏━━━━━━┳━━━━━━━┓\n"
         "┃ name ┃ count ┃\n"
         "┡━━━━━━╇━━━━━━━┩\n"
@@ -59,9 +193,95 @@ def test_plain_cells_need_no_rich(
     )
 
 
-def test_a_tuple_has_a_line_for_each_text_and_a_text_has_one(
-    capsys: pytest.CaptureFixture[str],
+def test_a_tuple_has_a_line_for_each_text_and_a_text_has_one() -> None:
+    laid = lay_out([Column("problems", 0)], [[("missing", "log: \x1b[2J")], ["a\nb"]], None)
+    lines = [line.strip("│ ") for line in laid.body]
+    assert lines[:3] == ["missing", r"log: \u001b[2J", r"a\nb"]
+
+
+WORDS = st.lists(st.sampled_from(["a", "of", "日本", "\x1b[2J", "broker-1/orders-0"]), max_size=9)
+NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=40).map(
+    lambda text: f"/{text}/"
+)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[list[Column], list[list[Any]], str | None]:
+    kinds = draw(st.lists(st.sampled_from(["name", "text", "number", "remark"]), min_size=1))
+    columns, cells = [], []
+    rows = draw(st.integers(0, 3))
+    values: dict[str, st.SearchStrategy[Any]] = {
+        "name": NAMES,
+        "text": WORDS.map(" ".join),
+        "number": st.integers(-(10**12), 10**12) | st.just("-"),
+        "remark": WORDS.map(" ".join) | WORDS.map(tuple),
+    }
+    for kind in kinds[:6]:
+        heading = draw(st.sampled_from(["from", "read twice, at most", "日本"]))
+        heading += f" {len(columns)}"
+        rank = draw(st.integers(0, 3))
+        columns.append(
+            Column(heading, 0, rank=rank, is_name=kind == "name", is_remark=kind == "remark")
+        )
+        cells.append(draw(st.lists(values[kind], min_size=rows, max_size=rows)))
+    return (
+        columns,
+        [list(row) for row in zip(*cells, strict=True)],
+        draw(st.none() | st.just("two words")),
+    )
+
+
+def is_alone(line: str, names: Sequence[str]) -> bool:
+    return line in names or " " not in line.strip(" ")
+
+
+@given(tables(), st.integers(24, 140))
+def test_no_line_is_longer_than_the_width_unless_a_name_is(
+    table: tuple[list[Column], list[list[Any]], str | None], width: int
 ) -> None:
-    output.print_table(("problems",), [[("missing", "log: \x1b[2J")], ["a\nb"]])
-    lines = [line.strip("│ ") for line in capsys.readouterr().out.splitlines()]
-    assert lines[3:6] == ["missing", r"log: \u001b[2J", r"a\nb"]
+    columns, rows, title = table
+    laid = lay_out(columns, rows, width, title=title)
+
+    shown = names_in(columns, rows)
+    long = [line for line in lines_of(laid) if cell_len(line) > width]
+    assert [line for line in long if not is_alone(line, shown)] == []
+
+
+@given(tables(), st.integers(24, 140) | st.none())
+def test_each_name_stands_whole(
+    table: tuple[list[Column], list[list[Any]], str | None], width: int | None
+) -> None:
+    columns, rows, title = table
+    text = "\n".join(lines_of(lay_out(columns, rows, width, title=title)))
+
+    assert [name for name in names_in(columns, rows) if name not in text] == []
+    assert {one for one in text if unicodedata.category(one) == "Cc"} <= {"\n"}
+
+
+def names_in(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Return the names of a table as they are printed."""
+    return [
+        escaped(cell)
+        for row in rows
+        for column, cell in zip(columns, row, strict=True)
+        if column.is_name
+    ]
+
+
+@given(tables(), st.integers(24, 140))
+def test_nothing_is_hidden_but_what_the_table_names(
+    table: tuple[list[Column], list[list[Any]], str | None], width: int
+) -> None:
+    columns, rows, _ = table
+    laid = lay_out(columns, rows, width)
+
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    empty = [one for one, cells in zip(columns, values, strict=True) if {*cells} <= {"", "-"}]
+    left_out = [one for one in columns if one.heading in laid.left_out]
+    assert [one for one in left_out if one.is_name or one.is_remark] == []
+    assert [one for one in left_out if one.rank == 0 and one not in empty] == []
+    shown = re.sub(r"[\s┃│]+", "", "".join(lines_of(laid)))
+    for row in rows:
+        for column, cell in zip(columns, row, strict=True):
+            if column not in left_out and isinstance(cell, int):
+                assert f"{cell:,}" in shown

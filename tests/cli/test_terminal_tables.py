@@ -1,0 +1,231 @@
+"""Every command with rows, through a terminal: its tables fit, and its names stand whole."""
+
+import fcntl
+import os
+import pty
+import re
+import shutil
+import struct
+import sys
+import termios
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from threading import Thread
+from urllib.parse import quote
+
+import pytest
+from rich.cells import cell_len
+
+from kip33.formats.names import parse_partition_dir
+from tests.cli.console import KIP33, Command, subprocess_of
+from tests.demo_archive import make_archive, make_sensors
+from tests.faults.builds import build_here
+
+SIZE = struct.Struct("HHHH")  # lines, characters, and the same in pixels
+BROKERS = ("broker-1", "broker-2", "a rack in 東京")
+ORPHAN = "broker-2/clicks-0/00000000000000009999.timeindex"
+OFFSETS = "a-group-of-consumers,orders,0,107\na-group-of-consumers,sensors,1,50\n"
+POLICY = '[defaults]\ncleanup.policy = "delete"\nretention.ms = "7d"\n'
+Terminal = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with an archive, two snapshots, an orphaned index, offsets and a plan."""
+    root = tmp_path_factory.mktemp("shown")
+    source = root / "archive"
+    make_archive(source)
+    shutil.copytree(source / "broker-1/orders-0", source / BROKERS[2] / "orders-0")
+    build_here(source, root / "indexes")
+    make_sensors(source)
+    build_here(source, root / "indexes")
+    (source / ORPHAN).write_bytes(b"")
+    (root / "offsets.csv").write_text(OFFSETS)
+    (root / "policy.toml").write_text(POLICY)
+    return root
+
+
+@pytest.fixture
+def terminal(command: Command, shown: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Return a function that runs a command at a terminal of some characters a line."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+    def run(width: int, line: str) -> str:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, SIZE.pack(24, width, 0, 0))
+        pieces: list[bytes] = []
+        reader = Thread(target=lambda: pieces.extend(read_pieces(ours)))
+        reader.start()
+        with monkeypatch.context() as patch, os.fdopen(theirs, "w", encoding="utf-8") as stream:
+            patch.chdir(shown)
+            patch.setattr(sys, "stdout", stream)
+            patch.setattr(sys, "__stdout__", stream)
+            done = command(*line.split())
+        reader.join()
+        assert done.exit_code == 0, done
+        return b"".join(pieces).decode().replace("\r\n", "\n")
+
+    return run
+
+
+def read_pieces(terminal: int) -> Iterable[bytes]:
+    """Yield what is written to the other end, until that is closed."""
+    with os.fdopen(terminal, "rb", buffering=0) as file:
+        while True:
+            try:
+                yield file.read(65_536)
+            except OSError:  # how Linux says that the other end is closed
+                return
+
+
+def partitions(root: Path) -> list[str]:
+    return sorted(
+        str(path.relative_to(root / "archive"))
+        for path in (root / "archive").glob("*/*")
+        if parse_partition_dir(path.name)
+    )
+
+
+def of_topic(topic: str) -> Callable[[Path], list[str]]:
+    return lambda root: [name for name in partitions(root) if f"/{topic}-" in name]
+
+
+def with_bases(root: Path) -> list[str]:
+    return [name for name in partitions(root) if "sensors" in name or "orders" in name]
+
+
+def files(kind: str, below: str = "") -> Callable[[Path], list[str]]:
+    """Return what returns the file of each segment below a folder, as a URI has it."""
+
+    def names(root: Path) -> list[str]:
+        logs = (root / "archive" / below).rglob("*.log")
+        paths = (log.relative_to(root / "archive" / below).with_suffix(kind) for log in logs)
+        return [quote(str(path)) for path in paths]
+
+    return names
+
+
+def topics(root: Path) -> list[str]:
+    return sorted({name.rpartition("/")[2].rpartition("-")[0] for name in partitions(root)})
+
+
+def said(*names: str) -> Callable[[Path], list[str]]:
+    return lambda _: list(names)
+
+
+CATALOG = "indexes/_catalog"
+ORDERS = "archive/broker-1/orders-0"
+ROWS: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
+    "build": (
+        "build archive --index-dir other",
+        lambda root: [(root / "other/_catalog").as_uri()],
+    ),
+    "verify": ("verify archive", files(".timeindex")),
+    "verify --quick": ("verify archive --quick --index-dir indexes", said("identical")),
+    "retention": (f"retention {CATALOG} --retention-ms 7d", partitions),
+    "retention, brokers": (
+        f"retention {CATALOG} --retention-ms 7d --show-broker-view",
+        partitions,
+    ),
+    "roll": (f"roll {CATALOG}", with_bases),
+    "roll --what-if": (f"roll {CATALOG} --what-if --segment-bytes 100000", partitions),
+    "search": (
+        f"search {CATALOG} --topic orders --time 2023-11-15T00:00Z --all-replicas",
+        of_topic("orders"),
+    ),
+    "records": ("records archive --topic orders --limit 5", said("orders", "order-0")),
+    "count": (f"count {CATALOG} --per 1d", topics),
+    "timestamps": ("timestamps archive", partitions),
+    "lag": (
+        f"lag {CATALOG} --offsets offsets.csv",
+        said("a-group-of-consumers", "broker-1/sensors-1"),
+    ),
+    "failover": (
+        f"failover --from {CATALOG} --to {CATALOG} --offsets offsets.csv --buffer 15m",
+        said("a-group-of-consumers", "sensors-1"),
+    ),
+    "dialects": ("dialects archive", said("recover", "minute-map", "inline")),
+    "catalog": (f"catalog {CATALOG}", topics),
+    "catalog --segments": (f"catalog {CATALOG} --segments", files(".log")),
+    "catalog --orphans": (f"catalog {CATALOG} --orphans", said(ORPHAN)),
+    "catalog --diff": (
+        f"catalog {CATALOG} --diff 1 2",
+        said("broker-1/sensors-1/00000000000000001000.log"),
+    ),
+    "restore": ("restore archive --to data --dry-run", said("orders-0", "clicks-3")),
+    "repair": ("repair archive/broker-1", files(".log", "broker-1")),
+    "report": (f"report {CATALOG} --output page.html", said("problem", "warning")),
+    "truncate": (f"truncate {ORDERS} --to 15", said("00000000000000004000.timeindex")),
+    "dump": (f"dump {ORDERS}/00000000000000000000.log", said("2023-11-14T22:13:20.951Z")),
+}
+
+
+@pytest.mark.parametrize("width", [80, 60, 40])
+@pytest.mark.parametrize(("line", "names"), ROWS.values(), ids=ROWS)
+def test_tables_fit_and_names_stand_whole(
+    terminal: Terminal,
+    shown: Path,
+    line: str,
+    names: Callable[[Path], list[str]],
+    width: int,
+) -> None:
+    text = terminal(width, line).replace("\x1b[1m", "").replace("\x1b[0m", "")
+
+    assert "\x1b" not in text
+    framed = [one for one in text.splitlines() if one[:1] in tuple("┏┃┡│└")]
+    assert [one for one in framed if cell_len(one) > width] == []
+    assert [name for name in names(shown) if name not in text] == []
+    (shown / "page.html").unlink(missing_ok=True)
+    (shown / "page.json").unlink(missing_ok=True)
+
+
+def test_a_plan_is_tried_at_a_terminal(terminal: Terminal, shown: Path) -> None:
+    terminal(80, f"retention {CATALOG} --policy policy.toml --plan plan.jsonl")
+    for width in (80, 40):
+        text = terminal(width, "retention --apply plan.jsonl --dry-run")
+
+        assert [name for name in of_topic("sensors")(shown) if name not in text] == []
+
+
+def test_a_table_says_which_columns_it_leaves_out(terminal: Terminal) -> None:
+    line = f"retention {CATALOG} --retention-ms 7d"
+    text = " ".join(terminal(80, line).split())
+
+    found = re.search(
+        r"left out: .* \(widen the terminal to (\d+) characters, or use (.*?)\)", text
+    )
+    assert found and found[2] == "--format jsonl"
+    assert "left out: " not in terminal(int(found[1]), line)
+    assert "left out: " in terminal(int(found[1]) - 1, line)
+
+
+def test_columns_are_those_of_the_shell_if_it_says(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert "│   remarks: " not in terminal(40, f"retention {CATALOG} --retention-ms 7d")
+
+
+def test_headings_are_bold_at_a_terminal_that_can(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "\x1b[1m┃ snapshot" in terminal(80, f"catalog {CATALOG}")
+    monkeypatch.setenv("TERM", "dumb")
+    assert "\x1b" not in terminal(80, f"catalog {CATALOG}")
+
+
+@pytest.mark.parametrize("environment", [{}, {"COLUMNS": "40"}])
+def test_a_pipe_has_all_columns_on_one_line(shown: Path, environment: dict[str, str]) -> None:
+    done = subprocess_of(KIP33, "catalog", CATALOG, "--segments", cwd=shown, **environment)
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    [line] = [one for one in done.stdout.splitlines() if "clicks-0" in one]
+    assert "truncated" in line and "the batch's size points past the end of the file" in line
+
+
+def test_an_ascii_pipe_has_a_frame_of_ascii(shown: Path) -> None:
+    done = subprocess_of(KIP33, "catalog", CATALOG, cwd=shown, PYTHONIOENCODING="ascii")
+
+    assert done.stdout.isascii() and "\\u" not in done.stdout
+    assert "| topic    | partitions |" in done.stdout
