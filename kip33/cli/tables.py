@@ -227,10 +227,11 @@ class _Box:
         edge = self._frame[8]
         yield from self._row([text.cells[number] for text in self.shown], edge)
         for remark in remarks:
-            first = f"{edge}   {remark.heading}: "
+            heading = f"{remark.heading}:".split(" ")
             for line in remark.told(number):
-                yield from _wrapped(first, remark.words(line), width, f"{edge}   ")
-                first = f"{edge}   "
+                words = [*heading, *remark.words(line)]
+                yield from _wrapped(f"{edge}   ", words, width, f"{edge}   ")
+                heading = []
 
     def _row(self, cells: Sequence[Sequence[str]], edge: str) -> Iterator[str]:
         columns = list(zip(self.shown, self._widths, cells, strict=True))

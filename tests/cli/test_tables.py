@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -235,6 +235,10 @@ def is_alone(line: str, names: Sequence[str]) -> bool:
     return line in names or " " not in line.strip(" ")
 
 
+LONG_HEADING = Column("read twice, at most 0", 0, is_remark=True), Column("from 1", 0, is_name=True)
+
+
+@example(([*LONG_HEADING], [["a", "/0/"]], None), 24)
 @given(tables(), st.integers(24, 140))
 def test_no_line_is_longer_than_the_width_unless_a_name_is(
     table: tuple[list[Column], list[list[Any]], str | None], width: int
