@@ -17,6 +17,7 @@ from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.audits.roll_audit import audit_catalog, roll_table
 from kip33.catalog import difference, topic_totals
 from kip33.catalog.catalog import Catalog, Snapshot, choose, warn_caller
+from kip33.catalog.schema import PARTS
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
@@ -154,7 +155,7 @@ class OpenedCatalog:
         those in `columns`. The checksum of every file is verified.
         """
         chosen = self._chosen(snapshot)
-        return self.catalog.read(chosen, None if columns is None else list(columns))
+        return self.catalog.read(chosen, PARTS.names if columns is None else list(columns))
 
     def topics(self, snapshot: str | None = None) -> list[TopicTotals]:
         """Return the totals of each topic, by name (`topics` in RESULTS.md)."""

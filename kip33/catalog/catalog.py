@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from kip33.catalog.schema import SCHEMA_VERSION, SEGMENTS
+from kip33.catalog.schema import PARTS, SCHEMA_VERSION, SEGMENTS
 from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.stores.files import entries_of, one_line, read_whole
 from kip33.stores.locations import KEYS_IN_URI, Location
@@ -198,10 +198,13 @@ class Catalog(NamedTuple):
         )
 
     def read(self, snapshot: Snapshot, columns: list[str] | None = None) -> pa.Table:
-        """Return the rows of a snapshot in order; CatalogError if a part is damaged."""
+        """Return the rows of a snapshot in order; CatalogError if a part is damaged.
+
+        The columns are those of SEGMENTS, or `columns` of PARTS.
+        """
         tables = list(self.read_pieces(snapshot, columns))
         if not tables:
-            return SEGMENTS.empty_table().select(columns or SEGMENTS.names)
+            return PARTS.empty_table().select(columns or SEGMENTS.names)
         return pa.concat_tables(tables)
 
     def read_pieces(
@@ -230,6 +233,7 @@ class Catalog(NamedTuple):
         self, folder: Location, parts: Iterable[SnapshotPart], columns: list[str] | None = None
     ) -> Iterator[pa.Table]:
         """Yield the rows of parts in a folder, one row group at a time; errors as `read_pieces`."""
+        names = columns or SEGMENTS.names
         for part in parts:
             place = folder.child(part.name)
             data = _part_bytes(place, part)
@@ -238,8 +242,8 @@ class Catalog(NamedTuple):
                 if (rows_found := file.metadata.num_rows) != part.rows:
                     raise ValueError(f"{rows_found} rows found, the commit file says {part.rows}")
                 for group in range(file.num_row_groups):
-                    rows = file.read_row_group(group, columns=columns, use_threads=False)
-                    yield _without_keys(_with_all_columns(rows, columns or SEGMENTS.names))
+                    rows = file.read_row_group(group, columns=names, use_threads=False)
+                    yield _without_keys(_with_all_columns(rows, names))
             except (OSError, ValueError) as error:
                 raise CatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
 
@@ -340,7 +344,7 @@ def _with_all_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     """Add the columns that an earlier schema version did not have, with null values."""
     missing = [name for name in columns if name not in rows.column_names]
     for name in missing:
-        field = SEGMENTS.field(name)
+        field = PARTS.field(name)
         rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     return rows.select(columns) if missing else rows
 

@@ -32,7 +32,7 @@ from kip33.catalog.catalog import (
     snapshot_name,
 )
 from kip33.catalog.orphan_list import write_orphans
-from kip33.catalog.schema import SCHEMA_VERSION, SEGMENTS
+from kip33.catalog.schema import PARTS, SCHEMA_VERSION, SEGMENTS, with_times
 from kip33.errors import CatalogError, PublishError, UnreadableCatalogError
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import one_line, read_whole
@@ -206,14 +206,20 @@ class PartWriter:
     ) -> None:
         """Start part `number`; its name is unique, so that no other attempt replaces it.
 
-        `kind` precedes the number in the name, `schema` has the columns.
+        `kind` precedes the number in the name, `schema` has the columns of its rows. A part of
+        SEGMENTS becomes one of PARTS.
         """
         self._place = staging.child(f"{kind}-{number:05d}.{uuid.uuid4().hex[:8]}.parquet")
         self._schema = schema
         self._rows: list[dict[str, Any]] = []
         self.rows = 0
         self._sink = pa.BufferOutputStream()
-        self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd")
+        written = PARTS if schema is SEGMENTS else schema
+        # Few numbers repeat: with dictionaries of them a part is half as large again.
+        texts: Any = [field.name for field in written if field.type == pa.string()]
+        self._writer = pq.ParquetWriter(
+            self._sink, written, compression="zstd", use_dictionary=texts
+        )
 
     def append(self, row: dict[str, Any]) -> None:
         """Add a row, a dict by columns of SEGMENTS; missing ones are null."""
@@ -225,7 +231,7 @@ class PartWriter:
     def append_table(self, rows: pa.Table) -> None:
         """Add a table of SEGMENTS."""
         self._flush()
-        self._writer.write_table(rows, row_group_size=ROWS_PER_GROUP)
+        self._write(rows)
         self.rows += rows.num_rows
 
     def publish(self) -> SnapshotPart:
@@ -238,5 +244,9 @@ class PartWriter:
 
     def _flush(self) -> None:
         if self._rows:
-            self._writer.write_table(pa.Table.from_pylist(self._rows, self._schema))
+            self._write(pa.Table.from_pylist(self._rows, self._schema))
             self._rows = []
+
+    def _write(self, rows: pa.Table) -> None:
+        rows = with_times(rows) if self._schema is SEGMENTS else rows
+        self._writer.write_table(rows, row_group_size=ROWS_PER_GROUP)

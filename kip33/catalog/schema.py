@@ -1,11 +1,20 @@
-"""The catalog's rows: one per segment file, or per directory that could not be listed."""
+"""The catalog's rows: one per segment file, or per directory that could not be listed.
+
+The Parquet files have five columns more: each time of a log again, as a time, for the people who
+read them. kip33 computes with the integers alone, which hold every timestamp that Kafka takes.
+"""
 
 from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-SCHEMA_VERSION: Final = 2  # 1 ended with `offset_index_bytes`: later columns read as null
+SCHEMA_VERSION: Final = 3
+"""Columns that an earlier version did not have are null in its snapshots.
+
+1 ended with `offset_index_bytes`, 2 had no TIME_COLUMNS.
+"""
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_dir", pa.string()),  # between SOURCE and the partition's directory
@@ -66,7 +75,38 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("producer_snapshot_crc32c", pa.int64()),
 ]
 SEGMENTS: Final = pa.schema(_FIELDS)
-"""The one schema; the Spark schema is derived from it."""
+"""The columns that builds fill in and that kip33 works with."""
+
+TIME_COLUMNS: Final = {
+    "first_batch_time": "first_batch_timestamp",
+    "max_time": "max_timestamp",
+    "smallest_time": "smallest_timestamp",
+    "largest_time": "largest_timestamp",
+    "last_modified_time": "last_modified_ms",
+}
+"""The columns that are times, each with the column of milliseconds that it shows."""
+
+_TIME: Final = pa.timestamp("ms", "UTC")
+_FIRST_MS: Final = 0
+_END_MS: Final = 9_214_646_400_000  # 2262-01-01
+PARTS: Final = pa.schema([*SEGMENTS, *(pa.field(name, _TIME) for name in TIME_COLUMNS)])
+"""The columns of the Parquet files; the Spark schema is derived from it."""
+
+
+def with_times(rows: pa.Table) -> pa.Table:
+    """Return rows of SEGMENTS as rows of PARTS.
+
+    A time before 1970 or after 2261 is null, because one such time keeps others from reading the
+    file: Spark 3.5 refuses times before 1900; its `toPandas`, and whatever has 64 bits of
+    nanoseconds, refuses those after April 2262. Kafka's clients send no time before 1970.
+    """
+    columns = [_times_of(rows[name]) for name in TIME_COLUMNS.values()]
+    return pa.table([*rows.columns, *columns], schema=PARTS)
+
+
+def _times_of(column: Any) -> Any:
+    is_shown = pc.and_(pc.greater_equal(column, _FIRST_MS), pc.less(column, _END_MS))
+    return pc.cast(pc.if_else(is_shown, column, None), _TIME)
 
 
 class IndexFileState(StrEnum):

@@ -11,6 +11,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from kip33.catalog.schema import SEGMENTS
 from kip33.cli.retention_answer import RetentionAnswer, write_sums
 from kip33.cli.retention_question import AskedRetention
 from kip33.retention.evaluated_tables import ROWS_AT_ONCE
@@ -60,8 +61,9 @@ def spark_answer(
 
 
 def _rows(spark: SparkSession, asked: AskedRetention) -> DataFrame:
-    """Return the snapshot's rows in the topics."""
+    """Return the snapshot's rows in the topics, as the local engine reads them."""
     rows = load_catalog(spark, asked.catalog.location.uri, asked.snapshot.name)
+    rows = rows.select(*SEGMENTS.names)
     globs = TopicGlobs.of(asked.options.topics)
     if globs.included_regex:
         rows = rows.where(sf.col("topic").rlike(globs.included_regex))

@@ -11,7 +11,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33.catalog.catalog import URI_COLUMNS, Catalog, choose
-from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.schema import PARTS
 from kip33.errors import CatalogError
 from kip33.spark.store_settings import use_session
 from kip33.stores.files import size_of
@@ -38,7 +38,8 @@ def load_catalog(
     `snapshot` is a name, a sequence number or an id, as shown by `kip33 catalog`. Raises
     CatalogError if there is no such snapshot or it is damaged: its parts are read and their CRCs
     verified once per process, because Spark does not verify them. A later build does not change the
-    result: a snapshot is never rewritten. `storage_options`: `kip33.stores.filesystem_option`.
+    result: a snapshot is never rewritten. The columns that end in `_time` are times, which Spark
+    shows in the session's time zone. `storage_options`: `kip33.stores.filesystem_option`.
     """
     use_storage_options(storage_options, [Location.of(catalog)])
     use_session(spark)
@@ -50,7 +51,7 @@ def load_catalog(
         pieces = opened.read_pieces(chosen, list(URI_COLUMNS))  # which checks each part's CRC
         _CHECKED[folder] = sum(map(_has_keys, pieces)) > 0
     read = spark.read.options(**added_options(), **_ALL_FILES)  # the JVM needs them, too
-    read = read.schema(from_arrow_schema(SEGMENTS))  # inferring it would be another job
+    read = read.schema(from_arrow_schema(PARTS))  # inferring it would be another job
     parts = [place.child(part.name) for part in chosen.parts]  # a listing may miss one
     try:
         rows = read.parquet(*map(hadoop_glob, parts or [place]))

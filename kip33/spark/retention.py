@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from kip33.catalog.catalog_columns import columns_of
@@ -20,7 +20,14 @@ from kip33.retention.evaluated_tables import answer_columns, partitions_table, s
 from kip33.retention.evaluation import RetentionRequest, evaluate_columns
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf
-from kip33.spark.tasks import PARTITION, Judged, judge_in_tasks, map_by_partition, segments_of
+from kip33.spark.tasks import (
+    PARTITION,
+    Judged,
+    arrow_schema,
+    judge_in_tasks,
+    map_by_partition,
+    segments_of,
+)
 
 LogStartOffsets = Mapping[tuple[str, str, int], int]
 """From (log_dir, topic, partition) to the partition's log start offset."""
@@ -113,7 +120,7 @@ def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
       segments whose index has another timestamp, and those that it judges differently
     """
     run = partial(_sums, now_ms=milliseconds_of(now_ms))
-    of_none = run(to_arrow_schema(judged.schema).empty_table())
+    of_none = run(arrow_schema(judged.schema).empty_table())
     schema = StructType([*from_arrow_schema(of_none.schema)])
     return map_by_partition(judged, run, schema).orderBy(*PARTITION)
 

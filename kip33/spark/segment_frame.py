@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Reading, ReadOptions
 from kip33.rules.packing import cost_bytes, pack
 from kip33.spark.store_settings import given_places, is_connect, use_session
-from kip33.spark.tasks import cores, run_in_arrow
+from kip33.spark.tasks import arrow_schema, cores, run_in_arrow
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, use_storage_options
 
 FILTER_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
@@ -182,19 +182,10 @@ def rows_of(
     reading: Reading, parts: Sequence[PartitionSegments], schema: StructType
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some parts; a timestamp that Spark cannot have becomes its latest."""
-    arrow = _arrow_schema(schema)
+    arrow = arrow_schema(schema)
     for batch in reading.read(parts):
         columns = [_cast(*pair) for pair in zip(batch.columns, arrow, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=arrow)
-
-
-def _arrow_schema(schema: StructType) -> pa.Schema:
-    convert: Any = to_arrow_schema
-    try:
-        arrow: pa.Schema = convert(schema, timezone="UTC")
-    except TypeError:  # an older PySpark has no other zone
-        arrow = convert(schema)
-    return arrow
 
 
 def _cast(column: Any, field: "pa.Field[Any]") -> Any:

@@ -88,7 +88,7 @@ def run_on_rows(
     spark = rows.sparkSession
     use_stores_here = _stores_for_tasks(spark)
     if is_connect(spark):
-        arrow = to_arrow_schema(schema)
+        arrow = arrow_schema(schema)
 
         def run_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             use_stores_here()
@@ -178,7 +178,7 @@ def map_by_partition(
     session's settings of stores.
     """
     use_stores_here = _stores_for_tasks(rows.sparkSession)
-    arrow = to_arrow_schema(schema)
+    arrow = arrow_schema(schema)
 
     def run_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         given = list(batches)
@@ -194,7 +194,17 @@ def collect_table(rows: DataFrame) -> pa.Table:
     if hasattr(rows, "toArrow"):  # Spark 4
         return rows.toArrow()
     before: Any = rows
-    return pa.Table.from_batches(before._collect_as_arrow(), to_arrow_schema(rows.schema))
+    return pa.Table.from_batches(before._collect_as_arrow(), arrow_schema(rows.schema))
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return a schema of Spark as one of Arrow; its timestamps are in UTC."""
+    convert: Any = to_arrow_schema
+    try:
+        arrow: pa.Schema = convert(schema, timezone="UTC")
+    except TypeError:  # an older PySpark has no other zone
+        arrow = convert(schema)
+    return arrow
 
 
 def plain_row(row: Iterable[Any]) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from kip33.builds.commit import begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.difference import DIFFERENCE
-from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.schema import PARTS
 from kip33.cli.catalog import catalog as catalog_command
 from kip33.cli.failover import failover as failover_command
 from kip33.cli.lag import lag as lag_command
@@ -87,7 +87,7 @@ def test_snapshots_and_topics_are_those_of_the_command(opened: kip33.OpenedCatal
 def test_segments_are_the_rows_of_a_snapshot(opened: kip33.OpenedCatalog) -> None:
     segments = opened.segments()
     newest = opened.snapshots()[0]
-    assert segments.schema == SEGMENTS
+    assert segments.schema == PARTS
     assert segments.num_rows == newest.rows
     assert opened.segments(newest.name).equals(segments)
     assert opened.segments("1", columns=["topic"]).column_names == ["topic"]

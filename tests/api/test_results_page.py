@@ -15,13 +15,13 @@ from kip33.api.opened_catalog import ANSWERS, RETENTION
 from kip33.audits.roll_audit import ROLL
 from kip33.audits.timestamp_plan import TIMESTAMPS
 from kip33.catalog.difference import DIFFERENCE
-from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.schema import PARTS
 from kip33.indexing.verification import SEGMENT_VERDICTS
 from kip33.records.columns import BATCHES, RECORDS, SEGMENT_TABLE
 
 PAGE = (Path(kip33.__file__).parent / "api" / "RESULTS.md").read_text()
 RESULTS = {
-    "segments": SEGMENTS,
+    "segments": PARTS,
     "difference": DIFFERENCE,
     "answers": ANSWERS,
     "retention": RETENTION,

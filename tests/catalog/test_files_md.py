@@ -46,6 +46,7 @@ ARROW = {
     "bool": pa.bool_(),
     "list of string": pa.list_(pa.string()),
     "list of int32": pa.list_(pa.int32()),
+    "time": pa.timestamp("ms", "UTC"),
 }
 Record = dict[str, Any]
 OF_COMMANDS = {

@@ -1,21 +1,28 @@
 """The catalog of the demo archive, row by row, and the engines that read the same folder."""
 
 import json
+from datetime import UTC
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import functions as sf
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.schema import PARTS, TIME_COLUMNS
 from kip33.cli.main import kip33
 from kip33.errors import CatalogError
+from kip33.rules.policies import Policies
+from kip33.spark.audits import audit_roll
 from kip33.spark.catalog import load_catalog
+from kip33.spark.retention import evaluate_retention, summarize_partitions
 from tests.builders.snapshots import part_path, write
 from tests.builders.snapshots import row as row_of
+from tests.catalog.test_time_columns import EVERY, SHOWN, with_times
 from tests.demo_archive import START_MS, make_archive, orders
 from tests.faults.builds import build_here
 
@@ -24,6 +31,7 @@ pytestmark = pytest.mark.spark
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000
 NO_TIME = -1
+SHOWN_MS = [value if value in SHOWN else None for value in EVERY]
 
 
 class Expected(NamedTuple):
@@ -178,17 +186,64 @@ def test_spark_has_the_columns_of_the_schema_in_their_order(spark: Any, catalog:
         pa.bool_(): "boolean",
         pa.list_(pa.string()): "array<string>",
         pa.list_(pa.int32()): "array<int>",
+        pa.timestamp("ms", "UTC"): "timestamp",
     }
     assert load_catalog(spark, str(catalog)).dtypes == [
-        (field.name, kinds[field.type]) for field in SEGMENTS
+        (field.name, kinds[field.type]) for field in PARTS
     ]
 
 
 def test_pyarrow_reads_the_same_rows(rows: list[dict[str, Any]], folder: str) -> None:
     """`tests/catalog/test_catalog.py` has the other engines."""
     found = ds.dataset(folder).to_table().sort_by("log_uri").to_pylist()
-    assert [list(row) for row in found] == [SEGMENTS.names] * len(ROWS)
-    assert found == rows
+    assert [list(row) for row in found] == [PARTS.names] * len(ROWS)
+    assert found == [
+        row | {name: row[name] and row[name].astimezone(UTC) for name in TIME_COLUMNS}
+        for row in rows  # Spark collects times in the time zone of this machine
+    ]
+
+
+@pytest.mark.parametrize("mode", ["EXCEPTION", "CORRECTED"], ids=["Spark 3.5's", "Spark 4's"])
+def test_no_timestamp_keeps_spark_from_reading_a_catalog(
+    spark: Any, tmp_path: Path, mode: str
+) -> None:
+    """`tests/catalog/test_time_columns.py` has the values; the mode is Spark's for old times."""
+    catalog = Catalog.at(str(tmp_path / "catalog"))
+    write(catalog, with_times(EVERY))
+    setting = "spark.sql.parquet.datetimeRebaseModeInRead"
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, mode)
+    try:
+        loaded = load_catalog(spark, str(tmp_path / "catalog")).orderBy("partition")
+        in_ms = [sf.unix_millis(name).alias(name) for name in TIME_COLUMNS]
+        found = loaded.select(*in_ms).collect()
+        frame = loaded.select(*TIME_COLUMNS).toPandas()
+    finally:
+        spark.conf.set(setting, before)
+    for name in TIME_COLUMNS:
+        assert [row[name] for row in found] == SHOWN_MS
+        in_pandas = [None if pd.isna(one) else one.value // 10**6 for one in frame[name]]
+        assert in_pandas == SHOWN_MS
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_rows_that_tasks_judge_keep_their_times(spark: Any, tmp_path: Path, zone: str) -> None:
+    catalog = Catalog.at(str(tmp_path / "catalog"))
+    write(catalog, with_times(EVERY))
+    policies = Policies({"defaults": {"retention.ms": "7d", "cleanup.policy": "delete"}})
+    setting = "spark.sql.session.timeZone"
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, zone)
+    try:
+        loaded = load_catalog(spark, str(tmp_path / "catalog"))
+        judged = evaluate_retention(loaded, policies, now_ms=NOW_MS)
+        for rows in (judged, audit_roll(loaded)):
+            in_ms = [sf.unix_millis(name).alias(name) for name in TIME_COLUMNS]
+            found = rows.orderBy("partition").select(*in_ms).collect()
+            assert [tuple(row) for row in found] == [(one,) * 5 for one in SHOWN_MS]
+        assert summarize_partitions(judged, now_ms=NOW_MS).count() == len(EVERY)
+    finally:
+        spark.conf.set(setting, before)
 
 
 def test_a_missing_catalog_is_reported(spark: Any, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from kip33.catalog.catalog import Catalog
+from kip33.catalog.schema import TIME_COLUMNS
 from kip33.retention.evaluated_tables import freed_table, segment_tables
 from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evaluate_catalog
 from kip33.rules.policies import Policies
@@ -75,7 +76,7 @@ class Answers(NamedTuple):
 def answers(request: pytest.FixtureRequest, archive: Archive, spark: SparkSession) -> Answers:
     asked: dict[str, Any] = request.param
     by_spark = evaluate_retention(
-        load_catalog(spark, archive.catalog.location.uri),
+        load_catalog(spark, archive.catalog.location.uri).drop(*TIME_COLUMNS),
         POLICIES,
         now_ms=NOW_MS,
         log_start_offsets=archive.starts,
