@@ -25,11 +25,6 @@ _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 _NOT_FOUND: Final = 404
 
 
-def is_registry(text: str) -> bool:
-    """Return whether a text is the URL of a registry."""
-    return text.startswith(("http://", "https://"))
-
-
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Follows nothing: a redirect would send the password to another host."""
 

@@ -18,7 +18,6 @@ from pyarrow import fs
 from kip33.errors import LocationError
 from kip33.records.partitions import Source
 from kip33.records.reading import read_arrow
-from kip33.records.schema_registry import SchemaRegistry, is_registry
 from kip33.records.schema_text import (
     MOST_SCHEMA_BYTES,
     Reference,
@@ -121,6 +120,8 @@ class Schemas:
         `https://user:password@host` sends Basic authentication; messages never show it. `timeout`
         is in seconds, for each request. ValueError for another URL.
         """
+        from kip33.records.schema_registry import SchemaRegistry  # Python's HTTP takes 10 ms
+
         return cls(SchemaRegistry(url, timeout))
 
     @classmethod
@@ -134,7 +135,7 @@ class Schemas:
     ) -> Self:
         """Return the schemas of a registry's URL, a directory of schemas, or an archive."""
         text = os.fspath(place)
-        if is_registry(text):
+        if text.startswith(("http://", "https://")):
             return cls.from_registry(text)
         where = place_on(text, storage_options, filesystem)
         if _has_schemas(where):

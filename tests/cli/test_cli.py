@@ -51,8 +51,9 @@ def test_kip33_alone_is_its_help(command: Command) -> None:
 
 
 HEAVY = {
-    *("numpy", "pyarrow", "pyspark", "py4j", "numba", "llvmlite", "rich", "jinja2", "matplotlib"),
-    *("zstandard", "cramjam", "prometheus_client", "polars", "fastavro", "boto3", "hdfs_native"),
+    *("numpy", "pyarrow", "pandas", "pyspark", "py4j", "numba", "llvmlite", "rich", "jinja2"),
+    *("matplotlib", "zstandard", "cramjam", "prometheus_client", "polars", "fastavro", "boto3"),
+    *("hdfs_native",),
 }
 ARROW = {"numpy", "pyarrow"}
 PARTITION = "archive/broker-1/payments-0"
