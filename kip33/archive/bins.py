@@ -4,9 +4,9 @@ A plan defines the work on each bin and the use of the results. An engine decide
 processed: `kip33.local` in processes of this machine, `kip33.spark` in tasks of a session.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.rules.packing import bin_count, pack
+from kip33.stores.progress import OnProgress, Phase, Progress, Read
 
 Result = TypeVar("Result")
-Progress = Callable[[int, int], None]
-"""Called with (finished bins, all bins) while they are processed."""
 
 
 class EngineName(StrEnum):
@@ -27,11 +26,28 @@ class EngineName(StrEnum):
     SPARK = "spark"
 
 
+class Work(NamedTuple):
+    """What is done in bins, as progress names it."""
+
+    phase: Phase
+    unit: str = "segment"  # of which a row of the bins' table is one
+    has_bytes: bool = True  # the rows' sizes are bytes that are read
+
+    @property
+    def counts_files(self) -> bool:
+        """Return whether a file that was read is a row of the table."""
+        return self.unit == "segment"
+
+
+READING_LOGS: Final = Work(Phase.READING_LOGS)
+
+
 class Engine(Protocol):
     """Processes the bins of a plan: as many as it was told, or chosen by weights and workers."""
 
     name: EngineName
     workers: int  # workers that processed bins in parallel; 0 without bins
+    on_progress: OnProgress
 
     def prepare(self, files: pa.Table) -> None:
         """Start what these files need. What does not start fails before anything is written."""
@@ -43,14 +59,63 @@ class Engine(Protocol):
         run: Callable[[int, pa.Table], Iterable[Result]],
         *,
         reads_files: bool = True,
+        work: Work = READING_LOGS,
     ) -> list[Result]:
         """Call `run(bin number, its rows of files)` for each bin; return all results, bin by bin.
 
         If `run` reads the files, a file's weight is its `size_bytes` in `files`; otherwise all have
         the same weight. The heaviest bin starts first. A bin whose worker is lost is tried again,
-        so `run` may be called twice for it.
+        so `run` may be called twice for it. `on_progress` is told how far the `work` is.
         """
         ...
+
+
+class BinProgress:
+    """Adds up how far the bins of some work are, in files and bytes, and tells it."""
+
+    def __init__(
+        self,
+        sizes_bytes: npt.NDArray[np.int64],
+        packed: Sequence[npt.NDArray[np.int64]],
+        work: Work,
+        on_progress: OnProgress,
+    ) -> None:
+        """Take the weight of each file, the files of each bin, and who is told."""
+        self._work, self._on_progress = work, on_progress
+        loads = [int(sizes_bytes[rows].sum()) if work.has_bytes else 0 for rows in packed]
+        self._bins = [Read(len(rows), load) for rows, load in zip(packed, loads, strict=True)]
+        self._total = _sum_of(self._bins)
+        self._most = Read()
+
+    def tell(self, finished: Collection[int], under_way: Mapping[int, Read] | None = None) -> None:
+        """Tell how far all is: the finished bins, and what was read for others.
+
+        A bin that is begun again takes nothing back, and one that reads a file twice counts no more
+        than its size.
+        """
+        parts = [self._bins[number] for number in finished]
+        for number, read in (under_way or {}).items():
+            files = read.files if self._work.counts_files else 0
+            parts.append(Read(*map(min, self._bins[number], (files, read.size_bytes))))
+        self._most = Read(*map(max, self._most, _sum_of(parts)))
+        total_bytes = self._total.size_bytes or None
+        self._on_progress(
+            Progress(
+                self._work.phase,
+                self._most.files,
+                self._total.files,
+                self._most.size_bytes if total_bytes else 0,
+                total_bytes,
+                self._work.unit,
+            )
+        )
+
+
+def _sum_of(parts: Iterable[Read]) -> Read:
+    files = size_bytes = 0
+    for part in parts:
+        files, size_bytes = files + part.files, size_bytes + part.size_bytes
+    return Read(files, size_bytes)
 
 
 def weights(files: pa.Table, *, reads_files: bool) -> npt.NDArray[np.int64]:

@@ -36,6 +36,7 @@ from kip33.formats.partition_metadata import (
 )
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import INSIDES, UNQUOTED_PATH, Location
+from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
 Column: TypeAlias = Any  # an Arrow chunked array, which the stubs type by element
 LISTED_BEFORE: Final = "links to directories that are listed by another path"
@@ -67,10 +68,6 @@ for _where, _kinds in (("beside", (IndexKind.TIME, IndexKind.OFFSET)), ("target"
         _FIELDS.append(pa.field(f"{_where}_{_kind}_modified_ms", pa.int64()))
 LISTING: Final = pa.schema(_FIELDS)
 """Size and time are those at listing; a file may have changed before it is read."""
-
-
-Listed = Callable[[int], None]
-"""Called with the number of segments found so far, during a listing."""
 
 
 class Unfinished(NamedTuple):
@@ -109,14 +106,14 @@ def list_tree(
     *,
     layout: Layout = KAFKA,
     time_index: str = TIME_INDEX_FILE,
-    on_listed: Listed | None = None,
+    on_progress: OnProgress = tell_nobody,
 ) -> Listing:
     """Return every segment below `source`, with its log's size and modification time.
 
     The sizes and times of index files are those of the files beside the logs and, if `index_dir` is
     given, of those at the same paths below it, where the names of time indexes end in a dot and
     `time_index`. A directory that cannot be listed is a row with an `error`; the others are listed
-    all the same. `on_listed` is called with the number so far.
+    all the same. `on_progress` is called with the numbers so far.
     """
     rows = _Rows()
     passed_over: Counter[str] = Counter()
@@ -127,7 +124,7 @@ def list_tree(
     links: list[Visit] = []
     followed: list[str] = []
     real_paths = {root.above[-1]}  # of the directories that are listed; links only occur locally
-    under_way = 0
+    under_way = listed_so_far = 0
     with ThreadPoolExecutor(DIRECTORIES_AT_ONCE) as pool:
         while waiting or under_way or links:
             if not (waiting or under_way):
@@ -160,8 +157,8 @@ def list_tree(
                     waiting.append(partial(layout.list_directory, visit))
             waiting.extend(directory.more)
             rows.extend(directory.segments)
-            if on_listed:
-                on_listed(rows.count)
+            listed_so_far += 1
+            on_progress(Progress(Phase.LISTING, rows.count, directories=listed_so_far))
             passed_over.update(directory.passed_over)
             unfinished += (Unfinished(*file) for file in directory.unfinished)
     table = rows.table().sort_by("path")

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from kip33.archive.directory import Segment
 from kip33.archive.layouts import KAFKA, Layout
-from kip33.archive.listing import Listed, Listing, directories_of, list_tree, segments_of
+from kip33.archive.listing import Listing, directories_of, list_tree, segments_of
 from kip33.errors import LocationError, LockedError
 from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.partition_metadata import (
@@ -28,6 +28,7 @@ from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import size_of
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
+from kip33.stores.progress import OnProgress, tell_nobody
 
 RESTORE_STAGING: Final = ".kip33-restore"  # there until a restore has ended
 RESTORE_JOURNAL: Final = ".kip33-restore.json"
@@ -56,7 +57,7 @@ def require_segments(
     index_dir: Location | None = None,
     layout: Layout = KAFKA,
     time_index: str = TIME_INDEX_FILE,
-    on_listed: Listed | None = None,
+    on_progress: OnProgress = tell_nobody,
 ) -> Listing:
     """Return the listing of `source`, limited to topics that match one of the globs, if any.
 
@@ -66,7 +67,7 @@ def require_segments(
     """
     require_directory(source, "SOURCE")
     listing = list_tree(
-        source, index_dir, layout=layout, time_index=time_index, on_listed=on_listed
+        source, index_dir, layout=layout, time_index=time_index, on_progress=on_progress
     )
     for first in segments_of(listing.table.slice(length=1)):
         if first.error and not first.path:  # SOURCE itself: nothing below it was listed

@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.bins import Engine
+from kip33.archive.bins import Engine, Work
 from kip33.archive.layouts import layout_of
-from kip33.archive.listing import Listed, log_uris
+from kip33.archive.listing import log_uris
 from kip33.archive.sources import require_segments
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.locations import Location
+from kip33.stores.progress import OnProgress, Phase, tell_nobody
 
 Result = TypeVar("Result")
 _PARTITION: Final = ("log_dir", "topic", "partition")
@@ -67,11 +68,11 @@ def logs_below(
     *,
     topics: Sequence[str] = (),
     layout: str = "kafka",
-    on_listed: Listed | None = None,
+    on_progress: OnProgress = tell_nobody,
 ) -> pa.Table:
     """Return the logs below a SOURCE as LOGS; LocationError if it has no logs."""
     place = Location.of(source)
-    table = require_segments(place, topics, layout=layout_of(layout), on_listed=on_listed).table
+    table = require_segments(place, topics, layout=layout_of(layout), on_progress=on_progress).table
     return numbered(
         table.append_column("log_uri", log_uris(place, table["path"], table["inside"])), LOGS
     )
@@ -106,7 +107,9 @@ def read_partitions(
     logs: pa.Table, read: Callable[[list[AuditedLog]], Result], engine: Engine
 ) -> list[Result]:
     """Return `read(logs)` of each partition of each log directory, in any order."""
-    return engine.run_on_bins(_by_partition(logs), partial(_read_partitions, read))
+    run = partial(_read_partitions, read)
+    reading = Work(Phase.READING_LOGS, "partition")
+    return engine.run_on_bins(_by_partition(logs), run, work=reading)
 
 
 def _read_logs(

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine
-from kip33.archive.listing import Listed
 from kip33.audits.audited_logs import AuditedLog, logs_below, read_partitions
 from kip33.drafts.comparison import (
     ComparedPartition,
@@ -21,6 +20,7 @@ from kip33.drafts.comparison import (
     compare_segment,
 )
 from kip33.formats.batch import NO_TIMESTAMP
+from kip33.stores.progress import OnProgress, tell_nobody
 
 MOST_TIMES: Final = 1_024  # of one partition that are kept: bounds the driver's memory
 
@@ -32,7 +32,7 @@ def compare_dialects(
     *,
     topics: tuple[str, ...] = (),
     layout: str = "kafka",
-    on_listed: Listed | None = None,
+    on_progress: OnProgress = tell_nobody,
 ) -> tuple[list[ComparedPartition], list[str]]:
     """Compare dialects on every segment below `source`; return the figures of each partition.
 
@@ -41,7 +41,7 @@ def compare_dialects(
     one without segments.
     """
     question.require_valid()
-    logs = logs_below(source, topics=topics, layout=layout, on_listed=on_listed)
+    logs = logs_below(source, topics=topics, layout=layout, on_progress=on_progress)
     is_good = pc.and_(pc.is_null(logs["error"]), pc.is_valid(logs["base_offset"]))
     skipped = [
         f"{row['log_uri']}: "

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine
-from kip33.archive.listing import Listed
 from kip33.archive.sources import matches
 from kip33.audits.audited_logs import (
     LOGS,
@@ -50,6 +49,7 @@ from kip33.rules.timestamp_profile import (
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import one_line, scanned
 from kip33.stores.locations import Location
+from kip33.stores.progress import OnProgress, tell_nobody
 
 AUDITED: Final = LOGS.append(pa.field("max_timestamp", pa.int64())).append(
     pa.field("largest_before", pa.int64(), nullable=False)
@@ -140,7 +140,7 @@ def plan_timestamps(
     topics: Sequence[str] = (),
     layout: str = "kafka",
     snapshot: Snapshot | None = None,
-    on_listed: Listed | None = None,
+    on_progress: OnProgress = tell_nobody,
 ) -> TimestampPlan:
     """Return the plan for a SOURCE, or for a catalog and its chosen snapshot.
 
@@ -148,7 +148,7 @@ def plan_timestamps(
     """
     if snapshot is not None:
         return _of_catalog(Catalog(Location.of(source)), snapshot, question, topics)
-    logs = logs_below(source, topics=topics, layout=layout, on_listed=on_listed)
+    logs = logs_below(source, topics=topics, layout=layout, on_progress=on_progress)
     return TimestampPlan(question, _in_order(logs))
 
 

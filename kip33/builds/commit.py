@@ -39,6 +39,7 @@ from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.file_owners import NOT_GIVEN
 from kip33.stores.locations import Location
 from kip33.stores.own_files import remove_quietly, set_flushing
+from kip33.stores.progress import Phase, Progress
 
 MOST_MERGES: Final = 10  # per build: other builds may commit at the same moment repeatedly
 _NOTES: Final = {  # texts in a row's `error`: problems that a build in place cannot repair
@@ -401,12 +402,14 @@ def execute_build(plan: BuildPlan, engine: Engine) -> BuildSummary:
         files, first_pass_bytes = plan.files, 0
         if design_of(plan.build.settings.dialect).needs_largest_before:
             files, first_pass_bytes = with_largest_before(plan.build, files, engine)
+        engine.on_progress(Progress(Phase.WRITING_CATALOG))
         started = begin_build(plan)
         results = engine.run_on_bins(
             files,
             partial(_build_bin, plan.build, started.draft.staging, len(started.copied_parts)),
             reads_files=not plan.build.read_tail,
         )
+        engine.on_progress(Progress(Phase.WRITING_CATALOG))
         summary = commit_build(started, results)
         return replace(summary, bytes_read=summary.bytes_read + first_pass_bytes)
 

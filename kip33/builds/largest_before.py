@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.bins import Engine
+from kip33.archive.bins import Engine, Work
 from kip33.archive.directory import Segment
 from kip33.archive.listing import LISTING, Column, log_uris, partition_order, segments_of
 from kip33.builds.build_options import BuildSpec
@@ -33,6 +33,7 @@ from kip33.formats.batch import NO_TIMESTAMP
 from kip33.indexing.segment import index_file
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.stores.concurrently import map_in_order
+from kip33.stores.progress import Phase
 
 LARGEST_BEFORE: Final = "largest_before"  # a column of the files to read
 _UNKNOWN: Final = 2**63 - 1  # above every timestamp but one, which is then unknown, too
@@ -92,7 +93,7 @@ def with_largest_before(build: BuildSpec, files: pa.Table, engine: Engine) -> tu
 
     In `files` the column has the number over the segments that are not read.
     """
-    found = engine.run_on_bins(files, partial(largest_bin, build))
+    found = engine.run_on_bins(files, partial(largest_bin, build), work=Work(Phase.LARGEST_BEFORE))
     by_path = {one.path: one.largest for one in found}
     largest = np.array([by_path[str(path)] for path in files["path"].to_pylist()], np.int64)
     uris = log_uris(build.source, files["path"], files["inside"])

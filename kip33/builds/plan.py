@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.layouts import layout_of
-from kip33.archive.listing import Column, Listed, Listing, Unfinished
+from kip33.archive.listing import Column, Listing, Unfinished
 from kip33.archive.sources import (
     partition_directories,
     require_no_file,
@@ -33,6 +33,7 @@ from kip33.drafts.designs import design_of
 from kip33.formats.index_kinds import IndexKind
 from kip33.retention.broker_locks import locked
 from kip33.stores.locations import Location
+from kip33.stores.progress import OnProgress, tell_nobody
 
 
 class BuildPlan(NamedTuple):
@@ -61,7 +62,9 @@ class BuildPlan(NamedTuple):
         return locked(self.beside_logs)
 
 
-def plan_build(request: BuildRequest, *, now_ms: int, on_listed: Listed | None = None) -> BuildPlan:
+def plan_build(
+    request: BuildRequest, *, now_ms: int, on_progress: OnProgress = tell_nobody
+) -> BuildPlan:
     """Return the plan of a build: which segments below SOURCE to read, which rows to reuse.
 
     Index files go to the same path below the index directory, or beside the logs. A catalog has one
@@ -94,7 +97,7 @@ def plan_build(request: BuildRequest, *, now_ms: int, on_listed: Listed | None =
         index_dir=index_location,
         layout=layout,
         time_index=design_of(settings.dialect).file,
-        on_listed=on_listed,
+        on_progress=on_progress,
     )
     beside_logs = partition_directories(listing) if request.in_place else ()
     with locked(beside_logs, make=False):  # later the locks are held during the build

@@ -1,7 +1,7 @@
 """The repairs of `kip33 repair` in a broker's log directory: plan them, then carry them out."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,8 +11,10 @@ from itertools import islice
 from os import cpu_count
 from typing import Any, NamedTuple
 
+import pyarrow.compute as pc
+
 from kip33.archive.directory import Segment
-from kip33.archive.listing import Listed, Listing, Unfinished
+from kip33.archive.listing import Listing, Unfinished
 from kip33.archive.segment_paths import beside, link_in
 from kip33.archive.sources import OF_A_BROKER, partition_directories, require_segments
 from kip33.catalog.draft import DEAD_AFTER_MS
@@ -28,9 +30,7 @@ from kip33.stores.file_owners import publish_beside
 from kip33.stores.files import MOST_INDEX_BYTES, one_line, read_whole, size_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import flush, remove
-
-Progress = Callable[[int, int], None]
-"""Called with (segments read, total segments)."""
+from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
 REPAIRS_AT_ONCE = 256  # segments waiting for a thread
 
@@ -90,7 +90,7 @@ class RepairPlan:
 
 
 def list_log_dir(
-    log_dir: Location, topics: Sequence[str] = (), on_listed: Listed | None = None
+    log_dir: Location, topics: Sequence[str] = (), on_progress: OnProgress = tell_nobody
 ) -> Listing:
     """Return the segments of a broker's log directory; LocationError if it is remote."""
     if not log_dir.is_local:
@@ -98,11 +98,11 @@ def list_log_dir(
             f"{log_dir.uri}: expected a broker's log directory on this machine; for an "
             "archive use kip33 build --in-place"
         )
-    return require_segments(log_dir, topics, index_dir=log_dir, on_listed=on_listed)
+    return require_segments(log_dir, topics, index_dir=log_dir, on_progress=on_progress)
 
 
 def plan_repair(
-    listing: Listing, settings: TopicSettings, on_progress: Progress | None = None
+    listing: Listing, settings: TopicSettings, on_progress: OnProgress = tell_nobody
 ) -> RepairPlan:
     """Return how to repair the index files of the listed segments; no file is changed.
 
@@ -110,6 +110,7 @@ def plan_repair(
     that must be repaired by hand.
     """
     total = listing.table.num_rows
+    total_bytes = int(pc.sum(listing.table["size_bytes"]).as_py() or 0)
     counts: dict[str, Counter[str]] = {"time_index": Counter(), "offset_index": Counter()}
     repairs = []
 
@@ -118,16 +119,16 @@ def plan_repair(
 
     with ThreadPoolExecutor(cpu_count() or 1) as pool:
         segments = listing.segments()
-        done = 0
+        done = done_bytes = 0
         while some := list(islice(segments, REPAIRS_AT_ONCE)):
             for one in pool.map(judge, some):
                 done += 1
+                done_bytes += one.segment.size_bytes or 0
                 for name, count in counts.items():
                     count[getattr(one.repair, name)] += 1
                 if one.repair.why:
                     repairs.append(one)
-            if on_progress:
-                on_progress(done, total)
+            on_progress(Progress(Phase.READING_LOGS, done, total, done_bytes, total_bytes))
     by_action = {
         name: {str(action): count[action] for action in RepairAction if count[action]}
         for name, count in counts.items()
@@ -212,7 +213,7 @@ class RepairOutcome(StrEnum):
     FAILED = "failed"
 
 
-def apply_repair(plan: RepairPlan, on_progress: Progress | None = None) -> list[SegmentRepair]:
+def apply_repair(plan: RepairPlan, on_progress: OnProgress = tell_nobody) -> list[SegmentRepair]:
     """Carry out the plan; return its segments with their outcome, in the same order.
 
     Every segment is read again before it is changed, and again afterwards. `outcome` is `done`,
@@ -225,8 +226,7 @@ def apply_repair(plan: RepairPlan, on_progress: Progress | None = None) -> list[
         done = pool.map(partial(_repair_one, plan), to_change)
         for number, one in enumerate(done, 1):
             results[one.verdict.log_uri] = one
-            if on_progress:
-                on_progress(number, len(to_change))
+            on_progress(Progress(Phase.REPAIRING, number, len(to_change)))
     return [results.get(one.verdict.log_uri, one) for one in plan.repairs]
 
 

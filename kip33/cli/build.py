@@ -33,7 +33,7 @@ from kip33.cli.output import (
     some,
     warn,
 )
-from kip33.cli.standard_output import progress_bar
+from kip33.cli.progress import progress_line
 from kip33.drafts.designs import DESIGNS
 from kip33.errors import exit_code_of
 from kip33.rules.offset_holes import HoleTotals, missing_holes
@@ -150,12 +150,12 @@ def build(request: BuildCommand) -> None:
     from kip33.builds.plan import plan_build
 
     started = time.time()
-    with progress_bar("build") as bar:
-        engine = open_engine(request.engine, bar)
+    with progress_line("build") as on_progress:
+        engine = open_engine(request.engine, on_progress)
         plan = plan_build(
             request.build,
             now_ms=int(started * 1000),
-            on_listed=bar.listed if bar else None,
+            on_progress=on_progress,
         )
         for warning in plan.warnings:
             warn(warning)

@@ -31,19 +31,20 @@ from kip33.cli.output import (
     show,
     warn,
 )
+from kip33.cli.progress import progress_line
 from kip33.cli.records_answer import (
     MOST_DAMAGE_WARNINGS,
     problems_text,
     warn_of_damage,
 )
 from kip33.cli.records_options import CountCommand
-from kip33.cli.standard_output import progress_bar
 from kip33.errors import Kip33Error
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD
 from kip33.records.columns import UNDECIDED
 from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Isolation, Reading
 from kip33.records.record_request import Faults, LogsRead
+from kip33.stores.progress import Phase, Progress
 
 MOST_PERIODS: Final = 1_000_000  # in memory, of all topics
 _COLUMNS: Final = ("topic", "period_start", "time", "records")
@@ -107,12 +108,11 @@ def show_counts(request: CountCommand) -> None:
     count = RecordCount(request)
     skipped: list[str] = []
     undecided: list[int] = []
-    with progress_bar("count") as bar:
+    with progress_line("count") as on_progress:
         for found in _counted_batches(request, skipped, undecided, count.logs):
             count.add(found)
             count.skip(skipped)
-            if bar:
-                bar.counted(count.records)
+            on_progress(Progress(Phase.READING_LOGS, count.records, unit="record"))
     count.skip(skipped)
     count.undecided = sum(undecided)
     count.logs.require_one()

@@ -32,7 +32,7 @@ from kip33.cli.output import (
     warn_of_first,
     warn_of_unreadable,
 )
-from kip33.cli.standard_output import progress_bar
+from kip33.cli.progress import progress_line
 from kip33.cli.times import Quantity, positive_ms
 from kip33.drafts.comparison import COMPARED, KIP_PARTITIONS, DialectQuestion
 from kip33.errors import ExitCode
@@ -133,8 +133,8 @@ def dialects(request: DialectsCommand) -> None:
     from kip33.audits.dialect_tree import compare_dialects
     from kip33.drafts.comparison import DIALECT_COLUMNS, dialect_rows
 
-    with progress_bar("dialects") as bar:
-        engine = open_engine(request.engine, bar)
+    with progress_line("dialects") as on_progress:
+        engine = open_engine(request.engine, on_progress)
         question = DialectQuestion(
             load_topic_settings(request.settings, request.kafka_configs),
             tuple(name for name in COMPARED if name in (request.dialects or COMPARED)),
@@ -148,7 +148,7 @@ def dialects(request: DialectsCommand) -> None:
             engine,
             topics=request.topics,
             layout=request.layout,
-            on_listed=bar.listed if bar else None,
+            on_progress=on_progress,
         )
     skipped = [*unread, *(line for one in compared for line in one.skipped)]
     lines = [f"{line}; the log is not compared" for line in skipped]

@@ -21,12 +21,12 @@ from click.core import ParameterSource
 from kip33.archive.bins import EngineName
 from kip33.cli.output import warn
 from kip33.errors import LocationError
+from kip33.stores.progress import OnProgress, tell_nobody
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kip33.archive.bins import Engine
-    from kip33.cli.standard_output import ProgressBar
 
 
 AUTO: Final = "auto"
@@ -90,14 +90,13 @@ def show_engine(choice: EngineChoice) -> None:
     click.echo(f"Engine: {choice.name}, because {choice.why}", err=True)
 
 
-def open_engine(options: EngineOptions, bar: "ProgressBar | None" = None) -> "Engine":
-    """Return the engine, which tells `bar`. A Spark session is started when there is work."""
+def open_engine(options: EngineOptions, on_progress: OnProgress = tell_nobody) -> "Engine":
+    """Return the engine. A Spark session is started when there is work."""
     engine = engine_choice(options).name
     is_job = isinstance(click.get_current_context().obj, SparkJob)
     is_submitted = is_job and BY_SPARK_SUBMIT in os.environ
     if engine == EngineName.LOCAL or is_submitted:
         leave_pandas_out(is_submitted=is_submitted)
-    on_progress = bar.advance if bar else None
     if engine == EngineName.LOCAL:
         from kip33.local.local_engine import LocalEngine
 

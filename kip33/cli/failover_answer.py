@@ -40,7 +40,8 @@ from kip33.cli.output import (
     show,
     warn,
 )
-from kip33.cli.standard_output import exact_output, progress_bar
+from kip33.cli.progress import progress_line
+from kip33.cli.standard_output import exact_output
 from kip33.cli.times import current_ms
 from kip33.errors import LocationError
 from kip33.local.local_engine import LocalEngine
@@ -50,6 +51,7 @@ from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.failover import ResumePoint, Rows, resume_points
 from kip33.stores.directory_checks import require_directory
+from kip33.stores.progress import Phase, Progress
 
 
 def show_failover(options: FailoverCommand) -> None:
@@ -58,7 +60,8 @@ def show_failover(options: FailoverCommand) -> None:
     started = time.monotonic()
     offsets = load_group_offsets(options.offsets)
     topics = {one.topic for one in offsets}
-    with progress_bar("failover"):
+    with progress_line("failover") as on_progress:
+        on_progress(Progress(Phase.READING_CATALOG))
         first, first_choice = _rows(options.first, topics, "--from")
         second, second_choice = _rows(options.second, topics, "--to")
         buffer_ms = options.buffer
@@ -77,6 +80,7 @@ def show_failover(options: FailoverCommand) -> None:
             offsets,
             buffer_ms=buffer_ms,
             max_batch_bytes=options.max_batch_bytes,
+            on_progress=on_progress,
         )
     if options.emit:
         click.echo(_reset_offsets(points), exact_output(), nl=False, color=True)

@@ -31,12 +31,13 @@ from kip33.cli.output import (
     partition_name,
     show,
 )
-from kip33.cli.standard_output import progress_bar
+from kip33.cli.progress import progress_line
 from kip33.cli.times import MOMENT, current_ms
 from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.group_lag import GroupLag, group_lags
 from kip33.stores.directory_checks import require_directory
+from kip33.stores.progress import Phase, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +96,8 @@ def lag(options: LagCommand) -> None:
     choice = choose_and_warn(catalog, options.snapshot)
     snapshot = choice.snapshot
     offsets = load_group_offsets(options.offsets)
-    with progress_bar("lag"):
+    with progress_line("lag") as on_progress:
+        on_progress(Progress(Phase.READING_CATALOG))
         rows = rows_of(catalog, snapshot, {one.topic for one in offsets})
         lags = group_lags(
             by_partition(rows),
@@ -104,6 +106,7 @@ def lag(options: LagCommand) -> None:
             retention_ms=options.policy.retention_ms,
             now_ms=current_ms() if options.now is None else options.now,
             max_batch_bytes=options.max_batch_bytes,
+            on_progress=on_progress,
         )
     if options.metrics.metrics_file:
         from kip33.cli.metrics_file import lag_gauges

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, wraps
 from pathlib import Path
 from types import TracebackType
@@ -192,7 +192,7 @@ def run(command: click.Command, of_job: object = None) -> None:
     sys.excepthook = _show_bug
     _require_text(sys.argv[1:])
     try:
-        with _interruptible(), guarded_output():
+        with _interruptible(), guarded_output(), _silent_stores_told():
             sys.exit(command.main(standalone_mode=False, obj=of_job))
     except OutputError as error:
         if error.is_closed:  # the reader has ended, as `head` does
@@ -234,6 +234,19 @@ def run(command: click.Command, of_job: object = None) -> None:
         from kip33.spark.tasks import job_failure
 
         _fail(job_failure(error), exit_code=ExitCode.INCOMPLETE)
+
+
+@contextmanager
+def _silent_stores_told() -> Iterator[None]:
+    """Print a line on each store that does not answer."""
+    from kip33.stores.watch import tell_of_silence
+
+    def tell(line: str) -> None:
+        with suppress(OSError):
+            click.echo(line, err=True)
+
+    with tell_of_silence(tell):
+        yield
 
 
 def _of_the_machine(what: str) -> str:

@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from typing import Any, Final
 
 import click
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 from kip33.archive.output_files import require_free
 from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.output import MOST_TABLE_ROWS, RESULT, counted, human_bytes, warn
+from kip33.cli.progress import progress_line
 from kip33.cli.records_options import RecordsCommand
 from kip33.cli.records_writers import (
     RecordWriter,
@@ -24,7 +24,7 @@ from kip33.cli.records_writers import (
     file_writer,
     text_writer,
 )
-from kip33.cli.standard_output import ProgressBar, exact_output, progress_bar
+from kip33.cli.standard_output import exact_output
 from kip33.errors import LocationError
 from kip33.formats.names import parse_partition_dir
 from kip33.records.columns import CORRUPT, UNDECIDED, chosen
@@ -34,6 +34,7 @@ from kip33.records.record_request import LogsRead
 from kip33.records.schemas import SCHEMAS_TOPIC, Schemas
 from kip33.stores.locations import Location, without_secrets
 from kip33.stores.own_files import streamed_file
+from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
 MOST_DAMAGE_WARNINGS: Final = 20  # about what cannot be read
 _IN_TABLE: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
@@ -233,13 +234,16 @@ def _print(batches: pa.RecordBatchReader, selection: RecordSelection, output_for
 
     if output_format == "table":
         table = ShownTable(batches.schema)
-        with progress_bar("records") as bar:
-            _take(batches, table, selection, bar)
+        with progress_line("records") as on_progress:
+            _take(batches, table, selection, on_progress)
         table.finish()
     else:
         writer = text_writer(output_format, batches.schema, write)
-        with nullcontext() if sys.stdout.isatty() else progress_bar("records") as bar:
-            _take(batches, writer, selection, bar)
+        if sys.stdout.isatty():
+            _take(batches, writer, selection, tell_nobody)
+            return
+        with progress_line("records") as on_progress:
+            _take(batches, writer, selection, on_progress)
 
 
 def _write(
@@ -247,23 +251,22 @@ def _write(
 ) -> None:
     """Write records to a new file."""
     with (
-        progress_bar("records") as bar,
+        progress_line("records") as on_progress,
         streamed_file(place) as file,
         file_writer(output_format, batches.schema, file) as writer,
     ):
-        _take(batches, writer, selection, bar)
+        _take(batches, writer, selection, on_progress)
 
 
 def _take(
     batches: pa.RecordBatchReader,
     writer: RecordWriter,
     selection: RecordSelection,
-    bar: ProgressBar | None,
+    on_progress: OnProgress,
 ) -> None:
     for batch in batches:
         writer.write(batch)
-        if bar:
-            bar.counted(selection.records)
+        on_progress(Progress(Phase.READING_LOGS, selection.records, unit="record"))
 
 
 def warn_of_damage(problems: Sequence[str], damaged: int) -> None:

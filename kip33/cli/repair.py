@@ -31,7 +31,7 @@ from kip33.cli.output import (
     some,
     warn,
 )
-from kip33.cli.standard_output import progress_bar
+from kip33.cli.progress import progress_line
 from kip33.cli.times import current_ms
 from kip33.errors import exit_code_of
 from kip33.rules.index_builder import IndexSettings
@@ -113,9 +113,8 @@ def repair(request: RepairCommand) -> None:
     started = time.monotonic()
     settings = load_topic_settings(request.settings, request.kafka_configs)
     is_applied = request.is_applied
-    with progress_bar("repair") as bar:
-        on_listed, on_progress = (bar.listed, bar.advance) if bar else (None, None)
-        listing = list_log_dir(Location.of(request.log_dir), request.topics, on_listed)
+    with progress_line("repair") as on_progress:
+        listing = list_log_dir(Location.of(request.log_dir), request.topics, on_progress)
         with locked(partition_directories(listing), make=is_applied):
             plan = plan_repair(listing, settings, on_progress)
             unfinished = remove_unfinished(plan, now_ms=current_ms()) if is_applied else 0

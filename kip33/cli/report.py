@@ -15,8 +15,9 @@ from kip33.cli.options import (
     store_options,
 )
 from kip33.cli.output import Column, Output, Table, choose_and_warn, show
-from kip33.cli.standard_output import progress_bar
+from kip33.cli.progress import progress_line
 from kip33.cli.times import DURATION, MOMENT, current_ms
+from kip33.stores.progress import Phase, Progress
 
 if TYPE_CHECKING:
     from kip33.report.facts import Report
@@ -92,7 +93,8 @@ def report(command: ReportCommand) -> None:
     leave_pandas_out()
     opened = Catalog.at(command.catalog_dir)
     require_directory(opened.location, "CATALOG")
-    with progress_bar("report"):
+    with progress_line("report") as on_progress:
+        on_progress(Progress(Phase.REPORTING))
         made = make_report(opened, choose_and_warn(opened, command.snapshot), asked)
         _publish(made, page, facts)
     files = {"report": page.uri, "facts": facts.uri}

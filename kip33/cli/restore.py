@@ -32,7 +32,7 @@ from kip33.cli.output import (
     show,
     warn,
 )
-from kip33.cli.standard_output import progress_bar
+from kip33.cli.progress import progress_line
 from kip33.cli.times import MOMENT
 from kip33.errors import exit_code_of, unreadable_logs_text
 from kip33.formats.batch import MAX_INT32
@@ -285,13 +285,12 @@ def restore(command: RestoreCommand) -> None:
             raise click.UsageError("--snapshot is for a catalog")
         topic_ids = _topic_ids(command.topic_ids, command.bootstrap_server)
         request = replace(request, topic_ids=topic_ids)
-    with progress_bar("restore") as bar:
-        on_listed = bar.listed if bar else None
-        engine = open_engine(command.engine, bar)
+    with progress_line("restore") as on_progress:
+        engine = open_engine(command.engine, on_progress)
         if command.dry_run:
-            summary = planned_or_begun(request, on_listed)
+            summary = planned_or_begun(request, on_progress)
         else:
-            summary = apply_restore(request, engine, on_listed)
+            summary = apply_restore(request, engine, on_progress)
             summary |= {"engine": engine.name, "workers": engine.workers}
     summary = summary | {"seconds": round(time.monotonic() - started, 3)}
     _report(summary, command.summary_file, command.output_format)

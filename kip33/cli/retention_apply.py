@@ -21,14 +21,16 @@ from kip33.cli.output import (
     show,
     warn,
 )
+from kip33.cli.progress import progress_line
 from kip33.cli.retention_question import RetentionCommand
-from kip33.cli.standard_output import OutputError, progress_bar
+from kip33.cli.standard_output import OutputError
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode, Kip33Error, exit_code_of
 from kip33.retention.apply import Applied, apply_plan
 from kip33.retention.apply_segment import PartitionOutcome, Record, RecordKind
 from kip33.retention.plan import read_plan
 from kip33.stores.locations import Location
+from kip33.stores.progress import Phase, Progress
 
 
 def apply_file(options: RetentionCommand) -> ExitCode:
@@ -44,7 +46,7 @@ def apply_file(options: RetentionCommand) -> ExitCode:
     records: list[Record] = []  # for one JSON object, or the table of a dry run
     steps_done = 0
     unwritten: list[OutputError] = []
-    with progress_bar("retention: segments") as bar:
+    with progress_line("retention") as on_progress:
 
         def on_record(record: Record) -> bool:
             nonlocal steps_done
@@ -56,9 +58,9 @@ def apply_file(options: RetentionCommand) -> ExitCode:
                     return False
             elif output_format == "json" or dry_run:
                 records.append(record)
-            if bar and record["kind"] == RecordKind.RESULT:
+            if record["kind"] == RecordKind.RESULT:
                 steps_done += 1
-                bar.advance(steps_done, plan.segments)
+                on_progress(Progress(Phase.DELETING, steps_done, plan.segments))
             return True
 
         applied = apply_plan(

@@ -13,6 +13,7 @@ from kip33.cli.engine_option import engine_choice, leave_pandas_out, open_sessio
 from kip33.cli.metrics_file import publish_metrics
 from kip33.cli.options import publish_summary
 from kip33.cli.output import Output, RowList, csv_rows, result_formats, show, warn
+from kip33.cli.progress import progress_line
 from kip33.cli.retention_answer import RetentionAnswer, csv_values, local_answer, rows_of
 from kip33.cli.retention_question import (
     RESULT_TABLES,
@@ -20,7 +21,6 @@ from kip33.cli.retention_question import (
     require_equal_totals,
 )
 from kip33.cli.retention_tables import retention_page
-from kip33.cli.standard_output import progress_bar
 from kip33.errors import CatalogError, LocationError
 from kip33.retention.evaluated_tables import (
     partitions_table,
@@ -35,6 +35,7 @@ from kip33.retention.plan import write_plan
 from kip33.rules.offset_holes import missing_holes
 from kip33.rules.policies import TopicGlobs, nearest_topics
 from kip33.stores.locations import Location
+from kip33.stores.progress import Phase, Progress
 
 MOST_WARNINGS: Final = 20  # of one kind; a plan has them all
 
@@ -51,7 +52,8 @@ def judge_catalog(asked: AskedRetention) -> set[str]:
     if output:
         _require_apart(output, asked)
         require_results_place(output, RESULT_TABLES)
-    with progress_bar("retention: evaluating segments"):
+    with progress_line("retention") as on_progress:
+        on_progress(Progress(Phase.EVALUATING))
         answer, evaluated = _answer(asked, choice, output)
         holes = read_holes(
             asked.catalog, asked.snapshot, asked.options.topics, policies=asked.request.policies
@@ -67,10 +69,11 @@ def judge_catalog(asked: AskedRetention) -> set[str]:
             "engine": choice,
             "workers": answer.workers,
         }
-    found = _findings(summary)
-    summary["findings"] = sorted(found)
-    if plan_place:
-        summary["plan"] = _plan(asked, plan_place, evaluated)
+        found = _findings(summary)
+        summary["findings"] = sorted(found)
+        if plan_place:
+            on_progress(Progress(Phase.WRITING_PLAN))
+            summary["plan"] = _plan(asked, plan_place, evaluated)
     summary["seconds"] = round(time.monotonic() - started, 3)
     if output:
         write_summary(output, summary)

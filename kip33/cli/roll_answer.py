@@ -48,8 +48,8 @@ from kip33.cli.output import (
     warn,
     warn_of_unreadable,
 )
+from kip33.cli.progress import progress_line
 from kip33.cli.retention_answer import csv_values, rows_of
-from kip33.cli.standard_output import ProgressBar, progress_bar
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode
 from kip33.formats.names import segment_file_name
@@ -60,6 +60,7 @@ from kip33.rules.retention import NO_LIMIT
 from kip33.rules.roll_verdicts import ROLL_REASONS, EarlyRoll
 from kip33.rules.rolling import GivenSettings, RollReading, RollReason, TopicRollSettings
 from kip33.stores.locations import Location
+from kip33.stores.progress import OnProgress
 
 _MOST_SENTENCES: Final = 20
 _EARLY_TEXTS: Final = {
@@ -98,7 +99,7 @@ class Archive(NamedTuple):
     about: dict[str, Any]  # for the summary
 
     @classmethod
-    def of(cls, request: RollCommand, bar: ProgressBar | None) -> "Archive":
+    def of(cls, request: RollCommand, on_progress: OnProgress) -> "Archive":
         """Return the archive at a path or URI; UsageError for options that it excludes."""
         place = Location.of(request.source)
         catalog = Catalog(place)
@@ -108,7 +109,7 @@ class Archive(NamedTuple):
                 request.source,
                 topics=request.topics,
                 layout=request.layout,
-                on_listed=bar.listed if bar else None,
+                on_progress=on_progress,
             )
             return cls(None, logs, {"source": place.uri})
         snapshot, warnings = choose_and_warn(catalog, request.snapshot)
@@ -130,9 +131,9 @@ def answer_roll(request: RollCommand) -> set[str]:
     settings.require_valid()
     if request.what_if:
         return _what_if(request, policies, settings, started)
-    with progress_bar("roll") as bar:
-        archive = Archive.of(request, bar)
-        audit, read, is_unread = _audit(archive, request, settings, bar)
+    with progress_line("roll") as on_progress:
+        archive = Archive.of(request, on_progress)
+        audit, read, is_unread = _audit(archive, request, settings, on_progress)
     now_ms = current_ms() if request.now is None else request.now
     summary = {
         **archive.about,
@@ -165,7 +166,7 @@ def answer_roll(request: RollCommand) -> set[str]:
 
 
 def _audit(
-    archive: Archive, request: RollCommand, settings: TopicRollSettings, bar: ProgressBar | None
+    archive: Archive, request: RollCommand, settings: TopicRollSettings, on_progress: OnProgress
 ) -> tuple[RollAudit, dict[str, Any], bool]:
     """Return the audit, for the summary what was read by which engine, and whether no log was."""
     reading = RollReading(request.reading)
@@ -173,7 +174,7 @@ def _audit(
         engine_choice(request.engine)  # refuses options that contradict each other
         audit = audit_columns(archive.columns, settings.of, reading=reading)
         return audit, {"bytes_read": 0, "engine": "local", "workers": 1}, False
-    engine = open_engine(request.engine, bar)
+    engine = open_engine(request.engine, on_progress)
     if archive.logs is not None:
         logs = archive.logs.num_rows
         columns, facts, bytes_read, errors = read_source(archive.logs, settings.of, engine)
@@ -197,9 +198,9 @@ def _what_if(
 ) -> set[str]:
     if request.fail_on:
         raise click.UsageError("--fail-on cannot be combined with --what-if, which finds nothing")
-    with progress_bar("roll") as bar:
-        archive = Archive.of(request, bar)
-        engine = open_engine(request.engine, bar)
+    with progress_line("roll") as on_progress:
+        archive = Archive.of(request, on_progress)
+        engine = open_engine(request.engine, on_progress)
         logs = logs_of(archive.columns) if archive.columns is not None else archive.logs
         assert logs is not None
         found = replay_partitions(logs, settings.of, engine)

@@ -31,8 +31,9 @@ from kip33.cli.output import (
     show,
     warn,
 )
+from kip33.cli.progress import progress_line
 from kip33.cli.search import SearchCommand
-from kip33.cli.standard_output import exact_output, progress_bar
+from kip33.cli.standard_output import exact_output
 from kip33.cli.times import current_ms, parse_target
 from kip33.errors import CatalogError, LocationError
 from kip33.formats.kafka_configs import delete_records_object
@@ -60,6 +61,7 @@ from kip33.search.range_size import RangeSize, newer_records, range_size
 from kip33.search.replica_search import ReplicaKey, TimeQuestion
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
+from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,8 +98,8 @@ def search_catalog(command: SearchCommand) -> None:
     how, version = command.how, command.broker_version
     if version is not None:
         how = how._replace(as_kafka=True, kafka_version=version)
-    with progress_bar("search"):
-        answers = search.answers(questions, how, starts)
+    with progress_line("search") as on_progress:
+        answers = search.answers(questions, how, starts, on_progress)
         ends: dict[ReplicaKey, search_answers.Answer] = {}
         if command.emit or command.until:
             ends = search.log_ends(answers)
@@ -299,11 +301,13 @@ class _SearchedSnapshot(NamedTuple):
         questions: Sequence[TimeQuestion],
         how: SearchOptions,
         starts: LogStartOffsets | None = None,
+        on_progress: OnProgress = tell_nobody,
     ) -> list[AnswerRow]:
         """Return the answers in the order of the questions, then by partition and replica."""
         if self.engine == EngineName.SPARK:
+            on_progress(Progress(Phase.SEARCHING))
             return self._by_spark(questions, how, starts)
-        found = self._here(questions, how, starts)
+        found = self._here(questions, how, starts, on_progress)
         places = ((one.located.log_dir, one.topic, one.partition) for one in found)
         return [
             dict(zip(ANSWER_COLUMNS, (*place, *one.located.answer), strict=True))
@@ -311,7 +315,11 @@ class _SearchedSnapshot(NamedTuple):
         ]
 
     def _here(
-        self, questions: Sequence[TimeQuestion], how: SearchOptions, starts: LogStartOffsets | None
+        self,
+        questions: Sequence[TimeQuestion],
+        how: SearchOptions,
+        starts: LogStartOffsets | None,
+        on_progress: OnProgress,
     ) -> list[TimeAnswer]:
         """Return what threads of this process find, or worker processes if --workers asks for them.
 
@@ -319,10 +327,11 @@ class _SearchedSnapshot(NamedTuple):
         """
         workers = self.command.engine.workers
         if workers is None or workers == 1:
-            return search_rows(self.rows, questions, how, starts)
+            return search_rows(self.rows, questions, how, starts, on_progress)
         from kip33.local.local_engine import LocalEngine
 
-        return search_on_engine(LocalEngine(workers, tell=warn), self.rows, questions, how, starts)
+        engine = LocalEngine(workers, on_progress=on_progress, tell=warn)
+        return search_on_engine(engine, self.rows, questions, how, starts)
 
     def _by_spark(
         self, questions: Sequence[TimeQuestion], how: SearchOptions, starts: LogStartOffsets | None

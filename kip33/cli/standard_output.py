@@ -13,13 +13,11 @@ import io
 import json
 import os
 import sys
+import threading
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TextIO, cast
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, Final, TextIO, cast
 
 _MOST_SHOWN: Final = 60  # characters of a key or value in a table
 BASE64: Final = "_base64"  # the end of the name of a field whose bytes are not UTF-8
@@ -46,7 +44,9 @@ class _Shown:
         return getattr(self.exact, name)
 
     def write(self, text: str) -> int:
-        self.exact.write(printable(text))
+        status = _ShownNow.status
+        with status.erased(text) if status and self.exact.isatty() else nullcontext():
+            self.exact.write(printable(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -137,54 +137,57 @@ def _drop(stream: TextIO) -> None:
         os.close(null)
 
 
-class ProgressBar:
-    """The progress of a long command: the listing, Spark's start, then finished tasks of all."""
+class StatusLine:
+    """A line at a terminal that is written over itself; what else is printed erases it first."""
 
-    def __init__(self, progress: "Progress", bar: "TaskID", what: str) -> None:
-        """Draw on a task of rich's."""
-        self._progress, self._bar, self._what = progress, bar, what
-        self._has_tasks = False
+    def __init__(self, terminal: TextIO) -> None:
+        """Take the terminal."""
+        self._terminal = terminal
+        self._lock = threading.RLock()
+        self._is_drawn = self._is_in_a_line = False
 
-    def listed(self, segments: int) -> None:
-        """Show how many segments were found so far."""
-        self._progress.update(self._bar, description=f"{self._what}: {segments:,} segments listed")
+    def draw(self, text: str) -> None:
+        """Show a text, which must fit the width; nothing where a printed line has not ended."""
+        with self._lock:
+            if not self._is_in_a_line:
+                self._write(f"\r{text}\x1b[K")
+                self._is_drawn = True
 
-    def counted(self, records: int) -> None:
-        """Show how many records were found so far."""
-        self._progress.update(self._bar, description=f"{self._what}: {records:,} records")
+    @contextmanager
+    def erased(self, text: str) -> Iterator[None]:
+        """Keep the line away while a text is printed, and until its line ends."""
+        with self._lock:
+            self.erase()
+            yield
+            if text:
+                self._is_in_a_line = not text.endswith("\n")
 
-    def advance(self, done: int, total: int) -> None:
-        """Show how many tasks are done; the number of segments is shown before, however short."""
-        is_first, self._has_tasks = not self._has_tasks, True
-        if is_first:
-            self._progress.refresh()
-        text = f"{self._what}: tasks"
-        self._progress.update(
-            self._bar, description=text, completed=done, total=total, refresh=is_first
-        )
+    def erase(self) -> None:
+        """Leave nothing of the line."""
+        with self._lock:
+            if self._is_drawn:
+                self._write("\r\x1b[K")
+                self._is_drawn = False
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError):  # of a closed terminal: the command goes on
+            self._terminal.write(text)
+            self._terminal.flush()
+
+
+class _ShownNow:
+    status: StatusLine | None = None
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[ProgressBar | None]:
-    """Yield a bar, or None if standard error is not a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    # A copy of standard error, which is redirected while the JVM starts (spark.session).
-    with (
-        os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal,
-        Progress(*columns, console=Console(file=terminal), transient=True) as progress,
-    ):
-        yield ProgressBar(progress, progress.add_task(what, total=None), what)
+def shown_status(terminal: TextIO) -> Iterator[StatusLine]:
+    """Yield a status line; standard output and error erase it before they write to a terminal."""
+    line = _ShownNow.status = StatusLine(terminal)
+    try:
+        yield line
+    finally:
+        _ShownNow.status = None
+        line.erase()
 
 
 def text_field(name: str, data: bytes | None) -> tuple[str, str | None]:

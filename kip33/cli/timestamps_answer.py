@@ -42,7 +42,7 @@ from kip33.cli.output import (
     warn_of_first,
     warn_of_unreadable,
 )
-from kip33.cli.standard_output import ProgressBar, progress_bar
+from kip33.cli.progress import progress_line
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode
 from kip33.rules.suspicious_timestamps import SUSPICIONS
@@ -50,6 +50,7 @@ from kip33.rules.timestamp_profile import DISTANCES, LimitChoice
 from kip33.rules.timestamp_profile import MIXED as MIXED_TYPE
 from kip33.rules.timestamp_profile import NONE as NO_TYPE
 from kip33.stores.locations import Location
+from kip33.stores.progress import OnProgress
 
 _MIXED, _OUT_OF_ORDER, _REJECTED = "mixed", "out-of-order", "rejected"
 _SUSPICIOUS, _UNREADABLE = "suspicious", "unreadable"
@@ -95,7 +96,7 @@ def show_timestamps(request: TimestampsCommand) -> None:
         )
     if request.catalog_only and request.by != "partition":
         raise click.UsageError("--catalog-only shows partitions: leave out --by topic")
-    with progress_bar("timestamps") as bar:
+    with progress_line("timestamps") as on_progress:
         engine_choice(request.engine)
         plan = plan_timestamps(
             request.source,
@@ -103,13 +104,13 @@ def show_timestamps(request: TimestampsCommand) -> None:
             topics=request.topics,
             layout=request.layout,
             snapshot=snapshot,
-            on_listed=bar.listed if bar else None,
+            on_progress=on_progress,
         )
         if request.catalog_only:
             rows, ran = catalog_rows(Catalog(place), plan), (EngineName.LOCAL, 1)
             unreadable: list[str] = []
         else:
-            rows, unreadable, ran = _profiled(request, plan, bar)
+            rows, unreadable, ran = _profiled(request, plan, on_progress)
     summary = _summary(rows)
     summary |= {"warnings": list(warnings), "engine": ran[0], "workers": ran[1]}
     summary["seconds"] = round(time.monotonic() - started, 3)
@@ -136,10 +137,10 @@ def _question(request: TimestampsCommand) -> TimestampQuestion:
 
 
 def _profiled(
-    request: TimestampsCommand, plan: TimestampPlan, bar: ProgressBar | None
+    request: TimestampsCommand, plan: TimestampPlan, on_progress: OnProgress
 ) -> tuple[list[dict[str, Any]], list[str], tuple[EngineName, int]]:
     """Return the rows, a line for each log that could not be read, and what engine ran."""
-    engine = open_engine(request.engine._replace(verbose=False), bar)
+    engine = open_engine(request.engine._replace(verbose=False), on_progress)
     found = execute_timestamps(plan, engine)
     profiles = list(topic_profiles(found)) if request.by == "topic" else found
     rows = [timestamp_row(one, plan.question) for one in profiles]

@@ -42,7 +42,7 @@ from kip33.cli.output import (
     show,
     warn_of_unreadable,
 )
-from kip33.cli.standard_output import progress_bar
+from kip33.cli.progress import progress_line
 from kip33.cli.times import MOMENT, current_ms
 from kip33.errors import ExitCode
 from kip33.formats.index_kinds import IndexKind
@@ -230,8 +230,8 @@ def verify(request: VerifyCommand) -> None:
     else:
         from kip33.indexing.verify_tree import execute_verify, plan_verify
 
-        with progress_bar("verify") as bar:
-            engine = open_engine(request.engine, bar)
+        with progress_line("verify") as on_progress:
+            engine = open_engine(request.engine, on_progress)
             plan = plan_verify(
                 request.source,
                 request.index_dir,
@@ -241,7 +241,7 @@ def verify(request: VerifyCommand) -> None:
                 producer_snapshots=request.producer_snapshots,
                 share=request.share,
                 now_ms=current_ms() if request.as_of is None else request.as_of,
-                on_listed=bar.listed if bar else None,
+                on_progress=on_progress,
             )
             below = plan.verify.index_dir.uri + "/"
             verdicts = execute_verify(plan, engine)
@@ -360,8 +360,8 @@ def _verify_quick(request: VerifyCommand) -> set[str]:
     opened = Catalog(place)
     opened.require_source(Location.of(request.source))
     snapshot = choose_and_warn(opened, None).snapshot
-    with progress_bar("verify") as bar:
-        engine = open_engine(request.engine, bar)
+    with progress_line("verify") as on_progress:
+        engine = open_engine(request.engine, on_progress)
         files = plan_quick(opened, snapshot, request.topics)
         counted = execute_quick(files, engine)
     summary: dict[str, Any] = {

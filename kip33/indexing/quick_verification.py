@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.bins import Engine
+from kip33.archive.bins import Engine, Work
 from kip33.archive.segment_paths import index_of_row
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.errors import FileReadError
@@ -26,6 +26,7 @@ from kip33.rules.policies import TopicGlobs
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
+from kip33.stores.progress import READ_SO_FAR, Phase
 
 _FILE_COLUMNS: Final = [f"{kind}_{what}" for kind in IndexKind for what in ("bytes", "crc32c")]
 _READ: Final = ["topic", "index_uri", *_FILE_COLUMNS]
@@ -98,7 +99,7 @@ def plan_quick(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ())
 
 def execute_quick(files: pa.Table, engine: Engine) -> QuickCounts:
     """Return how the index files of `plan_quick` compare with the catalog."""
-    checked = engine.run_on_bins(files, check_bin)
+    checked = engine.run_on_bins(files, check_bin, work=Work(Phase.READING_INDEXES))
     by_verdict: dict[IndexKind, Counter[QuickVerdict]] = {kind: Counter() for kind in IndexKind}
     for result in checked:
         for (kind, verdict), count in result.counts.items():
@@ -163,6 +164,7 @@ def _check(expected: _Expected, *, native: bool) -> tuple[IndexKind, CheckedInde
                     piece = read_fully(read_into, at, min(PIECE_BYTES, size_bytes - at))
                     crc32c = index_crc32c(piece, crc32c, native=native)
                 size_and_crc = (size_bytes, crc32c)
+                READ_SO_FAR.add(size_bytes, files=int(expected.kind is IndexKind.TIME))
                 if crc32c != expected.crc32c:
                     verdict = QuickVerdict.CHANGED
                     problem = "the CRC differs from the catalog's"

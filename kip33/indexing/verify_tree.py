@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from kip33.archive.bins import Engine
 from kip33.archive.directory import Segment
 from kip33.archive.layouts import layout_of
-from kip33.archive.listing import Listed, segments_of
+from kip33.archive.listing import segments_of
 from kip33.archive.segment_paths import beside, index_path
 from kip33.archive.sources import require_segments
 from kip33.indexing.folded_verdicts import VerifiedSegment, seen_segment, with_folded_verdicts
@@ -26,6 +26,7 @@ from kip33.rules.packing import DailyShare
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
+from kip33.stores.progress import OnProgress, tell_nobody
 
 
 class Verify(NamedTuple):
@@ -55,7 +56,7 @@ def plan_verify(  # parameters: the options of `kip33 verify`
     producer_snapshots: bool = False,
     share: DailyShare | None = None,
     now_ms: int = 0,
-    on_listed: Listed | None = None,
+    on_progress: OnProgress = tell_nobody,
 ) -> VerifyPlan:
     """Return the plan to verify every `.timeindex` of `source` against its log.
 
@@ -71,7 +72,7 @@ def plan_verify(  # parameters: the options of `kip33 verify`
     source_location = Location.of(source)
     index_location = Location.of(index_dir) if index_dir else source_location
     listing = require_segments(
-        source_location, topics, layout=layout_of(layout), on_listed=on_listed
+        source_location, topics, layout=layout_of(layout), on_progress=on_progress
     )
     require_directory(index_location, "the index directory")
     files = listing.table if share is None else _of_day(listing.table, share, now_ms)

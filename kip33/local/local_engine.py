@@ -19,8 +19,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess, SpawnProcess
@@ -31,14 +31,25 @@ from typing import Any, Final, NamedTuple, Self
 import pyarrow as pa
 from pyarrow import fs
 
-from kip33.archive.bins import EngineName, Progress, Result, rows_of_bins, weights
+from kip33.archive.bins import (
+    READING_LOGS,
+    BinProgress,
+    EngineName,
+    Result,
+    Work,
+    rows_of_bins,
+    weights,
+)
 from kip33.errors import ExitCode, Kip33Error, WorkerLostError, WorkerStartError
 from kip33.rules.packing import LEAST_BIN_COST, cost_bytes
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 from kip33.stores.own_files import end_process
+from kip33.stores.progress import READ_SO_FAR, OnProgress, Read, tell_nobody
 from kip33.stores.settings import settings, settings_in_use
+from kip33.stores.watch import tell_of_silence
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
+_TOLD_SECONDS: Final = 0.25  # between two calls of on_progress
 _SILENT_SECONDS: Final = 60.0  # a worker that has done nothing for so long is named
 _BIN_ATTEMPTS: Final = 2  # per bin, if its worker is killed
 _FILES_OF_A_BIN: Final = 128  # open at once; a forked worker also has its parent's files
@@ -67,6 +78,12 @@ class Done(NamedTuple):
     error: BaseException | None = None
 
 
+class Said(NamedTuple):
+    """A worker's line for the user."""
+
+    line: str
+
+
 class BinError(Exception):
     """A plain ValueError of a bin: a bug, which a command must not take for wrong usage."""
 
@@ -84,7 +101,7 @@ class LocalEngine:
         self,
         workers: int | None = None,
         parallelism: int | None = None,
-        on_progress: Progress | None = None,
+        on_progress: OnProgress = tell_nobody,
         *,
         tell: Callable[[str], None] | None = None,
         silent_seconds: float = _SILENT_SECONDS,
@@ -95,7 +112,7 @@ class LocalEngine:
         `tell` gets a line on a worker that does nothing for `silent_seconds` (`WorkerPool`).
         """
         self._most_workers, self._parallelism = workers, parallelism
-        self._on_progress = on_progress or _tell_nobody
+        self.on_progress = on_progress
         self._tell, self._silent_seconds = tell, silent_seconds
         self.workers = 0
 
@@ -108,6 +125,7 @@ class LocalEngine:
         run: Callable[[int, pa.Table], Iterable[Result]],
         *,
         reads_files: bool = True,
+        work: Work = READING_LOGS,
     ) -> list[Result]:
         """See `kip33.archive.bins.Engine`.
 
@@ -122,18 +140,19 @@ class LocalEngine:
         is_small = self._most_workers is None and cost_bytes(sizes) <= LEAST_BIN_COST
         packed = rows_of_bins(sizes, 1 if is_small else most, self._parallelism)
         self.workers = 1 if is_small else min(most, len(packed))
-        on_progress = self._on_progress
-        on_progress(0, len(packed))
+        progress = BinProgress(sizes, packed, work, self.on_progress)
+        progress.tell(())
         if self.workers == 1:
             results: list[Result] = []
             for number, rows in enumerate(packed):
-                results += _results_of_bin(run, number, files.take(rows))
-                on_progress(number + 1, len(packed))
+                with _told_while_read(progress, number):
+                    results += _results_of_bin(run, number, files.take(rows))
+                progress.tell(range(number + 1))
             return results
         bins = (Bin(number, files.take(rows)) for number, rows in enumerate(packed))
         seconds = self._silent_seconds
         with _WorkerPool(run, self.workers, tell=self._tell, silent_seconds=seconds) as pool:
-            return pool.results_of(bins, len(packed), on_progress)
+            return pool.results_of(bins, len(packed), progress)
 
 
 def cores() -> int:
@@ -158,8 +177,22 @@ def _quota_cores(cgroups: Path) -> int | None:
     return math.ceil(microseconds / of) if microseconds > 0 and of > 0 else None
 
 
-def _tell_nobody(done: int, total: int) -> None:
-    pass
+@contextmanager
+def _told_while_read(progress: BinProgress, number: int) -> Iterator[None]:
+    """Tell what this process reads for a bin, those before it being finished."""
+    before, ended = READ_SO_FAR.total(), threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(_TOLD_SECONDS):
+            progress.tell(range(number), {number: READ_SO_FAR.total().less(before)})
+
+    thread = threading.Thread(target=tell, name="kip33-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class _WorkerPool:
@@ -197,7 +230,7 @@ class _WorkerPool:
         for worker in (*self._idle, *(busy for busy, _ in self._busy.values())):
             worker.wait_for_end()
 
-    def results_of(self, bins: Iterable[Bin], total: int, on_progress: Progress) -> list[Any]:
+    def results_of(self, bins: Iterable[Bin], total: int, progress: BinProgress) -> list[Any]:
         """Return the results of all bins, bin by bin.
 
         Raises errors of `run`, WorkerLostError for a bin whose workers are killed, and
@@ -209,16 +242,32 @@ class _WorkerPool:
         while len(by_number) < total:
             while len(self._busy) < self._most and (work_bin := next(waiting, None)) is not None:
                 self._begin(work_bin)
-            answered = wait(list(self._busy), self._silent_seconds)
-            if not answered:
-                self._name_silent_workers()
+            answered = self._answered(lambda: progress.tell(by_number, self._under_way()))
             for connection in answered:
-                assert isinstance(connection, Connection)
                 done = self._finish(connection)
                 if done is not None:
                     by_number[done.number] = done.results
-                    on_progress(len(by_number), total)
+                    progress.tell(by_number, self._under_way())
         return [result for number in sorted(by_number) for result in by_number[number]]
+
+    def _answered(self, tell_progress: Callable[[], None]) -> list[Connection]:
+        """Return the connections of workers that answered, when there are some.
+
+        Meanwhile progress is told, and workers that do nothing are named.
+        """
+        seconds = min(_TOLD_SECONDS, self._silent_seconds or _TOLD_SECONDS)
+        silent_seconds = 0.0
+        while not (answered := wait(list(self._busy), seconds)):
+            tell_progress()
+            silent_seconds += seconds
+            if self._silent_seconds and silent_seconds >= self._silent_seconds:
+                self._name_silent_workers()
+                silent_seconds = 0.0
+        return [one for one in answered if isinstance(one, Connection)]
+
+    def _under_way(self) -> dict[int, Read]:
+        """Return what was read for the bins that workers have."""
+        return {work_bin.number: worker.read() for worker, work_bin in self._busy.values()}
 
     def _start(self, workers: int) -> None:
         """Start the workers before the first bin is sent: a large bin waits until it is read."""
@@ -256,10 +305,10 @@ class _WorkerPool:
                 self._tell(_silent(work_bin, worker.process.pid, self._silent_seconds or 0))
 
     def _finish(self, connection: Connection) -> Done | None:
-        """Return a worker's answer; None if the worker was lost and another one got its bin."""
+        """Return a worker's answer; None for a line of it, or if another one got its bin."""
         worker, work_bin = self._busy[connection]
         try:
-            done: Done = pickle.loads(connection.recv_bytes())
+            answer: Done | Said = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError) as error:  # it has ended, perhaps in the middle of its answer
             del self._busy[connection]
             worker.wait_for_end()
@@ -267,11 +316,15 @@ class _WorkerPool:
                 raise WorkerLostError(_lost(work_bin, worker.process.exitcode)) from error
             self._begin(work_bin)
             return None
+        if isinstance(answer, Said):
+            if self._tell:
+                self._tell(answer.line)
+            return None
         del self._busy[connection]
         self._idle.append(worker)
-        if done.error:
-            raise done.error
-        return done
+        if answer.error:
+            raise answer.error
+        return answer
 
 
 class _Worker:
@@ -284,8 +337,12 @@ class _Worker:
         is_forked = stores is None and sys.platform == "linux"
         context: Any = multiprocessing.get_context("fork" if is_forked else "spawn")
         self.connection, theirs = context.Pipe()
+        self._counts = context.RawArray("q", 2)  # what it reads for its bin: files, bytes
         self.process: ForkProcess | SpawnProcess = context.Process(
-            target=_work_on_bins, args=(theirs, run, stores), name="kip33-worker", daemon=True
+            target=_work_on_bins,
+            args=(theirs, run, stores, self._counts),
+            name="kip33-worker",
+            daemon=True,
         )
         self.cpu_time = ""
         self.is_named = False  # as silent, with the bin that it has
@@ -297,6 +354,7 @@ class _Worker:
 
     def send(self, one: Bin) -> None:
         """Send a bin; a worker that has ended is noticed when its answer is read."""
+        self._counts[:] = [0, 0]
         self.is_named = False
         with suppress(OSError):
             self.connection.send(one)
@@ -309,6 +367,10 @@ class _Worker:
         except OSError:
             return ""
         return " ".join(status.rpartition(")")[2].split()[11:13])  # utime and stime
+
+    def read(self) -> Read:
+        """Return what was read for its bin."""
+        return Read(*self._counts)
 
     def ask_to_end(self) -> None:
         """Tell an idle worker that no more bins come."""
@@ -371,10 +433,12 @@ def _work_on_bins(
     connection: Connection,
     run: Callable[[int, pa.Table], Iterable[Any]],
     stores: Stores | None,
+    counts: MutableSequence[int],
 ) -> None:
     """Answer each Bin that `connection` sends with a Done; return when it sends None."""
     # A progress bar replaces them with objects that have a lock; a fork may copy it locked.
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    READ_SO_FAR.count_in(counts)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, end_process)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
@@ -385,9 +449,15 @@ def _work_on_bins(
             use_stores(*stores)
     except Exception as error:  # no thread is left, for example; the parent reports it
         failure = _portable(error)
-    while (work_bin := connection.recv()) is not None:
-        done = Done(work_bin.number, [], failure) if failure else _answer(work_bin, run)
-        connection.send_bytes(pickle.dumps(done))
+    sending = threading.Lock()
+
+    def send(answer: Done | Said) -> None:
+        with sending:
+            connection.send_bytes(pickle.dumps(answer))
+
+    with nullcontext() if stores is None else tell_of_silence(lambda line: send(Said(line))):
+        while (work_bin := connection.recv()) is not None:
+            send(Done(work_bin.number, [], failure) if failure else _answer(work_bin, run))
 
 
 def _results_of_bin(

@@ -17,8 +17,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
 
-from kip33.archive.bins import Engine
-from kip33.archive.listing import Listed
+from kip33.archive.bins import Engine, Work
 from kip33.archive.sources import RESTORE_STAGING
 from kip33.errors import RestoreError
 from kip33.formats.scan import SMALL_BYTES
@@ -62,12 +61,13 @@ from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import write_new
 from kip33.stores.locations import Location
 from kip33.stores.own_files import flush_filesystems, is_flushing, remove
+from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
 MOST_ATTEMPTS: Final = 3  # at logs that change while they are read
 
 
 def restore(
-    request: RestoreRequest, engine: Engine, on_listed: Listed | None = None
+    request: RestoreRequest, engine: Engine, on_progress: OnProgress = tell_nobody
 ) -> dict[str, Any]:
     """Restore partitions into a log directory, or continue that; return the summary.
 
@@ -88,7 +88,9 @@ def restore(
             journal = None
         is_begun = journal is not None
         if journal is None:
-            journal = _staged(*_read(request, engine, on_listed))
+            read = _read(request, engine, on_progress)
+            on_progress(Progress(Phase.FINISHING))
+            journal = _staged(*read)
             if not journal.partitions:
                 with suppress(FileNotFoundError):
                     shutil.rmtree(log_dir.child(RESTORE_STAGING).path)
@@ -98,7 +100,9 @@ def restore(
         return _with_note(journal) if is_begun else journal.summary
 
 
-def planned_or_begun(request: RestoreRequest, on_listed: Listed | None = None) -> dict[str, Any]:
+def planned_or_begun(
+    request: RestoreRequest, on_progress: OnProgress = tell_nobody
+) -> dict[str, Any]:
     """Return the summary of a plan, or of an interrupted restore that is continued; no change.
 
     Raises the errors of `plan_restore`, and RestoreError if another restore was begun.
@@ -106,7 +110,7 @@ def planned_or_begun(request: RestoreRequest, on_listed: Listed | None = None) -
     log_dir = request.log_dir
     journal = may_continue(request)
     if journal is None:
-        return planned_summary(plan_restore(request, on_listed))
+        return planned_summary(plan_restore(request, on_progress))
     free_bytes = read_log_dir(log_dir).free_bytes
     return _with_note(journal) | {"applied": False, "free_bytes": free_bytes}
 
@@ -159,7 +163,7 @@ def _job(plan: RestorePlan) -> StagingJob:
 
 
 def _read(
-    request: RestoreRequest, engine: Engine, on_listed: Listed | None
+    request: RestoreRequest, engine: Engine, on_progress: OnProgress
 ) -> tuple[RestorePlan, Sequence[SegmentFacts], tuple[str, ...]]:
     """Stage all segments; return their plan, facts and notes.
 
@@ -168,12 +172,13 @@ def _read(
     notes: dict[str, None] = {}
     run_id = secrets.token_hex(8)
     for attempts_left in reversed(range(MOST_ATTEMPTS)):
-        plan = plan_restore(request, on_listed)
+        plan = plan_restore(request, on_progress)
         job = _job(plan)._replace(run_id=run_id)
         _require_space(plan, job)
         require_checkpoints(request.log_dir)
         _make_staging(plan, job)
-        results = engine.run_on_bins(job.files(), partial(stage_bin, job))
+        copying = Work(Phase.COPYING)
+        results = engine.run_on_bins(job.files(), partial(stage_bin, job), work=copying)
         facts = [of_segment for _, of_segment in sorted(results, key=itemgetter(0))]
         changed = [n for n, segment in enumerate(facts) if segment.has_changed]
         if not changed or not attempts_left:

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from kip33.archive.listing import Listed
 from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.archive.log_window import Meter
 from kip33.archive.sources import OF_A_BROKER, RESTORE_JOURNAL, RESTORE_STAGING
@@ -48,6 +47,7 @@ from kip33.search.segment_search import opened_search
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
+from kip33.stores.progress import OnProgress, tell_nobody
 
 _MOST_BYTES: Final = 1 << 30
 _TIMEOUT_MS: Final = 30_000
@@ -96,7 +96,7 @@ class RestorePlan(NamedTuple):
         return tuple(segment for one in self.wanted for segment in one.segments)
 
 
-def plan_restore(request: RestoreRequest, on_listed: Listed | None = None) -> RestorePlan:
+def plan_restore(request: RestoreRequest, on_progress: OnProgress = tell_nobody) -> RestorePlan:
     """Return how the source is restored into the log directory; nothing is written.
 
     Raises LocationError for a source or a log directory that cannot be used, RestoreError if there
@@ -104,7 +104,7 @@ def plan_restore(request: RestoreRequest, on_listed: Listed | None = None) -> Re
     """
     _require_apart(request.source, request.log_dir)
     log_dir = read_log_dir(request.log_dir)
-    partitions, problems = find_partitions(request, on_listed)
+    partitions, problems = find_partitions(request, on_progress)
     starts = log_start_offsets(request.source, {one.replica for one in partitions})
 
     def planned(plan: PartitionPlan) -> PartitionPlan:

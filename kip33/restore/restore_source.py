@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kip33.archive.layouts import layout_of
-from kip33.archive.listing import Listed
 from kip33.archive.sources import matches, require_segments
 from kip33.catalog.catalog import Catalog
 from kip33.errors import RestoreError
@@ -33,6 +32,7 @@ from kip33.rules.offset_holes import (
 )
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.locations import Location
+from kip33.stores.progress import OnProgress, tell_nobody
 
 ONLY_THE_LAST: Final = "only the end of a partition's last segment can be cut"
 UPLOADED_TWICE: Final = ("aiven", "hdfs-rsm", "local-tiered")  # layouts with ids of segments
@@ -71,7 +71,7 @@ class PartitionPlan:
 
 
 def find_partitions(
-    request: RestoreRequest, on_listed: Listed | None = None
+    request: RestoreRequest, on_progress: OnProgress = tell_nobody
 ) -> tuple[list[PartitionPlan], tuple[str, ...]]:
     """Return the chosen replicas by topic and number, and problems of unlisted directories.
 
@@ -80,7 +80,7 @@ def find_partitions(
     """
     by_name: dict[PartitionName, dict[str, list[_FoundSegment]]] = {}
     problems = []
-    found = _listed(request, on_listed) if request.catalog is None else _catalogued(request)
+    found = _listed(request, on_progress) if request.catalog is None else _catalogued(request)
     for segment in found:
         if segment.topic is None or segment.partition is None or segment.base_offset is None:
             problems.append(f"{segment.log.uri}: {segment.error}; its segments are not restored")
@@ -227,9 +227,9 @@ def _problems(request: RestoreRequest, topic: str, segments: list[_FoundSegment]
         yield from (text for text, is_certain in holes if is_certain)
 
 
-def _listed(request: RestoreRequest, on_listed: Listed | None) -> Iterator[_FoundSegment]:
+def _listed(request: RestoreRequest, on_progress: OnProgress) -> Iterator[_FoundSegment]:
     listing = require_segments(
-        request.source, request.topics, layout=layout_of(request.layout), on_listed=on_listed
+        request.source, request.topics, layout=layout_of(request.layout), on_progress=on_progress
     )
     for segment in listing.segments():
         log = segment.log(request.source) if segment.path else request.source

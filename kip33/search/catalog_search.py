@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.bins import Engine
+from kip33.archive.bins import Engine, Work
 from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import SEGMENTS
@@ -24,6 +24,7 @@ from kip33.search.replica_search import (
     TimeQuestion,
     answers_of,
 )
+from kip33.stores.progress import OnProgress, Phase, tell_nobody, telling
 
 SEARCH_COST_BYTES: Final = 1 << 20  # a search takes about as long as reading this
 COUNTED: Final = (
@@ -96,6 +97,7 @@ def search_rows(
     questions: Sequence[TimeQuestion],
     how: SearchOptions,
     starts: LogStartOffsets | None = None,
+    on_progress: OnProgress = tell_nobody,
 ) -> list[TimeAnswer]:
     """Return the answers to each question, in their order, then by partition and replica.
 
@@ -116,7 +118,8 @@ def search_rows(
 
     with ThreadPoolExecutor(SEARCH_THREADS) as pool:
         by_key = pool.map(lambda partition: list(answered(partition)), questions_of)
-        return sorted(chain.from_iterable(by_key), key=_place)
+        told = telling(by_key, Phase.SEARCHING, len(questions_of), "partition", on_progress)
+        return sorted(chain.from_iterable(told), key=_place)
 
 
 def search_on_engine(
@@ -143,7 +146,8 @@ def search_on_engine(
         }
     )
     run = partial(_search_bin, rows, questions, how, starts)
-    return sorted(engine.run_on_bins(work, run), key=_place)
+    searching = Work(Phase.SEARCHING, "partition", has_bytes=False)
+    return sorted(engine.run_on_bins(work, run, work=searching), key=_place)
 
 
 def _search_bin(

@@ -34,6 +34,7 @@ from kip33.search.replica_search import (
     two_directories_note,
 )
 from kip33.search.searched_segment import SearchedSegment
+from kip33.stores.progress import OnProgress, Phase, tell_nobody, telling
 
 Rows: TypeAlias = dict[PartitionKey, list[dict[str, Any]]]
 """The rows of a catalog, `by_partition` of `catalog_search`."""
@@ -86,6 +87,7 @@ def resume_points(
     *,
     buffer_ms: int,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+    on_progress: OnProgress = tell_nobody,
 ) -> list[ResumePoint]:
     """Return where each group continues, by group, topic and partition of the second cluster.
 
@@ -95,11 +97,10 @@ def resume_points(
     if buffer_ms < 0:
         raise ValueError(f"buffer_ms {buffer_ms}: expected 0 or more")
     with ThreadPoolExecutor(SEARCH_THREADS) as pool:
-        reads = list(
-            pool.map(
-                lambda committed: _last_read(first, committed, buffer_ms, max_batch_bytes), offsets
-            )
+        read = pool.map(
+            lambda committed: _last_read(first, committed, buffer_ms, max_batch_bytes), offsets
         )
+        reads = list(telling(read, Phase.SEARCHING, len(offsets), "offset", on_progress))
     points: list[ResumePoint] = []
     ordered = sorted(reads, key=lambda read: read.committed)
     for (group, topic), of_topic in groupby(ordered, key=lambda read: read.committed[:2]):

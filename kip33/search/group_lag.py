@@ -27,6 +27,7 @@ from kip33.search.replica_search import (
     two_directories_note,
 )
 from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, losses_of, next_bases_of
+from kip33.stores.progress import OnProgress, Phase, tell_nobody, telling
 
 
 class LagResult(StrEnum):
@@ -76,6 +77,7 @@ def group_lags(
     retention_ms: int | None = None,
     now_ms: int,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+    on_progress: OnProgress = tell_nobody,
 ) -> list[GroupLag]:
     """Return a row for each committed offset, in their order.
 
@@ -92,7 +94,8 @@ def group_lags(
         return _lag(committed, rows, policy, now_ms, Meter(max_batch_bytes))
 
     with ThreadPoolExecutor(SEARCH_THREADS) as pool:
-        return list(pool.map(lag, offsets))
+        lags = pool.map(lag, offsets)
+        return list(telling(lags, Phase.SEARCHING, len(offsets), "offset", on_progress))
 
 
 def _lag(

@@ -11,7 +11,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kip33.archive.bins import Progress
 from kip33.audits.roll_audit import FIGURES, ROLL, audit_columns, roll_table
 from kip33.audits.timestamp_plan import (
     TIMESTAMPS,
@@ -33,6 +32,7 @@ from kip33.spark.store_settings import given_places, use_session
 from kip33.spark.tasks import Judged, judge_in_tasks
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
 from kip33.stores.locations import Location
+from kip33.stores.progress import OnProgress, tell_nobody
 
 _NEEDED: Final = (
     *("base_offset", "last_offset", "log_uri", "status", "max_timestamp", "last_modified_ms"),
@@ -89,7 +89,7 @@ def timestamp_profile(  # parameters: a notebook user sees each option as a keyw
     topics: Sequence[str] = (),
     layout: str = "kafka",
     parallelism: int | None = None,
-    on_progress: Progress | None = None,
+    on_progress: OnProgress = tell_nobody,
     storage_options: StorageOptions | None = None,
     filesystem: Filesystem | None = None,
 ) -> DataFrame:
@@ -108,7 +108,9 @@ def timestamp_profile(  # parameters: a notebook user sees each option as a keyw
     question = TimestampQuestion(limits, AuditClock(clock), now_ms)
     place = Location.of(source)
     found = choose(Catalog(place), snapshot).snapshot if is_catalog(place) else None
-    plan = plan_timestamps(source, question, topics=topics, layout=layout, snapshot=found)
+    plan = plan_timestamps(
+        source, question, topics=topics, layout=layout, snapshot=found, on_progress=on_progress
+    )
     profiles = execute_timestamps(plan, SparkEngine(lambda: spark, parallelism, on_progress))
     rows = [tuple(timestamp_row(one, question).values()) for one in profiles]
     return spark.createDataFrame(

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kip33.archive.bins import Progress
 from kip33.builds.build_options import BuildRequest, load_topic_settings
 from kip33.builds.commit import BuildSummary, execute_build
 from kip33.builds.plan import plan_build
@@ -18,6 +17,7 @@ from kip33.rules.untimestamped import rule_of
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import given_places, use_session
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
+from kip33.stores.progress import OnProgress, tell_nobody
 
 
 # So many parameters: each is an option of `kip33 build`, with its name and default.
@@ -45,7 +45,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     read: str = "log",
     fsync: bool = True,
     parallelism: int | None = None,
-    on_progress: Progress | None = None,
+    on_progress: OnProgress = tell_nobody,
     storage_options: StorageOptions | None = None,
     filesystem: Filesystem | None = None,
 ) -> BuildSummary:
@@ -68,7 +68,8 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     - `only_damaged`: verify first, write only what is damaged; `full`: read every segment again
     - `read`: `log`, or `tail` to use a trustworthy `.timeindex` instead of reading its log
     - `fsync`: flush files to disk before the snapshot is committed
-    - `parallelism`: the number of tasks; `on_progress`: called with tasks done and in all
+    - `parallelism`: the number of tasks
+    - `on_progress`: called with a `kip33.stores.progress.Progress`, from a thread of its own
     - `storage_options`: keys and endpoint of stores (`kip33.stores.filesystem_option`)
     - `filesystem`: a pyarrow or fsspec filesystem instead, sent to Spark's tasks; paths are its
       names, URIs of other schemes are places elsewhere (`kip33.stores.filesystem_option`)
@@ -101,7 +102,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
         read=read,
         fsync=fsync,
     )
-    plan = plan_build(request, now_ms=milliseconds_of(now_ms))
+    plan = plan_build(request, now_ms=milliseconds_of(now_ms), on_progress=on_progress)
     return execute_build(plan, SparkEngine(lambda: spark, parallelism, on_progress))
 
 
@@ -120,7 +121,7 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
     layout: str = "kafka",
     check_crc: bool = True,
     parallelism: int | None = None,
-    on_progress: Progress | None = None,
+    on_progress: OnProgress = tell_nobody,
     storage_options: StorageOptions | None = None,
     filesystem: Filesystem | None = None,
 ) -> DataFrame:
@@ -141,7 +142,14 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
         dialect, index_interval_bytes, segment_index_bytes, check_crc, rule_of(untimestamped)
     )
     settings = load_topic_settings(default, kafka_configs)
-    plan = plan_verify(source, index_dir, settings=settings, topics=topics, layout=layout)
+    plan = plan_verify(
+        source,
+        index_dir,
+        settings=settings,
+        topics=topics,
+        layout=layout,
+        on_progress=on_progress,
+    )
     verdicts = execute_verify(plan, SparkEngine(lambda: spark, parallelism, on_progress))
     rows = [tuple(verdict.as_row().values()) for verdict in verdicts]
     return spark.createDataFrame(rows, from_arrow_schema(SEGMENT_VERDICTS))

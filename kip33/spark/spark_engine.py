@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from kip33.archive.bins import EngineName, Progress, Result, rows_of_bins, weights
+from kip33.archive.bins import (
+    READING_LOGS,
+    BinProgress,
+    EngineName,
+    Result,
+    Work,
+    rows_of_bins,
+    weights,
+)
+from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,16 +29,17 @@ class SparkEngine:
         self,
         session: "Callable[[], SparkSession]",
         parallelism: int | None = None,
-        on_progress: Progress | None = None,
+        on_progress: OnProgress = tell_nobody,
     ) -> None:
         """Take the function that returns the session, the number of tasks, and who is told."""
         self._session: Final = session
-        self._parallelism, self._on_progress = parallelism, on_progress
+        self._parallelism, self.on_progress = parallelism, on_progress
         self.workers = 0
 
     def prepare(self, files: pa.Table) -> None:
         """Start the session if there are files; SparkStartError or JavaMissingError if it fails."""
         if files.num_rows:
+            self.on_progress(Progress(Phase.STARTING_SPARK))
             self._session()
 
     def run_on_bins(
@@ -38,6 +48,7 @@ class SparkEngine:
         run: Callable[[int, pa.Table], Iterable[Result]],
         *,
         reads_files: bool = True,
+        work: Work = READING_LOGS,
     ) -> list[Result]:
         """Do as `kip33.archive.bins.Engine` says, one task a bin; SparkJobError if the job fails.
 
@@ -49,6 +60,8 @@ class SparkEngine:
 
         spark = self._session()
         most = cores(spark)
-        packed = rows_of_bins(weights(files, reads_files=reads_files), most, self._parallelism)
+        sizes = weights(files, reads_files=reads_files)
+        packed = rows_of_bins(sizes, most, self._parallelism)
         self.workers = min(most, len(packed))
-        return run_on_bins(spark, files, packed, run, on_progress=self._on_progress)
+        progress = BinProgress(sizes, packed, work, self.on_progress)
+        return run_on_bins(spark, files, packed, run, progress)

@@ -34,7 +34,7 @@ from pyspark.sql.pandas import functions
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from kip33.archive.bins import Progress, Result
+from kip33.archive.bins import BinProgress, Result
 from kip33.catalog.catalog import ipc_bytes
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import ExitCode, Kip33Error
@@ -56,12 +56,12 @@ def run_on_bins(
     files: pa.Table,
     packed: Sequence[npt.NDArray[np.int64]],
     run: Callable[[int, pa.Table], Iterable[Result]],
-    *,
-    on_progress: Progress | None,
+    progress: BinProgress,
 ) -> list[Result]:
     """Do as `kip33.archive.bins.Engine` says, in one task a bin; SparkJobError where the job fails.
 
-    `packed` has the rows of each bin. `on_progress` is called from a thread of its own.
+    `packed` has the rows of each bin. `progress` is told from a thread of its own; which tasks have
+    ended is not known, so they count in the order in which they begin.
     """
     # Paths shrink to a tenth as bytes, and the JVM keeps every bin until its task is done.
     work = [(number, ipc_bytes(files.take(rows))) for number, rows in enumerate(packed)]
@@ -71,7 +71,7 @@ def run_on_bins(
 
     map_them = _map_connect if is_connect(spark) else _map_partitions
     try:
-        return map_them(spark, work, run_bin, on_progress)
+        return map_them(spark, work, run_bin, progress)
     except (Py4JError, ConnectionError, PySparkException) as error:
         raise _SparkJobError(job_failure(error)) from error
 
@@ -224,7 +224,7 @@ def _map_connect(
     spark: SparkSession,
     work: Sequence[tuple[int, bytes]],
     run: Callable[[int, bytes], Iterable[Result]],
-    on_progress: Progress | None,
+    progress: BinProgress,
 ) -> list[Result]:
     use_stores_here = _stores_for_tasks(spark)
 
@@ -236,11 +236,10 @@ def _map_connect(
                     yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
 
     def on_done(done: int) -> None:
-        if on_progress:
-            on_progress(min(done, len(work)), len(work))
+        progress.tell(range(min(done, len(work))))
 
     on_done(0)
-    with _cut_into(spark, len(work)), _progress(spark, on_done if on_progress else None):
+    with _cut_into(spark, len(work)), _progress(spark, on_done):
         bins = spark.createDataFrame(list(work), "number int, data binary")
         rows = bins.mapInArrow(run_partition, _RESULT).collect()
     on_done(len(work))
@@ -251,7 +250,7 @@ def _map_partitions(
     spark: SparkSession,
     work: Sequence[tuple[int, bytes]],
     run: Callable[[int, bytes], Iterable[Result]],
-    on_progress: Progress | None,
+    progress: BinProgress,
 ) -> list[Result]:
     context = spark.sparkContext
     stores = _broadcast_stores(spark)
@@ -264,7 +263,7 @@ def _map_partitions(
     group = f"kip33-{uuid4().hex}"
     context.setJobGroup(group, "kip33", interruptOnCancel=True)
     try:
-        with _Watcher(spark, group, len(work), on_progress):
+        with _Watcher(spark, group, len(work), progress):
             return context.parallelize(work, len(work)).mapPartitions(run_partition).collect()
     finally:
         with suppress(Py4JError, ConnectionError):
@@ -274,25 +273,21 @@ def _map_partitions(
 class _Watcher:
     """Asks Spark how many tasks of a job group are done, until the job is done."""
 
-    def __init__(
-        self, spark: SparkSession, group: str, total: int, on_progress: Progress | None
-    ) -> None:
+    def __init__(self, spark: SparkSession, group: str, total: int, progress: BinProgress) -> None:
         self._tracker = spark.sparkContext.statusTracker()
-        self._group, self._total, self._on_progress = group, total, on_progress
+        self._group, self._total, self._progress = group, total, progress
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
 
     def __enter__(self) -> None:
-        if self._on_progress:
-            self._on_progress(0, self._total)
-            self._thread.start()
+        self._progress.tell(())
+        self._thread.start()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._done.set()
-        if self._on_progress:
-            self._thread.join()
-            if kind is None:
-                self._on_progress(self._total, self._total)
+        self._thread.join()
+        if kind is None:
+            self._progress.tell(range(self._total))
 
     def _poll(self) -> None:
         while not self._done.wait(POLL_SECONDS):
@@ -300,8 +295,7 @@ class _Watcher:
                 done = self._tasks_done()
             except (Py4JError, ConnectionError):  # the JVM has ended: the job itself reports it
                 return
-            if self._on_progress:
-                self._on_progress(min(done, self._total), self._total)
+            self._progress.tell(range(min(done, self._total)))
 
     def _tasks_done(self) -> int:
         done = 0
@@ -390,8 +384,8 @@ def _cut_into(spark: SparkSession, partitions: int) -> Iterator[None]:
 
 
 @contextmanager
-def _progress(spark: SparkSession, on_done: Callable[[int], None] | None) -> Iterator[None]:
-    if on_done is None or not hasattr(spark, "registerProgressHandler"):
+def _progress(spark: SparkSession, on_done: Callable[[int], None]) -> Iterator[None]:
+    if not hasattr(spark, "registerProgressHandler"):
         yield
         return
 

@@ -19,6 +19,7 @@ from kip33.formats.byte_sources import PIECE_BYTES, ReadInto, ViewAt, read_fully
 from kip33.formats.time_index import IndexBytes, IndexBytesBuilder
 from kip33.stores.containers import opened_inside
 from kip33.stores.locations import Location
+from kip33.stores.progress import READ_SO_FAR
 from kip33.stores.read_ahead import FetchRange, reading_ahead
 
 _STORAGE_CLASS: Final = "not valid for the object's storage class"
@@ -70,16 +71,39 @@ class Scanned(NamedTuple):
 
 @contextmanager
 def scanned(location: Location) -> Iterator[Scanned]:
-    """Open a file for reading from start to end. It and its functions raise FileReadError."""
+    """Open a file for reading from start to end. It and its functions raise FileReadError.
+
+    What is read counts as progress.
+    """
     if location.is_local:
         with opened(location) if location.inside else opened_locally(location.path) as local:
-            yield Scanned(*local)
-        return
-    with (
-        _ranges_of(location) as (fetch_range, size_bytes),
-        reading_ahead(fetch_range, size_bytes) as (read_into, view_at),
-    ):
-        yield Scanned(read_into, size_bytes, view_at)
+            read_into, size_bytes = local
+            yield Scanned(_counted(read_into), size_bytes)
+    else:
+        with (
+            _ranges_of(location) as (fetch_range, size_bytes),
+            reading_ahead(_counted_ranges(fetch_range), size_bytes) as (read_into, view_at),
+        ):
+            yield Scanned(read_into, size_bytes, view_at)
+    READ_SO_FAR.add(0, files=1)
+
+
+def _counted(read_into: ReadInto) -> ReadInto:
+    def read_and_count(position: int, view: memoryview) -> int:
+        size_bytes = read_into(position, view)
+        READ_SO_FAR.add(size_bytes)
+        return size_bytes
+
+    return read_and_count
+
+
+def _counted_ranges(fetch_range: FetchRange) -> FetchRange:
+    def fetch_and_count(position: int, count: int) -> memoryview:
+        data = fetch_range(position, count)
+        READ_SO_FAR.add(len(data))
+        return data
+
+    return fetch_and_count
 
 
 @contextmanager

@@ -38,6 +38,7 @@ _PANIC: Final = "PanicException"  # not an Exception; a truncated token file rai
 _OF_SERVERS: Final = ("RPCError", "FatalRPCError")  # their first text is the name of a Java class
 _TEXT: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 ATTEMPTS: Final = "7"  # tolerates 30 s or more without a name node; hdfs-native's default 15: 3 min
+_ATTEMPTS_KEY: Final = "dfs.client.failover.max.attempts"
 INSTALL: Final = (
     "pip install 'kip33[hdfs]', or give CLASSPATH, JAVA_HOME and HADOOP_HOME for libhdfs"
 )
@@ -56,7 +57,7 @@ def open_hdfs(settings: Mapping[str, str], root: str) -> fs.FileSystem:
     for key in own:
         if key.startswith(_OF_CLIENTS):
             require_expanded(key, own[key])
-    own.setdefault("dfs.client.failover.max.attempts", ATTEMPTS)
+    own.setdefault(_ATTEMPTS_KEY, ATTEMPTS)
     url = root if root != "hdfs://" else own.get("fs.defaultFS")
     if url and "HADOOP_TOKEN_FILE_LOCATION" in os.environ:
         url = _as_in_tokens(url, settings)
@@ -66,6 +67,13 @@ def open_hdfs(settings: Mapping[str, str], root: str) -> fs.FileSystem:
         raise LocationError(
             f"{root}: cannot be opened: {error}; is HADOOP_CONF_DIR set?"
         ) from error
+
+
+def patience_of(settings: Mapping[str, str]) -> str:
+    """Return how long name nodes are tried, for who waits for one."""
+    attempts = settings.get(_ATTEMPTS_KEY, ATTEMPTS)
+    how_long = ", for half a minute or more" if attempts == ATTEMPTS else ""
+    return f"each request is tried {attempts} times{how_long}"
 
 
 def _as_in_tokens(url: str, settings: Mapping[str, str]) -> str:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from pyarrow import fs
@@ -28,9 +28,10 @@ from pyarrow import fs
 from kip33.errors import LocationError
 from kip33.formats.byte_sources import ReadInto
 from kip33.stores.filesystems import BUCKET_SCHEMES, given_filesystem
-from kip33.stores.hdfs import open_hdfs
-from kip33.stores.s3 import keys_period, open_bucket
+from kip33.stores.hdfs import open_hdfs, patience_of
+from kip33.stores.s3 import keys_period, name_of_bucket, open_bucket
 from kip33.stores.settings import generation, settings
+from kip33.stores.watch import StoreName, watched
 
 SCHEMES: Final = ("file", "s3", "s3a", "hdfs", "gs", "abfs", "abfss")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")
@@ -138,7 +139,8 @@ class Location(NamedTuple):
 
     def filesystem(self) -> fs.FileSystem:
         """Return the filesystem, one per root and process; LocationError if it cannot be opened."""
-        return _filesystem(self.root)
+        store: fs.FileSystem = _filesystem(self.root)
+        return store
 
 
 def without_secrets(text: str) -> str:
@@ -198,10 +200,26 @@ def split_uri(uri: str) -> tuple[str, str]:
 _LOCAL: Final = fs.LocalFileSystem()
 
 
-def _filesystem(root: str) -> fs.FileSystem:
+def _filesystem(root: str) -> Any:
     if root == "file://":
         return _LOCAL
-    return given_filesystem(root) or _opened(root, generation(), _period(root))
+    if given := given_filesystem(root):
+        return given
+    scheme = root.partition("://")[0]
+    return watched(
+        lambda: _opened(root, generation(), _period(root)),
+        lambda: _name_of(root, generation()),
+        f"{scheme}://" if scheme in BUCKET_SCHEMES else root,
+    )
+
+
+@lru_cache(maxsize=64)
+def _name_of(root: str, of_generation: int) -> StoreName:
+    """Return what is said of a store that does not answer."""
+    scheme, _, authority = root.partition("://")
+    if scheme == "s3a":
+        return name_of_bucket(settings(), authority)
+    return StoreName(root, patience_of(settings()) if scheme == "hdfs" else "")
 
 
 def _period(root: str) -> int:

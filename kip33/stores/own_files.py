@@ -240,8 +240,9 @@ def remove_empty_folder(location: Location) -> None:
         if location.is_local:
             os.rmdir(location.path)  # noqa: PTH106 - a path, as the filesystem has it
             return
-        if isinstance(store, fs.PyFileSystem) and isinstance(store.handler, HdfsHandler):
-            store.handler.delete_empty_dir(location.path)
+        handler = getattr(store, "handler", None)
+        if isinstance(handler, HdfsHandler):
+            handler.delete_empty_dir(location.path)
             return
         if store.get_file_info(fs.FileSelector(location.path, allow_not_found=True)):
             raise OSError(errno.ENOTEMPTY, f"{location.uri}: has new files")

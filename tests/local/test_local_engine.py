@@ -26,8 +26,12 @@ from kip33.cli.main import run as run_command
 from kip33.errors import CatalogError, PublishError, WorkerLostError
 from kip33.local.local_engine import Bin, BinError, LocalEngine, Stores, _Worker, cores
 from kip33.rules.packing import LEAST_BIN_COST
+from kip33.stores import watch
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish
+from kip33.stores.progress import READ_SO_FAR, Phase, Progress
+from kip33.stores.settings import use_settings
+from kip33.stores.watch import SILENT_TICKS, StoreName
 
 
 def files_of(*sizes: int) -> pa.Table:
@@ -110,8 +114,8 @@ def test_large_work_is_done_in_a_process_for_each_core() -> None:
 
 
 def test_results_are_in_the_order_of_bins_and_every_file_is_in_one() -> None:
-    told: list[tuple[int, int]] = []
-    engine = LocalEngine(2, 7, lambda *counts: told.append(counts))
+    told: list[Progress] = []
+    engine = LocalEngine(2, 7, told.append)
 
     found = engine.run_on_bins(files_of(*range(50)), pid_of_bin)
 
@@ -119,7 +123,56 @@ def test_results_are_in_the_order_of_bins_and_every_file_is_in_one() -> None:
     paths = [path for _, paths, _ in found for path in paths]
     assert sorted(paths) == files_of(*range(50))["path"].to_pylist()
     assert len({pid for *_, pid in found}) <= 2
-    assert told == [(done, 7) for done in range(8)]
+    assert told == sorted(told)
+    total_bytes = sum(range(50))
+    assert told[0] == Progress(Phase.READING_LOGS, 0, 50, 0, total_bytes)
+    assert told[-1] == Progress(Phase.READING_LOGS, 50, 50, total_bytes, total_bytes)
+
+
+def read_until_told(mark: Path, number: int, files: pa.Table) -> Iterator[int]:
+    """Read 7 bytes of a log, and wait until the parent process knows it."""
+    READ_SO_FAR.add(7, files=1)
+    while not mark.exists():
+        time.sleep(0.01)
+    yield number
+
+
+@pytest.mark.parametrize("workers", [1, 2], ids=["in this process", "in workers"])
+def test_what_is_read_of_a_bin_is_told_before_its_end(workers: int, tmp_path: Path) -> None:
+    mark = tmp_path / "told"
+
+    def on_progress(progress: Progress) -> None:
+        if progress.done_bytes in (7, 14) and progress.done:
+            mark.touch()
+
+    engine = LocalEngine(workers, 2, on_progress)
+
+    found = engine.run_on_bins(files_of(100, 100), partial(read_until_told, mark))
+
+    assert found == [0, 1]
+
+
+def silent_store(number: int, files: pa.Table) -> Iterator[int]:
+    """Wait for a store for as long as its silence is told."""
+    told = watch._Watching.watch
+    assert told is not None
+    with told.waiting(StoreName("http://store:9000", ""), "opening s3a://archive/0.log"):
+        for _ in range(SILENT_TICKS):
+            told.tick()
+    yield number
+
+
+def test_a_worker_whose_store_does_not_answer_says_so() -> None:
+    lines: list[str] = []
+    use_settings({"fs.s3a.endpoint": "http://store:9000"})
+    try:
+        found = LocalEngine(2, 2, tell=lines.append).run_on_bins(files_of(1, 2), silent_store)
+    finally:
+        use_settings({})
+
+    assert found == [0, 1]
+    assert lines.count("http://store:9000 answers again after 5 s") == 2
+    assert sum("still trying: opening s3a://archive/0.log" in line for line in lines) == 2
 
 
 def test_a_bin_whose_worker_is_killed_is_tried_again(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.spark.build import build_index
 from kip33.spark.catalog import load_catalog
 from kip33.spark.spark_engine import SparkEngine
+from kip33.stores.progress import Phase, Progress
 from tests.builders.plans import plan_build as plan_build_at
 from tests.demo_archive import make_archive
 from tests.formats.real_segments import FOLDER, needs_real_segments
@@ -191,11 +192,18 @@ def test_tasks_return_what_they_did_and_never_a_row(
 def test_progress_is_told_from_nothing_to_all_tasks(
     spark: Any, unchanged_archive: Path, tmp_path: Path
 ) -> None:
-    told: list[tuple[int, int]] = []
+    told: list[Progress] = []
     plan = plan_build(str(unchanged_archive), str(tmp_path))
-    execute_build(plan, SparkEngine(lambda: spark, 3, lambda *counts: told.append(counts)))
-    assert told == sorted(told)
-    assert (told[0], told[-1]) == ((0, 3), (3, 3))
+    execute_build(plan, SparkEngine(lambda: spark, 3, told.append))
+    read = [one for one in told if one.phase == Phase.READING_LOGS]
+    assert read == sorted(read)
+    assert (read[0].done, read[-1].done, read[0].total) == (0, 13, 13)
+    assert read[-1].done_bytes == read[-1].total_bytes
+    assert list(dict.fromkeys(one.phase for one in told)) == [
+        Phase.STARTING_SPARK,
+        Phase.WRITING_CATALOG,
+        Phase.READING_LOGS,
+    ]
 
 
 def test_a_build_after_another_leaves_the_loaded_catalog_as_it_was(

@@ -20,6 +20,7 @@ from kip33.spark import (
     offsets_for_times,
     verify_index,
 )
+from kip33.stores.progress import Phase, Progress
 
 NOW_MS = 1_800_000_000_000
 TARGET_MS = 1_700_000_040_000
@@ -31,7 +32,7 @@ def main(source: str, indexes: str, result: str, *remote: str) -> None:
     session: Any = SparkSession.builder
     session = session.remote(remote[0]) if remote else session.master("local[2]")
     spark = session.getOrCreate()
-    done: list[tuple[int, int]] = []
+    told: list[Progress] = []
     summary = build_index(
         spark,
         source,
@@ -39,8 +40,9 @@ def main(source: str, indexes: str, result: str, *remote: str) -> None:
         now_ms=NOW_MS,
         offset_index=True,
         parallelism=5,
-        on_progress=lambda *now: done.append(now),
+        on_progress=told.append,
     )
+    read = [one for one in told if one.phase == Phase.READING_LOGS]
     verdicts = verify_index(spark, source, indexes)
     catalog = load_catalog(spark, f"{indexes}/_catalog")
     policies = Policies({"defaults": {"cleanup.policy": "delete", "retention.ms": 1}})
@@ -59,7 +61,7 @@ def main(source: str, indexes: str, result: str, *remote: str) -> None:
             ).collect()
         ),
         "found": sorted(str(row) for row in found.collect()),
-        "progress": [done[0], done[-1]],
+        "progress": [[one.done, one.total] for one in (read[0], read[-1])],
     }
     Path(result).write_text(json.dumps(record, default=str))
 
