@@ -19,6 +19,7 @@
       PublishError              a part or commit file that cannot be written: nothing is committed
       WorkerLostError           a worker process that was killed, twice: nothing is committed
       WorkerStartError          a worker process that cannot be started: nothing is committed
+      NotSeenError              a machine of a cluster lacks what the driver sees
 
 `exit_code` is the exit code of a command that the error ends. A wrong argument is a plain
 `ValueError`.
@@ -211,6 +212,12 @@ class WorkerLostError(Kip33Error):
 
 class WorkerStartError(Kip33Error):
     """A worker process of the local engine that cannot be started; nothing is committed."""
+
+    exit_code = ExitCode.INCOMPLETE
+
+
+class NotSeenError(Kip33Error):
+    """A machine of a cluster that does not see what the driver sees; nothing is committed."""
 
     exit_code = ExitCode.INCOMPLETE
 

@@ -4,8 +4,12 @@ A plan defines the work on each bin and the use of the results. An engine decide
 processed: `kip33.local` in processes of this machine, `kip33.spark` in tasks of a session.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import os
+import socket
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -13,10 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.errors import NotSeenError
 from kip33.rules.packing import bin_count, pack
+from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, Phase, Progress, Read
 
 Result = TypeVar("Result")
+_MOST_LOOKED_AT: Final = 100  # files, for one that the driver sees
 
 
 class EngineName(StrEnum):
@@ -27,11 +34,13 @@ class EngineName(StrEnum):
 
 
 class Work(NamedTuple):
-    """What is done in bins, as progress names it."""
+    """What is done in bins: as progress names it, and what each machine must see for it."""
 
     phase: Phase
     unit: str = "segment"  # of which a row of the bins' table is one
     has_bytes: bool = True  # the rows' sizes are bytes that are read
+    source: Location | None = None  # below which the rows' `path`s are; or they have a `log_uri`
+    marks: tuple[Location, ...] = ()  # files that the driver sees, so each machine must
 
     @property
     def counts_files(self) -> bool:
@@ -68,6 +77,46 @@ class Engine(Protocol):
         so `run` may be called twice for it. `on_progress` is told how far the `work` is.
         """
         ...
+
+
+def require_seen(work: Work, files: pa.Table) -> None:
+    """Raise NotSeenError, with this machine's name, if it lacks what the driver has listed.
+
+    Each task on a cluster asks this first: a log on a disk that is not mounted is no damaged log.
+    All marks must be there and, of the directories of the bin's logs in one log directory, at least
+    one: a log or a partition may have been deleted since. Stores are the same everywhere.
+    """
+    missing = [mark.path for mark in work.marks if mark.is_local and not os.path.lexists(mark.path)]
+    by_log_dir: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for directory in _directories(work, files):
+        by_log_dir[directory.parent.path][directory.path] = None
+    for paths in by_log_dir.values():
+        if not any(map(os.path.isdir, paths)):
+            missing.append(min(paths))
+    if missing:
+        raise NotSeenError(
+            f"machine {socket.gethostname()} does not see {missing[0]}, which the driver sees: "
+            "mount it at the same path on all machines that run tasks, or give --engine local"
+        )
+
+
+def first_seen(uris: Iterable[str | None]) -> tuple[Location, ...]:
+    """Return the first local file of the first hundred that is there, as a mark; or none."""
+    places = map(Location.of, islice(filter(None, uris), _MOST_LOOKED_AT))
+    return tuple(islice((one for one in places if one.is_local and os.path.lexists(one.path)), 1))
+
+
+def _directories(work: Work, files: pa.Table) -> Iterator[Location]:
+    """Yield the local directory of each log of a bin."""
+    if "log_uri" in files.column_names:
+        logs = map(Location.of, filter(None, files["log_uri"].to_pylist()))
+    elif work.source:
+        logs = map(work.source.child, filter(None, files["path"].to_pylist()))
+    else:
+        return
+    for log in logs:
+        if log.is_local:
+            yield log.parent
 
 
 class BinProgress:

@@ -148,6 +148,7 @@ def _by_partition(logs: pa.Table) -> pa.Table:
     return pa.table(
         {
             "size_bytes": pa.array(np.add.reduceat(sizes, starts)),
+            "log_uri": sorted_logs["log_uri"].take(pa.array(starts)),  # the first one
             "logs": pa.ListArray.from_arrays(offsets, struct),
         }
     )

@@ -4,6 +4,7 @@ Bins are built between `begin_build` and `commit_build`.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -11,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.bins import Engine
+from kip33.archive.bins import Engine, Work
 from kip33.archive.listing import Column
 from kip33.builds.build_options import BuildSpec, require_layout
 from kip33.builds.carry_over import carry_over_rows, merge, write_parts
@@ -22,7 +23,7 @@ from kip33.builds.plan import BuildPlan
 from kip33.builds.task import TaskResult, build_bin
 from kip33.builds.transaction_files import finish_transactions
 from kip33.catalog.catalog import Candidate, Catalog, Snapshot, SnapshotPart
-from kip33.catalog.draft import DEAD_AFTER_MS, Draft, read_claims
+from kip33.catalog.draft import CLAIMS, DEAD_AFTER_MS, Draft, read_claims
 from kip33.catalog.holes import DirectoriesOfPartitions, hole_totals, read_holes
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.schema import IndexFileState
@@ -38,7 +39,7 @@ from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.file_owners import NOT_GIVEN
 from kip33.stores.locations import Location
-from kip33.stores.own_files import remove_quietly, set_flushing
+from kip33.stores.own_files import publish, remove_quietly, set_flushing, temporary_of
 from kip33.stores.progress import Phase, Progress
 
 MOST_MERGES: Final = 10  # per build: other builds may commit at the same moment repeatedly
@@ -404,14 +405,40 @@ def execute_build(plan: BuildPlan, engine: Engine) -> BuildSummary:
             files, first_pass_bytes = with_largest_before(plan.build, files, engine)
         engine.on_progress(Progress(Phase.WRITING_CATALOG))
         started = begin_build(plan)
-        results = engine.run_on_bins(
-            files,
-            partial(_build_bin, plan.build, started.draft.staging, len(started.copied_parts)),
-            reads_files=not plan.build.read_tail,
-        )
+        run = partial(_build_bin, plan.build, started.draft.staging, len(started.copied_parts))
+        with _marks_of(started) as marks:
+            work = Work(Phase.READING_LOGS, source=plan.build.source, marks=marks)
+            results = engine.run_on_bins(
+                files, run, reads_files=not plan.build.read_tail, work=work
+            )
         engine.on_progress(Progress(Phase.WRITING_CATALOG))
         summary = commit_build(started, results)
         return replace(summary, bytes_read=summary.bytes_read + first_pass_bytes)
+
+
+@contextmanager
+def _marks_of(started: StartedBuild) -> Iterator[tuple[Location, ...]]:
+    """Yield files that a machine sees only if it sees this build's catalog and index directory.
+
+    A catalog elsewhere proves nothing about the index directory, so that gets an empty file, named
+    like an index file that is being written: a later build removes what a killed one left. Where
+    the driver may not write it, rows will say so.
+    """
+    claims = started.draft.staging.child(CLAIMS)
+    index_dir = started.plan.build.index_dir
+    if not index_dir.is_local or started.plan.build.in_place or index_dir.contains(claims):
+        yield (claims,)
+        return
+    mark = temporary_of(index_dir.child(f"{0:020d}.timeindex"))
+    try:
+        publish(mark, b"")
+    except OSError:
+        yield (claims,)
+        return
+    try:
+        yield claims, mark
+    finally:
+        remove_quietly(mark)
 
 
 def _build_bin(

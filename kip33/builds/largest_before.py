@@ -93,7 +93,9 @@ def with_largest_before(build: BuildSpec, files: pa.Table, engine: Engine) -> tu
 
     In `files` the column has the number over the segments that are not read.
     """
-    found = engine.run_on_bins(files, partial(largest_bin, build), work=Work(Phase.LARGEST_BEFORE))
+    found = engine.run_on_bins(
+        files, partial(largest_bin, build), work=Work(Phase.LARGEST_BEFORE, source=build.source)
+    )
     by_path = {one.path: one.largest for one in found}
     largest = np.array([by_path[str(path)] for path in files["path"].to_pylist()], np.int64)
     uris = log_uris(build.source, files["path"], files["inside"])

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.bins import Engine, Work
+from kip33.archive.bins import Engine, Work, first_seen
 from kip33.archive.segment_paths import index_of_row
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.errors import FileReadError
@@ -99,7 +99,9 @@ def plan_quick(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ())
 
 def execute_quick(files: pa.Table, engine: Engine) -> QuickCounts:
     """Return how the index files of `plan_quick` compare with the catalog."""
-    checked = engine.run_on_bins(files, check_bin, work=Work(Phase.READING_INDEXES))
+    marks = first_seen(files["index_uri"].to_pylist())
+    work = Work(Phase.READING_INDEXES, marks=marks)
+    checked = engine.run_on_bins(files, check_bin, work=work)
     by_verdict: dict[IndexKind, Counter[QuickVerdict]] = {kind: Counter() for kind in IndexKind}
     for result in checked:
         for (kind, verdict), count in result.counts.items():

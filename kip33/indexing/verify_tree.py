@@ -1,5 +1,6 @@
 """Verify every index file of a tree against its log: the plan, and what one task does."""
 
+import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.bins import Engine
+from kip33.archive.bins import Engine, Work
 from kip33.archive.directory import Segment
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import segments_of
@@ -26,7 +27,7 @@ from kip33.rules.packing import DailyShare
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
-from kip33.stores.progress import OnProgress, tell_nobody
+from kip33.stores.progress import OnProgress, Phase, tell_nobody
 
 
 class Verify(NamedTuple):
@@ -92,10 +93,22 @@ def execute_verify(plan: VerifyPlan, engine: Engine) -> list[SegmentVerdict]:
 
     If one segment of the tree has a `.index`, segments without one have the verdict `missing`.
     """
-    verdicts = engine.run_on_bins(plan.files, partial(verify_bin, plan.verify))
+    verify = plan.verify
+    marks = _first_entry(verify.index_dir)
+    work = Work(Phase.READING_LOGS, source=verify.source, marks=marks)
+    verdicts = engine.run_on_bins(plan.files, partial(verify_bin, verify), work=work)
     verified = with_folded_verdicts(verdicts)
     in_order_of_path = sorted(verified, key=lambda verdict: verdict.log_uri)
     return with_missing_offset_indexes(in_order_of_path)
+
+
+def _first_entry(index_dir: Location) -> tuple[Location, ...]:
+    """Return an entry of a local index directory, as a mark; none of an empty one or a store."""
+    if not index_dir.is_local:
+        return ()
+    with os.scandir(index_dir.path) as entries:
+        names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
+    return tuple(map(index_dir.child, names[:1]))
 
 
 def verify_bin(verify: Verify, number: int, files: pa.Table) -> Iterator[VerifiedSegment]:

@@ -405,7 +405,8 @@ def _stores_in_use() -> Stores | None:
 
 
 def _segments_of(work: Bin) -> str:
-    first, others = work.files["path"][0].as_py(), work.files.num_rows - 1
+    name = "path" if "path" in work.files.column_names else "log_uri"
+    first, others = work.files[name][0].as_py(), work.files.num_rows - 1
     return f"{first} and {others:,} more segments" if others else f"{first}"
 
 

@@ -137,7 +137,7 @@ class StagingJob(NamedTuple):
         """Return the segments as a table that an engine divides; `number` is that in the job."""
         return pa.table(
             {
-                "path": pa.array([one.log.uri for one in self.segments], pa.string()),
+                "log_uri": pa.array([one.log.uri for one in self.segments], pa.string()),
                 "size_bytes": pa.array([one.size_bytes for one in self.segments], pa.int64()),
                 "number": pa.array(np.arange(len(self.segments))),
             }

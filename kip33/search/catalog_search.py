@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.bins import Engine, Work
+from kip33.archive.bins import Engine, Work, first_seen
 from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import SEGMENTS
@@ -146,7 +146,8 @@ def search_on_engine(
         }
     )
     run = partial(_search_bin, rows, questions, how, starts)
-    searching = Work(Phase.SEARCHING, "partition", has_bytes=False)
+    marks = first_seen(rows["log_uri"].to_pylist())
+    searching = Work(Phase.SEARCHING, "partition", has_bytes=False, marks=marks)
     return sorted(engine.run_on_bins(work, run, work=searching), key=_place)
 
 

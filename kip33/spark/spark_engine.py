@@ -64,4 +64,4 @@ class SparkEngine:
         packed = rows_of_bins(sizes, most, self._parallelism)
         self.workers = min(most, len(packed))
         progress = BinProgress(sizes, packed, work, self.on_progress)
-        return run_on_bins(spark, files, packed, run, progress)
+        return run_on_bins(spark, files, packed, work, run, progress)

@@ -34,10 +34,10 @@ from pyspark.sql.pandas import functions
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from kip33.archive.bins import BinProgress, Result
+from kip33.archive.bins import BinProgress, Result, Work, require_seen
 from kip33.catalog.catalog import ipc_bytes
 from kip33.catalog.schema import SEGMENTS
-from kip33.errors import ExitCode, Kip33Error
+from kip33.errors import ExitCode, Kip33Error, NotSeenError
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.spark.store_settings import is_connect, use_session
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
@@ -48,6 +48,7 @@ PARTITION: Final = ("log_dir", "topic", "partition")
 """The columns of a catalog that name a row's partition."""
 _PARTITIONS: Final = "spark.sql.leafNodeDefaultParallelism"
 _RESULT: Final = "result binary"
+_NOT_SEEN: Final = re.compile(rf"{NotSeenError.__name__}: (.*)")
 _SAYS_WHAT: Final = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]*(Error|Exception): ")
 
 
@@ -55,23 +56,27 @@ def run_on_bins(
     spark: SparkSession,
     files: pa.Table,
     packed: Sequence[npt.NDArray[np.int64]],
+    work: Work,
     run: Callable[[int, pa.Table], Iterable[Result]],
     progress: BinProgress,
 ) -> list[Result]:
     """Do as `kip33.archive.bins.Engine` says, in one task a bin; SparkJobError where the job fails.
 
-    `packed` has the rows of each bin. `progress` is told from a thread of its own; which tasks have
-    ended is not known, so they count in the order in which they begin.
+    `packed` has the rows of each bin. Each task first looks for what `work` needs on its machine.
+    `progress` is told from a thread of its own; which tasks have ended is not known, so they count
+    in the order in which they begin.
     """
     # Paths shrink to a tenth as bytes, and the JVM keeps every bin until its task is done.
-    work = [(number, ipc_bytes(files.take(rows))) for number, rows in enumerate(packed)]
+    bins = [(number, ipc_bytes(files.take(rows))) for number, rows in enumerate(packed)]
 
     def run_bin(number: int, data: bytes) -> Iterable[Result]:
-        return run(number, pa.ipc.open_stream(pa.BufferReader(data)).read_all())
+        rows = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
+        require_seen(work, rows)
+        return run(number, rows)
 
     map_them = _map_connect if is_connect(spark) else _map_partitions
     try:
-        return map_them(spark, work, run_bin, progress)
+        return map_them(spark, bins, run_bin, progress)
     except (Py4JError, ConnectionError, PySparkException) as error:
         raise _SparkJobError(job_failure(error)) from error
 
@@ -417,6 +422,8 @@ def job_failure(error: BaseException) -> str:
         reason = (
             "the executors do not have kip33: run make dist, then give --py-files dist/kip33.zip"
         )
+    elif unseen := _NOT_SEEN.search(str(error)):
+        return f"the Spark job failed: {unseen[1]}"  # the same command would fail again
     else:
         trace = str(error).partition("Driver stacktrace:")[0]
         lines = [line.strip(" :\t") for line in trace.splitlines()]

@@ -71,7 +71,7 @@ def _publish(
     target = location.path
     renames = not location.is_object_store
     if renames:
-        target = _temporary(location).path
+        target = temporary_of(location).path
     try:
         _write(location, target, data)
         if not renames and not reads_back:
@@ -161,7 +161,7 @@ def streamed_file(place: Location) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _local_file(place: Location) -> Iterator[BinaryIO]:
-    temporary = _temporary(place)
+    temporary = temporary_of(place)
     make_folder(place.parent)
     try:
         with Path(temporary.path).open("xb") as file:
@@ -180,7 +180,7 @@ def _sent_file(place: Location) -> Iterator[BinaryIO]:
         yield file
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
-        target = place if place.is_object_store else _temporary(place)
+        target = place if place.is_object_store else temporary_of(place)
         if not place.is_object_store:
             make_folder(place.parent)
         try:
@@ -197,7 +197,8 @@ def _sent_file(place: Location) -> Iterator[BinaryIO]:
             raise
 
 
-def _temporary(place: Location) -> Location:
+def temporary_of(place: Location) -> Location:
+    """Return a new hidden name beside a file: that of the file while it is being written."""
     return place.parent.child(f".{place.name}.{secrets.token_hex(16)}{TEMPORARY_SUFFIX}")
 
 

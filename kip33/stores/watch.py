@@ -43,7 +43,7 @@ class StoreName(NamedTuple):
 
 
 @dataclass
-class _Store:
+class _StoreState:
     """The operations of a store that are under way."""
 
     under_way: dict[int, str] = field(default_factory=dict)  # the oldest first
@@ -58,7 +58,7 @@ class StoreWatch:
         """Take who is told."""
         self._tell = tell
         self._lock = threading.Lock()
-        self._stores: dict[StoreName, _Store] = {}
+        self._stores: dict[StoreName, _StoreState] = {}
         self._operations = 0
 
     @contextmanager
@@ -66,7 +66,7 @@ class StoreWatch:
         """Watch an operation, which is the block."""
         with self._lock:
             self._operations = number = self._operations + 1
-            store = self._stores.setdefault(name, _Store())
+            store = self._stores.setdefault(name, _StoreState())
             if not store.under_way and not store.is_told:
                 store.silent_ticks = 0
             store.under_way[number] = doing
@@ -100,14 +100,14 @@ class StoreWatch:
             self._tell(line)
 
 
-def _answered(name: StoreName, store: _Store) -> str | None:
+def _answered(name: StoreName, store: _StoreState) -> str | None:
     """Note an answer; return the line for a store that was silent."""
     line = f"{name.host} answers again after {store.silent_ticks} s" if store.is_told else None
     store.silent_ticks, store.is_told = 0, False
     return line
 
 
-def _silent(name: StoreName, store: _Store) -> str:
+def _silent(name: StoreName, store: _StoreState) -> str:
     first, others = next(iter(store.under_way.values())), len(store.under_way) - 1
     more = f" and {others:,} more" if others else ""
     return (

@@ -9,6 +9,7 @@ that has kip33's dependencies and not kip33: what executors import must be shipp
 """
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,12 @@ from typing import Self
 import pyspark
 
 from tests.integration.servers.bare_python import write_bare_python
-from tests.integration.servers.processes import ServerProcess, free_port, require_program
+from tests.integration.servers.processes import (
+    ServerMissingError,
+    ServerProcess,
+    free_port,
+    require_program,
+)
 
 SPARK_HOME = Path(pyspark.__file__).parent
 DEPLOY = "org.apache.spark.deploy"
@@ -38,14 +44,16 @@ class SparkCluster:
         hosts: Sequence[str] = (LOOPBACK,),
         cores: int = 2,
         has_kip33: bool = False,
+        hidden: Sequence[Path] = (),
     ) -> None:
+        """Take the places of the cluster; the last worker sees an empty directory at `hidden`."""
         self.port = free_port()
         self.master = f"spark://{LOOPBACK}:{self.port}"
         self.python = folder / "python"
         self._folder = folder
         self._hosts = hosts
         self._cores = cores
-        self._has_kip33 = has_kip33
+        self._has_kip33, self._hidden = has_kip33, hidden
         self._processes: list[ServerProcess] = []
 
     @property
@@ -76,7 +84,9 @@ class SparkCluster:
                 size = ("--cores", str(self._cores), "--memory", "1g")
                 worker = f"{DEPLOY}.worker.Worker"
                 options = ("--host", host, *no_page, *size)
-                self._daemon(f"worker-{number}", worker, *options, self.master)
+                is_last = number == len(self._hosts) - 1
+                hidden = self._hidden if is_last else ()
+                self._daemon(f"worker-{number}", worker, *options, self.master, hidden=hidden)
             for worker in self._processes[1:]:
                 self._wait(worker, REGISTERED)
         except BaseException:
@@ -120,11 +130,13 @@ class SparkCluster:
         """Return what master and workers logged, one after another."""
         return "".join(process.logged() for process in self._processes)
 
-    def _daemon(self, name: str, main_class: str, *arguments: str) -> None:
+    def _daemon(
+        self, name: str, main_class: str, *arguments: str, hidden: Sequence[Path] = ()
+    ) -> None:
         folder = self._folder / name
         folder.mkdir(exist_ok=True)
         process = ServerProcess(
-            [SPARK_HOME / "bin" / "spark-class", main_class, *arguments],
+            [*_hiding(hidden), SPARK_HOME / "bin" / "spark-class", main_class, *arguments],
             log=folder / "daemon.log",
             env=self.worker_environment | {"SPARK_WORKER_DIR": str(folder)},
             cwd=folder,
@@ -140,3 +152,13 @@ class SparkCluster:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _hiding(places: Sequence[Path]) -> list[str]:
+    """Return the start of a command that sees an empty directory at each of these places."""
+    if not places:
+        return []
+    if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
+        raise ServerMissingError("this user may not make a mount namespace (unshare --mount)")
+    mounts = " && ".join(f"mount -t tmpfs hidden {shlex.quote(str(place))}" for place in places)
+    return ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh"]
