@@ -8,9 +8,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kip33.api.index_files import build_index, repair, verify_index
     from kip33.api.opened_catalog import OpenedCatalog, open_catalog
     from kip33.api.plan_steps import apply_plan, write_plan
+    from kip33.api.report_file import WrittenReport, write_report
+    from kip33.api.restore_archive import abandon_restore, restore_archive
     from kip33.archive.directory import Segment
+    from kip33.builds.commit import BuildSummary
+    from kip33.builds.repair_plan import RepairSummary
     from kip33.catalog.catalog import Snapshot
     from kip33.catalog.topic_totals import TopicTotals
     from kip33.errors import (
@@ -22,11 +27,15 @@ if TYPE_CHECKING:
         Kip33Error,
         LocationError,
         LockedError,
+        NoReadableLogError,
         PlanError,
         PolicyError,
         PublishError,
+        RestoreError,
         UnreadableCatalogError,
         UnsupportedFormatError,
+        WorkerLostError,
+        WorkerStartError,
     )
     from kip33.formats.kafka_configs import GroupOffset
     from kip33.formats.records import Record
@@ -42,7 +51,10 @@ if TYPE_CHECKING:
     from kip33.indexing.verification import SegmentVerdict
     from kip33.records.decode import decode
     from kip33.records.reading import read_arrow
+    from kip33.records.scan_polars import scan_polars
     from kip33.records.schemas import Schemas
+    from kip33.restore.restore_complete import AbandonedRestore
+    from kip33.restore.restore_request import RestoreSummary
     from kip33.retention.apply import Applied, PartitionResult
     from kip33.retention.plan import RetentionPlan
     from kip33.retention.policy_files import load_policies
@@ -50,19 +62,27 @@ if TYPE_CHECKING:
     from kip33.search.failover import ResumePoint
     from kip33.search.group_lag import GroupLag
     from kip33.search.read_records import find_offset, read_records
+    from kip33.stores.progress import Progress
 
 __version__ = "0.2.0"
 
 _NAMES = {
+    "kip33.api.index_files": ("build_index", "repair", "verify_index"),
     "kip33.api.opened_catalog": ("OpenedCatalog", "open_catalog"),
     "kip33.api.plan_steps": ("apply_plan", "write_plan"),
+    "kip33.api.report_file": ("WrittenReport", "write_report"),
+    "kip33.api.restore_archive": ("abandon_restore", "restore_archive"),
     "kip33.archive.directory": ("Segment",),
+    "kip33.builds.commit": ("BuildSummary",),
+    "kip33.builds.repair_plan": ("RepairSummary",),
     "kip33.catalog.catalog": ("Snapshot",),
     "kip33.catalog.topic_totals": ("TopicTotals",),
     "kip33.errors": (
         *("BatchTooLargeError", "CatalogError", "CorruptIndexError", "CorruptSegmentError"),
-        *("IndexOffsetOverflowError", "Kip33Error", "LocationError", "LockedError", "PlanError"),
-        *("PolicyError", "PublishError", "UnreadableCatalogError", "UnsupportedFormatError"),
+        *("IndexOffsetOverflowError", "Kip33Error", "LocationError", "LockedError"),
+        *("NoReadableLogError", "PlanError", "PolicyError", "PublishError", "RestoreError"),
+        *("UnreadableCatalogError", "UnsupportedFormatError", "WorkerLostError"),
+        "WorkerStartError",
     ),
     "kip33.formats.kafka_configs": ("GroupOffset",),
     "kip33.formats.records": ("Record",),
@@ -79,6 +99,8 @@ _NAMES = {
     "kip33.records.reading": ("read_arrow",),
     "kip33.records.scan_polars": ("scan_polars",),
     "kip33.records.schemas": ("Schemas",),
+    "kip33.restore.restore_complete": ("AbandonedRestore",),
+    "kip33.restore.restore_request": ("RestoreSummary",),
     "kip33.retention.apply": ("Applied", "PartitionResult"),
     "kip33.retention.plan": ("RetentionPlan",),
     "kip33.retention.policy_files": ("load_policies",),
@@ -86,12 +108,15 @@ _NAMES = {
     "kip33.search.failover": ("ResumePoint",),
     "kip33.search.group_lag": ("GroupLag",),
     "kip33.search.read_records": ("find_offset", "read_records"),
+    "kip33.stores.progress": ("Progress",),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
+    "AbandonedRestore",
     "Applied",
     "BatchTooLargeError",
+    "BuildSummary",
     "BuiltIndexes",
     "CatalogError",
     "CorruptIndexError",
@@ -102,6 +127,7 @@ __all__ = [
     "Kip33Error",
     "LocationError",
     "LockedError",
+    "NoReadableLogError",
     "OffsetIndex",
     "OffsetPosition",
     "OpenedCatalog",
@@ -109,8 +135,12 @@ __all__ = [
     "PlanError",
     "Policies",
     "PolicyError",
+    "Progress",
     "PublishError",
     "Record",
+    "RepairSummary",
+    "RestoreError",
+    "RestoreSummary",
     "ResumePoint",
     "RetentionPlan",
     "Schemas",
@@ -122,8 +152,13 @@ __all__ = [
     "TopicTotals",
     "UnreadableCatalogError",
     "UnsupportedFormatError",
+    "WorkerLostError",
+    "WorkerStartError",
+    "WrittenReport",
     "__version__",
+    "abandon_restore",
     "apply_plan",
+    "build_index",
     "build_time_index",
     "decode",
     "find_offset",
@@ -133,10 +168,14 @@ __all__ = [
     "read_arrow",
     "read_records",
     "read_time_index",
+    "repair",
+    "restore_archive",
     "scan_batches",
     "scan_polars",
+    "verify_index",
     "verify_segment",
     "write_plan",
+    "write_report",
 ]
 
 

@@ -47,12 +47,11 @@ from kip33.stores.locations import Location
 
 Path: TypeAlias = str | os.PathLike[str]
 
-_TimeRequest: TypeAlias = (
-    tuple[str, int | None, Time | str] | tuple[str, int | None, Time | str, str | None]
-)
+_TimeRequest: TypeAlias = tuple[str, int | None, Time] | tuple[str, int | None, Time, str | None]
 """Topic, partition (None: all), time, and optionally a log directory.
 
-A time is ms since 1970, a `datetime` with a time zone, `earliest`, `latest` or `max-timestamp`.
+A time is ms since 1970, a `datetime` with a time zone, ISO 8601, `earliest`, `latest` or
+`max-timestamp`.
 """
 
 Offsets: TypeAlias = Path | Iterable[tuple[str, str, int, int]]
@@ -111,12 +110,19 @@ def open_catalog(
     storage_options: StorageOptions | None = None,
     filesystem: Filesystem | None = None,
 ) -> "OpenedCatalog":
-    """Return the catalog at a path or URI; LocationError if there is no such directory.
+    """Return the catalog at a path or URI.
 
-    `storage_options`: keys and endpoint for its store and its archive's, by Hadoop's names or as
-    `endpoint`, `region`, `access_key`, `secret_key`, `token` (`kip33.stores.filesystem_option`).
-    `filesystem`: a pyarrow or fsspec filesystem instead, whose name for the catalog is the path
-    (`kip33.stores.filesystem_option`).
+    >>> catalog = open_catalog("indexes/_catalog")
+    >>> catalog.segments().num_rows
+    13
+
+    - `catalog`: the directory of its snapshots, `_catalog` in the directory of index files
+    - `storage_options`: keys and endpoint for its store and its archive's, by Hadoop's names or as
+      `endpoint`, `region`, `access_key`, `secret_key`, `token` (`kip33.stores.filesystem_option`)
+    - `filesystem`: a pyarrow or fsspec filesystem instead, whose name for the catalog is the path
+      (`kip33.stores.filesystem_option`)
+
+    Raises LocationError if there is no such directory.
     """
     opened = Catalog(place_on(catalog, storage_options, filesystem))
     require_directory(opened.location, "the catalog")
@@ -141,6 +147,9 @@ class OpenedCatalog:
     def snapshots(self) -> list[Snapshot]:
         """Return the snapshots that are not damaged, newest first.
 
+        >>> [snapshot.rows for snapshot in open_catalog("indexes/_catalog").snapshots()]
+        [13]
+
         `name`; `created_ms` (ms since 1970); `source`, the archive's URI; `rows`, the number of
         segments; `parts`, its Parquet files.
         """
@@ -151,18 +160,35 @@ class OpenedCatalog:
     ) -> pa.Table:
         """Return a row for each segment file, or directory that could not be listed.
 
-        The columns are those of the snapshot's Parquet files (`segments` in RESULTS.md), or only
-        those in `columns`. The checksum of every file is verified.
+        The checksum of every file is verified.
+
+        >>> rows = open_catalog("indexes/_catalog").segments(columns=["topic", "status"])
+        >>> rows.slice(0, 2).to_pylist()
+        [{'topic': 'audit.v1', 'status': 'ok'}, {'topic': 'orders', 'status': 'ok'}]
+
+        - `columns`: those of the snapshot's Parquet files (`segments` in RESULTS.md) that are
+          wanted; None: all
         """
         chosen = self._chosen(snapshot)
         return self.catalog.read(chosen, PARTS.names if columns is None else list(columns))
 
     def topics(self, snapshot: str | None = None) -> list[TopicTotals]:
-        """Return the totals of each topic, by name (`topics` in RESULTS.md)."""
+        """Return the totals of each topic, by name (`topics` in RESULTS.md).
+
+        >>> topics = open_catalog("indexes/_catalog").topics()
+        >>> [(totals.topic, totals.segments, totals.record_count) for totals in topics[1:3]]
+        [('clicks', 4, 3490), ('metrics', 1, 1)]
+        """
         return topic_totals.topic_totals(self.catalog, self._chosen(snapshot))
 
     def difference(self, a: str, b: str | None = None) -> pa.Table:
         """Return a row for each segment that changed from snapshot `a` to snapshot `b`.
+
+        >>> open_catalog("indexes/_catalog").difference("1", "1").num_rows
+        0
+
+        - `a`: the earlier snapshot, by name, number or id
+        - `b`: the later one; None: the newest undamaged one
 
         Columns: `log_uri` string; `changes` list of `added`, `gone`, `grown`, `shrunk`,
         `status changed`, `modified`; `size_bytes_before`, `size_bytes_after` int64, bytes;
@@ -182,6 +208,15 @@ class OpenedCatalog:
         log_start_offsets: Path | None = None,
     ) -> pa.Table:
         """Return for each request the first record at or after its time.
+
+        >>> catalog = open_catalog("indexes/_catalog")
+        >>> answers = catalog.offsets_for_times([("orders", 0, 1_700_050_000_000)])
+        >>> answers.select(["offset", "timestamp", "result"]).to_pylist()
+        [{'offset': 4000, 'timestamp': 1700086400104, 'result': 'found'}]
+
+        - `requests`: tuples (topic, partition, time), and optionally a log directory. Partition
+          None: all. A time may also be `earliest`, `latest` or `max-timestamp`
+        - `as_kafka`: answer as a broker of the newest Kafka, "3.7": as a broker of that version
 
         Rows are in the order of the requests, then by partition and log directory (`answers` in
         RESULTS.md): `offset` and `timestamp` (ms) of the record, null if `result` says that no
@@ -212,6 +247,11 @@ class OpenedCatalog:
     ) -> list[GroupLag]:
         """Return the lag of each group, in the order of `offsets`.
 
+        >>> catalog = open_catalog("indexes/_catalog")
+        >>> [lag] = catalog.group_lags([("billing", "orders", 0, 8000)])
+        >>> lag.lag_records, lag.lag_ms
+        (500, 49577)
+
         Times are ms since 1970, `lag_ms` is milliseconds, `lag_records` a number of offsets
         (`group_lags` in RESULTS.md). With `policies`, `unread_expires_at_ms` is the time at which
         retention may begin to delete unread records; `now` is a time, None: the current time.
@@ -220,8 +260,8 @@ class OpenedCatalog:
         return group_lag.group_lags(
             self._partitions(committed, self._chosen(snapshot)),
             committed,
-            policies=None if policies is None else _policies_of(policies),
-            now_ms=_now_or(now),
+            policies=None if policies is None else policies_in(policies),
+            now_ms=time_or_now(now),
             max_batch_bytes=max_batch_bytes,
         )
 
@@ -235,8 +275,16 @@ class OpenedCatalog:
     ) -> list[ResumePoint]:
         """Return the offsets at which groups of this catalog's cluster continue on another cluster.
 
-        `other` is that cluster's catalog; `buffer_ms` is the largest latency and clock difference
-        between the two. Rows are by group, topic and partition of the other cluster; times are ms
+        >>> catalog = open_catalog("indexes/_catalog")
+        >>> committed = [("billing", "orders", 0, 8000)]
+        >>> [point] = catalog.resume_points("indexes/_catalog", committed, buffer_ms=60_000)
+        >>> point.resume_offset, point.read_twice_at_most
+        (7389, 611)
+
+        - `other`: the catalog of the other cluster, or its path or URI
+        - `buffer_ms`: the largest latency and clock difference between the two clusters
+
+        Rows are by group, topic and partition of the other cluster; times are ms
         since 1970 (`resume_points` in RESULTS.md). ValueError for a negative buffer.
         """
         second = other if isinstance(other, OpenedCatalog) else open_catalog(other)
@@ -262,6 +310,12 @@ class OpenedCatalog:
     ) -> pa.Table:
         """Return a row for each segment with retention's decision at `now`.
 
+        >>> catalog = open_catalog("indexes/_catalog")
+        >>> week = {"defaults": {"retention.ms": "7d"}}
+        >>> judged = catalog.retention(week, now=1_702_000_000_000)
+        >>> judged["deletable"].to_pylist().count(True)
+        4
+
         Rows are by log directory, topic, partition and base offset (`retention` in RESULTS.md):
         `deletable`, `reason`, `expires_at_ms`, ... A directory that could not be listed has no row.
         `now` is a time, None: the current time. `active_segment` "kafka" judges the last segment as
@@ -271,8 +325,8 @@ class OpenedCatalog:
         """
         chosen = self._chosen(snapshot)
         request = RetentionRequest(
-            _policies_of(policies),
-            _now_or(now),
+            policies_in(policies),
+            time_or_now(now),
             self._log_starts(chosen, log_start_offsets),
             topics,
             active_segment,
@@ -297,6 +351,14 @@ class OpenedCatalog:
     ) -> pa.Table:
         """Return a row for each segment that says why it ended, and when it should have.
 
+        >>> catalog = open_catalog("indexes/_catalog")
+        >>> ends = catalog.roll(segment_ms=3_600_000)["ended_by"].to_pylist()
+        >>> ends.count("time"), ends.count("active")
+        (4, 6)
+
+        - `reading`: from which timestamp a segment's time counts: `kafka`, `kip33` or
+          `kip33-largest`
+
         Rows are by log directory, topic, partition and base offset (`roll` in RESULTS.md):
         `ended_by`, `rolls_at_ms`, `overdue_ms`, `early`, ... No log is opened. Settings are those
         given (ms, bytes), else those of `policies`, else Kafka's defaults. `reading`, from which
@@ -306,7 +368,7 @@ class OpenedCatalog:
         given = GivenSettings(
             segment_ms, segment_bytes, segment_jitter_ms, index_interval_bytes, segment_index_bytes
         )
-        held = Policies() if policies is None else _policies_of(policies)
+        held = Policies() if policies is None else policies_in(policies)
         settings = TopicRollSettings(held, given)
         settings.require_valid()
         how = RollReading(reading)
@@ -329,15 +391,23 @@ class OpenedCatalog:
     ) -> RetentionPlan:
         """Return the plan of segments to delete at `now`; nothing is written or deleted.
 
-        The arguments are those of `retention`. With `trust_last_modified` the plan includes
-        segments for which the file's time is used as timestamp. `kip33.write_plan` writes the plan
+        >>> catalog = open_catalog("indexes/_catalog")
+        >>> week = {"defaults": {"retention.ms": "7d", "cleanup.policy": "delete"}}
+        >>> catalog.plan_retention(week, now=1_702_000_000_000).segments
+        4
+
+        The arguments are those of `retention`, and:
+
+        - `trust_last_modified`: include segments for which the file's time is used as timestamp
+
+        `kip33.write_plan` writes the plan
         to a file, `kip33.apply_plan` tests it or carries it out. PlanError if `now` is in the
         future, a topic has no cleanup.policy, or the policies keep everything.
         """
         chosen, clock_ms = self._chosen(snapshot), current_ms()
         request = RetentionRequest(
-            _policies_of(policies),
-            clock_ms if now is None else _now_or(now),
+            policies_in(policies),
+            clock_ms if now is None else time_or_now(now),
             self._log_starts(chosen, log_start_offsets),
             topics,
             active_segment,
@@ -378,14 +448,15 @@ def _answer_table(answers: Iterable[TimeAnswer]) -> pa.Table:
 
 
 def _time_question(
-    topic: str, partition: int | None, time: Time | str, log_dir: str | None = None
+    topic: str, partition: int | None, time: Time, log_dir: str | None = None
 ) -> TimeQuestion:
     """Return a request as a question; ValueError for what is not a time."""
-    if isinstance(time, str):
-        if time not in TARGETS:
-            raise ValueError(f"time {time!r} found, expected a time or one of {', '.join(TARGETS)}")
+    if isinstance(time, str) and time in TARGETS:
         return TimeQuestion(topic, partition, TARGETS[time], log_dir)
-    target_ms = milliseconds_of(time)
+    try:
+        target_ms = milliseconds_of(time)
+    except ValueError as error:
+        raise ValueError(f"{error}, or one of {', '.join(TARGETS)}") from error
     require_target(target_ms)
     return TimeQuestion(topic, partition, target_ms, log_dir)
 
@@ -396,7 +467,7 @@ def _committed_offsets(offsets: Offsets) -> list[GroupOffset]:
     return [GroupOffset(*one) for one in offsets]
 
 
-def _policies_of(policies: _PolicyTables) -> Policies:
+def policies_in(policies: _PolicyTables) -> Policies:
     """Return the policies; PolicyError for tables that Kafka refuses."""
     return policies if isinstance(policies, Policies) else Policies(policies)
 
@@ -407,12 +478,17 @@ def _log_starts(snapshot: Snapshot, log_dirs: Iterable[str], file: Path | None) 
     return log_start_offsets(source, log_dirs, None if file is None else os.fspath(file))
 
 
+def text_of(path: Path | None) -> str | None:
+    """Return a path as a text, None for None."""
+    return None if path is None else os.fspath(path)
+
+
 def current_ms() -> int:
     """Return the current time in ms since 1970."""
     return time.time_ns() // 1_000_000
 
 
-def _now_or(moment: Time | None) -> int:
+def time_or_now(moment: Time | None) -> int:
     """Return a time in ms since 1970, the current time for None; ValueError before 1970."""
     now_ms = current_ms() if moment is None else milliseconds_of(moment)
     if now_ms < 0:

@@ -28,9 +28,17 @@ def write_plan(
     storage_options: StorageOptions | None = None,
     filesystem: Filesystem | None = None,
 ) -> None:
-    """Write a plan to `file`, a path or URI that ends in `.jsonl`, as `kip33 retention --plan`.
+    """Write a plan to a file, as `kip33 retention --plan` does.
 
-    Only an existing plan is replaced: LocationError if the file is something else, PublishError if
+    >>> from kip33 import open_catalog
+    >>> week = {"defaults": {"retention.ms": "7d", "cleanup.policy": "delete"}}
+    >>> plan = open_catalog("indexes/_catalog").plan_retention(week, now=1_702_000_000_000)
+    >>> write_plan(plan, "plan.jsonl")
+
+    - `plan`: what `OpenedCatalog.plan_retention` returned
+    - `file`: a path or URI that ends in `.jsonl`; only an existing plan is replaced
+
+    Raises LocationError if the file is something else, PublishError if
     it cannot be written, ValueError for a filesystem that may not replace a file atomically.
     """
     place = place_on(file, storage_options, filesystem)
@@ -51,12 +59,23 @@ def apply_plan(
 ) -> Applied:
     """Test a plan, or with `dry_run=False` carry it out, as `kip33 retention --apply` does.
 
-    `plan` is a plan or the path or URI of its file. A dry run checks everything and deletes
-    nothing. With `trash` the files are moved there instead of deleted. Returns what was done, or
-    would be, with a `PartitionResult` for each partition: numbers of segments, sizes in bytes.
-    `on_record` is called with each object of the journal; if it returns False, each partition stops
-    after its current segment. `storage_options`: `kip33.stores.filesystem_option`; `filesystem`:
-    `kip33.stores.filesystem_option`, also for the plan's catalog and archive.
+    Returns what was done, or would be, with a `PartitionResult` for each partition: numbers of
+    segments, sizes in bytes.
+
+    >>> from kip33 import open_catalog
+    >>> week = {"defaults": {"retention.ms": "7d", "cleanup.policy": "delete"}}
+    >>> plan = open_catalog("indexes/_catalog").plan_retention(week, now=1_702_000_000_000)
+    >>> would = apply_plan(plan)
+    >>> would.dry_run, would.segments_deleted, would.partitions[0].outcome.value
+    (True, 4, 'done')
+
+    - `plan`: a plan, or the path or URI of its file
+    - `dry_run`: check everything and delete nothing
+    - `trash`: move the files to this directory instead of deleting them
+    - `max_age_ms`, `limit_bytes`: refuse a plan that is older, or has more bytes
+    - `on_record`: called with each object of the journal; if it returns False, each partition stops
+      after its current segment
+    - `filesystem`: a pyarrow or fsspec filesystem, also for the plan's catalog and archive
 
     A refused plan changes nothing. Raises PlanError if the plan cannot be read, is older than
     `max_age_ms`, has more than `limit_bytes`, or no longer matches the catalog; LockedError if a

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self, TypeAlias
 
 import pyarrow.compute as pc
 
@@ -25,6 +25,7 @@ from kip33.rules.untimestamped import FILE_TIME_OFFSET, Untimestamped
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 
+ReadName: TypeAlias = Literal["log", "tail"]
 INTERVAL: Final = "index.interval.bytes"
 _INDEX_SIZE: Final = "segment.index.bytes"
 _MOST: Final = 2**31 - 1  # both are int32 in Kafka

@@ -14,15 +14,15 @@ import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine, Work
 from kip33.archive.listing import Column
-from kip33.builds.build_options import BuildSpec, require_layout
+from kip33.builds.build_options import BuildRequest, BuildSpec, require_layout
 from kip33.builds.carry_over import carry_over_rows, merge, write_parts
 from kip33.builds.index_files import CANNOT_BE_WRITTEN, NOT_OURS
 from kip33.builds.largest_before import with_largest_before
 from kip33.builds.orphans import NAMED_BY_ROWS, merge_orphans, without_named
-from kip33.builds.plan import BuildPlan
+from kip33.builds.plan import BuildPlan, plan_build
 from kip33.builds.task import TaskResult, build_bin
 from kip33.builds.transaction_files import finish_transactions
-from kip33.catalog.catalog import Candidate, Catalog, Snapshot, SnapshotPart
+from kip33.catalog.catalog import Candidate, Catalog, Snapshot, SnapshotPart, Warn
 from kip33.catalog.draft import CLAIMS, DEAD_AFTER_MS, Draft, read_claims
 from kip33.catalog.holes import DirectoriesOfPartitions, hole_totals, read_holes
 from kip33.catalog.orphan_list import read_orphans
@@ -39,7 +39,13 @@ from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.file_owners import NOT_GIVEN
 from kip33.stores.locations import Location
-from kip33.stores.own_files import publish, remove_quietly, set_flushing, temporary_of
+from kip33.stores.own_files import (
+    is_flushing,
+    publish,
+    remove_quietly,
+    set_flushing,
+    temporary_of,
+)
 from kip33.stores.progress import Phase, Progress
 
 MOST_MERGES: Final = 10  # per build: other builds may commit at the same moment repeatedly
@@ -123,7 +129,6 @@ def commit_build(started: StartedBuild, results: Sequence[TaskResult]) -> BuildS
     pending = [result.pending for result in results if result.pending]
     finished = finish_transactions(plan.build, draft.staging, parts, pending, len(parts))
     snapshot, taken_from_newer, warnings = _commit(plan, draft, (*parts, *finished))
-    set_flushing(True)
     carry_over = plan.carry_over
     return BuildSummary(
         snapshot=snapshot.name,
@@ -392,13 +397,33 @@ def _counts(column: Any) -> dict[str, int]:
     return {pair["values"]: pair["counts"] for pair in pairs}
 
 
+def run_build(
+    request: BuildRequest,
+    engine: Engine,
+    *,
+    now_ms: int,
+    warn: Warn,
+) -> BuildSummary:
+    """Plan a build and carry it out; `warn` gets a line for each kind of thing to look at.
+
+    Errors are those of `plan_build` and `execute_build`.
+    """
+    plan = plan_build(request, now_ms=now_ms, on_progress=engine.on_progress)
+    for warning in plan.warnings:
+        warn(warning)
+    summary = execute_build(plan, engine)
+    for warning in (*summary.warnings[len(plan.warnings) :], *warnings_of(summary)):
+        warn(warning)
+    return summary
+
+
 def execute_build(plan: BuildPlan, engine: Engine) -> BuildSummary:
     """Carry out a plan: index files, then one catalog snapshot.
 
     Bad segments are rows, not exceptions. In place the log directories are locked until the end, as
     a broker locks them; LockedError if a broker or another run of kip33 holds a lock.
     """
-    with plan.locks():
+    with plan.locks(), _flushing_as_before():
         engine.prepare(plan.files)
         files, first_pass_bytes = plan.files, 0
         if design_of(plan.build.settings.dialect).needs_largest_before:
@@ -439,6 +464,16 @@ def _marks_of(started: StartedBuild) -> Iterator[tuple[Location, ...]]:
         yield claims, mark
     finally:
         remove_quietly(mark)
+
+
+@contextmanager
+def _flushing_as_before() -> Iterator[None]:
+    """Leave the process as it was: the program may go on after a build without flushing."""
+    before = is_flushing()
+    try:
+        yield
+    finally:
+        set_flushing(before)
 
 
 def _build_bin(

@@ -4,26 +4,29 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from itertools import islice
 from os import cpu_count
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.directory import Segment
 from kip33.archive.listing import Listing, Unfinished
 from kip33.archive.segment_paths import beside, link_in
 from kip33.archive.sources import OF_A_BROKER, partition_directories, require_segments
+from kip33.builds.build_options import load_topic_settings
 from kip33.catalog.draft import DEAD_AFTER_MS
 from kip33.errors import CorruptIndexError, FileReadError, LocationError
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.verification import SegmentVerdict, verify_file
+from kip33.retention.broker_locks import locked
 from kip33.rules.broker_start import Repair, RepairAction, repair_of
-from kip33.rules.index_builder import TopicSettings
+from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transactions import BEGAN_HERE, FIRST_OFFSET, KNOWN_BY, LAST_OFFSET, PRODUCER_ID
 from kip33.stores.file_owners import publish_beside
@@ -33,6 +36,41 @@ from kip33.stores.own_files import flush, remove
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
 REPAIRS_AT_ONCE = 256  # segments waiting for a thread
+_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("log_uri", pa.string(), nullable=False),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("base_offset", pa.int64()),
+    pa.field("status", pa.string(), nullable=False),
+    pa.field("time_index_verdict", pa.string(), nullable=False),
+    pa.field("offset_index_verdict", pa.string()),
+    pa.field("time_index", pa.string(), nullable=False),
+    pa.field("offset_index", pa.string(), nullable=False),
+    pa.field("cut_bytes", pa.int64(), nullable=False),
+    pa.field("why", pa.string(), nullable=False),
+    pa.field("outcome", pa.string()),
+]
+REPAIRS: Final = pa.schema(_FIELDS)
+"""The fields of `SegmentRepair.as_row`, in order; one row per segment that needs a repair."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairRequest:
+    """The options of a repair."""
+
+    log_dir: str  # its path
+    is_applied: bool = False  # carry the plan out
+    topics: tuple[str, ...] = ()  # globs
+    settings: IndexSettings = field(default_factory=IndexSettings)
+    kafka_configs: str | None = None  # a file with the topics' own index settings
+
+
+class RepairFinding(StrEnum):
+    """What a repair may leave to be done: a choice of `--fail-on`."""
+
+    DAMAGED = "damaged"
+    BY_HAND = "by-hand"
+    FAILED = "failed"
 
 
 class SegmentRepair(NamedTuple):
@@ -228,6 +266,85 @@ def apply_repair(plan: RepairPlan, on_progress: OnProgress = tell_nobody) -> lis
             results[one.verdict.log_uri] = one
             on_progress(Progress(Phase.REPAIRING, number, len(to_change)))
     return [results.get(one.verdict.log_uri, one) for one in plan.repairs]
+
+
+@dataclass(frozen=True)
+class RepairSummary:
+    """What a repair would do, or with `applied` has done.
+
+    `repairs` are the segments that need one; `table` has a row for each.
+    """
+
+    log_dir: str
+    applied: bool
+    segments: int
+    by_action: dict[str, dict[str, int]]  # `time_index` and `offset_index`: files by action
+    segments_done: int
+    segments_failed: int
+    segments_by_hand: int
+    cut_bytes: int  # a starting broker cuts them from damaged logs
+    unfinished_removed: int  # temporary files of killed runs
+    passed_over: dict[str, int]
+    findings: tuple[RepairFinding, ...]
+    repairs: tuple[SegmentRepair, ...] = field(repr=False)
+
+    def as_record(self) -> dict[str, Any]:
+        """Return all fields but `repairs`."""
+        record = asdict(replace(self, repairs=())) | {"findings": list(self.findings)}
+        del record["repairs"]
+        return record
+
+    def table(self) -> pa.Table:
+        """Return the segments that need a repair, as a table of REPAIRS."""
+        return pa.Table.from_pylist([one.as_row() for one in self.repairs], REPAIRS)
+
+
+def run_repair(
+    request: RepairRequest,
+    *,
+    now_ms: int,
+    on_progress: OnProgress = tell_nobody,
+) -> RepairSummary:
+    """Plan a repair and, if that is asked for, carry it out, with the log directories locked.
+
+    `now_ms` is the time now. Raises LocationError for a directory that is remote, missing or
+    without segments, LockedError while a broker or another run uses it, PolicyError or ValueError
+    for wrong settings.
+    """
+    settings = load_topic_settings(request.settings, request.kafka_configs)
+    listing = list_log_dir(Location.of(request.log_dir), request.topics, on_progress)
+    with locked(partition_directories(listing), make=request.is_applied):
+        plan = plan_repair(listing, settings, on_progress)
+        if not request.is_applied:
+            return _summary(plan, plan.repairs, is_applied=False)
+        unfinished = remove_unfinished(plan, now_ms=now_ms)
+        repairs = apply_repair(plan, on_progress)
+    return _summary(plan, repairs, unfinished, is_applied=True)
+
+
+def _summary(
+    plan: RepairPlan, repairs: list[SegmentRepair], unfinished: int = 0, *, is_applied: bool
+) -> RepairSummary:
+    outcomes = Counter((one.outcome or "").partition(":")[0].partition(";")[0] for one in repairs)
+    found = {
+        RepairFinding.DAMAGED: not is_applied and plan.files_to_change,
+        RepairFinding.BY_HAND: plan.by_hand,
+        RepairFinding.FAILED: outcomes[RepairOutcome.FAILED],
+    }
+    return RepairSummary(
+        log_dir=plan.log_dir.uri,
+        applied=is_applied,
+        segments=plan.segments,
+        by_action=plan.by_action,
+        segments_done=outcomes[RepairOutcome.DONE],
+        segments_failed=outcomes[RepairOutcome.FAILED],
+        segments_by_hand=plan.by_hand,
+        cut_bytes=sum(one.cut_bytes for one in repairs),
+        unfinished_removed=unfinished,
+        passed_over=dict(plan.passed_over),
+        findings=tuple(name for name, is_there in found.items() if is_there),
+        repairs=tuple(repairs),
+    )
 
 
 def remove_unfinished(plan: RepairPlan, *, now_ms: int) -> int:

@@ -146,22 +146,17 @@ def build(request: BuildCommand) -> None:
     newest snapshot. If a build is interrupted, that snapshot stays valid, and the next build
     continues from it.
     """
-    from kip33.builds.commit import execute_build, warnings_of
-    from kip33.builds.plan import plan_build
+    from kip33.builds.commit import run_build
 
     started = time.time()
     with progress_line("build") as on_progress:
         engine = open_engine(request.engine, on_progress)
-        plan = plan_build(
+        summary = run_build(
             request.build,
+            engine,
             now_ms=int(started * 1000),
-            on_progress=on_progress,
+            warn=warn,
         )
-        for warning in plan.warnings:
-            warn(warning)
-        summary = execute_build(plan, engine)
-    for warning in (*summary.warnings[len(plan.warnings) :], *warnings_of(summary)):
-        warn(warning)
     record = asdict(summary) | {
         "engine": engine.name,
         "workers": engine.workers,

@@ -122,7 +122,7 @@ def show_counts(request: CountCommand) -> None:
     rows = count.rows()
     seconds = time.monotonic() - started
     summary = {"records": count.records, "periods": len(rows), "damaged": count.damaged}
-    if request.read["isolation"] == Isolation.READ_COMMITTED:
+    if Isolation(request.read["isolation"]) == Isolation.READ_COMMITTED:
         summary["undecided"] = count.undecided
     answer = Output(
         page=_page(rows, count, seconds),
@@ -153,7 +153,7 @@ def _counted_batches(
 
     `undecided` gets numbers of records that may be of aborted transactions.
     """
-    is_committed = request.read["isolation"] == Isolation.READ_COMMITTED
+    is_committed = Isolation(request.read["isolation"]) == Isolation.READ_COMMITTED
     columns = ["topic", "timestamp", *([UNDECIDED] if is_committed else [])]
     by_record = Reading.of(**(request.read | {"columns": columns}))
     for partition in by_record.partitions(request.source, warn=warn):

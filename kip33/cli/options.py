@@ -125,14 +125,9 @@ class PolicyOptions(NamedTuple):
 
         PolicyError for a wrong file.
         """
-        from kip33.retention.policy_files import load_policies
-        from kip33.rules.policies import DEFAULTS_SECTION, Policies
+        from kip33.retention.policy_files import policies_of
 
-        if self.policy or self.kafka_configs:
-            return load_policies(self.policy, self.kafka_configs)
-        if self.retention_ms is not None:
-            return Policies({DEFAULTS_SECTION: {"retention.ms": self.retention_ms}})
-        return None
+        return policies_of(*self)
 
 
 def _limit_ms(text: str) -> int:

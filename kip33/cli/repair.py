@@ -2,14 +2,13 @@
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kip33.builds.repair_plan import RepairOutcome
+from kip33.builds.repair_plan import RepairFinding, RepairRequest
 from kip33.cli.options import (
     TOPICS_HELP,
     format_option,
@@ -34,18 +33,15 @@ from kip33.cli.output import (
 from kip33.cli.progress import progress_line
 from kip33.cli.times import current_ms
 from kip33.errors import exit_code_of
-from kip33.rules.index_builder import IndexSettings
 
 if TYPE_CHECKING:
-    from kip33.builds.repair_plan import RepairPlan, SegmentRepair
+    from kip33.builds.repair_plan import RepairSummary, SegmentRepair
     from kip33.stores.locations import Location
 
-DAMAGED: Final = "damaged"
-FINDING_BY_HAND: Final = "by-hand"
 _WARNINGS: Final = {
-    DAMAGED: "nothing was changed; --apply writes and removes these index files",
-    FINDING_BY_HAND: "some segments must be repaired by hand; their rows say what to do",
-    RepairOutcome.FAILED: "some repairs failed; their rows say why",
+    RepairFinding.DAMAGED: "nothing was changed; --apply writes and removes these index files",
+    RepairFinding.BY_HAND: "some segments must be repaired by hand; their rows say what to do",
+    RepairFinding.FAILED: "some repairs failed; their rows say why",
 }
 
 
@@ -53,11 +49,7 @@ _WARNINGS: Final = {
 class RepairCommand:
     """The options of `kip33 repair`."""
 
-    log_dir: str
-    is_applied: bool
-    topics: tuple[str, ...]
-    settings: IndexSettings
-    kafka_configs: str | None
+    repair: RepairRequest
     fail_on: tuple[str, ...]
     summary_file: "Location | None"
     output_format: str
@@ -79,7 +71,7 @@ class RepairCommand:
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice([DAMAGED, FINDING_BY_HAND, RepairOutcome.FAILED.value]),
+    type=click.Choice([finding.value for finding in RepairFinding]),
     help="Exit 3. damaged: kip33 has files to write or remove (without --apply). by-hand: "
     "neither kip33 nor a broker can repair a segment. failed: a repair of --apply "
     "failed (without this option: exit 1). May be repeated.",
@@ -88,7 +80,7 @@ class RepairCommand:
 @store_options
 @format_option("table", "json", "jsonl")
 @makes_request(RepairCommand)
-def repair(request: RepairCommand) -> None:
+def repair(command: RepairCommand) -> None:
     """Repair the index files in a stopped broker's log directory, LOG_DIR.
 
     The command reads every log, shows a plan and changes nothing; --apply carries the plan out. It
@@ -104,68 +96,32 @@ def repair(request: RepairCommand) -> None:
     by hand   neither kip33 nor a broker can repair it; the row says what to do
     """
     from kip33.archive.layouts.kafka import LOST_TIME_INDEX
-    from kip33.archive.sources import partition_directories
-    from kip33.builds.build_options import load_topic_settings
-    from kip33.builds.repair_plan import apply_repair, list_log_dir, plan_repair, remove_unfinished
-    from kip33.retention.broker_locks import locked
-    from kip33.stores.locations import Location
+    from kip33.builds.repair_plan import run_repair
 
     started = time.monotonic()
-    settings = load_topic_settings(request.settings, request.kafka_configs)
-    is_applied = request.is_applied
     with progress_line("repair") as on_progress:
-        listing = list_log_dir(Location.of(request.log_dir), request.topics, on_progress)
-        with locked(partition_directories(listing), make=is_applied):
-            plan = plan_repair(listing, settings, on_progress)
-            unfinished = remove_unfinished(plan, now_ms=current_ms()) if is_applied else 0
-            repairs = apply_repair(plan, on_progress) if is_applied else plan.repairs
-    summary = _summary(plan, repairs, unfinished, applied=is_applied)
+        repaired = run_repair(command.repair, now_ms=current_ms(), on_progress=on_progress)
+    summary = repaired.as_record()
     summary["seconds"] = round(time.monotonic() - started, 3)
-    publish_summary(request.summary_file, summary)
-    rows = RowList("repairs", (one.as_row() for one in repairs))
-    page = _page(plan, repairs, summary)
-    show(Output(page=page, rows=[rows], summary=summary), request.output_format)
-    for finding in summary["findings"]:
+    publish_summary(command.summary_file, summary)
+    rows = RowList("repairs", (one.as_row() for one in repaired.repairs))
+    page = _page(repaired, summary)
+    show(Output(page=page, rows=[rows], summary=summary), command.output_format)
+    for finding in repaired.findings:
         warn(_WARNINGS[finding])
-    if plan.passed_over[LOST_TIME_INDEX]:
+    if lost := repaired.passed_over.get(LOST_TIME_INDEX):
         warn(
-            f"{plan.passed_over[LOST_TIME_INDEX]} {LOST_TIME_INDEX}: a starting broker "
+            f"{lost} {LOST_TIME_INDEX}: a starting broker "
             "renames these files and does not build the .timeindex; start the broker, "
             "stop it, and run the repair again"
         )
-    found = set(summary["findings"])
-    is_failed = RepairOutcome.FAILED in found
-    sys.exit(exit_code_of(findings=bool(found & set(request.fail_on)), incomplete=is_failed))
+    found = set(repaired.findings)
+    is_failed = RepairFinding.FAILED in found
+    sys.exit(exit_code_of(findings=bool(found & set(command.fail_on)), incomplete=is_failed))
 
 
-def _summary(
-    plan: "RepairPlan", repairs: "list[SegmentRepair]", unfinished: int, *, applied: bool
-) -> dict[str, Any]:
-    outcomes = Counter((one.outcome or "").partition(":")[0].partition(";")[0] for one in repairs)
-    found = {
-        DAMAGED: not applied and plan.files_to_change,
-        FINDING_BY_HAND: plan.by_hand,
-        RepairOutcome.FAILED: outcomes[RepairOutcome.FAILED],
-    }
-    return {
-        "log_dir": plan.log_dir.uri,
-        "applied": applied,
-        "segments": plan.segments,
-        "by_action": plan.by_action,
-        "segments_done": outcomes[RepairOutcome.DONE],
-        "segments_failed": outcomes[RepairOutcome.FAILED],
-        "segments_by_hand": plan.by_hand,
-        "cut_bytes": sum(one.cut_bytes for one in repairs),
-        "unfinished_removed": unfinished,
-        "passed_over": dict(plan.passed_over),
-        "findings": [name for name, is_there in found.items() if is_there],
-    }
-
-
-def _page(
-    plan: "RepairPlan", repairs: "list[SegmentRepair]", summary: dict[str, Any]
-) -> Iterator[Table]:
-    applied, below = summary["applied"], plan.log_dir.uri + "/"
+def _page(repaired: "RepairSummary", summary: dict[str, Any]) -> Iterator[Table]:
+    repairs, applied, below = repaired.repairs, repaired.applied, repaired.log_dir + "/"
     columns = (
         Column("segment", lambda one: one.verdict.log_uri.removeprefix(below), is_name=True),
         Column("log", lambda one: one.verdict.log_status),
@@ -179,11 +135,11 @@ def _page(
     cut = summary["cut_bytes"]
     yield facts(
         "repair",
-        ("segments", f"{plan.segments:,}"),
-        (".timeindex", counts_text(plan.by_action["time_index"])),
-        (".index", counts_text(plan.by_action["offset_index"])),
+        ("segments", f"{repaired.segments:,}"),
+        (".timeindex", counts_text(repaired.by_action["time_index"])),
+        (".index", counts_text(repaired.by_action["offset_index"])),
         ("a broker will cut", f"{human_bytes(cut)} of damaged logs" if cut else None),
-        *(("skipped", f"{count:,} {what}") for what, count in plan.passed_over.items()),
+        *(("skipped", f"{count:,} {what}") for what, count in repaired.passed_over.items()),
         ("done", f"{summary['segments_done']:,} segments" if applied else None),
         ("failed", f"{summary['segments_failed']:,} segments" if applied else None),
         ("removed", some(summary["unfinished_removed"], "{:,} temporary files of killed runs")),

@@ -1,8 +1,7 @@
 """`kip33 report`: a page about an archive, and its facts as JSON."""
 
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,18 +13,12 @@ from kip33.cli.options import (
     policy_options,
     store_options,
 )
-from kip33.cli.output import Column, Output, Table, choose_and_warn, show
+from kip33.cli.output import Column, Output, Table, show, warn
 from kip33.cli.progress import progress_line
 from kip33.cli.times import DURATION, MOMENT, current_ms
-from kip33.stores.progress import Phase, Progress
 
 if TYPE_CHECKING:
-    from kip33.report.facts import Report
-    from kip33.report.make_report import ReportRequest
-    from kip33.stores.locations import Location
-
-PAGE_SUFFIX: Final = ".html"
-_DAY_MS: Final = 86_400_000
+    from kip33.api.report_file import ReportOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,94 +75,42 @@ def report(command: ReportCommand) -> None:
 
     Without a policy, retention is not judged.
     """
-    from kip33.archive.output_files import require_report_places
-    from kip33.catalog.catalog import Catalog
-    from kip33.report.make_report import make_report
-    from kip33.stores.directory_checks import require_directory
+    from kip33.api.report_file import run_report
 
-    page, facts = _places(command.output)
-    asked = _request(command)
-    require_report_places(page, facts)
+    options = _options(command)
     leave_pandas_out()
-    opened = Catalog.at(command.catalog_dir)
-    require_directory(opened.location, "CATALOG")
     with progress_line("report") as on_progress:
-        on_progress(Progress(Phase.REPORTING))
-        made = make_report(opened, choose_and_warn(opened, command.snapshot), asked)
-        _publish(made, page, facts)
-    files = {"report": page.uri, "facts": facts.uri}
+        written = run_report(options, clock_ms=current_ms(), warn=warn, on_progress=on_progress)
     columns = (
         Column("finding", lambda one: one.level.value, rank=0),
         Column("", lambda one: one.text, rank=0),
     )
     answer = Output(
         page=[
-            *([Table(columns, made.findings, most=None)] if made.findings else []),
-            f"report: {page.uri}, facts: {facts.uri}",
+            *([Table(columns, written.findings, most=None)] if written.findings else []),
+            f"report: {written.report}, facts: {written.facts}",
         ],
-        summary={"snapshot": made.evidence.snapshot, **files, "findings": _counts(made)},
+        summary=written.as_record(),
     )
     show(answer, command.output_format)
 
 
-def _places(output: str) -> "tuple[Location, Location]":
-    """Return the places of the page and of its facts."""
-    from kip33.stores.locations import Location, without_secrets
+def _options(command: ReportCommand) -> "ReportOptions":
+    """Return what is written, after reading the policies; UsageError for wrong options."""
+    from kip33.api.report_file import ReportOptions, report_policies
 
-    if not output.endswith(PAGE_SUFFIX):
-        raise click.UsageError(
-            f"--output {without_secrets(output)!r}: expected a name that ends in {PAGE_SUFFIX}"
+    try:
+        policies, words = report_policies(*command.policy)
+        options = ReportOptions(
+            catalog_dir=command.catalog_dir,
+            output=command.output,
+            now=command.now,
+            snapshot=command.snapshot,
+            policies=policies,
+            policy_words=words,
+            forecast_ms=command.forecast,
         )
-    return Location.of(output), Location.of(output.removesuffix(PAGE_SUFFIX) + ".json")
-
-
-def _request(command: ReportCommand) -> "ReportRequest":
-    """Return the question, after reading the policies; UsageError for two kinds of them."""
-    from kip33.report.make_report import ReportRequest
-
-    policy, kafka_configs, retention_ms = command.policy
-    if retention_ms is not None and (policy or kafka_configs):
-        raise click.UsageError(
-            "--retention-ms cannot be combined with --policy or --kafka-configs: a report has "
-            "one answer"
-        )
-    options = zip(("--policy", "--kafka-configs", "--retention-ms"), command.policy, strict=True)
-    words = [word for name, value in options if value is not None for word in (name, str(value))]
-    clock_ms = current_ms()
-    return ReportRequest(
-        command.policy.load(),
-        tuple(words),
-        command.catalog_dir,
-        clock_ms if command.now is None else command.now,
-        clock_ms,
-        _days(command.forecast),
-    )
-
-
-def _days(forecast_ms: int) -> int:
-    from kip33.report.make_report import MOST_FORECAST_DAYS
-
-    days = -(-forecast_ms // _DAY_MS)
-    if days > MOST_FORECAST_DAYS:
-        raise click.UsageError(
-            f"--forecast: {days:,} days found, expected at most {MOST_FORECAST_DAYS:,}"
-        )
-    return days
-
-
-def _publish(made: "Report", page: "Location", facts: "Location") -> None:
-    """Publish the facts, then the page; PublishError if that fails."""
-    from kip33.report.page import page_of
-    from kip33.stores.own_files import publish_or_raise
-
-    text = page_of(made)
-    record = (json.dumps(made.as_record(), indent=1) + "\n").encode()
-    publish_or_raise(facts, record, "there is no new report")
-    publish_or_raise(page, text.encode(), "only its JSON file is there")
-
-
-def _counts(made: "Report") -> dict[str, int]:
-    """Return the number of findings by level."""
-    from kip33.report.facts import FindingLevel
-
-    return {level.value: sum(one.level is level for one in made.findings) for level in FindingLevel}
+        options.require_valid()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    return options

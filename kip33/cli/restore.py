@@ -1,15 +1,15 @@
 """`kip33 restore`: its options, the request that they make, and its output."""
 
-import hashlib
 import re
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from kip33.api.restore_archive import Moment, RestoreOptions
 from kip33.cli.engine_option import EngineOptions, open_engine
 from kip33.cli.options import (
     TOPICS_HELP,
@@ -36,32 +36,18 @@ from kip33.cli.progress import progress_line
 from kip33.cli.times import MOMENT
 from kip33.errors import exit_code_of, unreadable_logs_text
 from kip33.formats.batch import MAX_INT32
-from kip33.rules.index_builder import IndexSettings
 
 if TYPE_CHECKING:
-    from kip33.restore.restore_request import RestoreRequest
+    from kip33.restore.restore_complete import AbandonedRestore
     from kip33.stores.locations import Location
 
 
-_HOW: Final = (
-    *("log_dir", "dry_run", "is_abandoned", "summary_file", "output_format"),
-    *("master", "conf", "engine", "workers", "verbose"),
-)
-_FILES: Final = ("from_offsets", "topic_ids", "kafka_configs")
-_MOST_FILE_BYTES: Final = 1 << 30
 _PART: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
 _MOST: Final = 1_000_000
 
 
-class _Moment(NamedTuple):
-    """A time as it was given, `now-7d` too, and in ms."""
-
-    text: str
-    ms: int
-
-
-def _moment(context: click.Context, parameter: click.Parameter, text: str | None) -> _Moment | None:
-    return None if text is None else _Moment(text, MOMENT.convert(text, parameter, context))
+def _moment(context: click.Context, parameter: click.Parameter, text: str | None) -> Moment | None:
+    return None if text is None else Moment(text, MOMENT.convert(text, parameter, context))
 
 
 class _PartitionNumbers(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4; 8.1 serves
@@ -93,26 +79,9 @@ _PARTITION_NUMBERS: Final = _PartitionNumbers()
 class RestoreCommand:
     """The options of `kip33 restore`."""
 
-    source: str | None
-    log_dir: str
-    topics: tuple[str, ...]
-    partitions: frozenset[int] | None
-    replica: str | None
-    snapshot: str | None
-    begin: _Moment | None
-    end: _Moment | None
-    is_truncated: bool
-    from_offsets: str | None  # a file
-    topic_ids: str | None  # a file
-    bootstrap_server: str | None
-    leader_epoch: int | None
-    is_linked: bool
-    allow_holes: bool
+    restore: RestoreOptions
     dry_run: bool
     is_abandoned: bool
-    layout: str
-    settings: IndexSettings
-    kafka_configs: str | None
     summary_file: "Location | None"
     engine: EngineOptions
     output_format: str
@@ -123,14 +92,10 @@ class RestoreCommand:
             if self.dry_run:
                 raise click.UsageError("give --abandon or --dry-run, not both")
             return
-        if self.source is None:
-            raise click.UsageError("Missing argument 'SOURCE'")
-        if self.is_truncated and self.end is None:
-            raise click.UsageError("--truncate is for --until")
-        if self.from_offsets is not None and self.begin is not None:
-            raise click.UsageError("give --from or --from-offsets, not both")
-        if self.topic_ids is not None and self.bootstrap_server is not None:
-            raise click.UsageError("give --topic-ids or --bootstrap-server, not both")
+        try:
+            self.restore.require_valid()
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
 
 
 @click.command(
@@ -260,116 +225,23 @@ def restore(command: RestoreCommand) -> None:
     1 the restore is not complete or no log could be read, 4 some partitions are refused and the
     others are restored.
     """
-    from kip33.audits.timestamp_plan import is_catalog
-    from kip33.catalog.catalog import Catalog
-    from kip33.cli.output import choose_and_warn
-    from kip33.restore.restore_apply import may_continue, planned_or_begun
-    from kip33.restore.restore_apply import restore as apply_restore
+    from kip33.api.restore_archive import run_restore
     from kip33.restore.restore_complete import abandon
     from kip33.stores.locations import Location
 
     if command.is_abandoned:
-        _print_abandoned(abandon(Location.of(command.log_dir)), command.output_format)
+        _print_abandoned(abandon(Location.of(command.restore.log_dir)), command.output_format)
         return
     started = time.monotonic()
-    request = _request(command)
-    if may_continue(request) is None:
-        place = request.source
-        if is_catalog(place):
-            chosen = choose_and_warn(Catalog(place), command.snapshot).snapshot
-            archive = Location.of(chosen.source)
-            request = replace(
-                request, source=archive, catalog=(place, chosen), layout=chosen.layout
-            )
-        elif command.snapshot is not None:
-            raise click.UsageError("--snapshot is for a catalog")
-        topic_ids = _topic_ids(command.topic_ids, command.bootstrap_server)
-        request = replace(request, topic_ids=topic_ids)
     with progress_line("restore") as on_progress:
         engine = open_engine(command.engine, on_progress)
-        if command.dry_run:
-            summary = planned_or_begun(request, on_progress)
-        else:
-            summary = apply_restore(request, engine, on_progress)
-            summary |= {"engine": engine.name, "workers": engine.workers}
-    summary = summary | {"seconds": round(time.monotonic() - started, 3)}
+        acting = None if command.dry_run else engine
+        done = run_restore(command.restore, acting, warn=warn, on_progress=on_progress)
+    summary = done.as_record()
+    if acting:
+        summary |= {"engine": engine.name, "workers": engine.workers}
+    summary |= {"seconds": round(time.monotonic() - started, 3)}
     _report(summary, command.summary_file, command.output_format)
-
-
-def _request(command: RestoreCommand) -> "RestoreRequest":
-    """Return what is restored, after reading the files of the options."""
-    from kip33.builds.build_options import load_topic_settings
-    from kip33.restore.restore_request import RestoreRequest
-    from kip33.stores.locations import Location
-
-    return RestoreRequest(
-        source=Location.of(command.source or ""),
-        log_dir=Location.of(command.log_dir),
-        options=_asked(click.get_current_context()),
-        topics=command.topics,
-        partitions=command.partitions,
-        layout=command.layout,
-        replica=command.replica,
-        settings=load_topic_settings(command.settings, command.kafka_configs),
-        from_ms=command.begin.ms if command.begin else None,
-        until_ms=command.end.ms if command.end else None,
-        from_offsets=_offsets(command.from_offsets),
-        is_truncated=command.is_truncated,
-        leader_epoch=command.leader_epoch,
-        is_linked=command.is_linked,
-        allow_holes=command.allow_holes,
-    )
-
-
-def _asked(context: click.Context) -> dict[str, Any]:
-    """Return the options that decide what is restored, not where and how, as they were given."""
-    return {
-        "SOURCE" if isinstance(one, click.Argument) else one.opts[0]: _plain(one.name, given)
-        for one in context.command.params
-        if one.name not in _HOW and (given := context.params.get(one.name or "")) is not None
-    }
-
-
-def _plain(name: str | None, given: Any) -> Any:
-    """Return an option's value for JSON; of a file also its checksum."""
-    from kip33.stores.files import read_whole
-    from kip33.stores.locations import Location
-
-    if isinstance(given, _Moment):
-        return given.text
-    if isinstance(given, (tuple, frozenset)):
-        return sorted(given)
-    if name == "source":
-        return Location.of(given).uri
-    if name not in _FILES:
-        return given
-    place = Location.of(given)
-    try:
-        data = read_whole(place, most_bytes=_MOST_FILE_BYTES)
-    except OSError:  # reported where the file is used
-        data = b""
-    return f"{place.uri} (SHA-256 {hashlib.sha256(data).hexdigest()[:16]})"
-
-
-def _topic_ids(file: str | None, bootstrap_server: str | None) -> dict[str, str]:
-    from kip33.restore.restore_plan import ask_topic_ids, load_topic_ids
-
-    if file is not None:
-        return load_topic_ids(file)
-    return ask_topic_ids(bootstrap_server) if bootstrap_server is not None else {}
-
-
-def _offsets(file: str | None) -> dict[tuple[str, int], int]:
-    """Return the offsets of a file; UsageError for two of one partition."""
-    from kip33.search.answers import load_group_offsets
-
-    found: dict[tuple[str, int], int] = {}
-    for one in load_group_offsets(file) if file is not None else ():
-        if found.setdefault((one.topic, one.partition), one.offset) != one.offset:
-            raise click.UsageError(
-                f"--from-offsets: {one.topic}-{one.partition} has two offsets; give one group's"
-            )
-    return found
 
 
 def _report(summary: dict[str, Any], place: "Location | None", output_format: str) -> None:
@@ -406,18 +278,24 @@ def _print_restore(summary: dict[str, Any], output_format: str) -> None:
         warn("nothing was changed; the same command without --dry-run carries this out")
 
 
-def _print_abandoned(summary: dict[str, Any], output_format: str) -> None:
+def _print_abandoned(abandoned: "AbandonedRestore", output_format: str) -> None:
     """Print what `--abandon` did, as `table` or `json`."""
-    in_place = summary["partitions_in_place"]
+    in_place = abandoned.partitions_in_place
     if output_format == "table":
         for name in in_place:
             warn(f"{name} was in its place already, and stays")
     table = facts(
         "abandoned",
-        ("log directory", summary["log_dir"]),
-        ("partitions removed", f"{summary['partitions_removed']:,}"),
+        ("log directory", abandoned.log_dir),
+        ("partitions removed", f"{abandoned.partitions_removed:,}"),
         ("partitions in their places", f"{len(in_place):,}"),
     )
+    summary = {
+        "log_dir": abandoned.log_dir,
+        "abandoned": True,
+        "partitions_removed": abandoned.partitions_removed,
+        "partitions_in_place": list(in_place),
+    }
     show(Output(page=[table], summary=summary), output_format)
 
 

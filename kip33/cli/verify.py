@@ -4,7 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import click
 
@@ -52,6 +52,7 @@ from kip33.indexing.verification import (
     SegmentVerdict,
 )
 from kip33.rules.index_builder import IndexSettings
+from kip33.rules.index_entries import DialectName
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.packing import DailyShare
 from kip33.rules.segment_summary import SegmentStatus
@@ -300,7 +301,7 @@ def _verify_one(path: str, index_dir: str | None, settings: IndexSettings) -> Se
     verdict = verify_segment(
         f"{stem}.log",
         index,
-        dialect=settings.dialect,
+        dialect=cast(DialectName, settings.dialect),
         index_interval_bytes=settings.index_interval_bytes,
         segment_index_bytes=settings.segment_index_bytes,
         check_crc=settings.check_crc,

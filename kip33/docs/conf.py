@@ -1,27 +1,39 @@
 """Sphinx's configuration of these pages; `make docs` builds them.
 
 The line `<!-- commands -->` in `reference/commands.md` becomes the reference of all commands: their
-usage, description, options and examples, from the definitions that `kip33 --help` prints.
+usage, description, options and examples, from the definitions that `kip33 --help` prints. The
+reference of the Python functions is autodoc's, with the docstrings as `api_reference` has them.
 """
 
 import re
 from typing import Any, Final
 
+from docutils import nodes
 from pygments.lexers.special import TextLexer
 
 from kip33 import __version__
 from kip33.cli.main import COMMANDS, get_command
+from kip33.docs import api_reference
 
 project = "kip33"
 author = "The kip33 project"
 copyright = author  # noqa: A001
 release = version = __version__
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = f"kip33 {__version__}"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["narrow.css"]
+python_maximum_signature_line_length = 60  # a longer one has a line for each parameter
+python_display_short_literal_types = True
+autodoc_typehints = "description"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 smartquotes = False  # they would make one dash of `--layout`
 
 MARK: Final = "<!-- commands -->"
@@ -69,7 +81,16 @@ def _insert_reference(app: Any, docname: str, source: list[str]) -> None:
     source[0] = source[0].replace(MARK, reference()) if MARK in source[0] else source[0]
 
 
+def _use_colons(app: Any, doctree: nodes.document) -> None:
+    """Put a colon between a parameter and its description, where Sphinx has two dashes."""
+    for text in [found for found in doctree.findall(nodes.Text) if found == " -- "]:
+        text.parent.replace(text, nodes.Text(": "))
+
+
 def setup(app: Any) -> None:
     """Let Sphinx put the reference of the commands where its mark is, and take hex for text."""
     app.add_lexer("hex", TextLexer)
     app.connect("source-read", _insert_reference)
+    app.connect("autodoc-process-docstring", api_reference.format_docstring)
+    app.connect("autodoc-process-signature", api_reference.format_signature)
+    app.connect("doctree-read", _use_colons)

@@ -25,7 +25,7 @@ The KIP names one file only, `.time.index`; the other names are of kip33.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,11 @@ from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.time_index import TIME_ENTRY, entries_of
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.policies import MAX_INT64
+
+DesignName: TypeAlias = Literal[
+    "recover", "live", "kip33", "minute", "minute-map", "bucket", "inline"
+]
+"""The names of DESIGNS: Kafka's dialects, the text of KIP-33, and its drafts."""
 
 MINUTE_MS: Final = 60_000
 Int64s = npt.NDArray[np.int64]

@@ -205,7 +205,11 @@ _CSV_EXPECTED: Final = "topic,partition,offset or group,topic,partition,offset"
 
 
 class GroupOffset(NamedTuple):
-    """The next offset that a group reads from a partition; `group` is empty if it is not named."""
+    """The next offset that a group reads from a partition; `group` is empty if it is not named.
+
+    >>> GroupOffset("billing", "orders", 0, 8000).offset
+    8000
+    """
 
     group: str
     topic: str

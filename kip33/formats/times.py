@@ -4,8 +4,11 @@ from datetime import UTC, datetime, timedelta
 from operator import index
 from typing import Final, SupportsIndex, TypeAlias
 
-Time: TypeAlias = SupportsIndex | datetime
-"""Milliseconds since 1970 (UTC), or a `datetime` with a time zone."""
+Time: TypeAlias = SupportsIndex | datetime | str
+"""Milliseconds since 1970 (UTC), a `datetime` with a time zone, or a text in ISO 8601.
+
+A text without a zone is UTC; one of digits is milliseconds.
+"""
 
 LEAST_MS: Final = 10**11  # of a time in digits: 1973, as seconds the year 5138
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -14,11 +17,21 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def milliseconds_of(time: Time) -> int:
     """Return a time in ms since 1970; a fraction of a millisecond is cut off.
 
-    Raises ValueError for a `datetime` without a time zone, and for anything that is not an integer.
+    Raises ValueError for a `datetime` without a time zone, a text that is not a time, and for
+    anything else that is not an integer.
 
     >>> milliseconds_of(datetime(1970, 1, 2, tzinfo=UTC)), milliseconds_of(5)
     (86400000, 5)
+    >>> milliseconds_of("2023-11-15T12:00Z")
+    1700049600000
     """
+    if isinstance(time, str):
+        found = milliseconds_in(time.strip())
+        if found is None:
+            raise ValueError(
+                f"{time!r} found, expected ISO 8601 (UTC without a zone) or milliseconds"
+            )
+        return found
     if isinstance(time, datetime):
         if time.utcoffset() is None:
             raise ValueError(
@@ -30,7 +43,8 @@ def milliseconds_of(time: Time) -> int:
         return index(time)
     except TypeError as error:
         raise ValueError(
-            f"time {time!r} found, expected milliseconds since 1970 or a datetime with a time zone"
+            f"time {time!r} found, expected milliseconds since 1970, a datetime with a time zone "
+            "or ISO 8601"
         ) from error
 
 

@@ -22,7 +22,11 @@ from kip33.indexing.segment import BuiltIndexes, index_file, unreadable
 from kip33.indexing.verification import SegmentVerdict, offset_index_of, verify_file
 from kip33.indexing.verify_tree import unreadable_verdict
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
+from kip33.rules.index_entries import (
+    DEFAULT_INDEX_INTERVAL_BYTES,
+    DEFAULT_SEGMENT_INDEX_BYTES,
+    DialectName,
+)
 from kip33.stores.files import MOST_INDEX_BYTES, entries_of, one_line, opened, read_whole
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on, places_on
 from kip33.stores.locations import Location
@@ -36,6 +40,10 @@ def list_segments(
     filesystem: Filesystem | None = None,
 ) -> list[Segment]:
     """Return the segments below a directory, a path or URI, sorted by path.
+
+    >>> first, *others = list_segments("archive/broker-1/orders-0")
+    >>> first.base_offset, first.size_bytes, len(others)
+    (0, 496113, 2)
 
     Each has an absolute `log_uri`. A directory that cannot be listed is a segment with an `error`.
     `layout` is a name of `kip33.archive.layouts` or a pattern; any other text raises ValueError.
@@ -54,6 +62,10 @@ def scan_batches(
     filesystem: Filesystem | None = None,
 ) -> Iterator[BatchColumns]:
     """Yield the batches of one segment as arrays of `kip33.formats.batch.BATCH`.
+
+    >>> log = "archive/broker-1/orders-0/00000000000000000000.log"
+    >>> sum(batches["records_count"].sum() for batches in scan_batches(log)).item()
+    4000
 
     The scan ends at the byte where recovery would cut the log. Raises LocationError if the file
     cannot be read.
@@ -75,6 +87,12 @@ def read_time_index(
     filesystem: Filesystem | None = None,
 ) -> TimeIndex:
     """Return the `.timeindex` at a path or URI; for a `Segment`, the one beside its log.
+
+    >>> index = read_time_index("indexes/broker-1/orders-0/00000000000000000000.timeindex")
+    >>> len(index), index.lookup(1_700_000_300_000)
+    (103, TimestampOffset(timestamp=1700000298955, offset=2959))
+
+    - `index`: the path or URI of the file, or a `Segment`
 
     The entries are not checked; `without_tail` drops padding. Raises LocationError if the file
     cannot be read, CorruptIndexError if it ends inside an entry, UnsupportedFormatError if its name
@@ -102,7 +120,7 @@ def build_time_index(
     segment: SegmentLike,
     base_offset: int | None = None,
     *,
-    dialect: str = "recover",
+    dialect: DialectName = "recover",
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
     check_crc: bool = True,
@@ -110,6 +128,10 @@ def build_time_index(
     filesystem: Filesystem | None = None,
 ) -> BuiltIndexes:
     """Return the indexes of one segment: a path, a URI or a `Segment`. No file is written.
+
+    >>> built = build_time_index("archive/broker-1/orders-0/00000000000000000000.log")
+    >>> built.status.value, len(built.time_index), len(built.time_index_data)
+    ('ok', 103, 1236)
 
     The base offset comes from the segment or the file's name unless it is given. A damaged, invalid
     or unreadable file is a `status`. Raises LocationError if the file is missing, ValueError for a
@@ -130,7 +152,7 @@ def verify_segment(  # parameters: a notebook user sees each option as a keyword
     index_path: str | os.PathLike[str] | None = None,
     *,
     base_offset: int | None = None,
-    dialect: str = "recover",
+    dialect: DialectName = "recover",
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
     check_crc: bool = True,
@@ -139,7 +161,13 @@ def verify_segment(  # parameters: a notebook user sees each option as a keyword
 ) -> SegmentVerdict:
     """Return the verdict on the index files of one segment: a path, a URI or a `Segment`.
 
-    `index_path` is the `.timeindex`; the default is the one beside the log. The `.index` and the
+    >>> seen = verify_segment("archive/broker-1/orders-0/00000000000000000000.log")
+    >>> seen.verdict.value, seen.problems
+    ('missing', ('the .timeindex is missing',))
+
+    - `index_path`: the `.timeindex`; None: the one beside the log
+
+    The `.index` and the
     `.txnindex` beside it, or else beside the log, are also checked. A `.index` is `missing` if
     other segments of its directory have one. The open transactions of earlier segments are known
     only if a `.snapshot` is beside the log. `dialect` says how to read the `.timeindex`: `kip33`

@@ -311,3 +311,8 @@ _FIELDS: list["pa.Field[Any]"] = [
 ]
 SEGMENT_VERDICTS: Final = pa.schema(_FIELDS)
 """The fields of `SegmentVerdict`, in order; one row per segment."""
+
+
+def verdict_table(verdicts: Iterable[SegmentVerdict]) -> pa.Table:
+    """Return verdicts as a table of SEGMENT_VERDICTS, in their order."""
+    return pa.Table.from_pylist([verdict.as_row() for verdict in verdicts], SEGMENT_VERDICTS)

@@ -39,6 +39,18 @@ def decode(  # parameters: each says what is decoded, by which schema, or where 
 ) -> Records:
     """Return the table or reader with three more columns: `decoded`, `schema_id`, `decode_error`.
 
+    >>> from kip33 import read_arrow
+    >>> rows = read_arrow("archive", topic="orders", end_offset=2).read_all()
+    >>> decode(rows, "strings").column_names[-3:]
+    ['decoded', 'schema_id', 'decode_error']
+
+    - `records`: a table or reader with a binary column; `column`: its name, `value` or `key`
+    - `schemas`: where schemas are, or "strings" or "json"
+    - `reader_schema`: the id of the reader schema, or the subject whose newest version it is
+    - `message`: the name of the Protobuf message, if it is not the first of its file
+    - `as_json`: `decoded` is JSON text, by the schema of each value
+    - `prefix`: a text before the names of the new columns
+
     `records` is a `pyarrow.Table` or a `RecordBatchReader`, for example of `read_arrow`. A reader
     is decoded while it is used, 1 MiB of values at once. `column` is binary: `value` or `key`. A
     `prefix` like "key_" is put before the names of the new columns.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from itertools import chain
-from typing import Final, NamedTuple, Protocol, Self, TypeAlias, TypedDict, Unpack
+from typing import Final, Literal, NamedTuple, Protocol, Self, TypeAlias, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -33,6 +33,7 @@ from kip33.records.record_request import (
     FilterBounds,
     LogsRead,
     OnError,
+    OnErrorName,
     RecordRequest,
     disorder_of,
     limits_of,
@@ -61,10 +62,16 @@ class Isolation(StrEnum):
     READ_COMMITTED = "read_committed"
 
 
+LevelName: TypeAlias = Literal["records", "batches", "segments"]
+"""The members of `Level`."""
+IsolationName: TypeAlias = Literal["read_uncommitted", "read_committed"]
+"""The members of `Isolation`."""
+
+
 class ReadOptions(TypedDict, total=False):
     """Which rows and columns are read, and how: see `kip33.read_arrow`."""
 
-    level: str
+    level: LevelName
     topic: OneOrMore | None
     partition: int | Sequence[int] | None
     log_dir: str | None
@@ -73,9 +80,9 @@ class ReadOptions(TypedDict, total=False):
     end_time: Time | None
     start_offset: int | None
     end_offset: int | None
-    isolation: str
+    isolation: IsolationName
     include_control: bool
-    on_error: str
+    on_error: OnErrorName
     disorder: str | int | None
     max_batch_bytes: int
     layout: str
@@ -268,7 +275,7 @@ class Reading(NamedTuple):
 def read_arrow(  # parameters: each selects rows or columns, or says how to read
     source: Source,
     *,
-    level: str = "records",
+    level: LevelName = "records",
     topic: OneOrMore | None = None,
     partition: int | Sequence[int] | None = None,
     log_dir: str | None = None,
@@ -277,9 +284,9 @@ def read_arrow(  # parameters: each selects rows or columns, or says how to read
     end_time: Time | None = None,
     start_offset: int | None = None,
     end_offset: int | None = None,
-    isolation: str = "read_uncommitted",
+    isolation: IsolationName = "read_uncommitted",
     include_control: bool = False,
-    on_error: str = "row",
+    on_error: OnErrorName = "row",
     skipped: list[str] | None = None,
     disorder: str | int | None = None,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
@@ -288,6 +295,21 @@ def read_arrow(  # parameters: each selects rows or columns, or says how to read
     filesystem: Filesystem | None = None,
 ) -> pa.RecordBatchReader:
     """Return an archive as Arrow record batches, which are read while they are used.
+
+    >>> reader = read_arrow("archive", topic="orders", columns=["offset", "value"], end_offset=3)
+    >>> reader.read_all()["offset"].to_pylist()
+    [0, 1, 2]
+
+    - `level`: what a row is: `records`, `batches` or `segments`
+    - `topic`: a name or a glob, or several; `partition`: a number or several
+    - `log_dir`: read this log directory; None: of each partition the most complete replica
+    - `columns`: names of the columns that are wanted; None: all
+    - `start_time`, `end_time`: from this time on, and before that one
+    - `start_offset`, `end_offset`: from this offset on, and before that one
+    - `isolation`: `read_uncommitted` or `read_committed`
+    - `on_error`: what damage gives: `row`, `fail` or `skip`; `skipped`: with "skip", a list that
+      gets a line for each
+    - `disorder`: by how much a record may be older than an earlier one, "1h" or ms
 
     `level` is what a row is: "records", "batches" (from headers, nothing is decompressed) or
     "segments". `kip33/api/RESULTS.md` lists the columns, of which `columns` chooses some; what is
@@ -305,10 +327,10 @@ def read_arrow(  # parameters: each selects rows or columns, or says how to read
 
     Only records with `start_time` <= timestamp < `end_time` and `start_offset` <= offset <
     `end_offset` are returned; of other levels, what may have such records. With a time, records
-    without a timestamp are not. A time is ms since 1970 or a `datetime` with a time zone. Without
-    `disorder`, later segments are read too, because they may have an old record, unless the catalog
-    has their smallest timestamp. `disorder` ("1h", or ms) promises that no record is older than an
-    earlier one by more than this; then reading stops early.
+    without a timestamp are not. A time is ms since 1970, a `datetime` with a time zone, or ISO 8601
+    (UTC without a zone). Without `disorder`, later segments are read too, because they may have an
+    old record, unless the catalog has their smallest timestamp. `disorder` ("1h", or ms) promises
+    that no record is older than an earlier one by more than this; then reading stops early.
 
     `isolation="read_committed"` leaves out records of aborted transactions, and all records from
     the first one of the oldest open transaction on, as a consumer does. It reads all headers of the

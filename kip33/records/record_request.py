@@ -6,7 +6,7 @@ filter, never narrower. A row that has null in a compared column does not pass t
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -135,6 +135,10 @@ class OnError(StrEnum):
     ROW = "row"  # return a row that says why
     FAIL = "fail"  # raise the error; also for a record that may be of an aborted transaction
     SKIP = "skip"  # only count them
+
+
+OnErrorName: TypeAlias = Literal["row", "fail", "skip"]
+"""The members of `OnError`."""
 
 
 class LogsRead:
@@ -281,7 +285,12 @@ def _are(values: Sequence[Any], kind: type) -> bool:
 
 
 def _milliseconds(time: Time) -> int | None:
-    """Return a time in ms, rounded down; None for anything that is not one."""
+    """Return a time in ms, rounded down; None for anything that is not one.
+
+    A text is not one: an engine may read it in another time zone.
+    """
+    if isinstance(time, str):
+        return None
     try:
         return milliseconds_of(time)
     except ValueError:

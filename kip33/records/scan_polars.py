@@ -46,6 +46,13 @@ def scan_polars(
 ) -> "pl.LazyFrame":
     """Return what `kip33.read_arrow` returns as a lazy frame; arguments and columns are the same.
 
+    >>> frame = scan_polars("archive", topic="orders", end_offset=3)
+    >>> frame.select("offset").collect()["offset"].to_list()
+    [0, 1, 2]
+
+    - `skipped`: with `on_error="skip"`, a list that gets a line for each damage
+    - `options`: those of `kip33.read_arrow`
+
     Nothing is listed or read before a query runs, and each query lists again. Only the columns that
     a query needs are read. Of its filter, comparisons of `topic`, `partition`, `offset` and
     `timestamp` with constants choose what is read; Polars itself filters the rest. Reading stops

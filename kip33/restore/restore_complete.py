@@ -140,8 +140,16 @@ def require_all(log_dir: Location, progress: _RestoreProgress) -> None:
     )
 
 
-def abandon(log_dir: Location) -> dict[str, Any]:
-    """Remove what an interrupted restore has staged or placed; return the command's summary.
+class AbandonedRestore(NamedTuple):
+    """What was left of a restore that was given up."""
+
+    log_dir: str
+    partitions_removed: int
+    partitions_in_place: tuple[str, ...]  # they stay, because a broker may have started since
+
+
+def abandon(log_dir: Location) -> AbandonedRestore:
+    """Remove what an interrupted restore has staged or placed; return what was removed.
 
     Partitions in their places are removed, and the empty ones of new topics return there. Without
     the staging directory a broker may have started since: then partitions in their places stay.
@@ -164,12 +172,8 @@ def abandon(log_dir: Location) -> dict[str, Any]:
             remove(log_dir.child(RESTORE_JOURNAL))
             flush(log_dir.path)
             _remove_staging(log_dir)
-        return {
-            "log_dir": log_dir.uri,
-            "abandoned": True,
-            "partitions_removed": len(journal.partitions) - len(kept) if journal else 0,
-            "partitions_in_place": [one.name for one in kept],
-        }
+        removed = len(journal.partitions) - len(kept) if journal else 0
+        return AbandonedRestore(log_dir.uri, removed, tuple(one.name for one in kept))
 
 
 def _undo(log_dir: Location, journal: RestoreJournal, progress: _RestoreProgress) -> None:

@@ -1,8 +1,8 @@
-"""The request of `kip33 restore`, and the segments of its source."""
+"""The request of a restore, the segments of its source, and its summary."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple, Self
 
 from kip33.catalog.catalog import Snapshot
 from kip33.formats.names import partition_dir_name, segment_file_name
@@ -62,3 +62,62 @@ class SourceSegment(NamedTuple):
     def file_name(self, kind: str) -> str:
         """Return the name of one of its files in a log directory."""
         return segment_file_name(self.base_offset, kind)
+
+
+@dataclass(frozen=True)
+class PartitionRestore:
+    """One partition of a restore; `problem` says why it is refused."""
+
+    topic: str
+    partition: int
+    replica: str  # the log directory of the source that was read
+    replicas: int
+    segments: int
+    log_bytes: int  # in the source
+    start_offset: int | None  # None: refused, or only planned; like the next two
+    end_offset: int | None
+    largest_leader_epoch: int | None
+    topic_id: str | None
+    problem: str | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RestoreSummary:
+    """What a restore has done, or with `applied` false would do."""
+
+    source: str
+    log_dir: str
+    applied: bool
+    partitions_restored: int
+    partitions_refused: int
+    segments: int  # of the partitions that are restored, like the next
+    log_bytes: int
+    logs: int  # that were read or could not be
+    unreadable_logs: int
+    unreadable_example: str | None
+    bytes_copied: int
+    bytes_linked: int
+    bytes_there: int  # copied by an earlier run
+    clean_shutdown: bool  # a broker that starts recovers nothing
+    notes: tuple[str, ...]
+    problems: tuple[str, ...]
+    partitions: tuple[PartitionRestore, ...]
+    free_bytes: int | None = None  # in the log directory; None: the restore was carried out
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """Return the summary of a record, such as the one in a journal."""
+        known = {one.name: record[one.name] for one in fields(cls) if one.name in record}
+        rows = (row | {"notes": tuple(row["notes"])} for row in known["partitions"])
+        known["partitions"] = tuple(PartitionRestore(**row) for row in rows)
+        for name in ("notes", "problems"):
+            known[name] = tuple(known[name])
+        return cls(**known)
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the fields as `kip33 restore` prints them."""
+        record = asdict(self)
+        if self.free_bytes is None:
+            del record["free_bytes"]
+        return record

@@ -32,7 +32,14 @@ _Table = dict[str, Any]
 def load_policies(policy: str | None = None, kafka_configs: str | None = None) -> Policies:
     """Return the policies of a TOML file, of the saved output of Kafka's tools, or of both.
 
-    Both are local paths or URIs. Without either there are no policies, and nothing expires. Raises
+    >>> from pathlib import Path
+    >>> _ = Path("week.toml").write_text('[defaults]\\n"retention.ms" = "7d"\\n')
+    >>> load_policies("week.toml").of("orders").retention_ms
+    604800000
+
+    - `policy`: the path or URI of a TOML file
+
+    Without either there are no policies, and nothing expires. Raises
     PolicyError for an unreadable or wrong file: one line with the file, what was found, what was
     expected and what to do.
     """
@@ -45,6 +52,20 @@ def load_policies(policy: str | None = None, kafka_configs: str | None = None) -
         for match, settings in sections.items():
             topics[match] = topics.pop(match, {}) | settings
     return Policies({DEFAULTS_SECTION: defaults, TOPICS: topics})
+
+
+def policies_of(
+    policy: str | None, kafka_configs: str | None, retention_ms: int | None
+) -> Policies | None:
+    """Return those of files, else one with `retention_ms` for all topics, else None.
+
+    PolicyError for a wrong file.
+    """
+    if policy or kafka_configs:
+        return load_policies(policy, kafka_configs)
+    if retention_ms is not None:
+        return Policies({DEFAULTS_SECTION: {"retention.ms": retention_ms}})
+    return None
 
 
 def _of_tools(file: str) -> dict[str, _Table]:

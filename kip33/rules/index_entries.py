@@ -9,7 +9,7 @@ timestamp gets.
 The functions work on columns of `formats.batch.BATCH`, piece by piece, with an ENTRY_STATE.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ import numpy.typing as npt
 from kip33.formats.batch import MAX_INT32, NO_TIMESTAMP, BatchColumns
 from kip33.formats.crc import java_sum
 from kip33.formats.time_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+
+DialectName: TypeAlias = Literal["recover", "live", "kip33"]
+"""The names of DIALECTS."""
 
 DEFAULT_INDEX_INTERVAL_BYTES: Final = 4096
 DEFAULT_SEGMENT_INDEX_BYTES: Final = 10_485_760

@@ -103,7 +103,14 @@ _SectionSettings = tuple[tuple[str, _SettingValue], ...]  # of one section, by k
 
 @dataclass(frozen=True, init=False)
 class Policies:
-    """The sections, checked and with plain numbers; settings that no `Policy` has are left out."""
+    """The sections, checked and with plain numbers; settings that no `Policy` has are left out.
+
+    >>> week = Policies({"defaults": {"retention.ms": "7d"}, "topics": {"a*": {}}})
+    >>> week.of("orders").retention_ms
+    604800000
+
+    Raises PolicyError, with section, key, found and expected, for values that Kafka refuses.
+    """
 
     defaults: _SectionSettings
     topics: tuple[tuple[str, _SectionSettings], ...]
@@ -128,7 +135,10 @@ class Policies:
         object.__setattr__(self, "topics", topics)
 
     def of(self, topic: str) -> Policy:
-        """Return the policy that applies to `topic`."""
+        """Return the policy that applies to a topic.
+
+        - `topic`: its name
+        """
         exact = self._by_name.get(topic)
         if topic in BUILT_IN_TOPICS:
             if topic == METADATA_TOPIC or exact is None:

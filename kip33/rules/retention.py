@@ -94,7 +94,11 @@ _NONE: Final = np.int8(NO_CODE)
 
 
 class WhatIf(NamedTuple):
-    """Other settings to evaluate as well; None: the same as in the actual question."""
+    """Other settings to evaluate as well; None: the same as in the actual question.
+
+    >>> WhatIf(retention_ms=3_600_000).ignore_future_ms is None
+    True
+    """
 
     retention_ms: int | None = None  # for topics with time retention
     ignore_future_ms: int | None = None  # if more than this in the future, use the file's time

@@ -14,7 +14,7 @@ take it for one.
 """
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,8 @@ class Untimestamped(StrEnum):
     FIRST_OFFSET = "first-offset"
 
 
+RuleName: TypeAlias = Literal["none", "next-base-offset", "first-offset", "entry"]
+"""The names in RULES."""
 RULES: Final = (*(str(rule) for rule in Untimestamped), OTHER_NAME)
 
 

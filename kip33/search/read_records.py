@@ -67,6 +67,11 @@ def find_offset(
 ) -> Record | None:
     """Return the first record, by offset, at or after a time; None if there is no such record.
 
+    >>> log = "archive/broker-1/orders-0/00000000000000000000.log"
+    >>> record = find_offset(log, 1_700_000_300_000)
+    >>> record.offset, record.timestamp
+    (2970, 1700000300046)
+
     `time` is in ms since 1970, or a `datetime` with a time zone; else ValueError. Control records
     are included, as in Kafka. An index beside a log is used if the log agrees with it. Every batch
     on the way is checked against its CRC before its header is used. Raises LocationError if a file
@@ -118,6 +123,10 @@ def read_records(
     filesystem: Filesystem | None = None,
 ) -> Iterator[Record]:
     """Yield the records with `start` <= offset < `end`, across segments.
+
+    >>> log = "archive/broker-1/orders-0/00000000000000000000.log"
+    >>> [record.offset for record in read_records(log, 7, 10)]
+    [7, 8, 9]
 
     Keys and values are bytes or None, as they were sent. Offsets without a record, because of
     compaction or a transaction's marker, are skipped. Control records are left out by default, as

@@ -54,6 +54,14 @@ def audit_roll(
 ) -> DataFrame:
     """Return the catalog's rows with what the rule for rolling says of each segment.
 
+    >>> from kip33.spark import load_catalog
+    >>> rolled = audit_roll(load_catalog(spark, "indexes/_catalog"), segment_ms=3_600_000)
+    >>> rolled.where("ended_by = 'time'").count()
+    4
+
+    - `catalog`: what `load_catalog` returned
+    - `reading`: from which timestamp a segment's time counts: `kafka`, `kip33` or `kip33-largest`
+
     The settings are those given, else those of `policies`, else Kafka's defaults; times are ms,
     sizes bytes. Adds the columns of `roll` in RESULTS.md that the catalog does not have: `ended_by`
     (why the segment ended), `by_size`, `by_time`, `by_index`, `by_offset_range` (null: not known),
@@ -95,8 +103,16 @@ def timestamp_profile(  # parameters: a notebook user sees each option as a keyw
 ) -> DataFrame:
     """Profile the timestamps of an archive or a catalog; return a row for each partition.
 
-    The options are those of `kip33 timestamps`. `clock` is `file-time` or `now`: what CreateTime
-    batches are compared with. The work is done when this returns; logs are read, but not
+    >>> profile = timestamp_profile(spark, "archive", now_ms=1_702_000_000_000, topics=["orders"])
+    >>> profile.select("topic", "partition").distinct().count()
+    1
+
+    The options are those of `kip33 timestamps`:
+
+    - `before_max_ms`, `after_max_ms`, `difference_max_ms`: Kafka's limits of timestamps to test
+    - `clock`: what CreateTime batches are compared with: `file-time` or `now`
+
+    The work is done when this returns; logs are read, but not
     decompressed. The columns are `timestamps` in `kip33/api/RESULTS.md`: times and durations are
     bigint, ms; histograms are arrays of (`up_to_ms`, `batches`). Raises LocationError for a missing
     directory or one without segments, CatalogError for a damaged catalog, ValueError for a wrong

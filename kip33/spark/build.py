@@ -5,15 +5,20 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kip33.builds.build_options import BuildRequest, load_topic_settings
+from kip33.builds.build_options import BuildRequest, ReadName, load_topic_settings
 from kip33.builds.commit import BuildSummary, execute_build
 from kip33.builds.plan import plan_build
+from kip33.drafts.designs import DesignName
 from kip33.formats.times import Time, milliseconds_of
 from kip33.indexing.verification import SEGMENT_VERDICTS
 from kip33.indexing.verify_tree import execute_verify, plan_verify
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
-from kip33.rules.untimestamped import rule_of
+from kip33.rules.index_entries import (
+    DEFAULT_INDEX_INTERVAL_BYTES,
+    DEFAULT_SEGMENT_INDEX_BYTES,
+    DialectName,
+)
+from kip33.rules.untimestamped import RuleName, rule_of
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import given_places, use_session
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
@@ -29,8 +34,8 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     now_ms: Time,
     in_place: bool = False,
     catalog: str | None = None,
-    dialect: str = "recover",
-    untimestamped: str = "none",
+    dialect: DesignName = "recover",
+    untimestamped: RuleName = "none",
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
     kafka_configs: str | None = None,
@@ -42,7 +47,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     overwrite: bool = False,
     only_damaged: bool = False,
     full: bool = False,
-    read: str = "log",
+    read: ReadName = "log",
     fsync: bool = True,
     parallelism: int | None = None,
     on_progress: OnProgress = tell_nobody,
@@ -50,6 +55,12 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     filesystem: Filesystem | None = None,
 ) -> BuildSummary:
     """Build the indexes of new and changed segments below `source`, commit a catalog snapshot.
+
+    >>> summary = build_index(spark, "archive", "spark-indexes", now_ms=1_702_000_000_000)
+    >>> summary.segments
+    13
+
+    - `in_place`: write index files beside the logs; `catalog`: where the catalog is
 
     Index files go to the same path below `index_dir`, or beside the logs with `in_place`. The
     catalog is `index_dir/_catalog` unless `catalog` names another place. Places are paths or URIs.
@@ -112,8 +123,8 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
     source: str,
     index_dir: str | None = None,
     *,
-    dialect: str = "recover",
-    untimestamped: str = "none",
+    dialect: DialectName = "recover",
+    untimestamped: RuleName = "none",
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
     kafka_configs: str | None = None,
@@ -126,6 +137,9 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
     filesystem: Filesystem | None = None,
 ) -> DataFrame:
     """Verify every index file of a tree against its log; return a row for each segment, by path.
+
+    >>> verify_index(spark, "archive", topics=["orders"]).where("verdict = 'missing'").count()
+    4
 
     The index files are in `index_dir`, or beside the logs. The settings, `storage_options` and
     `filesystem` are those of `build_index`. The work is done when this returns. Columns (`verdicts`

@@ -35,6 +35,11 @@ def load_catalog(
 ) -> DataFrame:
     """Return a snapshot's rows, one per segment file; without `snapshot`, those of the newest one.
 
+    >>> load_catalog(spark, "indexes/_catalog").where("topic = 'orders'").count()
+    6
+
+    - `catalog`: its path or URI
+
     `snapshot` is a name, a sequence number or an id, as shown by `kip33 catalog`. Raises
     CatalogError if there is no such snapshot or it is damaged: its parts are read and their CRCs
     verified once per process, because Spark does not verify them. A later build does not change the

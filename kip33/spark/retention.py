@@ -46,6 +46,17 @@ def evaluate_retention(
 ) -> DataFrame:
     """Return the catalog's rows with the retention decision for each segment at `now_ms`.
 
+    >>> from kip33.spark import Policies, load_catalog
+    >>> week = Policies({"defaults": {"retention.ms": "7d"}})
+    >>> catalog = load_catalog(spark, "indexes/_catalog")
+    >>> judged = evaluate_retention(catalog, week, now_ms=1_702_000_000_000)
+    >>> judged.where("deletable").count()
+    4
+
+    - `catalog`: what `load_catalog` returned
+    - `what_if`: other settings to evaluate as well
+    - `broker_view`: add a broker's answer to the same question
+
     `now_ms` is in ms since 1970 or a `datetime` with a time zone.
 
     Adds `policy` (the section that applies), `mode`, `retention_ms`, `retention_bytes`,
@@ -102,6 +113,16 @@ def _judged(asked: RetentionRequest, rows: pa.Table) -> Judged:
 def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
     """Return one row per partition from the result of `evaluate_retention` for `now_ms`, in order.
 
+    >>> from kip33.spark import Policies, load_catalog
+    >>> week = Policies({"defaults": {"retention.ms": "7d"}})
+    >>> catalog = load_catalog(spark, "indexes/_catalog")
+    >>> judged = evaluate_retention(catalog, week, now_ms=1_702_000_000_000)
+    >>> sums = summarize_partitions(judged, now_ms=1_702_000_000_000)
+    >>> sums.where("topic = 'orders'").agg({"deletable_segments": "sum"}).first()[0]
+    4
+
+    - `judged`: what `evaluate_retention` returned
+
     - `segments`, `bytes`, `deletable_segments`, `deletable_bytes`; a log that is a link has its
       target's size here, and a plan leaves it out
     - `first_base_offset`, `first_kept_base_offset` (null: all are deletable), `log_end_offset`
@@ -118,6 +139,8 @@ def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
     - `log_start_offset`: the value that was used
     - with a what-if or a broker's view: their deletable segments and bytes; for the broker also the
       segments whose index has another timestamp, and those that it judges differently
+
+    Raises ValueError for a `now_ms` that is not a time.
     """
     run = partial(_sums, now_ms=milliseconds_of(now_ms))
     of_none = run(arrow_schema(judged.schema).empty_table())
@@ -143,8 +166,19 @@ def _sums(judged: pa.Table, now_ms: int) -> pa.Table:
 def freed_by(judged: DataFrame, moments_ms: Sequence[Time]) -> DataFrame:
     """Return per topic what becomes deletable between each time and the previous one.
 
+    >>> from kip33.spark import Policies, load_catalog
+    >>> week = Policies({"defaults": {"retention.ms": "7d"}})
+    >>> catalog = load_catalog(spark, "indexes/_catalog")
+    >>> judged = evaluate_retention(catalog, week, now_ms=1_702_000_000_000)
+    >>> freed_by(judged, [1_702_000_000_000]).select("topic", "segments").collect()
+    [Row(topic='orders', segments=4)]
+
+    - `judged`: what `evaluate_retention` returned
+    - `moments_ms`: the times, rising
+
     Columns `at_ms`, `topic`, `segments`, `bytes`; times without a change have no row. New appends
-    are ignored. The first time includes everything that was deletable before it.
+    are ignored. The first time includes everything that was deletable before it. Raises ValueError
+    for what is not a time.
     """
     bucket: Column = sf.lit(None).cast("bigint")
     for moment in sorted(set(map(milliseconds_of, moments_ms)), reverse=True):

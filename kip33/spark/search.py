@@ -50,6 +50,18 @@ def offsets_for_times(
 ) -> DataFrame:
     """Return for each request the first record at or after its time.
 
+    >>> from kip33.spark import load_catalog
+    >>> asked = [("orders", 0, 1_700_050_000_000)]
+    >>> requests = spark.createDataFrame(asked, "topic string, partition int, target_ms long")
+    >>> catalog = load_catalog(spark, "indexes/_catalog")
+    >>> [found] = offsets_for_times(catalog, requests).collect()
+    >>> found["offset"], found["result"]
+    (4000, 'found')
+
+    - `catalog`: what `load_catalog` returned
+    - `requests`: a DataFrame of topics, partitions and times
+    - `as_kafka`: answer as a broker of `kafka_version`; `kafka_version`: (major, minor)
+
     `requests` has `topic`, `partition` (null: all), `target_ms` (ms since 1970 or a timestamp, or
     -1 latest, -2 earliest, -3 the largest timestamp), and may have `log_dir` (null: the replica
     with most valid bytes, or each one with `all_replicas`). Its columns are kept, with null

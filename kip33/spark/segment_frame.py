@@ -43,6 +43,14 @@ def register(
 ) -> None:
     """Let a session read archives: `spark.read.format("kafka-segments").load(SOURCE)`.
 
+    >>> from pathlib import Path
+    >>> register(spark)
+    >>> reader = spark.read.format("kafka-segments").option("topic", "orders")
+    >>> reader.option("end_offset", 3).load(str(Path("archive").absolute())).count()
+    3
+
+    - `push_filters`: let filters of a query choose what is read, too
+
     Options are those of `kip33.read_arrow` as texts; lists have commas. Columns are chosen by the
     option `columns` or by `.schema("offset long, timestamp timestamp")`. In SQL: `CREATE TEMPORARY
     VIEW orders USING `kafka-segments` OPTIONS (path '...', topic 'orders')`. Options choose what is
@@ -91,6 +99,11 @@ def read_segments(
     **options: Unpack[ReadOptions],
 ) -> DataFrame:
     """Return what `kip33.read_arrow` returns as a DataFrame; arguments and columns are the same.
+
+    >>> read_segments(spark, "archive", topic="orders", end_offset=3).count()
+    3
+
+    - `options`: those of `kip33.read_arrow`
 
     It works with PySpark 3.5 and Spark Connect, too, and needs pandas. The source is listed now;
     its segments are read when the DataFrame is used. Rows have no order. Of a catalog, a large

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kip33.formats.times import milliseconds_in
+from kip33.formats.times import milliseconds_of
 from kip33.records.reading import Reading, ReadOptions
 from kip33.records.record_request import Comparison, FilterBounds
 from kip33.spark.segment_frame import rows_of, spark_schema, tasks_of, with_schema
@@ -165,13 +165,6 @@ def _numbers(text: str) -> list[int]:
     return [_number(part) for part in _texts(text)]
 
 
-def _time(text: str) -> int:
-    found = milliseconds_in(text)
-    if found is None:
-        raise ValueError(f"{text!r} found, expected ISO 8601 (UTC without a zone) or milliseconds")
-    return found
-
-
 def _flag(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError(f"{text!r} found, expected true or false")
@@ -180,7 +173,8 @@ def _flag(text: str) -> bool:
 
 _PARSED: Final[Mapping[str, Callable[[str], Any]]] = {
     **{"level": str, "topic": _texts, "partition": _numbers, "log_dir": str, "columns": _texts},
-    **{"start_time": _time, "end_time": _time, "start_offset": _number, "end_offset": _number},
+    **{"start_time": milliseconds_of, "end_time": milliseconds_of},
+    **{"start_offset": _number, "end_offset": _number},
     **{"isolation": str, "include_control": _flag, "on_error": str, "disorder": str},
     **{"max_batch_bytes": _number, "layout": str},
 }

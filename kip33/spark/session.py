@@ -83,6 +83,13 @@ def create_session(
 ) -> SparkSession:
     """Return the session of spark-submit, else one on the master that the user configured.
 
+    >>> session = create_session(master="local[2]")
+    >>> session.range(3).count()
+    3
+
+    - `master`: a master or `sc://host:port`; None: as configured
+    - `conf`: settings of Spark, by their keys
+
     The master is `master`, else the one in `conf`, SPARK_MASTER, SPARK_REMOTE or
     spark-defaults.conf, else `local[*]`. `sc://host:port` is a Spark Connect server. `conf`
     overrides other settings. Workers run the same Python unless PYSPARK_PYTHON is set. The JVM's

@@ -33,7 +33,11 @@ class Phase(StrEnum):
 
 
 class Progress(NamedTuple):
-    """How far a phase is; totals are None where they are not known."""
+    """How far a phase is; totals are None where they are not known.
+
+    >>> Progress(Phase.LISTING, done=7).total is None
+    True
+    """
 
     phase: Phase
     done: int = 0  # segments, unless `unit` names another thing

@@ -14,10 +14,12 @@ import kip33
 from kip33.api.opened_catalog import ANSWERS, RETENTION
 from kip33.audits.roll_audit import ROLL
 from kip33.audits.timestamp_plan import TIMESTAMPS
+from kip33.builds.repair_plan import REPAIRS
 from kip33.catalog.difference import DIFFERENCE
 from kip33.catalog.schema import PARTS
 from kip33.indexing.verification import SEGMENT_VERDICTS
 from kip33.records.columns import BATCHES, RECORDS, SEGMENT_TABLE
+from kip33.restore.restore_request import PartitionRestore
 
 PAGE = (Path(kip33.__file__).parent / "api" / "RESULTS.md").read_text()
 RESULTS = {
@@ -27,6 +29,11 @@ RESULTS = {
     "retention": RETENTION,
     "roll": ROLL,
     "verdicts": SEGMENT_VERDICTS,
+    "build_summary": kip33.BuildSummary,
+    "repair_summary": kip33.RepairSummary,
+    "repairs": REPAIRS,
+    "restore_summary": kip33.RestoreSummary,
+    "restored_partitions": PartitionRestore,
     "timestamps": TIMESTAMPS,
     "topics": kip33.TopicTotals,
     "group_lags": kip33.GroupLag,

@@ -134,11 +134,31 @@ def test_a_time_may_be_an_aware_datetime(archive: Path, zone: timezone) -> None:
     assert index.lookup_before(time) == (T + 1, 101)
 
 
-@pytest.mark.parametrize("time", [datetime(2024, 5, 1), 1.5, "2024", None])
+@pytest.mark.parametrize("time", [datetime(2024, 5, 1), 1.5, None])
 def test_a_wrong_time_is_a_value_error_of_one_line(archive: Path, time: object) -> None:
     with pytest.raises(ValueError, match="time zone") as error:
         kip33.find_offset(archive / "orders-0", time)  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["2023-11-15T12:00Z", "2023-11-15 12:00", "2023-11-15T13:00+01:00", "1700049600000"]
+)
+def test_a_time_may_be_a_text(text: str) -> None:
+    assert milliseconds_of(text) == 1_700_049_600_000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("2024", "give the one you mean in ISO 8601"),
+        ("noon", "expected ISO 8601"),
+        ("", "ISO 8601"),
+    ],
+)
+def test_a_text_that_is_no_time_is_a_value_error(archive: Path, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kip33.find_offset(archive / "orders-0", text)
 
 
 def test_a_fraction_of_a_millisecond_is_cut_off() -> None:

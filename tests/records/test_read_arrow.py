@@ -224,12 +224,26 @@ def test_a_file_that_is_deleted_before_it_is_read(tmp_path: Path) -> None:
         failing.read_all()
 
 
+def test_times_are_texts_as_the_option_of_spark_takes_them(archive: Path) -> None:
+    def offsets(**times: Any) -> list[int]:
+        return (
+            kip33.read_arrow(archive, columns=["offset"], **times).read_all()["offset"].to_pylist()
+        )
+
+    every = kip33.read_arrow(archive, columns=["timestamp"]).read_all()["timestamp"].to_pylist()
+    start, end = sorted(every)[len(every) // 3], max(every)
+    by_datetime = offsets(start_time=start, end_time=end)
+    assert offsets(start_time=start.isoformat(), end_time=end.isoformat()) == by_datetime
+    assert 0 < len(by_datetime) < len(every)
+
+
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
         ({"on_error": "ignore"}, "'ignore' is not a valid OnError"),
         ({"start_offset": -1}, "start_offset: -1 found, expected 0 or more"),
         ({"end_time": -5}, "end_time: -5 found, expected 0 or more"),
+        ({"start_time": "noon"}, "'noon' found, expected ISO 8601"),
         ({"start_time": datetime(2024, 1, 1)}, "expected a datetime with a time zone"),
         ({"disorder": "soon"}, "'soon' found, expected 7d"),
         ({"layout": "other"}, "layout 'other': expected kafka"),

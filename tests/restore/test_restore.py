@@ -626,7 +626,7 @@ def test_a_partition_that_is_lost_beside_others_ends_the_command(
         with pytest.raises(RestoreError, match="orders-1: neither staged in"):
             act(asked(source, log_dir))
     assert everything_in(log_dir) == before
-    assert abandon(Location.of(log_dir))["partitions_removed"] == 2
+    assert abandon(Location.of(log_dir)).partitions_removed == 2
     assert restored(source, log_dir)["partitions_restored"] == 2
 
 
@@ -639,15 +639,12 @@ def test_a_restore_is_abandoned_before_its_journal_and_after_its_end(
         with pytest.raises(ZeroDivisionError):
             restored(source, log_dir)
     assert (log_dir / RESTORE_STAGING).is_dir()
-    assert abandon(Location.of(log_dir))["partitions_removed"] == 0
+    assert abandon(Location.of(log_dir)).partitions_removed == 0
     assert everything_in(log_dir) == before
     killed("_remove_staging", source, log_dir, monkeypatch)
     shutil.rmtree(log_dir / RESTORE_STAGING)  # from now on a broker may start
     done = abandon(Location.of(log_dir))
-    assert (done["partitions_removed"], done["partitions_in_place"]) == (
-        0,
-        ["orders-0", "orders-1"],
-    )
+    assert (done.partitions_removed, done.partitions_in_place) == (0, ("orders-0", "orders-1"))
     assert (log_dir / "orders-0").is_dir()
     assert not list(log_dir.glob(".kip33*"))
 

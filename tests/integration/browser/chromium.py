@@ -71,7 +71,12 @@ class Chromium:
 
     def value_of(self, script: str) -> Any:
         """Return what an expression gives on the page."""
-        asked = {"expression": script, "returnByValue": True, "awaitPromise": True}
+        asked = {
+            "expression": script,
+            "returnByValue": True,
+            "awaitPromise": True,
+            "userGesture": True,
+        }
         return self.ask("Runtime.evaluate", **asked)["result"]["value"]
 
     @property

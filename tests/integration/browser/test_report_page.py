@@ -1,13 +1,12 @@
 """The page of `kip33 report` in headless Chromium: both colour schemes, two widths."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.browser.chromium import Chromium, ChromiumMissingError, chromium
+from tests.integration.browser.chromium import Chromium
 from tests.report.conftest import MadeReport, made_report
 
 pytestmark = pytest.mark.integration
@@ -15,15 +14,6 @@ pytestmark = pytest.mark.integration
 VALUES = "Object.fromEntries([...document.querySelectorAll('data[id]')].map(e => [e.id, +e.value]))"
 SIZES = """[...document.querySelectorAll('.tile, section, .line, .command')].filter(
   e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 0.5).length"""
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    try:
-        with chromium(tmp_path_factory.mktemp("profile")) as started:
-            yield started
-    except ChromiumMissingError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,301 @@
+"""Restore partitions of an archive into a broker's log directory, from a program or a command.
+
+`RestoreOptions` are the options of `kip33 restore` and the arguments of `restore_archive`. Both
+call `run_restore`.
+"""
+
+import hashlib
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, Self
+
+from kip33.api.opened_catalog import Path, text_of
+from kip33.archive.bins import Engine
+from kip33.audits.timestamp_plan import is_catalog
+from kip33.builds.build_options import load_topic_settings
+from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
+from kip33.formats.times import Time, milliseconds_of
+from kip33.local.local_engine import LocalEngine
+from kip33.restore.restore_apply import may_continue, planned_or_begun, restore
+from kip33.restore.restore_complete import AbandonedRestore, abandon
+from kip33.restore.restore_plan import ask_topic_ids, load_topic_ids
+from kip33.restore.restore_request import RestoreRequest, RestoreSummary
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
+from kip33.search.answers import load_group_offsets
+from kip33.stores.files import read_whole
+from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
+from kip33.stores.locations import Location
+from kip33.stores.progress import OnProgress, tell_nobody
+
+_MOST_FILE_BYTES: Final = 1 << 30
+
+
+class Moment(NamedTuple):
+    """A time as it was given, `now-7d` too, and in ms since 1970."""
+
+    text: str
+    ms: int
+
+    @classmethod
+    def of(cls, time: Time) -> Self:
+        """Return a program's time; ValueError for one before 1970, and for what is not one."""
+        found_ms = milliseconds_of(time)
+        if found_ms < 0:
+            raise ValueError(f"{time} found, expected a time from 1970 on")
+        return cls(str(time), found_ms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreOptions:
+    """What is restored, to where, and how."""
+
+    source: str | None  # a path or URI, like the next
+    log_dir: str
+    topics: tuple[str, ...] = ()  # globs
+    partitions: frozenset[int] | None = None
+    replica: str | None = None
+    snapshot: str | None = None
+    begin: Moment | None = None
+    end: Moment | None = None
+    is_truncated: bool = False
+    from_offsets: str | None = None  # a file, like the next
+    topic_ids: str | None = None
+    bootstrap_server: str | None = None
+    leader_epoch: int | None = None
+    is_linked: bool = False
+    allow_holes: bool = False
+    layout: str = "kafka"
+    settings: IndexSettings = field(default_factory=IndexSettings)
+    kafka_configs: str | None = None  # a file
+
+    def require_valid(self) -> None:
+        """Raise ValueError for options that contradict each other."""
+        if self.source is None:
+            raise ValueError("Missing argument 'SOURCE'")
+        if self.is_truncated and self.end is None:
+            raise ValueError("--truncate is for --until")
+        if self.from_offsets is not None and self.begin is not None:
+            raise ValueError("give --from or --from-offsets, not both")
+        if self.topic_ids is not None and self.bootstrap_server is not None:
+            raise ValueError("give --topic-ids or --bootstrap-server, not both")
+
+    def asked(self) -> dict[str, Any]:
+        """Return what decides the result, as the journal has it: by the names of the options.
+
+        A restore that was begun with these continues, whether a command or a program began it.
+        """
+        settings = self.settings
+        given = {
+            "SOURCE": Location.of(self.source or "").uri,
+            "--topics": sorted(self.topics),
+            "--partitions": None if self.partitions is None else sorted(self.partitions),
+            "--replica": self.replica,
+            "--snapshot": self.snapshot,
+            "--from": self.begin and self.begin.text,
+            "--until": self.end and self.end.text,
+            "--truncate": self.is_truncated,
+            "--from-offsets": _with_checksum(self.from_offsets),
+            "--topic-ids": _with_checksum(self.topic_ids),
+            "--bootstrap-server": self.bootstrap_server,
+            "--leader-epoch": self.leader_epoch,
+            "--link": self.is_linked,
+            "--allow-holes": self.allow_holes,
+            "--layout": self.layout,
+            "--index-interval-bytes": settings.index_interval_bytes,
+            "--segment-index-bytes": settings.segment_index_bytes,
+            "--kafka-configs": _with_checksum(self.kafka_configs),
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def run_restore(
+    options: RestoreOptions,
+    engine: Engine | None,
+    *,
+    warn: Warn,
+    on_progress: OnProgress = tell_nobody,
+) -> RestoreSummary:
+    """Restore on an engine, or continue that; without an engine only plan it.
+
+    `warn` gets a line for each newer snapshot that is ignored. Errors are those of
+    `restore_archive`.
+    """
+    options.require_valid()
+    request = _request(options)
+    if may_continue(request) is None:
+        request = _with_source(request, options, warn)
+    if engine is None:
+        return RestoreSummary.of(planned_or_begun(request, on_progress))
+    return RestoreSummary.of(restore(request, engine, on_progress))
+
+
+# So many parameters: each is an option of `kip33 restore`, with its name and default.
+def restore_archive(  # parameters: a notebook user sees each option as a keyword
+    source: Path,
+    to: Path,
+    *,
+    topics: Sequence[str] = (),
+    partitions: Collection[int] | None = None,
+    replica: str | None = None,
+    snapshot: str | None = None,
+    from_: Time | None = None,
+    until: Time | None = None,
+    truncate: bool = False,
+    from_offsets: Path | None = None,
+    topic_ids: Path | None = None,
+    bootstrap_server: str | None = None,
+    leader_epoch: int | None = None,
+    link: bool = False,
+    allow_holes: bool = False,
+    dry_run: bool = False,
+    layout: str = "kafka",
+    index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
+    kafka_configs: Path | None = None,
+    workers: int | None = None,
+    on_progress: OnProgress = tell_nobody,
+    storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
+) -> RestoreSummary:
+    """Restore partitions of an archive, or of a catalog's archive, into a broker's log directory.
+
+    `to` is the log directory of a stopped broker on this machine. The result is what `kip33
+    restore` makes: a broker starts on it without recovery.
+
+    >>> from pathlib import Path
+    >>> Path("data").mkdir()
+    >>> planned = restore_archive("archive", "data", topics=["orders"], dry_run=True)
+    >>> planned.applied, planned.segments, planned.log_bytes
+    (False, 3, 605275)
+
+    - `topics`: globs, `!GLOB` leaves topics out; `partitions`: their numbers (None: all)
+    - `replica`: read this log directory of the source (None: for each partition the largest)
+    - `snapshot`: of a catalog, a snapshot by name, number or id (None: the newest)
+    - `from_`, `until`: from the segment with the first record at or after a time, and before the
+      segments that begin at or after one; `truncate`: with `until`, cut the last segment there, too
+    - `from_offsets`: a CSV topic,partition,offset, or the output of `kafka-consumer-groups.sh`
+    - `topic_ids`: a file, the output of `kafka-topics.sh --describe` or a JSON object;
+      `bootstrap_server`: ask a running cluster for them (extra `kafka`)
+    - `leader_epoch`: the latest one that batches have in the result; 0 for a new cluster
+    - `link`: make hard links of logs, except each partition's last; `allow_holes`: restore
+      partitions with missing offsets, too
+    - `dry_run`: only plan; `on_progress`: called with the progress, some times a second
+    - the other arguments are those of `kip33.build_index`
+
+    Returns what was restored, or would be, with an object for each partition (`restore_summary` and
+    `restored_partitions` in RESULTS.md). A partition that is refused has a `problem`, the others
+    are restored. If the call is interrupted, the same call continues, and so does the command with
+    the same options; `kip33.abandon_restore` gives up. Raises RestoreError, LocationError,
+    CatalogError, PolicyError or ValueError if it cannot begin, LockedError while a broker or
+    another run uses the log directory, PublishError for a failure after that.
+    """
+    options = RestoreOptions(
+        source=place_on(source, storage_options, filesystem).uri,
+        log_dir=os.fspath(to),
+        topics=tuple(topics),
+        partitions=None if partitions is None else frozenset(partitions),
+        replica=replica,
+        snapshot=snapshot,
+        begin=None if from_ is None else Moment.of(from_),
+        end=None if until is None else Moment.of(until),
+        is_truncated=truncate,
+        from_offsets=text_of(from_offsets),
+        topic_ids=text_of(topic_ids),
+        bootstrap_server=bootstrap_server,
+        leader_epoch=leader_epoch,
+        is_linked=link,
+        allow_holes=allow_holes,
+        layout=layout,
+        settings=IndexSettings(
+            index_interval_bytes=index_interval_bytes, segment_index_bytes=segment_index_bytes
+        ),
+        kafka_configs=text_of(kafka_configs),
+    )
+    engine = LocalEngine(workers, on_progress=on_progress, tell=warn_caller)
+    return run_restore(
+        options,
+        None if dry_run else engine,
+        warn=warn_caller,
+        on_progress=on_progress,
+    )
+
+
+def abandon_restore(to: Path) -> AbandonedRestore:
+    """Remove what an interrupted restore has staged or placed in a log directory.
+
+    >>> from kip33 import RestoreError
+    >>> try:
+    ...     abandon_restore("archive/broker-1")
+    ... except RestoreError:
+    ...     print("no restore was begun there")
+    no restore was begun there
+
+    Partitions in their places are removed, and the empty ones of new topics return there; if a
+    broker may have started since, partitions in their places stay. Returns the number of partitions
+    that were removed, and the names of those that stay. Raises RestoreError if no restore was begun
+    there, LockedError while a broker or another run uses the directory, PublishError if a step
+    fails: the same call continues.
+    """
+    return abandon(Location.of(to))
+
+
+def _request(options: RestoreOptions) -> RestoreRequest:
+    """Return the request of some options, after reading their files."""
+    return RestoreRequest(
+        source=Location.of(options.source or ""),
+        log_dir=Location.of(options.log_dir),
+        options=options.asked(),
+        topics=options.topics,
+        partitions=options.partitions,
+        layout=options.layout,
+        replica=options.replica,
+        settings=load_topic_settings(options.settings, options.kafka_configs),
+        from_ms=options.begin.ms if options.begin else None,
+        until_ms=options.end.ms if options.end else None,
+        from_offsets=_offsets(options.from_offsets),
+        is_truncated=options.is_truncated,
+        leader_epoch=options.leader_epoch,
+        is_linked=options.is_linked,
+        allow_holes=options.allow_holes,
+    )
+
+
+def _with_source(request: RestoreRequest, options: RestoreOptions, warn: Warn) -> RestoreRequest:
+    """Return a request with the archive of its catalog, if it has one, and the topic ids."""
+    place = request.source
+    if is_catalog(place):
+        chosen = choose(Catalog(place), options.snapshot, warn).snapshot
+        archive = Location.of(chosen.source)
+        request = replace(request, source=archive, catalog=(place, chosen), layout=chosen.layout)
+    elif options.snapshot is not None:
+        raise ValueError("--snapshot is for a catalog")
+    if options.topic_ids is not None:
+        return replace(request, topic_ids=load_topic_ids(options.topic_ids))
+    if options.bootstrap_server is not None:
+        return replace(request, topic_ids=ask_topic_ids(options.bootstrap_server))
+    return request
+
+
+def _offsets(file: str | None) -> dict[tuple[str, int], int]:
+    """Return the offsets of a file; ValueError for two of one partition."""
+    found: dict[tuple[str, int], int] = {}
+    for one in load_group_offsets(file) if file is not None else ():
+        if found.setdefault((one.topic, one.partition), one.offset) != one.offset:
+            raise ValueError(
+                f"--from-offsets: {one.topic}-{one.partition} has two offsets; give one group's"
+            )
+    return found
+
+
+def _with_checksum(file: str | None) -> str | None:
+    """Return the URI of a file and the checksum of its bytes."""
+    if file is None:
+        return None
+    place = Location.of(file)
+    try:
+        data = read_whole(place, most_bytes=_MOST_FILE_BYTES)
+    except OSError:  # reported where the file is used
+        data = b""
+    return f"{place.uri} (SHA-256 {hashlib.sha256(data).hexdigest()[:16]})"
