@@ -213,7 +213,7 @@ def repair(
     >>> planned.table()["why"][3].as_py()
     'a starting broker writes both, because the .index is missing'
 
-    The log directory is a path of this machine. The other arguments are those of `build_index`;
+    The log directory is a path of this machine. The other arguments are those of `build_index`.
 
     Returns numbers of segments and files by action, and the segments that need a repair
     (`repair_summary` in RESULTS.md); its `table()` has a row for each of these segments

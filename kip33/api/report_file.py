@@ -130,10 +130,9 @@ def run_report(
     require_report_places(page, facts)
     opened = Catalog.at(options.catalog_dir)
     require_directory(opened.location, "CATALOG")
-    on_progress(Progress(Phase.REPORTING, 0, 1, unit="report"))
+    on_progress(Progress(Phase.REPORTING))
     made = make_report(opened, choose(opened, options.snapshot, warn), request)
     _publish(made, page, facts)
-    on_progress(Progress(Phase.REPORTING, 1, 1, unit="report"))
     return WrittenReport(made.evidence.snapshot, page.uri, facts.uri, tuple(made.findings))
 
 
@@ -171,7 +170,7 @@ def write_report(  # parameters: a notebook user sees each option as a keyword
       or such as "7d". Without one of them retention is not judged. The commands in the report name
       files only
     - `forecast`: how far ahead to show what can be deleted, in ms or such as "30d"
-    - `on_progress`: called when the report is begun, and when its files are there
+    - `on_progress`: called when the report is begun
     - `storage_options`, `filesystem`: those of `kip33.build_index`
 
     Returns the URIs of the two files, the name of the snapshot, and the findings, each with

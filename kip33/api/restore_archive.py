@@ -4,110 +4,32 @@
 call `run_restore`.
 """
 
-import hashlib
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, Self
+from dataclasses import replace
 
 from kip33.api.opened_catalog import Path, text_of
 from kip33.archive.bins import Engine
 from kip33.audits.timestamp_plan import is_catalog
 from kip33.builds.build_options import load_topic_settings
 from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
-from kip33.formats.times import Time, milliseconds_of
+from kip33.formats.times import Time
 from kip33.local.local_engine import LocalEngine
 from kip33.restore.restore_apply import may_continue, planned_or_begun, restore
 from kip33.restore.restore_complete import AbandonedRestore, abandon
 from kip33.restore.restore_plan import ask_topic_ids, load_topic_ids
-from kip33.restore.restore_request import RestoreRequest, RestoreSummary
+from kip33.restore.restore_request import (
+    Moment,
+    RestoreOptions,
+    RestoreRequest,
+    RestoreSummary,
+)
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DEFAULT_INDEX_INTERVAL_BYTES, DEFAULT_SEGMENT_INDEX_BYTES
 from kip33.search.answers import load_group_offsets
-from kip33.stores.files import read_whole
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
-
-_MOST_FILE_BYTES: Final = 1 << 30
-
-
-class Moment(NamedTuple):
-    """A time as it was given, `now-7d` too, and in ms since 1970."""
-
-    text: str
-    ms: int
-
-    @classmethod
-    def of(cls, time: Time) -> Self:
-        """Return a program's time; ValueError for one before 1970, and for what is not one."""
-        found_ms = milliseconds_of(time)
-        if found_ms < 0:
-            raise ValueError(f"{time} found, expected a time from 1970 on")
-        return cls(str(time), found_ms)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RestoreOptions:
-    """What is restored, to where, and how."""
-
-    source: str | None  # a path or URI, like the next
-    log_dir: str
-    topics: tuple[str, ...] = ()  # globs
-    partitions: frozenset[int] | None = None
-    replica: str | None = None
-    snapshot: str | None = None
-    begin: Moment | None = None
-    end: Moment | None = None
-    is_truncated: bool = False
-    from_offsets: str | None = None  # a file, like the next
-    topic_ids: str | None = None
-    bootstrap_server: str | None = None
-    leader_epoch: int | None = None
-    is_linked: bool = False
-    allow_holes: bool = False
-    layout: str = "kafka"
-    settings: IndexSettings = field(default_factory=IndexSettings)
-    kafka_configs: str | None = None  # a file
-
-    def require_valid(self) -> None:
-        """Raise ValueError for options that contradict each other."""
-        if self.source is None:
-            raise ValueError("Missing argument 'SOURCE'")
-        if self.is_truncated and self.end is None:
-            raise ValueError("--truncate is for --until")
-        if self.from_offsets is not None and self.begin is not None:
-            raise ValueError("give --from or --from-offsets, not both")
-        if self.topic_ids is not None and self.bootstrap_server is not None:
-            raise ValueError("give --topic-ids or --bootstrap-server, not both")
-
-    def asked(self) -> dict[str, Any]:
-        """Return what decides the result, as the journal has it: by the names of the options.
-
-        A restore that was begun with these continues, whether a command or a program began it.
-        """
-        settings = self.settings
-        given = {
-            "SOURCE": Location.of(self.source or "").uri,
-            "--topics": sorted(self.topics),
-            "--partitions": None if self.partitions is None else sorted(self.partitions),
-            "--replica": self.replica,
-            "--snapshot": self.snapshot,
-            "--from": self.begin and self.begin.text,
-            "--until": self.end and self.end.text,
-            "--truncate": self.is_truncated,
-            "--from-offsets": _with_checksum(self.from_offsets),
-            "--topic-ids": _with_checksum(self.topic_ids),
-            "--bootstrap-server": self.bootstrap_server,
-            "--leader-epoch": self.leader_epoch,
-            "--link": self.is_linked,
-            "--allow-holes": self.allow_holes,
-            "--layout": self.layout,
-            "--index-interval-bytes": settings.index_interval_bytes,
-            "--segment-index-bytes": settings.segment_index_bytes,
-            "--kafka-configs": _with_checksum(self.kafka_configs),
-        }
-        return {name: value for name, value in given.items() if value is not None}
 
 
 def run_restore(
@@ -287,15 +209,3 @@ def _offsets(file: str | None) -> dict[tuple[str, int], int]:
                 f"--from-offsets: {one.topic}-{one.partition} has two offsets; give one group's"
             )
     return found
-
-
-def _with_checksum(file: str | None) -> str | None:
-    """Return the URI of a file and the checksum of its bytes."""
-    if file is None:
-        return None
-    place = Location.of(file)
-    try:
-        data = read_whole(place, most_bytes=_MOST_FILE_BYTES)
-    except OSError:  # reported where the file is used
-        data = b""
-    return f"{place.uri} (SHA-256 {hashlib.sha256(data).hexdigest()[:16]})"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kip33.api.restore_archive import Moment, RestoreOptions
 from kip33.cli.engine_option import EngineOptions, open_engine
 from kip33.cli.options import (
     TOPICS_HELP,
@@ -36,6 +35,7 @@ from kip33.cli.progress import progress_line
 from kip33.cli.times import MOMENT
 from kip33.errors import exit_code_of, unreadable_logs_text
 from kip33.formats.batch import MAX_INT32
+from kip33.restore.restore_request import Moment, RestoreOptions
 
 if TYPE_CHECKING:
     from kip33.restore.restore_complete import AbandonedRestore

@@ -1,16 +1,99 @@
-"""The request of a restore, the segments of its source, and its summary."""
+"""The options and the request of a restore, the segments of its source, and its summary."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from kip33.catalog.catalog import Snapshot
 from kip33.formats.names import partition_dir_name, segment_file_name
-from kip33.rules.index_builder import TopicSettings
+from kip33.formats.times import Time, milliseconds_of
+from kip33.rules.index_builder import IndexSettings, TopicSettings
+from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 
 PartitionName = tuple[str, int]
 """A topic and the number of a partition."""
+
+_MOST_FILE_BYTES: Final = 1 << 30
+
+
+class Moment(NamedTuple):
+    """A time as it was given, `now-7d` too, and in ms since 1970."""
+
+    text: str
+    ms: int
+
+    @classmethod
+    def of(cls, time: Time) -> Self:
+        """Return a program's time; ValueError for one before 1970, and for what is not one."""
+        found_ms = milliseconds_of(time)
+        if found_ms < 0:
+            raise ValueError(f"{time} found, expected a time from 1970 on")
+        return cls(str(time), found_ms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreOptions:
+    """What is restored, to where, and how."""
+
+    source: str | None  # a path or URI, like the next
+    log_dir: str
+    topics: tuple[str, ...] = ()  # globs
+    partitions: frozenset[int] | None = None
+    replica: str | None = None
+    snapshot: str | None = None
+    begin: Moment | None = None
+    end: Moment | None = None
+    is_truncated: bool = False
+    from_offsets: str | None = None  # a file, like the next
+    topic_ids: str | None = None
+    bootstrap_server: str | None = None
+    leader_epoch: int | None = None
+    is_linked: bool = False
+    allow_holes: bool = False
+    layout: str = "kafka"
+    settings: IndexSettings = field(default_factory=IndexSettings)
+    kafka_configs: str | None = None  # a file
+
+    def require_valid(self) -> None:
+        """Raise ValueError for options that contradict each other."""
+        if self.source is None:
+            raise ValueError("Missing argument 'SOURCE'")
+        if self.is_truncated and self.end is None:
+            raise ValueError("--truncate is for --until")
+        if self.from_offsets is not None and self.begin is not None:
+            raise ValueError("give --from or --from-offsets, not both")
+        if self.topic_ids is not None and self.bootstrap_server is not None:
+            raise ValueError("give --topic-ids or --bootstrap-server, not both")
+
+    def asked(self) -> dict[str, Any]:
+        """Return what decides the result, as the journal has it: by the names of the options.
+
+        A restore that was begun with these continues, whether a command or a program began it.
+        """
+        settings = self.settings
+        given = {
+            "SOURCE": Location.of(self.source or "").uri,
+            "--topics": sorted(self.topics),
+            "--partitions": None if self.partitions is None else sorted(self.partitions),
+            "--replica": self.replica,
+            "--snapshot": self.snapshot,
+            "--from": self.begin and self.begin.text,
+            "--until": self.end and self.end.text,
+            "--truncate": self.is_truncated,
+            "--from-offsets": _with_checksum(self.from_offsets),
+            "--topic-ids": _with_checksum(self.topic_ids),
+            "--bootstrap-server": self.bootstrap_server,
+            "--leader-epoch": self.leader_epoch,
+            "--link": self.is_linked,
+            "--allow-holes": self.allow_holes,
+            "--layout": self.layout,
+            "--index-interval-bytes": settings.index_interval_bytes,
+            "--segment-index-bytes": settings.segment_index_bytes,
+            "--kafka-configs": _with_checksum(self.kafka_configs),
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,3 +204,15 @@ class RestoreSummary:
         if self.free_bytes is None:
             del record["free_bytes"]
         return record
+
+
+def _with_checksum(file: str | None) -> str | None:
+    """Return the URI of a file and the checksum of its bytes."""
+    if file is None:
+        return None
+    place = Location.of(file)
+    try:
+        data = read_whole(place, most_bytes=_MOST_FILE_BYTES)
+    except OSError:  # reported where the file is used
+        data = b""
+    return f"{place.uri} (SHA-256 {hashlib.sha256(data).hexdigest()[:16]})"
