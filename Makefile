@@ -7,7 +7,7 @@ DEMO := .demo
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java wheel dist demo docs test quick lint types integration test-integration bench bench-quick clean
+.PHONY: help venv java wheel dist demo docs pages test quick lint types integration test-integration bench bench-quick clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -68,7 +68,7 @@ dist: wheel  ## Make dist/kip33.zip for --py-files and dist/kip33-env.tar.gz for
 
 demo: $(VENV)/.kernels java  ## Make a small archive; build, verify, search; judge its retention, carry it out
 	@rm -rf $(DEMO)
-	$(BIN)/python -m tests.demo_archive $(DEMO)/archive
+	$(BIN)/kip33 demo $(DEMO)/archive
 	$(BIN)/kip33 verify $(DEMO)/archive
 	$(BIN)/kip33 repair $(DEMO)/archive/broker-2  # a plan, as no --apply is given
 	PATH="$(CURDIR)/$(BIN):$$PATH" SPARK_CONF_DIR=conf spark-submit jobs/build_index.py \
@@ -102,6 +102,9 @@ demo: $(VENV)/.kernels java  ## Make a small archive; build, verify, search; jud
 docs: venv  ## Make the pages of kip33/docs a site in build/docs
 	$(BIN)/python -m sphinx -b html -W --keep-going -q kip33/docs build/docs
 	@echo "build/docs/index.html"
+
+pages: venv java  ## Run the commands of all pages and write what they print today into them
+	$(BIN)/python -m tests.pages
 
 ##@ Check it
 

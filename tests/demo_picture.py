@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 from rich.console import Console
 from rich.text import Text
 
-from tests.demo_archive import make_archive, make_sensors
+from kip33.demo import make_archive, make_sensors
 
 PICTURE = Path(__file__).with_suffix(".svg")
 COMMANDS = {  # each with how many of its lines are shown

@@ -1,6 +1,5 @@
 """The pages of kip33/docs: what they show runs, what they name exists, every page is reachable."""
 
-import os
 import re
 import shlex
 import subprocess
@@ -10,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from kip33.cli.main import COMMANDS, get_command
-from tests.pages import Block, blocks_of, is_printed
+from tests.pages import Block, blocks_of, is_printed, pages_with_steps, run_steps
 
 PROJECT = Path(__file__).parents[1]
 DOCS = PROJECT / "kip33" / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+MARKS = r"(step|step with Java|install|test: \w+)$|needs: "
 CODE = ("bash", "console", "python")
 TREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BUILD_SITE = ("-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q")
@@ -42,9 +42,7 @@ def unknown_in(words: list[str]) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_block_of_code_says_how_it_is_tested(page: Path) -> None:
     blocks = [block for block in blocks_of(page) if block.language in CODE]
-    assert [
-        block.code for block in blocks if not re.match(r"step$|test: \w+$|needs: ", block.mark)
-    ] == []
+    assert [block.code for block in blocks if not re.match(MARKS, block.mark)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -82,22 +80,13 @@ def test_every_command_has_its_section_with_all_of_its_options() -> None:
 
 
 @pytest.mark.integration  # twenty commands, one after another
-def test_the_tutorial_shows_what_one_sees(tmp_path: Path) -> None:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    steps = [block for block in blocks_of(DOCS / "tutorial.md") if block.mark == "step"]
-    assert len(steps) > 10
-    for step in steps:
-        bash = ["bash", "-euo", "pipefail", "-c"]
-        done = subprocess.run(
-            [*(bash if step.language == "bash" else [sys.executable, "-c"]), step.code],
-            cwd=tmp_path,
-            env=os.environ | {"PATH": path},
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert (done.returncode, done.stderr) == (0, ""), step.code
-        assert step.output is None or is_printed(step.output, done.stdout), done.stdout
+@pytest.mark.parametrize("page", pages_with_steps(), ids=name_of)
+def test_a_page_shows_what_one_sees(page: Path, tmp_path: Path) -> None:
+    """`python -m tests.pages` writes into the pages what their commands print today."""
+    for step, done in run_steps(page, tmp_path):
+        assert done.returncode == 0, (step.code, done.stdout)
+        shown = step.output
+        assert shown is None or is_printed(shown, done.stdout), (step.code, done.stdout)
 
 
 @pytest.mark.integration  # Sphinx takes some seconds

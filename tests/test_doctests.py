@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kip33 import build_index
-from tests.demo_archive import make_archive
+from kip33.demo import make_archive
 
 PROJECT = Path(__file__).parents[1]
 MODULES = [

@@ -2,7 +2,7 @@
 
 errors <- formats <- rules | stores <- drafts <- archive | catalog
        <- indexing | retention | search | records | audits <- builds | restore | report
-       <- local | spark | plots <- api <- cli <- jobs | docs
+       <- local | spark | plots | demo <- api <- cli <- jobs | docs
 """
 
 import ast
@@ -20,7 +20,7 @@ TIERS = (
     ("archive", "catalog"),
     ("indexing", "retention", "search", "records", "audits"),
     ("builds", "restore", "report"),
-    ("local", "spark", "plots"),
+    ("local", "spark", "plots", "demo"),
     ("api",),
     ("cli",),
     ("jobs", "__main__", "docs"),

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from kip33.cli.main import COMMANDS
-from tests.demo_archive import make_archive, make_sensors
+from kip33.demo import make_archive, make_sensors
 
 PROJECT = Path(__file__).parents[1]
 HOW_TO = sorted((PROJECT / "kip33/docs/how-to").glob("*.md"))

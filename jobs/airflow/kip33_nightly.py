@@ -18,8 +18,14 @@ Airflow's workers read it.
 
 The parameter `engine` says how the jobs run:
 
-- `spark`: with spark-submit, on the Spark of the connection `spark_default`;
+- `spark`: with spark-submit, on the Spark of the connection `spark_default`. Its host is the
+  master: `yarn`, `spark://HOST:7077`, `k8s://https://HOST:6443`, or `local[*]` for the
+  worker itself;
 - `local`: with the command `kip33`, in processes of the Airflow worker, without Spark and Java.
+
+    airflow connections add spark_default --conn-type spark --conn-host yarn
+
+If the connection or a program is missing, the first task fails at once and says what to do.
 
 Airflow's environment needs the provider `apache-airflow-providers-apache-spark` for either engine,
 but not kip33. The environment that has kip33 must come first in the workers' `PATH`: its
@@ -48,13 +54,18 @@ A crash is a failure. A build that was killed continues in the next try, wheneve
 
 import json
 import logging
+import shutil
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
-from airflow.sdk import DAG, Asset, AssetAlias, ObjectStoragePath, Param, task
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk import DAG, Asset, AssetAlias, BaseHook, ObjectStoragePath, Param, task
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowNotFoundException,
+)
 
 HOME = "{{ var.json.kip33.home }}"
 SOURCE = "{{ var.json.kip33.source }}"
@@ -67,6 +78,8 @@ MOMENT = "dag_run.data_interval_end or dag_run.run_after"
 NOW = "{{ (" + MOMENT + ") | ts }}"
 VERIFY_SHARE = "{{ params.verify_share }}"
 RUN = RESULTS + "/{{ (" + MOMENT + ") | ts_nodash }}"  # HDFS takes no colon
+
+CONNECTION = "spark_default"
 
 CATALOG_ASSET = AssetAlias("kip33_catalog")  # becomes the asset of the URI that the build names
 
@@ -113,7 +126,10 @@ class Kip33Job(SparkSubmitOperator):
 
     def execute(self, context: Any) -> None:
         """Run the job to its end; AirflowException if it fails."""
-        if context["params"]["engine"] == "spark":
+        engine = context["params"]["engine"]
+        if missing := what_is_missing(engine):
+            raise AirflowFailException(missing)  # a retry would not find it either
+        if engine == "spark":
             super().execute(context)
             return
         self.process = SubprocessHook()
@@ -138,6 +154,27 @@ class Kip33Job(SparkSubmitOperator):
             self.process.send_sigterm()
         else:
             super().on_kill()
+
+
+def what_is_missing(engine: str) -> str | None:
+    """Return what this worker needs for an engine and does not have, None if all is there."""
+    program = "kip33"
+    if engine == "spark":
+        try:
+            settings = BaseHook.get_connection(CONNECTION).extra_dejson
+        except AirflowNotFoundException:
+            return (
+                f"there is no connection {CONNECTION}: add it with airflow connections add "
+                f"{CONNECTION} --conn-type spark --conn-host MASTER, or set the parameter engine "
+                "to local"
+            )
+        program = settings.get("spark-binary", "spark-submit")
+    if shutil.which(program):
+        return None
+    return (
+        f"{program} is not in the PATH of this Airflow worker: the environment that has kip33 must "
+        "come first there"
+    )
 
 
 def dataset_of(place: str) -> tuple[str, str]:
@@ -172,7 +209,7 @@ def kip33_job(
         writes=writes,
         task_id=task_id,
         name=f"kip33 {task_id}",
-        conn_id="spark_default",
+        conn_id=CONNECTION,
         retries=2,
         retry_delay=timedelta(minutes=10),
     )
@@ -256,7 +293,11 @@ with DAG(
     max_active_runs=1,  # two builds of one catalog are safe, but twice the work
     tags=["kafka", "kip33"],
     params={
-        "engine": Param("spark", enum=["spark", "local"], description="How the jobs run."),
+        "engine": Param(
+            "spark",
+            enum=["spark", "local"],
+            description=f"spark: on the Spark of connection {CONNECTION}; local: on the worker.",
+        ),
         "verify_share": Param(
             "1/1",
             type="string",

@@ -41,9 +41,10 @@ COMMANDS: Final = {
     "catalog": "Show, compare and remove a catalog's snapshots.",
     "report": "Write a page about an archive: findings, timelines, what retention frees.",
     "init": "Write configuration files, job scripts and a DAG for a deployment.",
+    "demo": "Make a small archive with damage, to try the other commands on.",
 }
 
-_READ_NO_LOGS: Final = {"catalog", "init", "report", "retention"}
+_READ_NO_LOGS: Final = {"catalog", "demo", "init", "report", "retention"}
 _PACKAGE: Final = Path(__file__).parent.parent
 _NO_THREAD: Final = "can't start new thread"  # Python's RuntimeError
 

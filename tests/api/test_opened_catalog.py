@@ -21,12 +21,12 @@ from kip33.cli.catalog import catalog as catalog_command
 from kip33.cli.failover import failover as failover_command
 from kip33.cli.lag import lag as lag_command
 from kip33.cli.search import search as search_command
+from kip33.demo import COPIED_MS, START_MS, make_archive, make_sensors
 from kip33.retention.plan import read_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import NOW_MS, WEEK, ExpiringArchive
 from tests.builders.plans import plan_build
 from tests.builders.snapshots import part_path, row, write
-from tests.demo_archive import COPIED_MS, START_MS, make_archive, make_sensors
 
 POLICIES = {"defaults": {"retention.ms": "7d", "cleanup.policy": "delete"}}
 OFFSETS = [("g", "orders", 0, 100), ("g", "payments", 0, 3), ("h", "none", 5, 1)]

@@ -20,13 +20,13 @@ from kip33.audits.timestamp_plan import (
     topic_profiles,
 )
 from kip33.catalog.catalog import Catalog
+from kip33.demo import COPIED_MS, START_MS, orders, write
 from kip33.errors import LocationError
 from kip33.formats.batch import BATCH
 from kip33.local.local_engine import LocalEngine
 from kip33.rules.timestamp_profile import LimitChoice, ProfileQuestion, TimestampProfile
 from tests.builders.generated_segments import Written, random_segment, rows_of
 from tests.builders.segment_builder import Record, v2_batch
-from tests.demo_archive import COPIED_MS, START_MS, orders, write
 from tests.faults.builds import build_here
 from tests.long_forms import short_and_long
 from tests.rules.test_timestamp_profile import as_record

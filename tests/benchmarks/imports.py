@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from kip33.demo import make_archive, make_sensors
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio
 from tests.cli.test_cli import ALLOWED, lay_out_files
-from tests.demo_archive import make_archive, make_sensors
 from tests.imported_modules import modules_of
 
 ROUNDS: Final = 15

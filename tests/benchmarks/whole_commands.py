@@ -14,13 +14,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
+from kip33.demo import make_archive, make_sensors
 from tests.benchmarks.archives import Shape, link_archive
 from tests.benchmarks.commands import KIP33
 from tests.benchmarks.made_catalogs import NOW_MS, make_catalog, write_policy
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.processes import run_measured
 from tests.benchmarks.ratios import Ratio
-from tests.demo_archive import make_archive, make_sensors
 
 MIB: Final = 1 << 20
 ROUNDS: Final = 5

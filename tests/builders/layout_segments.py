@@ -2,9 +2,9 @@
 
 from functools import cache
 
+from kip33.demo import START_MS, legacy, orders, payments
 from tests.builders.layouts import Stored
 from tests.builders.segment_builder import segment
-from tests.demo_archive import START_MS, legacy, orders, payments
 from tests.formats.real_segments import REAL_SEGMENTS
 
 DAY_MS = 86_400_000

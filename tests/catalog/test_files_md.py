@@ -15,6 +15,7 @@ import kip33.catalog
 from kip33.builds.commit import begin_build
 from kip33.builds.leftovers import find_leftovers, plan_leftovers, write_leftover_plan
 from kip33.catalog.catalog import Catalog
+from kip33.demo import make_archive
 from kip33.restore.truncate_apply import JOURNAL, truncate
 from kip33.retention.plan import write_plan
 from kip33.stores.locations import Location
@@ -22,7 +23,6 @@ from tests.builders.changing_archive import ChangingArchive, batches
 from tests.builders.expiring_archive import ExpiringArchive
 from tests.cli.conftest import archive, command  # noqa: F401 - fixtures
 from tests.cli.console import PROJECT, Command
-from tests.demo_archive import make_archive
 
 PAGE = Path(kip33.catalog.__file__).with_name("FILES.md").read_text(encoding="utf-8")
 TABLE = re.compile(

@@ -11,6 +11,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.holes import overlaps_by_topic
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.topic_totals import topic_totals
+from kip33.demo import START_MS, orders
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.retention.evaluation import judged_partitions
 from kip33.rules.retention_rows import Limits
@@ -23,7 +24,6 @@ from tests.builders import layouts as archives
 from tests.builders.layout_segments import DAY_MS
 from tests.builders.layouts import MODIFIED_MS, Stored, local_tiered
 from tests.builders.segment_builder import segment
-from tests.demo_archive import START_MS, orders
 from tests.faults.builds import build_here, outcome
 
 NOW_MS = MODIFIED_MS + DAY_MS

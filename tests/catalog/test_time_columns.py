@@ -23,9 +23,9 @@ import pytest
 import kip33
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import PARTS, TIME_COLUMNS
+from kip33.demo import make_archive
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.builders.snapshots import commit_path, part_path, row, write
-from tests.demo_archive import make_archive
 from tests.pages import blocks_of, is_printed
 
 PAGE = Path(kip33.__file__).with_name("docs") / "how-to" / "catalog.md"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kip33.cli.main import main
+from kip33.demo import COPIED_MS, make_archive, make_sensors
 from tests.cli.console import Command, Finished
-from tests.demo_archive import COPIED_MS, make_archive, make_sensors
 from tests.faults.builds import build_here
 
 

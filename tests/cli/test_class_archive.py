@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kip33.demo import make_archive
 from tests.cli.console import KIP33, Finished, subprocess_of
-from tests.demo_archive import make_archive
 from tests.faults.builds import build_here
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]

@@ -11,6 +11,7 @@ import pytest
 
 from kip33 import __version__, build_time_index
 from kip33.cli.main import COMMANDS
+from kip33.demo import START_MS, make_archive
 from kip33.formats import native
 from tests.cli.console import (
     KIP33,
@@ -21,7 +22,6 @@ from tests.cli.console import (
     file_named,
     subprocess_of,
 )
-from tests.demo_archive import START_MS, make_archive
 from tests.imported_modules import modules_of
 
 FIRST = "00000000000000000000"
@@ -65,6 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "--version": set(),
     "--version -v": {"numpy"},
     "init deployment": set(),
+    "demo new-archive": ARROW,
     "build --help": ARROW,
     "build archive --index-dir new": ARROW,
     "verify archive": ARROW | {"rich"},

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kip33.cli import count_answer
+from kip33.demo import START_MS
 from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
 from tests.cli.console import Command, Finished, file_named, result_in
-from tests.demo_archive import START_MS
 
 LOG = f"{0:020d}.log"
 HOUR_MS = 3_600_000

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kip33.archive.leftover_files import LeftoverKind
+from kip33.demo import make_archive, make_sensors
 from kip33.rules.offset_holes import HoleKind
 from kip33.rules.retention import RetentionReason
 from kip33.rules.segment_summary import SegmentStatus
@@ -23,7 +24,6 @@ from tests.builders.layouts import Stored, aiven, aiven_stem
 from tests.builders.segment_builder import Record, segment, v2_batch
 from tests.cli.console import PROJECT, Command
 from tests.cli.test_metrics import Samples, by_label, plain, samples_in
-from tests.demo_archive import make_archive, make_sensors
 from tests.formats.real_segments import FOLDER, needs_real_segments
 
 NOW = ("--now", "2026-01-01")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kip33.demo import COPIED_MS
 from tests.cli.console import Command, Finished, file_named
-from tests.demo_archive import COPIED_MS
 from tests.faults.builds import build_here
 
 DAY_MS = 86_400_000

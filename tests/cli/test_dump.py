@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from kip33 import TimeIndex, build_time_index
+from kip33.demo import START_MS
 from tests.builders.segment_builder import (
     Record,
     end_txn_marker,
@@ -16,7 +17,6 @@ from tests.builders.segment_builder import (
     wrapper,
 )
 from tests.cli.console import KIP33, Command, directory_named, file_named, subprocess_of
-from tests.demo_archive import START_MS
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 
 FIRST = "00000000000000000000"

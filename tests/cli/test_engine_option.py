@@ -22,9 +22,9 @@ from kip33.cli.engine_option import (
 )
 from kip33.cli.main import get_command
 from kip33.cli.options import engine_options, session_options
+from kip33.demo import make_archive
 from kip33.spark.session import SparkStartError, create_session, is_yarn_driver
 from tests.cli.console import KIP33, PROJECT, Command, Finished, subprocess_of
-from tests.demo_archive import make_archive
 
 Ask = Callable[..., tuple[str, str]]
 COMMANDS_OF_JOBS = ("build", "verify", "search", "retention", "lag", "failover", "timestamps")

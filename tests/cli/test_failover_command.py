@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from kip33.demo import COPIED_MS, START_MS, write
 from kip33.search.failover import ResumePoint
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cli.console import Command, Finished, file_named
-from tests.demo_archive import COPIED_MS, START_MS, write
 from tests.faults.builds import build_here
 
 MINUTE_MS = 60_000

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from kip33.demo import COPIED_MS, START_MS, write
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cli.console import Command, Finished, file_named
-from tests.demo_archive import COPIED_MS, START_MS, write
 from tests.faults.builds import build_here
 
 LATENCIES_MS = (40, 900, 75_000, 20)  # of cluster A

@@ -194,7 +194,7 @@ def test_a_function_has_the_options_of_its_command(name: str, function: Callable
 
 PROGRAM = """
 import sys
-from tests.demo_archive import make_archive
+from kip33.demo import make_archive
 from pathlib import Path
 import kip33
 

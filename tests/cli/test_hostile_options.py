@@ -90,6 +90,7 @@ BASES: Final = {
     "truncate": ["truncate", "archive/broker-1/orders-0", "--to", "5"],
     "report": ["report", "indexes/_catalog", "--output", "out.html"],
     "init": ["init", "new-home"],
+    "demo": ["demo", "new-archive"],
 }
 
 

@@ -83,7 +83,7 @@ def test_the_wheel_has_the_package_its_pages_and_what_init_writes(wheel: Path) -
     package = {
         f"kip33/{path}": content
         for path, content in files_of(PACKAGE).items()
-        if path.endswith((".py", ".md", ".html", "py.typed"))
+        if path.endswith((".py", ".md", ".html", ".png", "py.typed"))
     }
     starter = {f"kip33/starter/{path}": content for path, content in starter_files().items()}
     others = {name for name in found if ".dist-info/" not in name} - package.keys()

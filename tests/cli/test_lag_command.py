@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kip33.demo import START_MS
 from kip33.search.group_lag import GroupLag
 from tests.cli.console import Command, Finished, file_named
-from tests.demo_archive import START_MS
 
 DAY_MS = 86_400_000
 MINUTE_MS = 60_000

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kip33.demo import COPIED_MS, START_MS, write
 from tests.builders.segment_builder import Record, v2_batch, with_broken_crc
 from tests.cli.console import Command, Finished
-from tests.demo_archive import COPIED_MS, START_MS, write
 from tests.faults.builds import build_here
 
 BATCHES = 100

@@ -28,6 +28,7 @@ from nbclient import NotebookClient
 import kip33
 import kip33.spark
 from kip33.catalog.catalog import Catalog
+from kip33.demo import make_archive, make_sensors
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.rules.policies import Policies
 from kip33.rules.retention_rows import Limits, SegmentFigures, judge
@@ -37,11 +38,10 @@ from kip33.search.group_lag import group_lags
 from kip33.search.replica_search import PartitionKey, TimeQuestion
 from kip33.spark.session import JavaMissingError, require_java
 from tests.cli.console import PROJECT
-from tests.demo_archive import make_archive, make_sensors
 
 NOTEBOOK = PROJECT / "jobs" / "five_questions.ipynb"
 SECTIONS = ("timeline", "disorder", "retention", "search", "lag", "records")
-DEMO = Path(".demo", "notebook")  # in the project's folder; the notebook's is one below
+DEMO = Path("demo")  # in the project's folder; the notebook's is one below
 KERNEL = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -107,7 +107,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         require_java()
     except JavaMissingError as error:
         pytest.skip(str(error))
-    root = tmp_path_factory.mktemp("notebook")
+    return executed(tmp_path_factory.mktemp("notebook"))
+
+
+def executed(root: Path) -> Run:
+    """Run the notebook below a folder, on a demo archive."""
     make_archive(root / DEMO / "archive")
     make_sensors(root / DEMO / "archive")
     (root / "jobs").mkdir()

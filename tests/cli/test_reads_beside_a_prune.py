@@ -18,8 +18,8 @@ from kip33.catalog import catalog as catalog_module
 from kip33.catalog import orphan_list
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.pruning import prune
+from kip33.demo import COPIED_MS, make_archive, make_sensors
 from tests.cli.console import Command, Finished
-from tests.demo_archive import COPIED_MS, make_archive, make_sensors
 from tests.faults.builds import build_here
 
 DAY_MS = 86_400_000

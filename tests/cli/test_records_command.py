@@ -13,10 +13,10 @@ import pytest
 
 import kip33
 from kip33.cli import records_answer as records_selection
+from kip33.demo import START_MS
 from kip33.records.segment_reader import UNDECIDED_WHY
 from tests.builders.segment_builder import Record, v2_batch, with_broken_crc
 from tests.cli.console import Command, Finished, file_named, result_in, subprocess_of
-from tests.demo_archive import START_MS
 from tests.records.test_read_committed import Event, write
 
 LOG = f"{0:020d}.log"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from kip33.demo import make_archive
 from tests.builders.report_catalog import POLICY, make_catalog
 from tests.cli.console import PROJECT, Command, file_named
-from tests.demo_archive import make_archive
 
 NOW = ("--now", "2023-12-01")
 RETENTION = ("--policy", PROJECT / "conf/retention.toml", *NOW)

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kip33.catalog.schema import SEGMENTS
+from kip33.demo import COPIED_MS, START_MS
 from kip33.rules.retention_rows import Decision
 from tests.cli.console import Command, Finished, file_named, result_in
-from tests.demo_archive import COPIED_MS, START_MS
 from tests.faults.builds import build_here
 
 DAY_MS = 86_400_000

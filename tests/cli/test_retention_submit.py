@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from kip33.demo import COPIED_MS, make_archive, make_sensors
 from tests.cli.console import result_in
 from tests.cli.test_spark_submit import OUR_CODE, spark_submit
-from tests.demo_archive import COPIED_MS, make_archive, make_sensors
 from tests.faults.builds import build_here
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kip33.demo import START_MS
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cli.console import Command, Finished, result_in
-from tests.demo_archive import START_MS
 
 HOUR_MS = 3_600_000
 CATALOG = "indexes/_catalog"

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kip33.cli.search_answer import ANSWER_COLUMNS
+from kip33.demo import START_MS
 from tests.cli.console import Command, Finished, file_named
-from tests.demo_archive import START_MS
 
 DAY_MS = 86_400_000
 MINUTE_MS = 60_000

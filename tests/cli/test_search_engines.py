@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kip33.demo import START_MS
 from tests.cli.console import Command, Finished, file_named
-from tests.demo_archive import START_MS
 from tests.long_forms import one_in
 
 pytestmark = pytest.mark.spark

@@ -16,9 +16,9 @@ from urllib.parse import quote
 import pytest
 from rich.cells import cell_len
 
+from kip33.demo import make_archive, make_sensors
 from kip33.formats.names import parse_partition_dir
 from tests.cli.console import KIP33, Command, subprocess_of
-from tests.demo_archive import make_archive, make_sensors
 from tests.faults.builds import build_here
 
 SIZE = struct.Struct("HHHH")  # lines, characters, and the same in pixels

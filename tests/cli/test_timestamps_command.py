@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kip33.audits.timestamp_plan import TIMESTAMPS
+from kip33.demo import COPIED_MS, START_MS, write
 from tests.builders.segment_builder import Record, v0_message, v2_batch
 from tests.cli.console import Command, Finished, file_named, result_in
-from tests.demo_archive import COPIED_MS, START_MS, write
 from tests.faults.builds import build_here
 
 HOUR, DAY = 3_600_000, 86_400_000

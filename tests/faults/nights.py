@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tests.demo_archive import COPIED_MS, START_MS, orders, write
+from kip33.demo import COPIED_MS, START_MS, orders, write
 
 DAY_MS = 86_400_000
 GONE, TURNED_BAD, CHANGED, UNCHANGED, GROWN, NEW = (

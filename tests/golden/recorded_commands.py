@@ -15,11 +15,11 @@ from random import Random
 from typing import Final
 
 from kip33.cli.main import COMMANDS
+from kip33.demo import COPIED_MS, START_MS, make_archive, make_sensors, orders, write
 from tests.builders.damaged_indexes import random_case
 from tests.builders.damaged_logs import damaged as damaged_log
 from tests.builders.layouts import WRITERS, Stored
 from tests.builders.random_partitions import random_partitions
-from tests.demo_archive import COPIED_MS, START_MS, make_archive, make_sensors, orders, write
 from tests.formats.real_segments import FOLDER as REAL_SEGMENTS
 
 PROJECT: Final = Path(__file__).parents[2]

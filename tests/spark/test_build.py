@@ -15,12 +15,12 @@ from kip33.builds.commit import execute_build
 from kip33.builds.plan import BuildPlan
 from kip33.builds.task import TaskResult
 from kip33.catalog.catalog import Catalog
+from kip33.demo import make_archive
 from kip33.spark.build import build_index
 from kip33.spark.catalog import load_catalog
 from kip33.spark.spark_engine import SparkEngine
 from kip33.stores.progress import Phase, Progress
 from tests.builders.plans import plan_build as plan_build_at
-from tests.demo_archive import make_archive
 from tests.formats.real_segments import FOLDER, needs_real_segments
 
 pytestmark = pytest.mark.spark

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import PARTS, TIME_COLUMNS
 from kip33.cli.main import kip33
+from kip33.demo import START_MS, make_archive, orders
 from kip33.errors import CatalogError
 from kip33.rules.policies import Policies
 from kip33.spark.audits import audit_roll
@@ -23,7 +24,6 @@ from kip33.spark.retention import evaluate_retention, summarize_partitions
 from tests.builders.snapshots import part_path, write
 from tests.builders.snapshots import row as row_of
 from tests.catalog.test_time_columns import EVERY, SHOWN, with_times
-from tests.demo_archive import START_MS, make_archive, orders
 from tests.faults.builds import build_here
 
 pytestmark = pytest.mark.spark

@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33 import list_segments, verify_segment
+from kip33.demo import make_archive
 from kip33.indexing.verification import SEGMENT_VERDICTS, SegmentVerdict
 from kip33.indexing.verify_tree import execute_verify, plan_verify
 from kip33.rules.index_builder import IndexSettings
 from kip33.spark.build import verify_index
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import use_session
-from tests.demo_archive import make_archive
 from tests.faults.builds import build_here
 from tests.formats.real_segments import FOLDER, needs_real_segments
 

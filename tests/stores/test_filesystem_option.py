@@ -13,6 +13,7 @@ from pyarrow import fs
 import kip33
 from kip33.builds.commit import begin_build, commit_build
 from kip33.builds.task import build_bin
+from kip33.demo import COPIED_MS, START_MS, make_archive
 from kip33.stores import filesystems
 from kip33.stores import settings as store_settings
 from kip33.stores.filesystem_option import (
@@ -24,7 +25,6 @@ from kip33.stores.filesystem_option import (
 from kip33.stores.filesystems import can_travel, given_filesystem
 from kip33.stores.locations import Location
 from tests.builders.plans import plan_build
-from tests.demo_archive import COPIED_MS, START_MS, make_archive
 from tests.stores.test_storage_options import OPEN_A_STORE
 
 LOCAL = fs.LocalFileSystem()

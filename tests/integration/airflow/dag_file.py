@@ -17,7 +17,7 @@ class DagFile(NamedTuple):
     """What the file asks of Airflow, and what it says of itself."""
 
     jobs: list[dict[str, Any]]  # what each SparkSubmitOperator is given, and the command
-    functions: dict[str, Callable[..., Any]]  # of the tasks, and `dataset_of`, by name
+    functions: dict[str, Callable[..., Any]]  # of the tasks, and helpers, by name
     variable: dict[str, str]  # the example in the docstring
 
 
@@ -54,12 +54,17 @@ def dag_file() -> DagFile:
     operators = MagicMock(SparkSubmitOperator=RecordedOperator)
     airflow = {
         "airflow.sdk": MagicMock(task=task),
-        "airflow.sdk.exceptions": MagicMock(AirflowFailException=RuntimeError),
+        "airflow.sdk.exceptions": MagicMock(
+            AirflowException=OSError,
+            AirflowFailException=RuntimeError,
+            AirflowNotFoundException=LookupError,
+        ),
         "airflow.providers.standard.hooks.subprocess": MagicMock(),
         OPERATORS: operators,
     }
     with patch.dict("sys.modules", airflow):
         module = runpy.run_path(str(DAG_FILE))
     functions["dataset_of"] = module["dataset_of"]
+    functions["what_is_missing"] = module["what_is_missing"]
     [example] = re.findall(r"airflow variables set kip33 '(\{.*?\})'", module["__doc__"], re.DOTALL)
     return DagFile(jobs, functions, json.loads(example))

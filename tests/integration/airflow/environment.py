@@ -69,11 +69,12 @@ class Airflow(NamedTuple):
         variable: Mapping[str, str],
         spark_submit: bool = True,
         lineage: Path | None = None,
+        connection: str | None = '{"conn_type": "spark", "host": "local[2]"}',
     ) -> dict[str, Any]:
         """Return what `in_airflow.py` answers; the Variable kip33 says where things are.
 
         Without `spark_submit` a recorder stands in for it. With `lineage` the provider of
-        OpenLineage appends its events to this file, one a line.
+        OpenLineage appends its events to this file, one a line. `connection` is spark_default.
         """
         answer = self.home / "answer.json"
         answer.unlink(missing_ok=True)
@@ -82,6 +83,8 @@ class Airflow(NamedTuple):
             "PATH": f"{programs}:{VENV_BIN}:{os.environ['PATH']}",
             "AIRFLOW_VAR_KIP33": json.dumps(variable),
         }
+        if connection:
+            environment["AIRFLOW_CONN_SPARK_DEFAULT"] = connection
         if lineage:
             transport = {"type": "file", "log_file_path": str(lineage), "append": True}
             environment["AIRFLOW__OPENLINEAGE__TRANSPORT"] = json.dumps(transport)
@@ -114,7 +117,6 @@ class Airflow(NamedTuple):
                 "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
                 "AIRFLOW__OPENLINEAGE__DISABLED": "True",
                 "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-                "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
                 "JDK_JAVA_OPTIONS": QUICK_JVM,
                 "SPARK_CONF_DIR": str(self.home / "conf"),
                 "SPARK_LOCAL_IP": "127.0.0.1",

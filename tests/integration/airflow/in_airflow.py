@@ -53,7 +53,7 @@ def shape() -> dict[str, Any]:
 
 def run(asked: dict[str, Any]) -> dict[str, Any]:
     """Run every task; return states, what the tasks returned and who was told what."""
-    dag = DagBag(DAGS_FOLDER).dags[DAG_ID]
+    dag = DagBag(DAGS_FOLDER).dags[asked.get("dag_id", DAG_ID)]
     logical_date = asked["logical_date"]
     done = dag.test(
         logical_date=datetime.fromisoformat(logical_date) if logical_date else None,
@@ -69,6 +69,7 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
         "data_interval_end": moment(done.data_interval_end),
         "run_after": moment(done.run_after),
         "states": {one.task_id: one.state for one in instances},
+        "tries": {one.task_id: one.try_number for one in instances},
         "returned": {one.task_id: one.xcom_pull(task_ids=one.task_id) for one in instances},
         "events": told,
         "woken": dict(woken()),

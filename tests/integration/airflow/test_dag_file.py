@@ -6,6 +6,7 @@
 import ast
 import re
 import sys
+from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -81,6 +82,41 @@ def test_the_jobs_agree_on_where_things_are() -> None:
 )
 def test_places_have_the_names_of_openlineage(place: str, dataset: tuple[str, str]) -> None:
     assert FILE.functions["dataset_of"](place) == dataset
+
+
+@pytest.mark.parametrize(
+    ("engine", "connection", "programs", "missing"),
+    [
+        ("spark", {}, ["spark-submit"], None),
+        ("spark", None, ["spark-submit"], "no connection spark_default: .*airflow connections add"),
+        ("spark", {}, ["kip33"], "spark-submit is not in the PATH"),
+        ("spark", {"spark-binary": "spark3-submit"}, ["spark-submit"], "spark3-submit is not in"),
+        ("spark", {"spark-binary": "spark3-submit"}, ["spark3-submit"], None),
+        ("local", None, ["kip33"], None),
+        ("local", {}, ["spark-submit"], "kip33 is not in the PATH"),
+    ],
+)
+def test_what_a_worker_lacks_is_said_in_a_line(
+    engine: str,
+    connection: dict[str, str] | None,
+    programs: list[str],
+    missing: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for program in programs:
+        (tmp_path / program).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    what_is_missing = FILE.functions["what_is_missing"]
+    hook = what_is_missing.__globals__["BaseHook"]
+    hook.get_connection.side_effect = None if connection is not None else LookupError
+    hook.get_connection.return_value.extra_dejson = connection
+
+    found = what_is_missing(engine)
+
+    assert (found is None) == (missing is None)
+    assert re.search(missing or "", found or "")
+    assert "\n" not in (found or "")
 
 
 def test_the_jobs_name_what_they_read_and_write() -> None:

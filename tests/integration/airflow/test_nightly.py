@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
+from kip33.demo import make_archive, make_sensors
 from kip33.spark.session import JavaMissingError, require_java
 from tests.cli.console import PROJECT
-from tests.demo_archive import make_archive, make_sensors
 from tests.integration.airflow.dag_file import DAG_FILE
 from tests.integration.airflow.environment import Airflow, airflow_python
 from tests.integration.servers.processes import ServerMissingError
@@ -67,6 +67,9 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
     catalog = places(airflow.home / "clean")["catalog"]
     example = EXAMPLES["airflow"].code.replace("hdfs:///indexes/_catalog", f"file://{catalog}")
     (airflow.dags / "readme.py").write_text(example)
+    retried = DAG_FILE.read_text().replace('"kip33_nightly"', '"kip33_retried"')
+    retried = retried.replace('schedule="@daily"', "schedule=None")
+    (airflow.dags / "kip33_retried.py").write_text(retried)
     airflow.command("dags", "reserialize")
     return airflow
 
@@ -133,7 +136,7 @@ def blocked(airflow: Airflow) -> Night:
 def test_airflow_takes_the_files(airflow: Airflow) -> None:
     found = airflow.ask("shape", variable=places(airflow.home))
     assert found["import_errors"] == {}
-    assert found["dags"] == ["after_the_night", "kip33_nightly", "kip33_on_asset"]
+    assert found["dags"] == ["after_the_night", "kip33_nightly", "kip33_on_asset", "kip33_retried"]
     assert found["tasks"] == SHAPE
     assert found["outlets"] == ["kip33_catalog"]
     assert (found["catchup"], found["max_active_runs"]) == (False, 1)
@@ -160,6 +163,21 @@ def test_the_jobs_run_on_the_engine_of_the_parameter(
     returned = request.getfixturevalue(night).answer["returned"]
     summaries = [returned[f"{job}_summary"] for job in ("build", "verify", "audit")]
     assert [summary["engine"] for summary in summaries] == [engine] * 3
+
+
+def test_a_missing_connection_fails_the_first_task_and_is_not_tried_again(
+    airflow: Airflow,
+) -> None:
+    """`kip33_retried` has the retries of the file, ten minutes later."""
+    variable = places(airflow.home / "unconnected")
+    asked = {"logical_date": None, "dag_id": "kip33_retried", "conf": {}}
+    found = airflow.ask("run", json.dumps(asked), variable=variable, connection=None)
+
+    assert found["state"] == "failed"
+    assert found["states"]["build"] == "failed"
+    assert found["tries"]["build"] == 1
+    assert "airflow connections add spark_default --conn-type spark" in found["log"]
+    assert "spark-submit --master" not in found["log"]
 
 
 def test_without_an_interval_it_is_judged_as_of_run_after(clean: Night) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo_archive import make_archive, make_sensors
+from kip33.demo import make_archive, make_sensors
 from tests.integration.servers.fixtures import spark_cluster
 
 __all__ = ["spark_cluster"]

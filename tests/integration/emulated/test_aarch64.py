@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kip33.demo import make_archive
 from kip33.formats.native.library import CPU_TARGETS
 from kip33.formats.native.maker import linker_of
 from tests.builders import verified_log
@@ -19,7 +20,6 @@ from tests.builders.logs_to_verify import (
     with_many_transactions,
 )
 from tests.builders.verified_log import VerifiedLog, everything_about
-from tests.demo_archive import make_archive
 from tests.golden.test_golden import VECTORS
 from tests.integration.emulated.aarch64 import Aarch64
 from tests.integration.installed.conftest import make_wheel

@@ -73,11 +73,16 @@ class Stranger:
         return self.folder / "kip33-environment" / "bin"
 
     def follow(self, blocks: Sequence[Block]) -> list[Printed]:
-        """Run the blocks of a page, one after another; return what those printed that began."""
+        """Run the blocks of a page, one after another; return what those printed that began.
+
+        Standard error of a step is between its lines, as on a terminal.
+        """
         folder = Path(tempfile.mkdtemp(dir=self._blocks))
         files = [folder / str(number) for number in range(len(blocks))]
         script = [
             f"{self._command(block, file)} > {file}.out 2> {file}.err"
+            if JAVA in block.mark or not block.is_step
+            else f"{self._command(block, file)} > {file}.out 2>&1"
             for block, file in zip(blocks, files, strict=True)
         ]
         code = self.run("bash", "-eo", "pipefail", "-c", "\n".join(script)).exit_code
@@ -86,7 +91,9 @@ class Stranger:
             Printed(
                 code if file == begun[-1] else 0,
                 file.with_suffix(".out").read_text(encoding="utf-8"),
-                file.with_suffix(".err").read_text(encoding="utf-8"),
+                errors.read_text(encoding="utf-8")
+                if (errors := file.with_suffix(".err")).exists()
+                else "",
             )
             for file in begun
         ]

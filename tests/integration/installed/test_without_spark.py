@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo_archive import make_archive
+from kip33.demo import make_archive
 from tests.integration.installed.stranger import Stranger
 from tests.pages import blocks_of
 from tests.test_packaging import KIP33, PAGE, costs

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo_archive import make_archive
+from kip33.demo import make_archive
 from tests.integration.kafka import broker
 from tests.integration.kafka.broker import free_ports, java_command
 from tests.integration.kafka.lost_cluster import nodes_or_skip

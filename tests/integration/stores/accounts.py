@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.demo_archive import make_archive
+from kip33.demo import make_archive
 from tests.integration.servers.moto import REGION, Asked, Keys, MotoServer
 
 PROVIDER = "org.apache.hadoop.fs.s3a.auth.AssumedRoleCredentialProvider"

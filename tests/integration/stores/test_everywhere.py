@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from kip33.demo import make_archive, make_sensors
 from kip33.stores.locations import Location
-from tests.demo_archive import make_archive, make_sensors
 from tests.integration.stores.places import Place, Ran
 
 pytestmark = pytest.mark.integration

@@ -8,9 +8,9 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 from pyarrow import fs
 
 import kip33
+from kip33.demo import COPIED_MS, make_archive
 from kip33.stores import filesystems
 from kip33.stores import settings as store_settings
-from tests.demo_archive import COPIED_MS, make_archive
 from tests.integration.servers.s3 import S3Server
 from tests.integration.stores.places import in_bucket
 

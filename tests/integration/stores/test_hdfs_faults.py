@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
+from kip33.demo import make_archive
 from kip33.stores import settings as store_settings
 from kip33.stores.files import read_whole, scanned, size_of
 from kip33.stores.hdfs import open_hdfs
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish
-from tests.demo_archive import make_archive
 from tests.integration.servers.hdfs import HdfsServer
 from tests.integration.stores.places import Place, in_hdfs
 

@@ -15,8 +15,8 @@ from hdfs_native import Client
 from pyarrow import fs
 
 from kip33 import build_time_index
+from kip33.demo import START_MS, orders, write
 from kip33.stores.hdfs import HdfsHandler, open_hdfs
-from tests.demo_archive import START_MS, orders, write
 from tests.integration.servers.fixtures import or_skip
 from tests.integration.servers.hdfs import HdfsServer
 from tests.integration.servers.kerberos import REALM, SUPERUSER, Realm, fetchdt, secured

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo_archive import make_archive
+from kip33.demo import make_archive
 from tests.faults.processes import of_session
 from tests.integration.stores.places import KIP33, Place
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.demo_archive import make_archive
+from kip33.demo import make_archive
 from tests.faults.processes import Process, of_session, wait_until
 from tests.integration.stores.places import KIP33, Place
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.demo_archive import make_archive
+from kip33.demo import make_archive
 from tests.integration.servers.faults import Request
 from tests.integration.servers.proxy import FaultProxy
 from tests.integration.servers.s3 import S3Server
