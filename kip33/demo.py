@@ -18,9 +18,9 @@ import pyarrow as pa
 from kip33.formats.batch import CODEC_NAMES
 from kip33.formats.crc import crc32c
 
-DAY_MS: Final = 86_400_000
+_DAY_MS: Final = 86_400_000
 START_MS: Final = 1_700_000_000_000  # 2023-11-14T22:13:20Z
-COPIED_MS: Final = START_MS + 7 * DAY_MS  # an archive is not written to any more
+COPIED_MS: Final = START_MS + 7 * _DAY_MS  # an archive is not written to any more
 PREALLOCATED: Final = 10_485_756  # what a broker reserves for a .timeindex
 
 _TRANSACTIONAL: Final = 0x10
@@ -110,8 +110,8 @@ def make_archive(root: Path) -> None:
     """Write all topics but `sensors`."""
     for broker in ("broker-1", "broker-2"):  # two replicas of orders-0
         write(root, f"{broker}/orders-0", 0, orders(0, START_MS, 400))
-        write(root, f"{broker}/orders-0", 4000, orders(4000, START_MS + DAY_MS, 400, codec="lz4"))
-        last_day = START_MS + 2 * DAY_MS
+        write(root, f"{broker}/orders-0", 4000, orders(4000, START_MS + _DAY_MS, 400, codec="lz4"))
+        last_day = START_MS + 2 * _DAY_MS
         write(root, f"{broker}/orders-0", 8000, orders(8000, last_day, 50, codec="zstd"))
     write(root, "broker-1/payments-0", 0, payments(0))
     write(root, "broker-1/audit.v1-0", 0, legacy(0))
@@ -134,10 +134,10 @@ def make_sensors(root: Path) -> None:
     """Add the topic `sensors`: a clock two years ahead, and seconds instead of milliseconds."""
     for partition in (0, 1):
         for number in range(6):
-            start_ms = START_MS + number * DAY_MS
+            start_ms = START_MS + number * _DAY_MS
             times = [start_ms + i * 60_000 for i in range(200)]
             if partition == 0 and number == 1:
-                times[77] += 730 * DAY_MS
+                times[77] += 730 * _DAY_MS
             if partition == 1 and number > 3:
                 times = [time_ms // 1_000 for time_ms in times]
             records = [_Record(time, b"sensor", bytes(60)) for time in times]
@@ -182,7 +182,7 @@ def legacy(base_offset: int) -> Iterator[bytes]:
     codecs = ("gzip", "snappy", "lz4")
     offset = base_offset
     for number in range(120):
-        now = START_MS - DAY_MS + number * 500
+        now = START_MS - _DAY_MS + number * 500
         if number < 30:
             yield _message(offset, None, b"k", b"before timestamps")
         elif number % 3:

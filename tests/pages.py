@@ -96,6 +96,7 @@ def _words(text: str) -> str:
 def renew(page: Path) -> bool:
     """Run a page's steps and write what they print into it; return whether it changed."""
     text = page.read_text(encoding="utf-8")
+    renewed_to = 0
     with tempfile.TemporaryDirectory(prefix="kip33-page-") as folder:
         for step, done in run_steps(page, Path(folder)):
             if done.returncode:
@@ -103,8 +104,10 @@ def renew(page: Path) -> bool:
             if step.output is None or is_printed(step.output, done.stdout):
                 continue
             shown = step.code + "```\n```text\n"
-            assert text.count(shown + step.output) == 1, f"{page}: twice: {step.code}"
-            text = text.replace(shown + step.output, shown + renewed(step, done.stdout, folder))
+            at = text.index(shown + step.output, renewed_to)
+            new = shown + renewed(step, done.stdout, folder)
+            text = text[:at] + new + text[at + len(shown + step.output) :]
+            renewed_to = at + len(new)
     is_changed = text != page.read_text(encoding="utf-8")
     page.write_text(text, encoding="utf-8")
     return is_changed

@@ -82,6 +82,6 @@ def test_the_example_runs(example: Example, archive: Path, tmp_path: Path) -> No
 def test_the_pages_name_commands_that_there_are() -> None:
     blocks = re.findall(r"^```(?:bash|console)\n(.*?)^```$", PAGES, re.MULTILINE | re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    words = [shlex.split(line, comments=True) for line in lines]
-    named = {line[1] for line in words if line[:1] == ["kip33"]}
+    words = [shlex.split(line, comments=True) for line in lines if line.split()[:1] == ["kip33"]]
+    named = {line[1] for line in words}
     assert named == set(COMMANDS)

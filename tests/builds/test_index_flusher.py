@@ -1,6 +1,7 @@
 """Index files are flushed in lists; what cannot be opened does not end a build."""
 
 import errno
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,18 @@ import pytest
 from kip33.builds import index_flusher
 from kip33.builds.index_flusher import FILES_AT_ONCE, IndexFlusher
 from kip33.errors import PublishError
+from kip33.stores.own_files import is_flushing, set_flushing
 from tests.builders.changing_archive import ChangingArchive, batches
 
 FILES = 2 * FILES_AT_ONCE + 3
+
+
+@pytest.fixture(autouse=True)
+def _flushing() -> Iterator[None]:
+    was_on = is_flushing()
+    set_flushing(True)
+    yield
+    set_flushing(was_on)
 
 
 def row(folder: Path, number: int, state: str = "written") -> dict[str, Any]:
