@@ -384,8 +384,8 @@ def test_verify_on_a_terminal_draws_on_standard_error_only(archive: Path, tmp_pa
     done = Finished(process.returncode, stdout, drawn)
 
     assert done.exit_code == 3
-    assert "verify: 8 segments listed" in drawn
-    assert "tasks" in drawn
+    assert "reading logs" in drawn
+    assert "of 8 segments" in drawn
     assert "Traceback" not in drawn
     assert len(done.lines) == 8
     for line in done.lines:

@@ -92,7 +92,7 @@ class Place:
 
     def neutral(self, value: Any) -> Any:
         """Return what a command said without the place it said it of."""
-        text = json.dumps(value).replace(self.uri, "STORE")
+        text = json.dumps(value, default=str).replace(self.uri, "STORE")
         return json.loads(text)
 
 

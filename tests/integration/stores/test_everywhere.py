@@ -24,6 +24,7 @@ OF_THE_COPY = (
     "transaction_index_modified_ms",
     "producer_snapshot_modified_ms",
     "last_modified_ms",
+    "last_modified_time",
     "log_uri",
     "index_uri",
 )
@@ -91,7 +92,7 @@ class Nights:
         rows: list[dict[str, Any]] = pq.read_table(local).to_pylist()
         for row in rows:
             if row["largest_timestamp_source"] == "last_modified":
-                row["largest_timestamp"] = None
+                row["largest_timestamp"] = row["largest_time"] = None
             for column in OF_THE_COPY:
                 row.pop(column)
         rows = self.place.neutral(rows)
