@@ -372,7 +372,8 @@ def test_a_configuration_file_gives_defaults(
 def test_verify_on_a_terminal_draws_on_standard_error_only(archive: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [KIP33, "verify", str(archive / "broker-2"), "--format", "jsonl", "--fail-on", "wrong"],
+        [KIP33, "verify", str(archive / "broker-2"), "--engine", "spark"]
+        + ["--format", "jsonl", "--fail-on", "wrong"],
         stdout=subprocess.PIPE,
         stderr=theirs,
         cwd=tmp_path,

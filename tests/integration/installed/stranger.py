@@ -113,11 +113,10 @@ class Stranger:
 
     def _command(self, block: Block, file: Path) -> str:
         file.write_text(block.code, encoding="utf-8")
-        if block.language == "python":
-            return f"python3 {file}"
+        command = f"python3 {file}" if block.language == "python" else f"source {file}"
         if JAVA not in block.mark:
-            return f"source {file}"
-        return f"( export JAVA_HOME={java_home()}; source {file} )"
+            return command
+        return f"( export JAVA_HOME={java_home()}; {command} )"
 
 
 def _write_program(path: Path, line: str) -> None:
