@@ -371,9 +371,9 @@ def test_a_configuration_file_gives_defaults(
 @pytest.mark.integration  # a JVM of its own
 def test_verify_on_a_terminal_draws_on_standard_error_only(archive: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
+    options = ("--engine", "spark", "--format", "jsonl", "--fail-on", "wrong")
     with subprocess.Popen(
-        [KIP33, "verify", str(archive / "broker-2"), "--engine", "spark"]
-        + ["--format", "jsonl", "--fail-on", "wrong"],
+        [KIP33, "verify", str(archive / "broker-2"), *options],
         stdout=subprocess.PIPE,
         stderr=theirs,
         cwd=tmp_path,
