@@ -29,7 +29,8 @@ $(VENV)/.runs: pyproject.toml .ci/requirements.lock  # what running needs: enoug
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
 	  { echo "Python's venv is missing (Debian: apt-get install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) 'hatchling<2' 'editables<1'  # an isolated build would install numba once more
+	# An isolated build would install numba once more; setuptools of Python 3.11 cannot build pyspark.
+	$(PIP_INSTALL) 'hatchling<2' 'editables<1' 'setuptools>=70.1'
 	$(PIP_INSTALL) --no-build-isolation --no-compile -e '.[compile]'  # bytecode of Spark takes long
 	@touch $@
 
