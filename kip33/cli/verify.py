@@ -191,8 +191,8 @@ def verify(request: VerifyCommand) -> None:
     not match the log. malformed: the size is not a multiple of the entry size. missing.
     unreadable. archived: the log is in S3 Glacier.
 
-    A .index is missing only if other segments have one: in the same tree, or in the same directory
-    if SOURCE is one file. A .txnindex is missing if there is a .index and a transaction was
+    A log without a .index is reported only if another log has one, in the same tree or, if SOURCE
+    is one file, in the same directory: an archive may have been built without --offset-index. A .txnindex is missing if there is a .index and a transaction was
     aborted. unknown: the .txnindex depends on transactions of earlier segments, which are not
     there; a .snapshot beside the log would tell. SOURCE may be one .log or index file: that needs
     no Spark.
