@@ -192,10 +192,10 @@ def verify(request: VerifyCommand) -> None:
     unreadable. archived: the log is in S3 Glacier.
 
     A log without a .index is reported only if another log has one, in the same tree or, if SOURCE
-    is one file, in the same directory: an archive may have been built without --offset-index. A .txnindex is missing if there is a .index and a transaction was
-    aborted. unknown: the .txnindex depends on transactions of earlier segments, which are not
-    there; a .snapshot beside the log would tell. SOURCE may be one .log or index file: that needs
-    no Spark.
+    is one file, in the same directory: an archive may have been built without --offset-index. A
+    .txnindex is missing if there is a .index and a transaction was aborted. unknown: the .txnindex
+    depends on transactions of earlier segments, which are not there; a .snapshot beside the log
+    would tell. SOURCE may be one .log or index file: that needs no Spark.
 
     --quick compares the index files that the catalog of SOURCE names with their sizes and CRCs of
     the build that wrote them. identical. changed: another size or CRC. missing. unknown: the
