@@ -48,9 +48,7 @@ from kip33.errors import ExitCode
 from kip33.formats.index_kinds import IndexKind
 from kip33.indexing.by_path import topic_of, verify_segment
 from kip33.indexing.quick_verification import QuickVerdict, execute_quick, plan_quick
-from kip33.indexing.verification import (
-    SegmentVerdict,
-)
+from kip33.indexing.verification import NO_TIME_INDEX, SegmentVerdict
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DialectName
 from kip33.rules.index_verdict import IndexVerdict
@@ -334,8 +332,9 @@ def _bad_files(
 
 
 def _problems(row: Row) -> tuple[str, ...]:
-    """Return the problems of a segment, which have a line each."""
-    return (*row["problems"], *((f"log: {row['log_error']}",) if row["log_error"] else ()))
+    """Return the problems of a segment, which have a line each; the verdict says "missing"."""
+    problems = [problem for problem in row["problems"] if problem != NO_TIME_INDEX]
+    return (*problems, *((f"log: {row['log_error']}",) if row["log_error"] else ()))
 
 
 def _require_quick_options(fail_on: Sequence[str]) -> None:
