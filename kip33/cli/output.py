@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import click
 
-from kip33.catalog.catalog import Catalog, Choice, choose
 from kip33.cli.standard_output import exact_output
 from kip33.cli.tables import MOST_TABLE_ROWS as MOST_TABLE_ROWS
 from kip33.cli.tables import Column as Column
@@ -27,6 +26,9 @@ from kip33.formats.times import iso_time as iso_time
 from kip33.rules.policies import counted as counted
 from kip33.rules.policies import human_bytes as human_bytes
 from kip33.rules.policies import human_duration as human_duration
+
+if TYPE_CHECKING:
+    from kip33.catalog.catalog import Catalog, Choice
 
 RESULT: Final = "KIP33_RESULT "  # the start of the last line, which programs read
 FORMULA: Final = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet evaluates, or strips first
@@ -220,6 +222,8 @@ def warn_of_unreadable(lines: Sequence[str], of: int) -> bool:
     return 0 < len(lines) == of
 
 
-def choose_and_warn(catalog: Catalog, text: str | None) -> Choice:
+def choose_and_warn(catalog: "Catalog", text: str | None) -> "Choice":
     """Return `choose(...)` and print each of its warnings on one line."""
+    from kip33.catalog.catalog import choose
+
     return choose(catalog, text, warn)

@@ -16,7 +16,6 @@ exceptions are ignored.
 import ctypes
 import errno
 import os
-import secrets
 import shutil
 import tempfile
 import threading
@@ -199,7 +198,7 @@ def _sent_file(place: Location) -> Iterator[BinaryIO]:
 
 def temporary_of(place: Location) -> Location:
     """Return a new hidden name beside a file: that of the file while it is being written."""
-    return place.parent.child(f".{place.name}.{secrets.token_hex(16)}{TEMPORARY_SUFFIX}")
+    return place.parent.child(f".{place.name}.{os.urandom(16).hex()}{TEMPORARY_SUFFIX}")
 
 
 def move(source: Location, target: Location) -> None:
