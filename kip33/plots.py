@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from kip33.catalog.catalog import Catalog, choose
+from kip33.catalog.catalog import catalog_at, choose
 from kip33.formats.times import Time, milliseconds_of
 from kip33.report.facts import BarState, PartitionFacts, Report
 from kip33.report.make_report import MOST_FORECAST_DAYS, ReportRequest, make_report
 from kip33.retention.policy_files import load_policies
-from kip33.stores.directory_checks import require_directory
+from kip33.stores.locations import Location
 
 _COLOURS: Final = {  # as on the page
     BarState.KEPT: "#b9c5d3",
@@ -54,8 +54,7 @@ def report_facts(
     """
     if not 0 <= days <= MOST_FORECAST_DAYS:
         raise ValueError(f"days {days}: expected 0 to {MOST_FORECAST_DAYS}")
-    opened = Catalog.at(str(catalog))
-    require_directory(opened.location, "the catalog")
+    opened = catalog_at(Location.of(str(catalog)))
     options = (("--policy", policy), ("--kafka-configs", kafka_configs))
     words = [word for name, value in options if value for word in (name, value)]
     now_ms = milliseconds_of(now)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kip33.api.opened_catalog import Path, current_ms, policies_in, text_of, time_or_now
 from kip33.archive.output_files import require_report_places
-from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
+from kip33.catalog.catalog import Warn, catalog_at, choose, warn_caller
 from kip33.formats.times import Time
 from kip33.report.facts import FindingLevel, Report, ReportFinding
 from kip33.report.make_report import MOST_FORECAST_DAYS, ReportRequest, make_report
@@ -21,7 +21,6 @@ from kip33.report.page import page_of
 from kip33.retention.policy_files import policies_of
 from kip33.rules.policies import Policies, duration_ms
 from kip33.rules.retention import NO_LIMIT
-from kip33.stores.directory_checks import require_directory
 from kip33.stores.filesystem_option import (
     Filesystem,
     StorageOptions,
@@ -128,8 +127,7 @@ def run_report(
         options.forecast_days,
     )
     require_report_places(page, facts)
-    opened = Catalog.at(options.catalog_dir)
-    require_directory(opened.location, "CATALOG")
+    opened = catalog_at(Location.of(options.catalog_dir), "CATALOG", warn)
     on_progress(Progress(Phase.REPORTING))
     made = make_report(opened, choose(opened, options.snapshot, warn), request)
     _publish(made, page, facts)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from kip33.archive.directory import Segment
 from kip33.archive.listing import Column, index_uris
 from kip33.archive.segment_paths import index_path
-from kip33.catalog.catalog import Snapshot
+from kip33.catalog.catalog import CATALOG_FOLDER, Snapshot
 from kip33.drafts.designs import DESIGNS, design_of
 from kip33.errors import CatalogError, LocationError, PolicyError
 from kip33.formats.index_kinds import IndexKind
@@ -145,7 +145,7 @@ def require_places(request: BuildRequest) -> tuple[Location, Location, Location]
             f"{index_location.uri}: the index directory contains SOURCE; choose another "
             "place, or --in-place"
         )
-    place = Location.of(catalog) if catalog else index_location.child("_catalog")
+    place = Location.of(catalog) if catalog else index_location.child(CATALOG_FOLDER)
     return source_location, index_location, place
 
 

@@ -31,6 +31,7 @@ from kip33.cli.output import (
     facts,
     human_bytes,
     iso_time,
+    open_catalog_dir,
     partition_name,
     show,
     some,
@@ -40,7 +41,6 @@ from kip33.cli.standard_output import exact_output
 from kip33.errors import ExitCode
 from kip33.retention.policy_files import load_policies
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.stores.directory_checks import require_directory
 
 _ROWS_AT_ONCE: Final = 10_000
 
@@ -185,8 +185,7 @@ def catalog(
         raise click.UsageError("--status requires --segments")
     _require_plan_options(orphans, snapshot, plan_file, remove, apply_file, dry_run)
     leave_pandas_out()
-    opened = Catalog.at(catalog_dir)
-    require_directory(opened.location, "CATALOG")
+    opened = open_catalog_dir(catalog_dir)
     if diff:
         show(_difference(opened, *diff), output_format)
     elif holes:

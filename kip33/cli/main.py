@@ -5,6 +5,7 @@
 
 import importlib
 import logging
+import re
 import signal
 import sys
 import tempfile
@@ -118,6 +119,16 @@ class LazyGroup(click.Group):
         """Return the command, None for an unknown name."""
         return get_command(cmd_name) if cmd_name in COMMANDS else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command; UsageError for an unknown one, with the nearest."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            from kip33.rules.policies import nearest
+
+            ctx.fail(f"No such command {args[0]!r}{nearest(args[:1], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands from COMMANDS alone."""
         with formatter.section("Commands"):
@@ -207,9 +218,7 @@ def run(command: click.Command, of_job: object = None) -> None:
     except click.Abort:
         _fail("aborted", exit_code=ExitCode.INTERRUPTED)
     except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        hint = f". Try '{context.command_path} --help' for help." if context else ""
-        _fail(error.format_message().rstrip(".") + hint)
+        _fail(_usage_text(error))
     except Kip33Error as error:
         _fail(str(error), exit_code=error.exit_code)
     except ImportError as error:  # a library that is damaged, or for which memory is missing
@@ -235,6 +244,30 @@ def run(command: click.Command, of_job: object = None) -> None:
         from kip33.spark.tasks import job_failure
 
         _fail(job_failure(error), exit_code=ExitCode.INCOMPLETE)
+
+
+_NOT_A_CHOICE: Final = re.compile("'(.*)' is not one of ")
+
+
+def _usage_text(error: click.ClickException) -> str:
+    """Return one line on a wrong command line: what may have been meant, and where the help is."""
+    from kip33.rules.policies import nearest
+
+    text, context = error.format_message(), getattr(error, "ctx", None)
+    if isinstance(error, click.NoSuchOption) and context:
+        shown = (one for one in context.command.params if not getattr(one, "hidden", False))
+        names = [name for one in shown for name in one.opts if name.startswith("--")]
+        text = f"No such option {error.option_name!r}{nearest([error.option_name], names)}"
+    elif isinstance(error, click.BadParameter) and error.param:
+        found = _NOT_A_CHOICE.match(error.message)
+        if found and isinstance(error.param.type, click.Choice):
+            choices = map(str, error.param.type.choices)
+            text = text.rstrip(".") + nearest([found[1]], choices)
+    text = text.rstrip(".")
+    if context is None:
+        return text
+    end = "" if text.endswith("?") else "."
+    return f"{text}{end} Try '{context.command_path} --help' for help."
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import click
 
-from kip33.catalog.catalog import Catalog, Choice, choose
+from kip33.catalog.catalog import Catalog, Choice, catalog_at, choose
 from kip33.cli.standard_output import exact_output
 from kip33.cli.tables import MOST_TABLE_ROWS as MOST_TABLE_ROWS
 from kip33.cli.tables import Column as Column
@@ -217,6 +217,13 @@ def warn_of_unreadable(lines: Sequence[str], of: int) -> bool:
     if lines:
         warn(unreadable_logs_text(len(lines), min(lines), of=of))
     return 0 < len(lines) == of
+
+
+def open_catalog_dir(text: str, what: str = "CATALOG") -> Catalog:
+    """Return the catalog at a path or URI, or the one in an index directory, with a warning."""
+    from kip33.stores.locations import Location
+
+    return catalog_at(Location.of(text), what, warn)
 
 
 def choose_and_warn(catalog: Catalog, text: str | None) -> Choice:

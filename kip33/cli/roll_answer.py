@@ -26,8 +26,9 @@ from kip33.audits.roll_what_if import (
     replay_sums,
     segment_rows,
 )
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import catalog_unless_source
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
+from kip33.catalog.topic_totals import topics_of
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.options import PolicyOptions, publish_summary
 from kip33.cli.output import (
@@ -55,7 +56,7 @@ from kip33.errors import ExitCode
 from kip33.formats.names import segment_file_name
 from kip33.retention.partition_texts import name_of
 from kip33.retention.policy_files import load_policies
-from kip33.rules.policies import Policies
+from kip33.rules.policies import Policies, require_topics
 from kip33.rules.retention import NO_LIMIT
 from kip33.rules.roll_verdicts import ROLL_REASONS, EarlyRoll
 from kip33.rules.rolling import GivenSettings, RollReading, RollReason, TopicRollSettings
@@ -102,8 +103,8 @@ class Archive(NamedTuple):
     def of(cls, request: RollCommand, on_progress: OnProgress) -> "Archive":
         """Return the archive at a path or URI; UsageError for options that it excludes."""
         place = Location.of(request.source)
-        catalog = Catalog(place)
-        if not catalog.commit_names():
+        catalog = catalog_unless_source(place, warn)
+        if catalog is None:
             _require_no_catalog_option(request)
             logs = logs_below(
                 request.source,
@@ -114,6 +115,8 @@ class Archive(NamedTuple):
             return cls(None, logs, {"source": place.uri})
         snapshot, warnings = choose_and_warn(catalog, request.snapshot)
         columns = read_columns(catalog, snapshot, request.topics, more=FIGURES)
+        if not columns.size:
+            require_topics(request.topics, topics_of(catalog, snapshot))
         about = {
             "catalog": catalog.location.uri,
             "snapshot": snapshot.name,

@@ -16,6 +16,7 @@ import click
 from kip33.archive.bins import EngineName
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.topic_totals import topics_of
 from kip33.cli.engine_option import EngineChoice, engine_choice, open_session, show_engine
 from kip33.cli.output import (
     Column,
@@ -27,6 +28,7 @@ from kip33.cli.output import (
     csv_rows,
     human_bytes,
     iso_time,
+    open_catalog_dir,
     partition_name,
     show,
     warn,
@@ -55,11 +57,9 @@ from kip33.search.catalog_search import (
     rows_of,
     search_on_engine,
     search_rows,
-    topics_of,
 )
 from kip33.search.range_size import RangeSize, newer_records, range_size
 from kip33.search.replica_search import ReplicaKey, TimeQuestion
-from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
@@ -84,8 +84,7 @@ _MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
 def search_catalog(command: SearchCommand) -> None:
     """Print the answer to the options on standard output."""
     started = time.monotonic()
-    catalog = Catalog.at(command.catalog_dir)
-    require_directory(catalog.location, "CATALOG")
+    catalog = open_catalog_dir(command.catalog_dir)
     snapshot, warnings = choose_and_warn(catalog, command.snapshot)
     choice = engine_choice(command.engine._replace(verbose=False))
     questions = _questions_of(catalog, snapshot, command)

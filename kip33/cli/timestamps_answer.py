@@ -17,12 +17,11 @@ from kip33.audits.timestamp_plan import (
     TimestampQuestion,
     catalog_rows,
     execute_timestamps,
-    is_catalog,
     plan_timestamps,
     timestamp_row,
     topic_profiles,
 )
-from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.catalog import Snapshot, catalog_unless_source
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.options import PolicyOptions, publish_summary
 from kip33.cli.output import (
@@ -39,6 +38,7 @@ from kip33.cli.output import (
     iso_time,
     partition_name,
     show,
+    warn,
     warn_of_first,
     warn_of_unreadable,
 )
@@ -86,8 +86,9 @@ def show_timestamps(request: TimestampsCommand) -> None:
     place = Location.of(request.source)
     snapshot: Snapshot | None = None
     warnings: tuple[str, ...] = ()
-    if is_catalog(place):
-        choice = choose_and_warn(Catalog(place), request.snapshot)
+    catalog = catalog_unless_source(place, warn)
+    if catalog:
+        choice = choose_and_warn(catalog, request.snapshot)
         snapshot, warnings = choice.snapshot, choice.warnings
     elif request.catalog_only or request.snapshot:
         option = "--catalog-only" if request.catalog_only else "--snapshot"
@@ -99,15 +100,15 @@ def show_timestamps(request: TimestampsCommand) -> None:
     with progress_line("timestamps") as on_progress:
         engine_choice(request.engine)
         plan = plan_timestamps(
-            request.source,
+            catalog.location.uri if catalog else request.source,
             question,
             topics=request.topics,
             layout=request.layout,
             snapshot=snapshot,
             on_progress=on_progress,
         )
-        if request.catalog_only:
-            rows, ran = catalog_rows(Catalog(place), plan), (EngineName.LOCAL, 1)
+        if request.catalog_only and catalog:
+            rows, ran = catalog_rows(catalog, plan), (EngineName.LOCAL, 1)
             unreadable: list[str] = []
         else:
             rows, unreadable, ran = _profiled(request, plan, on_progress)

@@ -11,7 +11,8 @@ import click
 from kip33.archive.bins import EngineName
 from kip33.archive.segment_paths import index_path
 from kip33.builds.build_options import load_topic_settings
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import catalog_at
+from kip33.catalog.topic_totals import topics_of
 from kip33.cli.engine_option import (
     EngineOptions,
     engine_choice,
@@ -40,6 +41,7 @@ from kip33.cli.output import (
     choose_and_warn,
     human_bytes,
     show,
+    warn,
     warn_of_unreadable,
 )
 from kip33.cli.progress import progress_line
@@ -55,9 +57,9 @@ from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DialectName
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.packing import DailyShare
+from kip33.rules.policies import require_topics
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.untimestamped import Untimestamped
-from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location, without_secrets
 
 FILES = (".log", ".timeindex", ".index", ".txnindex")
@@ -357,16 +359,17 @@ def _verify_quick(request: VerifyCommand) -> set[str]:
     if not catalog and not index_dir:
         raise click.UsageError("--quick requires the catalog: give --catalog or --index-dir")
     place = Location.of(catalog) if catalog else Location.of(index_dir or "").child("_catalog")
-    require_directory(place, "the catalog")
-    opened = Catalog(place)
+    opened = catalog_at(place, warn=warn)
     opened.require_source(Location.of(request.source))
     snapshot = choose_and_warn(opened, None).snapshot
     with progress_line("verify") as on_progress:
         engine = open_engine(request.engine, on_progress)
         files = plan_quick(opened, snapshot, request.topics)
+        if not files.num_rows:
+            require_topics(request.topics, topics_of(opened, snapshot))
         counted = execute_quick(files, engine)
     summary: dict[str, Any] = {
-        "catalog": place.uri,
+        "catalog": opened.location.uri,
         "snapshot": snapshot.name,
         "segments": files.num_rows,
     }
