@@ -32,6 +32,7 @@ from kip33.cli.output import (
     RowList,
     Table,
     choose_and_warn,
+    counted,
     csv_rows,
     human_bytes,
     human_duration,
@@ -128,7 +129,7 @@ def _page(points: Sequence[Row], buffer_ms: int, started: float) -> Iterator[Tab
     yield Table(_COLUMNS, points)
     if unsure := sum(point["guarantee"] is None for point in points):
         yield (
-            f"{unsure:,} partitions have no guarantee; their result or note says why. For "
+            f"{counted(unsure, 'partition')} without a guarantee; the result or note says why. For "
             "the others:"
         )
     yield (
@@ -136,7 +137,7 @@ def _page(points: Sequence[Row], buffer_ms: int, started: float) -> Iterator[Tab
         f"{human_duration(buffer_ms)} before that of the last record read, and if the "
         "records of both clusters have their producers' timestamps."
     )
-    yield f"{len(points):,} partitions in {time.monotonic() - started:.1f} s"
+    yield f"{counted(len(points), 'partition')} in {time.monotonic() - started:.1f} s"
 
 
 def _searched(point: Row) -> str:

@@ -23,6 +23,7 @@ from kip33.cli.output import (
     RowList,
     Table,
     choose_and_warn,
+    counted,
     csv_rows,
     human_bytes,
     human_duration,
@@ -136,4 +137,4 @@ def _page(lags: Sequence[Row], source: str, started: float) -> Iterator[Table | 
     )
     yield Table(columns, lags)
     bytes_read = human_bytes(sum(lag["bytes_read"] for lag in lags))
-    yield f"{len(lags):,} offsets; {bytes_read} read in {time.monotonic() - started:.1f} s"
+    yield f"{counted(len(lags), 'offset')}; {bytes_read} read in {time.monotonic() - started:.1f} s"

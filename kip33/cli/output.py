@@ -21,9 +21,9 @@ from kip33.cli.tables import MOST_TABLE_ROWS as MOST_TABLE_ROWS
 from kip33.cli.tables import Column as Column
 from kip33.cli.tables import Table as Table
 from kip33.cli.tables import facts as facts
+from kip33.errors import counted as counted
 from kip33.errors import unreadable_logs_text
 from kip33.formats.times import iso_time as iso_time
-from kip33.rules.policies import counted as counted
 from kip33.rules.policies import human_bytes as human_bytes
 from kip33.rules.policies import human_duration as human_duration
 
@@ -192,6 +192,27 @@ def csv_cell(value: Any) -> Any:
     """
     is_formula = isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value)
     return f"'{value}" if is_formula else value
+
+
+def skipped_facts(passed_over: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield a line on each kind of files that was passed over, for `facts`.
+
+    >>> list(skipped_facts({".swap files": 1, "-delete directories": 2}))
+    [('skipped', '1 .swap file'), ('skipped', '2 -delete directories')]
+    """
+    for what, count in passed_over.items():
+        for many, one in _SINGULARS if count == 1 else ():
+            what = what.replace(many, one, 1)
+        yield "skipped", f"{count:,} {what}"
+
+
+_SINGULARS: Final = (
+    ("names are", "name is"),
+    ("files", "file"),
+    ("links to directories that are", "link to a directory that is"),
+    ("directories", "directory"),
+    ("manifests", "manifest"),
+)
 
 
 def warn(message: str) -> None:

@@ -38,6 +38,7 @@ from kip33.cli.output import (
     RowList,
     Table,
     choose_and_warn,
+    counted,
     counts_text,
     csv_rows,
     facts,
@@ -286,7 +287,7 @@ def _audit_page(audit: RollAudit, partitions: pa.Table, summary: Row) -> Iterato
         title = f"rolling, {where}, reading {summary['reading']}"
         yield Table(_PARTITIONS, shown, title, "partitions")
     if len(shown) < len(rows):
-        yield f"{len(rows) - len(shown):,} partitions have only an active segment"
+        yield f"{counted(len(rows) - len(shown), 'partition')} with only an active segment"
     yield from (f"- {sentence}" for sentence in _sentences(audit))
     yield _summary(summary)
 
@@ -406,7 +407,7 @@ def _replay_page(sums: Sequence[Row], summary: Row) -> Iterator[Table | str]:
         (
             "archived",
             f"{summary['archived_segments']:,} ({human_bytes(summary['archived_bytes'])}), "
-            f"{summary['batches']:,} batches",
+            f"{counted(summary['batches'], 'batch')}",
         ),
         *((reading, _reading(one)) for reading, one in summary["readings"].items()),
         ("doubts", f"{summary['doubts']:,}"),
@@ -433,7 +434,7 @@ def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _reading(one: Mapping[str, int]) -> str:
     indexes = human_bytes(one["offset_index_bytes"] + one["time_index_bytes"])
-    return f"{one['segments']:,} segments, {indexes} of indexes"
+    return f"{counted(one['segments'], 'segment')}, {indexes} of indexes"
 
 
 def _replayed(row: Row) -> Iterator[str]:
@@ -443,7 +444,7 @@ def _replayed(row: Row) -> Iterator[str]:
     if row["unknown_starts"]:
         yield f"{row['unknown_starts']:,} whose first message's timestamp is unknown"
     if row["oversized_batches"]:
-        yield f"{row['oversized_batches']:,} batches larger than segment.bytes"
+        yield f"{counted(row['oversized_batches'], 'batch')} larger than segment.bytes"
 
 
 _REPLAYS: Final = (

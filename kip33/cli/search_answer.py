@@ -25,6 +25,7 @@ from kip33.cli.output import (
     RowList,
     Table,
     choose_and_warn,
+    counted,
     csv_rows,
     human_bytes,
     iso_time,
@@ -149,7 +150,7 @@ def _page(answers: Sequence[Row], summary: Row, source: str) -> Iterator[Table |
     yield Table(columns, answers, what="answers")
     found = sum(answer["offset"] is not None for answer in answers)
     read = f"{human_bytes(summary['bytes_read'])} read in {summary['seconds']:.1f} s"
-    yield f"{len(answers):,} answers, {found:,} found; {read}"
+    yield f"{counted(len(answers), 'answer')}, {found:,} found; {read}"
 
 
 def _time_text(target_ms: int) -> str:
@@ -212,17 +213,19 @@ class _NewerRecordCount:
             return None
         bound = "" if found.is_exact else "at most "
         note = f" ({found.note})" if found.note else ""
+        records = counted(found.records, "record")
         return (
-            f"{bound}{found.records:,} records with timestamp {iso_time(target_ms)} or later are "
-            f"before offset {offset}, and would be deleted{note}"
+            f"{bound}{records} with timestamp {iso_time(target_ms)} or later "
+            f"before offset {offset} would be deleted{note}"
         )
 
     def summary(self) -> str:
         """Return the sum of all partitions as one line."""
         bound = "" if self._is_exact else "at most "
+        where = counted(self.partitions, "partition")
         return (
             f"Newer records before the offsets: {bound}{self._records:,}, in "
-            f"{self.partitions:,} partitions; {human_bytes(self._bytes_read)} read to count them"
+            f"{where}; {human_bytes(self._bytes_read)} read to count them"
         )
 
 

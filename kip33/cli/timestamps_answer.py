@@ -32,6 +32,7 @@ from kip33.cli.output import (
     RowList,
     Table,
     choose_and_warn,
+    counted,
     csv_rows,
     human_bytes,
     human_duration,
@@ -216,9 +217,9 @@ def _page(rows: Sequence[Row], summary: Row, plan: TimestampPlan) -> Iterator[Ta
     ]
     warn_of_first(incomplete, _MOST_WARNINGS, "and {:,} more logs are not read to their end")
     yield from _comparison(rows, plan)
-    logs = f"{summary['segments']:,} segments of {human_bytes(plan.size_bytes)}"
+    logs = f"{counted(summary['segments'], 'segment')} of {human_bytes(plan.size_bytes)}"
     read = f"{human_bytes(summary['bytes_read'])} read in {summary['seconds']:.1f} s"
-    yield f"{summary['batches']:,} batches in {logs}; {read}"
+    yield f"{counted(summary['batches'], 'batch')} in {logs}; {read}"
 
 
 def _name(row: Row) -> str:

@@ -39,6 +39,7 @@ from kip33.cli.output import (
     RowList,
     Table,
     choose_and_warn,
+    counted,
     human_bytes,
     show,
     warn,
@@ -266,7 +267,7 @@ def verify(request: VerifyCommand) -> None:
         by_topic = ((topic_of(one.log_uri), not one.is_good) for one in verdicts)
         source = without_secrets(Location.of(request.source).uri)
         _publish_metrics(request.metrics, source, summary, by_topic)
-    title = f"{len(verdicts)} segment{'' if len(verdicts) == 1 else 's'}"
+    title = counted(len(verdicts), "segment")
     page = [_sums(IndexVerdict, counts, title), *_bad_files(verdicts, kinds, below)]
     rows = RowList("verdicts", (verdict.as_row() for verdict in verdicts))
     show(Output(page=page, rows=[rows], summary=summary), request.output_format)
@@ -367,32 +368,32 @@ def _verify_quick(request: VerifyCommand) -> set[str]:
         files = plan_quick(opened, snapshot, request.topics)
         if not files.num_rows:
             require_topics(request.topics, topics_of(opened, snapshot))
-        counted = execute_quick(files, engine)
+        compared = execute_quick(files, engine)
     summary: dict[str, Any] = {
         "catalog": opened.location.uri,
         "snapshot": snapshot.name,
         "segments": files.num_rows,
     }
     for kind in IndexKind:
-        found = counted.by_verdict[kind]
+        found = compared.by_verdict[kind]
         summary[kind.count_field] = {name: found[name] for name in QuickVerdict if found[name]}
     summary |= {
-        "bytes_read": counted.bytes_read,
+        "bytes_read": compared.bytes_read,
         "engine": engine.name,
         "workers": engine.workers,
     }
     publish_summary(request.summary_file, summary)
     if request.metrics.metrics_file:
-        by_topic = ((topic_of(one.uri), True) for one in counted.not_identical)
+        by_topic = ((topic_of(one.uri), True) for one in compared.not_identical)
         _publish_metrics(request.metrics, snapshot.source, summary, by_topic)
-    count, read = files.num_rows, human_bytes(counted.bytes_read)
-    title = f"{count:,} segment{'' if count == 1 else 's'}; {read} of index files read, no log"
+    read = human_bytes(compared.bytes_read)
+    title = f"{counted(files.num_rows, 'segment')}; {read} of index files read, no log"
     counts = {
         kind: found
-        for kind, found in counted.by_verdict.items()
+        for kind, found in compared.by_verdict.items()
         if kind is not IndexKind.PRODUCERS or found.total()
     }
-    rows = [file._asdict() for file in counted.not_identical]
+    rows = [file._asdict() for file in compared.not_identical]
     below = f"{snapshot.settings.get('index_dir')}/"
     columns = (
         Column("verdict", "verdict", rank=0),
@@ -407,4 +408,4 @@ def _verify_quick(request: VerifyCommand) -> set[str]:
         Output(page=page, rows=[RowList("not_identical", rows)], summary=summary),
         request.output_format,
     )
-    return {name for found in counted.by_verdict.values() for name in found if found[name]}
+    return {name for found in compared.by_verdict.values() for name in found if found[name]}

@@ -498,11 +498,6 @@ def human_bytes(size: int) -> str:
     return f"{size} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
 
 
-def counted(count: int, what: str) -> str:
-    """Return `1 segment`, `2,000 segments`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def human_duration(duration_ms: int) -> str:
     """Return a duration in its largest unit: `7 d`, `1.5 h`; in years from 1,000 days.
 
