@@ -48,6 +48,7 @@ class BuildRequest:
     overwrite: bool = False  # replace index files that kip33 did not write
     only_damaged: bool = False
     full: bool = False  # read every segment again
+    allow_empty: bool = False  # of a SOURCE without segments, commit a snapshot without rows
     read: str = "log"  # or "tail": use a trustworthy `.timeindex` instead of its log
     fsync: bool = True  # without it a power failure may lose files that were reported as written
 

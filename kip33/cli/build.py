@@ -115,6 +115,11 @@ class BuildCommand:
 )
 @click.option("--full", is_flag=True, help="Read every segment, not only new and changed ones.")
 @click.option(
+    "--allow-empty",
+    is_flag=True,
+    help="Commit a snapshot without segments if SOURCE has none: all were deleted on purpose.",
+)
+@click.option(
     "--read",
     type=click.Choice(["log", "tail"]),
     default="log",
@@ -194,6 +199,7 @@ def _publish_metrics(metrics: MetricsRequest, record: dict[str, Any]) -> None:
 
 def _facts(record: dict[str, Any]) -> Table:
     hidden, aborts = record["hidden_from_recovery"], record["aborts_hidden"]
+    statuses = counts_text(record["by_status"])
     files_written = record["files_written"]
     unchanged = max(0, record["index_files"] - files_written)
     stops, doubled = record["may_not_start"], len(record["two_directories"])
@@ -205,7 +211,7 @@ def _facts(record: dict[str, Any]) -> Table:
         "build",
         ("snapshot", record["snapshot"]),
         ("catalog", record["catalog"]),
-        ("segments", f"{record['segments']:,}: {counts_text(record['by_status'])}"),
+        ("segments", f"{record['segments']:,}{statuses and f': {statuses}'}"),
         ("indexed", f"{record['indexed']:,}; {human_bytes(record['bytes_read'])} read from logs"),
         ("reused", f"{record['reused']:,} unchanged"),
         ("log bytes", human_bytes(record["log_bytes"])),

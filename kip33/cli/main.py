@@ -5,6 +5,7 @@
 
 import importlib
 import logging
+import os
 import re
 import signal
 import sys
@@ -18,6 +19,7 @@ from types import TracebackType
 from typing import Any, Final, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from kip33 import __version__
 from kip33.cli.standard_output import OutputError, escaped, guarded_output, printable
@@ -42,10 +44,11 @@ COMMANDS: Final = {
     "catalog": "Show, compare and remove a catalog's snapshots.",
     "report": "Write a page about an archive: findings, timelines, what retention frees.",
     "init": "Write configuration files, job scripts and a DAG for a deployment.",
+    "completion": "Print the script with which bash, zsh or fish completes kip33.",
     "demo": "Make a small archive with damage, to try the other commands on.",
 }
 
-_READ_NO_LOGS: Final = {"catalog", "demo", "init", "report", "retention"}
+_READ_NO_LOGS: Final = {"catalog", "completion", "demo", "init", "report", "retention"}
 _PACKAGE: Final = Path(__file__).parent.parent
 _NO_THREAD: Final = "can't start new thread"  # Python's RuntimeError
 
@@ -117,7 +120,23 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, None for an unknown name."""
-        return get_command(cmd_name) if cmd_name in COMMANDS else None
+        if cmd_name not in COMMANDS:
+            return None
+        command = get_command(cmd_name)
+        if ctx.resilient_parsing:  # a shell completes its command line
+            from kip33.cli.completion import add_completion
+
+            add_completion(command)
+        return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin so, without importing them, and options."""
+        commands = [
+            CompletionItem(name, help=line)
+            for name, line in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -342,6 +361,13 @@ def _require_text(arguments: Sequence[str]) -> None:
             _fail(f"{argument!a}: the argument is not UTF-8; give names and values in UTF-8")
 
 
+COMPLETION_VARIABLE: Final = "_KIP33_COMPLETE"  # set by the scripts of `kip33 completion`
+
+
 def main() -> None:
-    """Run `kip33`: the console script."""
+    """Run `kip33`: the console script. A shell that completes gets its answer, or nothing."""
+    if COMPLETION_VARIABLE in os.environ:
+        with suppress(Exception):
+            kip33.main(prog_name="kip33", complete_var=COMPLETION_VARIABLE)
+        return
     run(kip33)
