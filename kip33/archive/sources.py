@@ -68,7 +68,8 @@ def require_segments(
     such directory or, without `allow_empty`, no segment; where there is nothing at all, that
     line ends with `if_empty`.
     """
-    if not (allow_empty and source.is_object_store):  # there an empty directory does not exist
+    may_be_empty = allow_empty or if_empty
+    if not (may_be_empty and source.is_object_store):  # there an empty directory does not exist
         require_directory(source, "SOURCE")
     listing = list_tree(
         source, index_dir, layout=layout, time_index=time_index, on_progress=on_progress
