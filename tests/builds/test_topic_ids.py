@@ -84,7 +84,7 @@ def test_a_file_without_an_id_is_a_warning_and_the_id_is_not_known(
     archive.write(place, damage)
     summary = archive.build()
     (warning,) = summary.warnings
-    assert warning.startswith("1 partition.metadata files cannot be used, for example")
+    assert warning.startswith("1 partition.metadata file cannot be used, for example")
     assert place.as_uri() in warning and "\n" not in warning
     assert ids_of(archive) == [None]
 

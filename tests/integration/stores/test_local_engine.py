@@ -160,7 +160,7 @@ def test_a_build_after_everything_was_deleted(
     build = (*build_into(place, "indexes"), "--format", "json", "--engine", "local")
     assert place.run(*build).code == 0
     for name in place.files("logs"):
-        place.filesystem.delete_file(f"{place.path}/{name}")
+        place.filesystem.delete_file(f"{place.path}/logs/{name}")
 
     refused = place.run(*build)
     emptied = place.run(*build, "--allow-empty")
