@@ -110,3 +110,11 @@ def test_a_misspelt_topic_suggests_the_nearest(command: Command, place: Path, li
     done = command(*line.replace("SOURCE", str((place / "archive").resolve())).split())
     assert (done.exit_code, done.stdout) == (2, "")
     assert "; did you mean orders?" in done.stderr
+
+
+def test_a_repair_that_repairs_nothing_says_so(
+    command: Command, place: Path, tmp_path: Path
+) -> None:
+    shutil.copytree((place / "archive/broker-2").resolve(), tmp_path / "broker-2")
+    done = command("repair", "broker-2", "--apply")  # all that is left is a broker's
+    assert done.stdout.startswith("nothing is repaired\n")
