@@ -17,7 +17,7 @@ Settings are checked as Kafka checks them. Durations and sizes have units, or ar
 
 Fractions, sums (`1d12h`) and `GB`, which is ambiguous, are refused.
 
-`--topics` and `--topic` select topics by a list of globs:
+`--topic` selects topics by a list of globs:
 
     orders*           topics whose names begin with orders
     !*-changelog      all topics but those that end in -changelog
@@ -35,7 +35,7 @@ from fnmatch import fnmatchcase, translate
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Self
 
-from kip33.errors import PolicyError
+from kip33.errors import CatalogError, PolicyError
 from kip33.formats.kafka_configs import TOPIC_KEYS
 from kip33.formats.names import METADATA_TOPIC, partition_dir_name
 from kip33.rules.retention import NO_LIMIT, RetentionMode
@@ -378,7 +378,7 @@ class TopicGlobs(NamedTuple):
     def of(cls, globs: Sequence[str]) -> "TopicGlobs":
         """Return the parsed globs of a user; ValueError for a `!` with nothing after it."""
         if _EXCLUDES in globs:
-            raise ValueError("--topics '!': expected a glob after !, such as '!*-changelog'")
+            raise ValueError("--topic '!': expected a glob after !, such as '!*-changelog'")
         return cls(
             tuple(glob for glob in globs if not glob.startswith(_EXCLUDES)),
             tuple(glob[1:] for glob in globs if glob.startswith(_EXCLUDES)),
@@ -402,6 +402,15 @@ class TopicGlobs(NamedTuple):
     def excluded_regex(self) -> str | None:
         """Return the regular expression of the globs to exclude; None: no such globs."""
         return _regex(self.excluded)
+
+
+def require_topics(globs: Sequence[str], topics: Iterable[str | None], where: str) -> None:
+    """Raise CatalogError, with the nearest names, if there are globs that match no topic."""
+    known = [*filter(None, topics)]
+    if globs and not any(map(TopicGlobs.of(globs).matches, known)):
+        raise CatalogError(
+            f"no topic of {where} matches {' or '.join(globs)}{nearest_topics(globs, known)}"
+        )
 
 
 def nearest_topics(wanted: Iterable[str], topics: Iterable[str | None]) -> str:
