@@ -17,7 +17,7 @@ from kip33.catalog.catalog_columns import matching
 from kip33.catalog.difference import count_changes, difference
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.pruning import Plan, Pruned, Removal, RemovalKind, prune
-from kip33.catalog.topic_totals import topic_totals
+from kip33.catalog.topic_totals import topic_totals, topics_of
 from kip33.cli.catalog_orphans import LeftoverRequest, apply_plan_file, show_orphans
 from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.options import by_hand, format_option, store_options, topic_option
@@ -28,10 +28,12 @@ from kip33.cli.output import (
     RowList,
     Table,
     choose_and_warn,
+    counted,
     counts_text,
     facts,
     human_bytes,
     iso_time,
+    open_catalog_dir,
     partition_name,
     show,
     some,
@@ -42,8 +44,6 @@ from kip33.errors import ExitCode
 from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import TopicGlobs, require_topics
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.search.catalog_search import topics_of
-from kip33.stores.directory_checks import require_directory
 
 _ROWS_AT_ONCE: Final = 10_000
 _OF_SEGMENTS: Final = ["log_uri", "status", "error"]
@@ -193,8 +193,7 @@ def catalog(
         raise click.UsageError("--status requires --segments")
     _require_plan_options(orphans, snapshot, plan_file, remove, apply_file, dry_run)
     leave_pandas_out()
-    opened = Catalog.at(catalog_dir)
-    require_directory(opened.location, "CATALOG")
+    opened = open_catalog_dir(catalog_dir)
     if diff:
         show(_difference(opened, *diff), output_format)
     elif holes:
@@ -271,7 +270,8 @@ def _changes_page(
     changed: pa.Table, counts: Mapping[str, int], before: Snapshot, after: Snapshot
 ) -> Iterator[Table | str]:
     if not counts:
-        yield f"Nothing changed from {before.name} to {after.name}: {after.rows:,} segments."
+        segments = counted(after.rows, "segment")
+        yield f"Nothing changed from {before.name} to {after.name}: {segments}."
         return
     columns = (
         Column(
@@ -290,7 +290,7 @@ def _changes_page(
 
 def _holes(opened: Catalog, shown: Snapshot, topics: Sequence[str], policy: str | None) -> Output:
     """Return the holes of a snapshot, and their sums."""
-    require_topics(topics, topics_of(opened, shown), shown.name)
+    require_topics(topics, topics_of(opened, shown))
     holes = read_holes(opened, shown, topics, policies=load_policies(policy) if policy else None)
     totals = hole_totals(holes)
     summary = {"snapshot": shown.name, **totals._asdict()}
@@ -384,7 +384,7 @@ def _print_path(opened: Catalog, name: str | None) -> None:
     shown = choose_and_warn(opened, name).snapshot
     folder = opened.snapshot_folder(shown.name)
     stream = sys.stdout if sys.stdout.isatty() else exact_output()  # programs open the path
-    click.echo(folder.path if folder.is_local else folder.uri, stream, color=True)
+    click.echo(folder.word, stream, color=True)
 
 
 def _segments(
@@ -395,7 +395,7 @@ def _segments(
     output_format: str,
 ) -> Output:
     """Return path, status and error of a snapshot's segments; `statuses`: only of these, () all."""
-    require_topics(topics, topics_of(opened, shown), shown.name)
+    require_topics(topics, topics_of(opened, shown))
     counts: Counter[str] = Counter()
     rows: Iterable[dict[str, Any]] = _counted_segments(opened, shown, topics, statuses, counts)
     if output_format == "json":  # which has the counts before the rows
@@ -451,7 +451,7 @@ def _snapshots(opened: Catalog, name: str | None, topics: Sequence[str]) -> Outp
                 }
             )
     every, globs = topic_totals(opened, shown), TopicGlobs.of(topics)
-    require_topics(topics, (total.topic for total in every), shown.name)
+    require_topics(topics, (total.topic for total in every))
     totals = [total._asdict() for total in every if globs.matches(total.topic)]
     return Output(
         page=_snapshots_page(opened, shown, snapshots, totals),
@@ -475,7 +475,7 @@ def _snapshots_page(
     yield from map(_incarnations, (one for one in totals if len(one["topic_ids"]) > 1))
     if shown.orphaned:
         count, size = shown.orphaned.rows, human_bytes(shown.orphaned.index_bytes)
-        yield f"orphans: {count:,} index files of kip33 without a log; {size}"
+        yield f"orphans: {counted(count, 'index file')} of kip33 without a log; {size}"
     found = hole_totals(read_holes(opened, shown))
     if found.by_hole:
         yield f"holes: {found.as_text()}; --holes shows them"
@@ -499,7 +499,7 @@ def _incarnations(total: Row) -> str:
     """Return the topic ids of a topic that was deleted and created again."""
     ids = (
         f"{one['topic_id']} ({'newest; ' if one['newest'] else ''}"
-        f"{one['segments']:,} segments, {human_bytes(one['log_bytes'])})"
+        f"{counted(one['segments'], 'segment')}, {human_bytes(one['log_bytes'])})"
         for one in total["topic_ids"]
     )
     return (

@@ -7,6 +7,7 @@ import click
 
 from kip33.cli.options import config_option, format_option
 from kip33.cli.output import Column, Output, RowList, Table, show
+from kip33.errors import counted
 
 _COLUMNS: Final = (
     Column("file", lambda oddity: oddity.path),
@@ -34,7 +35,7 @@ def demo(folder: Path, output_format: str) -> None:
         raise click.UsageError(f"{folder}: not empty; nothing is written: give a new directory")
     segments = make_demo(folder)
     page = (
-        f"{segments} segments of two brokers written to {folder}",
+        f"{counted(segments, 'segment')} of two brokers written to {folder}",
         Table(_COLUMNS, ODDITIES, title="damaged or unusual files"),
         "The other index files are missing: an archive often has only logs.",
         f"Next: kip33 verify {folder}, then kip33 build {folder} --index-dir indexes",

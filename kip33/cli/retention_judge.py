@@ -12,7 +12,7 @@ from kip33.catalog.holes import hole_totals, read_holes
 from kip33.cli.engine_option import engine_choice, leave_pandas_out, open_session
 from kip33.cli.metrics_file import publish_metrics
 from kip33.cli.options import publish_summary
-from kip33.cli.output import Output, RowList, show, warn
+from kip33.cli.output import Output, RowList, counted, show, warn
 from kip33.cli.progress import progress_line
 from kip33.cli.retention_answer import RetentionAnswer, local_answer, rows_of
 from kip33.cli.retention_question import (
@@ -46,7 +46,7 @@ def judge_catalog(asked: AskedRetention) -> set[str]:
     choice = engine_choice(asked.options.engine).name
     output = Location.of(asked.options.output) if asked.options.output else None
     plan_place = Location.of(asked.options.plan_file) if asked.options.plan_file else None
-    require_topics(asked.options.topics, asked.topics, asked.snapshot.name)
+    require_topics(asked.options.topics, asked.topics)
     if plan_place:
         require_plan_place(plan_place)
     if output:
@@ -162,12 +162,13 @@ def _plan(
     left_out = [(one.directory, one.left_out) for one in plan.partitions if one.left_out]
     for directory, rest in left_out[:MOST_WARNINGS]:
         warn(
-            f"{directory.uri}: {rest.segments:,} deletable segments are not in the plan: {rest.why}"
+            f"{directory.uri}: {counted(rest.segments, 'deletable segment')} not in the plan: "
+            f"{rest.why}"
         )
     if len(left_out) > MOST_WARNINGS:
         more = len(left_out) - MOST_WARNINGS
         warn(
-            f"{more:,} more partitions have deletable segments that are not in the plan; "
+            f"{counted(more, 'other partition')} with deletable segments that are not in the plan; "
             f"{place.uri} has the reason for each"
         )
     return {
@@ -175,6 +176,7 @@ def _plan(
         "plan_id": plan.plan_id,
         "segments": plan.segments,
         "bytes": plan.size_bytes,
+        "log_bytes": plan.log_bytes,
         "left_out_segments": sum(rest.segments for _, rest in left_out),
         "left_out_bytes": sum(rest.log_bytes for _, rest in left_out),
     }

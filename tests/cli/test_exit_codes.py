@@ -37,6 +37,7 @@ DONE = {
     "catalog": CATALOG,
     "report": f"{CATALOG} --output report.html",
     "init": "deployed",
+    "completion": "bash",
     "demo": "new",
 }
 FINDINGS = {
@@ -50,6 +51,7 @@ FINDINGS = {
 CONFIG = "from-nobody.toml"  # a pipe
 READS_CONFIG = {name: f"{arguments} --config {CONFIG}" for name, arguments in DONE.items()}
 READS_CONFIG["init"] = "half-deployed"  # whose file is a pipe
+del READS_CONFIG["completion"]  # reads nothing
 
 
 @pytest.fixture

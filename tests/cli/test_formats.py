@@ -44,8 +44,8 @@ ROWS = {  # each answer with rows, and the key of its first rows in JSON
 }
 OTHER_COLUMNS = ("dump", "records", "lag", "failover")  # CSV has more columns, or fewer
 MAY_BE_NEGATIVE = {"waited_ms", "latency_min_ms", "latency_median_ms", "early_ms"}
-WITHOUT_FORMAT = {"init"}
-WITHOUT_TOPIC = {"truncate", "dump", "report", "init", "demo"}
+WITHOUT_FORMAT = {"init", "completion"}
+WITHOUT_TOPIC = {"truncate", "dump", "report", "init", "demo", "completion"}
 
 
 @pytest.fixture
