@@ -292,7 +292,7 @@ class _SearchedSnapshot(NamedTuple):
         if self.engine == EngineName.LOCAL:
             partitions = {(answer["topic"], answer["partition"]) for answer in answers}
             return max(1, min(self.command.engine.workers or 1, len(partitions)))
-        from kip33.spark.tasks import cores
+        from kip33.spark.jobs import cores
 
         return cores(open_session(self.command.engine))
 

@@ -56,12 +56,15 @@ class SparkEngine:
         """
         if not files.num_rows:
             return []
-        from kip33.spark.tasks import cores, run_on_bins  # with pyspark, which takes a second
+        from kip33.spark.jobs import cores, cores_to_come  # with pyspark, which takes a second
+        from kip33.spark.tasks import run_on_bins
 
         spark = self._session()
-        most = cores(spark)
         sizes = weights(files, reads_files=reads_files)
-        packed = rows_of_bins(sizes, most, self._parallelism)
-        self.workers = min(most, len(packed))
+        before = cores(spark)
+        packed = rows_of_bins(sizes, max(before, cores_to_come(spark)), self._parallelism)
         progress = BinProgress(sizes, packed, work, self.on_progress)
-        return run_on_bins(spark, files, packed, work, run, progress)
+        name = work.text(len(packed), int(sizes.sum()) if work.has_bytes else 0)
+        results, most = run_on_bins(spark, name, files, packed, work, run, progress)
+        self.workers = min(max(before, most), len(packed))
+        return results
