@@ -38,7 +38,7 @@ from kip33.cli.times import current_ms, parse_target
 from kip33.errors import CatalogError, LocationError
 from kip33.formats.kafka_configs import delete_records_object
 from kip33.formats.names import is_topic
-from kip33.rules.policies import TopicGlobs, nearest_topics
+from kip33.rules.policies import TopicGlobs, counted, nearest_topics
 from kip33.rules.search import (
     EARLIEST,
     LATEST,
@@ -337,6 +337,7 @@ class _SearchedSnapshot(NamedTuple):
         self, questions: Sequence[TimeQuestion], how: SearchOptions, starts: LogStartOffsets | None
     ) -> list[AnswerRow]:
         from kip33.spark.catalog import load_catalog
+        from kip33.spark.jobs import named
         from kip33.spark.search import offsets_for_times
 
         spark = open_session(self.command.engine)
@@ -350,8 +351,9 @@ class _SearchedSnapshot(NamedTuple):
             **how._asdict(),
             log_start_offsets=starts,
         )
-        rows = answered.orderBy("request", "partition", "log_dir").select(*ANSWER_COLUMNS).collect()
-        return [row.asDict() for row in rows]
+        in_order = answered.orderBy("request", "partition", "log_dir").select(*ANSWER_COLUMNS)
+        with named(spark, f"kip33 search: {counted(len(questions), 'request')}"):
+            return [row.asDict() for row in in_order.collect()]
 
     def log_ends(self, answers: Sequence[AnswerRow]) -> dict[ReplicaKey, search_answers.Answer]:
         """Return the log ends of partitions without an answer, from the catalog alone."""

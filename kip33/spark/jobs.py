@@ -26,7 +26,7 @@ POLL_SECONDS: Final = 0.2
 UNKNOWN_CORES: Final = 32
 """Of a cluster whose settings do not say how many cores it gives."""
 _MOST_EXECUTORS: Final = 100_000  # a larger maximum is none
-_SECONDS_TO_CANCEL: Final = 5.0
+_TIMES_TO_CANCEL: Final = 25
 _DESCRIPTION: Final = "spark.job.description"
 _CALL_SITE: Final = "callSite.short"
 
@@ -72,13 +72,16 @@ def run_job(
 
 
 def _cancel(spark: SparkSession, tag: str, thread: threading.Thread) -> None:
-    """Cancel the jobs with a tag and wait a little for their thread."""
+    """Cancel the jobs with a tag, those that their thread is about to start too."""
     with suppress(Py4JError, ConnectionError, PySparkException):
-        if is_connect(spark):
-            spark.interruptTag(tag)
-        else:
-            spark.sparkContext.cancelJobsWithTag(tag)
-        thread.join(_SECONDS_TO_CANCEL)
+        for _ in range(_TIMES_TO_CANCEL):
+            if is_connect(spark):
+                spark.interruptTag(tag)
+            else:
+                spark.sparkContext.cancelJobsWithTag(tag)
+            thread.join(POLL_SECONDS)
+            if not thread.is_alive():
+                return
 
 
 @contextmanager

@@ -61,10 +61,13 @@ class SparkEngine:
 
         spark = self._session()
         sizes = weights(files, reads_files=reads_files)
-        before = cores(spark)
-        packed = rows_of_bins(sizes, max(before, cores_to_come(spark)), self._parallelism)
+        now = cores(spark)
+        packed = rows_of_bins(sizes, max(now, cores_to_come(spark)), self._parallelism)
+        self.workers = min(now, len(packed))
+
+        def saw_cores(number: int) -> None:
+            self.workers = min(max(self.workers, number), len(packed))
+
         progress = BinProgress(sizes, packed, work, self.on_progress)
         name = work.text(len(packed), int(sizes.sum()) if work.has_bytes else 0)
-        results, most = run_on_bins(spark, name, files, packed, work, run, progress)
-        self.workers = min(max(before, most), len(packed))
-        return results
+        return run_on_bins(spark, name, files, packed, work, run, progress, saw_cores)

@@ -65,12 +65,13 @@ def run_on_bins(
     work: Work,
     run: Callable[[int, pa.Table], Iterable[Result]],
     progress: BinProgress,
-) -> tuple[list[Result], int]:
+    saw_cores: Callable[[int], None],
+) -> list[Result]:
     """Do as `kip33.archive.bins.Engine` says, in one task a bin; SparkJobError where the job fails.
 
     `name` is that of the job, `packed` has the rows of each bin. Each task first looks for what
-    `work` needs on its machine. Returns also the most cores that there were meanwhile; 0 with
-    Connect.
+    `work` needs on its machine. `saw_cores` is told how many cores there are meanwhile; with
+    Connect it is not.
     """
     # Paths shrink to a tenth as bytes, and the JVM keeps every bin until its task is done.
     bins = [(number, ipc_bytes(files.take(rows))) for number, rows in enumerate(packed)]
@@ -80,9 +81,10 @@ def run_on_bins(
         require_seen(work, rows)
         return run(number, rows)
 
-    map_them = _map_connect if is_connect(spark) else _map_partitions
     try:
-        return map_them(spark, name, bins, run_bin, progress)
+        if is_connect(spark):
+            return _map_connect(spark, name, bins, run_bin, progress)
+        return _map_partitions(spark, name, bins, run_bin, progress, saw_cores)
     except (Py4JError, ConnectionError, PySparkException) as error:
         raise _SparkJobError(job_failure(error)) from error
 
@@ -229,7 +231,7 @@ def _map_connect(
     work: Sequence[tuple[int, bytes]],
     run: Callable[[int, bytes], Iterable[Result]],
     progress: BinProgress,
-) -> tuple[list[Result], int]:
+) -> list[Result]:
     """Which tasks have ended is not known, so they count in the order in which they begin."""
     use_stores_here = _stores_for_tasks(spark)
 
@@ -248,7 +250,7 @@ def _map_connect(
         bins = spark.createDataFrame(list(work), "number int, data binary")
         rows = run_job(spark, name, bins.mapInArrow(run_partition, _RESULT).collect)
     on_done(len(work))
-    return [pickle.loads(row.result) for row in rows], 0
+    return [pickle.loads(row.result) for row in rows]
 
 
 class _Union(AccumulatorParam[frozenset[int]]):
@@ -271,11 +273,11 @@ def _map_partitions(
     work: Sequence[tuple[int, bytes]],
     run: Callable[[int, bytes], Iterable[Result]],
     progress: BinProgress,
-) -> tuple[list[Result], int]:
+    saw_cores: Callable[[int], None],
+) -> list[Result]:
     context = spark.sparkContext
     stores = _broadcast_stores(spark)
     ended = context.accumulator(frozenset[int](), _Union())
-    most = 0
 
     def run_partition(partition: Iterable[tuple[int, bytes]]) -> Iterable[Result]:
         use_stores(*stores.value)
@@ -284,17 +286,17 @@ def _map_partitions(
             ended.add(frozenset([number]))
 
     def on_poll() -> None:
-        nonlocal most
         with suppress(Py4JError, ConnectionError):  # the JVM has ended: the job itself reports it
-            most = max(most, cores(spark))
+            saw_cores(cores(spark))
         progress.tell(ended.value)
 
     progress.tell(())
     bins = context.parallelize(work, len(work)).mapPartitions(run_partition)
     try:
         results = run_job(spark, name, bins.collect, on_poll)
+        saw_cores(cores(spark))
         progress.tell(range(len(work)))
-        return results, max(most, cores(spark))
+        return results
     finally:
         with suppress(Py4JError, ConnectionError):
             stores.destroy()

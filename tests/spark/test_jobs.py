@@ -1,5 +1,7 @@
 """A job in a session that is the user's: its name, who may cancel it, and what it leaves."""
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -115,7 +117,7 @@ def test_an_interrupted_caller_cancels_the_tasks(
 
     def interrupt() -> None:
         if list(tmp_path.iterdir()):
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         run_job(spark, "a long job", sleeping(spark, tmp_path), interrupt)
