@@ -42,22 +42,21 @@ def run_job(
     `on_poll` is called some times a second. If the caller is interrupted, the jobs are cancelled.
     """
     tag = f"kip33-{uuid4().hex}"
+    tags = {*spark.getTags(), tag} if is_connect(spark) else {tag}
     results: list[Result] = []
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            if is_connect(spark):
-                spark.addTag(tag)
-            else:
-                spark.sparkContext.addJobTag(tag)
+            for one in tags:
+                spark.addTag(one) if is_connect(spark) else spark.sparkContext.addJobTag(one)
             with named(spark, name):
                 results.append(collect())
         except BaseException as error:  # raised in the caller's thread
             errors.append(error)
 
-    session = spark if is_connect(spark) else None
-    thread = InheritableThread(target=run, session=session, daemon=True)
+    kind = threading.Thread if is_connect(spark) else InheritableThread
+    thread = kind(target=run, daemon=True)
     thread.start()
     try:
         while thread.is_alive():
