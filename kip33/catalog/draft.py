@@ -211,6 +211,7 @@ class PartWriter:
         """
         self._place = staging.child(f"{kind}-{number:05d}.{uuid.uuid4().hex[:8]}.parquet")
         self._schema = schema
+        self._tables: list[pa.Table] = []  # before `_rows`, together less than a row group
         self._rows: list[dict[str, Any]] = []
         self.rows = 0
         self._sink = pa.BufferOutputStream()
@@ -229,10 +230,12 @@ class PartWriter:
             self._flush()
 
     def append_table(self, rows: pa.Table) -> None:
-        """Add a table of SEGMENTS."""
-        self._flush()
-        self._write(rows)
+        """Add a table of SEGMENTS; small tables share a row group."""
+        self._take_rows()
+        self._tables.append(rows)
         self.rows += rows.num_rows
+        if sum(table.num_rows for table in self._tables) >= ROWS_PER_GROUP:
+            self._flush()
 
     def publish(self) -> SnapshotPart:
         """Write the part, even without rows: every task has one. PublishError if that fails."""
@@ -242,11 +245,15 @@ class PartWriter:
         publish_or_raise(self._place, data, STAYS)
         return SnapshotPart(self._place.name, self.rows, len(data), zlib.crc32(data))
 
-    def _flush(self) -> None:
+    def _take_rows(self) -> None:
         if self._rows:
-            self._write(pa.Table.from_pylist(self._rows, self._schema))
+            self._tables.append(pa.Table.from_pylist(self._rows, self._schema))
             self._rows = []
 
-    def _write(self, rows: pa.Table) -> None:
-        rows = with_times(rows) if self._schema is SEGMENTS else rows
-        self._writer.write_table(rows, row_group_size=ROWS_PER_GROUP)
+    def _flush(self) -> None:
+        self._take_rows()
+        if self._tables:
+            rows = pa.concat_tables(self._tables)
+            rows = with_times(rows) if self._schema is SEGMENTS else rows
+            self._writer.write_table(rows, row_group_size=ROWS_PER_GROUP)
+            self._tables = []

@@ -356,8 +356,8 @@ spark_options: Final = together(
     click.option(
         "--parallelism",
         type=click.IntRange(1, MOST_TASKS),
-        help="Number of shares of the work, which on Spark are tasks [default: 3 per core, more "
-        "if one would read over 16 GiB].",
+        help="Number of shares of the work, which on Spark are tasks [default: of a "
+        "GiB or 20,000 segments at most, and one for each core].",
     ),
     session_options,
 )

@@ -197,9 +197,33 @@ def _sent_file(place: Location) -> Iterator[BinaryIO]:
             raise
 
 
+_ID_DIGITS: Final = 12
+_TOKEN_DIGITS: Final = 32
+
+
+class _Run:
+    id = ""
+
+
+@contextmanager
+def temporary_files_of(run_id: str) -> Iterator[None]:
+    """Begin the names of this process's temporary files with a run's id of 12 hex digits."""
+    before, _Run.id = _Run.id, run_id
+    try:
+        yield
+    finally:
+        _Run.id = before
+
+
 def temporary_of(place: Location) -> Location:
     """Return a new hidden name beside a file: that of the file while it is being written."""
-    return place.parent.child(f".{place.name}.{secrets.token_hex(16)}{TEMPORARY_SUFFIX}")
+    token = (_Run.id + secrets.token_hex(_TOKEN_DIGITS // 2))[:_TOKEN_DIGITS]
+    return place.parent.child(f".{place.name}.{token}{TEMPORARY_SUFFIX}")
+
+
+def run_of(temporary: Location) -> str:
+    """Return the id of the run that wrote a temporary file; of a run without one, random digits."""
+    return temporary.name.removesuffix(TEMPORARY_SUFFIX)[-_TOKEN_DIGITS:][:_ID_DIGITS]
 
 
 def move(source: Location, target: Location) -> None:
