@@ -54,7 +54,13 @@ from kip33.retention.broker_locks import locked
 from kip33.stores.file_owners import FileOwner
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
-from kip33.stores.own_files import flush, publish, remove, remove_temporary
+from kip33.stores.own_files import (
+    flush,
+    publish,
+    remove,
+    remove_temporary,
+    require_file_or_nothing,
+)
 
 _PUBLISHED: Final = (RESTORE_JOURNAL, CLEAN_SHUTDOWN, *OFFSET_CHECKPOINTS)
 _AT_END: Final = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
@@ -219,6 +225,7 @@ def require_checkpoints(log_dir: Location) -> None:
         place = log_dir.child(name)
         try:
             parse_offset_checkpoint(_text(place))
+            require_file_or_nothing(place)
         except (OSError, ValueError) as error:
             raise RestoreError(
                 f"{place.uri}: {one_line(error)}; fix it and run the command again"

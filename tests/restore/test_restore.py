@@ -534,8 +534,12 @@ def test_too_little_space_is_found_before(source: Path, log_dir: Path, tmp_path:
     huge = source / "orders-0" / f"{90:020d}.log"
     huge.touch()
     os.truncate(huge, os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize + 1)
-    with pytest.raises(RestoreError, match="are free, but the restore needs"):
-        restored(source, log_dir)
+    for act in (
+        lambda: restored(source, log_dir),
+        lambda: planned_or_begun(asked(source, log_dir)),
+    ):
+        with pytest.raises(RestoreError, match="are free, but the restore needs"):
+            act()
     assert not (log_dir / ".kip33-restore").exists()
 
 
@@ -709,10 +713,19 @@ def test_a_journal_is_believed_only_where_it_was_written(
     assert everything_in(log_dir) == before
 
 
-def test_a_damaged_checkpoint_is_found_before(source: Path, log_dir: Path) -> None:
+@pytest.mark.parametrize("act", [restored, lambda *places: planned_or_begun(asked(*places))])
+def test_a_damaged_checkpoint_is_found_before(source: Path, log_dir: Path, act: Any) -> None:
     (log_dir / "replication-offset-checkpoint").write_text("0\n1\norders\n")
     with pytest.raises(RestoreError, match="expected TOPIC PARTITION OFFSET"):
-        restored(source, log_dir)
+        act(source, log_dir)
+    (log_dir / "replication-offset-checkpoint").unlink()
+    (log_dir / "replication-offset-checkpoint").symlink_to("nowhere")
+    with pytest.raises(RestoreError, match="a link that leads to no file is there"):
+        act(source, log_dir)
+    assert sorted(path.name for path in log_dir.iterdir()) == [
+        "meta.properties",
+        "replication-offset-checkpoint",
+    ]
 
 
 def test_a_snapshot_beside_the_first_log_is_where_producers_begin(
