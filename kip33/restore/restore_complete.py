@@ -175,6 +175,7 @@ def abandon(log_dir: Location) -> AbandonedRestore:
         with _unfinished(log_dir, "the restore is not removed yet"):
             if journal and progress and is_there:
                 _undo(log_dir, journal, progress)
+            remove_temporary(log_dir, _PUBLISHED)
             remove(log_dir.child(RESTORE_JOURNAL))
             flush(log_dir.path)
             _remove_staging(log_dir)
@@ -190,6 +191,8 @@ def _undo(log_dir: Location, journal: RestoreJournal, progress: _RestoreProgress
             _update(log_dir.child(name), gone)
         if journal.marks_clean_shutdown:
             remove(log_dir.child(CLEAN_SHUTDOWN))
+        folder = log_dir.child(f"{RESTORE_STAGING}/{STAGED_PARTITIONS}")
+        os.makedirs(folder.path, exist_ok=True)  # noqa: PTH103 - a killed run may have removed it
     for one in progress.in_place:
         place = log_dir.child(one.name)
         os.rename(place.path, staged_place(log_dir, one.name).path)  # noqa: PTH104
