@@ -21,7 +21,7 @@ from kip33.cli.tables import MOST_TABLE_ROWS as MOST_TABLE_ROWS
 from kip33.cli.tables import Column as Column
 from kip33.cli.tables import Table as Table
 from kip33.cli.tables import facts as facts
-from kip33.errors import unreadable_logs_text
+from kip33.errors import unreadable_logs_text, without_secrets
 from kip33.formats.times import iso_time as iso_time
 from kip33.rules.policies import counted as counted
 from kip33.rules.policies import human_bytes as human_bytes
@@ -196,8 +196,6 @@ def csv_cell(value: Any) -> Any:
 
 def warn(message: str) -> None:
     """Print one line on standard error."""
-    from kip33.stores.locations import without_secrets
-
     click.echo("Warning: " + " ".join(without_secrets(message).split()), err=True)
 
 

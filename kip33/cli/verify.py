@@ -44,7 +44,7 @@ from kip33.cli.output import (
 )
 from kip33.cli.progress import progress_line
 from kip33.cli.times import MOMENT, current_ms
-from kip33.errors import ExitCode
+from kip33.errors import ExitCode, without_secrets
 from kip33.formats.index_kinds import IndexKind
 from kip33.indexing.by_path import topic_of, verify_segment
 from kip33.indexing.quick_verification import QuickVerdict, execute_quick, plan_quick
@@ -58,7 +58,7 @@ from kip33.rules.packing import DailyShare
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.untimestamped import Untimestamped
 from kip33.stores.directory_checks import require_directory
-from kip33.stores.locations import Location, without_secrets
+from kip33.stores.locations import Location
 
 FILES = (".log", ".timeindex", ".index", ".txnindex")
 Counts: TypeAlias = dict[IndexKind, Counter[IndexVerdict | None]]

@@ -11,9 +11,9 @@ import pytest
 
 from kip33.archive.listing import list_tree
 from kip33.archive.segment_paths import list_partition
-from kip33.errors import CorruptSegmentError, LocationError
+from kip33.errors import CorruptSegmentError, LocationError, without_secrets
 from kip33.stores.containers.aiven import parse_manifest
-from kip33.stores.locations import Location, without_secrets
+from kip33.stores.locations import Location
 from tests.builders.plans import plan_build
 from tests.cli.console import KIP33, subprocess_of
 
