@@ -269,7 +269,7 @@ def verify(request: VerifyCommand) -> None:
     rows = RowList("verdicts", (verdict.as_row() for verdict in verdicts))
     show(Output(page=page, rows=[rows], summary=summary), request.output_format)
     unread = [
-        f"{one.log_uri}: {one.log_error}"
+        f"{one.log_uri}: {one.log_error or '; '.join(one.problems)}"
         for one in verdicts
         if one.log_status == SegmentStatus.UNREADABLE
     ]

@@ -69,6 +69,14 @@ def test_a_place_that_is_no_text_is_refused(text: str) -> None:
         Location.of(text)
 
 
+def test_verify_says_why_a_directory_could_not_be_listed(archive: Path) -> None:
+    done = subprocess_of(KIP33, "verify", archive, cwd=archive)
+    assert "1 of 2 logs could not be read, the first is " in done.stderr
+    assert done.stderr.endswith(
+        "-0: the directory cannot be listed: the name is not UTF-8: rename it\n"
+    )
+
+
 @pytest.mark.parametrize("command", ["build", "verify", "dump", "retention", "search", "catalog"])
 def test_a_command_line_that_is_no_text_is_one_line(command: str, tmp_path: Path) -> None:
     done = subprocess_of(KIP33, command, os.fsdecode(NO_TEXT), cwd=tmp_path)
