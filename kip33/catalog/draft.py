@@ -31,17 +31,16 @@ from kip33.catalog.catalog import (
     sequence_of,
     snapshot_name,
 )
-from kip33.catalog.orphan_list import write_orphans
+from kip33.catalog.orphan_list import read_owned, write_orphans
 from kip33.catalog.schema import PARTS, SCHEMA_VERSION, SEGMENTS, with_times
 from kip33.errors import CatalogError, PublishError, UnreadableCatalogError
 from kip33.stores.directory_checks import require_writable
-from kip33.stores.files import one_line, read_whole
+from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 from kip33.stores.own_files import move, publish_or_raise
 
 CLAIMS: Final = "claims.arrow"
 CLAIMED: Final = pa.schema([pa.field("index_uri", pa.string(), nullable=False)])
-MOST_CLAIMS_BYTES: Final = 1 << 30
 DEAD_AFTER_MS: Final = 24 * 3_600_000  # an unfinished build of this age is dead
 ROWS_PER_GROUP: Final = 20_000
 STAYS: Final = "the newest snapshot does not change"
@@ -189,12 +188,15 @@ def claimed_index_uris(catalog: Catalog, *, since: int, above: str = "") -> "pa.
 
 
 def read_claims(place: Location) -> "pa.Array[Any]":
-    """Return the index files of one file of claims; none if it cannot be read."""
+    """Return the index files of one file of claims; none if it is missing or damaged.
+
+    Raises UnreadableCatalogError if it cannot be read.
+    """
     try:
-        data = read_whole(place, most_bytes=MOST_CLAIMS_BYTES)
+        data = read_owned(place)
         table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
         return pa.concat_arrays([pa.array([], pa.string()), *table["index_uri"].chunks])
-    except (OSError, ValueError, KeyError):
+    except (FileNotFoundError, IsADirectoryError, ValueError, KeyError):
         return pa.array([], pa.string())
 
 

@@ -25,6 +25,7 @@ from kip33.cli.engine_option import (
 from kip33.cli.main import COMMANDS, get_command
 from kip33.cli.output import FORMATS, RESULT_LINE
 from kip33.cli.times import Quantity
+from kip33.errors import without_secrets
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.time_index import TIME_ENTRY_BYTES
@@ -500,7 +501,7 @@ def replaced_file(
     """
 
     def place_of(ctx: click.Context, _: click.Parameter, text: str | None) -> "Location | None":
-        from kip33.stores.locations import Location, without_secrets
+        from kip33.stores.locations import Location
 
         if text is None:
             return None
