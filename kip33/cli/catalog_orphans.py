@@ -192,7 +192,8 @@ def _applied_page(done: RemovedLeftovers, rows: Sequence[Row]) -> Iterator[Table
         Column("why", "why", none="", is_remark=True),
     )
     if shown := [row for row in rows if done.dry_run or row["outcome"] in _STAYS]:
-        yield Table(columns, shown, "as it would be" if done.dry_run else "what stays", "leftovers")
+        title = "would be removed, or stays" if done.dry_run else "what stays"
+        yield Table(columns, shown, title, "leftovers")
     removed = "would be removed" if done.dry_run else "removed"
     yield facts(
         "orphans --apply",

@@ -21,6 +21,7 @@ from kip33.cli.tables import MOST_TABLE_ROWS as MOST_TABLE_ROWS
 from kip33.cli.tables import Column as Column
 from kip33.cli.tables import Table as Table
 from kip33.cli.tables import facts as facts
+from kip33.cli.tables import print_sentences
 from kip33.errors import unreadable_logs_text
 from kip33.formats.times import iso_time as iso_time
 from kip33.rules.policies import counted as counted
@@ -93,7 +94,7 @@ def show(answer: Output, output_format: str) -> None:
                 if isinstance(block, Table):
                     block.print()
                 else:
-                    click.echo(block)
+                    print_sentences(block)
         case "csv":
             print_lines(answer.csv, is_exact=True)
         case "jsonl" if answer.rows:

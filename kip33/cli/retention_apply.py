@@ -146,7 +146,7 @@ def _page(
     """Yield the effect of each step of a dry run, the partitions, and the sums."""
     dry_run = applied.dry_run
     if dry_run:
-        yield Table(_JOURNAL, records, "the journal, as it would be", "objects")
+        yield Table(_JOURNAL, records, "steps that would be carried out", "objects")
     title = "would be deleted" if dry_run else "deleted"
     stopped_first = sorted(partitions, key=lambda one: one["outcome"] != PartitionOutcome.STOPPED)
     yield Table(_PARTITIONS, stopped_first, title, "partitions")

@@ -48,9 +48,7 @@ from kip33.errors import ExitCode
 from kip33.formats.index_kinds import IndexKind
 from kip33.indexing.by_path import topic_of, verify_segment
 from kip33.indexing.quick_verification import QuickVerdict, execute_quick, plan_quick
-from kip33.indexing.verification import (
-    SegmentVerdict,
-)
+from kip33.indexing.verification import NO_TIME_INDEX, SegmentVerdict
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DialectName
 from kip33.rules.index_verdict import IndexVerdict
@@ -191,11 +189,11 @@ def verify(request: VerifyCommand) -> None:
     not match the log. malformed: the size is not a multiple of the entry size. missing.
     unreadable. archived: the log is in S3 Glacier.
 
-    A .index is missing only if other segments have one: in the same tree, or in the same directory
-    if SOURCE is one file. A .txnindex is missing if there is a .index and a transaction was
-    aborted. unknown: the .txnindex depends on transactions of earlier segments, which are not
-    there; a .snapshot beside the log would tell. SOURCE may be one .log or index file: that needs
-    no Spark.
+    A log without a .index is reported only if another log has one, in the same tree or, if SOURCE
+    is one file, in the same directory: an archive may have been built without --offset-index. A
+    .txnindex is missing if there is a .index and a transaction was aborted. unknown: the .txnindex
+    depends on transactions of earlier segments, which are not there; a .snapshot beside the log
+    would tell. SOURCE may be one .log or index file: that needs no Spark.
 
     --quick compares the index files that the catalog of SOURCE names with their sizes and CRCs of
     the build that wrote them. identical. changed: another size or CRC. missing. unknown: the
@@ -334,8 +332,9 @@ def _bad_files(
 
 
 def _problems(row: Row) -> tuple[str, ...]:
-    """Return the problems of a segment, which have a line each."""
-    return (*row["problems"], *((f"log: {row['log_error']}",) if row["log_error"] else ()))
+    """Return the problems of a segment, which have a line each; the verdict says "missing"."""
+    problems = [problem for problem in row["problems"] if problem != NO_TIME_INDEX]
+    return (*problems, *((f"log: {row['log_error']}",) if row["log_error"] else ()))
 
 
 def _require_quick_options(fail_on: Sequence[str]) -> None:

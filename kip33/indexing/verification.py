@@ -51,6 +51,9 @@ def offset_index_of(log: Location, time_index: Location) -> Location:
     return place if is_there else beside(log, "index")
 
 
+NO_TIME_INDEX: Final = "the .timeindex is missing"
+
+
 @dataclass(frozen=True)
 class SegmentVerdict:
     """The verdict on one segment's index files; `as_row` is what `kip33 verify` prints.
@@ -234,7 +237,7 @@ class Verification:
         """Return the verdict on the `.timeindex`, after the pass that gave `index`."""
         data = self._time_data
         if data is None:
-            return Verdict(IndexVerdict.MISSING, None, ("the .timeindex is missing",))
+            return Verdict(IndexVerdict.MISSING, None, (NO_TIME_INDEX,))
         append_bytes = self._offsets.gaps.largest_append_bytes
         is_unseen = append_bytes and not self._offsets.untrue()  # see `rules.index_truth`
         return _malformed(IndexKind.TIME, data) or time_index_verdict(
