@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, TextIO
 
 from kip33.cli.standard_output import shown_status
-from kip33.rules.policies import counted
+from kip33.errors import counted
 from kip33.stores.progress import Progress, called_until_the_end
 
 FIRST_SECONDS: Final = 1.0  # a shorter command shows no line at a terminal

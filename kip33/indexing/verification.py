@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from kip33.archive.segment_paths import beside
-from kip33.errors import FileReadError
+from kip33.errors import FileReadError, counted
 from kip33.formats.batch import BatchColumns
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.native import Speed
@@ -285,7 +285,7 @@ def _malformed(kind: IndexKind, data: IndexBytes) -> Verdict | None:
     """Return the verdict on a file that ends inside an entry, None for others."""
     if not len(data) % kind.entry_bytes:
         return None
-    what = f"{len(data)} bytes found, expected a multiple of {kind.entry_bytes}"
+    what = f"{counted(len(data), 'byte')} found, expected a multiple of {kind.entry_bytes}"
     return Verdict(IndexVerdict.MALFORMED, None, (what,))
 
 

@@ -41,7 +41,7 @@ from kip33.archive.bins import (
     rows_of_bins,
     weights,
 )
-from kip33.errors import ExitCode, Kip33Error, WorkerLostError, WorkerStartError
+from kip33.errors import ExitCode, Kip33Error, WorkerLostError, WorkerStartError, counted
 from kip33.rules.packing import LEAST_BIN_COST, cost_bytes
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 from kip33.stores.own_files import end_process
@@ -402,7 +402,7 @@ def _stores_in_use() -> Stores | None:
 def _segments_of(work: Bin) -> str:
     name = "path" if "path" in work.files.column_names else "log_uri"
     first, others = work.files[name][0].as_py(), work.files.num_rows - 1
-    return f"{first} and {others:,} more segments" if others else f"{first}"
+    return f"{first} and {counted(others, 'other segment')}" if others else f"{first}"
 
 
 def _silent(work: Bin, pid: int | None, seconds: float) -> str:
