@@ -29,6 +29,7 @@ and a MemoryError, is a failure of kip33 or of its machine: it proves nothing ab
 """
 
 import errno
+import re
 from enum import IntEnum
 from types import TracebackType
 from typing import Final
@@ -77,6 +78,18 @@ def unreadable_logs_text(count: int, first: str, of: int | None = None) -> str:
     """
     what = counted(count, "log") if of is None else f"{count:,} of {counted(of, 'log')}"
     return f"{what} could not be read, the first is {first}"
+
+
+_SECRETS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{1,3})[^\s/@]*:[^\s@]*@")
+
+
+def without_secrets(text: str) -> str:
+    """Return a text with user and password removed from its URIs: `s3a://***@bucket`.
+
+    >>> without_secrets("s3a://KEY:SECRET@bucket/x: no such bucket")
+    's3a://***@bucket/x: no such bucket'
+    """
+    return _SECRETS.sub(r"\1***@", text)
 
 
 OF_THE_MACHINE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))

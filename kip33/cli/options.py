@@ -24,6 +24,7 @@ from kip33.cli.engine_option import (
 )
 from kip33.cli.main import COMMANDS, get_command
 from kip33.cli.times import Quantity
+from kip33.errors import without_secrets
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.time_index import TIME_ENTRY_BYTES
@@ -330,8 +331,8 @@ spark_options: Final = together(
     click.option(
         "--parallelism",
         type=click.IntRange(1, MOST_TASKS),
-        help="Number of shares of the work, which on Spark are tasks [default: 3 per core, more "
-        "if one would read over 16 GiB].",
+        help="Number of shares of the work, which on Spark are tasks [default: of a "
+        "GiB or 20,000 segments at most, and one for each core].",
     ),
     session_options,
 )
@@ -461,7 +462,7 @@ def replaced_file(
     """
 
     def place_of(ctx: click.Context, _: click.Parameter, text: str | None) -> "Location | None":
-        from kip33.stores.locations import Location, without_secrets
+        from kip33.stores.locations import Location
 
         if text is None:
             return None

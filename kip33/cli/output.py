@@ -23,7 +23,7 @@ from kip33.cli.tables import Table as Table
 from kip33.cli.tables import facts as facts
 from kip33.cli.tables import print_sentences
 from kip33.errors import counted as counted
-from kip33.errors import unreadable_logs_text
+from kip33.errors import unreadable_logs_text, without_secrets
 from kip33.formats.times import iso_time as iso_time
 from kip33.rules.policies import human_bytes as human_bytes
 from kip33.rules.policies import human_duration as human_duration
@@ -218,8 +218,6 @@ _SINGULARS: Final = (
 
 def warn(message: str) -> None:
     """Print one line on standard error."""
-    from kip33.stores.locations import without_secrets
-
     click.echo("Warning: " + " ".join(without_secrets(message).split()), err=True)
 
 

@@ -294,7 +294,7 @@ class _SearchedSnapshot(NamedTuple):
         if self.engine == EngineName.LOCAL:
             partitions = {(answer["topic"], answer["partition"]) for answer in answers}
             return max(1, min(self.command.engine.workers or 1, len(partitions)))
-        from kip33.spark.tasks import cores
+        from kip33.spark.jobs import cores
 
         return cores(open_session(self.command.engine))
 
@@ -339,6 +339,7 @@ class _SearchedSnapshot(NamedTuple):
         self, questions: Sequence[TimeQuestion], how: SearchOptions, starts: LogStartOffsets | None
     ) -> list[AnswerRow]:
         from kip33.spark.catalog import load_catalog
+        from kip33.spark.jobs import named
         from kip33.spark.search import offsets_for_times
 
         spark = open_session(self.command.engine)
@@ -352,8 +353,9 @@ class _SearchedSnapshot(NamedTuple):
             **how._asdict(),
             log_start_offsets=starts,
         )
-        rows = answered.orderBy("request", "partition", "log_dir").select(*ANSWER_COLUMNS).collect()
-        return [row.asDict() for row in rows]
+        in_order = answered.orderBy("request", "partition", "log_dir").select(*ANSWER_COLUMNS)
+        with named(spark, f"kip33 search: {counted(len(questions), 'request')}"):
+            return [row.asDict() for row in in_order.collect()]
 
     def log_ends(self, answers: Sequence[AnswerRow]) -> dict[ReplicaKey, search_answers.Answer]:
         """Return the log ends of partitions without an answer, from the catalog alone."""

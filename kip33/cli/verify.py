@@ -47,7 +47,7 @@ from kip33.cli.output import (
 )
 from kip33.cli.progress import progress_line
 from kip33.cli.times import MOMENT, current_ms
-from kip33.errors import ExitCode
+from kip33.errors import ExitCode, without_secrets
 from kip33.formats.index_kinds import IndexKind
 from kip33.indexing.by_path import topic_of, verify_segment
 from kip33.indexing.quick_verification import QuickVerdict, execute_quick, plan_quick
@@ -59,7 +59,7 @@ from kip33.rules.packing import DailyShare
 from kip33.rules.policies import require_topics
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.untimestamped import Untimestamped
-from kip33.stores.locations import Location, without_secrets
+from kip33.stores.locations import Location
 
 FILES = (".log", ".timeindex", ".index", ".txnindex")
 Counts: TypeAlias = dict[IndexKind, Counter[IndexVerdict | None]]
@@ -270,7 +270,7 @@ def verify(request: VerifyCommand) -> None:
     rows = RowList("verdicts", (verdict.as_row() for verdict in verdicts))
     show(Output(page=page, rows=[rows], summary=summary), request.output_format)
     unread = [
-        f"{one.log_uri}: {one.log_error}"
+        f"{one.log_uri}: {one.log_error or '; '.join(one.problems)}"
         for one in verdicts
         if one.log_status == SegmentStatus.UNREADABLE
     ]
