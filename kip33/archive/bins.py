@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.errors import NotSeenError, counted
+from kip33.errors import NotSeenError, counted, without_secrets
 from kip33.rules.packing import bin_count, pack
 from kip33.rules.policies import human_bytes
-from kip33.stores.locations import Location, without_secrets
+from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, Phase, Progress, Read
 
 Result = TypeVar("Result")
