@@ -56,15 +56,26 @@ def exit_code_of(
     return ExitCode.REFUSED if refused else ExitCode.DONE
 
 
+def counted(count: int, what: str) -> str:
+    """Return a number with its noun, whose last word has its plural: `1 segment`, `2,000 segments`.
+
+    >>> counted(1, "index entry"), counted(0, "index entry"), counted(2_000, "batch")
+    ('1 index entry', '0 index entries', '2,000 batches')
+    """
+    if count == 1:
+        return f"1 {what}"
+    if what.endswith(("ry", "ty")):
+        return f"{count:,} {what[:-1]}ies"
+    return f"{count:,} {what}{'es' if what.endswith(('ch', 's', 'x')) else 's'}"
+
+
 def unreadable_logs_text(count: int, first: str, of: int | None = None) -> str:
     """Return how many logs could not be read, of how many if that is known, and the first's line.
 
     >>> unreadable_logs_text(1, "file:///0.log: Permission denied", of=2)
     '1 of 2 logs could not be read, the first is file:///0.log: Permission denied'
     """
-    what = (
-        f"{count:,} log{'' if count == 1 else 's'}" if of is None else f"{count:,} of {of:,} logs"
-    )
+    what = counted(count, "log") if of is None else f"{count:,} of {counted(of, 'log')}"
     return f"{what} could not be read, the first is {first}"
 
 

@@ -32,6 +32,7 @@ from kip33.errors import (
     CatalogError,
     NoReadableLogError,
     UnreadableCatalogError,
+    counted,
     unreadable_logs_text,
 )
 from kip33.formats.index_kinds import IndexKind
@@ -97,6 +98,8 @@ class BuildSummary:
     dropped: int  # rows of segments that no longer exist
     carried: int  # rows of topics or directories not listed, or of a concurrent build
     bytes_read: int  # of logs, by this build
+    files_written: int  # index files, by this build
+    index_files: int  # all of kip33 in the snapshot
     written: int  # segments with correct index files of kip33
     kept: int  # segments with index files of other programs
     kept_though_other: int  # of these, with other bytes than this build's
@@ -127,7 +130,9 @@ def commit_build(started: StartedBuild, results: Sequence[TaskResult]) -> BuildS
         _require_a_readable_log(results)
     parts = (*copied_parts, *(result.part for result in results))
     pending = [result.pending for result in results if result.pending]
-    finished = finish_transactions(plan.build, draft.staging, parts, pending, len(parts))
+    finished, of_transactions = finish_transactions(
+        plan.build, draft.staging, parts, pending, len(parts)
+    )
     snapshot, taken_from_newer, warnings = _commit(plan, draft, (*parts, *finished))
     carry_over = plan.carry_over
     return BuildSummary(
@@ -139,6 +144,7 @@ def commit_build(started: StartedBuild, results: Sequence[TaskResult]) -> BuildS
         dropped=carry_over.dropped if carry_over else 0,
         carried=(carry_over.carried if carry_over else 0) + taken_from_newer,
         bytes_read=sum(result.bytes_read for result in results),
+        files_written=of_transactions + sum(result.files_written for result in results),
         passed_over=plan.passed_over,
         warnings=(*plan.warnings, *warnings),
         orphaned=snapshot.orphaned.rows if snapshot.orphaned else 0,
@@ -290,42 +296,47 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
     rows = "column `error` of their rows says what to do"
     if count := summary.failed:
         yield (
-            f"index files of {count} segments could not be written, for example "
+            f"index files of {counted(count, 'segment')} could not be written, for example "
             f"{summary.failed_example}; column `error` of their rows has the reasons; "
             "the next build tries again"
         )
     if count := summary.hidden_from_recovery:
         yield (
-            f"{count} damaged logs have an .index that {HIDDEN} them: stop the broker, remove "
-            f"these .index files, start the broker; {rows}"
+            f"{counted(count, 'damaged log')} with an .index that {HIDDEN} them: stop the broker, "
+            f"remove these .index files, start the broker; {rows}"
         )
     if count := summary.aborts_hidden:
         yield (
-            f"{count} logs have an .index that {HIDDEN_ABORTS} they need, so read_committed "
-            "consumers may read aborted records: stop the broker, run kip33 repair --apply for "
-            f"its log directory, which removes these .index files, start the broker; {rows}"
+            f"{counted(count, 'log')} with an .index that {HIDDEN_ABORTS} they need, so "
+            "read_committed consumers may read aborted records: stop the broker, run kip33 repair "
+            "--apply for its log directory, which removes these .index files, start the broker; "
+            f"{rows}"
         )
     if count := summary.may_not_start:
         yield (
-            f"{count} logs are damaged so that {MAY_NOT_START} if it has to recover "
+            f"{counted(count, 'log')} damaged so that {MAY_NOT_START} if it has to recover "
             f"them; {rows}; --fail-on invalid makes this exit 3"
         )
     if count := summary.owner_not_given:
-        yield f"{count} segments have index files that {NOT_GIVEN} of the log; {rows}"
+        yield f"{counted(count, 'segment')} with index files that {NOT_GIVEN} of the log; {rows}"
     if count := len(summary.two_directories):  # such as orders-0 and orders-00
         yield (
-            f"{count} partitions have two directories each, for example "
+            f"{counted(count, 'partition')} with two directories each, for example "
             f"{summary.two_directories[0]}: their searches are unsure, and retention "
             "keeps all their segments; remove or rename one of the directories"
         )
+
+
+_OURS: Final = pa.array([IndexFileState.WRITTEN, IndexFileState.STALE], pa.string())
 
 
 def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
     """Return the counts over all rows of a snapshot, computed one row group at a time."""
     by_status: dict[str, int] = {}
     totals = dict.fromkeys(
-        ("entries", "log_bytes", "index_bytes", "written", "kept", "kept_though_other", "failed"), 0
+        ("entries", "log_bytes", "index_bytes", "index_files", "written", "kept"), 0
     )
+    totals |= {"kept_though_other": 0, "failed": 0}
     totals |= dict.fromkeys(_NOTES, 0)
     sizes = [f"{kind}_bytes" for kind in IndexKind]
     columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", "log_uri"]
@@ -340,6 +351,8 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
         totals["entries"] += pc.sum(piece["time_index_entries"]).as_py() or 0
         totals["log_bytes"] += pc.sum(piece["size_bytes"]).as_py() or 0
         totals["index_bytes"] += sum(pc.sum(piece[size]).as_py() or 0 for size in sizes)
+        ours = piece.filter(pc.is_in(piece["index_file"], value_set=_OURS))
+        totals["index_files"] += sum(len(ours) - ours[size].null_count for size in sizes)
         states = _counts(piece["index_file"])
         totals["written"] += states.get(IndexFileState.WRITTEN, 0)
         totals["kept"] += states.get(IndexFileState.KEPT, 0)

@@ -32,7 +32,7 @@ from kip33.rules.index_entries import (
     DEFAULT_SEGMENT_INDEX_BYTES,
     DIALECTS,
 )
-from kip33.rules.policies import DURATION_EXPECTED, duration_ms
+from kip33.rules.policies import DURATION_EXPECTED, duration_ms, nearest
 from kip33.rules.retention import NO_LIMIT
 from kip33.rules.untimestamped import RULES, Untimestamped, rule_of
 from kip33.stores.settings import configured, settings_from
@@ -170,10 +170,11 @@ def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) 
     for key, value in (shared | own).items():
         option = options.get(key.replace("_", "-"))
         if option is None and key in own:
-            raise click.BadParameter(f"{path}: [{command}] has no option {key!r}")
+            near = nearest([key], options)
+            raise click.BadParameter(f"{path}: [{command}] has no option {key!r}{near}")
         if option is None and not _is_known(key):
-            what = "command" if isinstance(value, dict) else "option"
-            raise click.BadParameter(f"{path}: unknown {what} {key!r}")
+            what, names = ("command", COMMANDS) if isinstance(value, dict) else ("option", options)
+            raise click.BadParameter(f"{path}: unknown {what} {key!r}{nearest([key], names)}")
         if option and option.name:
             try:
                 defaults[option.name] = _default_of(option, value)

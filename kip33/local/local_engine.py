@@ -21,6 +21,7 @@ import threading
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableSequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess, SpawnProcess
@@ -40,11 +41,17 @@ from kip33.archive.bins import (
     rows_of_bins,
     weights,
 )
-from kip33.errors import ExitCode, Kip33Error, WorkerLostError, WorkerStartError
+from kip33.errors import ExitCode, Kip33Error, WorkerLostError, WorkerStartError, counted
 from kip33.rules.packing import LEAST_BIN_COST, cost_bytes
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 from kip33.stores.own_files import end_process
-from kip33.stores.progress import READ_SO_FAR, OnProgress, Read, tell_nobody
+from kip33.stores.progress import (
+    READ_SO_FAR,
+    OnProgress,
+    Read,
+    called_until_the_end,
+    tell_nobody,
+)
 from kip33.stores.settings import settings, settings_in_use
 from kip33.stores.watch import tell_of_silence
 
@@ -167,7 +174,8 @@ class LocalEngine:
         progress.tell(())
         if self.workers == 1:
             for number, rows in enumerate(packed):
-                with _told_while_read(progress, number):
+                tell = partial(_tell_of_bin, progress, number, READ_SO_FAR.total())
+                with called_until_the_end(tell, _TOLD_SECONDS):
                     results = _results_of_bin(run, number, files.take(rows))
                 progress.tell(range(number + 1))
                 yield number, results
@@ -200,22 +208,9 @@ def _quota_cores(cgroups: Path) -> int | None:
     return math.ceil(microseconds / of) if microseconds > 0 and of > 0 else None
 
 
-@contextmanager
-def _told_while_read(progress: BinProgress, number: int) -> Iterator[None]:
+def _tell_of_bin(progress: BinProgress, number: int, before: Read) -> None:
     """Tell what this process reads for a bin, those before it being finished."""
-    before, ended = READ_SO_FAR.total(), threading.Event()
-
-    def tell() -> None:
-        while not ended.wait(_TOLD_SECONDS):
-            progress.tell(range(number), {number: READ_SO_FAR.total().less(before)})
-
-    thread = threading.Thread(target=tell, name="kip33-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    progress.tell(range(number), {number: READ_SO_FAR.total().less(before)})
 
 
 class _WorkerPool:
@@ -432,7 +427,7 @@ def _stores_in_use() -> Stores | None:
 def _segments_of(work: Bin) -> str:
     name = "path" if "path" in work.files.column_names else "log_uri"
     first, others = work.files[name][0].as_py(), work.files.num_rows - 1
-    return f"{first} and {others:,} more segments" if others else f"{first}"
+    return f"{first} and {counted(others, 'other segment')}" if others else f"{first}"
 
 
 def _silent(work: Bin, pid: int | None, seconds: float) -> str:

@@ -105,6 +105,11 @@ class Location(NamedTuple):
         return f"{before}{path}#{self.inside}" if self.inside else before + path
 
     @property
+    def word(self) -> str:
+        """Return what a command takes from any directory: a local path, else the URI."""
+        return self.path if self.is_local and not self.inside else self.uri
+
+    @property
     def is_local(self) -> bool:
         """Return whether this is a path on this machine."""
         return self.root == "file://"

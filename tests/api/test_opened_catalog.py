@@ -141,7 +141,7 @@ def test_a_tiered_topic_is_not_judged_but_its_readers_have_both_tiers(
     opened: kip33.OpenedCatalog,
 ) -> None:
     tiered = {"defaults": {**POLICIES["defaults"], "remote.storage.enable": True}}
-    with pytest.warns(UserWarning, match=r"topic audit\.v1 and .* more topics: remote\.storage"):
+    with pytest.warns(UserWarning, match=r"topic audit\.v1 and .* other topics: remote\.storage"):
         rows = opened.retention(tiered, now=COPIED_MS)
     with pytest.warns(UserWarning, match="remote"):
         assert not opened.plan_retention(tiered, now=COPIED_MS).partitions

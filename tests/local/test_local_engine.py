@@ -190,7 +190,7 @@ def test_a_bin_whose_worker_is_killed_twice_is_named_in_one_line() -> None:
 
     line = str(lost.value)
     assert line.startswith("orders-0/00000000000000000001.log")
-    assert "1 more segment" in line and "SIGKILL, 2 times" in line
+    assert "1 other segment" in line and "SIGKILL, 2 times" in line
     assert "\n" not in line
 
 
@@ -381,7 +381,7 @@ def test_a_stopped_worker_is_named_once_and_waited_for() -> None:
 
     (line,) = [one for one in lines if f"process {stopped} " in one]
     assert re.fullmatch(
-        rf"orders-0/\d{{20}}\.log and 1 more segments: their worker process {stopped} has done "
+        rf"orders-0/\d{{20}}\.log and 1 other segment: their worker process {stopped} has done "
         r"nothing for 0\.2 s: .*; the command goes on waiting .*",
         line,
     )

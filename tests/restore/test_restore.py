@@ -413,7 +413,7 @@ def test_a_transaction_that_stays_open_is_noted(tmp_path: Path, log_dir: Path) -
     log = log_of(0, 1, producer_id=7, base_sequence=0, transactional=True)
     write_logs(tmp_path / "archive" / "orders-0", {0: log})
     [row] = restored(tmp_path / "archive", log_dir)["partitions"]
-    assert "1 transactions are open at the end, the first from offset 0 on" in row["notes"][0]
+    assert "1 transaction open at the end, the first from offset 0 on" in row["notes"][0]
 
 
 def test_later_leader_epochs_become_the_asked_one(source: Path, log_dir: Path) -> None:
