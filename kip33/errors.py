@@ -29,6 +29,7 @@ and a MemoryError, is a failure of kip33 or of its machine: it proves nothing ab
 """
 
 import errno
+import re
 from enum import IntEnum
 from types import TracebackType
 from typing import Final
@@ -42,7 +43,9 @@ class ExitCode(IntEnum):
     USAGE = 2  # wrong usage or input; nothing was changed
     FINDINGS = 3  # only those that `--fail-on` asks for
     REFUSED = 4  # a check refused a part, which was left untouched; everything else is done
-    INTERRUPTED = 130  # Ctrl-C
+    INTERRUPTED = 130  # Ctrl-C; this and the next two as shells have them: 128 + the signal
+    CLOSED_PIPE = 141  # the reader of standard output has ended, as `head` does
+    TERMINATED = 143  # SIGTERM
 
 
 def exit_code_of(
@@ -77,6 +80,18 @@ def unreadable_logs_text(count: int, first: str, of: int | None = None) -> str:
     """
     what = counted(count, "log") if of is None else f"{count:,} of {counted(of, 'log')}"
     return f"{what} could not be read, the first is {first}"
+
+
+_SECRETS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{1,3})[^\s/@]*:[^\s@]*@")
+
+
+def without_secrets(text: str) -> str:
+    """Return a text with user and password removed from its URIs: `s3a://***@bucket`.
+
+    >>> without_secrets("s3a://KEY:SECRET@bucket/x: no such bucket")
+    's3a://***@bucket/x: no such bucket'
+    """
+    return _SECRETS.sub(r"\1***@", text)
 
 
 OF_THE_MACHINE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))

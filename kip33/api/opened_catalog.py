@@ -143,7 +143,7 @@ class OpenedCatalog:
         return self.catalog.location.uri
 
     def snapshots(self) -> list[Snapshot]:
-        """Return the snapshots that are not damaged, newest first.
+        """Return the snapshots that are not damaged, newest first; a warning for each that is.
 
         >>> [snapshot.rows for snapshot in open_catalog("indexes/_catalog").snapshots()]
         [13]
@@ -151,7 +151,11 @@ class OpenedCatalog:
         `name`; `created_ms` (ms since 1970); `source`, the archive's URI; `rows`, the number of
         segments; `parts`, its Parquet files.
         """
-        return [c.snapshot for c in self.catalog.candidates() if c.snapshot and not c.problem]
+        found = list(self.catalog.candidates())
+        for one in found:
+            if one.problem:
+                warn_caller(f"{one.problem}; this snapshot is ignored")
+        return [one.snapshot for one in found if one.snapshot and not one.problem]
 
     def segments(
         self, snapshot: str | None = None, *, columns: Sequence[str] | None = None

@@ -14,6 +14,7 @@ from typing import Any, Final
 from kip33.api.opened_catalog import Path, current_ms, policies_in, text_of, time_or_now
 from kip33.archive.output_files import require_report_places
 from kip33.catalog.catalog import Warn, catalog_at, choose, warn_caller
+from kip33.errors import without_secrets
 from kip33.formats.times import Time
 from kip33.report.facts import FindingLevel, Report, ReportFinding
 from kip33.report.make_report import MOST_FORECAST_DAYS, ReportRequest, make_report, report_policies
@@ -26,7 +27,7 @@ from kip33.stores.filesystem_option import (
     places_on,
     require_writable_store,
 )
-from kip33.stores.locations import Location, without_secrets
+from kip33.stores.locations import Location
 from kip33.stores.own_files import publish_or_raise
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 

@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 from kip33.archive.bins import Engine, Work
 from kip33.archive.listing import Column
 from kip33.builds.build_options import BuildRequest, BuildSpec, require_layout
-from kip33.builds.carry_over import carry_over_rows, merge, write_parts
+from kip33.builds.carry_over import carry_over_rows, merge, without_small_parts, write_parts
 from kip33.builds.index_files import CANNOT_BE_WRITTEN, NOT_OURS
 from kip33.builds.largest_before import with_largest_before
 from kip33.builds.orphans import NAMED_BY_ROWS, merge_orphans, without_named
 from kip33.builds.plan import BuildPlan, plan_build
 from kip33.builds.task import TaskResult, build_bin
 from kip33.builds.transaction_files import finish_transactions
-from kip33.catalog.catalog import Candidate, Catalog, Snapshot, SnapshotPart, Warn
+from kip33.catalog.catalog import Candidate, Catalog, Snapshot, SnapshotPart, Warn, id_of
 from kip33.catalog.draft import CLAIMS, DEAD_AFTER_MS, Draft, read_claims
 from kip33.catalog.holes import DirectoriesOfPartitions, hole_totals, read_holes
 from kip33.catalog.orphan_list import read_orphans
@@ -44,6 +44,7 @@ from kip33.stores.own_files import (
     is_flushing,
     publish,
     remove_quietly,
+    run_of,
     set_flushing,
     temporary_of,
 )
@@ -76,10 +77,20 @@ def begin_build(plan: BuildPlan) -> StartedBuild:
     draft = Draft.begin(plan.catalog, plan.build.source)
     draft.claim(plan.claims)
     copied_parts = tuple(carry_over_rows(draft, plan.carry_over)) if plan.carry_over else ()
-    for place, last_modified_ms in plan.unfinished:
-        if plan.now_ms - last_modified_ms >= DEAD_AFTER_MS:
-            remove_quietly(place)
+    _remove_unfinished(plan)
     return StartedBuild(plan, draft, copied_parts)
+
+
+def _remove_unfinished(plan: BuildPlan) -> None:
+    """Remove temporary index files of builds that have ended: they committed, or are a day old.
+
+    An attempt of a task that is killed, because a speculative one was faster, leaves such a file.
+    One that goes on after the commit of its build cannot rename its file then, and nobody asks it.
+    """
+    committed = set(map(id_of, plan.catalog.commit_names())) if plan.unfinished else set()
+    for place, last_modified_ms in plan.unfinished:
+        if run_of(place) in committed or plan.now_ms - last_modified_ms >= DEAD_AFTER_MS:
+            remove_quietly(place)
 
 
 @dataclass(frozen=True)
@@ -133,7 +144,8 @@ def commit_build(started: StartedBuild, results: Sequence[TaskResult]) -> BuildS
     finished, of_transactions = finish_transactions(
         plan.build, draft.staging, parts, pending, len(parts)
     )
-    snapshot, taken_from_newer, warnings = _commit(plan, draft, (*parts, *finished))
+    parts = without_small_parts(draft, (*parts, *finished))
+    snapshot, taken_from_newer, warnings = _commit(plan, draft, parts)
     carry_over = plan.carry_over
     return BuildSummary(
         snapshot=snapshot.name,
@@ -445,7 +457,7 @@ def execute_build(plan: BuildPlan, engine: Engine) -> BuildSummary:
         started = begin_build(plan)
         run = partial(_build_bin, plan.build, started.draft.staging, len(started.copied_parts))
         with _marks_of(started) as marks:
-            work = Work(Phase.READING_LOGS, source=plan.build.source, marks=marks)
+            work = Work(Phase.READING_LOGS, source=plan.build.source, marks=marks, command="build")
             results = engine.run_on_bins(
                 files, run, reads_files=not plan.build.read_tail, work=work
             )

@@ -31,7 +31,7 @@ from kip33.builds.pending_rows import (
     extra_columns,
     with_offset_index,
 )
-from kip33.catalog.catalog import SnapshotPart
+from kip33.catalog.catalog import SnapshotPart, id_of
 from kip33.catalog.draft import PartWriter
 from kip33.catalog.schema import IndexFileState
 from kip33.drafts.designs import design_of
@@ -69,7 +69,7 @@ from kip33.rules.transaction_index import UNCHANGED
 from kip33.rules.transactions import BEGAN_HERE, KNOWN_BY
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.locations import Location
-from kip33.stores.own_files import set_flushing
+from kip33.stores.own_files import set_flushing, temporary_files_of
 
 LISTED_ROWS_AT_ONCE = 4096  # rows of a bin's listing that are Python objects at one time
 
@@ -91,6 +91,11 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
     `files` are of `KnownSegments.to_read`; `number` is the part's.
     """
     set_flushing(build.fsync)
+    with temporary_files_of(id_of(staging.name)):
+        return _build_bin(build, staging, number, files)
+
+
+def _build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table) -> TaskResult:
     writer = PartWriter(staging, number)
     pending = PartWriter(staging, number, "pending", PENDING)
     bytes_read = files_written = unreadable = 0

@@ -555,6 +555,11 @@ def snapshot_name(sequence: int, snapshot_id: str) -> str:
     return f"{sequence:0{_NAME_DIGITS}d}-{snapshot_id}"
 
 
+def id_of(name: str) -> str:
+    """Return the id in a snapshot's or a draft's name."""
+    return name.partition("-")[2]
+
+
 def sequence_of(name: str) -> int | None:
     """Return the sequence number in a snapshot's name, None for another name."""
     digits, dash, snapshot_id = name.partition("-")

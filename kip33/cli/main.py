@@ -23,7 +23,7 @@ from click.shell_completion import CompletionItem
 
 from kip33 import __version__
 from kip33.cli.standard_output import OutputError, escaped, guarded_output, printable
-from kip33.errors import ExitCode, Kip33Error, is_of_the_machine
+from kip33.errors import ExitCode, Kip33Error, is_of_the_machine, without_secrets
 
 COMMANDS: Final = {
     "build": "Build .timeindex files and a catalog snapshot from log segments.",
@@ -184,7 +184,7 @@ class Interrupted(BaseException):
     def __init__(self, number: int) -> None:
         """Take the signal's number."""
         super().__init__(signal.Signals(number).name)
-        self.exit_code = 128 + number  # as shells have it; ExitCode.INTERRUPTED for Ctrl-C
+        self.exit_code = ExitCode(128 + number)
 
 
 @contextmanager
@@ -226,9 +226,9 @@ def run(command: click.Command, of_job: object = None) -> None:
         with _interruptible(), guarded_output(), _silent_stores_told():
             sys.exit(command.main(standalone_mode=False, obj=of_job))
     except OutputError as error:
-        if error.is_closed:  # the reader has ended, as `head` does
-            sys.exit(ExitCode.INCOMPLETE)
-        _fail(str(error), exit_code=ExitCode.INCOMPLETE)
+        if error.is_closed:
+            sys.exit(error.exit_code)
+        _fail(str(error), exit_code=error.exit_code)
     except Interrupted as interrupted:
         _fail(
             f"interrupted by {interrupted}; no file is half-written: run the command again",
@@ -312,8 +312,6 @@ def _of_the_machine(what: str) -> str:
 
 
 def _fail(message: str, *, exit_code: int = ExitCode.USAGE) -> NoReturn:
-    from kip33.stores.locations import without_secrets
-
     click.echo(escaped("Error: " + " ".join(without_secrets(message).split())), err=True)
     sys.exit(exit_code)
 
@@ -324,8 +322,6 @@ def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackT
     Both are without keys in URIs. The trace is printed if the file cannot be written, and for an
     interrupt while Python starts or ends, which is no bug.
     """
-    from kip33.stores.locations import without_secrets
-
     lines = traceback.format_exception(kind, error, trace)
     text = printable(without_secrets("".join(lines)))
     if not isinstance(error, Exception):

@@ -10,9 +10,9 @@ from kip33.catalog.holes import hole_totals
 from kip33.cli.engine_option import engine_choice, leave_pandas_out, open_session
 from kip33.cli.metrics_file import publish_metrics
 from kip33.cli.options import publish_summary
-from kip33.cli.output import Output, RowList, counted, csv_rows, result_formats, show, warn
+from kip33.cli.output import Output, RowList, counted, show, warn
 from kip33.cli.progress import progress_line
-from kip33.cli.retention_answer import RetentionAnswer, csv_values, local_answer, rows_of
+from kip33.cli.retention_answer import RetentionAnswer, local_answer, rows_of
 from kip33.cli.retention_question import (
     RESULT_TABLES,
     AskedRetention,
@@ -117,11 +117,14 @@ def _answer(
             remove_results(output, RESULT_TABLES)
         return local_answer(asked, evaluated, output), evaluated
     from kip33.cli.retention_spark import spark_answer
+    from kip33.spark.jobs import named
 
     spark = open_session(options.engine)
     if output:
         remove_results(output, RESULT_TABLES)
-    by_spark = spark_answer(spark, asked, output)
+    segments = counted(asked.snapshot.rows, "segment")
+    with named(spark, f"kip33 retention: {segments} of {asked.snapshot.source}"):
+        by_spark = spark_answer(spark, asked, output)
     if not deletes:
         return by_spark, None
     evaluated = asked.without_index_files().evaluate(with_files=True)
@@ -182,7 +185,7 @@ def _print(
     options = asked.options
     emitted = [_emitted(asked, answer, evaluated)] if options.emit else None
     lists = [
-        RowList("segments", answer.segments(), "segment", is_compact=True),
+        RowList("segments", answer.segments(), "segment", is_compact=True, columns=answer.columns),
         RowList("partitions", rows_of(answer.partitions), "partition", is_compact=True),
     ]
     if answer.freed is not None:
@@ -192,8 +195,7 @@ def _print(
         rows=lists,
         summary=summary,
         summary_key="summary",
-        csv=emitted or csv_rows(csv_values(answer.segments()), answer.columns),
-        result_with=result_formats(),
+        csv=emitted,
     )
     show(printed, "csv" if options.emit else options.output_format)
 

@@ -39,7 +39,7 @@ MOST_DAYS = 10_000  # of a forecast
 RESULT_TABLES: Final = ("segments", "partitions", "freed")  # the folders of --output
 _APPLYING: Final = ("apply_file", "dry_run", "trash", "max_age", "limit")
 _METRICS: Final = {"metrics_file", "metrics_by", "metrics_limit"}
-_SHARED: Final = ("output_format", "fail_on", "summary_file", "config")
+_SHARED: Final = ("output_format", "fail_on", "summary_file", "config", "result_line")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +158,7 @@ class AskedRetention(NamedTuple):
 
     @property
     def topics(self) -> set[str]:
-        """Return all topics of the snapshot, also those that --topics leaves out."""
+        """Return all topics of the snapshot, also those that --topic leaves out."""
         return _texts_in(self.counts, "topic")
 
     @property

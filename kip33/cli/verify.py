@@ -3,7 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any, Final, TypeAlias, cast
 
@@ -48,11 +48,16 @@ from kip33.cli.output import (
 )
 from kip33.cli.progress import progress_line
 from kip33.cli.times import MOMENT, current_ms
-from kip33.errors import ExitCode
+from kip33.errors import ExitCode, without_secrets
 from kip33.formats.index_kinds import IndexKind
 from kip33.indexing.by_path import topic_of, verify_segment
 from kip33.indexing.folded_verdicts import VerifiedSegment
-from kip33.indexing.quick_verification import QuickVerdict, execute_quick, plan_quick
+from kip33.indexing.quick_verification import (
+    CheckedIndexFile,
+    QuickVerdict,
+    execute_quick,
+    plan_quick,
+)
 from kip33.indexing.tree_verdicts import TreeVerdicts, blocks_of
 from kip33.indexing.verification import NO_TIME_INDEX, SegmentVerdict
 from kip33.rules.index_builder import IndexSettings
@@ -62,7 +67,7 @@ from kip33.rules.packing import DailyShare
 from kip33.rules.policies import require_topics
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.untimestamped import Untimestamped
-from kip33.stores.locations import Location, without_secrets
+from kip33.stores.locations import Location
 
 FILES = (".log", ".timeindex", ".index", ".txnindex")
 Counts: TypeAlias = dict[IndexKind, Counter[IndexVerdict | None]]
@@ -181,7 +186,7 @@ class VerifyCommand:
 @metrics_options
 @engine_options
 @spark_options
-@format_option("table", "json", "jsonl")
+@format_option
 @makes_request(VerifyCommand)
 def verify(request: VerifyCommand) -> None:
     """Check every .timeindex, .index and .txnindex below SOURCE against its log.
@@ -263,7 +268,8 @@ def verify(request: VerifyCommand) -> None:
             if kind.gap_field and (gap := verdict.largest_gap(kind)) is not None:
                 gaps[kind.gap_field] = max(gap, gaps[kind.gap_field] or 0)
         if verdict.log_status == SegmentStatus.UNREADABLE:
-            unread.append(f"{verdict.log_uri}: {verdict.log_error}")
+            why = verdict.log_error or "; ".join(verdict.problems)
+            unread.append(f"{verdict.log_uri}: {why}")
     summary: dict[str, Any] = {"segments": len(verdicts)}
     for kind, found in counts.items():
         summary[kind.count_field] = {name: found[name] for name in IndexVerdict if found[name]}
@@ -275,7 +281,8 @@ def verify(request: VerifyCommand) -> None:
         _publish_metrics(request.metrics, source, summary, by_topic)
     title = counted(len(verdicts), "segment")
     page = chain([_sums(IndexVerdict, counts, title)], _bad_files(verdicts, kinds, below))
-    rows = RowList("verdicts", (verdict.as_row() for verdict in verdicts))
+    columns = [one.name for one in fields(SegmentVerdict)]
+    rows = RowList("verdicts", (verdict.as_row() for verdict in verdicts), columns=columns)
     show(Output(page=page, rows=[rows], summary=summary), request.output_format)
     if warn_of_unreadable(unread, of=len(verdicts)):
         sys.exit(ExitCode.INCOMPLETE)
@@ -405,7 +412,11 @@ def _verify_quick(request: VerifyCommand) -> set[str]:
         *([Table(columns, rows, most=None)] if rows else []),
     ]
     show(
-        Output(page=page, rows=[RowList("not_identical", rows)], summary=summary),
+        Output(
+            page=page,
+            rows=[RowList("not_identical", rows, columns=CheckedIndexFile._fields)],
+            summary=summary,
+        ),
         request.output_format,
     )
     return {name for found in compared.by_verdict.values() for name in found if found[name]}

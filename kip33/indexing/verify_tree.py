@@ -96,7 +96,7 @@ def execute_verify(plan: VerifyPlan, engine: Engine) -> TreeVerdicts:
     """
     verify = plan.verify
     marks = _first_entry(verify.index_dir)
-    work = Work(Phase.READING_LOGS, source=verify.source, marks=marks)
+    work = Work(Phase.READING_LOGS, source=verify.source, marks=marks, command="verify")
     with closing(engine.stream_bins(plan.files, partial(_blocks, verify), work=work)) as blocks:
         return TreeVerdicts.of(blocks)
 

@@ -139,7 +139,7 @@ def search_on_engine(
     )
     run = partial(_search_bin, rows, questions, how, starts)
     marks = first_seen(rows["log_uri"].to_pylist())
-    searching = Work(Phase.SEARCHING, "partition", has_bytes=False, marks=marks)
+    searching = Work(Phase.SEARCHING, "partition", has_bytes=False, marks=marks, command="search")
     return sorted(engine.run_on_bins(work, run, work=searching), key=_place)
 
 

@@ -85,7 +85,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     - `read`: `log`, or `tail` to use a trustworthy `.timeindex` instead of reading its log
     - `fsync`: flush files to disk before the snapshot is committed
     - `parallelism`: the number of tasks
-    - `on_progress`: called with a `kip33.stores.progress.Progress`, from a thread of its own
+    - `on_progress`: called with a `kip33.stores.progress.Progress`, perhaps from another thread
     - `storage_options`: keys and endpoint of stores (`kip33.stores.filesystem_option`)
     - `filesystem`: a pyarrow or fsspec filesystem instead, sent to Spark's tasks; paths are its
       names, URIs of other schemes are places elsewhere (`kip33.stores.filesystem_option`)

@@ -24,12 +24,12 @@ from kip33.retention.evaluation import RetentionRequest, evaluate_columns
 from kip33.retention.snapshot_sums import SUMMED, SnapshotSums, SumsRequest, merged
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf
+from kip33.spark.jobs import cores
 from kip33.spark.tasks import (
     PARTITION,
     Judged,
     arrow_schema,
     collect_table,
-    cores,
     judge_in_tasks,
     map_batches,
     map_by_partition,
