@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableSequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -139,8 +139,31 @@ class LocalEngine:
         started. Errors of `run` are raised here: a plain ValueError as BinError, a Kip33Error with
         exit code 1.
         """
+        by_number = dict(self._done_bins(files, run, work, reads_files=reads_files))
+        return [result for number in sorted(by_number) for result in by_number[number]]
+
+    def stream_bins(
+        self,
+        files: pa.Table,
+        run: Callable[[int, pa.Table], Iterable[Result]],
+        *,
+        work: Work = READING_LOGS,
+    ) -> Generator[Result, None, None]:
+        """See `kip33.archive.bins.Engine`; errors are those of `run_on_bins`."""
+        for _, results in self._done_bins(files, run, work, reads_files=True):
+            yield from results
+
+    def _done_bins(
+        self,
+        files: pa.Table,
+        run: Callable[[int, pa.Table], Iterable[Result]],
+        work: Work,
+        *,
+        reads_files: bool,
+    ) -> Iterator[tuple[int, list[Result]]]:
+        """Yield the number and the results of each bin when it is done."""
         if not files.num_rows:
-            return []
+            return
         sizes = weights(files, reads_files=reads_files)
         most = self._most_workers or cores()
         is_small = self._most_workers is None and cost_bytes(sizes) <= LEAST_BIN_COST
@@ -149,17 +172,17 @@ class LocalEngine:
         progress = BinProgress(sizes, packed, work, self.on_progress)
         progress.tell(())
         if self.workers == 1:
-            results: list[Result] = []
             for number, rows in enumerate(packed):
                 tell = partial(_tell_of_bin, progress, number, READ_SO_FAR.total())
                 with called_until_the_end(tell, _TOLD_SECONDS):
-                    results += _results_of_bin(run, number, files.take(rows))
+                    results = _results_of_bin(run, number, files.take(rows))
                 progress.tell(range(number + 1))
-            return results
+                yield number, results
+            return
         bins = (Bin(number, files.take(rows)) for number, rows in enumerate(packed))
         seconds = self._silent_seconds
         with _WorkerPool(run, self.workers, tell=self._tell, silent_seconds=seconds) as pool:
-            return pool.results_of(bins, len(packed), progress)
+            yield from pool.done_bins(bins, len(packed), progress)
 
 
 def cores() -> int:
@@ -224,25 +247,27 @@ class _WorkerPool:
         for worker in (*self._idle, *(busy for busy, _ in self._busy.values())):
             worker.wait_for_end()
 
-    def results_of(self, bins: Iterable[Bin], total: int, progress: BinProgress) -> list[Any]:
-        """Return the results of all bins, bin by bin.
+    def done_bins(
+        self, bins: Iterable[Bin], total: int, progress: BinProgress
+    ) -> Iterator[tuple[int, list[Any]]]:
+        """Yield the number and the results of each bin when it is done.
 
         Raises errors of `run`, WorkerLostError for a bin whose workers are killed, and
         WorkerStartError if the machine's limits allow fewer processes or open files.
         """
         self._start(min(self._most, total))
         waiting = iter(bins)
-        by_number: dict[int, list[Any]] = {}
-        while len(by_number) < total:
+        finished: set[int] = set()
+        while len(finished) < total:
             while len(self._busy) < self._most and (work_bin := next(waiting, None)) is not None:
                 self._begin(work_bin)
-            answered = self._answered(lambda: progress.tell(by_number, self._under_way()))
+            answered = self._answered(lambda: progress.tell(finished, self._under_way()))
             for connection in answered:
                 done = self._finish(connection)
                 if done is not None:
-                    by_number[done.number] = done.results
-                    progress.tell(by_number, self._under_way())
-        return [result for number in sorted(by_number) for result in by_number[number]]
+                    finished.add(done.number)
+                    progress.tell(finished, self._under_way())
+                    yield done.number, done.results
 
     def _answered(self, tell_progress: Callable[[], None]) -> "list[Connection]":
         """Return the connections of workers that answered, when there are some.

@@ -83,10 +83,10 @@ ALLOWED: dict[str, set[str]] = {
     "timestamps archive --topic orders": TABLES,
     "dialects archive": TABLES | {"rich"},
     f"search {CATALOG} --time 2023-11-15T12:00Z": TABLES,
-    f"retention {CATALOG} --retention-ms 7d": TABLES,
+    f"retention {CATALOG} --retention-ms 7d": TABLES | {"pyarrow.dataset"},
     f"roll {CATALOG}": TABLES,
-    f"catalog {CATALOG}": TABLES,
-    f"report {CATALOG} --output report.html": TABLES | {"jinja2"},
+    f"catalog {CATALOG}": TABLES | {"pyarrow.dataset"},
+    f"report {CATALOG} --output report.html": TABLES | {"pyarrow.dataset", "jinja2"},
     f"truncate {COPY} --to 1": TABLES,
     f"lag {CATALOG} --offsets offsets.csv": TABLES | {"zstandard", "cramjam"},
     f"failover --from {CATALOG} --to {CATALOG} --offsets offsets.csv --buffer 15m": TABLES
@@ -419,7 +419,7 @@ def test_verify_prints_one_object_or_a_table(command: Command) -> None:
 
     table = command("verify", "archive", "--topic", "orders").stdout
     assert "6 segments" in table
-    assert "0 correct entries, then 10485756 zero bytes" in table
+    assert "0 correct entries, then 10,485,756 zero bytes" in table
     assert f"broker-2/orders-0/{FIRST}.timeindex" in table
 
 
