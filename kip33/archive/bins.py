@@ -15,7 +15,6 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kip33.errors import NotSeenError, counted, without_secrets
 from kip33.rules.packing import bin_count, pack
@@ -189,6 +188,8 @@ def _sum_of(parts: Iterable[Read]) -> Read:
 
 def weights(files: pa.Table, *, reads_files: bool) -> npt.NDArray[np.int64]:
     """Return the weight of each file of a listing, in bytes to read."""
+    import pyarrow.compute as pc
+
     sizes: npt.NDArray[np.int64] = pc.fill_null(files["size_bytes"], 0).to_numpy()
     return sizes if reads_files else np.zeros_like(sizes)
 

@@ -202,6 +202,9 @@ def with_log_dirs_by_topic_id(table: pa.Table) -> pa.Table:
     """
     names = table.select(["log_dir", "topic", "topic_id"])
     known = names.filter(pc.and_(pc.is_valid(names["topic_id"]), pc.is_valid(names["topic"])))
+    pairs = pc.binary_join_element_wise(known["topic_id"], known["topic"], "/")
+    if pc.count_distinct(pairs) == pc.count_distinct(known["topic"]):
+        return table  # the usual case; `group_by` would import Arrow's engine for queries
     each = known.group_by(["log_dir", "topic", "topic_id"]).aggregate([])
     seen = Counter(zip(each["log_dir"].to_pylist(), each["topic"].to_pylist(), strict=True))
     several = {key for key, ids in seen.items() if ids > 1}

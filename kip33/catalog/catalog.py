@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -353,6 +352,8 @@ def _with_all_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 def _without_keys(rows: pa.Table) -> pa.Table:
     """Hide keys in URIs, which kip33 refuses and never writes, so that no output has them."""
+    import pyarrow.compute as pc
+
     for name in URI_COLUMNS:
         if name in rows.column_names and pc.any(pc.match_substring(rows[name], "@")).as_py():
             shown = pc.replace_substring_regex(rows[name], KEYS_IN_URI, HIDDEN_KEYS)

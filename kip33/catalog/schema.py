@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 SCHEMA_VERSION: Final = 3
 """Columns that an earlier version did not have are null in its snapshots.
@@ -105,6 +104,8 @@ def with_times(rows: pa.Table) -> pa.Table:
 
 
 def _times_of(column: Any) -> Any:
+    import pyarrow.compute as pc
+
     is_shown = pc.and_(pc.greater_equal(column, _FIRST_MS), pc.less(column, _END_MS))
     return pc.cast(pc.if_else(is_shown, column, None), _TIME)
 

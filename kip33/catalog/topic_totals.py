@@ -164,7 +164,11 @@ def with_incarnations(rows: pa.Table) -> pa.Table:
 
 def _newest_ids(rows: pa.Table) -> dict[str, str]:
     """Return the id of the newest incarnation of each topic that has several."""
-    each = rows.select(["topic", *OF_INCARNATIONS]).group_by(["topic", "topic_id"])
+    known = rows.filter(pc.and_(pc.is_valid(rows["topic_id"]), pc.is_valid(rows["topic"])))
+    pairs = pc.binary_join_element_wise(known["topic_id"], known["topic"], "/")
+    if pc.count_distinct(pairs) == pc.count_distinct(known["topic"]):
+        return {}  # the usual case; `group_by` would import Arrow's engine for queries
+    each = known.select(["topic", *OF_INCARNATIONS]).group_by(["topic", "topic_id"])
     seen: defaultdict[str, dict[str | None, int]] = defaultdict(dict)
     for row in each.aggregate([("last_modified_ms", "max")]).to_pylist():
         if row["topic"] is not None:

@@ -26,7 +26,7 @@ _NO_PLACES: Final = ("replica",)  # LOG_DIR of SOURCE, a name
 _OF_CATALOGS: Final = ("catalog_dir", "source", "catalog", "index_dir")
 
 
-@click.command(epilog="; ".join(f"{shell}: {line}" for shell, line in _SHELLS.items()))
+@click.command(epilog="Example: " + "; ".join(f"{name}: {line}" for name, line in _SHELLS.items()))
 @click.argument("shell", type=click.Choice(list(_SHELLS)))
 def completion(shell: str) -> None:
     """Print the script that lets a SHELL complete the command line of kip33.

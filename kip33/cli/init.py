@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import click
 
 from kip33 import __version__
-from kip33.cli.output import counted, warn
+from kip33.errors import counted
 
 _FOLDERS: Final = ("conf", "jobs")
 _RECORD: Final = ".kip33-init.json"
@@ -68,6 +68,8 @@ def init(folder: Path, overwrite: bool) -> None:
     for path in plan.outdated:
         click.echo("\n".join(_difference(folder / path, path, plan.files[path])))
     for path in plan.outdated:
+        from kip33.cli.output import warn
+
         warn(f"{folder / path}: edited, so it is left; what this version has is shown")
     edited = f", {len(plan.edited)} edited and left" if plan.edited else ""
     unchanged = len(plan.files) - len(plan.to_write) - len(plan.edited)

@@ -4,19 +4,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
-import pyarrow as pa
 
-from kip33.catalog.topic_totals import TopicTotals
 from kip33.cli.options import replaced_file, together
-from kip33.formats.index_kinds import IndexKind
-from kip33.indexing.quick_verification import QuickVerdict
-from kip33.rules.index_verdict import IndexVerdict
-from kip33.rules.offset_holes import HoleKind
-from kip33.rules.segment_summary import SegmentStatus
-from kip33.rules.suspicious_timestamps import Suspicion
-from kip33.search.group_lag import GroupLag, LagResult
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kip33.catalog.topic_totals import TopicTotals
+    from kip33.search.group_lag import GroupLag
     from kip33.stores.locations import Location
 
 
@@ -188,9 +183,12 @@ _MISSING: Final = "Offsets missing between segments."
 
 
 def build_gauges(
-    summary: Mapping[str, Any], topics: Sequence[TopicTotals], request: MetricsRequest
+    summary: Mapping[str, Any], topics: Sequence["TopicTotals"], request: MetricsRequest
 ) -> list[GaugeSamples]:
     """Return the gauges of a build; `topics` are read only if they are asked for."""
+    from kip33.rules.offset_holes import HoleKind
+    from kip33.rules.segment_summary import SegmentStatus
+
     figures = {
         one.topic: {
             "build_topic_damaged_segments": float(sum(one.not_ok.values())),
@@ -224,6 +222,10 @@ def verify_gauges(
     `is_bad_by_topic` has the topic of each segment, or of each file with a problem, and whether it
     has one.
     """
+    from kip33.formats.index_kinds import IndexKind
+    from kip33.indexing.quick_verification import QuickVerdict
+    from kip33.rules.index_verdict import IndexVerdict
+
     samples = [
         (
             {"file": kind.suffix, "verdict": verdict},
@@ -248,11 +250,14 @@ def verify_gauges(
 
 def retention_gauges(
     summary: Mapping[str, Any],
-    partitions: pa.Table,
-    holes: pa.Table,
+    partitions: "pa.Table",
+    holes: "pa.Table",
     request: MetricsRequest,
 ) -> list[GaugeSamples]:
     """Return the gauges of an evaluation; `partitions` and `holes` are for those by topic."""
+    from kip33.rules.offset_holes import HoleKind
+    from kip33.rules.suspicious_timestamps import Suspicion
+
     untrusted = [({"why": why}, float(summary[f"{why}_segments"])) for why in _UNTRUSTED]
     suspicious = [
         ({"kind": kind.value}, float(summary["suspicions"].get(kind, 0))) for kind in Suspicion
@@ -270,8 +275,10 @@ def retention_gauges(
 
 
 def _retention_topics(
-    partitions: pa.Table, holes: pa.Table, request: MetricsRequest
+    partitions: "pa.Table", holes: "pa.Table", request: MetricsRequest
 ) -> list[GaugeSamples]:
+    from kip33.rules.offset_holes import HoleKind
+
     if not request.asks_for_topics:
         return []
     missing = "retention_topic_missing_offsets"
@@ -289,8 +296,10 @@ def _retention_topics(
     return topic_gauges(request, figures, helps)
 
 
-def lag_gauges(lags: Sequence[GroupLag], request: MetricsRequest) -> list[GaugeSamples]:
+def lag_gauges(lags: Sequence["GroupLag"], request: MetricsRequest) -> list[GaugeSamples]:
     """Return the gauges of lag, by group; a group's seconds are those of its worst partition."""
+    from kip33.search.group_lag import LagResult
+
     groups = {group: [one for one in lags if one.group == group] for group in _groups(lags)}
     seconds, records, unknown, expires = [], [], [], []
     for group, rows in groups.items():
@@ -323,11 +332,11 @@ def lag_gauges(lags: Sequence[GroupLag], request: MetricsRequest) -> list[GaugeS
     return [gauge for gauge in gauges if gauge.samples] + _lag_topics(lags, request)
 
 
-def _groups(lags: Sequence[GroupLag]) -> list[str]:
+def _groups(lags: Sequence["GroupLag"]) -> list[str]:
     return list(dict.fromkeys(lag.group for lag in lags))
 
 
-def _lag_topics(lags: Sequence[GroupLag], request: MetricsRequest) -> list[GaugeSamples]:
+def _lag_topics(lags: Sequence["GroupLag"], request: MetricsRequest) -> list[GaugeSamples]:
     helps = {
         "lag_topic_seconds": "Largest lag in time of a topic's partitions and groups.",
         "lag_topic_records": "Lag in offsets, over all groups, by topic.",

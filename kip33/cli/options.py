@@ -4,7 +4,6 @@ import functools
 import inspect
 import json
 import os
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -174,6 +173,8 @@ def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) 
     """Take a command's defaults from a TOML file: its own table overrides the top-level keys."""
     if path is None:
         return
+    import tomllib
+
     try:
         tables = tomllib.loads(_config_text(path))
     except OSError as error:

@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import click
 
-from kip33.catalog.catalog import Catalog, Choice, catalog_at, choose
 from kip33.cli.standard_output import exact_output
 from kip33.cli.tables import MOST_TABLE_ROWS as MOST_TABLE_ROWS
 from kip33.cli.tables import Column as Column
@@ -26,6 +25,9 @@ from kip33.errors import unreadable_logs_text, without_secrets
 from kip33.formats.times import iso_time as iso_time
 from kip33.rules.policies import human_bytes as human_bytes
 from kip33.rules.policies import human_duration as human_duration
+
+if TYPE_CHECKING:
+    from kip33.catalog.catalog import Catalog, Choice
 
 RESULT: Final = "KIP33_RESULT "  # the start of the line of --result-line
 RESULT_LINE: Final = "kip33.result_line"  # where click's `meta` has that option
@@ -301,13 +303,16 @@ def warn_of_unreadable(lines: Sequence[str], of: int) -> bool:
     return 0 < len(lines) == of
 
 
-def open_catalog_dir(text: str, what: str = "CATALOG") -> Catalog:
+def open_catalog_dir(text: str, what: str = "CATALOG") -> "Catalog":
     """Return the catalog at a path or URI, or the one in an index directory, with a warning."""
+    from kip33.catalog.catalog import catalog_at
     from kip33.stores.locations import Location
 
     return catalog_at(Location.of(text), what, warn)
 
 
-def choose_and_warn(catalog: Catalog, text: str | None) -> Choice:
+def choose_and_warn(catalog: "Catalog", text: str | None) -> "Choice":
     """Return `choose(...)` and print each of its warnings on one line."""
+    from kip33.catalog.catalog import choose
+
     return choose(catalog, text, warn)

@@ -11,7 +11,6 @@ command, and the parent ends the others.
 """
 
 import math
-import multiprocessing
 import os
 import pickle
 import resource
@@ -22,12 +21,8 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableSequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkProcess, SpawnProcess
-from multiprocessing.process import parent_process
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import pyarrow as pa
 from pyarrow import fs
@@ -54,6 +49,10 @@ from kip33.stores.progress import (
 )
 from kip33.stores.settings import settings, settings_in_use
 from kip33.stores.watch import tell_of_silence
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import ForkProcess, SpawnProcess
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
 _TOLD_SECONDS: Final = 0.25  # between two calls of on_progress
@@ -270,11 +269,13 @@ class _WorkerPool:
                     progress.tell(finished, self._under_way())
                     yield done.number, done.results
 
-    def _answered(self, tell_progress: Callable[[], None]) -> list[Connection]:
+    def _answered(self, tell_progress: Callable[[], None]) -> "list[Connection]":
         """Return the connections of workers that answered, when there are some.
 
         Meanwhile progress is told, and workers that do nothing are named.
         """
+        from multiprocessing.connection import Connection, wait
+
         seconds = min(_TOLD_SECONDS, self._silent_seconds or _TOLD_SECONDS)
         silent_seconds = 0.0
         while not (answered := wait(list(self._busy), seconds)):
@@ -324,7 +325,7 @@ class _WorkerPool:
                 worker.is_named = True
                 self._tell(_silent(work_bin, worker.process.pid, self._silent_seconds or 0))
 
-    def _finish(self, connection: Connection) -> Done | None:
+    def _finish(self, connection: "Connection") -> Done | None:
         """Return a worker's answer; None for a line of it, or if another one got its bin."""
         worker, work_bin = self._busy[connection]
         try:
@@ -353,6 +354,9 @@ class _Worker:
     def __init__(
         self, run: Callable[[int, pa.Table], Iterable[Any]], stores: Stores | None
     ) -> None:
+        import multiprocessing
+        from multiprocessing import resource_tracker
+
         # A store's client has threads and connections that do not survive a fork.
         is_forked = stores is None and sys.platform == "linux"
         context: Any = multiprocessing.get_context("fork" if is_forked else "spawn")
@@ -451,7 +455,7 @@ def _lost(work: Bin, exit_code: int | None) -> str:
 
 
 def _work_on_bins(
-    connection: Connection,
+    connection: "Connection",
     run: Callable[[int, pa.Table], Iterable[Any]],
     stores: Stores | None,
     counts: MutableSequence[int],
@@ -518,6 +522,9 @@ def _portable(error: Exception) -> BaseException:
 
 
 def _end_with_parent() -> None:
+    from multiprocessing.connection import wait
+    from multiprocessing.process import parent_process
+
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -10,7 +10,6 @@ the same name overrides it key by key, and its defaults fill keys that are in ne
 TOML file does not apply to a topic in the tools' output.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -94,6 +93,8 @@ def load_kafka_configs(file: str) -> dict[str, dict[str, str]]:
 
 def _of_toml(file: str) -> tuple[_Table, dict[str, _Table]]:
     """Return the defaults and the sections of a TOML file, their keys dotted."""
+    import tomllib
+
     text = _text(file)
     with _named(file, "fix it"):
         try:

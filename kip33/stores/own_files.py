@@ -17,7 +17,6 @@ import ctypes
 import errno
 import os
 import re
-import secrets
 import shutil
 import stat
 import tempfile
@@ -238,7 +237,7 @@ def temporary_files_of(run_id: str) -> Iterator[None]:
 
 def temporary_of(place: Location) -> Location:
     """Return a new hidden name beside a file: that of the file while it is being written."""
-    token = (_Run.id + secrets.token_hex(_TOKEN_DIGITS // 2))[:_TOKEN_DIGITS]
+    token = (_Run.id + os.urandom(_TOKEN_DIGITS // 2).hex())[:_TOKEN_DIGITS]
     folder, _, name = place.path.rpartition("/")
     return Location(place.root, f"{folder}/.{name}.{token}{TEMPORARY_SUFFIX}")
 

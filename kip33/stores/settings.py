@@ -15,11 +15,13 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING, Final
 
 from kip33.errors import LocationError
 from kip33.formats.kafka_configs import parse_properties
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 PREFIXES: Final = ("fs.s3a.", "dfs.", "fs.defaultFS", "fs.viewfs.", "hadoop.security.")
 SPARK_PREFIX: Final = "spark.hadoop."
@@ -145,6 +147,8 @@ def _site(path: Path) -> dict[str, str]:
     """Return the properties of one of Hadoop's XML files; empty if there is no such file."""
     if not path.is_file():
         return {}
+    from xml.etree import ElementTree
+
     try:
         root = ElementTree.fromstring(_text(path))
     except ElementTree.ParseError as error:
@@ -160,7 +164,7 @@ def _site(path: Path) -> dict[str, str]:
     return {name.strip(): value.strip() for name, value in pairs if name and value}
 
 
-def _field(entry: ElementTree.Element, what: str) -> str | None:
+def _field(entry: "Element", what: str) -> str | None:
     """Return a property's name or value: an element, or an attribute in the short form."""
     return entry.findtext(what) or entry.get(what)
 

@@ -1,6 +1,6 @@
 """What the imports of each command cost, against those of numpy and pyarrow.parquet."""
 
-import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -23,6 +23,11 @@ SCRIPT: Final = """
 import sys
 from contextlib import suppress
 from importlib import import_module
+class NoPandas:  # as in an install, and as commands have it
+    def find_spec(self, name, path=None, target=None):
+        if name == "pandas":
+            raise ImportError(name)
+sys.meta_path.insert(0, NoPandas())
 for name in sys.argv[1:]:
     with suppress(ImportError):  # some names are no modules, such as those of numpy's C code
         import_module(name)
@@ -74,9 +79,7 @@ def modules_of_each(folder: Path) -> dict[str, list[str]]:
 
 def cpu_seconds(modules: Sequence[str]) -> float:
     """Return the CPU time of a process that imports these modules and ends."""
-    before = os.times()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", SCRIPT, *modules], check=True)
-    after = os.times()
-    return (after.children_user - before.children_user) + (
-        after.children_system - before.children_system
-    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import ROWS_PER_GROUP, Draft, PartWriter
 from kip33.catalog.schema import SCHEMA_VERSION, SEGMENTS
-from kip33.catalog.topic_totals import topic_totals
+from kip33.catalog.topic_totals import IS_OLDER, topic_totals, with_incarnations
 from kip33.errors import CatalogError
 from kip33.stores.locations import Location
 from tests.builders.snapshots import NOW_MS, SOURCE, commit_path, part_path, path_of, row, write
@@ -332,3 +333,24 @@ def test_totals_of_topics(catalog: Catalog) -> None:
     assert (b.first_timestamp, b.largest_timestamp) == (9, NOW_MS)
     assert (orders.partitions, orders.segments, orders.log_bytes) == (3, 3, 30)
     assert (orders.record_count, orders.time_index_entries, orders.not_ok) == (3, 3, {})
+
+
+@pytest.mark.parametrize(
+    ("ids", "older"),
+    [
+        ({"a": ["A"], "b": ["B", "B"]}, [False] * 3),
+        ({"a": [None], "b": ["B1", "B2"]}, [False, True, False]),
+        ({"a": [None, None], "b": [None, "B1"], "c": ["C1", "C2"]}, [*[False] * 4, True, False]),
+        ({"a": ["A1", "A2"], "b": ["A2"]}, [True, False, False]),
+    ],
+)
+def test_the_incarnation_that_changed_last_is_the_newest(
+    ids: dict[str, list[str | None]], older: list[bool]
+) -> None:
+    pairs = [(topic, topic_id) for topic, known in ids.items() for topic_id in known]
+    rows = [
+        row(number, topic=topic, topic_id=topic_id, last_modified_ms=NOW_MS + number)
+        for number, (topic, topic_id) in enumerate(pairs)
+    ]
+    table = pa.Table.from_pylist(rows, schema=SEGMENTS)
+    assert with_incarnations(table)[IS_OLDER].to_pylist() == older
