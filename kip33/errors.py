@@ -29,6 +29,7 @@ and a MemoryError, is a failure of kip33 or of its machine: it proves nothing ab
 """
 
 import errno
+import re
 from enum import IntEnum
 from types import TracebackType
 from typing import Final
@@ -56,16 +57,39 @@ def exit_code_of(
     return ExitCode.REFUSED if refused else ExitCode.DONE
 
 
+def counted(count: int, what: str) -> str:
+    """Return a number with its noun, whose last word has its plural: `1 segment`, `2,000 segments`.
+
+    >>> counted(1, "index entry"), counted(0, "index entry"), counted(2_000, "batch")
+    ('1 index entry', '0 index entries', '2,000 batches')
+    """
+    if count == 1:
+        return f"1 {what}"
+    if what.endswith(("ry", "ty")):
+        return f"{count:,} {what[:-1]}ies"
+    return f"{count:,} {what}{'es' if what.endswith(('ch', 's', 'x')) else 's'}"
+
+
 def unreadable_logs_text(count: int, first: str, of: int | None = None) -> str:
     """Return how many logs could not be read, of how many if that is known, and the first's line.
 
     >>> unreadable_logs_text(1, "file:///0.log: Permission denied", of=2)
     '1 of 2 logs could not be read, the first is file:///0.log: Permission denied'
     """
-    what = (
-        f"{count:,} log{'' if count == 1 else 's'}" if of is None else f"{count:,} of {of:,} logs"
-    )
+    what = counted(count, "log") if of is None else f"{count:,} of {counted(of, 'log')}"
     return f"{what} could not be read, the first is {first}"
+
+
+_SECRETS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{1,3})[^\s/@]*:[^\s@]*@")
+
+
+def without_secrets(text: str) -> str:
+    """Return a text with user and password removed from its URIs: `s3a://***@bucket`.
+
+    >>> without_secrets("s3a://KEY:SECRET@bucket/x: no such bucket")
+    's3a://***@bucket/x: no such bucket'
+    """
+    return _SECRETS.sub(r"\1***@", text)
 
 
 OF_THE_MACHINE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))

@@ -15,12 +15,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from kip33.catalog.catalog import Catalog, choose
+from kip33.catalog.catalog import catalog_at, choose
 from kip33.formats.times import Time, milliseconds_of
 from kip33.report.facts import BarState, PartitionFacts, Report
-from kip33.report.make_report import MOST_FORECAST_DAYS, ReportRequest, make_report
-from kip33.retention.policy_files import load_policies
-from kip33.stores.directory_checks import require_directory
+from kip33.report.make_report import MOST_FORECAST_DAYS, ReportRequest, make_report, report_policies
+from kip33.stores.locations import Location
 
 _COLOURS: Final = {  # as on the page
     BarState.KEPT: "#b9c5d3",
@@ -54,13 +53,10 @@ def report_facts(
     """
     if not 0 <= days <= MOST_FORECAST_DAYS:
         raise ValueError(f"days {days}: expected 0 to {MOST_FORECAST_DAYS}")
-    opened = Catalog.at(str(catalog))
-    require_directory(opened.location, "the catalog")
-    options = (("--policy", policy), ("--kafka-configs", kafka_configs))
-    words = [word for name, value in options if value for word in (name, value)]
+    opened = catalog_at(Location.of(str(catalog)))
+    policies, words = report_policies(policy, kafka_configs, None)
     now_ms = milliseconds_of(now)
-    policies = load_policies(policy, kafka_configs) if words else None
-    asked = ReportRequest(policies, tuple(words), str(catalog), now_ms, now_ms, days)
+    asked = ReportRequest(policies, words, now_ms, now_ms, days)
     return make_report(opened, choose(opened, snapshot), asked)
 
 

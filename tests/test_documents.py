@@ -31,8 +31,8 @@ CODE_BLOCK = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ +(.+?) *#*$", re.MULTILINE)
 DOTTED = re.compile(rf"(?:kip33\.)?({'|'.join(PACKAGES)})((?:\.\w+)+)")
 NOT_OURS = re.compile(  # names of files, settings of Spark and Kafka
-    r"\w+\.(py|md|ms|bytes)|(local|remote)\.\w+(\.\w+)?|spark\.(archives|driver|executor|hadoop|io|jars|kerberos|kubernetes|"
-    r"pyspark|python|redaction|sql|submit|yarn)(\..+)?"
+    r"\w+\.(py|md|ms|bytes)|(local|remote)\.\w+(\.\w+)?|spark\.(archives|cores|driver|dynamicAllocation|eventLog|executor|"
+    r"hadoop|io|jars|kerberos|kubernetes|pyspark|python|redaction|speculation|sql|submit|task|yarn)(\..+)?"
 )
 
 

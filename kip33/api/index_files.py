@@ -56,6 +56,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     overwrite: bool = False,
     only_damaged: bool = False,
     full: bool = False,
+    allow_empty: bool = False,
     read: ReadName = "log",
     fsync: bool = True,
     workers: int | None = None,
@@ -84,6 +85,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     - `producer_snapshots`: with `offset_index`, write `.snapshot` files of producers too
     - `overwrite`: replace index files that kip33 did not write
     - `only_damaged`: verify first, write only what is damaged; `full`: read every segment again
+    - `allow_empty`: if there is no segment any more, commit a snapshot without rows
     - `read`: `log`, or `tail` to use a trustworthy `.timeindex` instead of reading its log
     - `fsync`: flush files to disk before the snapshot is committed
     - `workers`: the most processes (None: one for each core, one for small work); `parallelism`:
@@ -122,6 +124,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
         overwrite=overwrite,
         only_damaged=only_damaged,
         full=full,
+        allow_empty=allow_empty,
         read=read,
         fsync=fsync,
     )

@@ -16,7 +16,7 @@ import pyarrow as pa
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.audits.roll_audit import audit_catalog, roll_table
 from kip33.catalog import difference, topic_totals
-from kip33.catalog.catalog import Catalog, Snapshot, choose, warn_caller
+from kip33.catalog.catalog import Catalog, Snapshot, catalog_at, choose, warn_caller
 from kip33.catalog.schema import PARTS
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.formats.kafka_configs import GroupOffset
@@ -41,7 +41,6 @@ from kip33.search.catalog_search import TimeAnswer, by_partition, rows_of, searc
 from kip33.search.failover import ResumePoint
 from kip33.search.group_lag import GroupLag
 from kip33.search.replica_search import PartitionKey, TimeQuestion
-from kip33.stores.directory_checks import require_directory
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
 
@@ -116,7 +115,8 @@ def open_catalog(
     >>> catalog.segments().num_rows
     13
 
-    - `catalog`: the directory of its snapshots, `_catalog` in the directory of index files
+    - `catalog`: the directory of its snapshots, `_catalog` in the directory of index files; that
+      directory is taken, too, with a Python warning
     - `storage_options`: keys and endpoint for its store and its archive's, by Hadoop's names or as
       `endpoint`, `region`, `access_key`, `secret_key`, `token` (`kip33.stores.filesystem_option`)
     - `filesystem`: a pyarrow or fsspec filesystem instead, whose name for the catalog is the path
@@ -124,9 +124,7 @@ def open_catalog(
 
     Raises LocationError if there is no such directory.
     """
-    opened = Catalog(place_on(catalog, storage_options, filesystem))
-    require_directory(opened.location, "the catalog")
-    return OpenedCatalog(opened)
+    return OpenedCatalog(catalog_at(place_on(catalog, storage_options, filesystem)))
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ class OpenedCatalog:
         return self.catalog.location.uri
 
     def snapshots(self) -> list[Snapshot]:
-        """Return the snapshots that are not damaged, newest first.
+        """Return the snapshots that are not damaged, newest first; a warning for each that is.
 
         >>> [snapshot.rows for snapshot in open_catalog("indexes/_catalog").snapshots()]
         [13]
@@ -153,7 +151,11 @@ class OpenedCatalog:
         `name`; `created_ms` (ms since 1970); `source`, the archive's URI; `rows`, the number of
         segments; `parts`, its Parquet files.
         """
-        return [c.snapshot for c in self.catalog.candidates() if c.snapshot and not c.problem]
+        found = list(self.catalog.candidates())
+        for one in found:
+            if one.problem:
+                warn_caller(f"{one.problem}; this snapshot is ignored")
+        return [one.snapshot for one in found if one.snapshot and not one.problem]
 
     def segments(
         self, snapshot: str | None = None, *, columns: Sequence[str] | None = None

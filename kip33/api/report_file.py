@@ -13,22 +13,21 @@ from typing import Any, Final
 
 from kip33.api.opened_catalog import Path, current_ms, policies_in, text_of, time_or_now
 from kip33.archive.output_files import require_report_places
-from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
+from kip33.catalog.catalog import Warn, catalog_at, choose, warn_caller
+from kip33.errors import without_secrets
 from kip33.formats.times import Time
 from kip33.report.facts import FindingLevel, Report, ReportFinding
-from kip33.report.make_report import MOST_FORECAST_DAYS, ReportRequest, make_report
+from kip33.report.make_report import MOST_FORECAST_DAYS, ReportRequest, make_report, report_policies
 from kip33.report.page import page_of
-from kip33.retention.policy_files import policies_of
 from kip33.rules.policies import Policies, duration_ms
 from kip33.rules.retention import NO_LIMIT
-from kip33.stores.directory_checks import require_directory
 from kip33.stores.filesystem_option import (
     Filesystem,
     StorageOptions,
     places_on,
     require_writable_store,
 )
-from kip33.stores.locations import Location, without_secrets
+from kip33.stores.locations import Location
 from kip33.stores.own_files import publish_or_raise
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
@@ -67,24 +66,6 @@ class ReportOptions:
         return -(-self.forecast_ms // _DAY_MS)
 
 
-def report_policies(
-    policy: str | None, kafka_configs: str | None, retention_ms: int | None
-) -> tuple[Policies | None, tuple[str, ...]]:
-    """Return the policies of a report, and the words of a command that give them.
-
-    Raises ValueError for two kinds of them, PolicyError for a wrong file.
-    """
-    if retention_ms is not None and (policy or kafka_configs):
-        raise ValueError(
-            "--retention-ms cannot be combined with --policy or --kafka-configs: a report has "
-            "one answer"
-        )
-    given = (("--policy", policy), ("--kafka-configs", kafka_configs))
-    options = (*given, ("--retention-ms", retention_ms))
-    words = [word for name, value in options if value is not None for word in (name, str(value))]
-    return policies_of(policy, kafka_configs, retention_ms), tuple(words)
-
-
 @dataclass(frozen=True)
 class WrittenReport:
     """The files of a report, as URIs, and its findings, the worst first."""
@@ -119,17 +100,15 @@ def run_report(
     options.require_valid()
     page = Location.of(options.output)
     facts = Location.of(options.output.removesuffix(PAGE_SUFFIX) + ".json")
+    opened = catalog_at(Location.of(options.catalog_dir), "CATALOG", warn)
     request = ReportRequest(
         options.policies,
         options.policy_words,
-        options.catalog_dir,
         clock_ms if options.now is None else options.now,
         clock_ms,
         options.forecast_days,
     )
     require_report_places(page, facts)
-    opened = Catalog.at(options.catalog_dir)
-    require_directory(opened.location, "CATALOG")
     on_progress(Progress(Phase.REPORTING))
     made = make_report(opened, choose(opened, options.snapshot, warn), request)
     _publish(made, page, facts)

@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from kip33.api.opened_catalog import Path, text_of
 from kip33.archive.bins import Engine
-from kip33.audits.timestamp_plan import is_catalog
 from kip33.builds.build_options import load_topic_settings
-from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
+from kip33.catalog.catalog import Warn, catalog_unless_source, choose, warn_caller
 from kip33.formats.times import Time
 from kip33.local.local_engine import LocalEngine
 from kip33.restore.restore_apply import may_continue, planned_or_begun, restore
@@ -186,11 +185,10 @@ def _request(options: RestoreOptions) -> RestoreRequest:
 
 def _with_source(request: RestoreRequest, options: RestoreOptions, warn: Warn) -> RestoreRequest:
     """Return a request with the archive of its catalog, if it has one, and the topic ids."""
-    place = request.source
-    if is_catalog(place):
-        chosen = choose(Catalog(place), options.snapshot, warn).snapshot
-        archive = Location.of(chosen.source)
-        request = replace(request, source=archive, catalog=(place, chosen), layout=chosen.layout)
+    if catalog := catalog_unless_source(request.source, warn):
+        chosen = choose(catalog, options.snapshot, warn).snapshot
+        archive, found = Location.of(chosen.source), (catalog.location, chosen)
+        request = replace(request, source=archive, catalog=found, layout=chosen.layout)
     elif options.snapshot is not None:
         raise ValueError("--snapshot is for a catalog")
     if options.topic_ids is not None:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from kip33.archive.directory import Directory, Segment, Visit, real_path
 from kip33.archive.layouts import KAFKA, Layout
 from kip33.archive.segment_paths import uri_beside
-from kip33.errors import FileReadError
+from kip33.errors import FileReadError, counted
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.partition_metadata import (
@@ -285,7 +285,7 @@ def with_topic_ids(source: Location, files: pa.Table, known: Column | None = Non
         ids = pc.replace_with_mask(pa.chunked_array([ids.combine_chunks()]), unknown, found)
         if failed:
             warnings.append(
-                f"{len(failed)} {PARTITION_METADATA} files cannot be used, for example "
+                f"{counted(len(failed), f'{PARTITION_METADATA} file')} cannot be used, for example "
                 f"{failed[0]}; the topic ids of the logs beside them are not known"
             )
     number = files.schema.get_field_index("topic_id")

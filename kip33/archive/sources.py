@@ -57,15 +57,20 @@ def require_segments(
     index_dir: Location | None = None,
     layout: Layout = KAFKA,
     time_index: str = TIME_INDEX_FILE,
+    allow_empty: bool = False,
+    if_empty: str = "",
     on_progress: OnProgress = tell_nobody,
 ) -> Listing:
     """Return the listing of `source`, limited to topics that match one of the globs, if any.
 
     It includes the sizes of the index files below `index_dir`, if given; the names of time indexes
     there end in a dot and `time_index`. Raises LocationError, one line for the user, if there is no
-    such directory or no segment.
+    such directory or, without `allow_empty`, no segment; where there is nothing at all, that
+    line ends with `if_empty`.
     """
-    require_directory(source, "SOURCE")
+    may_be_empty = allow_empty or if_empty
+    if not (may_be_empty and source.is_object_store):  # there an empty directory does not exist
+        require_directory(source, "SOURCE")
     listing = list_tree(
         source, index_dir, layout=layout, time_index=time_index, on_progress=on_progress
     )
@@ -81,11 +86,12 @@ def require_segments(
         is_wanted = pc.is_in(column, value_set=pa.array(wanted_topics, pa.string()))
         is_unlistable = pc.is_null(listing.table["last_modified_ms"])
         listing.table = listing.table.filter(pc.or_(is_wanted, is_unlistable))
-    if listing.table.num_rows == 0:
+    if listing.table.num_rows == 0 and not allow_empty:
         wanted = f" of topics {', '.join(topics)}" if topics else ""
         raise LocationError(
             f"{source.uri}: no segments{wanted} found{near}; {layout.expected}"
             + _passed_over(listing)
+            + ("" if near else if_empty)
         )
     return listing
 

@@ -17,7 +17,7 @@ from kip33.archive.bins import Engine
 from kip33.audits.audited_logs import AuditedLog, read_partitions
 from kip33.audits.roll_audit import SettingsOf
 from kip33.audits.roll_logs import first_batch_of
-from kip33.errors import CorruptSegmentError, FileReadError
+from kip33.errors import CorruptSegmentError, FileReadError, counted
 from kip33.formats.batch import BatchColumns
 from kip33.formats.byte_sources import ReadInto
 from kip33.formats.native import Speed, compiled, plain
@@ -122,7 +122,7 @@ class _Partition:
         base_offset = log.base_offset or 0
         if base_offset > self._end_offset:
             count = base_offset - self._end_offset
-            self._doubt(log, f"{RollDoubt.HOLE}: {count:,} offsets are missing before it")
+            self._doubt(log, f"{RollDoubt.HOLE}: {counted(count, 'offset')} missing before it")
         elif base_offset < self._end_offset:
             self._doubt(log, f"{RollDoubt.OVERLAP}: it begins below the end of the log before it")
         try:

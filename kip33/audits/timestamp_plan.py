@@ -33,7 +33,7 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.errors import FileReadError, Kip33Error, LocationError
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.scan import BatchScan
-from kip33.rules.policies import MAX_INT64
+from kip33.rules.policies import MAX_INT64, nearest_topics
 from kip33.rules.retention import Codes, Int64s
 from kip33.rules.segment_summary import NOT_READ, TIMESTAMP_TYPES, SegmentStatus
 from kip33.rules.suspicious_timestamps import SUSPICIONS
@@ -46,7 +46,6 @@ from kip33.rules.timestamp_profile import (
     suspicions_of_records,
     timestamp_type_of,
 )
-from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import one_line, scanned
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
@@ -152,12 +151,6 @@ def plan_timestamps(
     return TimestampPlan(question, _in_order(logs))
 
 
-def is_catalog(place: Location) -> bool:
-    """Return whether a place has a catalog; LocationError if there is no such directory."""
-    require_directory(place, "SOURCE|CATALOG")
-    return bool(Catalog(place).commit_names())
-
-
 def with_largest_before(files: pa.Table, largest: Sequence[int]) -> pa.Table:
     """Return the rows with the largest timestamp of the earlier segments of each partition.
 
@@ -185,16 +178,19 @@ def _of_catalog(
     catalog: Catalog, snapshot: Snapshot, question: TimestampQuestion, topics: Sequence[str]
 ) -> TimestampPlan:
     pieces = []
+    known: set[str | None] = set()
     for piece in catalog.read_pieces(snapshot, list(_OF_CATALOG)):
         if topics:
             names = pc.unique(piece["topic"]).to_pylist()
+            known.update(names)
             wanted = pa.array([name for name in names if matches(name, topics)], pa.string())
             piece = piece.filter(pc.is_in(piece["topic"], value_set=wanted))
         pieces.append(piece)
     rows = pa.concat_tables(pieces) if pieces else None
     if rows is None or rows.num_rows == 0:
         wanted_text = f" of topics {', '.join(topics)}" if topics else ""
-        raise LocationError(f"{catalog.location.uri}: the catalog has no segments{wanted_text}")
+        near = nearest_topics(topics, known)
+        raise LocationError(f"{catalog.location.uri}: no segments{wanted_text} found{near}")
     is_unread = pc.is_in(rows["status"], value_set=pa.array([*_UNREAD], pa.string()))
     why = pc.binary_join_element_wise(rows["status"], pc.fill_null(rows["error"], ""), ": ")
     error = pc.if_else(is_unread, why, pa.scalar(None, pa.string()))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from kip33.archive.directory import Segment
 from kip33.archive.listing import Column, index_uris
 from kip33.archive.segment_paths import index_path
-from kip33.catalog.catalog import Snapshot
+from kip33.catalog.catalog import CATALOG_FOLDER, Snapshot
 from kip33.drafts.designs import DESIGNS, design_of
 from kip33.errors import CatalogError, LocationError, PolicyError
 from kip33.formats.index_kinds import IndexKind
@@ -48,6 +48,7 @@ class BuildRequest:
     overwrite: bool = False  # replace index files that kip33 did not write
     only_damaged: bool = False
     full: bool = False  # read every segment again
+    allow_empty: bool = False  # of a SOURCE without segments, commit a snapshot without rows
     read: str = "log"  # or "tail": use a trustworthy `.timeindex` instead of its log
     fsync: bool = True  # without it a power failure may lose files that were reported as written
 
@@ -145,7 +146,7 @@ def require_places(request: BuildRequest) -> tuple[Location, Location, Location]
             f"{index_location.uri}: the index directory contains SOURCE; choose another "
             "place, or --in-place"
         )
-    place = Location.of(catalog) if catalog else index_location.child("_catalog")
+    place = Location.of(catalog) if catalog else index_location.child(CATALOG_FOLDER)
     return source_location, index_location, place
 
 

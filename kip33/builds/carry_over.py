@@ -19,6 +19,7 @@ build's rows are lost:
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,12 +30,14 @@ from kip33.archive.listing import Column
 from kip33.archive.sources import matches
 from kip33.builds.reuse import Int64s, ListingMatch, Mask, ReusableRows, may_change_unseen
 from kip33.catalog.catalog import Catalog, Snapshot, SnapshotPart
-from kip33.catalog.draft import Draft, PartWriter
+from kip33.catalog.draft import ROWS_PER_GROUP, Draft, PartWriter
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import CatalogError
 from kip33.formats.index_kinds import IndexKind
+from kip33.stores.concurrently import map_in_order
 
 ROWS_PER_PART: Final = 250_000
+MOST_SMALL_PARTS: Final = 16
 LEAVE: Final = -1
 LISTED: Final = ("active_segment", "topic_id", "partition_metadata_modified_ms")
 SETTINGS: Final = ("build_settings", "time_index_settings", "offset_index_settings")
@@ -131,9 +134,29 @@ def _copied_rows(draft: Draft, carry_over: CarryOver) -> Iterator[pa.Table]:
         yield without_settings(taken, carry_over.unsettled[rows])
 
 
-def write_parts(draft: Draft, tables: Iterable[pa.Table]) -> Iterator[SnapshotPart]:
-    """Write rows into staging, some 100,000 per part; yield the parts, numbered from 0."""
-    number = 0
+def without_small_parts(draft: Draft, parts: Sequence[SnapshotPart]) -> tuple[SnapshotPart, ...]:
+    """Return the parts of a draft, small ones merged into larger ones if there are many.
+
+    Each bin makes a part, a commit moves it, and each reader asks the store for it. Raises
+    CatalogError if a part was damaged meanwhile, PublishError if one cannot be written.
+    """
+    small = [part for part in parts if part.rows < ROWS_PER_GROUP]
+    if len(small) <= MOST_SMALL_PARTS:
+        return tuple(parts)
+
+    def tables_of(part: SnapshotPart) -> list[pa.Table]:
+        return list(draft.catalog.read_parts(draft.staging, [part]))
+
+    tables = chain.from_iterable(map_in_order(draft.staging, small, tables_of))
+    merged = write_parts(draft, tables, first_number=len(parts))
+    return (*(part for part in parts if part.rows >= ROWS_PER_GROUP), *merged)
+
+
+def write_parts(
+    draft: Draft, tables: Iterable[pa.Table], first_number: int = 0
+) -> Iterator[SnapshotPart]:
+    """Write rows into staging, 250,000 per part; yield the parts, numbered from `first_number`."""
+    number = first_number
     writer = PartWriter(draft.staging, number)
     for table in tables:
         writer.append_table(table)

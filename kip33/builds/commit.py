@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 from kip33.archive.bins import Engine, Work
 from kip33.archive.listing import Column
 from kip33.builds.build_options import BuildRequest, BuildSpec, require_layout
-from kip33.builds.carry_over import carry_over_rows, merge, write_parts
+from kip33.builds.carry_over import carry_over_rows, merge, without_small_parts, write_parts
 from kip33.builds.index_files import CANNOT_BE_WRITTEN, NOT_OURS
 from kip33.builds.largest_before import with_largest_before
 from kip33.builds.orphans import NAMED_BY_ROWS, merge_orphans, without_named
 from kip33.builds.plan import BuildPlan, plan_build
 from kip33.builds.task import TaskResult, build_bin
 from kip33.builds.transaction_files import finish_transactions
-from kip33.catalog.catalog import Candidate, Catalog, Snapshot, SnapshotPart, Warn
+from kip33.catalog.catalog import Candidate, Catalog, Snapshot, SnapshotPart, Warn, id_of
 from kip33.catalog.draft import CLAIMS, DEAD_AFTER_MS, Draft, read_claims
 from kip33.catalog.holes import DirectoriesOfPartitions, hole_totals, read_holes
 from kip33.catalog.orphan_list import read_orphans
@@ -32,6 +32,7 @@ from kip33.errors import (
     CatalogError,
     NoReadableLogError,
     UnreadableCatalogError,
+    counted,
     unreadable_logs_text,
 )
 from kip33.formats.index_kinds import IndexKind
@@ -43,6 +44,7 @@ from kip33.stores.own_files import (
     is_flushing,
     publish,
     remove_quietly,
+    run_of,
     set_flushing,
     temporary_of,
 )
@@ -75,10 +77,20 @@ def begin_build(plan: BuildPlan) -> StartedBuild:
     draft = Draft.begin(plan.catalog, plan.build.source)
     draft.claim(plan.claims)
     copied_parts = tuple(carry_over_rows(draft, plan.carry_over)) if plan.carry_over else ()
-    for place, last_modified_ms in plan.unfinished:
-        if plan.now_ms - last_modified_ms >= DEAD_AFTER_MS:
-            remove_quietly(place)
+    _remove_unfinished(plan)
     return StartedBuild(plan, draft, copied_parts)
+
+
+def _remove_unfinished(plan: BuildPlan) -> None:
+    """Remove temporary index files of builds that have ended: they committed, or are a day old.
+
+    An attempt of a task that is killed, because a speculative one was faster, leaves such a file.
+    One that goes on after the commit of its build cannot rename its file then, and nobody asks it.
+    """
+    committed = set(map(id_of, plan.catalog.commit_names())) if plan.unfinished else set()
+    for place, last_modified_ms in plan.unfinished:
+        if run_of(place) in committed or plan.now_ms - last_modified_ms >= DEAD_AFTER_MS:
+            remove_quietly(place)
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,8 @@ class BuildSummary:
     dropped: int  # rows of segments that no longer exist
     carried: int  # rows of topics or directories not listed, or of a concurrent build
     bytes_read: int  # of logs, by this build
+    files_written: int  # index files, by this build
+    index_files: int  # all of kip33 in the snapshot
     written: int  # segments with correct index files of kip33
     kept: int  # segments with index files of other programs
     kept_though_other: int  # of these, with other bytes than this build's
@@ -127,8 +141,11 @@ def commit_build(started: StartedBuild, results: Sequence[TaskResult]) -> BuildS
         _require_a_readable_log(results)
     parts = (*copied_parts, *(result.part for result in results))
     pending = [result.pending for result in results if result.pending]
-    finished = finish_transactions(plan.build, draft.staging, parts, pending, len(parts))
-    snapshot, taken_from_newer, warnings = _commit(plan, draft, (*parts, *finished))
+    finished, of_transactions = finish_transactions(
+        plan.build, draft.staging, parts, pending, len(parts)
+    )
+    parts = without_small_parts(draft, (*parts, *finished))
+    snapshot, taken_from_newer, warnings = _commit(plan, draft, parts)
     carry_over = plan.carry_over
     return BuildSummary(
         snapshot=snapshot.name,
@@ -139,6 +156,7 @@ def commit_build(started: StartedBuild, results: Sequence[TaskResult]) -> BuildS
         dropped=carry_over.dropped if carry_over else 0,
         carried=(carry_over.carried if carry_over else 0) + taken_from_newer,
         bytes_read=sum(result.bytes_read for result in results),
+        files_written=of_transactions + sum(result.files_written for result in results),
         passed_over=plan.passed_over,
         warnings=(*plan.warnings, *warnings),
         orphaned=snapshot.orphaned.rows if snapshot.orphaned else 0,
@@ -290,42 +308,47 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
     rows = "column `error` of their rows says what to do"
     if count := summary.failed:
         yield (
-            f"index files of {count} segments could not be written, for example "
+            f"index files of {counted(count, 'segment')} could not be written, for example "
             f"{summary.failed_example}; column `error` of their rows has the reasons; "
             "the next build tries again"
         )
     if count := summary.hidden_from_recovery:
         yield (
-            f"{count} damaged logs have an .index that {HIDDEN} them: stop the broker, remove "
-            f"these .index files, start the broker; {rows}"
+            f"{counted(count, 'damaged log')} with an .index that {HIDDEN} them: stop the broker, "
+            f"remove these .index files, start the broker; {rows}"
         )
     if count := summary.aborts_hidden:
         yield (
-            f"{count} logs have an .index that {HIDDEN_ABORTS} they need, so read_committed "
-            "consumers may read aborted records: stop the broker, run kip33 repair --apply for "
-            f"its log directory, which removes these .index files, start the broker; {rows}"
+            f"{counted(count, 'log')} with an .index that {HIDDEN_ABORTS} they need, so "
+            "read_committed consumers may read aborted records: stop the broker, run kip33 repair "
+            "--apply for its log directory, which removes these .index files, start the broker; "
+            f"{rows}"
         )
     if count := summary.may_not_start:
         yield (
-            f"{count} logs are damaged so that {MAY_NOT_START} if it has to recover "
+            f"{counted(count, 'log')} damaged so that {MAY_NOT_START} if it has to recover "
             f"them; {rows}; --fail-on invalid makes this exit 3"
         )
     if count := summary.owner_not_given:
-        yield f"{count} segments have index files that {NOT_GIVEN} of the log; {rows}"
+        yield f"{counted(count, 'segment')} with index files that {NOT_GIVEN} of the log; {rows}"
     if count := len(summary.two_directories):  # such as orders-0 and orders-00
         yield (
-            f"{count} partitions have two directories each, for example "
+            f"{counted(count, 'partition')} with two directories each, for example "
             f"{summary.two_directories[0]}: their searches are unsure, and retention "
             "keeps all their segments; remove or rename one of the directories"
         )
+
+
+_OURS: Final = pa.array([IndexFileState.WRITTEN, IndexFileState.STALE], pa.string())
 
 
 def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
     """Return the counts over all rows of a snapshot, computed one row group at a time."""
     by_status: dict[str, int] = {}
     totals = dict.fromkeys(
-        ("entries", "log_bytes", "index_bytes", "written", "kept", "kept_though_other", "failed"), 0
+        ("entries", "log_bytes", "index_bytes", "index_files", "written", "kept"), 0
     )
+    totals |= {"kept_though_other": 0, "failed": 0}
     totals |= dict.fromkeys(_NOTES, 0)
     sizes = [f"{kind}_bytes" for kind in IndexKind]
     columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", "log_uri"]
@@ -340,6 +363,8 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
         totals["entries"] += pc.sum(piece["time_index_entries"]).as_py() or 0
         totals["log_bytes"] += pc.sum(piece["size_bytes"]).as_py() or 0
         totals["index_bytes"] += sum(pc.sum(piece[size]).as_py() or 0 for size in sizes)
+        ours = piece.filter(pc.is_in(piece["index_file"], value_set=_OURS))
+        totals["index_files"] += sum(len(ours) - ours[size].null_count for size in sizes)
         states = _counts(piece["index_file"])
         totals["written"] += states.get(IndexFileState.WRITTEN, 0)
         totals["kept"] += states.get(IndexFileState.KEPT, 0)
@@ -432,7 +457,7 @@ def execute_build(plan: BuildPlan, engine: Engine) -> BuildSummary:
         started = begin_build(plan)
         run = partial(_build_bin, plan.build, started.draft.staging, len(started.copied_parts))
         with _marks_of(started) as marks:
-            work = Work(Phase.READING_LOGS, source=plan.build.source, marks=marks)
+            work = Work(Phase.READING_LOGS, source=plan.build.source, marks=marks, command="build")
             results = engine.run_on_bins(
                 files, run, reads_files=not plan.build.read_tail, work=work
             )

@@ -63,6 +63,14 @@ def add_notes(row: dict[str, Any], *notes: str | None) -> None:
     row["error"] = "; ".join(filter(None, (row["error"], *notes))) or None
 
 
+FILES_WRITTEN: Final = "files_written"  # of a row in work: the index files that this build put
+
+
+def add_written(row: dict[str, Any], files: int) -> None:
+    """Add to the number of files that this build put for a catalog row; no part has it."""
+    row[FILES_WRITTEN] = row.get(FILES_WRITTEN, 0) + files
+
+
 def state_together(states: Iterable[IndexFileState | None]) -> IndexFileState | None:
     """Return the state of a segment's index files from those of each file: `Published.state`."""
     states = set(states)
@@ -87,6 +95,7 @@ class Published:
         self._log_changed = log_changed
         self.notes: list[str] = []
         self._log = log
+        self.written = 0  # files that were put
         self._states: list[IndexFileState | None] = []
         self._files: list[PublishedFile | None] = []
         self._are_right: list[bool] = []
@@ -185,6 +194,7 @@ class Published:
         else:
             durable = there is not None
             status = publish(place, data, durable=durable, reads_back=file.reads_back)
+        self.written += 1
         return IndexFileState.WRITTEN, _as_published(status, file.settings, data)
 
     def withhold(self, place: Location, index: BuiltIndexes, *, ours: bool, asked: bool) -> None:

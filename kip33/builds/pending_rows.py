@@ -42,6 +42,7 @@ from kip33.builds.index_files import (
     Published,
     TargetIndexFile,
     add_notes,
+    add_written,
     record,
     state_together,
 )
@@ -299,5 +300,6 @@ def publish_offset_index(
     published.add(waiting.file, ours=ours, overwrite=build.overwrite)
     if published.files[0]:
         record(row, IndexKind.OFFSET, published.files[0])
+    add_written(row, published.written)
     row["index_file"] = state_together((row["index_file"], published.state))
     return published.notes

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -89,14 +89,17 @@ def plan_build(
     require_no_file(catalog_location, "the catalog")
     target = Catalog(catalog_location)
     target.require_source(source_location)
-    require_layout(target.newest(), layout.name, catalog_location.uri)
-    require_dialect(target.newest(), request, catalog_location.uri)
+    newest = target.newest()
+    require_layout(newest, layout.name, catalog_location.uri)
+    require_dialect(newest, request, catalog_location.uri)
     listing = require_segments(
         source_location,
         request.topics,
         index_dir=index_location,
         layout=layout,
         time_index=design_of(settings.dialect).file,
+        allow_empty=request.allow_empty,
+        if_empty=_ALLOW_EMPTY if newest and newest.rows else "",
         on_progress=on_progress,
     )
     beside_logs = partition_directories(listing) if request.in_place else ()
@@ -120,6 +123,12 @@ def plan_build(
     reuse = not (request.full or request.only_damaged)
     plan = _plan(build, target, listing, now_ms, request.topics, reuse=reuse)
     return plan._replace(beside_logs=beside_logs)
+
+
+_ALLOW_EMPTY: Final = (
+    "; the catalog has segments: make SOURCE complete, or give --allow-empty if all were deleted "
+    "on purpose"
+)
 
 
 def _kinds(request: BuildRequest) -> frozenset[IndexKind]:

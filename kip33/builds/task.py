@@ -13,9 +13,11 @@ from kip33.archive.listing import LISTING
 from kip33.archive.segment_paths import beside, index_of_row
 from kip33.builds.build_options import BuildSpec, file_time_settings_json
 from kip33.builds.index_files import (
+    FILES_WRITTEN,
     Published,
     TargetIndexFile,
     add_notes,
+    add_written,
     log_has_changed,
     record,
 )
@@ -29,7 +31,7 @@ from kip33.builds.pending_rows import (
     extra_columns,
     with_offset_index,
 )
-from kip33.catalog.catalog import SnapshotPart
+from kip33.catalog.catalog import SnapshotPart, id_of
 from kip33.catalog.draft import PartWriter
 from kip33.catalog.schema import IndexFileState
 from kip33.drafts.designs import design_of
@@ -67,7 +69,7 @@ from kip33.rules.transaction_index import UNCHANGED
 from kip33.rules.transactions import BEGAN_HERE, KNOWN_BY
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.locations import Location
-from kip33.stores.own_files import set_flushing
+from kip33.stores.own_files import set_flushing, temporary_files_of
 
 LISTED_ROWS_AT_ONCE = 4096  # rows of a bin's listing that are Python objects at one time
 
@@ -77,6 +79,7 @@ class TaskResult(NamedTuple):
 
     part: SnapshotPart
     bytes_read: int  # of logs
+    files_written: int = 0  # index files
     pending: SnapshotPart | None = None  # rows that wait for their `.txnindex`
     unreadable: int = 0  # logs
     first_unreadable: tuple[str, str] | None = None  # the smallest URI, and the reason
@@ -88,9 +91,14 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
     `files` are of `KnownSegments.to_read`; `number` is the part's.
     """
     set_flushing(build.fsync)
+    with temporary_files_of(id_of(staging.name)):
+        return _build_bin(build, staging, number, files)
+
+
+def _build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table) -> TaskResult:
     writer = PartWriter(staging, number)
     pending = PartWriter(staging, number, "pending", PENDING)
-    bytes_read = unreadable = 0
+    bytes_read = files_written = unreadable = 0
     first_unreadable: tuple[str, str] | None = None
     flusher = IndexFlusher()
     waiting = WaitingIndexes(build, flusher)
@@ -109,13 +117,16 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
         else:
             writer.append(built.row)
         bytes_read += built.bytes_read
+        files_written += built.row.get(FILES_WRITTEN, 0)
         if built.row["status"] == SegmentStatus.UNREADABLE:
             unreadable += 1
             log = (built.row["log_uri"], built.row["error"] or "")
             first_unreadable = min(first_unreadable or log, log)
     flusher.flush()
     pending_part = pending.publish() if pending.rows else None
-    return TaskResult(writer.publish(), bytes_read, pending_part, unreadable, first_unreadable)
+    return TaskResult(
+        writer.publish(), bytes_read, files_written, pending_part, unreadable, first_unreadable
+    )
 
 
 class KnownSegment(NamedTuple):
@@ -180,6 +191,7 @@ def build_segment(
         place = beside(build.index_location(segment), "index")
         published.withhold(place, index, ours=ours, asked=IndexKind.OFFSET in build.kinds)
     row = _row_of(build, segment, log, index, published)
+    add_written(row, published.written)
     entries = files[IndexKind.TIME].good_entries
     if entries is not None:
         row["time_index_entries"] = entries

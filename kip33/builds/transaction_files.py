@@ -23,11 +23,13 @@ from kip33.archive.segment_paths import beside
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.index_files import (
     CANNOT_BE_WRITTEN,
+    FILES_WRITTEN,
     FOREIGN_TRANSACTION_INDEX,
     Published,
     PublishedFile,
     TargetIndexFile,
     add_notes,
+    add_written,
     log_has_changed,
     record,
     state_together,
@@ -83,10 +85,10 @@ def finish_transactions(
     parts: Sequence[SnapshotPart],
     pending: Sequence[SnapshotPart],
     number: int,
-) -> list[SnapshotPart]:
+) -> tuple[list[SnapshotPart], int]:
     """Write the `.txnindex` and `.snapshot` files of `pending`.
 
-    Returns its rows, completed, as parts from `number`.
+    Returns its rows, completed, as parts from `number`, and the number of files that were put.
 
     `parts` are all other rows of the new snapshot, also in staging. A fault of an index file is its
     row's `error`. Raises CatalogError if a part is missing, PublishError if a part cannot be
@@ -94,9 +96,9 @@ def finish_transactions(
     """
     pending = [part for part in pending if part.rows]
     if not pending:
-        return []
+        return [], 0
     done = _fold(build, staging, parts, pending)
-    finished = []
+    finished, files_written = [], 0
     for place, part in enumerate(pending):
         flusher = IndexFlusher()
         writer = PartWriter(staging, number + place)
@@ -104,9 +106,10 @@ def finish_transactions(
         for row in map_in_order(build.source, rows, partial(_finish, build, done)):
             writer.append(row)
             flusher.add(row)
+            files_written += row.get(FILES_WRITTEN, 0)
         flusher.flush()
         finished.append(writer.publish())
-    return finished
+    return finished, files_written
 
 
 class _SnapshotOutcome(NamedTuple):
@@ -116,9 +119,11 @@ class _SnapshotOutcome(NamedTuple):
     state: IndexFileState | None = None
     is_wanted: bool = False  # whether there should be a file
     notes: tuple[str, ...] = ()
+    written: int = 0  # 1 if it was put
 
     def complete(self, row: _Row) -> None:
         """Record it in the segment's row."""
+        add_written(row, self.written)
         if self.file:
             record(row, IndexKind.PRODUCERS, self.file)
         if row["index_file"] and (self.is_wanted or self.file):
@@ -245,7 +250,11 @@ def _publish_snapshot(
             published.add(target, ours=ours, overwrite=build.overwrite)
             notes += published.notes
             outcome = _SnapshotOutcome(
-                published.files[0], published.state, data is not None, tuple(notes)
+                published.files[0],
+                published.state,
+                data is not None,
+                tuple(notes),
+                published.written,
             )
     return folded.log_uri, (folded.transactions, outcome)
 
@@ -265,6 +274,7 @@ def _finish(build: BuildSpec, done: _Done, row: _Row) -> _Row:
     published = Published(log if build.in_place else None, log_changed=_log_changed(row))
     target = _transaction_index(build, row, completed)
     is_there = _publish_transaction_index(build, row, target, published)
+    add_written(row, published.written)
     notes = list(published.notes)
     if completed.problem:
         notes.append(f"the .txnindex is not written: {completed.problem}")

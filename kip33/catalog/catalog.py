@@ -34,6 +34,7 @@ from pyarrow import fs
 
 from kip33.catalog.schema import PARTS, SCHEMA_VERSION, SEGMENTS
 from kip33.errors import CatalogError, UnreadableCatalogError
+from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import entries_of, one_line, read_whole
 from kip33.stores.locations import KEYS_IN_URI, Location
 from kip33.stores.own_files import remove_folder_quietly, remove_quietly
@@ -41,6 +42,7 @@ from kip33.stores.own_files import remove_folder_quietly, remove_quietly
 MOST_COMMIT_BYTES: Final = 1 << 30
 URI_COLUMNS: Final = ("log_uri", "index_uri")
 HIDDEN_KEYS: Final = r"\1\2***@"
+CATALOG_FOLDER: Final = "_catalog"  # where a build makes its catalog, in the index directory
 NO_FILE: Final = (FileNotFoundError, IsADirectoryError)  # other errors may be temporary
 
 
@@ -377,6 +379,47 @@ def warn_caller(message: str) -> None:
     warnings.warn(message, stacklevel=depth)
 
 
+def catalog_at(place: Location, what: str = "the catalog", warn: Warn = warn_caller) -> Catalog:
+    """Return the catalog at a place; if it is an index directory, that directory's own.
+
+    `warn` is told then. Raises LocationError if there is no such directory, `what` it should be.
+    """
+    require_directory(place, what)
+    return _catalog_in(place, warn) or Catalog(place)
+
+
+def catalog_unless_source(place: Location, warn: Warn = warn_caller) -> Catalog | None:
+    """Return the catalog where a SOURCE or a CATALOG is given, None if it is a SOURCE.
+
+    An index directory is taken for its catalog, and `warn` is told, unless the archive of that
+    catalog is in it. Raises LocationError if there is no such directory.
+    """
+    require_directory(place, "SOURCE|CATALOG")
+    return _catalog_in(place, warn, is_source_possible=True)
+
+
+def _catalog_in(place: Location, warn: Warn, *, is_source_possible: bool = False) -> Catalog | None:
+    catalog, inner = Catalog(place), Catalog(place.child(CATALOG_FOLDER))
+    if catalog.commit_names():
+        return catalog
+    if not inner.commit_names() or (is_source_possible and _has_archive(inner, place)):
+        return None
+    warn(
+        f"{place.uri}: an index directory found, expected a catalog; the catalog in it is used, "
+        f"{inner.location.uri}"
+    )
+    return inner
+
+
+def _has_archive(inner: Catalog, place: Location) -> bool:
+    """Return whether a place has, or may have, the archive that the catalog describes."""
+    try:
+        newest = inner.newest()
+    except CatalogError:  # of a later version
+        return True
+    return newest is None or place.contains(Location.of(newest.source))
+
+
 def choose(catalog: Catalog, text: str | None, warn: Warn = warn_caller) -> Choice:
     """Return the snapshot with a name, a sequence number or an id; the newest one for None.
 
@@ -510,6 +553,11 @@ def ipc_bytes(table: pa.Table) -> bytes:
 def snapshot_name(sequence: int, snapshot_id: str) -> str:
     """Return `00000000000000000007-<id>`: names sort by sequence number."""
     return f"{sequence:0{_NAME_DIGITS}d}-{snapshot_id}"
+
+
+def id_of(name: str) -> str:
+    """Return the id in a snapshot's or a draft's name."""
+    return name.partition("-")[2]
 
 
 def sequence_of(name: str) -> int | None:

@@ -31,17 +31,16 @@ from kip33.catalog.catalog import (
     sequence_of,
     snapshot_name,
 )
-from kip33.catalog.orphan_list import write_orphans
+from kip33.catalog.orphan_list import read_owned, write_orphans
 from kip33.catalog.schema import PARTS, SCHEMA_VERSION, SEGMENTS, with_times
 from kip33.errors import CatalogError, PublishError, UnreadableCatalogError
 from kip33.stores.directory_checks import require_writable
-from kip33.stores.files import one_line, read_whole
+from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 from kip33.stores.own_files import move, publish_or_raise
 
 CLAIMS: Final = "claims.arrow"
 CLAIMED: Final = pa.schema([pa.field("index_uri", pa.string(), nullable=False)])
-MOST_CLAIMS_BYTES: Final = 1 << 30
 DEAD_AFTER_MS: Final = 24 * 3_600_000  # an unfinished build of this age is dead
 ROWS_PER_GROUP: Final = 20_000
 STAYS: Final = "the newest snapshot does not change"
@@ -189,12 +188,15 @@ def claimed_index_uris(catalog: Catalog, *, since: int, above: str = "") -> "pa.
 
 
 def read_claims(place: Location) -> "pa.Array[Any]":
-    """Return the index files of one file of claims; none if it cannot be read."""
+    """Return the index files of one file of claims; none if it is missing or damaged.
+
+    Raises UnreadableCatalogError if it cannot be read.
+    """
     try:
-        data = read_whole(place, most_bytes=MOST_CLAIMS_BYTES)
+        data = read_owned(place)
         table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
         return pa.concat_arrays([pa.array([], pa.string()), *table["index_uri"].chunks])
-    except (OSError, ValueError, KeyError):
+    except (FileNotFoundError, IsADirectoryError, ValueError, KeyError):
         return pa.array([], pa.string())
 
 
@@ -211,6 +213,7 @@ class PartWriter:
         """
         self._place = staging.child(f"{kind}-{number:05d}.{uuid.uuid4().hex[:8]}.parquet")
         self._schema = schema
+        self._tables: list[pa.Table] = []  # before `_rows`, together less than a row group
         self._rows: list[dict[str, Any]] = []
         self.rows = 0
         self._sink = pa.BufferOutputStream()
@@ -229,10 +232,12 @@ class PartWriter:
             self._flush()
 
     def append_table(self, rows: pa.Table) -> None:
-        """Add a table of SEGMENTS."""
-        self._flush()
-        self._write(rows)
+        """Add a table of SEGMENTS; small tables share a row group."""
+        self._take_rows()
+        self._tables.append(rows)
         self.rows += rows.num_rows
+        if sum(table.num_rows for table in self._tables) >= ROWS_PER_GROUP:
+            self._flush()
 
     def publish(self) -> SnapshotPart:
         """Write the part, even without rows: every task has one. PublishError if that fails."""
@@ -242,11 +247,15 @@ class PartWriter:
         publish_or_raise(self._place, data, STAYS)
         return SnapshotPart(self._place.name, self.rows, len(data), zlib.crc32(data))
 
-    def _flush(self) -> None:
+    def _take_rows(self) -> None:
         if self._rows:
-            self._write(pa.Table.from_pylist(self._rows, self._schema))
+            self._tables.append(pa.Table.from_pylist(self._rows, self._schema))
             self._rows = []
 
-    def _write(self, rows: pa.Table) -> None:
-        rows = with_times(rows) if self._schema is SEGMENTS else rows
-        self._writer.write_table(rows, row_group_size=ROWS_PER_GROUP)
+    def _flush(self) -> None:
+        self._take_rows()
+        if self._tables:
+            rows = pa.concat_tables(self._tables)
+            rows = with_times(rows) if self._schema is SEGMENTS else rows
+            self._writer.write_table(rows, row_group_size=ROWS_PER_GROUP)
+            self._tables = []

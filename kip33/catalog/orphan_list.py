@@ -3,7 +3,7 @@
     CATALOG/orphaned/00000000000000000007-4f0c....arrow    no file if nothing is orphaned
 
 It is put before the commit file. A lost or damaged list does not make its snapshot invalid: a build
-warns and continues without it.
+warns and continues without it. One that exists but cannot be read ends the build.
 """
 
 import zlib
@@ -13,8 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, OrphanList, Snapshot, ipc_bytes
+from kip33.errors import UnreadableCatalogError
 from kip33.stores.files import one_line, read_whole
+from kip33.stores.locations import Location
 from kip33.stores.own_files import publish_or_raise
+
+_MOST_BYTES: Final = 1 << 30
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("index_uri", pa.string(), nullable=False),
@@ -43,22 +47,42 @@ def write_orphans(
 
 
 def read_orphans(catalog: Catalog, snapshot: Snapshot) -> tuple[pa.Table, str | None]:
-    """Return the orphaned files that a snapshot lists, and a warning if the list is unreadable."""
+    """Return the orphaned files that a snapshot lists, and a warning if the list is damaged.
+
+    Raises UnreadableCatalogError if it exists but cannot be read, which does not prove damage.
+    """
     listed = snapshot.orphaned
     if listed is None:
         return ORPHANS.empty_table(), None
     place = catalog.orphaned_place(snapshot.name)
     try:
-        data = read_whole(place, most_bytes=listed.size_bytes)
+        data = read_owned(place)
         if zlib.crc32(data) != listed.crc32:
             raise ValueError("the CRC does not match the commit file")
         table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
         if table.schema != ORPHANS or table.num_rows != listed.rows:
             raise ValueError("the number of rows does not match the commit file")
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, IsADirectoryError, ValueError) as error:
         return ORPHANS.empty_table(), (
             f"{place.uri}: cannot be read: {one_line(error)}; kip33 no longer knows "
             f"{listed.rows} index files that it wrote for deleted logs: they stay, and "
             "count as not written by kip33"
         )
     return table, None
+
+
+def read_owned(place: Location) -> bytes:
+    """Return a file that says which index files kip33 owns.
+
+    Raises FileNotFoundError or IsADirectoryError if there is none, and UnreadableCatalogError if it
+    cannot be read: without it these index files would count as foreign.
+    """
+    try:
+        return read_whole(place, most_bytes=_MOST_BYTES)
+    except (FileNotFoundError, IsADirectoryError):
+        raise
+    except OSError as error:
+        raise UnreadableCatalogError(
+            f"{place.uri}: cannot be read: {one_line(error)}; without it kip33 cannot tell which "
+            "index files it owns: fix it and run the command again"
+        ) from error

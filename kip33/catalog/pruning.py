@@ -36,7 +36,7 @@ from kip33.catalog.catalog import (
     sequence_of,
 )
 from kip33.catalog.draft import CLAIMS, DEAD_AFTER_MS
-from kip33.errors import CatalogError, UnreadableCatalogError
+from kip33.errors import CatalogError, UnreadableCatalogError, counted
 from kip33.stores.files import one_line, size_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import TEMPORARY_SUFFIX
@@ -279,7 +279,7 @@ class _CatalogFiles(NamedTuple):
         if not others or removal.folder is None:
             return None
         return (
-            f"{removal.folder.uri}: contains {len(others)} files that kip33 did not "
+            f"{removal.folder.uri}: contains {counted(len(others), 'file')} that kip33 did not "
             f"write, for example {others[0]!a}: they stay; move them elsewhere and run "
             "the command again"
         )

@@ -57,6 +57,14 @@ class TopicTotals(NamedTuple):
     topic_ids: list[dict[str, Any]]  # of each: topic_id, segments, log_bytes, newest
 
 
+def topics_of(catalog: Catalog, snapshot: Snapshot) -> list[str]:
+    """Return the topics of a snapshot, by name; CatalogError if it is damaged."""
+    topics: set[Any] = set()
+    for piece in catalog.read_pieces(snapshot, ["topic"]):
+        topics.update(piece["topic"].unique().to_pylist())
+    return sorted(topics - {None})
+
+
 def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
     """Return the totals of every topic of a snapshot, by name."""
     overlapping = overlaps_by_topic(catalog, snapshot)

@@ -30,6 +30,7 @@ from kip33.cli.output import (
     facts,
     human_bytes,
     show,
+    skipped_facts,
     some,
     warn,
 )
@@ -114,6 +115,11 @@ class BuildCommand:
 )
 @click.option("--full", is_flag=True, help="Read every segment, not only new and changed ones.")
 @click.option(
+    "--allow-empty",
+    is_flag=True,
+    help="Commit a snapshot without segments if SOURCE has none: all were deleted on purpose.",
+)
+@click.option(
     "--read",
     type=click.Choice(["log", "tail"]),
     default="log",
@@ -192,41 +198,49 @@ def _publish_metrics(metrics: MetricsRequest, record: dict[str, Any]) -> None:
 
 
 def _facts(record: dict[str, Any]) -> Table:
+    hidden, aborts = record["hidden_from_recovery"], record["aborts_hidden"]
+    statuses = counts_text(record["by_status"])
+    files_written = record["files_written"]
+    unchanged = max(0, record["index_files"] - files_written)
+    stops, doubled = record["may_not_start"], len(record["two_directories"])
+    orphaned, carried, dropped = record["orphaned"], record["carried"], record["dropped"]
     orphaned_size = human_bytes(record["orphaned_bytes"])
     holes = HoleTotals(record["by_hole"], record["missing_offsets"])
-    unlogged = "{:,} logs without .txnindex, because of their .index"
     other = "{:,} kept, with other content; --overwrite replaces them"
     return facts(
         "build",
         ("snapshot", record["snapshot"]),
         ("catalog", record["catalog"]),
-        ("segments", f"{record['segments']:,}: {counts_text(record['by_status'])}"),
+        ("segments", f"{record['segments']:,}{statuses and f': {statuses}'}"),
         ("indexed", f"{record['indexed']:,}; {human_bytes(record['bytes_read'])} read from logs"),
         ("reused", f"{record['reused']:,} unchanged"),
         ("log bytes", human_bytes(record["log_bytes"])),
         ("index entries", f"{record['entries']:,} in {human_bytes(record['index_bytes'])}"),
-        ("index files", f"{record['written']:,} up to date"),
+        ("index files", f"{files_written:,} written, {unchanged:,} unchanged"),
         ("kept", some(record["kept"], "{:,} that kip33 did not write")),
         ("different", some(record["kept_though_other"], other)),
         ("not written", some(record["failed"], "{:,}; see column `error` of the catalog")),
         (
             "hidden from recovery",
-            some(record["hidden_from_recovery"], "{:,} damaged logs, because of their .index"),
+            some(hidden, f"{counted(hidden, 'damaged log')}, because of the .index"),
         ),
-        ("aborts hidden", some(record["aborts_hidden"], unlogged)),
-        ("a broker may not start", some(record["may_not_start"], "because of {:,} logs")),
-        ("in two directories", some(len(record["two_directories"]), "{:,} partitions")),
-        ("dropped", some(record["dropped"], "{:,} no longer exist")),
+        (
+            "aborts hidden",
+            some(aborts, f"{counted(aborts, 'log')} without .txnindex, because of the .index"),
+        ),
+        ("a broker may not start", some(stops, f"because of {counted(stops, 'log')}")),
+        ("in two directories", some(doubled, counted(doubled, "partition"))),
+        ("dropped", some(dropped, f"{counted(dropped, 'segment')}, no longer there")),
         (
             "orphaned",
-            some(record["orphaned"], f"{{:,}} index files without a log; {orphaned_size}"),
+            some(orphaned, f"{counted(orphaned, 'index file')} without a log; {orphaned_size}"),
         ),
         ("holes", holes.as_text() if record["by_hole"] else None),
         (
             "carried over",
-            some(record["carried"], "{:,} segments that this build did not list"),
+            some(carried, f"{counted(carried, 'segment')} that this build did not list"),
         ),
-        *(("skipped", f"{count:,} {what}") for what, count in record["passed_over"].items()),
+        *skipped_facts(record["passed_over"]),
         ("engine", f"{record['engine']}, {counted(record['workers'], 'worker')}"),
         ("seconds", f"{record['seconds']:.1f}"),
     )

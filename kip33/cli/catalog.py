@@ -27,10 +27,12 @@ from kip33.cli.output import (
     RowList,
     Table,
     choose_and_warn,
+    counted,
     counts_text,
     facts,
     human_bytes,
     iso_time,
+    open_catalog_dir,
     partition_name,
     show,
     some,
@@ -40,7 +42,6 @@ from kip33.cli.standard_output import exact_output
 from kip33.errors import ExitCode
 from kip33.retention.policy_files import load_policies
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.stores.directory_checks import require_directory
 
 _ROWS_AT_ONCE: Final = 10_000
 
@@ -185,8 +186,7 @@ def catalog(
         raise click.UsageError("--status requires --segments")
     _require_plan_options(orphans, snapshot, plan_file, remove, apply_file, dry_run)
     leave_pandas_out()
-    opened = Catalog.at(catalog_dir)
-    require_directory(opened.location, "CATALOG")
+    opened = open_catalog_dir(catalog_dir)
     if diff:
         show(_difference(opened, *diff), output_format)
     elif holes:
@@ -262,7 +262,8 @@ def _changes_page(
     changed: pa.Table, counts: Mapping[str, int], before: Snapshot, after: Snapshot
 ) -> Iterator[Table | str]:
     if not counts:
-        yield f"Nothing changed from {before.name} to {after.name}: {after.rows:,} segments."
+        segments = counted(after.rows, "segment")
+        yield f"Nothing changed from {before.name} to {after.name}: {segments}."
         return
     columns = (
         Column(
@@ -368,7 +369,7 @@ def _print_path(opened: Catalog, name: str | None) -> None:
     shown = choose_and_warn(opened, name).snapshot
     folder = opened.snapshot_folder(shown.name)
     stream = sys.stdout if sys.stdout.isatty() else exact_output()  # programs open the path
-    click.echo(folder.path if folder.is_local else folder.uri, stream, color=True)
+    click.echo(folder.word, stream, color=True)
 
 
 def _segments(
@@ -447,7 +448,7 @@ def _snapshots_page(
     yield from map(_incarnations, (one for one in totals if len(one["topic_ids"]) > 1))
     if shown.orphaned:
         count, size = shown.orphaned.rows, human_bytes(shown.orphaned.index_bytes)
-        yield f"orphans: {count:,} index files of kip33 without a log; {size}"
+        yield f"orphans: {counted(count, 'index file')} of kip33 without a log; {size}"
     found = hole_totals(read_holes(opened, shown))
     if found.by_hole:
         yield f"holes: {found.as_text()}; --holes shows them"
@@ -471,7 +472,7 @@ def _incarnations(total: Row) -> str:
     """Return the topic ids of a topic that was deleted and created again."""
     ids = (
         f"{one['topic_id']} ({'newest; ' if one['newest'] else ''}"
-        f"{one['segments']:,} segments, {human_bytes(one['log_bytes'])})"
+        f"{counted(one['segments'], 'segment')}, {human_bytes(one['log_bytes'])})"
         for one in total["topic_ids"]
     )
     return (

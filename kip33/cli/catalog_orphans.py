@@ -27,6 +27,7 @@ from kip33.cli.output import (
     Row,
     RowList,
     Table,
+    counted,
     facts,
     human_bytes,
     iso_time,
@@ -104,15 +105,12 @@ def _page(rows: Sequence[Row], summary: Row) -> Iterator[Table | str]:
     else:
         yield f"{summary['source']}: every file belongs to a segment."
     if plan := summary.get("plan"):
-        size = human_bytes(plan["size_bytes"])
+        size, leftovers = human_bytes(plan["size_bytes"]), counted(plan["leftovers"], "leftover")
         yield facts(
             "orphans --plan",
             ("plan", plan["plan_id"]),
-            (
-                "to remove",
-                f"{plan['files']:,} files in {plan['leftovers']:,} leftovers, {size}",
-            ),
-            ("left out", f"{len(plan['left_out']):,} leftovers"),
+            ("to remove", f"{counted(plan['files'], 'file')} in {leftovers}, {size}"),
+            ("left out", counted(len(plan["left_out"]), "leftover")),
             ("file", plan["file"]),
         )
         for one in plan["left_out"][:MOST_TABLE_ROWS]:
@@ -192,11 +190,12 @@ def _applied_page(done: RemovedLeftovers, rows: Sequence[Row]) -> Iterator[Table
         Column("why", "why", none="", is_remark=True),
     )
     if shown := [row for row in rows if done.dry_run or row["outcome"] in _STAYS]:
-        yield Table(columns, shown, "as it would be" if done.dry_run else "what stays", "leftovers")
+        title = "would be removed, or stays" if done.dry_run else "what stays"
+        yield Table(columns, shown, title, "leftovers")
     removed = "would be removed" if done.dry_run else "removed"
     yield facts(
         "orphans --apply",
         ("plan", done.plan.plan_id),
-        (removed, f"{done.files:,} files, {human_bytes(done.size_bytes)}"),
-        *((f"{one}", f"{done.count(one):,} leftovers") for one in LeftoverOutcome),
+        (removed, f"{counted(done.files, 'file')}, {human_bytes(done.size_bytes)}"),
+        *((f"{one}", counted(done.count(one), "leftover")) for one in LeftoverOutcome),
     )

@@ -6,6 +6,7 @@ from typing import Final
 import click
 
 from kip33.cli.output import Column, Output, Table, show
+from kip33.errors import counted
 
 _COLUMNS: Final = (
     Column("file", lambda oddity: oddity.path),
@@ -31,7 +32,7 @@ def demo(folder: Path) -> None:
         raise click.UsageError(f"{folder}: not empty; nothing is written: give a new directory")
     segments = make_demo(folder)
     page = (
-        f"{segments} segments of two brokers written to {folder}",
+        f"{counted(segments, 'segment')} of two brokers written to {folder}",
         Table(_COLUMNS, ODDITIES, title="damaged or unusual files"),
         "The other index files are missing: an archive often has only logs.",
         f"Next: kip33 verify {folder}, then kip33 build {folder} --index-dir indexes",

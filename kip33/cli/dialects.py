@@ -25,6 +25,7 @@ from kip33.cli.output import (
     Row,
     RowList,
     Table,
+    counted,
     csv_rows,
     human_bytes,
     iso_time,
@@ -182,7 +183,8 @@ def dialects(request: DialectsCommand) -> None:
 def _page(rows: Sequence[Row], summary: Row) -> Iterator[Table | str]:
     """Yield one row per dialect, then an example for each that misses a record."""
     title = (
-        f"{summary['segments']:,} segments of {summary['partitions']:,} partitions, "
+        f"{counted(summary['segments'], 'segment')} of "
+        f"{counted(summary['partitions'], 'partition')}, "
         f"{human_bytes(summary['log_bytes'])}; {human_bytes(summary['bytes_read'])} read"
     )
     columns = (
@@ -193,7 +195,7 @@ def _page(rows: Sequence[Row], summary: Row) -> Iterator[Table | str]:
         Column("with .index", "bytes_with_offset_index", human_bytes, rank=2),
         Column("per GiB of log", "bytes_per_gib", human_bytes),
         Column(
-            f"memory, {summary['memory_for_partitions']:,} partitions",
+            f"memory, {counted(summary['memory_for_partitions'], 'partition')}",
             "memory_bytes",
             human_bytes,
             rank=2,

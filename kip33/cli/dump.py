@@ -16,6 +16,7 @@ from kip33.errors import (
     Kip33Error,
     LocationError,
     UnsupportedFormatError,
+    counted,
 )
 from kip33.formats.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL, BatchHeader
 from kip33.formats.byte_sources import SeekableBytes
@@ -273,7 +274,9 @@ def _index_rows(location: Location, name: SegmentFile, dialect: str) -> Iterator
 def _entries(data: IndexBytes, entry_bytes: int) -> tuple[bytes, int]:
     """Return the entries before the zeros at the end, and the number of zero entries."""
     if len(data) % entry_bytes:
-        raise CorruptIndexError(f"{len(data)} bytes found, expected a multiple of {entry_bytes}")
+        raise CorruptIndexError(
+            f"{counted(len(data), 'byte')} found, expected a multiple of {entry_bytes}"
+        )
     entries, zeros = data.entries(entry_bytes)
     if zeros:  # two zero entries are padding, one may be an entry
         entries, zeros = entries + bytes(entry_bytes), zeros - 1

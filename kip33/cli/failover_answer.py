@@ -32,10 +32,12 @@ from kip33.cli.output import (
     RowList,
     Table,
     choose_and_warn,
+    counted,
     csv_rows,
     human_bytes,
     human_duration,
     iso_time,
+    open_catalog_dir,
     partition_name,
     show,
     warn,
@@ -50,7 +52,6 @@ from kip33.rules.timestamp_profile import LatencyHistogram, LimitChoice
 from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.failover import ResumePoint, Rows, resume_points
-from kip33.stores.directory_checks import require_directory
 from kip33.stores.progress import Phase, Progress
 
 
@@ -62,13 +63,15 @@ def show_failover(options: FailoverCommand) -> None:
     topics = {one.topic for one in offsets}
     with progress_line("failover") as on_progress:
         on_progress(Progress(Phase.READING_CATALOG))
-        first, first_choice = _rows(options.first, topics, "--from")
-        second, second_choice = _rows(options.second, topics, "--to")
+        here = open_catalog_dir(options.first, "--from")
+        there = open_catalog_dir(options.second, "--to")
+        first, first_choice = _rows(here, topics)
+        second, second_choice = _rows(there, topics)
         buffer_ms = options.buffer
         if options.buffer == AUTO_BUFFER:
             measured = _measured_buffer(
-                (options.first, first_choice.snapshot),
-                (options.second, second_choice.snapshot),
+                (here.location.uri, first_choice.snapshot),
+                (there.location.uri, second_choice.snapshot),
                 topics,
                 current_ms(),
             )
@@ -100,10 +103,8 @@ def show_failover(options: FailoverCommand) -> None:
     show(answer, options.output_format)
 
 
-def _rows(place: str, topics: set[str], option: str) -> tuple[Rows, Choice]:
+def _rows(catalog: Catalog, topics: set[str]) -> tuple[Rows, Choice]:
     """Return the rows of the newest undamaged snapshot, and that choice."""
-    catalog = Catalog.at(place)
-    require_directory(catalog.location, option)
     choice = choose_and_warn(catalog, None)
     return by_partition(rows_of(catalog, choice.snapshot, topics)), choice
 
@@ -128,7 +129,7 @@ def _page(points: Sequence[Row], buffer_ms: int, started: float) -> Iterator[Tab
     yield Table(_COLUMNS, points)
     if unsure := sum(point["guarantee"] is None for point in points):
         yield (
-            f"{unsure:,} partitions have no guarantee; their result or note says why. For "
+            f"{counted(unsure, 'partition')} without a guarantee; the result or note says why. For "
             "the others:"
         )
     yield (
@@ -136,7 +137,7 @@ def _page(points: Sequence[Row], buffer_ms: int, started: float) -> Iterator[Tab
         f"{human_duration(buffer_ms)} before that of the last record read, and if the "
         "records of both clusters have their producers' timestamps."
     )
-    yield f"{len(points):,} partitions in {time.monotonic() - started:.1f} s"
+    yield f"{counted(len(points), 'partition')} in {time.monotonic() - started:.1f} s"
 
 
 def _searched(point: Row) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import click
 
-from kip33.catalog.catalog import Catalog
 from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
@@ -24,10 +23,12 @@ from kip33.cli.output import (
     RowList,
     Table,
     choose_and_warn,
+    counted,
     csv_rows,
     human_bytes,
     human_duration,
     iso_time,
+    open_catalog_dir,
     partition_name,
     show,
 )
@@ -36,7 +37,6 @@ from kip33.cli.times import MOMENT, current_ms
 from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.group_lag import GroupLag, group_lags
-from kip33.stores.directory_checks import require_directory
 from kip33.stores.progress import Phase, Progress
 
 
@@ -91,8 +91,7 @@ def lag(options: LagCommand) -> None:
     """
     leave_pandas_out()
     started = time.monotonic()
-    catalog = Catalog.at(options.catalog_dir)
-    require_directory(catalog.location, "CATALOG")
+    catalog = open_catalog_dir(options.catalog_dir)
     choice = choose_and_warn(catalog, options.snapshot)
     snapshot = choice.snapshot
     offsets = load_group_offsets(options.offsets)
@@ -138,4 +137,4 @@ def _page(lags: Sequence[Row], source: str, started: float) -> Iterator[Table | 
     )
     yield Table(columns, lags)
     bytes_read = human_bytes(sum(lag["bytes_read"] for lag in lags))
-    yield f"{len(lags):,} offsets; {bytes_read} read in {time.monotonic() - started:.1f} s"
+    yield f"{counted(len(lags), 'offset')}; {bytes_read} read in {time.monotonic() - started:.1f} s"

@@ -5,6 +5,8 @@
 
 import importlib
 import logging
+import os
+import re
 import signal
 import sys
 import tempfile
@@ -17,10 +19,11 @@ from types import TracebackType
 from typing import Any, Final, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from kip33 import __version__
 from kip33.cli.standard_output import OutputError, escaped, guarded_output, printable
-from kip33.errors import ExitCode, Kip33Error, is_of_the_machine
+from kip33.errors import ExitCode, Kip33Error, is_of_the_machine, without_secrets
 
 COMMANDS: Final = {
     "build": "Build .timeindex files and a catalog snapshot from log segments.",
@@ -41,10 +44,11 @@ COMMANDS: Final = {
     "catalog": "Show, compare and remove a catalog's snapshots.",
     "report": "Write a page about an archive: findings, timelines, what retention frees.",
     "init": "Write configuration files, job scripts and a DAG for a deployment.",
+    "completion": "Print the script with which bash, zsh or fish completes kip33.",
     "demo": "Make a small archive with damage, to try the other commands on.",
 }
 
-_READ_NO_LOGS: Final = {"catalog", "demo", "init", "report", "retention"}
+_READ_NO_LOGS: Final = {"catalog", "completion", "demo", "init", "report", "retention"}
 _PACKAGE: Final = Path(__file__).parent.parent
 _NO_THREAD: Final = "can't start new thread"  # Python's RuntimeError
 
@@ -116,7 +120,33 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, None for an unknown name."""
-        return get_command(cmd_name) if cmd_name in COMMANDS else None
+        if cmd_name not in COMMANDS:
+            return None
+        command = get_command(cmd_name)
+        if ctx.resilient_parsing:  # a shell completes its command line
+            from kip33.cli.completion import add_completion
+
+            add_completion(command)
+        return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin so, without importing them, and options."""
+        commands = [
+            CompletionItem(name, help=line)
+            for name, line in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command; UsageError for an unknown one, with the nearest."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            from kip33.rules.policies import nearest
+
+            ctx.fail(f"No such command {args[0]!r}{nearest(args[:1], COMMANDS)}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands from COMMANDS alone."""
@@ -207,9 +237,7 @@ def run(command: click.Command, of_job: object = None) -> None:
     except click.Abort:
         _fail("aborted", exit_code=ExitCode.INTERRUPTED)
     except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        hint = f". Try '{context.command_path} --help' for help." if context else ""
-        _fail(error.format_message().rstrip(".") + hint)
+        _fail(_usage_text(error))
     except Kip33Error as error:
         _fail(str(error), exit_code=error.exit_code)
     except ImportError as error:  # a library that is damaged, or for which memory is missing
@@ -237,6 +265,30 @@ def run(command: click.Command, of_job: object = None) -> None:
         _fail(job_failure(error), exit_code=ExitCode.INCOMPLETE)
 
 
+_NOT_A_CHOICE: Final = re.compile("'(.*)' is not one of ")
+
+
+def _usage_text(error: click.ClickException) -> str:
+    """Return one line on a wrong command line: what may have been meant, and where the help is."""
+    from kip33.rules.policies import nearest
+
+    text, context = error.format_message(), getattr(error, "ctx", None)
+    if isinstance(error, click.NoSuchOption) and context:
+        shown = (one for one in context.command.params if not getattr(one, "hidden", False))
+        names = [name for one in shown for name in one.opts if name.startswith("--")]
+        text = f"No such option {error.option_name!r}{nearest([error.option_name], names)}"
+    elif isinstance(error, click.BadParameter) and error.param:
+        found = _NOT_A_CHOICE.match(error.message)
+        if found and isinstance(error.param.type, click.Choice):
+            choices = map(str, error.param.type.choices)
+            text = text.rstrip(".") + nearest([found[1]], choices)
+    text = text.rstrip(".")
+    if context is None:
+        return text
+    end = "" if text.endswith("?") else "."
+    return f"{text}{end} Try '{context.command_path} --help' for help."
+
+
 @contextmanager
 def _silent_stores_told() -> Iterator[None]:
     """Print a line on each store that does not answer."""
@@ -260,8 +312,6 @@ def _of_the_machine(what: str) -> str:
 
 
 def _fail(message: str, *, exit_code: int = ExitCode.USAGE) -> NoReturn:
-    from kip33.stores.locations import without_secrets
-
     click.echo(escaped("Error: " + " ".join(without_secrets(message).split())), err=True)
     sys.exit(exit_code)
 
@@ -272,8 +322,6 @@ def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackT
     Both are without keys in URIs. The trace is printed if the file cannot be written, and for an
     interrupt while Python starts or ends, which is no bug.
     """
-    from kip33.stores.locations import without_secrets
-
     lines = traceback.format_exception(kind, error, trace)
     text = printable(without_secrets("".join(lines)))
     if not isinstance(error, Exception):
@@ -309,6 +357,13 @@ def _require_text(arguments: Sequence[str]) -> None:
             _fail(f"{argument!a}: the argument is not UTF-8; give names and values in UTF-8")
 
 
+COMPLETION_VARIABLE: Final = "_KIP33_COMPLETE"  # set by the scripts of `kip33 completion`
+
+
 def main() -> None:
-    """Run `kip33`: the console script."""
+    """Run `kip33`: the console script. A shell that completes gets its answer, or nothing."""
+    if COMPLETION_VARIABLE in os.environ:
+        with suppress(Exception):
+            kip33.main(prog_name="kip33", complete_var=COMPLETION_VARIABLE)
+        return
     run(kip33)

@@ -24,6 +24,7 @@ from kip33.cli.engine_option import (
 )
 from kip33.cli.main import COMMANDS, get_command
 from kip33.cli.times import Quantity
+from kip33.errors import without_secrets
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.time_index import TIME_ENTRY_BYTES
@@ -32,7 +33,7 @@ from kip33.rules.index_entries import (
     DEFAULT_SEGMENT_INDEX_BYTES,
     DIALECTS,
 )
-from kip33.rules.policies import DURATION_EXPECTED, duration_ms
+from kip33.rules.policies import DURATION_EXPECTED, duration_ms, nearest
 from kip33.rules.retention import NO_LIMIT
 from kip33.rules.untimestamped import RULES, Untimestamped, rule_of
 from kip33.stores.settings import configured, settings_from
@@ -170,10 +171,11 @@ def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) 
     for key, value in (shared | own).items():
         option = options.get(key.replace("_", "-"))
         if option is None and key in own:
-            raise click.BadParameter(f"{path}: [{command}] has no option {key!r}")
+            near = nearest([key], options)
+            raise click.BadParameter(f"{path}: [{command}] has no option {key!r}{near}")
         if option is None and not _is_known(key):
-            what = "command" if isinstance(value, dict) else "option"
-            raise click.BadParameter(f"{path}: unknown {what} {key!r}")
+            what, names = ("command", COMMANDS) if isinstance(value, dict) else ("option", options)
+            raise click.BadParameter(f"{path}: unknown {what} {key!r}{nearest([key], names)}")
         if option and option.name:
             try:
                 defaults[option.name] = _default_of(option, value)
@@ -329,8 +331,8 @@ spark_options: Final = together(
     click.option(
         "--parallelism",
         type=click.IntRange(1, MOST_TASKS),
-        help="Number of shares of the work, which on Spark are tasks [default: 3 per core, more "
-        "if one would read over 16 GiB].",
+        help="Number of shares of the work, which on Spark are tasks [default: of a "
+        "GiB or 20,000 segments at most, and one for each core].",
     ),
     session_options,
 )
@@ -460,7 +462,7 @@ def replaced_file(
     """
 
     def place_of(ctx: click.Context, _: click.Parameter, text: str | None) -> "Location | None":
-        from kip33.stores.locations import Location, without_secrets
+        from kip33.stores.locations import Location
 
         if text is None:
             return None

@@ -15,15 +15,16 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import click
 
-from kip33.catalog.catalog import Catalog, Choice, choose
+from kip33.catalog.catalog import Catalog, Choice, catalog_at, choose
 from kip33.cli.standard_output import exact_output
 from kip33.cli.tables import MOST_TABLE_ROWS as MOST_TABLE_ROWS
 from kip33.cli.tables import Column as Column
 from kip33.cli.tables import Table as Table
 from kip33.cli.tables import facts as facts
-from kip33.errors import unreadable_logs_text
+from kip33.cli.tables import print_sentences
+from kip33.errors import counted as counted
+from kip33.errors import unreadable_logs_text, without_secrets
 from kip33.formats.times import iso_time as iso_time
-from kip33.rules.policies import counted as counted
 from kip33.rules.policies import human_bytes as human_bytes
 from kip33.rules.policies import human_duration as human_duration
 
@@ -93,7 +94,7 @@ def show(answer: Output, output_format: str) -> None:
                 if isinstance(block, Table):
                     block.print()
                 else:
-                    click.echo(block)
+                    print_sentences(block)
         case "csv":
             print_lines(answer.csv, is_exact=True)
         case "jsonl" if answer.rows:
@@ -194,10 +195,29 @@ def csv_cell(value: Any) -> Any:
     return f"'{value}" if is_formula else value
 
 
+def skipped_facts(passed_over: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield a line on each kind of files that was passed over, for `facts`.
+
+    >>> list(skipped_facts({".swap files": 1, "-delete directories": 2}))
+    [('skipped', '1 .swap file'), ('skipped', '2 -delete directories')]
+    """
+    for what, count in passed_over.items():
+        for many, one in _SINGULARS if count == 1 else ():
+            what = what.replace(many, one, 1)
+        yield "skipped", f"{count:,} {what}"
+
+
+_SINGULARS: Final = (
+    ("names are", "name is"),
+    ("files", "file"),
+    ("links to directories that are", "link to a directory that is"),
+    ("directories", "directory"),
+    ("manifests", "manifest"),
+)
+
+
 def warn(message: str) -> None:
     """Print one line on standard error."""
-    from kip33.stores.locations import without_secrets
-
     click.echo("Warning: " + " ".join(without_secrets(message).split()), err=True)
 
 
@@ -217,6 +237,13 @@ def warn_of_unreadable(lines: Sequence[str], of: int) -> bool:
     if lines:
         warn(unreadable_logs_text(len(lines), min(lines), of=of))
     return 0 < len(lines) == of
+
+
+def open_catalog_dir(text: str, what: str = "CATALOG") -> Catalog:
+    """Return the catalog at a path or URI, or the one in an index directory, with a warning."""
+    from kip33.stores.locations import Location
+
+    return catalog_at(Location.of(text), what, warn)
 
 
 def choose_and_warn(catalog: Catalog, text: str | None) -> Choice:

@@ -8,7 +8,6 @@ as in the log of a job, a line is printed each minute, so that short commands pr
 import os
 import shutil
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,8 +15,8 @@ from contextlib import contextmanager, suppress
 from typing import Final, TextIO
 
 from kip33.cli.standard_output import shown_status
-from kip33.rules.policies import counted
-from kip33.stores.progress import Progress
+from kip33.errors import counted
+from kip33.stores.progress import Progress, called_until_the_end
 
 FIRST_SECONDS: Final = 1.0  # a shorter command shows no line at a terminal
 _DRAWN_SECONDS: Final = 0.2
@@ -161,7 +160,7 @@ def _at_terminal(display: ProgressDisplay, stream: TextIO) -> Iterator[None]:
         def draw() -> None:
             line.draw(display.line(_width(terminal) - 1))
 
-        with _called_until_the_end(draw, FIRST_SECONDS, _DRAWN_SECONDS):
+        with called_until_the_end(draw, _DRAWN_SECONDS, first=FIRST_SECONDS):
             yield
 
 
@@ -171,7 +170,7 @@ def _in_log(display: ProgressDisplay, stream: TextIO) -> Iterator[None]:
         with suppress(OSError):
             print(display.line(), file=stream, flush=True)
 
-    with _called_until_the_end(log, LOGGED_SECONDS, LOGGED_SECONDS):
+    with called_until_the_end(log, LOGGED_SECONDS):
         yield
 
 
@@ -180,23 +179,3 @@ def _width(terminal: TextIO) -> int:
         return os.get_terminal_size(terminal.fileno()).columns or 80
     except OSError:
         return shutil.get_terminal_size().columns
-
-
-@contextmanager
-def _called_until_the_end(call: Callable[[], None], first: float, then: float) -> Iterator[None]:
-    """Call a function in a thread after `first` seconds, then each `then` seconds."""
-    ended = threading.Event()
-
-    def call_again_and_again() -> None:
-        seconds = first
-        while not ended.wait(seconds):
-            call()
-            seconds = then
-
-    thread = threading.Thread(target=call_again_and_again, name="kip33-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()

@@ -25,14 +25,14 @@ from kip33.cli.records_writers import (
     text_writer,
 )
 from kip33.cli.standard_output import exact_output
-from kip33.errors import LocationError
+from kip33.errors import LocationError, without_secrets
 from kip33.formats.names import parse_partition_dir
 from kip33.records.columns import CORRUPT, UNDECIDED, chosen
 from kip33.records.decode import decode
 from kip33.records.reading import Reading
 from kip33.records.record_request import LogsRead
 from kip33.records.schemas import SCHEMAS_TOPIC, Schemas
-from kip33.stores.locations import Location, without_secrets
+from kip33.stores.locations import Location
 from kip33.stores.own_files import streamed_file
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 

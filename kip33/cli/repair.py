@@ -23,10 +23,12 @@ from kip33.cli.output import (
     Output,
     RowList,
     Table,
+    counted,
     counts_text,
     facts,
     human_bytes,
     show,
+    skipped_facts,
     some,
     warn,
 )
@@ -131,20 +133,26 @@ def _page(repaired: "RepairSummary", summary: dict[str, Any]) -> Iterator[Table]
         *[Column("outcome", lambda one: one.outcome or "nothing to do", rank=0)] * applied,
     )
     if repairs:
-        yield Table(columns, repairs, "repaired" if applied else "to repair", "segments")
-    cut = summary["cut_bytes"]
+        yield Table(columns, repairs, _title(repaired, summary), "segments")
+    cut, unfinished = summary["cut_bytes"], summary["unfinished_removed"]
     yield facts(
         "repair",
         ("segments", f"{repaired.segments:,}"),
         (".timeindex", counts_text(repaired.by_action["time_index"])),
         (".index", counts_text(repaired.by_action["offset_index"])),
         ("a broker will cut", f"{human_bytes(cut)} of damaged logs" if cut else None),
-        *(("skipped", f"{count:,} {what}") for what, count in repaired.passed_over.items()),
-        ("done", f"{summary['segments_done']:,} segments" if applied else None),
-        ("failed", f"{summary['segments_failed']:,} segments" if applied else None),
-        ("removed", some(summary["unfinished_removed"], "{:,} temporary files of killed runs")),
+        *skipped_facts(repaired.passed_over),
+        ("done", counted(summary["segments_done"], "segment") if applied else None),
+        ("failed", counted(summary["segments_failed"], "segment") if applied else None),
+        ("removed", some(unfinished, counted(unfinished, "temporary file") + " of killed runs")),
         ("seconds", f"{summary['seconds']:.1f}"),
     )
+
+
+def _title(repaired: "RepairSummary", summary: dict[str, Any]) -> str:
+    if not repaired.applied:
+        return "to repair"
+    return "repaired" if summary["segments_done"] else "nothing is repaired"
 
 
 def _time_index(one: "SegmentRepair") -> str:

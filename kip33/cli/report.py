@@ -97,7 +97,8 @@ def report(command: ReportCommand) -> None:
 
 def _options(command: ReportCommand) -> "ReportOptions":
     """Return what is written, after reading the policies; UsageError for wrong options."""
-    from kip33.api.report_file import ReportOptions, report_policies
+    from kip33.api.report_file import ReportOptions
+    from kip33.report.make_report import report_policies
 
     try:
         policies, words = report_policies(*command.policy)

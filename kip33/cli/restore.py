@@ -26,6 +26,7 @@ from kip33.cli.output import (
     Output,
     Row,
     Table,
+    counted,
     facts,
     human_bytes,
     show,
@@ -268,7 +269,7 @@ def _print_restore(summary: dict[str, Any], output_format: str) -> None:
         {row["topic"] for row in summary["partitions"] if not (row["problem"] or row["topic_id"])}
     )
     if without_id:
-        more = f" and {len(without_id) - 1:,} other topics" if len(without_id) > 1 else ""
+        more = f" and {counted(len(without_id) - 1, 'other topic')}" if len(without_id) > 1 else ""
         warn(
             f"{without_id[0]}{more}: the topic id is not known, so there is no "
             "partition.metadata; a broker of a KRaft cluster does not start with such a partition: "

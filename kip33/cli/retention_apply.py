@@ -14,6 +14,7 @@ from kip33.cli.output import (
     Row,
     RowList,
     Table,
+    counted,
     facts,
     human_bytes,
     partition_name,
@@ -23,6 +24,7 @@ from kip33.cli.output import (
 )
 from kip33.cli.progress import progress_line
 from kip33.cli.retention_question import RetentionCommand
+from kip33.cli.retention_tables import sizes_text
 from kip33.cli.standard_output import OutputError
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode, Kip33Error, exit_code_of
@@ -103,7 +105,7 @@ class _UntoldError(Kip33Error):
 def _what_was_done(applied: Applied) -> str:
     done = "would be" if applied.dry_run else "were"
     what = "moved" if applied.trash else "deleted"
-    return f"{applied.segments_deleted:,} segments {done} {what}"
+    return f"{counted(applied.segments_deleted, 'segment')} {done} {what}"
 
 
 def _print(
@@ -133,6 +135,7 @@ def _summary(applied: Applied) -> dict[str, Any]:
         "segments_deleted": applied.segments_deleted,
         "segments_gone_already": gone_already,
         "bytes_deleted": applied.bytes_deleted,
+        "log_bytes_deleted": applied.log_bytes_deleted,
         "journal": applied.journal,
         "trash": applied.trash,
         "continues": list(applied.continues),
@@ -146,21 +149,22 @@ def _page(
     """Yield the effect of each step of a dry run, the partitions, and the sums."""
     dry_run = applied.dry_run
     if dry_run:
-        yield Table(_JOURNAL, records, "the journal, as it would be", "objects")
+        yield Table(_JOURNAL, records, "steps that would be carried out", "objects")
     title = "would be deleted" if dry_run else "deleted"
     stopped_first = sorted(partitions, key=lambda one: one["outcome"] != PartitionOutcome.STOPPED)
     yield Table(_PARTITIONS, stopped_first, title, "partitions")
     done = "moved" if applied.trash else "deleted"
     continues = f"run {', '.join(applied.continues)}" if applied.continues else None
-    size = human_bytes(applied.bytes_deleted)
+    segments = counted(applied.segments_deleted, "segment")
+    size = sizes_text(applied.log_bytes_deleted, applied.bytes_deleted)
     yield facts(
         "retention --apply",
         ("plan", applied.plan_id),
         ("continues", continues),
-        (f"would be {done}" if dry_run else done, f"{applied.segments_deleted:,} segments, {size}"),
+        (f"would be {done}" if dry_run else done, f"{segments}: {size}"),
         ("trash", applied.trash or None),
-        ("already deleted", f"{summary['segments_gone_already']:,} segments"),
-        ("stopped", f"{applied.stopped:,} of {len(partitions):,} partitions"),
+        ("already deleted", counted(summary["segments_gone_already"], "segment")),
+        ("stopped", f"{applied.stopped:,} of {counted(len(partitions), 'partition')}"),
         ("journal", "none (dry run)" if dry_run else applied.journal),
         ("seconds", f"{summary['seconds']:.1f}"),
     )

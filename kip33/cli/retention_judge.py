@@ -12,7 +12,7 @@ from kip33.catalog.holes import hole_totals, read_holes
 from kip33.cli.engine_option import engine_choice, leave_pandas_out, open_session
 from kip33.cli.metrics_file import publish_metrics
 from kip33.cli.options import publish_summary
-from kip33.cli.output import Output, RowList, csv_rows, result_formats, show, warn
+from kip33.cli.output import Output, RowList, counted, csv_rows, result_formats, show, warn
 from kip33.cli.progress import progress_line
 from kip33.cli.retention_answer import RetentionAnswer, csv_values, local_answer, rows_of
 from kip33.cli.retention_question import (
@@ -21,7 +21,7 @@ from kip33.cli.retention_question import (
     require_equal_totals,
 )
 from kip33.cli.retention_tables import retention_page
-from kip33.errors import CatalogError, LocationError
+from kip33.errors import LocationError
 from kip33.retention.evaluated_tables import (
     partitions_table,
     remove_results,
@@ -33,7 +33,7 @@ from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.retention.make_plan import find_doubts, plan_judged
 from kip33.retention.plan import write_plan
 from kip33.rules.offset_holes import missing_holes
-from kip33.rules.policies import TopicGlobs, nearest_topics
+from kip33.rules.policies import require_topics
 from kip33.stores.locations import Location
 from kip33.stores.progress import Phase, Progress
 
@@ -46,7 +46,7 @@ def judge_catalog(asked: AskedRetention) -> set[str]:
     choice = engine_choice(asked.options.engine).name
     output = Location.of(asked.options.output) if asked.options.output else None
     plan_place = Location.of(asked.options.plan_file) if asked.options.plan_file else None
-    _require_topics(asked)
+    require_topics(asked.options.topics, asked.topics)
     if plan_place:
         require_plan_place(plan_place)
     if output:
@@ -100,16 +100,6 @@ def _publish_metrics(
     publish_metrics(metrics, "retention", {"catalog": summary["catalog"]}, gauges)
 
 
-def _require_topics(asked: AskedRetention) -> None:
-    """Raise CatalogError where globs match no topic of the snapshot."""
-    topics = asked.options.topics
-    if topics and not any(map(TopicGlobs.of(topics).matches, asked.topics)):
-        raise CatalogError(
-            f"no topic of {asked.snapshot.name} matches {' or '.join(topics)}"
-            + nearest_topics(topics, asked.topics)
-        )
-
-
 def _require_apart(output: Location, asked: AskedRetention) -> None:
     """Raise LocationError if results are inside the archive or catalog, or the other way round."""
     for place in (Location.of(asked.snapshot.source), asked.catalog.location):
@@ -136,11 +126,14 @@ def _answer(
             remove_results(output, RESULT_TABLES)
         return local_answer(asked, evaluated, output), evaluated
     from kip33.cli.retention_spark import spark_answer
+    from kip33.spark.jobs import named
 
     spark = open_session(options.engine)
     if output:
         remove_results(output, RESULT_TABLES)
-    by_spark = spark_answer(spark, asked, output)
+    segments = counted(asked.snapshot.rows, "segment")
+    with named(spark, f"kip33 retention: {segments} of {asked.snapshot.source}"):
+        by_spark = spark_answer(spark, asked, output)
     if not deletes:
         return by_spark, None
     evaluated = asked.without_index_files().evaluate(with_files=True)
@@ -172,12 +165,13 @@ def _plan(
     left_out = [(one.directory, one.left_out) for one in plan.partitions if one.left_out]
     for directory, rest in left_out[:MOST_WARNINGS]:
         warn(
-            f"{directory.uri}: {rest.segments:,} deletable segments are not in the plan: {rest.why}"
+            f"{directory.uri}: {counted(rest.segments, 'deletable segment')} not in the plan: "
+            f"{rest.why}"
         )
     if len(left_out) > MOST_WARNINGS:
         more = len(left_out) - MOST_WARNINGS
         warn(
-            f"{more:,} more partitions have deletable segments that are not in the plan; "
+            f"{counted(more, 'other partition')} with deletable segments that are not in the plan; "
             f"{place.uri} has the reason for each"
         )
     return {
@@ -185,6 +179,7 @@ def _plan(
         "plan_id": plan.plan_id,
         "segments": plan.segments,
         "bytes": plan.size_bytes,
+        "log_bytes": plan.log_bytes,
         "left_out_segments": sum(rest.segments for _, rest in left_out),
         "left_out_bytes": sum(rest.log_bytes for _, rest in left_out),
     }

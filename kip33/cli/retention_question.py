@@ -14,7 +14,7 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.cli.engine_option import EngineOptions, is_typed
 from kip33.cli.metrics_file import MetricsRequest
 from kip33.cli.options import PolicyOptions
-from kip33.cli.output import choose_and_warn, warn
+from kip33.cli.output import choose_and_warn, open_catalog_dir, warn
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode, Kip33Error
 from kip33.retention.evaluation import (
@@ -29,7 +29,6 @@ from kip33.retention.make_plan import basis_of
 from kip33.retention.plan import Basis
 from kip33.rules.policies import Policies, TopicGlobs
 from kip33.rules.retention import WhatIf
-from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 
 DAY_MS = 86_400_000
@@ -119,8 +118,7 @@ class AskedRetention(NamedTuple):
                 "--emit prints what the policy deletes now: remove --ignore-future, a "
                 "--retention-ms beside a policy, or a --now in the future"
             )
-        catalog = Catalog.at(options.catalog_dir or "")
-        require_directory(catalog.location, "CATALOG")
+        catalog = open_catalog_dir(options.catalog_dir or "")
         snapshot, warnings = choose_and_warn(catalog, options.snapshot)
         log_dirs, topics = _log_dirs_and_topics(catalog, snapshot)
         judged = set(filter(TopicGlobs.of(options.topics).matches, topics))

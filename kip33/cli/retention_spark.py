@@ -18,6 +18,7 @@ from kip33.retention.evaluated_tables import ROWS_AT_ONCE
 from kip33.retention.evaluation import policies_for
 from kip33.rules.policies import TopicGlobs
 from kip33.spark.catalog import load_catalog, written
+from kip33.spark.jobs import cores
 from kip33.spark.retention import (
     COLUMNS_FOR_SUMS,
     evaluate,
@@ -25,7 +26,7 @@ from kip33.spark.retention import (
     freed_by,
     summarize_partitions,
 )
-from kip33.spark.tasks import PARTITION, collect_table, cores
+from kip33.spark.tasks import PARTITION, collect_table
 from kip33.stores.locations import Location
 
 

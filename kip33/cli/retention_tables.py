@@ -116,13 +116,33 @@ def _summary(summary: Row) -> Table:
         ("less certain", ", ".join(trust) or "-"),
         ("suspicious", counts_text(suspicions) or None),
         ("holes", holes.as_text() if summary["by_hole"] else None),
-        ("plan", f"{plan['file']}: {_some(plan, '')}" if plan else None),
+        ("plan", _plan(plan) if plan else None),
         (
             "not in the plan",
             _some(plan, "left_out_") if plan and plan["left_out_segments"] else None,
         ),
         ("seconds", f"{summary['seconds']:.1f}"),
     )
+
+
+def _plan(plan: Row) -> str:
+    sizes = sizes_text(plan["log_bytes"], plan["bytes"])
+    return f"{plan['file']}: {counted(plan['segments'], 'segment')}: {sizes}"
+
+
+def sizes_text(log_bytes: int, all_bytes: int) -> str:
+    """Return the size of logs, and what it is with their index files.
+
+    Index files above the logs' size are those that a broker preallocates.
+
+    >>> sizes_text(1258291, 11744051), sizes_text(2048, 2148)
+    ('1.2 MiB of logs, 11.2 MiB with preallocated index files', \
+'2.0 KiB of logs, 2.1 KiB with index files')
+    """
+    if log_bytes == all_bytes:
+        return f"{human_bytes(log_bytes)} of logs"
+    what = "preallocated index files" if all_bytes > 2 * log_bytes else "index files"
+    return f"{human_bytes(log_bytes)} of logs, {human_bytes(all_bytes)} with {what}"
 
 
 def _broker(summary: Row) -> str | None:

@@ -26,8 +26,9 @@ from kip33.audits.roll_what_if import (
     replay_sums,
     segment_rows,
 )
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import catalog_unless_source
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
+from kip33.catalog.topic_totals import topics_of
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.options import PolicyOptions, publish_summary
 from kip33.cli.output import (
@@ -37,6 +38,7 @@ from kip33.cli.output import (
     RowList,
     Table,
     choose_and_warn,
+    counted,
     counts_text,
     csv_rows,
     facts,
@@ -55,7 +57,7 @@ from kip33.errors import ExitCode
 from kip33.formats.names import segment_file_name
 from kip33.retention.partition_texts import name_of
 from kip33.retention.policy_files import load_policies
-from kip33.rules.policies import Policies
+from kip33.rules.policies import Policies, require_topics
 from kip33.rules.retention import NO_LIMIT
 from kip33.rules.roll_verdicts import ROLL_REASONS, EarlyRoll
 from kip33.rules.rolling import GivenSettings, RollReading, RollReason, TopicRollSettings
@@ -102,8 +104,8 @@ class Archive(NamedTuple):
     def of(cls, request: RollCommand, on_progress: OnProgress) -> "Archive":
         """Return the archive at a path or URI; UsageError for options that it excludes."""
         place = Location.of(request.source)
-        catalog = Catalog(place)
-        if not catalog.commit_names():
+        catalog = catalog_unless_source(place, warn)
+        if catalog is None:
             _require_no_catalog_option(request)
             logs = logs_below(
                 request.source,
@@ -114,6 +116,8 @@ class Archive(NamedTuple):
             return cls(None, logs, {"source": place.uri})
         snapshot, warnings = choose_and_warn(catalog, request.snapshot)
         columns = read_columns(catalog, snapshot, request.topics, more=FIGURES)
+        if not columns.size:
+            require_topics(request.topics, topics_of(catalog, snapshot))
         about = {
             "catalog": catalog.location.uri,
             "snapshot": snapshot.name,
@@ -283,7 +287,7 @@ def _audit_page(audit: RollAudit, partitions: pa.Table, summary: Row) -> Iterato
         title = f"rolling, {where}, reading {summary['reading']}"
         yield Table(_PARTITIONS, shown, title, "partitions")
     if len(shown) < len(rows):
-        yield f"{len(rows) - len(shown):,} partitions have only an active segment"
+        yield f"{counted(len(rows) - len(shown), 'partition')} with only an active segment"
     yield from (f"- {sentence}" for sentence in _sentences(audit))
     yield _summary(summary)
 
@@ -403,7 +407,7 @@ def _replay_page(sums: Sequence[Row], summary: Row) -> Iterator[Table | str]:
         (
             "archived",
             f"{summary['archived_segments']:,} ({human_bytes(summary['archived_bytes'])}), "
-            f"{summary['batches']:,} batches",
+            f"{counted(summary['batches'], 'batch')}",
         ),
         *((reading, _reading(one)) for reading, one in summary["readings"].items()),
         ("doubts", f"{summary['doubts']:,}"),
@@ -430,7 +434,7 @@ def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _reading(one: Mapping[str, int]) -> str:
     indexes = human_bytes(one["offset_index_bytes"] + one["time_index_bytes"])
-    return f"{one['segments']:,} segments, {indexes} of indexes"
+    return f"{counted(one['segments'], 'segment')}, {indexes} of indexes"
 
 
 def _replayed(row: Row) -> Iterator[str]:
@@ -440,7 +444,7 @@ def _replayed(row: Row) -> Iterator[str]:
     if row["unknown_starts"]:
         yield f"{row['unknown_starts']:,} whose first message's timestamp is unknown"
     if row["oversized_batches"]:
-        yield f"{row['oversized_batches']:,} batches larger than segment.bytes"
+        yield f"{counted(row['oversized_batches'], 'batch')} larger than segment.bytes"
 
 
 _REPLAYS: Final = (

@@ -16,6 +16,7 @@ import click
 from kip33.archive.bins import EngineName
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.topic_totals import topics_of
 from kip33.cli.engine_option import EngineChoice, engine_choice, open_session, show_engine
 from kip33.cli.output import (
     Column,
@@ -24,9 +25,11 @@ from kip33.cli.output import (
     RowList,
     Table,
     choose_and_warn,
+    counted,
     csv_rows,
     human_bytes,
     iso_time,
+    open_catalog_dir,
     partition_name,
     show,
     warn,
@@ -55,11 +58,9 @@ from kip33.search.catalog_search import (
     rows_of,
     search_on_engine,
     search_rows,
-    topics_of,
 )
 from kip33.search.range_size import RangeSize, newer_records, range_size
 from kip33.search.replica_search import ReplicaKey, TimeQuestion
-from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
@@ -84,8 +85,7 @@ _MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
 def search_catalog(command: SearchCommand) -> None:
     """Print the answer to the options on standard output."""
     started = time.monotonic()
-    catalog = Catalog.at(command.catalog_dir)
-    require_directory(catalog.location, "CATALOG")
+    catalog = open_catalog_dir(command.catalog_dir)
     snapshot, warnings = choose_and_warn(catalog, command.snapshot)
     choice = engine_choice(command.engine._replace(verbose=False))
     questions = _questions_of(catalog, snapshot, command)
@@ -150,7 +150,7 @@ def _page(answers: Sequence[Row], summary: Row, source: str) -> Iterator[Table |
     yield Table(columns, answers, what="answers")
     found = sum(answer["offset"] is not None for answer in answers)
     read = f"{human_bytes(summary['bytes_read'])} read in {summary['seconds']:.1f} s"
-    yield f"{len(answers):,} answers, {found:,} found; {read}"
+    yield f"{counted(len(answers), 'answer')}, {found:,} found; {read}"
 
 
 def _time_text(target_ms: int) -> str:
@@ -213,17 +213,19 @@ class _NewerRecordCount:
             return None
         bound = "" if found.is_exact else "at most "
         note = f" ({found.note})" if found.note else ""
+        records = counted(found.records, "record")
         return (
-            f"{bound}{found.records:,} records with timestamp {iso_time(target_ms)} or later are "
-            f"before offset {offset}, and would be deleted{note}"
+            f"{bound}{records} with timestamp {iso_time(target_ms)} or later "
+            f"before offset {offset} would be deleted{note}"
         )
 
     def summary(self) -> str:
         """Return the sum of all partitions as one line."""
         bound = "" if self._is_exact else "at most "
+        where = counted(self.partitions, "partition")
         return (
             f"Newer records before the offsets: {bound}{self._records:,}, in "
-            f"{self.partitions:,} partitions; {human_bytes(self._bytes_read)} read to count them"
+            f"{where}; {human_bytes(self._bytes_read)} read to count them"
         )
 
 
@@ -292,7 +294,7 @@ class _SearchedSnapshot(NamedTuple):
         if self.engine == EngineName.LOCAL:
             partitions = {(answer["topic"], answer["partition"]) for answer in answers}
             return max(1, min(self.command.engine.workers or 1, len(partitions)))
-        from kip33.spark.tasks import cores
+        from kip33.spark.jobs import cores
 
         return cores(open_session(self.command.engine))
 
@@ -337,6 +339,7 @@ class _SearchedSnapshot(NamedTuple):
         self, questions: Sequence[TimeQuestion], how: SearchOptions, starts: LogStartOffsets | None
     ) -> list[AnswerRow]:
         from kip33.spark.catalog import load_catalog
+        from kip33.spark.jobs import named
         from kip33.spark.search import offsets_for_times
 
         spark = open_session(self.command.engine)
@@ -350,8 +353,9 @@ class _SearchedSnapshot(NamedTuple):
             **how._asdict(),
             log_start_offsets=starts,
         )
-        rows = answered.orderBy("request", "partition", "log_dir").select(*ANSWER_COLUMNS).collect()
-        return [row.asDict() for row in rows]
+        in_order = answered.orderBy("request", "partition", "log_dir").select(*ANSWER_COLUMNS)
+        with named(spark, f"kip33 search: {counted(len(questions), 'request')}"):
+            return [row.asDict() for row in in_order.collect()]
 
     def log_ends(self, answers: Sequence[AnswerRow]) -> dict[ReplicaKey, search_answers.Answer]:
         """Return the log ends of partitions without an answer, from the catalog alone."""

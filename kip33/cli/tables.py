@@ -93,6 +93,15 @@ class Table(NamedTuple):
             yield f"and {more:,} more{what}; --format {self.full_format} shows all of them"
 
 
+def print_sentences(text: str) -> None:
+    """Print lines of text; at a terminal they are wrapped between words."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else None
+    for line in text.split("\n"):
+        later = "  " if line.startswith("- ") else ""
+        click.echo("\n".join(_wrapped("", line.split(" "), width, later)))
+
+
 def facts(name: str, *pairs: tuple[str, str | None]) -> Table:
     """Return a table of names and texts; those that are None are left out.
 
@@ -135,6 +144,11 @@ class _Texts:
         cells = [*map(_lines_of, values)]
         width = max((_cells(line) for cell in cells for line in cell), default=0)
         return cls(column, escaped(column.heading), cells, width, is_right)
+
+    @property
+    def is_blank(self) -> bool:
+        """Return whether no row has anything here: the column is not shown."""
+        return not any(line for cell in self.cells for line in cell)
 
     @property
     def priority(self) -> tuple[bool, int] | None:
@@ -181,7 +195,8 @@ def lay_out(
     └────────┴─────────┘ ['why'] 26
     """
     by_column = zip(*rows, strict=True) if rows else [()] * len(columns)
-    texts = [_Texts.of(*pair) for pair in zip(columns, by_column, strict=True)]
+    every = [_Texts.of(*pair) for pair in zip(columns, by_column, strict=True)]
+    texts = [text for text in every if not (rows and text.is_blank)]
     titles = _wrapped("", escaped(title).split(" "), width) if title else []
     box, needed = _box_of(texts, width, frame)
     if box is None:

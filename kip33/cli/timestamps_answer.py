@@ -17,12 +17,11 @@ from kip33.audits.timestamp_plan import (
     TimestampQuestion,
     catalog_rows,
     execute_timestamps,
-    is_catalog,
     plan_timestamps,
     timestamp_row,
     topic_profiles,
 )
-from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.catalog import Snapshot, catalog_unless_source
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.options import PolicyOptions, publish_summary
 from kip33.cli.output import (
@@ -33,12 +32,14 @@ from kip33.cli.output import (
     RowList,
     Table,
     choose_and_warn,
+    counted,
     csv_rows,
     human_bytes,
     human_duration,
     iso_time,
     partition_name,
     show,
+    warn,
     warn_of_first,
     warn_of_unreadable,
 )
@@ -86,8 +87,9 @@ def show_timestamps(request: TimestampsCommand) -> None:
     place = Location.of(request.source)
     snapshot: Snapshot | None = None
     warnings: tuple[str, ...] = ()
-    if is_catalog(place):
-        choice = choose_and_warn(Catalog(place), request.snapshot)
+    catalog = catalog_unless_source(place, warn)
+    if catalog:
+        choice = choose_and_warn(catalog, request.snapshot)
         snapshot, warnings = choice.snapshot, choice.warnings
     elif request.catalog_only or request.snapshot:
         option = "--catalog-only" if request.catalog_only else "--snapshot"
@@ -99,15 +101,15 @@ def show_timestamps(request: TimestampsCommand) -> None:
     with progress_line("timestamps") as on_progress:
         engine_choice(request.engine)
         plan = plan_timestamps(
-            request.source,
+            catalog.location.uri if catalog else request.source,
             question,
             topics=request.topics,
             layout=request.layout,
             snapshot=snapshot,
             on_progress=on_progress,
         )
-        if request.catalog_only:
-            rows, ran = catalog_rows(Catalog(place), plan), (EngineName.LOCAL, 1)
+        if request.catalog_only and catalog:
+            rows, ran = catalog_rows(catalog, plan), (EngineName.LOCAL, 1)
             unreadable: list[str] = []
         else:
             rows, unreadable, ran = _profiled(request, plan, on_progress)
@@ -215,9 +217,9 @@ def _page(rows: Sequence[Row], summary: Row, plan: TimestampPlan) -> Iterator[Ta
     ]
     warn_of_first(incomplete, _MOST_WARNINGS, "and {:,} more logs are not read to their end")
     yield from _comparison(rows, plan)
-    logs = f"{summary['segments']:,} segments of {human_bytes(plan.size_bytes)}"
+    logs = f"{counted(summary['segments'], 'segment')} of {human_bytes(plan.size_bytes)}"
     read = f"{human_bytes(summary['bytes_read'])} read in {summary['seconds']:.1f} s"
-    yield f"{summary['batches']:,} batches in {logs}; {read}"
+    yield f"{counted(summary['batches'], 'batch')} in {logs}; {read}"
 
 
 def _name(row: Row) -> str:

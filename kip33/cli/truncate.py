@@ -7,6 +7,7 @@ import click
 
 from kip33.cli.options import format_option
 from kip33.cli.output import Column, Output, Row, RowList, Table, facts, human_bytes, show, warn
+from kip33.errors import counted
 
 if TYPE_CHECKING:
     from kip33.restore.truncate_planner import TruncationPlan
@@ -95,7 +96,7 @@ def _page(plan: "TruncationPlan", rows: Sequence[Row], *, is_applied: bool) -> I
         ("case", plan.case),
         ("log end offset", f"{plan.log_end_offset} -> {plan.end_offset}"),
         ("segments deleted", f"{plan.segments_deleted:,}"),
-        ("records cut", f"{at_least}{plan.records_cut:,} in {plan.batches_cut:,} batches"),
+        ("records cut", f"{at_least}{plan.records_cut:,} in {counted(plan.batches_cut, 'batch')}"),
         ("log bytes cut", human_bytes(plan.log_bytes_cut)),
         ("plan", plan.plan_id),
     )

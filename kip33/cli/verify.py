@@ -11,7 +11,8 @@ import click
 from kip33.archive.bins import EngineName
 from kip33.archive.segment_paths import index_path
 from kip33.builds.build_options import load_topic_settings
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import catalog_at
+from kip33.catalog.topic_totals import topics_of
 from kip33.cli.engine_option import (
     EngineOptions,
     engine_choice,
@@ -38,27 +39,27 @@ from kip33.cli.output import (
     RowList,
     Table,
     choose_and_warn,
+    counted,
     human_bytes,
     show,
+    warn,
     warn_of_unreadable,
 )
 from kip33.cli.progress import progress_line
 from kip33.cli.times import MOMENT, current_ms
-from kip33.errors import ExitCode
+from kip33.errors import ExitCode, without_secrets
 from kip33.formats.index_kinds import IndexKind
 from kip33.indexing.by_path import topic_of, verify_segment
 from kip33.indexing.quick_verification import QuickVerdict, execute_quick, plan_quick
-from kip33.indexing.verification import (
-    SegmentVerdict,
-)
+from kip33.indexing.verification import NO_TIME_INDEX, SegmentVerdict
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DialectName
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.packing import DailyShare
+from kip33.rules.policies import require_topics
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.untimestamped import Untimestamped
-from kip33.stores.directory_checks import require_directory
-from kip33.stores.locations import Location, without_secrets
+from kip33.stores.locations import Location
 
 FILES = (".log", ".timeindex", ".index", ".txnindex")
 Counts: TypeAlias = dict[IndexKind, Counter[IndexVerdict | None]]
@@ -191,11 +192,11 @@ def verify(request: VerifyCommand) -> None:
     not match the log. malformed: the size is not a multiple of the entry size. missing.
     unreadable. archived: the log is in S3 Glacier.
 
-    A .index is missing only if other segments have one: in the same tree, or in the same directory
-    if SOURCE is one file. A .txnindex is missing if there is a .index and a transaction was
-    aborted. unknown: the .txnindex depends on transactions of earlier segments, which are not
-    there; a .snapshot beside the log would tell. SOURCE may be one .log or index file: that needs
-    no Spark.
+    A log without a .index is reported only if another log has one, in the same tree or, if SOURCE
+    is one file, in the same directory: an archive may have been built without --offset-index. A
+    .txnindex is missing if there is a .index and a transaction was aborted. unknown: the .txnindex
+    depends on transactions of earlier segments, which are not there; a .snapshot beside the log
+    would tell. SOURCE may be one .log or index file: that needs no Spark.
 
     --quick compares the index files that the catalog of SOURCE names with their sizes and CRCs of
     the build that wrote them. identical. changed: another size or CRC. missing. unknown: the
@@ -264,12 +265,12 @@ def verify(request: VerifyCommand) -> None:
         by_topic = ((topic_of(one.log_uri), not one.is_good) for one in verdicts)
         source = without_secrets(Location.of(request.source).uri)
         _publish_metrics(request.metrics, source, summary, by_topic)
-    title = f"{len(verdicts)} segment{'' if len(verdicts) == 1 else 's'}"
+    title = counted(len(verdicts), "segment")
     page = [_sums(IndexVerdict, counts, title), *_bad_files(verdicts, kinds, below)]
     rows = RowList("verdicts", (verdict.as_row() for verdict in verdicts))
     show(Output(page=page, rows=[rows], summary=summary), request.output_format)
     unread = [
-        f"{one.log_uri}: {one.log_error}"
+        f"{one.log_uri}: {one.log_error or '; '.join(one.problems)}"
         for one in verdicts
         if one.log_status == SegmentStatus.UNREADABLE
     ]
@@ -334,8 +335,9 @@ def _bad_files(
 
 
 def _problems(row: Row) -> tuple[str, ...]:
-    """Return the problems of a segment, which have a line each."""
-    return (*row["problems"], *((f"log: {row['log_error']}",) if row["log_error"] else ()))
+    """Return the problems of a segment, which have a line each; the verdict says "missing"."""
+    problems = [problem for problem in row["problems"] if problem != NO_TIME_INDEX]
+    return (*problems, *((f"log: {row['log_error']}",) if row["log_error"] else ()))
 
 
 def _require_quick_options(fail_on: Sequence[str]) -> None:
@@ -357,39 +359,40 @@ def _verify_quick(request: VerifyCommand) -> set[str]:
     if not catalog and not index_dir:
         raise click.UsageError("--quick requires the catalog: give --catalog or --index-dir")
     place = Location.of(catalog) if catalog else Location.of(index_dir or "").child("_catalog")
-    require_directory(place, "the catalog")
-    opened = Catalog(place)
+    opened = catalog_at(place, warn=warn)
     opened.require_source(Location.of(request.source))
     snapshot = choose_and_warn(opened, None).snapshot
     with progress_line("verify") as on_progress:
         engine = open_engine(request.engine, on_progress)
         files = plan_quick(opened, snapshot, request.topics)
-        counted = execute_quick(files, engine)
+        if not files.num_rows:
+            require_topics(request.topics, topics_of(opened, snapshot))
+        compared = execute_quick(files, engine)
     summary: dict[str, Any] = {
-        "catalog": place.uri,
+        "catalog": opened.location.uri,
         "snapshot": snapshot.name,
         "segments": files.num_rows,
     }
     for kind in IndexKind:
-        found = counted.by_verdict[kind]
+        found = compared.by_verdict[kind]
         summary[kind.count_field] = {name: found[name] for name in QuickVerdict if found[name]}
     summary |= {
-        "bytes_read": counted.bytes_read,
+        "bytes_read": compared.bytes_read,
         "engine": engine.name,
         "workers": engine.workers,
     }
     publish_summary(request.summary_file, summary)
     if request.metrics.metrics_file:
-        by_topic = ((topic_of(one.uri), True) for one in counted.not_identical)
+        by_topic = ((topic_of(one.uri), True) for one in compared.not_identical)
         _publish_metrics(request.metrics, snapshot.source, summary, by_topic)
-    count, read = files.num_rows, human_bytes(counted.bytes_read)
-    title = f"{count:,} segment{'' if count == 1 else 's'}; {read} of index files read, no log"
+    read = human_bytes(compared.bytes_read)
+    title = f"{counted(files.num_rows, 'segment')}; {read} of index files read, no log"
     counts = {
         kind: found
-        for kind, found in counted.by_verdict.items()
+        for kind, found in compared.by_verdict.items()
         if kind is not IndexKind.PRODUCERS or found.total()
     }
-    rows = [file._asdict() for file in counted.not_identical]
+    rows = [file._asdict() for file in compared.not_identical]
     below = f"{snapshot.settings.get('index_dir')}/"
     columns = (
         Column("verdict", "verdict", rank=0),
@@ -404,4 +407,4 @@ def _verify_quick(request: VerifyCommand) -> set[str]:
         Output(page=page, rows=[RowList("not_identical", rows)], summary=summary),
         request.output_format,
     )
-    return {name for found in counted.by_verdict.values() for name in found if found[name]}
+    return {name for found in compared.by_verdict.values() for name in found if found[name]}

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kip33.errors import CorruptSegmentError
+from kip33.errors import CorruptSegmentError, counted
 from kip33.formats import markers, walk
 from kip33.formats.batch import (
     BATCH,
@@ -184,7 +184,7 @@ def why_ended(why: int, entry: int, size_bytes: int) -> str | None:
     if why == walk.END and left == 0:
         return None
     reason = {
-        walk.END: f"{left} bytes are left, too few for a batch header",
+        walk.END: f"{counted(left, 'byte')} left, too few for a batch header",
         walk.TORN: "the batch's size points past the end of the file",
         walk.SIZE_TOO_SMALL: "the size field is smaller than any batch",
         walk.BAD_CRC: "the batch's bytes do not match its CRC",

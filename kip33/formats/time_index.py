@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, T
 import numpy as np
 import numpy.typing as npt
 
-from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
+from kip33.errors import CorruptIndexError, IndexOffsetOverflowError, counted
 from kip33.formats.batch import MAX_INT32, NO_TIMESTAMP
 from kip33.formats.crc import crc32c, with_crc32c
 from kip33.formats.native import compiled, crc32c_tables, is_loaded
@@ -67,7 +67,7 @@ class IndexEntries(Generic[_Entry_co]):
         """
         if len(data) % cls.form.itemsize:
             raise CorruptIndexError(
-                f"{len(data)} bytes found, expected a multiple of {cls.form.itemsize}"
+                f"{counted(len(data), 'byte')} found, expected a multiple of {cls.form.itemsize}"
             )
         return cls(base_offset, np.frombuffer(data, cls.form))
 

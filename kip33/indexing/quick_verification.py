@@ -100,7 +100,7 @@ def plan_quick(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ())
 def execute_quick(files: pa.Table, engine: Engine) -> QuickCounts:
     """Return how the index files of `plan_quick` compare with the catalog."""
     marks = first_seen(files["index_uri"].to_pylist())
-    work = Work(Phase.READING_INDEXES, marks=marks)
+    work = Work(Phase.READING_INDEXES, marks=marks, command="verify")
     checked = engine.run_on_bins(files, check_bin, work=work)
     by_verdict: dict[IndexKind, Counter[QuickVerdict]] = {kind: Counter() for kind in IndexKind}
     for result in checked:

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from kip33.archive.segment_paths import beside
-from kip33.errors import FileReadError
+from kip33.errors import FileReadError, counted
 from kip33.formats.batch import BatchColumns
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.native import Speed
@@ -49,6 +49,9 @@ def offset_index_of(log: Location, time_index: Location) -> Location:
     except FileReadError:  # reported when it is read
         is_there = True
     return place if is_there else beside(log, "index")
+
+
+NO_TIME_INDEX: Final = "the .timeindex is missing"
 
 
 @dataclass(frozen=True)
@@ -234,7 +237,7 @@ class Verification:
         """Return the verdict on the `.timeindex`, after the pass that gave `index`."""
         data = self._time_data
         if data is None:
-            return Verdict(IndexVerdict.MISSING, None, ("the .timeindex is missing",))
+            return Verdict(IndexVerdict.MISSING, None, (NO_TIME_INDEX,))
         append_bytes = self._offsets.gaps.largest_append_bytes
         is_unseen = append_bytes and not self._offsets.untrue()  # see `rules.index_truth`
         return _malformed(IndexKind.TIME, data) or time_index_verdict(
@@ -282,7 +285,7 @@ def _malformed(kind: IndexKind, data: IndexBytes) -> Verdict | None:
     """Return the verdict on a file that ends inside an entry, None for others."""
     if not len(data) % kind.entry_bytes:
         return None
-    what = f"{len(data)} bytes found, expected a multiple of {kind.entry_bytes}"
+    what = f"{counted(len(data), 'byte')} found, expected a multiple of {kind.entry_bytes}"
     return Verdict(IndexVerdict.MALFORMED, None, (what,))
 
 

@@ -95,7 +95,7 @@ def execute_verify(plan: VerifyPlan, engine: Engine) -> list[SegmentVerdict]:
     """
     verify = plan.verify
     marks = _first_entry(verify.index_dir)
-    work = Work(Phase.READING_LOGS, source=verify.source, marks=marks)
+    work = Work(Phase.READING_LOGS, source=verify.source, marks=marks, command="verify")
     verdicts = engine.run_on_bins(plan.files, partial(verify_bin, verify), work=work)
     verified = with_folded_verdicts(verdicts)
     in_order_of_path = sorted(verified, key=lambda verdict: verdict.log_uri)

@@ -8,9 +8,7 @@ that is killed is replaced.
 
 import math
 import os
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -36,10 +34,15 @@ from kip33.local.worker_pool import (
     Worker,
     WorkerPool,
     portable,
-    segments_text,
 )
 from kip33.rules.packing import LEAST_BIN_COST, cost_bytes
-from kip33.stores.progress import READ_SO_FAR, OnProgress, tell_nobody
+from kip33.stores.progress import (
+    READ_SO_FAR,
+    OnProgress,
+    Read,
+    called_until_the_end,
+    tell_nobody,
+)
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
 _TOLD_SECONDS: Final = 0.25  # between two calls of on_progress
@@ -118,7 +121,8 @@ class LocalEngine:
         if self.workers == 1:
             results: list[Result] = []
             for number, rows in enumerate(packed):
-                with _told_while_read(progress, number):
+                tell = partial(_tell_of_bin, progress, number, READ_SO_FAR.total())
+                with called_until_the_end(tell, _TOLD_SECONDS):
                     results += _results_of_bin(run, number, files.take(rows))
                 progress.tell(range(number + 1))
             return results
@@ -137,18 +141,18 @@ class LocalEngine:
         parts: Iterable[Part],
         run: Callable[[Part], Iterable[Piece]],
         workers: int,
-        name_of: Callable[[Part], str],
+        segments_of: Callable[[Part], tuple[str, int]],
     ) -> Generator[tuple[Part, Iterator[Piece]], None, None]:
         """Yield each part with the pieces that `run` gives for it in a worker, in order.
 
         Pieces that are not taken are dropped. A part whose worker is lost is tried again, so `run`
-        must give the same pieces again. `name_of` a part is that of its segments. Errors of `run`
-        are raised here, when its pieces before are taken; WorkerLostError and WorkerStartError as
-        in `run_on_bins`. Closing the iterator ends the workers.
+        must give the same pieces again. `segments_of` gives the name of a part's first segment, and
+        how many it has. Errors of `run` are raised here, when the pieces before are taken;
+        WorkerLostError and WorkerStartError as in `run_on_bins`. Closing it ends the workers.
         """
         self.workers = workers
         with self._pool(partial(serve_parts, run), workers) as pool:
-            yield from pieces_in_order(pool, parts, name_of)
+            yield from pieces_in_order(pool, parts, segments_of)
 
     def _pool(
         self, serve: Callable[[Link, BaseException | None], None], workers: int
@@ -178,22 +182,9 @@ def _quota_cores(cgroups: Path) -> int | None:
     return math.ceil(microseconds / of) if microseconds > 0 and of > 0 else None
 
 
-@contextmanager
-def _told_while_read(progress: BinProgress, number: int) -> Iterator[None]:
+def _tell_of_bin(progress: BinProgress, number: int, before: Read) -> None:
     """Tell what this process reads for a bin, those before it being finished."""
-    before, ended = READ_SO_FAR.total(), threading.Event()
-
-    def tell() -> None:
-        while not ended.wait(_TOLD_SECONDS):
-            progress.tell(range(number), {number: READ_SO_FAR.total().less(before)})
-
-    thread = threading.Thread(target=tell, name="kip33-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    progress.tell(range(number), {number: READ_SO_FAR.total().less(before)})
 
 
 class _BinRun:
@@ -235,7 +226,7 @@ class _BinRun:
         self._attempts[work_bin.number] = self._attempts.get(work_bin.number, 0) + 1
         self._busy[worker] = work_bin
         name = "path" if "path" in work_bin.files.column_names else "log_uri"
-        worker.begin(segments_text(work_bin.files[name][0].as_py(), work_bin.files.num_rows))
+        worker.begin(work_bin.files[name][0].as_py(), work_bin.files.num_rows)
         worker.send(work_bin)
 
     def _finish(self, worker: Worker) -> Done | None:

@@ -1,12 +1,12 @@
 """Parts that workers read at the same time, whose pieces arrive in the order of the parts.
 
-Parts go to the workers in turn, some ahead of their time. Only the worker of the first part that
-is not finished is listened to. The others go on until they have sent so many bytes that nobody has
-taken, then they wait: the memory in use is bounded, however slow the consumer is. There is no
-deadlock: what a worker has sent is of parts before the one it works on, and they are taken first.
+Parts go to the workers in turn, some ahead of their time. The parent listens only to the worker of
+the first unfinished part. The others wait when MOST_UNREAD_BYTES of theirs are not taken, so memory
+is bounded, however slow the consumer is. A worker never waits for itself: what it has sent is of
+parts before the one it works on, and the parent takes those first.
 
 Pieces are pickled, and the buffers of Arrow's arrays are not: they go into a file in memory that
-has no name, which the parent maps. It is gone when both have closed it, or have ended.
+has no name, which the parent maps. The system frees it when both have closed it, or have ended.
 """
 
 import mmap
@@ -62,14 +62,14 @@ class _Assigned:
         """Take the part, and the number of its worker."""
         self.part, self.number = part, number
         self.attempts, self.taken = 1, 0  # pieces
-        self.is_dropped = False  # nobody wants the other pieces, or the error after them
+        self.is_dropped = False  # the other pieces are not wanted, nor the error after them
 
 
 def pieces_in_order(
-    pool: WorkerPool, parts: Iterable[Part], name_of: Callable[[Part], str]
+    pool: WorkerPool, parts: Iterable[Part], segments_of: Callable[[Part], tuple[str, int]]
 ) -> Iterator[tuple[Part, Iterator[Any]]]:
     """Yield each part with its pieces; the workers of `pool` run `serve_parts`."""
-    run = _OrderedRun(pool, name_of)
+    run = _OrderedRun(pool, segments_of)
     waiting = enumerate(parts)
     while True:
         while run.has_room() and (numbered := next(waiting, None)) is not None:
@@ -87,9 +87,9 @@ def pieces_in_order(
 class _OrderedRun:
     """The parts that workers have, and those workers."""
 
-    def __init__(self, pool: WorkerPool, name_of: Callable[[Any], str]) -> None:
+    def __init__(self, pool: WorkerPool, segments_of: Callable[[Any], tuple[str, int]]) -> None:
         """Start the workers."""
-        self._pool, self._name_of = pool, name_of
+        self._pool, self._segments_of = pool, segments_of
         self._workers = pool.start(pool.most)
         self.assigned: deque[_Assigned] = deque()
 
@@ -101,7 +101,7 @@ class _OrderedRun:
         self.assigned.append(_Assigned(part, number))
         worker = self._workers[number]
         if worker.work is None:
-            worker.begin(self._name_of(part))
+            worker.begin(*self._segments_of(part))
         worker.send(part)
 
     def finish(self) -> None:
@@ -112,7 +112,7 @@ class _OrderedRun:
         if later is None:
             worker.work = None
         else:
-            worker.begin(self._name_of(later.part))
+            worker.begin(*self._segments_of(later.part))
 
     def pieces(self) -> Iterator[Any]:
         """Yield the pieces of the first part; the end of its worker is not seen by the caller."""
@@ -146,7 +146,7 @@ class _OrderedRun:
         worker = self._pool.replace(lost, first.attempts, error)
         first.attempts += 1
         self._workers[first.number] = worker
-        worker.begin(self._name_of(first.part))
+        worker.begin(*self._segments_of(first.part))
         for one in self.assigned:
             if one.number == first.number:
                 worker.send(one.part)

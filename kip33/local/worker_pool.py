@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from pyarrow import fs
 
-from kip33.errors import WorkerLostError, WorkerStartError
+from kip33.errors import WorkerLostError, WorkerStartError, counted
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 from kip33.stores.own_files import end_process
 from kip33.stores.progress import READ_SO_FAR, Read
@@ -33,7 +33,7 @@ from kip33.stores.settings import settings, settings_in_use
 from kip33.stores.watch import tell_of_silence
 
 SILENT_SECONDS: Final = 60.0  # a worker that has done nothing for so long is named
-ATTEMPTS: Final = 2  # per bin or part, if its worker is killed
+_ATTEMPTS: Final = 2  # per bin or part, if its worker is killed
 _FILES_OF_A_BIN: Final = 128  # open at once; a forked worker also has its parent's files
 _SECONDS_TO_END: Final = 5.0  # grace period of a worker after it was told to end
 
@@ -128,7 +128,7 @@ class WorkerPool:
         """Return a new worker for one that has ended; WorkerLostError after the last attempt."""
         self._workers.remove(lost)
         lost.wait_for_end()
-        if attempts >= ATTEMPTS:
+        if attempts >= _ATTEMPTS:
             raise WorkerLostError(_lost(lost.work or "", lost.process.exitcode)) from error
         return self._new_worker()
 
@@ -200,7 +200,7 @@ class Worker:
             name="kip33-worker",
             daemon=True,
         )
-        self.work: str | None = None  # the name of its first segment; None: it is idle
+        self.work: str | None = None  # its segments, as a line names them; None: it is idle
         self.released: deque[int] = deque()  # numbers of its files in memory, not yet told
         self.cpu_time = ""
         self.is_named = False  # as silent, with the work that it has
@@ -210,9 +210,10 @@ class Worker:
             self.process.start()
         theirs.close()
 
-    def begin(self, work: str) -> None:
-        """Note that it works on this, and has done nothing for it yet."""
-        self.work, self.is_named = work, False
+    def begin(self, first: str, segments: int) -> None:
+        """Note that it works on segments, of which this is the first, and has not begun yet."""
+        others = f" and {counted(segments - 1, 'other segment')}" if segments > 1 else ""
+        self.work, self.is_named = first + others, False
         self._counts[:] = [0, 0]
         self.cpu_time = self.read_cpu_time()
 
@@ -269,11 +270,6 @@ def _stores_in_use() -> Stores | None:
     return Stores(settings(), given)
 
 
-def segments_text(first: str, count: int) -> str:
-    """Return how a bin or part is named: its first segment, and how many there are more."""
-    return f"{first} and {count - 1:,} more segments" if count > 1 else first
-
-
 def _silent(work: str, pid: int | None, seconds: float) -> str:
     """Return one line on a worker that does nothing."""
     return (
@@ -289,7 +285,7 @@ def _lost(work: str, exit_code: int | None) -> str:
     if exit_code is not None and exit_code < 0:
         how = signal.Signals(-exit_code).name
     return (
-        f"{work}: their worker process was ended by {how}, {ATTEMPTS} times; "
+        f"{work}: their worker process was ended by {how}, {_ATTEMPTS} times; "
         "no file is half-written: if memory ran out, give fewer --workers; run the command again"
     )
 

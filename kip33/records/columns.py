@@ -20,7 +20,7 @@ _OF_SEGMENT: list["pa.Field[Any]"] = [
     pa.field("base_offset", pa.int64()),  # of the segment
 ]
 _PROBLEMS: list["pa.Field[Any]"] = [
-    pa.field(UNDECIDED, pa.string()),  # why it is not known whether it was committed
+    pa.field(UNDECIDED, pa.string()),  # why the outcome of its transaction is unknown
     pa.field(CORRUPT, pa.string()),  # why a batch or the rest of a log cannot be read
 ]
 _FIELDS: list["pa.Field[Any]"] = [

@@ -51,7 +51,7 @@ class PartEngine(Protocol):
         parts: Iterable[Part],
         run: Callable[[Part], Iterable[Piece]],
         workers: int,
-        name_of: Callable[[Part], str],
+        segments_of: Callable[[Part], tuple[str, int]],
     ) -> Generator[tuple[Part, Iterator[Piece]], None, None]:
         """Yield each part with the pieces that `run` gives for it in a worker, in order."""
         ...
@@ -64,12 +64,6 @@ class _Part(NamedTuple):
     begun: Begun
     segments: PartitionSegments
     span: Span | None
-
-    @property
-    def name(self) -> str:
-        count = len(self.segments)
-        first = self.segments[0].log.uri
-        return f"{first} and {count - 1:,} more segments" if count > 1 else first
 
 
 class _Piece(NamedTuple):
@@ -125,7 +119,7 @@ class ParallelReading(Generic[Result]):
         over: set[int] = set()  # partitions of which no later record is wanted
         parts = _parts_of(partitions, self._reading.request, over)
         run = _PartReader(self._reading, self._then)
-        with closing(self._engine.run_in_order(parts, run, workers, _name_of)) as running:
+        with closing(self._engine.run_in_order(parts, run, workers, _segments_of)) as running:
             yield from self._merged(running, over, lines, logs)
 
     def _merged(
@@ -158,8 +152,8 @@ class ParallelReading(Generic[Result]):
                         reader.follow(part.segments, piece.reached)
 
 
-def _name_of(part: _Part) -> str:
-    return part.name
+def _segments_of(part: _Part) -> tuple[str, int]:
+    return part.segments[0].log.uri, len(part.segments)
 
 
 class _PartReader(Generic[Result]):

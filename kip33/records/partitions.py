@@ -19,7 +19,7 @@ from kip33.archive.layouts import Layout, layout_of
 from kip33.archive.listing import with_topic_ids
 from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
 from kip33.archive.sources import log_of, matches, require_log, require_segments
-from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
+from kip33.catalog.catalog import Catalog, Warn, catalog_unless_source, choose, warn_caller
 from kip33.errors import FileReadError, LocationError
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.names import parse_partition_dir
@@ -178,8 +178,8 @@ def partitions_of(
     place = place_on(source, storage_options, filesystem)
     if place.name.endswith(".log"):
         return [[_of_log(place)]]
-    if Catalog(place).commit_names():
-        return _replicas(_of_catalog(Catalog(place), selection, warn), selection)
+    if catalog := catalog_unless_source(place, warn):
+        return _replicas(_of_catalog(catalog, selection, warn), selection)
     return _replicas(_of_archive(place, selection, layout_of(layout)), selection)
 
 

@@ -105,7 +105,7 @@ class Reached(NamedTuple):
 
     latest: int  # the largest timestamp
     next_offset: int  # after the last one
-    position: int | None  # where the rest of the segment begins; None: there is none to read
+    position: int | None  # where the rest of the segment begins; None: nothing is left to read
 
 
 class SegmentReader:

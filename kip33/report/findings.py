@@ -9,16 +9,18 @@ import pyarrow as pa
 
 from kip33.catalog.catalog import Snapshot
 from kip33.catalog.topic_totals import TopicTotals
+from kip33.errors import counted
 from kip33.formats.times import iso_time
 from kip33.report.facts import FindingLevel, ReportFinding
 from kip33.retention.evaluated_tables import partitions_table
 from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.retention.partition_texts import block_sentence
 from kip33.rules.offset_holes import HoleKind
-from kip33.rules.policies import counted, human_bytes
+from kip33.rules.policies import human_bytes
 from kip33.rules.retention import KEPT_STATUSES, Bools
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.suspicious_timestamps import SUSPICIONS, Suspicion
+from kip33.stores.locations import Location
 
 MOST_EXAMPLES: Final = 3
 _LEVELS: Final = tuple(FindingLevel)
@@ -172,7 +174,10 @@ def _damage(sources: FindingSources) -> Iterator[ReportFinding]:
             if status == SegmentStatus.ARCHIVED:
                 level, command = FindingLevel.NOTE, sources.words.of_catalog()
             else:
-                level, command = FindingLevel.PROBLEM, shlex.join(["kip33", "dump", *largest[:1]])
+                level, command = (
+                    FindingLevel.PROBLEM,
+                    shlex.join(["kip33", "dump", Location.of(largest[0]).word]),
+                )
             yield ReportFinding(level, count, text, examples, command)
 
 

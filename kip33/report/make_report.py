@@ -36,6 +36,7 @@ from kip33.report.findings import CommandWords, FindingSources, findings_of
 from kip33.report.timelines import PartitionRanking, make_timelines
 from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evaluate_catalog
 from kip33.retention.partition_texts import name_of
+from kip33.retention.policy_files import policies_of
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Int64Column, Int64s
 from kip33.stores.files import read_whole
@@ -65,11 +66,29 @@ class ReportRequest(NamedTuple):
     """What a report is about."""
 
     policies: Policies | None  # None: retention is not judged
-    policy_words: tuple[str, ...]  # the options that gave the policies
-    catalog_word: str  # the catalog, as a command takes it
+    policy_words: tuple[str, ...]  # the options that gave the policies, with absolute paths
     now_ms: int
     made_ms: int
     forecast_days: int
+
+
+def report_policies(
+    policy: str | None, kafka_configs: str | None, retention_ms: int | None
+) -> tuple[Policies | None, tuple[str, ...]]:
+    """Return the policies of a report, and the words of a command that give them.
+
+    Raises ValueError for two kinds of them, PolicyError for a wrong file.
+    """
+    if retention_ms is not None and (policy or kafka_configs):
+        raise ValueError(
+            "--retention-ms cannot be combined with --policy or --kafka-configs: a report has "
+            "one answer"
+        )
+    given = (("--policy", policy), ("--kafka-configs", kafka_configs))
+    words = [word for name, file in given if file for word in (name, Location.of(file).word)]
+    if retention_ms is not None:
+        words += ["--retention-ms", str(retention_ms)]
+    return policies_of(policy, kafka_configs, retention_ms), tuple(words)
 
 
 def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Report:
@@ -81,7 +100,7 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
     holes = read_holes(catalog, snapshot, policies=request.policies)
     ranking = PartitionRanking(evaluated, holes)
     words = CommandWords(
-        request.catalog_word, snapshot.snapshot_id, request.policy_words, request.now_ms
+        catalog.location.word, snapshot.snapshot_id, request.policy_words, request.now_ms
     )
     sources = FindingSources(evaluated, holes, topics, words, snapshot, choice.warnings)
     shown_topics, other_topics, topics_sum = _topic_facts(topics)

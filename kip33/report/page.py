@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
+from kip33.errors import counted
 from kip33.formats.times import iso_time
 from kip33.report.facts import (
     Bar,
@@ -16,7 +17,7 @@ from kip33.report.facts import (
     Report,
     Timelines,
 )
-from kip33.rules.policies import counted, human_bytes, human_duration
+from kip33.rules.policies import human_bytes, human_duration
 
 PAGE_START: Final = "<!doctype html>\n<!-- kip33 report, version 1 -->\n"
 WIDTH: Final = 1000  # of every drawing, in its own units

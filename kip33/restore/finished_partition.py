@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
 from kip33.archive.segment_paths import beside
-from kip33.errors import CorruptSegmentError, CorruptSnapshotError, FileReadError
+from kip33.errors import CorruptSegmentError, CorruptSnapshotError, FileReadError, counted
 from kip33.formats.names import segment_file_name
 from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
@@ -158,9 +158,9 @@ def _at_most(epochs: Sequence[EpochStart], leader_epoch: int | None) -> Iterator
 
 def _left_open(open_now: Open) -> str:
     return (
-        f"{len(open_now)} transactions are open at the end, the first from offset "
-        f"{min(open_now.values())} on; consumers with read_committed stop there until they end. A "
-        "new cluster does not know them: kafka-transactions.sh --abort ends them"
+        f"{counted(len(open_now), 'transaction')} open at the end, the first from offset "
+        f"{min(open_now.values())} on; consumers with read_committed stop there until it ends. A "
+        "new cluster does not know it: kafka-transactions.sh --abort ends it"
     )
 
 

@@ -105,12 +105,16 @@ def planned_or_begun(
 ) -> dict[str, Any]:
     """Return the summary of a plan, or of an interrupted restore that is continued; no change.
 
-    Raises the errors of `plan_restore`, and RestoreError if another restore was begun.
+    Raises the errors of `plan_restore`, and RestoreError if another restore was begun, the disk is
+    too small, or a checkpoint of the log directory cannot be read.
     """
     log_dir = request.log_dir
     journal = may_continue(request)
     if journal is None:
-        return planned_summary(plan_restore(request, on_progress))
+        plan = plan_restore(request, on_progress)
+        _require_space(plan, _job(plan))
+        require_checkpoints(log_dir)
+        return planned_summary(plan)
     free_bytes = read_log_dir(log_dir).free_bytes
     return _with_note(journal) | {"applied": False, "free_bytes": free_bytes}
 

@@ -54,7 +54,13 @@ from kip33.retention.broker_locks import locked
 from kip33.stores.file_owners import FileOwner
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
-from kip33.stores.own_files import flush, publish, remove, remove_temporary
+from kip33.stores.own_files import (
+    flush,
+    publish,
+    remove,
+    remove_temporary,
+    require_file_or_nothing,
+)
 
 _PUBLISHED: Final = (RESTORE_JOURNAL, CLEAN_SHUTDOWN, *OFFSET_CHECKPOINTS)
 _AT_END: Final = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
@@ -169,6 +175,7 @@ def abandon(log_dir: Location) -> AbandonedRestore:
         with _unfinished(log_dir, "the restore is not removed yet"):
             if journal and progress and is_there:
                 _undo(log_dir, journal, progress)
+            remove_temporary(log_dir, _PUBLISHED)
             remove(log_dir.child(RESTORE_JOURNAL))
             flush(log_dir.path)
             _remove_staging(log_dir)
@@ -184,6 +191,8 @@ def _undo(log_dir: Location, journal: RestoreJournal, progress: _RestoreProgress
             _update(log_dir.child(name), gone)
         if journal.marks_clean_shutdown:
             remove(log_dir.child(CLEAN_SHUTDOWN))
+        folder = log_dir.child(f"{RESTORE_STAGING}/{STAGED_PARTITIONS}")
+        os.makedirs(folder.path, exist_ok=True)  # noqa: PTH103 - a killed run may have removed it
     for one in progress.in_place:
         place = log_dir.child(one.name)
         os.rename(place.path, staged_place(log_dir, one.name).path)  # noqa: PTH104
@@ -219,6 +228,7 @@ def require_checkpoints(log_dir: Location) -> None:
         place = log_dir.child(name)
         try:
             parse_offset_checkpoint(_text(place))
+            require_file_or_nothing(place)
         except (OSError, ValueError) as error:
             raise RestoreError(
                 f"{place.uri}: {one_line(error)}; fix it and run the command again"

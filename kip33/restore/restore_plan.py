@@ -21,7 +21,13 @@ from uuid import UUID
 from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.archive.log_window import Meter
 from kip33.archive.sources import OF_A_BROKER, RESTORE_JOURNAL, RESTORE_STAGING
-from kip33.errors import FileReadError, Kip33Error, LocationError, RestoreError
+from kip33.errors import (
+    FileReadError,
+    Kip33Error,
+    LocationError,
+    RestoreError,
+    is_of_the_machine,
+)
 from kip33.formats.names import (
     METADATA_TOPIC,
     parse_partition_dir,
@@ -143,6 +149,8 @@ def _in_log_dir(
                 )
             there = _topic_id_in(place)
     except OSError as error:
+        if is_of_the_machine(error):
+            raise
         return replace(plan, problem=f"{place.uri}: cannot be read: {one_line(error)}")
     given = request.topic_ids.get(plan.topic)
     if there and given and given != there:
@@ -155,6 +163,8 @@ def _in_log_dir(
     try:
         own = plan.own_topic_id or _topic_id_in(source)
     except OSError as error:
+        if is_of_the_machine(error):
+            raise
         return replace(plan, problem=f"{source.uri}: {one_line(error)}")
     return replace(plan, topic_id=there or given or own, own_topic_id=own)
 

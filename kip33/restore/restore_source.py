@@ -30,6 +30,7 @@ from kip33.rules.offset_holes import (
     find_holes,
     most_complete_of,
 )
+from kip33.rules.policies import require_topics
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
@@ -249,11 +250,14 @@ def _listed(request: RestoreRequest, on_progress: OnProgress) -> Iterator[_Found
 def _catalogued(request: RestoreRequest) -> Iterator[_FoundSegment]:
     assert request.catalog is not None
     place, snapshot = request.catalog
+    topics: set[str | None] = set()
     for piece in Catalog(place).read_pieces(snapshot, [*_COLUMNS, "log_uri"]):
         for row in piece.to_pylist():
+            topics.add(row["topic"])
             if matches(row["topic"], request.topics):
                 fields = {name: row[name] for name in _COLUMNS}
                 yield _FoundSegment(log=Location.of(row["log_uri"]), **fields)
+    require_topics(request.topics, topics)
 
 
 def holes_between(ends: Sequence[tuple[int, int, int | None]]) -> Iterator[tuple[str, bool]]:

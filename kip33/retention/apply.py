@@ -22,7 +22,7 @@ from kip33.archive.listing import DIRECTORIES_AT_ONCE
 from kip33.archive.segment_paths import PartitionFiles, list_partition
 from kip33.archive.sources import require_outside_brokers
 from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
-from kip33.errors import CatalogError, PlanError
+from kip33.errors import CatalogError, PlanError, counted
 from kip33.formats.names import segment_file_name
 from kip33.retention.apply_segment import (
     CONTINUE,
@@ -70,6 +70,7 @@ class PartitionResult(NamedTuple):
     why: str | None
     stopped_at: int | None  # base offset of the first segment that is not done
     refused: bool = False  # stopped at a difference from the plan, not by an error
+    log_bytes_deleted: int = 0  # of the logs alone, by this run
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,11 @@ class Applied:
     def bytes_deleted(self) -> int:
         """Return the bytes of all files that this run deleted or moved."""
         return sum(one.bytes_deleted for one in self.partitions)
+
+    @property
+    def log_bytes_deleted(self) -> int:
+        """Return the bytes of the logs that this run deleted or moved."""
+        return sum(one.log_bytes_deleted for one in self.partitions)
 
 
 def apply_plan(  # parameters: each limits the apply, or follows it
@@ -258,9 +264,10 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
             known.add(log_uri)
             problems += [why] if why else []
     if problems:
+        segments = counted(len(problems), "planned segment")
         raise PlanError(
-            f"snapshot {newest.name} has another result for {len(problems)} planned "
-            f"segments: {first_names(problems)}; {_MAKE_ANOTHER}"
+            f"snapshot {newest.name} has another result for {segments}: "
+            f"{first_names(problems)}; {_MAKE_ANOTHER}"
         )
     return frozenset(known)
 
@@ -307,7 +314,7 @@ def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
             f"{CONTINUE}"
         )
     source = run.plan.basis.source
-    deleted = gone_already = bytes_deleted = 0
+    deleted = gone_already = bytes_deleted = log_bytes_deleted = 0
     for segment in partition.segments:
         listed = files.segments.get(segment.base_offset, [])
         step = SegmentStep(run, partition, segment, journal, listed)
@@ -322,6 +329,7 @@ def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
         deleted += step.outcome in (StepOutcome.DELETED, StepOutcome.MOVED)
         gone_already += step.outcome in (StepOutcome.GONE_ALREADY, StepOutcome.DONE_BEFORE)
         bytes_deleted += sum(file.size_bytes for file in step.deleted)
+        log_bytes_deleted += sum(file.size_bytes for file in step.deleted if file == segment.log)
         why, refused = step.why, step.refused
         if why:
             break
@@ -335,6 +343,7 @@ def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
         why,
         segment.base_offset if why else None,
         refused,
+        log_bytes_deleted,
     )
 
 

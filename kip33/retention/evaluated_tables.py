@@ -30,7 +30,7 @@ from kip33.archive.sources import require_outside_brokers
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import columns_of, int64_column_of, matching
 from kip33.catalog.schema import SEGMENTS
-from kip33.errors import LocationError
+from kip33.errors import LocationError, PublishError
 from kip33.formats.kafka_configs import delete_records_object
 from kip33.retention.broker_files import SeenByBroker
 from kip33.retention.evaluation import (
@@ -408,10 +408,9 @@ def remove_results(folder: Location, names: tuple[str, ...]) -> None:
         raise _unwritable(folder, error) from error
 
 
-def _unwritable(folder: Location, error: OSError) -> LocationError:
-    return LocationError(
-        f"{folder.uri}: cannot be written: {one_line(error)}; fix it or choose another"
-    )
+def _unwritable(folder: Location, error: OSError) -> LocationError | PublishError:
+    kind = LocationError if isinstance(error, NotADirectoryError) else PublishError
+    return kind(f"{folder.uri}: cannot be written: {one_line(error)}; fix it or choose another")
 
 
 def _require_ours(

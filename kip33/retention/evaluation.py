@@ -15,6 +15,7 @@ import numpy as np
 from kip33.archive.layouts.kafka import KAFKA as KAFKA_LAYOUT
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
+from kip33.errors import counted
 from kip33.retention.broker_files import BrokerViewRow, SeenByBroker, seen_by_broker
 from kip33.rules.policies import BUILT_IN_TOPICS, MAX_INT64, Policies, Policy
 from kip33.rules.retention import (
@@ -380,7 +381,7 @@ def tiered_warning(policies: Policies, topics: Iterable[str]) -> str | None:
     tiered = sorted(topic for topic in topics if policies.of(topic).mode == RetentionMode.TIERED)
     if not tiered:
         return None
-    more = f" and {len(tiered) - 1:,} more topics" if len(tiered) > 1 else ""
+    more = f" and {counted(len(tiered) - 1, 'other topic')}" if len(tiered) > 1 else ""
     return (
         f"topic {tiered[0]}{more}: remote.storage.enable=true found, and a broker deletes local "
         "segments by local.retention.ms, which kip33 does not judge: all are kept; for a complete "

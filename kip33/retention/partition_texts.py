@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
+from kip33.errors import counted
 from kip33.formats.names import segment_file_name
 from kip33.formats.times import iso_time
-from kip33.rules.policies import counted, human_bytes, human_duration
+from kip33.rules.policies import human_bytes, human_duration
 from kip33.rules.retention import RetentionMode, RetentionReason
 
 PartitionRow: TypeAlias = Mapping[str, Any]

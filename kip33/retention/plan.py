@@ -163,6 +163,11 @@ class RetentionPlan:
         """Return the bytes of all files."""
         return sum(partition.size_bytes for partition in self.partitions)
 
+    @property
+    def log_bytes(self) -> int:
+        """Return the bytes of the logs alone."""
+        return sum(one.log.size_bytes for part in self.partitions for one in part.segments)
+
     def totals(self) -> dict[str, Any]:
         """Return the numbers of partitions, segments and bytes, also of those left out."""
         left_out = [partition.left_out for partition in self.partitions if partition.left_out]

@@ -43,6 +43,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kip33.errors import counted
 from kip33.formats.batch import CODEC_MASK, NO_TIMESTAMP, BatchColumns
 from kip33.formats.crc import java_sum
 from kip33.formats.time_index import PIECE_ENTRIES
@@ -417,7 +418,7 @@ class _Gap(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"at least {self.missing} entries are missing: {self.size_bytes} bytes of "
+            f"at least {counted(self.missing, 'entry')} missing: {self.size_bytes} bytes of "
             f"the log from byte {self.start} on have no entry, although "
             f"index.interval.bytes is {self.interval_bytes}"
         )

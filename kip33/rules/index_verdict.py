@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from kip33.errors import counted
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.time_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexBytes
 from kip33.rules.index_truth import IndexGaps, OffsetIndexTruth, TimeIndexTruth, Untrue
@@ -137,15 +138,15 @@ def _untrue(
     true_entries = faults.first
     tail = data[true_entries * entry_bytes :]
     if tail.is_zeros:
-        what = f"{true_entries} correct entries, then {len(tail)} zero bytes"
+        what = f"{counted(true_entries, 'correct entry')}, then {counted(len(tail), 'zero byte')}"
         return Verdict(IndexVerdict.PADDED, None, (what,))
     if true_entries and (data[-entry_bytes:].is_zeros or len(data) in preallocated_bytes):
         what = (
-            f"{true_entries} correct entries, then stale entries; the file ends with "
+            f"{counted(true_entries, 'correct entry')}, then stale entries; the file ends with "
             f"{tail.zeros} zero bytes of {len(data)}"
         )
         return Verdict(IndexVerdict.PADDED, None, (what,))
     problems = faults.problems
     if faults.entries > len(problems):
-        problems += (f"and {faults.entries - len(problems)} more wrong entries",)
+        problems += (f"and {counted(faults.entries - len(problems), 'other wrong entry')}",)
     return Verdict(IndexVerdict.WRONG, None, problems)

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from kip33.errors import counted
 from kip33.rules.retention import running_max
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 
@@ -57,10 +58,10 @@ class HoleTotals(NamedTuple):
         """Return one line for a table.
 
         >>> HoleTotals({"certain": 2, "filled": 1}, 70).as_text()
-        '2 certain, 1 filled; 70 offsets are missing'
+        '2 certain, 1 filled; 70 offsets missing'
         """
         counts = ", ".join(f"{count:,} {hole}" for hole, count in self.by_hole.items())
-        return f"{counts}; {self.missing_offsets:,} offsets are missing"
+        return f"{counts}; {counted(self.missing_offsets, 'offset')} missing"
 
 
 def missing_holes(by_hole: Mapping[str, int]) -> int:

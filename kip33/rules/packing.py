@@ -1,8 +1,9 @@
 """Divide work evenly: files over bins by their load, segments over days.
 
-Starting a task, opening a file and reading a byte each have a cost. Files are assigned largest
-first, each to the lightest bin ("longest processing time", D12). This is within a third of the
-optimum, and in practice within a percent.
+Starting a task, opening a file and reading a byte each have a cost. A bin has a GiB or 20,000 files
+at most, so the last one to end is a short tail, whatever number of cores has come by then. Files
+are assigned largest first, each to the lightest bin ("longest processing time", D12). This is
+within a third of the optimum, and in practice within a percent.
 
 A `DailyShare` takes all segments within a few days. A segment's part depends on its own path alone.
 New and deleted segments change nothing for the others, so a segment that stays is taken once in
@@ -18,9 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 FILE_COST_BYTES: Final = 1 << 20  # cost of opening, publishing and one row, as bytes read
-BINS_PER_CORE: Final = 3  # a core that finishes early gets another bin
-LEAST_BIN_COST: Final = 1 << 30  # a task's start costs about as much as reading this
-BIN_BYTES: Final = 16 << 30
+LEAST_BIN_COST: Final = 1 << 30  # a process's start costs about as much as reading this
+BIN_BYTES: Final = 1 << 30
+BIN_FILES: Final = 20_000
+MOST_BINS: Final = 20_000  # a driver of Spark remembers each task
+LIGHT_BINS: Final = 64  # so many are made for cores, however light they are
+LIGHT_BIN_COST: Final = 256 << 20  # a task's start is a small part of it
 ONE_DAY_MS: Final = 86_400_000
 _MOST_PARTS: Final = 366  # of a daily share
 _SHARE: Final = re.compile(r"([0-9]{1,3})/([0-9]{1,3})", re.ASCII)
@@ -32,15 +36,23 @@ def cost_bytes(sizes_bytes: npt.NDArray[np.int64]) -> int:
 
 
 def bin_count(sizes_bytes: npt.NDArray[np.int64], cores: int) -> int:
-    """Return the number of bins: three per core, fewer if they would be light, more if they would
-    exceed 16 GiB, and at most one per file.
+    """Return the number of bins: of at most BIN_BYTES and BIN_FILES each, and one for each core.
+
+    Beyond LIGHT_BINS a core needs work for its start: `cores` may be those of executors that are
+    allowed, not there. More bins than cores are whole rounds of them. At most one bin per file.
 
     >>> [bin_count(np.full(files, size), cores=2) for files, size in ((9, 5), (9, 1 << 30))]
-    [2, 6]
+    [2, 9]
     """
-    light = min(max(cost_bytes(sizes_bytes) // LEAST_BIN_COST, cores), BINS_PER_CORE * cores)
-    wanted = max(light, -(-int(sizes_bytes.sum()) // BIN_BYTES))
-    return max(1, min(wanted, len(sizes_bytes)))
+    files = len(sizes_bytes)
+    least = max(_ceil(int(sizes_bytes.sum()), BIN_BYTES), _ceil(files, BIN_FILES))
+    worth = min(cores, max(LIGHT_BINS, cost_bytes(sizes_bytes) // LIGHT_BIN_COST))
+    wanted = least if least <= worth else _ceil(least, cores) * cores
+    return max(1, min(max(wanted, worth), files, MOST_BINS))
+
+
+def _ceil(amount: int, of: int) -> int:
+    return -(-amount // of)
 
 
 def pack(sizes_bytes: npt.NDArray[np.int64], bins: int) -> list[npt.NDArray[np.int64]]:

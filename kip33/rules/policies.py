@@ -35,7 +35,7 @@ from fnmatch import fnmatchcase, translate
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Self
 
-from kip33.errors import PolicyError
+from kip33.errors import CatalogError, PolicyError
 from kip33.formats.kafka_configs import TOPIC_KEYS
 from kip33.formats.names import METADATA_TOPIC, partition_dir_name
 from kip33.rules.retention import NO_LIMIT, RetentionMode
@@ -290,8 +290,7 @@ def _hint(section: str, key: str) -> str:
             break
         if key.endswith(f".{known}") and section != f"[{DEFAULTS_SECTION}]":
             return f'; for {known}, quote a name with dots: [topics."orders.eu"]'
-    near = get_close_matches(key.removeprefix("log."), sorted(TOPIC_KEYS), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return nearest([key.removeprefix("log.")], sorted(TOPIC_KEYS))
 
 
 def _value(section: str, key: str, value: Any) -> _SettingValue:
@@ -404,6 +403,17 @@ class TopicGlobs(NamedTuple):
         return _regex(self.excluded)
 
 
+def nearest(wanted: Iterable[str], known: Iterable[str], most: int = 1) -> str:
+    """Return, to be put after a message, the names that may have been meant, if there are any.
+
+    >>> nearest(["biuld"], ["build", "verify"]), nearest(["x"], ["build"])
+    ('; did you mean build?', '')
+    """
+    names = list(known)
+    near = [name for one in wanted for name in get_close_matches(one, names, n=most)]
+    return f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
+
+
 def nearest_topics(wanted: Iterable[str], topics: Iterable[str | None]) -> str:
     """Return, to be put after a message, the topics that may have been meant; else the first ones.
 
@@ -411,11 +421,17 @@ def nearest_topics(wanted: Iterable[str], topics: Iterable[str | None]) -> str:
     ('; did you mean orders?', '; there are clicks, orders')
     """
     known = sorted(filter(None, topics))
-    near = [topic for name in wanted for topic in get_close_matches(name, known, n=_MOST_NAMES)]
-    if near:
-        return f"; did you mean {' or '.join(dict.fromkeys(near))}?"
+    if near := nearest(wanted, known, most=_MOST_NAMES):
+        return near
     more = ", ..." if len(known) > _MOST_NAMES else ""
     return f"; there are {', '.join(known[:_MOST_NAMES])}{more}" if known else ""
+
+
+def require_topics(globs: Sequence[str], topics: Iterable[str | None]) -> None:
+    """Raise CatalogError, with the topics that may have been meant, if globs match none of them."""
+    known = set(filter(None, topics))
+    if globs and not any(map(TopicGlobs.of(globs).matches, known)):
+        raise CatalogError(f"no topic matches {' or '.join(globs)}{nearest_topics(globs, known)}")
 
 
 def _matches_any(topic: str, globs: Sequence[str]) -> bool:
@@ -480,11 +496,6 @@ def human_bytes(size: int) -> str:
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
     return f"{size} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
-
-
-def counted(count: int, what: str) -> str:
-    """Return `1 segment`, `2,000 segments`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def human_duration(duration_ms: int) -> str:

@@ -31,7 +31,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from kip33.errors import CorruptIndexError
+from kip33.errors import CorruptIndexError, counted
 from kip33.formats.transaction_index import AbortedTransaction, TransactionIndex
 from kip33.rules.index_verdict import IndexVerdict, Verdict
 from kip33.rules.transactions import (
@@ -215,7 +215,8 @@ def transaction_index_verdict(
         entry for entry in completed.aborted if (entry.producer_id, entry.last_offset) not in found
     ]
     if lost:
-        what = f"{len(lost)} of {len(completed.aborted)} aborted transactions have no entry"
+        aborted = counted(len(completed.aborted), "aborted transaction")
+        what = f"{len(lost)} of {aborted} without an entry"
         return Verdict(IndexVerdict.INCOMPLETE, None, (f"{what}; the first is {_named(lost[0])}",))
     return Verdict(IndexVerdict.CONSISTENT)
 

@@ -42,14 +42,6 @@ class TimeAnswer(NamedTuple):
     located: ReplicaAnswer
 
 
-def topics_of(catalog: Catalog, snapshot: Snapshot) -> list[str]:
-    """Return the topics of a snapshot, by name; CatalogError if it is damaged."""
-    topics: set[Any] = set()
-    for piece in catalog.read_pieces(snapshot, ["topic"]):
-        topics.update(piece["topic"].unique().to_pylist())
-    return sorted(topics - {None})
-
-
 def rows_of(catalog: Catalog, snapshot: Snapshot, topics: Iterable[str]) -> "pa.Table":
     """Return a snapshot's rows of some topics for a search; CatalogError if damaged.
 
@@ -147,7 +139,7 @@ def search_on_engine(
     )
     run = partial(_search_bin, rows, questions, how, starts)
     marks = first_seen(rows["log_uri"].to_pylist())
-    searching = Work(Phase.SEARCHING, "partition", has_bytes=False, marks=marks)
+    searching = Work(Phase.SEARCHING, "partition", has_bytes=False, marks=marks, command="search")
     return sorted(engine.run_on_bins(work, run, work=searching), key=_place)
 
 

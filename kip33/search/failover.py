@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kip33.archive.log_window import Meter
+from kip33.errors import counted
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import EARLIEST, Exactness, SearchResult
@@ -157,7 +158,7 @@ def _of_topic(
     else:
         target_ms = EARLIEST if unread else min(read.target_ms for read in reads)
         why = (
-            f"{len(here)} partitions on one cluster, {len(there)} on the other: the "
+            f"{counted(len(here), 'partition')} on one cluster, {len(there)} on the other: the "
             "smallest time of the topic is used"
         )
         if unread:

@@ -17,11 +17,10 @@ from kip33.audits.timestamp_plan import (
     AuditClock,
     TimestampQuestion,
     execute_timestamps,
-    is_catalog,
     plan_timestamps,
     timestamp_row,
 )
-from kip33.catalog.catalog import Catalog, choose
+from kip33.catalog.catalog import catalog_unless_source, choose
 from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.schema import SEGMENTS
 from kip33.rules.policies import Policies
@@ -122,10 +121,14 @@ def timestamp_profile(  # parameters: a notebook user sees each option as a keyw
     use_session(spark)
     limits = LimitChoice(before_max_ms, after_max_ms, difference_max_ms, policies)
     question = TimestampQuestion(limits, AuditClock(clock), now_ms)
-    place = Location.of(source)
-    found = choose(Catalog(place), snapshot).snapshot if is_catalog(place) else None
+    catalog = catalog_unless_source(Location.of(source))
     plan = plan_timestamps(
-        source, question, topics=topics, layout=layout, snapshot=found, on_progress=on_progress
+        catalog.location.uri if catalog else source,
+        question,
+        topics=topics,
+        layout=layout,
+        snapshot=choose(catalog, snapshot).snapshot if catalog else None,
+        on_progress=on_progress,
     )
     profiles = execute_timestamps(plan, SparkEngine(lambda: spark, parallelism, on_progress))
     rows = [tuple(timestamp_row(one, question).values()) for one in profiles]

@@ -47,6 +47,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     overwrite: bool = False,
     only_damaged: bool = False,
     full: bool = False,
+    allow_empty: bool = False,
     read: ReadName = "log",
     fsync: bool = True,
     parallelism: int | None = None,
@@ -77,10 +78,11 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     - `producer_snapshots`: with `offset_index`, write `.snapshot` files of producers too
     - `overwrite`: replace index files that kip33 did not write
     - `only_damaged`: verify first, write only what is damaged; `full`: read every segment again
+    - `allow_empty`: if there is no segment any more, commit a snapshot without rows
     - `read`: `log`, or `tail` to use a trustworthy `.timeindex` instead of reading its log
     - `fsync`: flush files to disk before the snapshot is committed
     - `parallelism`: the number of tasks
-    - `on_progress`: called with a `kip33.stores.progress.Progress`, from a thread of its own
+    - `on_progress`: called with a `kip33.stores.progress.Progress`, perhaps from another thread
     - `storage_options`: keys and endpoint of stores (`kip33.stores.filesystem_option`)
     - `filesystem`: a pyarrow or fsspec filesystem instead, sent to Spark's tasks; paths are its
       names, URIs of other schemes are places elsewhere (`kip33.stores.filesystem_option`)
@@ -110,6 +112,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
         overwrite=overwrite,
         only_damaged=only_damaged,
         full=full,
+        allow_empty=allow_empty,
         read=read,
         fsync=fsync,
     )

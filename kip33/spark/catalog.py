@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kip33.catalog.catalog import URI_COLUMNS, Catalog, choose
+from kip33.catalog.catalog import URI_COLUMNS, catalog_at, choose
 from kip33.catalog.schema import PARTS
 from kip33.errors import CatalogError
 from kip33.spark.store_settings import use_session
@@ -48,7 +48,7 @@ def load_catalog(
     """
     use_storage_options(storage_options, [Location.of(catalog)])
     use_session(spark)
-    opened = Catalog.at(catalog)
+    opened = catalog_at(Location.of(catalog))
     chosen = choose(opened, snapshot).snapshot
     place = opened.snapshot_folder(chosen.name)
     folder = place.uri

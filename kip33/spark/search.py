@@ -22,7 +22,8 @@ from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import NEWEST_KAFKA
 from kip33.search.answers import SearchOptions
 from kip33.search.replica_search import SEARCHED, TimeQuestion, answers_of
-from kip33.spark.tasks import cores, run_on_rows
+from kip33.spark.jobs import cores
+from kip33.spark.tasks import run_on_rows
 
 TASKS_PER_CORE: Final = 3
 KEYS: Final = ("log_dir", "topic", "partition", "target_ms")

@@ -24,8 +24,9 @@ from pyspark.sql.types import StructType
 from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Reading, ReadOptions
 from kip33.rules.packing import cost_bytes, pack
+from kip33.spark.jobs import cores, cores_to_come
 from kip33.spark.store_settings import given_places, is_connect, use_session
-from kip33.spark.tasks import arrow_schema, cores, run_in_arrow
+from kip33.spark.tasks import arrow_schema, run_in_arrow
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, use_storage_options
 
 FILTER_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
@@ -84,7 +85,7 @@ def register(
     use_storage_options(storage_options, [])
     facts = {
         "stores": SessionStores.of(spark),
-        "cores": cores(spark),
+        "cores": max(cores(spark), cores_to_come(spark)),
         "takes_filters": push_filters and _filters_are_pushed(spark),
     }
     spark.dataSource.register(type("SessionSegmentSource", (SegmentSource,), facts))
@@ -121,7 +122,8 @@ def read_segments(
     reading = Reading.of(**options)
     name, _ = given_places(spark, os.fspath(source), (), storage_options, filesystem)
     use_session(spark)
-    tasks = tasks_of(reading, reading.partitions(name), cores(spark))
+    most = max(cores(spark), cores_to_come(spark))
+    tasks = tasks_of(reading, reading.partitions(name), most)
     work = [pickle.dumps(one) for one in tasks]
     schema = spark_schema(reading)
 

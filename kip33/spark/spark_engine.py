@@ -56,12 +56,18 @@ class SparkEngine:
         """
         if not files.num_rows:
             return []
-        from kip33.spark.tasks import cores, run_on_bins  # with pyspark, which takes a second
+        from kip33.spark.jobs import cores, cores_to_come  # with pyspark, which takes a second
+        from kip33.spark.tasks import run_on_bins
 
         spark = self._session()
-        most = cores(spark)
         sizes = weights(files, reads_files=reads_files)
-        packed = rows_of_bins(sizes, most, self._parallelism)
-        self.workers = min(most, len(packed))
+        now = cores(spark)
+        packed = rows_of_bins(sizes, max(now, cores_to_come(spark)), self._parallelism)
+        self.workers = min(now, len(packed))
+
+        def saw_cores(number: int) -> None:
+            self.workers = min(max(self.workers, number), len(packed))
+
         progress = BinProgress(sizes, packed, work, self.on_progress)
-        return run_on_bins(spark, files, packed, work, run, progress)
+        name = work.text(len(packed), int(sizes.sum()) if work.has_bytes else 0)
+        return run_on_bins(spark, name, files, packed, work, run, progress, saw_cores)

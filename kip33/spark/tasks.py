@@ -12,7 +12,6 @@ import os
 import pickle
 import re
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
@@ -26,10 +25,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark import SparkFiles
+from pyspark import SparkContext, SparkFiles
+from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as sf
 from pyspark.sql.pandas import functions
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -39,32 +38,40 @@ from kip33.catalog.catalog import ipc_bytes
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import ExitCode, Kip33Error, NotSeenError
 from kip33.rules.segment_summary import SegmentStatus
+from kip33.spark.jobs import cores, run_job
 from kip33.spark.store_settings import is_connect, use_session
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 from kip33.stores.settings import use_settings
 
-POLL_SECONDS: Final = 0.2
 PARTITION: Final = ("log_dir", "topic", "partition")
 """The columns of a catalog that name a row's partition."""
 _PARTITIONS: Final = "spark.sql.leafNodeDefaultParallelism"
 _RESULT: Final = "result binary"
 _NOT_SEEN: Final = re.compile(rf"{NotSeenError.__name__}: (.*)")
+WORKER_MEMORY: Final = "spark.executor.pyspark.memory"
+ENOUGH_MEMORY: Final = "2g"  # measured, see docs/how-to/clusters.md
+_OUT_OF_MEMORY: Final = re.compile(  # as Python, Arrow, the loader and a dead worker say it
+    r"MemoryError|can't start new thread|annot allocate|bad_alloc|malloc of size|failed to map"
+    r"|An exception was thrown from the Python worker|Python worker exited unexpectedly"
+)
 _SAYS_WHAT: Final = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]*(Error|Exception): ")
 
 
 def run_on_bins(
     spark: SparkSession,
+    name: str,
     files: pa.Table,
     packed: Sequence[npt.NDArray[np.int64]],
     work: Work,
     run: Callable[[int, pa.Table], Iterable[Result]],
     progress: BinProgress,
+    saw_cores: Callable[[int], None],
 ) -> list[Result]:
     """Do as `kip33.archive.bins.Engine` says, in one task a bin; SparkJobError where the job fails.
 
-    `packed` has the rows of each bin. Each task first looks for what `work` needs on its machine.
-    `progress` is told from a thread of its own; which tasks have ended is not known, so they count
-    in the order in which they begin.
+    `name` is that of the job, `packed` has the rows of each bin. Each task first looks for what
+    `work` needs on its machine. `saw_cores` is told how many cores there are meanwhile; with
+    Connect it is not.
     """
     # Paths shrink to a tenth as bytes, and the JVM keeps every bin until its task is done.
     bins = [(number, ipc_bytes(files.take(rows))) for number, rows in enumerate(packed)]
@@ -74,9 +81,10 @@ def run_on_bins(
         require_seen(work, rows)
         return run(number, rows)
 
-    map_them = _map_connect if is_connect(spark) else _map_partitions
     try:
-        return map_them(spark, bins, run_bin, progress)
+        if is_connect(spark):
+            return _map_connect(spark, name, bins, run_bin, progress)
+        return _map_partitions(spark, name, bins, run_bin, progress, saw_cores)
     except (Py4JError, ConnectionError, PySparkException) as error:
         raise _SparkJobError(job_failure(error)) from error
 
@@ -217,20 +225,14 @@ def plain_row(row: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(str(value) if isinstance(value, StrEnum) else value for value in row)
 
 
-def cores(spark: SparkSession) -> int:
-    """Return how many tasks run at once; with Connect the number of partitions of a range."""
-    if not is_connect(spark):
-        return spark.sparkContext.defaultParallelism
-    numbered = spark.range(10_000).select(sf.spark_partition_id().alias("number"))
-    return numbered.distinct().count()
-
-
 def _map_connect(
     spark: SparkSession,
+    name: str,
     work: Sequence[tuple[int, bytes]],
     run: Callable[[int, bytes], Iterable[Result]],
     progress: BinProgress,
 ) -> list[Result]:
+    """Which tasks have ended is not known, so they count in the order in which they begin."""
     use_stores_here = _stores_for_tasks(spark)
 
     def run_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -246,70 +248,58 @@ def _map_connect(
     on_done(0)
     with _cut_into(spark, len(work)), _progress(spark, on_done):
         bins = spark.createDataFrame(list(work), "number int, data binary")
-        rows = bins.mapInArrow(run_partition, _RESULT).collect()
+        rows = run_job(spark, name, bins.mapInArrow(run_partition, _RESULT).collect)
     on_done(len(work))
     return [pickle.loads(row.result) for row in rows]
 
 
+class _Union(AccumulatorParam[frozenset[int]]):
+    """Adds up the numbers of the bins whose tasks have ended, each once."""
+
+    def zero(self, value: frozenset[int]) -> frozenset[int]:
+        """Return no numbers."""
+        return frozenset()
+
+    def addInPlace(  # noqa: N802
+        self, value1: frozenset[int], value2: frozenset[int]
+    ) -> frozenset[int]:
+        """Return the numbers of both."""
+        return value1 | value2
+
+
 def _map_partitions(
     spark: SparkSession,
+    name: str,
     work: Sequence[tuple[int, bytes]],
     run: Callable[[int, bytes], Iterable[Result]],
     progress: BinProgress,
+    saw_cores: Callable[[int], None],
 ) -> list[Result]:
     context = spark.sparkContext
     stores = _broadcast_stores(spark)
+    ended = context.accumulator(frozenset[int](), _Union())
 
     def run_partition(partition: Iterable[tuple[int, bytes]]) -> Iterable[Result]:
         use_stores(*stores.value)
         for number, data in partition:
             yield from run(number, data)
+            ended.add(frozenset([number]))
 
-    group = f"kip33-{uuid4().hex}"
-    context.setJobGroup(group, "kip33", interruptOnCancel=True)
+    def on_poll() -> None:
+        with suppress(Py4JError, ConnectionError):  # the JVM has ended: the job itself reports it
+            saw_cores(cores(spark))
+        progress.tell(ended.value)
+
+    progress.tell(())
+    bins = context.parallelize(work, len(work)).mapPartitions(run_partition)
     try:
-        with _Watcher(spark, group, len(work), progress):
-            return context.parallelize(work, len(work)).mapPartitions(run_partition).collect()
+        results = run_job(spark, name, bins.collect, on_poll)
+        saw_cores(cores(spark))
+        progress.tell(range(len(work)))
+        return results
     finally:
         with suppress(Py4JError, ConnectionError):
             stores.destroy()
-
-
-class _Watcher:
-    """Asks Spark how many tasks of a job group are done, until the job is done."""
-
-    def __init__(self, spark: SparkSession, group: str, total: int, progress: BinProgress) -> None:
-        self._tracker = spark.sparkContext.statusTracker()
-        self._group, self._total, self._progress = group, total, progress
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._poll, daemon=True)
-
-    def __enter__(self) -> None:
-        self._progress.tell(())
-        self._thread.start()
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-        if kind is None:
-            self._progress.tell(range(self._total))
-
-    def _poll(self) -> None:
-        while not self._done.wait(POLL_SECONDS):
-            try:
-                done = self._tasks_done()
-            except (Py4JError, ConnectionError):  # the JVM has ended: the job itself reports it
-                return
-            self._progress.tell(range(min(done, self._total)))
-
-    def _tasks_done(self) -> int:
-        done = 0
-        for job in self._tracker.getJobIdsForGroup(self._group):
-            info = self._tracker.getJobInfo(job)
-            for stage in info.stageIds if info else ():
-                stage_info = self._tracker.getStageInfo(stage)
-                done += stage_info.numCompletedTasks if stage_info else 0
-        return done
 
 
 def _broadcast_stores(spark: SparkSession) -> Any:
@@ -422,6 +412,12 @@ def job_failure(error: BaseException) -> str:
         reason = (
             "the executors do not have kip33: run make dist, then give --py-files dist/kip33.zip"
         )
+    elif _OUT_OF_MEMORY.search(str(error)) and (limit := _worker_memory()):
+        return (
+            f"the Spark job failed: a Python worker ran out of memory: {WORKER_MEMORY} is {limit}, "
+            f"which limits the address space of a core's worker; expected {ENOUGH_MEMORY} or more "
+            "for each core of an executor, or no limit: set it and run the command again"
+        )
     elif unseen := _NOT_SEEN.search(str(error)):
         return f"the Spark job failed: {unseen[1]}"  # the same command would fail again
     else:
@@ -430,6 +426,14 @@ def job_failure(error: BaseException) -> str:
         own = [line for line in lines if _SAYS_WHAT.match(line) and "Caused by: " not in line]
         reason = own[-1].rpartition("most recent failure: ")[2] if own else java_reason(trace)
     return f"the Spark job failed: {reason}; no file is half-written: run the command again"
+
+
+def _worker_memory() -> str | None:
+    """Return the limit of the running session for the memory of Python workers, if it has one."""
+    context = SparkContext._active_spark_context
+    with suppress(Py4JError, ConnectionError):
+        return context.getConf().get(WORKER_MEMORY) if context else None
+    return None
 
 
 def java_reason(trace: str) -> str:

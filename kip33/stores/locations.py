@@ -25,7 +25,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from pyarrow import fs
 
-from kip33.errors import LocationError
+from kip33.errors import LocationError, without_secrets
 from kip33.formats.byte_sources import ReadInto
 from kip33.stores.filesystems import BUCKET_SCHEMES, given_filesystem
 from kip33.stores.hdfs import open_hdfs, patience_of
@@ -38,7 +38,6 @@ _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")
 KEYS_IN_URI: Final = (  # a path may have `:` and `@`, too, but not the name of a bucket
     r"^(?:((?:s3[an]?|gs)://)[^\s/@]*:[^\s@]*@|([A-Za-z][A-Za-z0-9+.-]*://)[^\s/@]*:[^\s/@]*@)"
 )
-_SECRETS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{1,3})[^\s/@]*:[^\s@]*@")
 UNQUOTED_PATH: Final = r"[A-Za-z0-9_.~/-]*"  # what `quote` does not change
 _UNQUOTED: Final = re.compile(UNQUOTED_PATH)
 _PLAIN_FILE: Final = re.compile(rf"file://(/{UNQUOTED_PATH})")  # the URI of such a path
@@ -105,6 +104,11 @@ class Location(NamedTuple):
         return f"{before}{path}#{self.inside}" if self.inside else before + path
 
     @property
+    def word(self) -> str:
+        """Return what a command takes from any directory: a local path, else the URI."""
+        return self.path if self.is_local and not self.inside else self.uri
+
+    @property
     def is_local(self) -> bool:
         """Return whether this is a path on this machine."""
         return self.root == "file://"
@@ -141,15 +145,6 @@ class Location(NamedTuple):
         """Return the filesystem, one per root and process; LocationError if it cannot be opened."""
         store: fs.FileSystem = _filesystem(self.root)
         return store
-
-
-def without_secrets(text: str) -> str:
-    """Return a text with user and password removed from its URIs: `s3a://***@bucket`.
-
-    >>> without_secrets("s3a://KEY:SECRET@bucket/x: no such bucket")
-    's3a://***@bucket/x: no such bucket'
-    """
-    return _SECRETS.sub(r"\1***@", text)
 
 
 def _require_text(path: str) -> None:

@@ -16,8 +16,10 @@ exceptions are ignored.
 import ctypes
 import errno
 import os
+import re
 import secrets
 import shutil
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +36,7 @@ from kip33.stores.hdfs import HdfsHandler
 from kip33.stores.locations import Location
 
 TEMPORARY_SUFFIX: Final = ".tmp"
+_TEMPORARY: Final = re.compile(rf"\.(.+)\.[0-9a-f]{{32}}{re.escape(TEMPORARY_SUFFIX)}", re.DOTALL)
 LIBHDFS: Final = "hdfs"  # cannot rename over a file: pyarrow's move deletes first
 
 
@@ -119,12 +122,30 @@ def _write_in_folder(location: Location, target: str, data: bytes) -> None:
 def _rename_over(location: Location, temporary: str) -> None:
     """Rename a temporary file beside `location` to it, atomically; OSError if that fails."""
     if location.is_local:
+        require_file_or_nothing(location)
         os.replace(temporary, location.path)  # noqa: PTH105 - a path, as the filesystem has it
         return
     store = location.filesystem()
     if store.type_name == LIBHDFS and size_of(location) is not None:
         raise OSError("libhdfs cannot replace a file atomically: pip install 'kip33[hdfs]'")
     store.move(temporary, location.path)
+
+
+def require_file_or_nothing(place: Location) -> None:
+    """Raise OSError for a link without a file, a pipe or another thing that is no file.
+
+    A rename would replace it without a word. A link to a file is replaced, and its file stays.
+    """
+    try:
+        mode = os.lstat(place.path).st_mode
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # a rename refuses directories
+            return
+        if stat.S_ISLNK(mode) and os.path.isfile(place.path):  # noqa: PTH113
+            return
+    except FileNotFoundError:
+        return
+    what = "a link that leads to no file" if stat.S_ISLNK(mode) else "a pipe, socket or device"
+    raise FileExistsError(errno.EEXIST, f"{what} is there, expected a file or nothing", place.path)
 
 
 def publish_or_raise(location: Location, data: bytes, consequence: str) -> None:
@@ -197,9 +218,33 @@ def _sent_file(place: Location) -> Iterator[BinaryIO]:
             raise
 
 
+_ID_DIGITS: Final = 12
+_TOKEN_DIGITS: Final = 32
+
+
+class _Run:
+    id = ""
+
+
+@contextmanager
+def temporary_files_of(run_id: str) -> Iterator[None]:
+    """Begin the names of this process's temporary files with a run's id of 12 hex digits."""
+    before, _Run.id = _Run.id, run_id
+    try:
+        yield
+    finally:
+        _Run.id = before
+
+
 def temporary_of(place: Location) -> Location:
     """Return a new hidden name beside a file: that of the file while it is being written."""
-    return place.parent.child(f".{place.name}.{secrets.token_hex(16)}{TEMPORARY_SUFFIX}")
+    token = (_Run.id + secrets.token_hex(_TOKEN_DIGITS // 2))[:_TOKEN_DIGITS]
+    return place.parent.child(f".{place.name}.{token}{TEMPORARY_SUFFIX}")
+
+
+def run_of(temporary: Location) -> str:
+    """Return the id of the run that wrote a temporary file; of a run without one, random digits."""
+    return temporary.name.removesuffix(TEMPORARY_SUFFIX)[-_TOKEN_DIGITS:][:_ID_DIGITS]
 
 
 def move(source: Location, target: Location) -> None:
@@ -257,11 +302,12 @@ def remove_temporary(folder: Location, names: Iterable[str]) -> None:
 
     Raises OSError if the folder cannot be read or a deletion fails.
     """
-    starts = tuple(f".{name}." for name in names)
+    files = set(names)
     with os.scandir(folder.path) as entries:
-        found = [entry.name for entry in entries]
+        found = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
     for name in found:
-        if name.startswith(starts) and name.endswith(TEMPORARY_SUFFIX):
+        temporary = _TEMPORARY.fullmatch(name)
+        if temporary and temporary[1] in files:
             remove(folder.child(name))
 
 

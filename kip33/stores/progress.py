@@ -8,6 +8,7 @@ READ_SO_FAR of this process, and an engine adds up its processes.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -63,6 +64,37 @@ def telling(
     for done, result in enumerate(results, 1):
         yield result
         on_progress(Progress(phase, done, total, unit=unit))
+
+
+@contextmanager
+def called_until_the_end(
+    call: Callable[[], None], seconds: float, first: float | None = None
+) -> Iterator[None]:
+    """Call a function each `seconds` from a thread of its own, first after `first` seconds.
+
+    What the function raises ends its calls, and is raised at the end if nothing else is.
+    """
+    ended = threading.Event()
+    errors: list[BaseException] = []
+
+    def call_again_and_again() -> None:
+        pause = seconds if first is None else first
+        try:
+            while not ended.wait(pause):
+                call()
+                pause = seconds
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=call_again_and_again, name="kip33-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def tell_nobody(progress: Progress) -> None:

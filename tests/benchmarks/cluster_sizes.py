@@ -7,6 +7,7 @@ the local engine. What more workers would give is computed from the first one's 
 """
 
 import itertools
+import json
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -62,6 +63,7 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
     folder = data / "clusters"
     folder.mkdir(exist_ok=True)
     points: dict[str, list[tuple[float, float]]] = {}
+    used: dict[str, int] = {}  # tasks at once, as the builds' summaries say
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="scratch-", dir=folder)))
         masters = {
@@ -71,13 +73,15 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
             for name, workers in CLUSTERS.items()
         }
         for gib in SIZES_GIB:
-            for name, times in race(folder, scratch, gib, masters).items():
+            for name, times in race(folder, scratch, gib, masters, used).items():
                 points.setdefault(name, []).append((gib, times.median))
     curves = Curves("where a cluster pays", "GiB", "seconds", points)
-    return [Section("Where a cluster pays", [*lines(points), "", *notes()], [], [curves])]
+    return [Section("Where a cluster pays", [*lines(points, used), "", *notes()], [], [curves])]
 
 
-def race(folder: Path, scratch: Path, gib: int, masters: Mapping[str, str]) -> dict[str, Times]:
+def race(
+    folder: Path, scratch: Path, gib: int, masters: Mapping[str, str], used: dict[str, int]
+) -> dict[str, Times]:
     """Time the builds of one archive in turns."""
     tell(f"where a cluster pays: {gib} GiB")
     shape = Shape(f"{gib} GiB", "batches-16k", SEGMENT_BYTES, FILES, gib)
@@ -87,26 +91,35 @@ def race(folder: Path, scratch: Path, gib: int, masters: Mapping[str, str]) -> d
     def locally() -> None:
         build_locally(archive, next(places), shape.segments, workers=CORES)
 
-    def on(master: str) -> Callable[[], None]:
-        return lambda: build_on(master, archive, next(places))
+    def on(name: str, master: str) -> Callable[[], None]:
+        def build() -> None:
+            used[name] = max(used.get(name, 0), build_on(master, archive, next(places)))
 
-    runs = {LOCAL: locally} | {name: on(master) for name, master in masters.items()}
+        return build
+
+    runs = {LOCAL: locally} | {name: on(name, master) for name, master in masters.items()}
     total = shape.segments * shape.segment_bytes, shape.segments
     return take_turns(
         {name: Contestant(clocked(run), *total) for name, run in runs.items()}, rounds=ROUNDS
     )
 
 
-def build_on(master: str, archive: Path, target: Path) -> None:
-    """Build on a cluster; raises if a segment is not built."""
+def build_on(master: str, archive: Path, target: Path) -> int:
+    """Build on a cluster; return how many tasks ran at once. Raises if a segment is not built."""
     how = ["--master", master, "--conf", "spark.driver.host=127.0.0.1", "--fail-on", "unreadable"]
-    command = [KIP33, "build", archive, "--index-dir", target, *how]
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    where: list[str | Path] = [archive, "--index-dir", target]
+    command = [KIP33, "build", *where, "--format", "json", *how]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    workers: int = json.loads(done.stdout)["workers"]
+    return workers
 
 
-def lines(points: Mapping[str, Sequence[tuple[float, float]]]) -> list[str]:
+def lines(
+    points: Mapping[str, Sequence[tuple[float, float]]], used: Mapping[str, int]
+) -> list[str]:
     """Return the measured table, the lines through it, and where the lines meet."""
-    rows = [f"| GiB | {' | '.join(points)} |", f"|---:|{'---:|' * len(points)}"]
+    heads = [f"{name} ({used[name]} used)" if name in used else name for name in points]
+    rows = [f"| GiB | {' | '.join(heads)} |", f"|---:|{'---:|' * len(points)}"]
     for size in zip(*points.values(), strict=True):
         rows.append(f"| {size[0][0]:,.0f} | {' | '.join(f'{y:.1f} s' for _, y in size)} |")
     found = {name: Line.through(curve) for name, curve in points.items()}

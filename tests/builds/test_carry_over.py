@@ -4,14 +4,17 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from kip33.archive.listing import list_tree
 from kip33.builds import carry_over
+from kip33.builds.commit import execute_build
 from kip33.catalog import draft as part_writer
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import Draft
 from kip33.catalog.schema import SEGMENTS
+from kip33.local.local_engine import LocalEngine
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import ChangingArchive, batches
 
@@ -91,13 +94,35 @@ def test_hundreds_of_rows_in_as_many_parts_as_you_like(
         assert summary.reused == 199 - indexed
         snapshot = catalog.require_newest()
         names = [part.name for part in snapshot.parts]
-        assert names == [f"part-{number:05d}.parquet" for number in range(len(names))]
+        assert names == sorted(set(names))
         assert all(part.rows for part in snapshot.parts)
         if rows_per_part == 250_000:
             assert len(names) == 1 + (indexed > 0)
         if rows_per_part == 64 and rows_per_group == 7:
             assert len(names) >= 4
 
+    assert archive.outcome() == archive.fresh()
+
+
+def test_many_bins_make_few_parts_and_few_row_groups(tmp_path: Path) -> None:
+    archive = ChangingArchive(tmp_path)
+    for number in range(40):
+        archive.write(archive.log(f"b/t-{number}"), batches(0, 1))
+    catalog = Catalog.at(str(archive.catalog))
+
+    def shape() -> list[tuple[int, int]]:
+        newest = catalog.require_newest()
+        folder = archive.catalog / "snapshots" / newest.name
+        files = [pq.ParquetFile(folder / part.name) for part in newest.parts]
+        return [(file.metadata.num_rows, file.num_row_groups) for file in files]
+
+    for indexed in (40, 3, 0):
+        for number in range(indexed):
+            archive.write(archive.log(f"b/t-{number}"), batches(0, indexed))
+        summary = execute_build(archive.plan(), LocalEngine(1, parallelism=40))
+        assert (summary.indexed, summary.segments) == (indexed, 40)
+        assert len(shape()) == (1 if indexed in (0, 40) else 4), "few small ones stay as they are"
+        assert all(groups == 1 for _, groups in shape())
     assert archive.outcome() == archive.fresh()
 
 

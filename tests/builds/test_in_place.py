@@ -169,7 +169,7 @@ def test_an_offset_index_that_hides_damage_stays_and_is_named(
     assert f"its {valid_bytes} valid bytes: {REMOVE_IT}" in error
     assert summary.hidden_from_recovery == 1
     (warning,) = warnings_of(summary)
-    assert warning.startswith("1 damaged logs have an .index that keeps a broker from cutting")
+    assert warning.startswith("1 damaged log with an .index that keeps a broker from cutting")
     hidden.unlink()
     if how:
         assert archive.build(**how).hidden_from_recovery == 0, "the removed file was noticed"
@@ -324,4 +324,4 @@ def test_an_owner_that_cannot_be_set_is_reported(archive: ChangingArchive, tmp_p
     assert "the file has 0:0, mode 0644" in error
     rows: list[Any] = [row["error"] for row in archive.rows() if row["base_offset"] != SOUND]
     assert rows == [None, None]
-    assert done.stdout.startswith('[1, "1 segments have index files that cannot be given')
+    assert done.stdout.startswith('[1, "1 segment with index files that cannot be given')

@@ -7,16 +7,18 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from kip33.builds.commit import BuildSummary, begin_build
+from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import Draft, PartWriter
 from kip33.catalog.schema import SEGMENTS
+from kip33.stores import own_files
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import (
     DAY_MS,
@@ -510,6 +512,33 @@ def test_a_build_that_was_killed_leaves_no_trace_in_the_next(
     assert (summary.kept, summary.failed) == (0, 0)
     assert archive.outcome() == archive.fresh(offset_index=True)
     assert counts(archive.build(offset_index=True)) == Counts(0, 7)
+
+
+def test_a_temporary_file_of_an_attempt_that_was_killed_goes_with_the_build_after_its_own(
+    archive: ChangingArchive,
+) -> None:
+    """As Spark kills a task whose speculative copy was faster."""
+    archive.write(archive.log(A, 60), batches(60, 12))
+    plan = archive.plan()
+    begun = begin_build(plan)
+    attempt = partial(build_bin, plan.build, begun.draft.staging, len(begun.copied_parts))
+    killed = os.fork()
+    if not killed:
+        own_files._rename_over = lambda *_: os._exit(9)
+        attempt(plan.files)
+    os.waitpid(killed, 0)
+    [left] = archive.index_root.rglob(".*.timeindex.*.tmp")
+    of_another = left.with_name(left.name.replace(begun.draft.snapshot_id, "0" * 12))
+    of_another.write_bytes(b"")
+
+    archive.build(topics=["b"])
+    assert left.exists(), "its build may still run"
+    commit_build(begun, [attempt(plan.files)])
+    assert left.exists(), "another attempt may still run"
+    archive.build()
+
+    assert not left.exists()
+    assert of_another.exists(), "of a build that may run, or of another catalog"
 
 
 @pytest.mark.parametrize("carried", [1, 2, 3])

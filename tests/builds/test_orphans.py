@@ -12,9 +12,10 @@ import pytest
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.pruning import prune
-from kip33.errors import FileReadError
+from kip33.errors import FileReadError, UnreadableCatalogError
 from tests.builders.changing_archive import DAY_MS, ChangingArchive, batches
 from tests.faults.builds import carry_out
+from tests.faults.privileges import as_any_owner, shut, why_not
 
 A, B = "broker 1/a-0", "broker 1/b-0"
 FOREIGN = b"\0" * 24
@@ -67,6 +68,35 @@ def test_index_files_of_a_deleted_log_are_listed_and_counted(
     assert {row["log_uri"] for row in orphans(archive)} == {archive.log(A).as_uri()}
     assert (summary.orphaned, summary.orphaned_bytes) == (2, sum(sizes))
     assert archive.build(offset_index=True).orphaned == 2, "the next build knows them, too"
+
+
+def test_a_list_that_cannot_be_read_ends_the_build(archive: ChangingArchive) -> None:
+    archive.log(A).unlink()
+    archive.build(offset_index=True)
+    require_unread_ends_the_build(archive, "orphaned/*.arrow")
+    assert archive.build(offset_index=True).orphaned == 2
+
+
+def test_claims_that_cannot_be_read_end_the_build(archive: ChangingArchive) -> None:
+    """They are the only file that names the new index files, because the snapshot is damaged."""
+    archive.write(archive.log(A, 40), batches(40, 10))
+    archive.build(offset_index=True)
+    newest = Catalog.at(str(archive.catalog)).require_newest().name
+    shutil.rmtree(archive.catalog / "snapshots" / newest)
+    require_unread_ends_the_build(archive, f"claims/{newest}.arrow")
+    assert archive.build(offset_index=True).kept == 0
+    assert archive.outcome() == archive.fresh(offset_index=True)
+
+
+def require_unread_ends_the_build(archive: ChangingArchive, pattern: str) -> None:
+    if problem := why_not(archive.catalog.parent):
+        pytest.skip(f"nothing to be denied: {problem}")
+    (file,) = archive.catalog.glob(pattern)
+    before = archive.outcome()
+    message = f"{file.name}: cannot be read: .*cannot tell which index files it owns"
+    with shut(file), as_any_owner(), pytest.raises(UnreadableCatalogError, match=message):
+        archive.build(offset_index=True)
+    assert archive.outcome() == before
 
 
 def test_directories_without_remaining_logs_are_checked(archive: ChangingArchive) -> None:

@@ -84,7 +84,7 @@ def test_a_file_without_an_id_is_a_warning_and_the_id_is_not_known(
     archive.write(place, damage)
     summary = archive.build()
     (warning,) = summary.warnings
-    assert warning.startswith("1 partition.metadata files cannot be used, for example")
+    assert warning.startswith("1 partition.metadata file cannot be used, for example")
     assert place.as_uri() in warning and "\n" not in warning
     assert ids_of(archive) == [None]
 
@@ -284,10 +284,10 @@ def test_catalog_and_report_name_the_older_topic(
 ) -> None:
     two_brokers.build()
     shown = CliRunner().invoke(kip33, ["catalog", str(two_brokers.catalog)])
-    assert f"t: 2 topics of this name, by topic id: {NEW} (newest; 1 segments" in shown.stdout
+    assert f"t: 2 topics of this name, by topic id: {NEW} (newest; 1 segment," in shown.stdout
     assert f"{OLD} (3 segments" in shown.stdout
     catalog, at_ms = opened(two_brokers), two_brokers.now_ms
-    asked = ReportRequest(None, (), str(two_brokers.catalog), at_ms, at_ms, 0)
+    asked = ReportRequest(None, (), at_ms, at_ms, 0)
     report = make_report(catalog, choose(catalog, None), asked)
     (found,) = [one for one in report.findings if "older topic" in one.text]
     assert (found.level, found.count) == (FindingLevel.NOTE, 1)

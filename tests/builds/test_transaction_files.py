@@ -421,7 +421,7 @@ def test_in_place_an_index_that_hides_aborts_is_named(
     )
     assert summary.aborts_hidden == 1
     [warning] = warnings_of(summary)
-    assert warning.startswith("1 logs have an .index that keeps a broker from writing")
+    assert warning.startswith("1 log with an .index that keeps a broker from writing")
 
     index.unlink()
     assert in_place.build(offset_index=True).aborts_hidden == 0

@@ -136,7 +136,7 @@ def test_a_row_for_everything_that_is_not_there(failover: Command) -> None:
     lines = failover(*where, *BUFFER).stdout.splitlines()
     assert (
         lines[-3]
-        == "3 partitions have no guarantee; their result or note says why. For the others:"
+        == "3 partitions without a guarantee; the result or note says why. For the others:"
     )
 
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +12,14 @@ from tests.cli.console import PROJECT, Command, subprocess_of
 
 PACKAGE = PROJECT / "kip33"
 FOLDERS = ("conf", "jobs")
+RECORD = ".kip33-init.json"
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and path.name != RECORD
     }
 
 
@@ -42,15 +43,74 @@ def test_init_again_changes_nothing(command: Command, tmp_path: Path) -> None:
     assert f"0 files written to {tmp_path}" in command("init", str(tmp_path)).stdout
 
 
-def test_a_file_that_someone_changed_stays(command: Command, tmp_path: Path) -> None:
+TOML = "conf/kip33.toml"
+
+
+@pytest.fixture
+def upgrade(monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, bytes]]:
+    """A function that makes this a version in which each file has another first line."""
+
+    def to_the_next() -> dict[str, bytes]:
+        later = {path: b"# later\n" + content for path, content in starter_files().items()}
+        monkeypatch.setattr(sys.modules["kip33.cli.init"], "starter_files", lambda: later)
+        return later
+
+    return to_the_next
+
+
+def test_an_upgrade_replaces_what_nobody_edited(
+    command: Command, tmp_path: Path, upgrade: Callable[[], dict[str, bytes]]
+) -> None:
+    command("init", str(tmp_path / "new"))
+    later = upgrade()
+    done = command("init", str(tmp_path / "new"))
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{len(later)} files written to {tmp_path}/new, 0 unchanged (")
+    assert files_of(tmp_path / "new") == later
+
+
+def test_an_upgrade_leaves_what_is_edited_and_shows_the_difference(
+    command: Command, tmp_path: Path, upgrade: Callable[[], dict[str, bytes]]
+) -> None:
+    place = tmp_path / "new"
+    command("init", str(place))
+    (place / TOML).write_bytes(edited := b"mine = 1\n" + starter_files()[TOML])
+    again = command("init", str(place))
+    assert (again.exit_code, again.stderr) == (0, "")  # this version has nothing new for it
+    assert "1 edited and left" in again.stdout and "-mine" not in again.stdout
+    later = upgrade()
+    for _ in range(2):  # each time until the file is as kip33 has it
+        done = command("init", str(place))
+        assert done.exit_code == 0
+        assert f"{place}/{TOML}: edited, so it is left" in done.stderr
+        assert f"--- {place}/{TOML}\n+++ {TOML} of kip33 " in done.stdout
+        assert "\n-mine = 1\n+# later\n" in done.stdout
+        assert files_of(place) == later | {TOML: edited}
+    command("init", str(place), "--overwrite")
+    assert files_of(place) == later
+
+
+@pytest.mark.parametrize("record", [None, b"", b"[]", b'{"sha256": 3}'])
+def test_without_a_record_what_differs_is_edited(
+    command: Command, tmp_path: Path, record: bytes | None
+) -> None:
     (tmp_path / "conf").mkdir()
-    (tmp_path / "conf/kip33.toml").write_text("mine")
+    (tmp_path / TOML).write_text("mine")
+    if record is not None:
+        (tmp_path / RECORD).write_bytes(record)
 
     done = command("init", str(tmp_path))
 
-    assert done.exit_code == 2
-    assert f"{tmp_path}/conf/kip33.toml: a file with another content exists" in done.stderr
-    assert files_of(tmp_path) == {"conf/kip33.toml": b"mine"}
+    assert done.exit_code == 0
+    assert f"{tmp_path}/{TOML}: edited, so it is left" in done.stderr
+    assert files_of(tmp_path) == starter_files() | {TOML: b"mine"}
+
+
+def test_a_file_that_is_not_there_is_written_again(command: Command, tmp_path: Path) -> None:
+    command("init", str(tmp_path))
+    (tmp_path / TOML).unlink()
+    assert command("init", str(tmp_path)).stdout.startswith("1 file written to ")
+    assert files_of(tmp_path) == starter_files()
 
 
 def test_overwrite_replaces_it_and_leaves_other_files(command: Command, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from kip33.cli import progress
 from kip33.cli.progress import ProgressDisplay, progress_line
 from kip33.cli.standard_output import StatusLine, guarded_output
-from kip33.stores.progress import Phase, Progress
+from kip33.stores.progress import Phase, Progress, called_until_the_end
 
 GIB = 1 << 30
 READING = Progress(Phase.READING_LOGS, 0, 5000, 0, 65 * GIB)
@@ -199,6 +199,19 @@ def test_in_a_log_there_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) 
         assert printed.wait(60)
     assert re.search(r"^build: listing, 7 segments in 2 directories, 0 s$", log.getvalue(), re.M)
     assert "\r" not in log.getvalue()
+
+
+def test_what_a_callback_raises_in_its_thread_reaches_the_caller() -> None:
+    called = threading.Event()
+
+    def fail() -> None:
+        called.set()
+        raise OSError("no room in the notebook")
+
+    with pytest.raises(OSError, match="no room"), called_until_the_end(fail, 0.01):
+        assert called.wait(60)
+    with pytest.raises(KeyError), called_until_the_end(fail, 0.01):
+        raise KeyError("the work's own error is the one that is raised")
 
 
 def test_a_short_command_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,8 +88,8 @@ def test_the_first_20_partitions_left_out_of_a_plan_are_named_and_the_rest_count
     done = command(*asked(archive, "local"), "--plan", "plan.jsonl")
 
     assert done.exit_code == 0, done
-    assert done.stderr.count("1 deletable segments are not in the plan: ") == 20
-    assert "3 more partitions have deletable segments that are not in the plan; " in done.stderr
+    assert done.stderr.count("1 deletable segment not in the plan: ") == 20
+    assert "3 other partitions with deletable segments that are not in the plan; " in done.stderr
     assert "/plan.jsonl has the reason for each" in done.stderr
 
 

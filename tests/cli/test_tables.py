@@ -129,6 +129,11 @@ def test_columns_without_a_value_are_left_out_first() -> None:
     assert laid.left_out == ["refused"]
 
 
+def test_a_column_in_which_no_row_has_anything_is_not_shown() -> None:
+    laid = lay_out((Column("topic", 0), Column("result", 1, rank=0)), [("a", ""), ("b", "")], None)
+    assert laid.head[1] == "┃ topic ┃" and not laid.left_out
+
+
 def test_facts_without_room_are_lines() -> None:
     table = facts("build", ("log", "1 KiB of 3 files"), ("catalog", "s3a://bucket/_catalog"))
 

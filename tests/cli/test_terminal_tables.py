@@ -9,6 +9,7 @@ import struct
 import sys
 import termios
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 from pathlib import Path
 from threading import Thread
 from urllib.parse import quote
@@ -186,6 +187,16 @@ def test_a_plan_is_tried_at_a_terminal(terminal: Terminal, shown: Path) -> None:
         text = terminal(width, "retention --apply plan.jsonl --dry-run")
 
         assert [name for name in of_topic("sensors")(shown) if name not in text] == []
+
+
+def test_sentences_below_a_table_are_wrapped_between_words(terminal: Terminal) -> None:
+    line = f"retention {CATALOG} --retention-ms 7d --now 2023-12-01"
+    text = terminal(80, line)
+
+    first, *others = text[text.index("- broker-1/sensors-0: 3 segments of") :].splitlines()
+    sentence = [first, *takewhile(lambda row: row.startswith("  "), others)]
+    assert len(sentence) > 1 and all(len(row) <= 80 for row in sentence)
+    assert " ".join(" ".join(sentence).split()) in terminal(1000, line)
 
 
 def test_a_table_says_which_columns_it_leaves_out(terminal: Terminal) -> None:

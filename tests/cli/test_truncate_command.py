@@ -60,7 +60,7 @@ def test_compressed_v1_messages_are_counted_as_at_least_one(
     inner = [v1_message(i, T + i) for i in range(3)]
     log = {0: [v1_message(0, T), wrapper(3, inner)]}
     write_partition(tmp_path / "old-0", log)
-    assert "at least 1 in 1 batches" in command("truncate", "old-0", "--to", 2).stdout
+    assert "at least 1 in 1 batch" in command("truncate", "old-0", "--to", 2).stdout
 
 
 def test_beyond_the_end_there_is_nothing_to_change(copied: Path, command: Command) -> None:

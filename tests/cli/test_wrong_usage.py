@@ -108,7 +108,11 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
         "reads versions up to 3",
     ),
     # options
-    "no such command": (lambda: ["rebuild"], "No such command 'rebuild'. Try 'kip33 --help'"),
+    "no such command": (lambda: ["zip"], "No such command 'zip'. Try 'kip33 --help'"),
+    "a misspelt command": (lambda: ["biuld"], "No such command 'biuld'; did you mean build? Try"),
+    "a misspelt option": (lambda: [*BUILD, "--indx-dir"], "did you mean --index-dir? Try"),
+    "a misspelt choice": (lambda: [*BUILD, "--engine", "sprak"], "did you mean spark? Try"),
+    "a misspelt topic": (lambda: [*BUILD, "--topics", "oders"], "found; did you mean orders?"),
     "no such option": (lambda: [*BUILD, "--frobnicate"], "No such option '--frobnicate'"),
     "no such dialect": (lambda: [*BUILD, "--dialect", "dead"], "'dead' is not one of 'recover',"),
     "no such format": (lambda: [*BUILD, "--format", "xml"], "'xml' is not one of 'table', 'json'"),
@@ -156,7 +160,7 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "misspelt table": (
         lambda: with_config('[biuld]\ndialect = "live"\n'),
-        "kip33.toml: unknown command 'biuld'",
+        "kip33.toml: unknown command 'biuld'; did you mean build?",
     ),
     "a table that is a number": (
         lambda: with_config("build = 3\n"),

@@ -11,9 +11,9 @@ import pytest
 
 from kip33.archive.listing import list_tree
 from kip33.archive.segment_paths import list_partition
-from kip33.errors import CorruptSegmentError, LocationError
+from kip33.errors import CorruptSegmentError, LocationError, without_secrets
 from kip33.stores.containers.aiven import parse_manifest
-from kip33.stores.locations import Location, without_secrets
+from kip33.stores.locations import Location
 from tests.builders.plans import plan_build
 from tests.cli.console import KIP33, subprocess_of
 
@@ -67,6 +67,14 @@ def test_names_that_are_not_text_in_the_index_directory_are_ignored(archive: Pat
 def test_a_place_that_is_no_text_is_refused(text: str) -> None:
     with pytest.raises(LocationError, match=r"UTF-8|NUL"):
         Location.of(text)
+
+
+def test_verify_says_why_a_directory_could_not_be_listed(archive: Path) -> None:
+    done = subprocess_of(KIP33, "verify", archive, cwd=archive)
+    assert "1 of 2 logs could not be read, the first is " in done.stderr
+    assert done.stderr.endswith(
+        "-0: the directory cannot be listed: the name is not UTF-8: rename it\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["build", "verify", "dump", "retention", "search", "catalog"])

@@ -164,6 +164,20 @@ def test_a_library_that_cannot_be_loaded_ends_the_command(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("arguments", [("verify", "logs"), ("retention", "catalog")], ids=" ".join)
+def test_without_pyarrow_a_command_ends_in_one_line(
+    tmp_path: Path, broken: Callable[[str], str], arguments: tuple[str, ...]
+) -> None:
+    write_log(tmp_path / "logs/orders-0", 0, v2_batch(0, [Record(1, b"value")]))
+    setting = broken("pyarrow")
+    (tmp_path / "libraries/pyarrow/__init__.py").write_text(
+        "raise ImportError('libarrow.so: failed')"
+    )
+    done = subprocess_of(KIP33, *arguments, cwd=tmp_path, PYTHONPATH=setting)
+    assert_one_line(done, tmp_path, "libarrow.so: failed")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

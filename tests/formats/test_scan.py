@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kip33.errors import CorruptSegmentError
+from kip33.errors import CorruptSegmentError, counted
 from kip33.formats.batch import BATCH, RECORD_BATCH_OVERHEAD
 from kip33.formats.byte_sources import ReadInto
 from kip33.formats.scan import ROWS, SCAN_CHUNK_BYTES, BatchScan, read_header_at
@@ -105,7 +105,7 @@ def sized(size: int, magic: int, length: int = 100) -> bytes:
 
 
 GOOD = batch(0) + batch(1)
-TOO_FEW = "bytes are left, too few for a batch header"
+TOO_FEW = "left, too few for a batch header"
 PAST_END = "the batch's size points past the end of the file"
 TOO_SMALL = "the size field is smaller than any batch"
 WRONG_CRC = "the batch's bytes do not match its CRC"
@@ -135,9 +135,10 @@ ENDS_AFTER_TWO_BATCHES = [
     pytest.param(bytes(18), TOO_SMALL, id="18 zero bytes"),
     pytest.param(bytes(4096), TOO_SMALL, id="a preallocated tail of zeros"),
     *(
-        pytest.param(bytes(n), f"{n} {TOO_FEW}", id=f"{n} zero bytes") for n in (1, 10, 16, 17)
+        pytest.param(bytes(n), f"{counted(n, 'byte')} {TOO_FEW}", id=f"{n} zero bytes")
+        for n in (1, 10, 16, 17)
     ),
-    pytest.param(batch(2)[:17], f"17 {TOO_FEW}", id="torn inside the first 17 bytes"),
+    pytest.param(batch(2)[:17], f"17 bytes {TOO_FEW}", id="torn inside the first 17 bytes"),
 ]  # fmt: skip
 
 

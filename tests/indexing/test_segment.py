@@ -52,7 +52,7 @@ STATUSES = [
     pytest.param(GOOD, "ok", None, len(GOOD), id="ok"),
     pytest.param(b"", "empty", None, 0, id="empty"),
     pytest.param(GOOD + batch(2)[:-1], "truncated", "points past the end", len(GOOD), id="torn"),
-    pytest.param(GOOD + bytes(17), "truncated", "17 bytes are left", len(GOOD), id="17 bytes more"),
+    pytest.param(GOOD + bytes(17), "truncated", "17 bytes left", len(GOOD), id="17 bytes more"),
     pytest.param(GOOD + bytes(900), "truncated", "smaller than any", len(GOOD), id="zeros"),
     pytest.param(
         GOOD + with_broken_crc(batch(2)) + batch(3), "truncated", "CRC", len(GOOD), id="bad crc"

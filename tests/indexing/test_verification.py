@@ -82,7 +82,7 @@ def test_a_sparse_index_names_its_largest_gap(log: Path) -> None:
     seen = verdict_on(log)
     assert (seen.verdict, seen.offset_index_verdict) == ("identical", "sparse")
     assert seen.offset_index_largest_gap_bytes == log.stat().st_size - 5 * 98
-    assert seen.problems[0].startswith(".index: at least 7 entries are missing: ")
+    assert seen.problems[0].startswith(".index: at least 7 entries missing: ")
     assert verify_segment(str(log), index_interval_bytes=2000).offset_index_verdict == "consistent"
 
 

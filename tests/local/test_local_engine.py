@@ -382,7 +382,7 @@ def test_a_stopped_worker_is_named_once_and_waited_for() -> None:
 
     (line,) = [one for one in lines if f"process {stopped} " in one]
     assert re.fullmatch(
-        rf"orders-0/\d{{20}}\.log and 1 more segments: their worker process {stopped} has done "
+        rf"orders-0/\d{{20}}\.log and 1 other segment: their worker process {stopped} has done "
         r"nothing for 0\.2 s: .*; the command goes on waiting .*",
         line,
     )

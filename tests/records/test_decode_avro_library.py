@@ -163,6 +163,8 @@ def as_arrow(schema: Any, value: Any) -> Any:
         return [as_arrow(schema["items"], item) for item in value]
     if kind == "map":
         return [(key, as_arrow(schema["values"], item)) for key, item in value.items()]
+    if kind == "double":
+        return float(value)  # Apache's library leaves a promoted number a Python int
     return float(np.float32(value)) if kind == "float" else value
 
 

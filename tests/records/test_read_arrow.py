@@ -187,7 +187,7 @@ def test_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
         {
             "topic": "orders",
             "_corrupt": f"{uri}: at byte {end - 5} of {end}: "
-            "5 bytes are left, too few for a batch header",
+            "5 bytes left, too few for a batch header",
         },
     ]
 

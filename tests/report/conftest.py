@@ -35,7 +35,6 @@ def made_report(folder: Path, *, judged: bool = True, **size: int) -> MadeReport
     asked = ReportRequest(
         load_policies(str(policy)) if judged else None,
         ("--policy", str(policy)) if judged else (),
-        str(folder / "catalog"),
         NOW_MS,
         NOW_MS,
         30,

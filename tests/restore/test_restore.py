@@ -29,11 +29,13 @@ from kip33.restore.restore_request import RestoreRequest
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.stores.locations import Location
+from kip33.stores.own_files import temporary_of
 from tests.builders.partition_copies import INTERVAL_BYTES, files_of
 from tests.builders.segment_builder import Record, end_txn_marker, v2_batch
 from tests.retention.test_broker_locks import held_by_another
 
 T = 1_700_000_000_000
+CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
 TOPIC_ID = "bn9RMmT4REWVDFQzf3IUaQ"
 SETTINGS = TopicSettings(IndexSettings("recover", INTERVAL_BYTES))
 
@@ -413,7 +415,7 @@ def test_a_transaction_that_stays_open_is_noted(tmp_path: Path, log_dir: Path) -
     log = log_of(0, 1, producer_id=7, base_sequence=0, transactional=True)
     write_logs(tmp_path / "archive" / "orders-0", {0: log})
     [row] = restored(tmp_path / "archive", log_dir)["partitions"]
-    assert "1 transactions are open at the end, the first from offset 0 on" in row["notes"][0]
+    assert "1 transaction open at the end, the first from offset 0 on" in row["notes"][0]
 
 
 def test_later_leader_epochs_become_the_asked_one(source: Path, log_dir: Path) -> None:
@@ -534,8 +536,12 @@ def test_too_little_space_is_found_before(source: Path, log_dir: Path, tmp_path:
     huge = source / "orders-0" / f"{90:020d}.log"
     huge.touch()
     os.truncate(huge, os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize + 1)
-    with pytest.raises(RestoreError, match="are free, but the restore needs"):
-        restored(source, log_dir)
+    for act in (
+        lambda: restored(source, log_dir),
+        lambda: planned_or_begun(asked(source, log_dir)),
+    ):
+        with pytest.raises(RestoreError, match="are free, but the restore needs"):
+            act()
     assert not (log_dir / ".kip33-restore").exists()
 
 
@@ -649,6 +655,33 @@ def test_a_restore_is_abandoned_before_its_journal_and_after_its_end(
     assert not list(log_dir.glob(".kip33*"))
 
 
+@pytest.mark.parametrize("gone", ["partitions", "facts", "replaced/orders-0", STAGED_RUN])
+def test_a_restore_is_abandoned_while_its_folder_was_being_removed(
+    source: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    new_topic(log_dir, "orders-0")
+    before = everything_in(log_dir)
+    killed("_remove_staging", source, log_dir, monkeypatch)
+    part = log_dir / RESTORE_STAGING / gone
+    part.unlink() if part.is_file() else shutil.rmtree(part)
+    assert abandon(Location.of(log_dir)).partitions_removed == 2
+    if gone == "replaced/orders-0":  # a broker makes it again
+        shutil.rmtree(new_topic(log_dir, "orders-0"))
+        before = {path: data for path, data in before.items() if "orders-0" not in path}
+    assert everything_in(log_dir) == before | dict.fromkeys(CHECKPOINTS, b"0\n0\n")
+
+
+def test_an_abandoned_restore_leaves_no_temporary_file(
+    source: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = everything_in(log_dir)
+    killed("_place", source, log_dir, monkeypatch)
+    for name in (RESTORE_JOURNAL, *CHECKPOINTS):
+        Path(temporary_of(Location.of(log_dir / name)).path).touch()
+    abandon(Location.of(log_dir))
+    assert everything_in(log_dir) == before
+
+
 def _journal(**fields: Any) -> Callable[[Path], None]:
     def edit(log_dir: Path) -> None:
         place = log_dir / RESTORE_JOURNAL
@@ -709,10 +742,19 @@ def test_a_journal_is_believed_only_where_it_was_written(
     assert everything_in(log_dir) == before
 
 
-def test_a_damaged_checkpoint_is_found_before(source: Path, log_dir: Path) -> None:
+@pytest.mark.parametrize("act", [restored, lambda *places: planned_or_begun(asked(*places))])
+def test_a_damaged_checkpoint_is_found_before(source: Path, log_dir: Path, act: Any) -> None:
     (log_dir / "replication-offset-checkpoint").write_text("0\n1\norders\n")
     with pytest.raises(RestoreError, match="expected TOPIC PARTITION OFFSET"):
-        restored(source, log_dir)
+        act(source, log_dir)
+    (log_dir / "replication-offset-checkpoint").unlink()
+    (log_dir / "replication-offset-checkpoint").symlink_to("nowhere")
+    with pytest.raises(RestoreError, match="a link that leads to no file is there"):
+        act(source, log_dir)
+    assert sorted(path.name for path in log_dir.iterdir()) == [
+        "meta.properties",
+        "replication-offset-checkpoint",
+    ]
 
 
 def test_a_snapshot_beside_the_first_log_is_where_producers_begin(

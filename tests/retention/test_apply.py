@@ -31,10 +31,13 @@ def test_only_planned_files_are_deleted(archive: ExpiringArchive) -> None:
     assert after.items() <= before.items()
     sizes = sum(len(before[path]) for path in archive.planned_files(plan))
     assert (applied.segments_deleted, applied.bytes_deleted, applied.stopped) == (8, sizes, 0)
+    logs = sum(len(before[path]) for path in archive.planned_files(plan) if path.endswith(".log"))
+    done = ("done", None, None, False, logs // 2)
     assert applied.partitions == (
-        PartitionResult("b1", "orders", 0, 4, 4, 0, sizes // 2, "done", None, None),
-        PartitionResult("b2", "orders", 0, 4, 4, 0, sizes // 2, "done", None, None),
+        PartitionResult("b1", "orders", 0, 4, 4, 0, sizes // 2, *done),
+        PartitionResult("b2", "orders", 0, 4, 4, 0, sizes // 2, *done),
     )
+    assert applied.log_bytes_deleted == plan.log_bytes == logs
     assert (applied.plan_id, applied.trash, applied.dry_run) == (plan.plan_id, None, False)
 
 
@@ -221,7 +224,7 @@ def test_a_difference_stops_its_partition_and_no_other(
         if A in path and any(f"/{segment.log.name[:20]}." in path for segment in segments)
     }
     assert archive.apply(plan).partitions[0]._replace(segments_deleted=deleted) == first._replace(
-        segments_gone_already=deleted, bytes_deleted=0
+        segments_gone_already=deleted, bytes_deleted=0, log_bytes_deleted=0
     ), "it stays stopped"
 
 

@@ -172,7 +172,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_summary_that_cannot_go_is_one_line(tmp_path: Path, disk: Any) -> None:
     put(tmp_path, SUMMARY_FILE)
     disk("delete_file")
-    with pytest.raises(LocationError, match="cannot be written: No space left on device; fix it"):
+    with pytest.raises(PublishError, match="cannot be written: No space left on device; fix it"):
         remove_results(Location.of(tmp_path), TABLES)
 
 

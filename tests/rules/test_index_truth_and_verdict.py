@@ -332,11 +332,11 @@ SENTENCES = [
         id="out of order",
     ),
     pytest.param(
-        RECOVERED[:12] + bytes(24), "1 correct entries, then 24 zero bytes", id="zeros"
+        RECOVERED[:12] + bytes(24), "1 correct entry, then 24 zero bytes", id="zeros"
     ),
     pytest.param(
         RECOVERED[:12] + STALE + bytes(12),
-        "1 correct entries, then stale entries; the file ends with 12 zero bytes of 48",
+        "1 correct entry, then stale entries; the file ends with 12 zero bytes of 48",
         id="stale",
     ),
     pytest.param(
@@ -352,7 +352,7 @@ SENTENCES = [
     pytest.param(RECOVERED[:7], "7 bytes found, expected a multiple of 12", id="malformed"),
     pytest.param(
         RECOVERED[:12] + RECOVERED[-12:],
-        "at least 2 entries are missing: 588 bytes of the log from byte 294 on have no entry, "
+        "at least 2 entries missing: 588 bytes of the log from byte 294 on have no entry, "
         "although index.interval.bytes is 100",
         id="sparse",
     ),
@@ -367,7 +367,7 @@ def test_a_problem_is_one_sentence(time_index: bytes, problem: str) -> None:
 def test_many_problems_are_counted_after_ten() -> None:
     problems = judge(LOG, time_bytes(*[(5000, 1)] * 25)).problems
     assert len(problems) == 11
-    assert problems[-1] == "and 15 more wrong entries"
+    assert problems[-1] == "and 15 other wrong entries"
     assert len(judge(LOG, time_bytes(*[(5000, 1)] * 10)).problems) == 10
 
 

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from kip33.rules.packing import (
     BIN_BYTES,
-    BINS_PER_CORE,
+    BIN_FILES,
     FILE_COST_BYTES,
-    LEAST_BIN_COST,
+    LIGHT_BIN_COST,
+    LIGHT_BINS,
+    MOST_BINS,
     bin_count,
     pack,
 )
@@ -25,20 +27,34 @@ def load(sizes: np.ndarray, rows: np.ndarray) -> int:
 @pytest.mark.parametrize(
     ("files", "size", "cores", "bins"),
     [
-        pytest.param(100, GIB // 8, 2, 6, id="three a core"),
+        pytest.param(1200, GIB // 4, 2, 300, id="a GiB each: 300 GiB for two cores"),
+        pytest.param(1200, GIB // 4, 300, 300, id="or for 300"),
+        pytest.param(1200, GIB // 4, 64, 320, id="in whole rounds of the cores"),
+        pytest.param(20_000, MIB, 2, 20, id="20,000 segments of 1 MiB for two cores"),
+        pytest.param(20_000, MIB, 32, 32, id="for 32"),
+        pytest.param(100_000, 0, 2, 6, id="20,000 files each, in whole rounds"),
         pytest.param(4, MIB, 2, 2, id="one a core where they would be light"),
-        pytest.param(50, 100 * MIB, 2, 4, id="a GiB of work in each"),
         pytest.param(1, MIB, 2, 1, id="never more than files"),
         pytest.param(0, MIB, 2, 1, id="one, even for nothing"),
-        pytest.param(2048, 0, 1, 2, id="empty files cost, too"),
-        pytest.param(1000, GIB, 2, 63, id="as many as keep a bin below 16 GiB"),
-        pytest.param(96, GIB, 2, 6, id="exactly six times 16 GiB"),
-        pytest.param(97, GIB, 2, 7, id="one more"),
+        pytest.param(500, MIB, 4000, 64, id="64 for any number of cores that may come"),
+        pytest.param(1200, GIB // 4, 40_000, 1200, id="more where each has work for its start"),
+        pytest.param(10_000_000, GIB, 800, 20_000, id="10 PB: as many as a driver remembers"),
     ],
 )
 def test_bin_count(files: int, size: int, cores: int, bins: int) -> None:
-    assert (BINS_PER_CORE, BIN_BYTES, LEAST_BIN_COST) == (3, 16 * GIB, GIB)
+    assert (BIN_BYTES, BIN_FILES, MOST_BINS) == (GIB, 20_000, 20_000)
+    assert (LIGHT_BINS, LIGHT_BIN_COST) == (64, GIB // 4)
     assert bin_count(np.full(files, size, np.int64), cores) == bins
+
+
+@given(some_sizes, st.integers(1, 300))
+def test_a_bin_has_a_gib_or_one_file_at_most_beyond_an_even_share(
+    sizes: np.ndarray, cores: int
+) -> None:
+    packed = pack(sizes, bin_count(sizes, cores))
+    heaviest = max(int(sizes[rows].sum()) for rows in packed)
+    assert heaviest <= GIB + int(sizes.max(initial=0)) + len(sizes) * FILE_COST_BYTES
+    assert len(packed) >= min(cores, len(sizes), LIGHT_BINS)
 
 
 @given(some_sizes, st.integers(1, 12))

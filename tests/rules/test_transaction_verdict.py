@@ -34,7 +34,7 @@ def verdict(
 JUDGED = [
     pytest.param(wire(ENTRIES), "identical", None, id="what recovery gives"),
     pytest.param(None, "missing", "2 transactions were aborted", id="no file"),
-    pytest.param(b"", "incomplete", "2 of 2 aborted transactions have no", id="an empty file"),
+    pytest.param(b"", "incomplete", "2 of 2 aborted transactions without an", id="an empty file"),
     pytest.param(wire(ENTRIES[:1]), "incomplete", "5's from offset 3 to 13", id="one lost"),
     pytest.param(wire(ENTRIES)[:-1], "malformed", "67 bytes", id="half an entry"),
     pytest.param(b"\0\1" + wire(ENTRIES)[2:], "malformed", "version 1", id="another version"),

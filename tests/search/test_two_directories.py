@@ -49,7 +49,7 @@ def test_a_build_names_the_two_directories(tmp_path: Path) -> None:
     one, other = (archive.log(f"b/orders-{number}").parent.as_uri() for number in ("0", "00"))
     assert pair == f"{one} and {other}"
     (warning,) = warnings_of(summary)
-    assert warning.startswith(f"1 partitions have two directories each, for example {pair}: ")
+    assert warning.startswith(f"1 partition with two directories each, for example {pair}: ")
 
 
 @pytest.mark.parametrize("target_ms", [1_000, 1_001, 9_999])

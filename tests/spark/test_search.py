@@ -9,10 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from kip33.catalog.catalog import Catalog
+from kip33.catalog.topic_totals import topics_of
 from kip33.demo import COPIED_MS, START_MS, make_archive, make_sensors
 from kip33.formats.partition_metadata import PartitionMetadata
 from kip33.search.answers import SearchOptions
-from kip33.search.catalog_search import rows_of, search_rows, topics_of
+from kip33.search.catalog_search import rows_of, search_rows
 from kip33.search.replica_search import TimeQuestion
 from kip33.spark.catalog import load_catalog
 from kip33.spark.search import offsets_for_times

@@ -15,8 +15,8 @@ from pyspark.sql import functions as sf
 from kip33.errors import LocationError
 from kip33.records.partitions import ReadSegment
 from kip33.spark import read_segments, register, segment_frame
+from kip33.spark.jobs import cores
 from kip33.spark.segment_frame import FILTER_PUSHDOWN, TASK_BYTES, bins_of
-from kip33.spark.tasks import cores
 from kip33.stores.locations import Location
 from tests.builders.log_file import write_log
 from tests.builders.record_questions import (

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from kip33.spark import tasks
+from kip33.spark.jobs import cores
 from kip33.spark.spark_engine import SparkEngine
 
 pytestmark = pytest.mark.spark
@@ -21,11 +21,7 @@ def test_workers_are_cores_but_not_more_than_bins(
     parallelism: int,
     expected: int | None,
     spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = []
-    cores = tasks.cores
-    monkeypatch.setattr(tasks, "cores", lambda session: asked.append(session) or cores(session))
     engine = SparkEngine(lambda: spark, parallelism)
     files = pa.table({"path": [str(one) for one in range(50)], "size_bytes": [1] * 50})
 
@@ -33,4 +29,3 @@ def test_workers_are_cores_but_not_more_than_bins(
 
     assert found == list(range(parallelism))
     assert engine.workers == (expected or cores(spark))
-    assert asked == [spark]

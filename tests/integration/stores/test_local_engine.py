@@ -147,3 +147,25 @@ def test_no_worker_has_a_key_in_its_command_line_or_environment(
     assert b"spawn_main" in seen
     assert b"HOME=" in seen
     assert secret not in seen
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_build_after_everything_was_deleted(
+    scheme: str, new_place: Callable[[str], Place], archive_of: Callable[[str], Place]
+) -> None:
+    """In a bucket the empty SOURCE does not exist; on HDFS it is a directory that stays."""
+    place, tree = new_place(scheme), archive_of(scheme).folder / "made"
+    make_archive(tree)
+    place.put(tree / "broker-1", "logs/broker-1")
+    build = (*build_into(place, "indexes"), "--format", "json", "--engine", "local")
+    assert place.run(*build).code == 0
+    for name in place.files("logs"):
+        place.filesystem.delete_file(f"{place.path}/logs/{name}")
+
+    refused = place.run(*build)
+    emptied = place.run(*build, "--allow-empty")
+
+    assert refused.code == 2
+    assert emptied.code == 0, emptied.err
+    assert emptied.record["segments"] == 0 < emptied.record["dropped"]
+    assert "give --allow-empty if all were deleted on purpose" in refused.err

@@ -1,0 +1,143 @@
+"""`kip33 completion`, asked by the shells themselves, at a terminal."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from kip33.cli.main import COMMANDS, get_command
+from tests.cli.console import VENV_BIN, Command, subprocess_of
+
+SHELLS = {
+    "bash": ["--norc", "--noprofile", "-i"],
+    "zsh": ["-f", "-i"],
+    "fish": ["--no-config", "-i"],
+}
+SOURCED = {
+    "bash": 'eval "$(kip33 completion bash)"',
+    "zsh": 'autoload -Uz compinit; compinit -u; eval "$(kip33 completion zsh)"',
+    "fish": "kip33 completion fish | source",
+}
+COMPLETED = {  # what is typed before the Tab key, and the line that it makes
+    "a command": ("kip33 bui", "kip33 build "),
+    "an option": ("kip33 build archive --overw", "kip33 build archive --overwrite "),
+    "a choice": ("kip33 build archive --engine sp", "kip33 build archive --engine spark "),
+    "a path": ("kip33 build archive --index-dir inde", "kip33 build archive --index-dir indexes/"),
+    "a catalog": ("kip33 search indexes/_cat", "kip33 search indexes/_catalog/"),
+    "a topic": ("kip33 search indexes --topic or", "kip33 search indexes --topic orders "),
+    "another": ("kip33 lag indexes --offsets offs", "kip33 lag indexes --offsets offsets.csv "),
+}
+
+
+def completed_at_a_terminal(shell: str, folder: Path, typed: str, line: str) -> None:
+    """Type a line and a Tab into a shell; fail unless it becomes the other line."""
+    path = shutil.which(shell)
+    assert path, f"{shell} is not installed"
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    environment = os.environ | {
+        **{"PATH": f"{VENV_BIN}:{os.environ['PATH']}", "HOME": str(home), "TERM": "dumb"},
+        **{"INPUTRC": "/dev/null", "fish_features": "no-query-term"},
+    }
+    terminal = pexpect.spawn(
+        path, SHELLS[shell], cwd=str(folder), env=environment, dimensions=(24, 200), timeout=60
+    )
+    terminal.sendline(f"{SOURCED[shell]}; echo rea''dy")
+    terminal.expect_exact("ready\r\n")
+    terminal.send(f"{typed}\t")
+    terminal.expect_exact(line[len(typed) :].strip())
+    terminal.close(force=True)
+
+
+@pytest.fixture
+def place(tmp_path: Path, built: Path) -> Path:
+    """A directory with `archive`, `indexes` and `offsets.csv`."""
+    for name in ("archive", "indexes"):
+        (tmp_path / name).symlink_to(built / name)
+    (tmp_path / "offsets.csv").write_text("topic,partition,offset\n")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "shell",
+    ["bash", *(pytest.param(name, marks=pytest.mark.integration) for name in ("zsh", "fish"))],
+)
+@pytest.mark.parametrize(("typed", "line"), COMPLETED.values(), ids=COMPLETED)
+def test_a_shell_completes(shell: str, typed: str, line: str, place: Path) -> None:
+    completed_at_a_terminal(shell, place, typed, line)
+
+
+Complete = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def complete(place: Path) -> Complete:
+    """What bash is told of a line, whose last word is completed."""
+
+    def told(line: str) -> list[str]:
+        words = line.split(" ")
+        environment = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+        done = subprocess_of("kip33", cwd=place, _KIP33_COMPLETE="bash_complete", **environment)
+        assert (done.exit_code, done.stderr) == (0, "")
+        return done.stdout.split()
+
+    return told
+
+
+@pytest.mark.slow
+def test_topics_are_those_of_the_catalog_on_the_line(complete: Complete) -> None:
+    every = ["audit.v1", "clicks", "metrics", "orders", "payments", "sensors"]
+    assert complete("kip33 search indexes/_catalog --topic ") == [f"plain,{one}" for one in every]
+    assert complete("kip33 search --topic orders indexes --topic !o") == ["plain,!orders"]
+    assert complete("kip33 build archive --index-dir indexes --topics cl") == ["plain,clicks"]
+    assert complete("kip33 build archive --topics cl") == []  # names no catalog
+
+
+@pytest.mark.slow
+def test_what_cannot_be_completed_is_silent(complete: Complete, place: Path) -> None:
+    (place / "damaged/commits").mkdir(parents=True)
+    (place / "damaged/commits/00000000000000000001-abc.json").write_text("{")
+    assert complete("kip33 search damaged --topic ") == []
+    assert complete("kip33 search nowhere --topic ") == []
+    assert complete("kip33 frobnicate ") == []
+    assert complete("kip33 search indexes --time ") == []
+
+
+@pytest.mark.slow
+def test_commands_complete_without_an_import_of_any(place: Path) -> None:
+    done = subprocess_of(
+        *("python", "-X", "importtime", "-m", "kip33"),
+        cwd=place,
+        _KIP33_COMPLETE="bash_complete",
+        COMP_WORDS="kip33 ",
+        COMP_CWORD="1",
+    )
+    assert done.stdout.splitlines() == [f"plain,{name}" for name in COMMANDS]
+    assert "click" in done.stderr
+    assert not {"pyarrow", "pandas", "pyspark", "numpy"} & {
+        line.split("|")[-1].strip() for line in done.stderr.splitlines()
+    }
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_names_the_command_and_its_variable(command: Command, shell: str) -> None:
+    done = command("completion", shell)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "_KIP33_COMPLETE" in done.stdout
+    assert "\\u0" not in done.stdout
+
+
+def test_every_argument_is_a_place_or_a_choice() -> None:
+    """An argument without a known placeholder would complete as nothing."""
+    from kip33.cli.completion import add_completion
+
+    for name in COMMANDS:
+        command = get_command(name)
+        add_completion(command)
+        for param in command.params:
+            if param.param_type_name == "argument":
+                assert type(param.type).__name__ in ("_Place", "Path", "Choice"), (name, param.name)

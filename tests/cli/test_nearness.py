@@ -1,0 +1,120 @@
+"""What is almost right: an index directory for its catalog, a topic that is misspelt."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import kip33
+from kip33.plots import report_facts
+from tests.cli.console import Command
+
+TOOK = "an index directory found, expected a catalog; the catalog in it is used, "
+
+OF_CATALOGS = {  # {}: where the catalog is given
+    "catalog": "catalog {} --format json",
+    "catalog --path": "catalog {} --path",
+    "count": "count {} --topic orders --per 1d --format csv",
+    "failover": "failover --from {} --to {} --offsets offsets.csv --buffer 1m --format csv",
+    "lag": "lag {} --offsets offsets.csv --format csv",
+    "records": "records {} --topic orders --format jsonl",
+    "report": "report {} --output report.html --now 2023-12-01 --format json",
+    "restore": "restore {} --to restored --topics audit.v1 --dry-run",
+    "retention": "retention {} --retention-ms 7d --now 2023-12-01 --format csv",
+    "roll": "roll {} --now 2023-12-01 --format csv",
+    "search": "search {} --time earliest --format csv",
+    "timestamps": "timestamps {} --catalog-only --format csv",
+    "verify --quick": "verify archive --quick --catalog {} --format jsonl",
+}
+
+
+@pytest.fixture
+def place(command: Command, built: Path, tmp_path: Path) -> Path:
+    """The working directory of commands, with `archive`, `indexes` and `offsets.csv`."""
+    (tmp_path / "archive").unlink()
+    (tmp_path / "archive").symlink_to(built / "archive")
+    (tmp_path / "indexes").symlink_to(built / "indexes")
+    (tmp_path / "offsets.csv").write_text("topic,partition,offset\norders,0,10\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("line", OF_CATALOGS.values(), ids=OF_CATALOGS)
+def test_an_index_directory_is_taken_for_its_catalog(
+    command: Command, place: Path, line: str
+) -> None:
+    if line.startswith("verify"):  # a catalog has one SOURCE, by its path
+        line = line.replace("archive", str((place / "archive").resolve()))
+    exact = command(*line.replace("{}", "indexes/_catalog").split())
+    near = command(*line.replace("{}", "indexes").split())
+
+    assert TOOK + f"file://{place}/indexes/_catalog" in near.stderr
+    assert TOOK not in exact.stderr
+    assert (near.exit_code, _timeless(near.stdout)) == (exact.exit_code, _timeless(exact.stdout))
+
+
+def _timeless(output: str) -> list[str]:
+    return [line for line in output.splitlines() if "seconds" not in line]
+
+
+def test_a_program_is_warned(place: Path) -> None:
+    with pytest.warns(UserWarning, match=TOOK):
+        catalog = kip33.open_catalog("indexes")
+    assert catalog.uri == f"file://{place}/indexes/_catalog"
+    with pytest.warns(UserWarning, match=TOOK):
+        assert kip33.read_arrow("indexes", topic=["orders"]).read_all().num_rows
+    with pytest.warns(UserWarning, match=TOOK):
+        assert report_facts("indexes", now=0).topics
+
+
+def test_an_archive_with_a_catalog_in_it_is_the_archive(command: Command, place: Path) -> None:
+    shutil.copytree((place / "archive").resolve(), place / "both")
+    shutil.copytree((place / "indexes/_catalog").resolve(), place / "both/_catalog")
+    commit = next((place / "both/_catalog/commits").iterdir())
+    record = json.loads(commit.read_text()) | {"source": f"file://{place}/both/broker-1"}
+    commit.write_text(json.dumps(record))
+
+    done = command("records", "both", "--topic", "clicks", "--limit", "1", "--format", "jsonl")
+
+    assert TOOK not in done.stderr
+    assert done.lines  # of broker-2, which the catalog does not describe
+
+
+def test_a_directory_without_a_catalog_is_no_catalog(command: Command, place: Path) -> None:
+    done = command("search", "archive", "--time", "earliest")
+    assert "no committed snapshot found; `kip33 build` makes one" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "build archive --index-dir new --topics oders",
+        "verify archive --topics oders",
+        "verify SOURCE --quick --index-dir indexes --topics oders",
+        "repair archive/broker-1 --topics oders",
+        "restore archive --to x --dry-run --topics oders",
+        "restore indexes/_catalog --to x --dry-run --topics oders",
+        "dialects archive --topics oders",
+        "roll archive --topics oders",
+        "roll indexes/_catalog --topics oders",
+        "timestamps archive --topics oders",
+        "timestamps indexes/_catalog --topics oders",
+        "retention indexes/_catalog --retention-ms 7d --topics oders",
+        "search indexes/_catalog --time earliest --topic oders",
+        "records archive --topic oders",
+        "records indexes/_catalog --topic oders",
+        "count archive --topic oders --per 1d",
+    ],
+)
+def test_a_misspelt_topic_suggests_the_nearest(command: Command, place: Path, line: str) -> None:
+    done = command(*line.replace("SOURCE", str((place / "archive").resolve())).split())
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "; did you mean orders?" in done.stderr
+
+
+def test_a_repair_that_repairs_nothing_says_so(
+    command: Command, place: Path, tmp_path: Path
+) -> None:
+    shutil.copytree((place / "archive/broker-2").resolve(), tmp_path / "broker-2")
+    done = command("repair", "broker-2", "--apply")  # all that is left is a broker's
+    assert done.stdout.startswith("nothing is repaired\n")

@@ -1,0 +1,54 @@
+"""What kip33's own files replace, and what is removed as the rest of a killed run."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kip33.stores.locations import Location
+from kip33.stores.own_files import publish, remove_temporary, streamed_file, temporary_of
+
+
+def dead_link(place: Path) -> None:
+    place.symlink_to("nowhere")
+
+
+def link_to_a_directory(place: Path) -> None:
+    place.symlink_to(place.parent)
+
+
+@pytest.mark.parametrize("make", [dead_link, link_to_a_directory, os.mkfifo, Path.mkdir])
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "index")
+    before = os.lstat(tmp_path / "index")
+    with pytest.raises(OSError, match=r"expected a file or nothing|[Ii]s a directory"):
+        publish(Location.of(tmp_path / "index"), b"ours")
+    with (
+        pytest.raises(Exception, match="there is no file"),
+        streamed_file(Location.of(tmp_path / "index")) as file,
+    ):
+        file.write(b"ours")
+    after = os.lstat(tmp_path / "index")
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
+
+
+def test_a_file_and_a_link_to_a_file_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"theirs")
+    (tmp_path / "link").symlink_to("elsewhere")
+    for name in ("link", "link", "new"):
+        publish(Location.of(tmp_path / name), b"ours")
+        assert (tmp_path / name).read_bytes() == b"ours"
+    assert (tmp_path / "elsewhere").read_bytes() == b"theirs"
+
+
+def test_only_names_that_a_killed_run_leaves_are_removed(tmp_path: Path) -> None:
+    own = temporary_of(Location.of(tmp_path / "index"))
+    foreign = [".index.backup.tmp", ".index.tmp", "index.tmp", f".other{own.name[6:]}"]
+    for name in (own.name, *foreign):
+        (tmp_path / name).touch()
+    folder = temporary_of(Location.of(tmp_path / "index"))
+    Path(folder.path).mkdir()
+    remove_temporary(Location.of(tmp_path), ["index"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*foreign, folder.name])
