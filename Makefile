@@ -85,13 +85,13 @@ demo: $(VENV)/.kernels java  ## Make a small archive; build, verify, search; jud
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog --diff 1 2
 	$(BIN)/python -m tests.builders.layouts $(DEMO)/archive/broker-1 $(DEMO)/tiered  # zstd chunks
 	$(BIN)/kip33 build $(DEMO)/tiered --layout aiven --index-dir $(DEMO)/tiered-indexes
-	$(BIN)/kip33 restore $(DEMO)/tiered --layout aiven --topics orders --to $(DEMO)/log-dir  # for a broker
+	$(BIN)/kip33 restore $(DEMO)/tiered --layout aiven --topic orders --to $(DEMO)/log-dir  # for a broker
 	$(BIN)/kip33 search $(DEMO)/indexes/_catalog --time 2023-11-15T12:00Z --topic 'sens*' --topic orders
 	$(BIN)/kip33 records $(DEMO)/indexes/_catalog --topic orders --from 2023-11-14T22:14Z --limit 5
 	$(BIN)/kip33 count $(DEMO)/indexes/_catalog --topic orders --per 1d
-	$(BIN)/kip33 timestamps $(DEMO)/indexes/_catalog --topics orders --topics 'sens*' --topics audit.v1
+	$(BIN)/kip33 timestamps $(DEMO)/indexes/_catalog --topic orders --topic 'sens*' --topic audit.v1
 	$(BIN)/kip33 roll $(DEMO)/indexes/_catalog --segment-ms 12h --now 2023-12-01  # timestamps that jump
-	$(BIN)/kip33 roll $(DEMO)/archive --what-if --segment-ms 6h --topics 'sens*'
+	$(BIN)/kip33 roll $(DEMO)/archive --what-if --segment-ms 6h --topic 'sens*'
 	$(BIN)/kip33 retention $(DEMO)/indexes/_catalog --policy conf/retention.toml --now 2023-12-01 \
 	  --forecast 3d --ignore-future 1h --plan $(DEMO)/plan.jsonl  # one future timestamp blocks sensors-0
 	$(BIN)/kip33 report $(DEMO)/indexes/_catalog --policy conf/retention.toml --now 2023-12-01 \

@@ -43,7 +43,9 @@ class ExitCode(IntEnum):
     USAGE = 2  # wrong usage or input; nothing was changed
     FINDINGS = 3  # only those that `--fail-on` asks for
     REFUSED = 4  # a check refused a part, which was left untouched; everything else is done
-    INTERRUPTED = 130  # Ctrl-C
+    INTERRUPTED = 130  # Ctrl-C; this and the next two as shells have them: 128 + the signal
+    CLOSED_PIPE = 141  # the reader of standard output has ended, as `head` does
+    TERMINATED = 143  # SIGTERM
 
 
 def exit_code_of(

@@ -132,7 +132,6 @@ DIFFERS = (
     (r"\brun [0-9a-f]{12}\b", "run ..."),
     (r"(?<=│ plan )( *)│ +[0-9a-f]{16}", r"\1│ ..."),
     (r'("(?:seconds|created_ms)": )[0-9.]+', r"\1..."),
-    (r"(?m)^KIP33_RESULT .*$", LEFT_OUT),
 )
 
 

@@ -24,7 +24,15 @@ BEFORE_LOG: Final = (
 FOREIGN_TRANSACTION_INDEX: Final = "the .txnindex that is there is not of kip33"
 CANNOT_BE_WRITTEN: Final = ": cannot be written: "  # in a note, between the file and the reason
 _NO_FILE: Final = (None, None)
-_COLUMNS: Final = frozenset(SEGMENTS.names)
+_COLUMNS: Final = {
+    kind: [
+        (column, what)
+        for what in ("size_bytes", "modified_ms", "settings", "crc32c")
+        if (column := f"{kind}_{what.removeprefix('size_')}") in SEGMENTS.names
+    ]
+    for kind in IndexKind
+}
+"""The columns of a kind's file, each with its field of PublishedFile."""
 
 
 class TargetIndexFile(NamedTuple):
@@ -52,10 +60,8 @@ class PublishedFile(NamedTuple):
 
 def record(row: dict[str, Any], kind: IndexKind, file: PublishedFile | None) -> None:
     """Put a segment's index file into its catalog row."""
-    values = file or (None, None, None, None)
-    for what, value in zip(("bytes", "modified_ms", "settings", "crc32c"), values, strict=True):
-        if f"{kind}_{what}" in _COLUMNS:
-            row[f"{kind}_{what}"] = value
+    for column, field in _COLUMNS[kind]:
+        row[column] = getattr(file, field, None)
 
 
 def add_notes(row: dict[str, Any], *notes: str | None) -> None:
@@ -158,9 +164,8 @@ class Published:
     ) -> tuple[IndexFileState, PublishedFile | None]:
         """Publish `data` unless the place has the same bytes or a file of another program."""
         place = file.place
-        asks = (
-            file.seen is not None or not place.is_object_store
-        )  # a put over our own file is cheaper
+        # A put over our own file is cheaper than a question.
+        asks = file.seen is not None or not place.is_object_store
         there = status_of(place) if asks else None
         same_size = there is not None and there.size_bytes == len(data)
         bytes_there = read_whole(place, most_bytes=len(data)) if same_size else None

@@ -50,9 +50,11 @@ class IndexFlusher:
         The files of a `stale` row need no flush, because the next build writes them again. Raises
         PublishError if files of earlier rows cannot be flushed.
         """
+        if not is_flushing():
+            return
         is_promised = row.get("index_file") in (IndexFileState.WRITTEN, IndexFileState.KEPT)
         uri = row.get("index_uri") if is_promised else None
-        if not is_flushing() or not uri or not uri.startswith("file:"):
+        if not uri or not uri.startswith("file:"):
             return
         place = Location.of(uri)
         self._folders.setdefault(place.parent.path, place.parent)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain, compress
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -71,7 +71,9 @@ from kip33.stores.concurrently import map_in_order
 from kip33.stores.locations import Location
 from kip33.stores.own_files import set_flushing, temporary_files_of
 
-LISTED_ROWS_AT_ONCE = 4096  # rows of a bin's listing that are Python objects at one time
+_KINDS: Final = tuple(IndexKind)
+_SUMMARY_FIELDS: Final = SUMMARY_RECORD.names or ()
+LISTED_ROWS_AT_ONCE: Final = 4096  # rows of a bin's listing that are Python objects at one time
 
 
 class TaskResult(NamedTuple):
@@ -143,7 +145,7 @@ def _segments(files: pa.Table) -> Iterator[KnownSegment]:
     for batch in files.to_batches(max_chunksize=LISTED_ROWS_AT_ONCE):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             segment, (*ours, log_is_new, largest) = row[: len(LISTING)], row[len(LISTING) :]
-            kinds = frozenset(compress(IndexKind, ours))
+            kinds = frozenset(compress(_KINDS, ours))
             yield KnownSegment(Segment(*segment), kinds, log_is_new, largest)
 
 
@@ -164,17 +166,17 @@ def build_segment(
     """
     segment, ours = known.segment, IndexKind.TIME in known.ours
     build = build.of_topic(segment.topic)
-    log = segment.log(build.source)
+    log, time_index = segment.log(build.source), build.index_location(segment)
     if segment.is_directory:
         index = unreadable(segment.error or "not listed")
-        return Built(_row_of(build, segment, log, index, Published()), 0)
+        return Built(_row_of(build, segment, log, time_index, index, Published()), 0)
     built_before = ours and segment.target_time_index_bytes is not None
     asks_tail = build.read_tail and not segment.error
     if asks_tail and not built_before:  # kip33's index is of the log before its change
         row = _row_without_reading(build, segment, log)
         if row:
             return Built(row, LAST_HEADER_BYTES)
-    index, files = _indexes(build, known, log, native=native)
+    index, files = _indexes(build, known, log, time_index, reads_back=reads_back, native=native)
     log_changed = partial(log_has_changed, log, segment.size_bytes, segment.last_modified_ms)
     published = Published(log if build.in_place else None, log_changed=log_changed)
     waiting_file: TargetIndexFile | None = None
@@ -182,15 +184,15 @@ def build_segment(
         waiting_file = files.pop(IndexKind.OFFSET)
     for file in files.values():
         published.add(
-            file._replace(before_log=known.log_is_new, reads_back=reads_back),
+            file,
             ours=ours,
             overwrite=build.overwrite,
             proves_nothing=index.status in NOT_READ,
         )
     if build.in_place and index.status in (CUT, REFUSED):
-        place = beside(build.index_location(segment), "index")
+        place = beside(time_index, "index")
         published.withhold(place, index, ours=ours, asked=IndexKind.OFFSET in build.kinds)
-    row = _row_of(build, segment, log, index, published)
+    row = _row_of(build, segment, log, time_index, index, published)
     add_written(row, published.written)
     entries = files[IndexKind.TIME].good_entries
     if entries is not None:
@@ -198,7 +200,7 @@ def build_segment(
     has_aborts = index.transactions is not None and len(index.transactions.aborts) > 0
     waiting: WaitingIndex | None = None
     if waiting_file and not has_aborts:
-        offset_index = waiting_file._replace(flush_first=True, reads_back=reads_back)
+        offset_index = waiting_file._replace(flush_first=True, before_log=False)
         waiting = WaitingIndex(offset_index, published.is_first_right, log_changed)
     if index.transactions and IndexKind.TRANSACTION in build.kinds:
         row["open_transactions"] = UNCHANGED if index.transactions.changes_nothing else None
@@ -255,11 +257,16 @@ def _lacks_transaction_index(build: BuildSpec, segment: Segment, index: BuiltInd
 
 
 def _indexes(
-    build: BuildSpec, known: KnownSegment, log: Location, *, native: bool
+    build: BuildSpec,
+    known: KnownSegment,
+    log: Location,
+    time_index: Location,
+    *,
+    reads_back: bool,
+    native: bool,
 ) -> tuple[BuiltIndexes, dict[IndexKind, TargetIndexFile]]:
     """Return the segment's indexes and the files to publish, the `.timeindex` first."""
     segment = known.segment
-    time_index = build.index_location(segment)
     base_offset, topic = segment.base_offset or 0, segment.topic or ""
     file_time = FileTimeEntry.of(build.settings.untimestamped, segment)
     verdict: SegmentVerdict | None = None
@@ -291,14 +298,20 @@ def _indexes(
     files: dict[IndexKind, TargetIndexFile] = {}
     data = {IndexKind.TIME: index.time_index_data, IndexKind.OFFSET: index.offset_index_data}
     for kind in data:
-        is_withheld = build.in_place and index.status in (CUT, REFUSED)
-        if kind not in build.kinds or (kind is IndexKind.OFFSET and is_withheld):
+        if kind not in build.kinds:
             continue
+        if kind is IndexKind.OFFSET and build.in_place and index.status in (CUT, REFUSED):
+            continue  # it is withheld
         settings = build.index_settings
         if kind is IndexKind.TIME and file_time and has_no_timestamps(index):
             settings = file_time_settings_json(build.settings, file_time.offset)
         file = TargetIndexFile(
-            index_of_row(time_index, kind), data[kind], settings, segment.index_file(kind)
+            index_of_row(time_index, kind),
+            data[kind],
+            settings,
+            segment.index_file(kind),
+            before_log=known.log_is_new,
+            reads_back=reads_back,
         )
         if verdict and verdict.on(kind) in GOOD:
             entries = verdict.entries if kind is IndexKind.TIME else 0
@@ -351,7 +364,12 @@ def _listed(build: BuildSpec, segment: Segment, log: Location) -> dict[str, Any]
 
 
 def _row_of(
-    build: BuildSpec, segment: Segment, log: Location, index: BuiltIndexes, published: Published
+    build: BuildSpec,
+    segment: Segment,
+    log: Location,
+    time_index: Location,
+    index: BuiltIndexes,
+    published: Published,
 ) -> dict[str, Any]:
     """Return the row of a log that was read, or could not be, and of its index files."""
     row = _listed(build, segment, log)
@@ -359,7 +377,7 @@ def _row_of(
     row["error"] = "; ".join(filter(None, (index.error, *published.notes))) or None
     row["index_file"] = published.state
     if row["index_file"]:
-        row["index_uri"] = build.index_location(segment).uri
+        row["index_uri"] = time_index.uri
         for kind, file in zip((IndexKind.TIME, IndexKind.OFFSET), published.files, strict=True):
             record(row, kind, file)
     # What the other figures of an invalid log count depends on where the scan stopped.
@@ -368,7 +386,7 @@ def _row_of(
     if index.status in NOT_READ:
         return row
     # One call for all numbers: each field of a record is an object of numpy.
-    summary = dict(zip(SUMMARY_RECORD.names or (), index.summary.item(), strict=True))
+    summary = dict(zip(_SUMMARY_FIELDS, index.summary.item(), strict=True))
     max_timestamp = summary["max_timestamp"]
     row["size_bytes"] = index.size_bytes
     row["valid_bytes"] = index.valid_bytes
@@ -376,9 +394,9 @@ def _row_of(
     row["out_of_order_batches"] = summary["out_of_order_batches"]
     row["record_count"] = None if summary["wrappers"] else summary["record_count"]
     row["max_timestamp"] = max_timestamp
-    row["timestamp_types"] = names_of(summary["timestamp_types"], TIMESTAMP_TYPES)
+    row["timestamp_types"] = list(names_of(summary["timestamp_types"], TIMESTAMP_TYPES))
     row["magics"] = list(index.magics)
-    row["codecs"] = codec_names(summary["codecs"])
+    row["codecs"] = list(codec_names(summary["codecs"]))
     if summary["batch_count"]:
         row["last_offset"] = summary["last_offset"]
         row["first_batch_timestamp"] = summary["first_batch_timestamp"]

@@ -139,7 +139,7 @@ class BuildCommand:
 @metrics_options
 @engine_options
 @spark_options
-@format_option("table", "json", "jsonl")
+@format_option
 @makes_request(BuildCommand)
 def build(request: BuildCommand) -> None:
     """Build .timeindex files and a catalog snapshot from the segments below SOURCE.

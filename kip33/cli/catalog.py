@@ -13,13 +13,14 @@ from click.core import ParameterSource
 
 from kip33.builds.leftovers import PLANNED_ON_REQUEST
 from kip33.catalog.catalog import Catalog, Snapshot, choose
+from kip33.catalog.catalog_columns import matching
 from kip33.catalog.difference import count_changes, difference
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.pruning import Plan, Pruned, Removal, RemovalKind, prune
-from kip33.catalog.topic_totals import topic_totals
+from kip33.catalog.topic_totals import topic_totals, topics_of
 from kip33.cli.catalog_orphans import LeftoverRequest, apply_plan_file, show_orphans
 from kip33.cli.engine_option import leave_pandas_out
-from kip33.cli.options import by_hand, format_option, store_options
+from kip33.cli.options import by_hand, format_option, store_options, topic_option
 from kip33.cli.output import (
     Column,
     Output,
@@ -41,9 +42,11 @@ from kip33.cli.output import (
 from kip33.cli.standard_output import exact_output
 from kip33.errors import ExitCode
 from kip33.retention.policy_files import load_policies
+from kip33.rules.policies import TopicGlobs, require_topics
 from kip33.rules.segment_summary import SegmentStatus
 
 _ROWS_AT_ONCE: Final = 10_000
+_OF_SEGMENTS: Final = ["log_uri", "status", "error"]
 
 
 def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
@@ -135,8 +138,9 @@ def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> i
     help="With --orphans: remove the files of a plan that are still as planned, and no others.",
 )
 @click.option("--dry-run", is_flag=True, help="With --apply: run all checks, remove nothing.")
+@topic_option()
 @store_options
-@format_option("table", "json", "jsonl")
+@format_option
 def catalog(
     catalog_dir: str,
     path_only: bool,
@@ -152,6 +156,7 @@ def catalog(
     remove: tuple[str, ...],
     apply_file: str | None,
     dry_run: bool,
+    topics: tuple[str, ...],
     output_format: str,
 ) -> None:
     """Show the snapshots of CATALOG, newest first, and the newest one's totals per topic.
@@ -182,6 +187,8 @@ def catalog(
         raise click.UsageError("--orphans excludes --diff, --holes, --keep and --path")
     if segments and (diff or keep or path_only or holes or orphans):
         raise click.UsageError("--segments excludes --diff, --holes, --keep, --orphans and --path")
+    if topics and (diff or keep or path_only or orphans):
+        raise click.UsageError("--topic excludes --diff, --keep, --orphans and --path")
     if statuses and not segments:
         raise click.UsageError("--status requires --segments")
     _require_plan_options(orphans, snapshot, plan_file, remove, apply_file, dry_run)
@@ -190,10 +197,11 @@ def catalog(
     if diff:
         show(_difference(opened, *diff), output_format)
     elif holes:
-        show(_holes(opened, choose_and_warn(opened, snapshot).snapshot, policy), output_format)
+        shown = choose_and_warn(opened, snapshot).snapshot
+        show(_holes(opened, shown, topics, policy), output_format)
     elif segments:
         shown = choose_and_warn(opened, snapshot).snapshot
-        show(_segments(opened, shown, statuses, output_format), output_format)
+        show(_segments(opened, shown, topics, statuses, output_format), output_format)
     elif apply_file:
         apply_plan_file(opened, apply_file, output_format, dry_run=dry_run)
     elif orphans:
@@ -204,7 +212,7 @@ def catalog(
     elif path_only:
         _print_path(opened, snapshot)
     else:
-        show(_snapshots(opened, snapshot), output_format)
+        show(_snapshots(opened, snapshot, topics), output_format)
 
 
 def _require_one_of(
@@ -247,7 +255,7 @@ def _difference(opened: Catalog, a: str, b: str) -> Output:
     counts = count_changes(changed)
     return Output(
         page=_changes_page(changed, counts, before, after),
-        rows=[RowList("changes", _rows_of(changed))],
+        rows=[RowList("changes", _rows_of(changed), columns=changed.schema.names)],
         head={"before": before.name, "after": after.name, "counts": counts},
     )
 
@@ -280,9 +288,10 @@ def _changes_page(
     yield Table((Column("change", 0, rank=0), Column("segments", 1, rank=0)), counts.items())
 
 
-def _holes(opened: Catalog, shown: Snapshot, policy: str | None) -> Output:
+def _holes(opened: Catalog, shown: Snapshot, topics: Sequence[str], policy: str | None) -> Output:
     """Return the holes of a snapshot, and their sums."""
-    holes = read_holes(opened, shown, policies=load_policies(policy) if policy else None)
+    require_topics(topics, topics_of(opened, shown))
+    holes = read_holes(opened, shown, topics, policies=load_policies(policy) if policy else None)
     totals = hole_totals(holes)
     summary = {"snapshot": shown.name, **totals._asdict()}
     page: list[Table | str] = [
@@ -291,7 +300,11 @@ def _holes(opened: Catalog, shown: Snapshot, policy: str | None) -> Output:
     ]
     if not holes.num_rows:
         page = [f"{shown.name}: no offsets are missing after segments whose end is known."]
-    return Output(page=page, rows=[RowList("holes", _rows_of(holes), "hole")], summary=summary)
+    return Output(
+        page=page,
+        rows=[RowList("holes", _rows_of(holes), "hole", columns=holes.schema.names)],
+        summary=summary,
+    )
 
 
 _HOLE_COLUMNS: Final = (
@@ -327,7 +340,9 @@ def _prune_catalog(opened: Catalog, keep: int, output_format: str) -> None:
             "leftovers_removed": pruned.count(RemovalKind.DEAD_BUILD),
             "bytes_freed": pruned.bytes_freed,
         },
-        rows=[RowList("removed", map(_as_row, pruned.removed))],
+        rows=[
+            RowList("removed", map(_as_row, pruned.removed), columns=("what", "name", "size_bytes"))
+        ],
         tail={"foreign": list(pruned.plan.foreign), "failures": list(pruned.failures)},
     )
     show(answer, output_format)
@@ -373,11 +388,16 @@ def _print_path(opened: Catalog, name: str | None) -> None:
 
 
 def _segments(
-    opened: Catalog, shown: Snapshot, statuses: Sequence[str], output_format: str
+    opened: Catalog,
+    shown: Snapshot,
+    topics: Sequence[str],
+    statuses: Sequence[str],
+    output_format: str,
 ) -> Output:
     """Return path, status and error of a snapshot's segments; `statuses`: only of these, () all."""
+    require_topics(topics, topics_of(opened, shown))
     counts: Counter[str] = Counter()
-    rows: Iterable[dict[str, Any]] = _counted_segments(opened, shown, statuses, counts)
+    rows: Iterable[dict[str, Any]] = _counted_segments(opened, shown, topics, statuses, counts)
     if output_format == "json":  # which has the counts before the rows
         rows = list(rows)
     below = shown.source.rstrip("/") + "/"
@@ -388,16 +408,21 @@ def _segments(
     )
     return Output(
         page=[Table(columns, rows, f"segments, {shown.name}", "segments")],
-        rows=[RowList("segments", rows, "segment")],
+        rows=[RowList("segments", rows, "segment", columns=_OF_SEGMENTS)],
         summary={"snapshot": shown.name, "by_status": counts},
     )
 
 
 def _counted_segments(
-    opened: Catalog, shown: Snapshot, statuses: Sequence[str], counts: Counter[str]
+    opened: Catalog,
+    shown: Snapshot,
+    topics: Sequence[str],
+    statuses: Sequence[str],
+    counts: Counter[str],
 ) -> Iterator[dict[str, Any]]:
-    """Yield the segments with these statuses, and count them by status."""
-    for piece in opened.read_pieces(shown, ["log_uri", "status", "error"]):
+    """Yield the segments of these topics with these statuses, and count them by status."""
+    for rows in opened.read_pieces(shown, ["topic", *_OF_SEGMENTS]):
+        piece = matching(rows, topics).select(_OF_SEGMENTS)
         if statuses:
             piece = piece.filter(pc.is_in(piece["status"], value_set=pa.array(statuses)))
         for row in piece.to_pylist():
@@ -405,7 +430,7 @@ def _counted_segments(
             yield row
 
 
-def _snapshots(opened: Catalog, name: str | None) -> Output:
+def _snapshots(opened: Catalog, name: str | None, topics: Sequence[str]) -> Output:
     """Return all snapshots, and the totals of one, per topic; None is the newest one."""
     shown, _ = choose(opened, name, lambda _: None)  # the loop below warns of all
     snapshots: list[dict[str, Any]] = []
@@ -425,7 +450,9 @@ def _snapshots(opened: Catalog, name: str | None) -> Output:
                     "orphaned_bytes": orphaned.index_bytes if orphaned else 0,
                 }
             )
-    totals = [total._asdict() for total in topic_totals(opened, shown)]
+    every, globs = topic_totals(opened, shown), TopicGlobs.of(topics)
+    require_topics(topics, (total.topic for total in every))
+    totals = [total._asdict() for total in every if globs.matches(total.topic)]
     return Output(
         page=_snapshots_page(opened, shown, snapshots, totals),
         head={"path": opened.snapshot_folder(shown.name).uri},

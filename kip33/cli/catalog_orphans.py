@@ -38,6 +38,8 @@ from kip33.cli.times import current_ms
 from kip33.errors import exit_code_of
 from kip33.stores.locations import Location
 
+_LEFTOVER: Final = ("leftover", "uri", "files", "size_bytes", "last_modified_ms", "is_ours")
+_RESULT: Final = ("leftover", "uri", "outcome", "files_removed", "bytes_removed", "why")
 _STAYS: Final = (LeftoverOutcome.KEPT, LeftoverOutcome.FAILED)
 
 
@@ -73,7 +75,7 @@ def show_orphans(
     if request:
         summary["plan"] = _make_plan(opened, shown, leftovers, request)
     rows = [_record(leftover) for leftover in leftovers.found]
-    page, lists = _page(rows, summary), [RowList("leftovers", rows, "leftover")]
+    page, lists = _page(rows, summary), [RowList("leftovers", rows, "leftover", columns=_LEFTOVER)]
     show(Output(page=page, rows=lists, summary=summary), output_format)
 
 
@@ -147,7 +149,7 @@ def apply_plan_file(opened: Catalog, file: str, output_format: str, *, dry_run: 
     for warning in done.warnings:
         warn(warning)
     rows = [_result_record(one) for one in done.results]
-    page, lists = _applied_page(done, rows), [RowList("results", rows, "result")]
+    page, lists = _applied_page(done, rows), [RowList("results", rows, "result", columns=_RESULT)]
     show(Output(page=page, rows=lists, summary=_summary(opened, done)), output_format)
     sys.exit(
         exit_code_of(

@@ -2,7 +2,7 @@
 
 import click
 
-from kip33.cli.options import format_option, makes_request
+from kip33.cli.options import format_option, makes_request, summary_option
 from kip33.cli.records_options import CountCommand, choice_options, on_error_option
 from kip33.cli.times import Quantity, positive_ms
 
@@ -22,7 +22,8 @@ from kip33.cli.times import Quantity, positive_ms
     "UTC.",
 )
 @on_error_option("skip", "fail")
-@format_option("table", "jsonl", "csv")
+@summary_option
+@format_option
 @makes_request(CountCommand)
 def count(command: CountCommand) -> None:
     """Count the records of SOURCE or CATALOG per topic and period, by their timestamps.
@@ -34,8 +35,6 @@ def count(command: CountCommand) -> None:
 
     A batch with one record, or with LogAppendTime, is counted from its header and not
     decompressed. Of the others the timestamps are read.
-
-    With jsonl and csv, the last line on standard error is KIP33_RESULT with a summary as JSON.
     """
     from kip33.cli.count_answer import show_counts
 

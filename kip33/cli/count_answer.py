@@ -18,15 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.cli.engine_option import leave_pandas_out
+from kip33.cli.options import publish_summary
 from kip33.cli.output import (
-    BESIDE_DATA,
     Column,
     Output,
     Row,
     RowList,
     Table,
     counted,
-    csv_rows,
     iso_time,
     show,
     warn,
@@ -121,15 +120,20 @@ def show_counts(request: CountCommand) -> None:
         warn(count.logs.unreadable_text())
     rows = count.rows()
     seconds = time.monotonic() - started
-    summary = {"records": count.records, "periods": len(rows), "damaged": count.damaged}
+    summary: dict[str, Any] = {
+        "records": count.records,
+        "periods": len(rows),
+        "damaged": count.damaged,
+    }
     if Isolation(request.read["isolation"]) == Isolation.READ_COMMITTED:
         summary["undecided"] = count.undecided
+    summary |= {"seconds": round(seconds, 3)}
+    publish_summary(request.summary_file, summary)
     answer = Output(
         page=_page(rows, count, seconds),
-        rows=[RowList("", rows)],
-        summary=summary | {"seconds": round(seconds, 3)},
-        csv=csv_rows(rows, _COLUMNS),
-        result_with=BESIDE_DATA,
+        rows=[RowList("counts", rows, columns=_COLUMNS)],
+        summary=summary,
+        summary_key="summary",
     )
     show(answer, request.output_format)
 

@@ -5,7 +5,8 @@ from typing import Final
 
 import click
 
-from kip33.cli.output import Column, Output, Table, show
+from kip33.cli.options import config_option, format_option
+from kip33.cli.output import Column, Output, RowList, Table, show
 from kip33.errors import counted
 
 _COLUMNS: Final = (
@@ -17,7 +18,9 @@ _COLUMNS: Final = (
 
 @click.command(epilog="Example: kip33 demo archive, then kip33 verify archive")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-def demo(folder: Path) -> None:
+@config_option
+@format_option
+def demo(folder: Path, output_format: str) -> None:
     """Make a small archive in DIR, which is new or empty: log directories of two brokers.
 
     It has 25 segments, 12 MB, always the same bytes. Some logs and index files are damaged or
@@ -37,4 +40,6 @@ def demo(folder: Path) -> None:
         "The other index files are missing: an archive often has only logs.",
         f"Next: kip33 verify {folder}, then kip33 build {folder} --index-dir indexes",
     )
-    show(Output(page=page), "table")
+    oddities = RowList("oddities", (one._asdict() for one in ODDITIES), "oddity")
+    summary = {"archive": str(folder.absolute()), "segments": segments}
+    show(Output(page=page, rows=[oddities], summary=summary), output_format)

@@ -26,7 +26,6 @@ from kip33.cli.output import (
     RowList,
     Table,
     counted,
-    csv_rows,
     human_bytes,
     iso_time,
     show,
@@ -114,7 +113,7 @@ class DialectsCommand:
 @summary_option
 @engine_options
 @spark_options
-@format_option("table", "json", "jsonl", "csv")
+@format_option
 @makes_request(DialectsCommand)
 def dialects(request: DialectsCommand) -> None:
     """Compare index designs on the segments below SOURCE, without writing any index.
@@ -129,7 +128,6 @@ def dialects(request: DialectsCommand) -> None:
     follows.
 
     Only headers of batches are read, and the records of uncompressed batches for the dialect live.
-    With jsonl and csv, the last line on standard error is KIP33_RESULT with a summary as JSON.
     """
     from kip33.audits.dialect_tree import compare_dialects
     from kip33.drafts.comparison import DIALECT_COLUMNS, dialect_rows
@@ -169,10 +167,8 @@ def dialects(request: DialectsCommand) -> None:
     publish_summary(request.summary_file, summary | {"dialects": rows})
     answer = Output(
         page=_page(rows, summary),
-        rows=[RowList("dialects", rows)],
+        rows=[RowList("dialects", rows, columns=DIALECT_COLUMNS)],
         summary=summary,
-        csv=csv_rows(rows, DIALECT_COLUMNS),
-        result_with=("jsonl", "csv"),
     )
     show(answer, request.output_format)
     unreadable = [*unread, *(line for one in compared for line in one.unreadable)]

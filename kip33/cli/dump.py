@@ -1,14 +1,14 @@
 """`kip33 dump`: the contents of a log or an index file, wrong entries marked."""
 
-import json
+from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import islice
-from typing import Any, NamedTuple
+from itertools import chain, islice
+from typing import Any, Final, NamedTuple
 
 import click
 
 from kip33.cli.options import dialect_option, format_option, max_batch_bytes_option, store_options
-from kip33.cli.output import iso_time
+from kip33.cli.output import Output, RowList, iso_time, show
 from kip33.cli.standard_output import shown_bytes, text_field
 from kip33.errors import (
     CorruptIndexError,
@@ -18,7 +18,13 @@ from kip33.errors import (
     UnsupportedFormatError,
     counted,
 )
-from kip33.formats.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL, BatchHeader
+from kip33.formats.batch import (
+    CONTROL,
+    DELETE_HORIZON,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+)
 from kip33.formats.byte_sources import SeekableBytes
 from kip33.formats.names import SegmentFile, parse_segment_file
 from kip33.formats.records import Record, control_type, iterate_records
@@ -61,6 +67,21 @@ DUMP_COLUMNS = {
 }
 
 
+CSV_COLUMNS: Final = {  # by the ending of a file's name
+    "timeindex": ("entry", "timestamp", "time", "offset"),
+    "index": ("entry", "offset", "position"),
+    "txnindex": ("entry", "producer_id", "first_offset", "last_offset", "last_stable_offset"),
+    "log": (
+        *("position", "size_bytes", "base_offset", "last_offset", "records", "max_timestamp"),
+        *("time", "timestamp_type", "magic", "codec", "partition_leader_epoch", "producer_id"),
+        *("producer_epoch", "base_sequence", "flags", "crc", "offset", "timestamp", "key_bytes"),
+        *("value_bytes", "headers", "control", "key", "key_base64", "value", "value_base64"),
+        "valid_bytes",
+    ),
+}
+_REMARKS: Final = ("untrue", "entries", "note")
+
+
 class ShownRecords(NamedTuple):
     """How records are shown; `payload` returns what is added for keys and values."""
 
@@ -78,13 +99,13 @@ class ShownRecords(NamedTuple):
 @click.option(
     "--payload",
     is_flag=True,
-    help="With --records: also show keys and values. In jsonl, those that are not UTF-8 are "
-    "key_base64 and value_base64; a table cuts long ones.",
+    help="With --records: also show keys and values. Those that are not UTF-8 are key_base64 and "
+    "value_base64; a table cuts long ones.",
 )
 @max_batch_bytes_option
 @dialect_option
 @store_options
-@format_option("table", "jsonl")
+@format_option
 def dump(
     files: tuple[str, ...],
     records: bool,
@@ -102,24 +123,43 @@ def dump(
     """
     if payload and not records:
         raise click.UsageError("--payload requires --records")
-    as_json = output_format == "jsonl"
-    show_payload = (_json_payload if as_json else _shown_payload) if payload else None
-    for name in files:
-        location = Location.of(name)
-        parsed = parse_segment_file(location.name)
-        if parsed is None or parsed.kind not in ("log", "index", "timeindex", "txnindex"):
-            raise UnsupportedFormatError(
-                f"{name}: kip33 cannot show this file; expected '<base "
-                "offset>.timeindex', '.index', '.txnindex' or '.log'"
-            )
-        try:
-            how = ShownRecords(max_batch_bytes, show_payload) if records else None
-            rows = _rows(location, parsed, how, dialect)
-            _print_file(name, rows, many=len(files) > 1, as_json=as_json)
-        except OSError as error:
-            raise LocationError(f"{name}: cannot be read: {one_line(error)}") from error
-        except Kip33Error as error:
-            raise type(error)(f"{name}: {error}") from error
+    is_table = output_format == "table"
+    show_payload = (_shown_payload if is_table else _json_payload) if payload else None
+    how = ShownRecords(max_batch_bytes, show_payload) if records else None
+    counts: Counter[str] = Counter()
+
+    def rows_of(name: str) -> Iterator[Row]:
+        for row in _file_rows(name, how, dialect):
+            counts[row["kind"]] += 1
+            yield {"file": name, **row}
+
+    kinds = [name.rpartition(".")[2] for name in files]
+    columns = dict.fromkeys(column for kind in kinds for column in CSV_COLUMNS.get(kind, ()))
+    rows = chain.from_iterable(map(rows_of, files))
+    answer = Output(
+        page=chain.from_iterable(_page(name, rows_of(name), len(files) > 1) for name in files),
+        rows=[RowList("rows", rows, columns=["file", "kind", *columns, *_REMARKS])],
+        summary={"files": len(files), "by_kind": counts},
+        summary_key="summary",
+    )
+    show(answer, output_format)
+
+
+def _file_rows(name: str, how: ShownRecords | None, dialect: str) -> Iterator[Row]:
+    """Yield the rows of a file; an error names it."""
+    location = Location.of(name)
+    parsed = parse_segment_file(location.name)
+    if parsed is None or parsed.kind not in CSV_COLUMNS:
+        raise UnsupportedFormatError(
+            f"{name}: kip33 cannot show this file; expected '<base "
+            "offset>.timeindex', '.index', '.txnindex' or '.log'"
+        )
+    try:
+        yield from _rows(location, parsed, how, dialect)
+    except OSError as error:
+        raise LocationError(f"{name}: cannot be read: {one_line(error)}") from error
+    except Kip33Error as error:
+        raise type(error)(f"{name}: {error}") from error
 
 
 def _rows(
@@ -167,7 +207,7 @@ def _batch_row(header: BatchHeader) -> Row:
         "last_offset": header.last_offset,
         "records": header.records_count if header.records_count >= 0 else None,
         "max_timestamp": header.max_timestamp,
-        "time": iso_time(header.max_timestamp),
+        "time": _time(header.max_timestamp),
         "timestamp_type": header.timestamp_type,
         "magic": header.magic,
         "codec": header.codec,
@@ -180,6 +220,10 @@ def _batch_row(header: BatchHeader) -> Row:
     }
 
 
+def _time(timestamp: int) -> str | None:
+    return None if timestamp == NO_TIMESTAMP else iso_time(timestamp)
+
+
 def _record_rows(file: SeekableBytes, header: BatchHeader, how: ShownRecords) -> Iterator[Row]:
     is_control = header.magic >= 2 and header.attributes & CONTROL
     try:
@@ -190,7 +234,7 @@ def _record_rows(file: SeekableBytes, header: BatchHeader, how: ShownRecords) ->
                 "kind": "record",
                 "offset": record.offset,
                 "timestamp": record.timestamp,
-                "time": iso_time(record.timestamp),
+                "time": _time(record.timestamp),
                 "key_bytes": None if record.key is None else len(record.key),
                 "value_bytes": None if record.value is None else len(record.value),
                 "headers": len(record.headers),
@@ -213,23 +257,22 @@ def _shown_payload(record: Record) -> Row:
     }
 
 
-def _print_file(name: str, rows: Iterator[Row], *, many: bool, as_json: bool) -> None:
-    if not as_json and many:
-        click.echo(f"{name}:")
+def _page(name: str, rows: Iterator[Row], is_named: bool) -> Iterator[str]:
+    """Yield a line for each row of a file, after the headings of its kind."""
+    if is_named:
+        yield f"{name}:"
     shown = set()
     for row in rows:
-        if as_json:
-            click.echo(json.dumps({"file": name, **row}))
-        elif "note" in row:
+        if "note" in row:
             what = row.get("entries", "")
-            click.echo(f"{row['kind']}: {what} {row['note']}".replace("  ", " "))
+            yield f"{row['kind']}: {what} {row['note']}".replace("  ", " ")
         else:
             columns = DUMP_COLUMNS[row["kind"]]
             if row["kind"] not in shown:
                 shown.add(row["kind"])
-                click.echo(_line([title for title, _ in columns], columns))
+                yield _line([title for title, _ in columns], columns)
             line = _line([_cell(row.get(title, "")) for title, _ in columns], columns)
-            click.echo(f"{line}  <- {row['untrue']}" if "untrue" in row else line)
+            yield f"{line}  <- {row['untrue']}" if "untrue" in row else line
 
 
 def _cell(value: Any) -> str:
@@ -290,7 +333,7 @@ def _entry_rows(index: TimeIndex | OffsetIndex) -> Iterator[Row]:
                 "kind": "time_entry",
                 "entry": number,
                 "timestamp": entry.timestamp,
-                "time": iso_time(entry.timestamp),
+                "time": _time(entry.timestamp),
                 "offset": entry.offset,
             }
     else:

@@ -5,7 +5,13 @@ from typing import Final
 
 import click
 
-from kip33.cli.options import format_option, makes_request, max_batch_bytes_option, store_options
+from kip33.cli.options import (
+    format_option,
+    makes_request,
+    max_batch_bytes_option,
+    store_options,
+    topic_option,
+)
 from kip33.cli.times import Quantity
 from kip33.rules.policies import duration_ms
 
@@ -29,6 +35,7 @@ class FailoverCommand:
     offsets: str  # a file
     buffer: int  # ms, or AUTO_BUFFER
     emit: str | None
+    topics: tuple[str, ...]
     max_batch_bytes: int
     output_format: str
 
@@ -73,9 +80,10 @@ class FailoverCommand:
     type=click.Choice(["reset-offsets"]),
     help="Print only the CSV that kafka-consumer-groups.sh --from-file takes.",
 )
+@topic_option()
 @max_batch_bytes_option
 @store_options
-@format_option("table", "json", "jsonl", "csv")
+@format_option
 @makes_request(FailoverCommand)
 def failover(request: FailoverCommand) -> None:
     """Translate consumer-group offsets from cluster A to cluster B, by timestamp.

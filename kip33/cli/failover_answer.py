@@ -6,8 +6,6 @@ the time of production, or later by B's latency, which is negative if a producer
 So the buffer is the largest latency of A, plus how far a producer's clock is ahead of B's.
 """
 
-import csv
-import io
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -33,7 +31,7 @@ from kip33.cli.output import (
     Table,
     choose_and_warn,
     counted,
-    csv_rows,
+    csv_line,
     human_bytes,
     human_duration,
     iso_time,
@@ -43,10 +41,10 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.progress import progress_line
-from kip33.cli.standard_output import exact_output
 from kip33.cli.times import current_ms
 from kip33.errors import LocationError
 from kip33.local.local_engine import LocalEngine
+from kip33.rules.policies import TopicGlobs
 from kip33.rules.search import EARLIEST, SearchResult
 from kip33.rules.timestamp_profile import LatencyHistogram, LimitChoice
 from kip33.search.answers import load_group_offsets
@@ -59,7 +57,8 @@ def show_failover(options: FailoverCommand) -> None:
     """Print the answer to the options on standard output."""
     leave_pandas_out()
     started = time.monotonic()
-    offsets = load_group_offsets(options.offsets)
+    globs = TopicGlobs.of(options.topics)
+    offsets = [one for one in load_group_offsets(options.offsets) if globs.matches(one.topic)]
     topics = {one.topic for one in offsets}
     with progress_line("failover") as on_progress:
         on_progress(Progress(Phase.READING_CATALOG))
@@ -85,9 +84,6 @@ def show_failover(options: FailoverCommand) -> None:
             max_batch_bytes=options.max_batch_bytes,
             on_progress=on_progress,
         )
-    if options.emit:
-        click.echo(_reset_offsets(points), exact_output(), nl=False, color=True)
-        return
     context: dict[str, Any] = {
         "from_snapshot": first_choice.snapshot.name,
         "to_snapshot": second_choice.snapshot.name,
@@ -97,10 +93,18 @@ def show_failover(options: FailoverCommand) -> None:
     rows = [point._asdict() for point in points]
     answer = Output(
         page=_page(rows, buffer_ms, started),
-        rows=[RowList("", ({**row, **context} for row in rows))],
-        csv=csv_rows(rows, ResumePoint._fields),
+        rows=[RowList("", (_printed(row, context) for row in rows), columns=ResumePoint._fields)],
+        summary={"partitions": len(rows), "seconds": round(time.monotonic() - started, 3)}
+        | context,
+        csv=_reset_offsets(points) if options.emit else None,
     )
-    show(answer, options.output_format)
+    show(answer, "csv" if options.emit else options.output_format)
+
+
+def _printed(point: Row, context: Row) -> Row:
+    """Return a point for programs: no time is searched where a group begins at the start."""
+    searched = None if point["target_ms"] == EARLIEST else point["target_ms"]
+    return {**point, "target_ms": searched, **context}
 
 
 def _rows(catalog: Catalog, topics: set[str]) -> tuple[Rows, Choice]:
@@ -109,10 +113,8 @@ def _rows(catalog: Catalog, topics: set[str]) -> tuple[Rows, Choice]:
     return by_partition(rows_of(catalog, choice.snapshot, topics)), choice
 
 
-def _reset_offsets(points: Sequence[ResumePoint]) -> str:
-    """Return the CSV of `--from-file`: with groups if there are several."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+def _reset_offsets(points: Sequence[ResumePoint]) -> Iterator[str]:
+    """Yield the CSV of `--from-file`: with groups if there are several."""
     several = len({point.group for point in points}) > 1
     for point in points:
         if point.resume_offset is None:
@@ -121,8 +123,7 @@ def _reset_offsets(points: Sequence[ResumePoint]) -> str:
         if point.guarantee is None:
             warn(f"{partition_name(point._asdict())}: no guarantee: {point.note}")
         row = (point.topic, point.partition, point.resume_offset)
-        writer.writerow((point.group, *row) if several else row)
-    return text.getvalue()
+        yield csv_line((point.group, *row) if several else row)
 
 
 def _page(points: Sequence[Row], buffer_ms: int, started: float) -> Iterator[Table | str]:

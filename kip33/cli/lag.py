@@ -15,6 +15,7 @@ from kip33.cli.options import (
     max_batch_bytes_option,
     policy_options,
     store_options,
+    topic_option,
 )
 from kip33.cli.output import (
     Column,
@@ -24,7 +25,6 @@ from kip33.cli.output import (
     Table,
     choose_and_warn,
     counted,
-    csv_rows,
     human_bytes,
     human_duration,
     iso_time,
@@ -34,6 +34,7 @@ from kip33.cli.output import (
 )
 from kip33.cli.progress import progress_line
 from kip33.cli.times import MOMENT, current_ms
+from kip33.rules.policies import TopicGlobs
 from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.group_lag import GroupLag, group_lags
@@ -52,6 +53,7 @@ class LagCommand:
     max_batch_bytes: int
     output_format: str
     metrics: MetricsRequest
+    topics: tuple[str, ...]
 
 
 @click.command(
@@ -72,12 +74,13 @@ class LagCommand:
     metavar="T",
     help="Time at which retention is evaluated [default: the clock].",
 )
+@topic_option()
 @click.option("--snapshot", metavar="NAME", help="Use this snapshot instead of the newest.")
 @policy_options
 @max_batch_bytes_option
 @metrics_options
 @store_options
-@format_option("table", "json", "jsonl", "csv")
+@format_option
 @makes_request(LagCommand)
 def lag(options: LagCommand) -> None:
     """Show the lag of committed offsets against CATALOG, in records and in time.
@@ -94,7 +97,8 @@ def lag(options: LagCommand) -> None:
     catalog = open_catalog_dir(options.catalog_dir)
     choice = choose_and_warn(catalog, options.snapshot)
     snapshot = choice.snapshot
-    offsets = load_group_offsets(options.offsets)
+    globs = TopicGlobs.of(options.topics)
+    offsets = [one for one in load_group_offsets(options.offsets) if globs.matches(one.topic)]
     with progress_line("lag") as on_progress:
         on_progress(Progress(Phase.READING_CATALOG))
         rows = rows_of(catalog, snapshot, {one.topic for one in offsets})
@@ -116,8 +120,13 @@ def lag(options: LagCommand) -> None:
     context = {"snapshot": snapshot.name, "warnings": choice.warnings}
     answer = Output(
         page=_page(found, snapshot.source, started),
-        rows=[RowList("", ({**row, **context} for row in found))],
-        csv=csv_rows(found, GroupLag._fields),
+        rows=[RowList("", ({**row, **context} for row in found), columns=GroupLag._fields)],
+        summary={
+            "offsets": len(found),
+            "bytes_read": sum(one.bytes_read for one in lags),
+            "seconds": round(time.monotonic() - started, 3),
+            **context,
+        },
     )
     show(answer, options.output_format)
 

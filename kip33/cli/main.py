@@ -184,7 +184,7 @@ class Interrupted(BaseException):
     def __init__(self, number: int) -> None:
         """Take the signal's number."""
         super().__init__(signal.Signals(number).name)
-        self.exit_code = 128 + number  # as shells have it; ExitCode.INTERRUPTED for Ctrl-C
+        self.exit_code = ExitCode(128 + number)
 
 
 @contextmanager
@@ -226,9 +226,9 @@ def run(command: click.Command, of_job: object = None) -> None:
         with _interruptible(), guarded_output(), _silent_stores_told():
             sys.exit(command.main(standalone_mode=False, obj=of_job))
     except OutputError as error:
-        if error.is_closed:  # the reader has ended, as `head` does
-            sys.exit(ExitCode.INCOMPLETE)
-        _fail(str(error), exit_code=ExitCode.INCOMPLETE)
+        if error.is_closed:
+            sys.exit(error.exit_code)
+        _fail(str(error), exit_code=error.exit_code)
     except Interrupted as interrupted:
         _fail(
             f"interrupted by {interrupted}; no file is half-written: run the command again",

@@ -23,6 +23,7 @@ from kip33.cli.engine_option import (
     SparkJob,
 )
 from kip33.cli.main import COMMANDS, get_command
+from kip33.cli.output import FORMATS, RESULT_LINE
 from kip33.cli.times import Quantity
 from kip33.errors import without_secrets
 from kip33.formats.batch import MAX_INT32
@@ -143,7 +144,28 @@ def _limit_ms(text: str) -> int:
         ) from error
 
 
-TOPICS_HELP: Final = "Only topics that match; !GLOB excludes topics that match. May be repeated."
+class _TopicOption(click.Option):
+    """`--topic`; `--topics`, its name in earlier versions, does the same and is in no help."""
+
+    earlier_name: Final = "--topics"
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Let a command line have either name."""
+        super().add_to_parser(parser, ctx)
+        parser.add_option(self, [self.earlier_name], self.name, action="append")
+
+
+def topic_option(name: str = "topics") -> Callable[[_Command], _Command]:
+    """Return the option --topic, whose globs a command gets as `name`."""
+    return click.option(
+        "--topic",
+        name,
+        cls=_TopicOption,
+        multiple=True,
+        metavar="GLOB",
+        help="Only topics that match; !GLOB excludes topics that match. May be repeated.",
+    )
+
 
 _MOST_CONFIG_BYTES: Final = 1 << 20
 
@@ -226,12 +248,16 @@ def _long_options(command: click.Command) -> dict[str, click.Option]:
         name.removeprefix("--"): option
         for option in command.params
         if isinstance(option, click.Option) and option.name != "config"
-        for name in option.opts
+        for name in (*option.opts, *_earlier_names(option))
         if name.startswith("--")
     }
 
 
-_CONFIG: Final = click.option(
+def _earlier_names(option: click.Option) -> tuple[str, ...]:
+    return (option.earlier_name,) if isinstance(option, _TopicOption) else ()
+
+
+config_option: Final = click.option(
     "--config",
     type=click.Path(path_type=Path),
     is_eager=True,
@@ -291,10 +317,10 @@ session_options: Final = together(
         "SPARK_REMOTE or spark-defaults.conf, else local[*]].",
     ),
     _CONF,
-    _CONFIG,
+    config_option,
 )
 store_options: Final = together(  # for commands without Spark
-    _CONFIG,
+    config_option,
     click.option(
         "--conf",
         multiple=True,
@@ -327,7 +353,7 @@ engine_options: Final = together(
     ),
 )
 spark_options: Final = together(
-    click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP),
+    topic_option(),
     click.option(
         "--parallelism",
         type=click.IntRange(1, MOST_TASKS),
@@ -400,16 +426,29 @@ index_options: Final = together(
 )
 
 
-def format_option(*formats: str) -> Callable[[_Command], _Command]:
-    """Return the option --format with these choices, the first one the default."""
-    return click.option(
+def _keep_result_line(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    ctx.meta[RESULT_LINE] = value
+
+
+result_line_option: Final = click.option(
+    "--result-line",
+    is_flag=True,
+    expose_value=False,
+    callback=_keep_result_line,
+    help="Also print the summary on standard error, as one line KIP33_RESULT {...}, for programs "
+    "that have only the log of a job.",
+)
+format_option: Final = together(
+    click.option(
         "--format",
         "output_format",
-        type=click.Choice(formats),
-        default=formats[0],
+        type=click.Choice(FORMATS),
+        default=FORMATS[0],
         show_default=True,
-        help="Output format. With json and jsonl, standard output has only data.",
-    )
+        help="Output format. With json, jsonl and csv, standard output has only data.",
+    ),
+    result_line_option,
+)
 
 
 max_batch_bytes_option: Final = click.option(

@@ -6,11 +6,10 @@ table are made of the same rows as JSON and CSV, by the table's columns.
 
 import csv
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import click
@@ -28,12 +27,35 @@ from kip33.formats.times import iso_time as iso_time
 from kip33.rules.policies import human_bytes as human_bytes
 from kip33.rules.policies import human_duration as human_duration
 
-RESULT: Final = "KIP33_RESULT "  # the start of the last line, which programs read
+RESULT: Final = "KIP33_RESULT "  # the start of the line of --result-line
+RESULT_LINE: Final = "kip33.result_line"  # where click's `meta` has that option
 FORMULA: Final = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet evaluates, or strips first
 NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
+_BLANK: Final = re.compile(r"\s")
 _LINES_AT_ONCE: Final = 1_000  # that are printed
+_NONE_IS_MINUS_ONE: Final = frozenset(
+    (
+        *("timestamp", "first_timestamp", "smallest_timestamp", "largest_timestamp"),
+        *("max_timestamp", "first_batch_timestamp", "start_timestamp", "newest_timestamp"),
+        *("broker_largest_timestamp", "blocking_timestamp", "blocked_by_timestamp"),
+        *("last_read_timestamp", "resume_timestamp", "counterexample_timestamp"),
+        *("timestampType", "last_modified_ms", "offset_of_max_timestamp"),
+        *("retention_ms", "retention_bytes"),  # no limit
+        *("producer_id", "producer_epoch", "base_sequence", "partition_leader_epoch"),
+    )
+)
 
 Row: TypeAlias = Mapping[str, Any]
+
+
+def without_sentinels(row: Row) -> Row:
+    """Return a row for programs: None in place of Kafka's -1 for no time, count, limit or id.
+
+    >>> without_sentinels({"max_timestamp": -1, "waited_ms": -1, "partition": 0})
+    {'max_timestamp': None, 'waited_ms': -1, 'partition': 0}
+    """
+    none = [name for name in _NONE_IS_MINUS_ONE.intersection(row) if row[name] == -1]
+    return {**row, **dict.fromkeys(none)} if none else row
 
 
 def some(number: int, text: str) -> str | None:
@@ -44,13 +66,15 @@ def some(number: int, text: str) -> str | None:
 class RowList(NamedTuple):
     """Rows for programs: in a JSON object the list `key`, in lines of JSON each has its `kind`.
 
-    `is_compact`: without blanks, and with the characters of other scripts.
+    `is_compact`: without blanks, and with the characters of other scripts. `columns` are those of
+    CSV, by default the fields of the first row.
     """
 
     key: str
     rows: Iterable[Row]
     kind: str | None = None
     is_compact: bool = False
+    columns: Sequence[str] = ()
 
     def lines(self, kind: str | None) -> Iterator[str]:
         """Yield the rows as JSON."""
@@ -58,7 +82,9 @@ class RowList(NamedTuple):
         separators = (",", ":") if self.is_compact else None
         for row in self.rows:
             yield json.dumps(
-                {**first, **row}, ensure_ascii=not self.is_compact, separators=separators
+                {**first, **without_sentinels(row)},
+                ensure_ascii=not self.is_compact,
+                separators=separators,
             )
 
 
@@ -69,25 +95,24 @@ class Output:
     `page`: tables and lines for people, in their order. In a JSON object the fields of `head`, and
     of `summary` if there is no `summary_key`, are before the rows; `tail` is after them. A single
     list without a key is printed without an object. Lines of JSON whose rows have a kind end with
-    the summary. It is also the KIP33_RESULT line of the formats `result_with`, beside data on
-    standard error.
+    the summary. CSV has the rows of the first list; without rows it has one row, the summary. The
+    lines in `csv` are printed in place of that.
     """
 
     page: Iterable[Table | str]
     rows: Sequence[RowList] = ()
-    summary: Row | None = None
+    summary: Row = field(default_factory=dict)
     summary_key: str = ""
     head: Row = field(default_factory=dict)
     tail: Row = field(default_factory=dict)
-    csv: Iterable[str] = ()
-    result_with: Sequence[str] = ()
+    csv: Iterable[str] | None = None
 
 
-BESIDE_DATA: Final = ("json", "jsonl", "csv")  # formats with a KIP33_RESULT line
+FORMATS: Final = ("table", "json", "jsonl", "csv")
 
 
 def show(answer: Output, output_format: str) -> None:
-    """Print an answer as `table`, `json`, `jsonl` or `csv`."""
+    """Print an answer in one of FORMATS, and the line of --result-line if it is given."""
     match output_format:
         case "table":
             for block in answer.page:
@@ -96,16 +121,22 @@ def show(answer: Output, output_format: str) -> None:
                 else:
                     print_sentences(block)
         case "csv":
-            print_lines(answer.csv, is_exact=True)
+            print_lines(_csv_of(answer) if answer.csv is None else answer.csv, is_exact=True)
         case "jsonl" if answer.rows:
             print_lines(chain.from_iterable(rows.lines(rows.kind) for rows in answer.rows))
-            if answer.summary is not None and answer.rows[0].kind:
+            if answer.summary and answer.rows[0].kind:
                 print_json({"kind": "summary", **answer.summary})
         case _:
             print_lines(_json_object(answer), end="")
             click.echo()
-    if output_format in answer.result_with:
-        click.echo(RESULT + json.dumps(answer.summary), err=output_format != "table")
+    print_result({**answer.head, **answer.summary, **answer.tail})
+
+
+def print_result(summary: Row) -> None:
+    """Print the summary on standard error, on one line, if --result-line asks for it."""
+    context = click.get_current_context(silent=True)
+    if context and context.meta.get(RESULT_LINE):
+        click.echo(RESULT + json.dumps(summary), err=True)
 
 
 def _json_object(answer: Output) -> Iterator[str]:
@@ -113,12 +144,11 @@ def _json_object(answer: Output) -> Iterator[str]:
     if len(answer.rows) == 1 and not answer.rows[0].key:
         yield from _json_list(answer.rows[0])
         return
-    summary = answer.summary or {}
     before, after = dict(answer.head), dict(answer.tail)
     if answer.summary_key:
-        after[answer.summary_key] = summary
+        after[answer.summary_key] = answer.summary
     else:
-        before |= summary
+        before |= answer.summary
     lists = {rows.key: rows for rows in answer.rows}
     for number, (key, value) in enumerate((before | lists | after).items()):
         yield f'{", " if number else "{"}"{key}": '
@@ -144,25 +174,46 @@ class _Returned:
         return line.removesuffix("\r\n")
 
 
+def csv_line(cells: Sequence[Any]) -> str:
+    """Return a line of CSV, with the cells as they are."""
+    line: str = csv.writer(_Returned()).writerow(cells)
+    return line
+
+
+def _csv_of(answer: Output) -> Iterator[str]:
+    """Yield the first list of rows as CSV, without rows the summary."""
+    if not answer.rows:
+        summary = {**answer.head, **answer.summary, **answer.tail}
+        return csv_rows([summary], [*summary])
+    rows = iter(answer.rows[0].rows)
+    columns = answer.rows[0].columns
+    if not columns:
+        first = next(rows, {})
+        columns, rows = [*first], chain([first] if first else [], rows)
+    return csv_rows(rows, columns) if columns else iter(())
+
+
 def csv_rows(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[str]:
-    """Yield a header, then the rows, as CSV."""
-    writer = csv.DictWriter(_Returned(), columns)  # quotes what its own end of a line has: \r, \n
-    yield writer.writeheader()
+    """Yield a header, then these fields of the rows, as CSV."""
+    writer = csv.DictWriter(_Returned(), columns, extrasaction="ignore")
+    yield writer.writeheader()  # the writer quotes what its own end of a line has: \r, \n
     for row in rows:
-        yield writer.writerow({name: csv_cell(value) for name, value in row.items()})
+        cells = without_sentinels(row)
+        yield writer.writerow({name: csv_cell(value) for name, value in cells.items()})
 
 
 def print_lines(lines: Iterable[str], *, end: str = "\n", is_exact: bool = False) -> None:
     """Print texts, many at a time; `is_exact`: with their control characters."""
     stream = exact_output() if is_exact else None
-    rest = iter(lines)
-    while some := list(islice(rest, _LINES_AT_ONCE)):
-        click.echo(end.join(some) + end, stream, nl=False, color=True)
-
-
-def result_formats() -> tuple[str, ...]:
-    """Return the formats with a KIP33_RESULT line; spark-submit would join it to CSV."""
-    return ("table",) if "PYSPARK_GATEWAY_PORT" in os.environ else ("table", "csv")
+    some: list[str] = []
+    try:
+        for line in lines:
+            some.append(line)
+            if len(some) == _LINES_AT_ONCE:
+                text, some = end.join([*some, ""]), []
+                click.echo(text, stream, nl=False, color=True)
+    finally:  # also those before an error
+        click.echo(end.join([*some, ""] if some else []), stream, nl=False, color=True)
 
 
 def partition_name(row: Row) -> str:
@@ -186,11 +237,22 @@ def csv_cell(value: Any) -> Any:
     """Return a cell that a spreadsheet reads as a text or a number, not as a formula.
 
     A text that begins with `=`, `+`, `-`, `@`, a tab or a carriage return gets an apostrophe before
-    it, unless it is a number. JSON has every text as it is.
+    it, unless it is a number. JSON has every text as it is. Words in a list have blanks between
+    them; other lists and objects are JSON.
 
-    >>> csv_cell("=1+1"), csv_cell("-1"), csv_cell(-1), csv_cell("a-b")
-    ("'=1+1", '-1', -1, 'a-b')
+    >>> csv_cell("=1+1"), csv_cell("-1"), csv_cell(-1), csv_cell("a-b"), csv_cell(True)
+    ("'=1+1", '-1', -1, 'a-b', 'true')
+    >>> csv_cell(["gzip", None, "none"]), csv_cell(["two words"]), csv_cell({"ok": 1})
+    ('gzip none', '["two words"]', '{"ok": 1}')
     """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        words = [str(one) for one in value if one is not None]
+        is_plain = all(isinstance(one, str | int | None) for one in value)
+        value = " ".join(words) if is_plain and not _BLANK.search("".join(words)) else [*value]
+    if isinstance(value, list | dict):
+        return json.dumps(value)
     is_formula = isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value)
     return f"'{value}" if is_formula else value
 

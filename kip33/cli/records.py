@@ -1,11 +1,14 @@
-"""`kip33 records`: the records of an archive, between two times, in four formats."""
+"""`kip33 records`: the records of an archive, between two times, in five formats."""
+
+from typing import Final
 
 import click
 
-from kip33.cli.options import makes_request
+from kip33.cli.options import makes_request, result_line_option, summary_option
+from kip33.cli.output import FORMATS
 from kip33.cli.records_options import RecordsCommand, choice_options, on_error_option
 
-FORMATS = ("table", "jsonl", "csv", "parquet")
+PARQUET: Final = "parquet"
 
 
 def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[str, ...] | None:
@@ -48,16 +51,18 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
 @click.option(
     "--format",
     "output_format",
-    type=click.Choice(FORMATS),
-    help="Output format [default: by the name of --output, or table]. With jsonl and csv, standard "
-    "output has only data.",
+    type=click.Choice([*FORMATS, PARQUET]),
+    help="Output format [default: by the name of --output, or table]. With json, jsonl and csv, "
+    "standard output has only data.",
 )
 @click.option(
     "--output",
     metavar="FILE",
-    help="Write a new file, *.jsonl, *.csv or *.parquet; it appears when it is complete. A "
-    "file that is there is never replaced.",
+    help="Write a new file, *.json, *.jsonl, *.csv or *.parquet; it appears when it is complete. "
+    "A file that is there is never replaced.",
 )
+@summary_option
+@result_line_option
 @makes_request(RecordsCommand)
 def records(command: RecordsCommand) -> None:
     """Show the records of SOURCE or CATALOG by time, key or text, without a broker.
@@ -66,19 +71,16 @@ def records(command: RecordsCommand) -> None:
     records between --from and --until are not read. Records are in the order of topic, partition
     and offset. Of a partition that several brokers have, one replica is read.
 
-    jsonl: key and value are texts if they are UTF-8. Otherwise the row has key_base64 or
-    value_base64 instead. timestamp is in milliseconds, null without one. csv always has both
-    columns of each; it does not tell null from empty. parquet has the bytes. A table has at most
-    1,000 records, with long values cut.
+    json, jsonl: key and value are texts if they are UTF-8. Otherwise the row has key_base64 or
+    value_base64 instead. timestamp is in milliseconds, null without one. json is one object, with
+    the records and then a summary. csv always has both columns of each; it does not tell null from
+    empty. parquet has the bytes. A table has at most 1,000 records, with long values cut.
 
     With --decode, value is JSON, and schema_id and decode_error come after it. A value that cannot
     be decoded stays as it was sent, and decode_error has the reason. In parquet, value has the type
     of the newest schema of <topic>-value, or of the one schema in a directory; if there is no such
     schema, or there are several topics, it is JSON text. value_bytes has what cannot be decoded.
     Keys are not decoded. --grep searches the bytes that were sent.
-
-    Unless the format is table, the last line is KIP33_RESULT with a summary as JSON: on standard
-    output with --output, else on standard error.
     """
     from kip33.cli.records_answer import show_records
 

@@ -3,11 +3,11 @@
 With --decode, values are JSON text, or in Parquet have the type of one schema.
 """
 
-import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any, Final, TypeAlias
 
 import click
 import pyarrow as pa
@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from kip33.archive.output_files import require_free
 from kip33.cli.engine_option import leave_pandas_out
-from kip33.cli.output import MOST_TABLE_ROWS, RESULT, counted, human_bytes, warn
+from kip33.cli.options import publish_summary
+from kip33.cli.output import MOST_TABLE_ROWS, counted, human_bytes, print_result, warn
 from kip33.cli.progress import progress_line
 from kip33.cli.records_options import RecordsCommand
 from kip33.cli.records_writers import (
@@ -38,10 +39,11 @@ from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
 MOST_DAMAGE_WARNINGS: Final = 20  # about what cannot be read
 _IN_TABLE: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
-_FILES: Final = ("jsonl", "csv", "parquet")
+_FILES: Final = ("json", "jsonl", "csv", "parquet")
 _NO_BYTES: Final = pa.scalar(None, pa.binary())
 _SEGMENT: Final = ("log_dir", "topic", "partition", "base_offset")
 _PAYLOAD: Final = ("key", "value")
+Summary: TypeAlias = Callable[[], dict[str, Any]]
 
 
 def show_records(request: RecordsCommand) -> None:
@@ -56,26 +58,29 @@ def show_records(request: RecordsCommand) -> None:
     selection = RecordSelection(request, _IN_TABLE if is_table else None, limit)
     batches = selection.read(MOST_DAMAGE_WARNINGS)
     decoding = _decoding(request, selection, output_format) if request.decode else None
+
+    @cache
+    def summary() -> dict[str, Any]:
+        return _result(selection, decoding, request.output, time.monotonic() - started)
+
     try:
         if decoding:
             batches = decoding.of(batches)
         if request.output is None:
-            _print(batches, selection, output_format)
+            _print(batches, selection, output_format, summary)
         else:
-            _write(batches, selection, output_format, Location.of(request.output))
+            _write(batches, selection, output_format, Location.of(request.output), summary)
     except ModuleNotFoundError as error:  # of the extra `schemas`
         raise click.ClickException(str(error)) from None
     warn_of_damage(selection.problems, selection.damaged)
     if selection.logs.unreadable:
         warn(selection.logs.unreadable_text())
-    seconds = time.monotonic() - started
+    publish_summary(request.summary_file, summary())
     if is_table and limit != request.limit and selection.records >= MOST_TABLE_ROWS:
         click.echo(f"a table ends after {MOST_TABLE_ROWS:,} records; --format jsonl has all")
     if is_table or request.output is not None:
-        _print_summary(selection, decoding, seconds)
-    if not is_table:
-        result = _result(selection, decoding, request.output, seconds)
-        click.echo(RESULT + json.dumps(result), err=request.output is None)
+        _print_summary(selection, decoding, summary()["seconds"])
+    print_result(summary())
 
 
 class RecordSelection:
@@ -226,7 +231,12 @@ def _format_of(request: RecordsCommand) -> str:
     return ending
 
 
-def _print(batches: pa.RecordBatchReader, selection: RecordSelection, output_format: str) -> None:
+def _print(
+    batches: pa.RecordBatchReader,
+    selection: RecordSelection,
+    output_format: str,
+    summary: Summary,
+) -> None:
     """Write records to standard output."""
 
     def write(text: str) -> None:
@@ -236,18 +246,23 @@ def _print(batches: pa.RecordBatchReader, selection: RecordSelection, output_for
         table = ShownTable(batches.schema)
         with progress_line("records") as on_progress:
             _take(batches, table, selection, on_progress)
-        table.finish()
+        table.finish(summary())
     else:
         writer = text_writer(output_format, batches.schema, write)
         if sys.stdout.isatty():
             _take(batches, writer, selection, tell_nobody)
-            return
-        with progress_line("records") as on_progress:
-            _take(batches, writer, selection, on_progress)
+        else:
+            with progress_line("records") as on_progress:
+                _take(batches, writer, selection, on_progress)
+        writer.finish(summary())
 
 
 def _write(
-    batches: pa.RecordBatchReader, selection: RecordSelection, output_format: str, place: Location
+    batches: pa.RecordBatchReader,
+    selection: RecordSelection,
+    output_format: str,
+    place: Location,
+    summary: Summary,
 ) -> None:
     """Write records to a new file."""
     with (
@@ -256,6 +271,7 @@ def _write(
         file_writer(output_format, batches.schema, file) as writer,
     ):
         _take(batches, writer, selection, on_progress)
+        writer.finish(summary())
 
 
 def _take(

@@ -2,25 +2,28 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from kip33.cli.options import (
-    TOPICS_HELP,
     layout_option,
     max_batch_bytes_option,
     store_options,
     together,
+    topic_option,
 )
 from kip33.cli.times import DURATION, MOMENT
 from kip33.formats.batch import MAX_INT32
 from kip33.records.reading import ReadOptions
 
+if TYPE_CHECKING:
+    from kip33.stores.locations import Location
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 choice_options: Final = together(
     click.argument("source", metavar="SOURCE|CATALOG"),
-    click.option("--topic", multiple=True, metavar="GLOB", help=TOPICS_HELP),
+    topic_option("topic"),
     click.option(
         "--partition",
         type=click.IntRange(0, MAX_INT32),
@@ -87,6 +90,7 @@ class RecordsCommand:
     schemas: str | None
     output_format: str | None
     output: str | None
+    summary_file: "Location | None"
 
     def check(self) -> None:
         """Raise UsageError, one line, for options that contradict each other."""
@@ -105,6 +109,7 @@ class CountCommand:
     read: ReadOptions
     per_ms: int
     output_format: str
+    summary_file: "Location | None"
 
     def check(self) -> None:
         """Raise UsageError, one line, for times that contradict each other."""

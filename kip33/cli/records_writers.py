@@ -1,4 +1,4 @@
-"""Record batches as JSON lines, CSV, a Parquet file, or a table for people."""
+"""Record batches as JSON, lines of JSON, CSV, a Parquet file, or a table for people."""
 
 import csv
 import io
@@ -10,8 +10,9 @@ from typing import Any, BinaryIO, Final, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kip33.cli.output import Column, Table, csv_cell, iso_time
+from kip33.cli.output import Column, Row, Table, csv_cell, iso_time
 from kip33.cli.standard_output import BASE64, header_field, shown_bytes, text_field
+from kip33.formats.records import NO_TYPE
 
 _ROWS_AT_ONCE: Final = 1_024  # are Python's values at one time
 _GROUP_ROWS: Final = 1 << 17  # of a Parquet row group, at most
@@ -35,6 +36,9 @@ class RecordWriter(Protocol):
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the records of a batch."""
 
+    def finish(self, summary: Row) -> None:
+        """Write what comes after the records."""
+
 
 class JsonLines:
     """One object a record; bytes as `text_field` gives them, a timestamp in ms."""
@@ -45,11 +49,30 @@ class JsonLines:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the records of a batch."""
-        for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-            piece = batch.slice(start, _ROWS_AT_ONCE)
-            columns = [_json_fields(name, piece) for name in piece.schema.names]
-            lines = map(", ".join, zip(*columns, strict=True))
-            self._write("".join([f"{{{line}}}\n" for line in lines]))
+        for objects in _json_objects(batch):
+            self._write("\n".join([*objects, ""]))
+
+    def finish(self, summary: Row) -> None:
+        """Write nothing."""
+
+
+class JsonObject:
+    """An object with the records, as `JsonLines` writes them, and the summary."""
+
+    def __init__(self, write: Write) -> None:
+        """Write texts with `write`."""
+        self._write, self._before = write, '{"records": ['
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the records of a batch."""
+        for objects in _json_objects(batch):
+            self._write(self._before + ", ".join(objects))
+            self._before = ", "
+
+    def finish(self, summary: Row) -> None:
+        """End the list, and write the summary."""
+        before = "" if self._before == ", " else self._before
+        self._write(f'{before}], "summary": {json.dumps(summary)}}}\n')
 
 
 class CsvLines:
@@ -69,6 +92,9 @@ class CsvLines:
         """Write the records of a batch."""
         for rows in _pieces(batch):
             self._write(self._text([_csv_row(row) for row in rows]))
+
+    def finish(self, summary: Row) -> None:
+        """Write nothing."""
 
     def _text(self, rows: Sequence[dict[str, Any]]) -> str:
         text = io.StringIO()
@@ -94,7 +120,7 @@ class ParquetRecords:
         if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
             self._flush()
 
-    def finish(self) -> None:
+    def finish(self, summary: Row) -> None:
         """Write the rest and the footer."""
         self._flush()
         self._writer.close()
@@ -123,7 +149,7 @@ class ShownTable:
         for rows in _pieces(batch):
             self._rows += [[_shown(name, row[name]) for name in self._names] for row in rows]
 
-    def finish(self) -> None:
+    def finish(self, summary: Row) -> None:
         """Print the table."""
         columns = [_column(name, number) for number, name in enumerate(self._names)]
         Table(columns, self._rows, most=None).print()
@@ -131,7 +157,7 @@ class ShownTable:
 
 @contextmanager
 def file_writer(output_format: str, schema: pa.Schema, file: BinaryIO) -> Iterator[RecordWriter]:
-    """Yield what writes records to a file; what is left is written at the end of the block."""
+    """Yield what writes records to a file."""
 
     def write(text: str) -> None:
         file.write(text.encode())
@@ -140,7 +166,6 @@ def file_writer(output_format: str, schema: pa.Schema, file: BinaryIO) -> Iterat
         parquet = ParquetRecords(schema, file)
         try:
             yield parquet
-            parquet.finish()
         finally:
             parquet.end()
     else:
@@ -148,8 +173,21 @@ def file_writer(output_format: str, schema: pa.Schema, file: BinaryIO) -> Iterat
 
 
 def text_writer(output_format: str, schema: pa.Schema, write: Write) -> RecordWriter:
-    """Return what writes records as jsonl or csv."""
-    return JsonLines(write) if output_format == "jsonl" else CsvLines(schema, write)
+    """Return what writes records as json, jsonl or csv."""
+    match output_format:
+        case "json":
+            return JsonObject(write)
+        case "jsonl":
+            return JsonLines(write)
+    return CsvLines(schema, write)
+
+
+def _json_objects(batch: pa.RecordBatch) -> Iterator[list[str]]:
+    """Yield the objects of some records at a time."""
+    for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+        piece = batch.slice(start, _ROWS_AT_ONCE)
+        columns = [_json_fields(name, piece) for name in piece.schema.names]
+        yield [f"{{{fields}}}" for fields in map(", ".join, zip(*columns, strict=True))]
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[list[dict[str, Any]]]:
@@ -157,11 +195,21 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[list[dict[str, Any]]]:
     for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
         piece = batch.slice(start, _ROWS_AT_ONCE)
         columns = [
-            (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
-            for column in piece.columns
+            _values(name, column)
+            for name, column in zip(piece.schema.names, piece.columns, strict=True)
         ]
         names = piece.schema.names
         yield [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _values(name: str, column: "pa.Array[Any]") -> list[Any]:
+    """Return a column's values; a timestamp is an integer, and no type of one is None."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    values = column.to_pylist()
+    return (
+        [None if one == NO_TYPE else one for one in values] if name == "timestampType" else values
+    )
 
 
 def _json(value: Any) -> str:
@@ -185,9 +233,7 @@ def _json_fields(name: str, batch: pa.RecordBatch) -> list[str]:
             pairs = (text_field(name, data) for data in column.to_pylist())
             return [f'"{field}": {_json(text)}' for field, text in pairs]
         return [f'"{name}": {_json(text)}' for text in texts]
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
-    values = column.to_pylist()
+    values = _values(name, column)
     if name == "headers":
         values = [value and [header_field(header) for header in value] for value in values]
     return [f'"{name}": {_json(value)}' for value in values]

@@ -10,12 +10,12 @@ import click
 
 from kip33.builds.repair_plan import RepairFinding, RepairRequest
 from kip33.cli.options import (
-    TOPICS_HELP,
     format_option,
     makes_request,
     publish_summary,
     store_options,
     summary_option,
+    topic_option,
     topic_setting_options,
 )
 from kip33.cli.output import (
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from kip33.builds.repair_plan import RepairSummary, SegmentRepair
     from kip33.stores.locations import Location
 
+_FIELDS: Final = (
+    *("log_uri", "topic", "partition", "base_offset", "status", "time_index_verdict"),
+    *("offset_index_verdict", "time_index", "offset_index", "cut_bytes", "why", "outcome"),
+)
 _WARNINGS: Final = {
     RepairFinding.DAMAGED: "nothing was changed; --apply writes and removes these index files",
     RepairFinding.BY_HAND: "some segments must be repaired by hand; their rows say what to do",
@@ -68,7 +72,7 @@ class RepairCommand:
     is_flag=True,
     help="Carry out the plan. Without this option, only show it.",
 )
-@click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP)
+@topic_option()
 @topic_setting_options
 @click.option(
     "--fail-on",
@@ -80,7 +84,7 @@ class RepairCommand:
 )
 @summary_option
 @store_options
-@format_option("table", "json", "jsonl")
+@format_option
 @makes_request(RepairCommand)
 def repair(command: RepairCommand) -> None:
     """Repair the index files in a stopped broker's log directory, LOG_DIR.
@@ -106,7 +110,7 @@ def repair(command: RepairCommand) -> None:
     summary = repaired.as_record()
     summary["seconds"] = round(time.monotonic() - started, 3)
     publish_summary(command.summary_file, summary)
-    rows = RowList("repairs", (one.as_row() for one in repaired.repairs))
+    rows = RowList("repairs", (one.as_row() for one in repaired.repairs), columns=_FIELDS)
     page = _page(repaired, summary)
     show(Output(page=page, rows=[rows], summary=summary), command.output_format)
     for finding in repaired.findings:

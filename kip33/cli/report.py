@@ -1,6 +1,6 @@
 """`kip33 report`: a page about an archive, and its facts as JSON."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +13,7 @@ from kip33.cli.options import (
     policy_options,
     store_options,
 )
-from kip33.cli.output import Column, Output, Table, show, warn
+from kip33.cli.output import Column, Output, RowList, Table, show, warn
 from kip33.cli.progress import progress_line
 from kip33.cli.times import DURATION, MOMENT, current_ms
 
@@ -63,7 +63,7 @@ class ReportCommand:
     help="Show what can be deleted on each of the next days.",
 )
 @store_options
-@format_option("table", "json")
+@format_option
 @makes_request(ReportCommand)
 def report(command: ReportCommand) -> None:
     """Write a page about the archive of CATALOG, as one HTML file that needs no network.
@@ -90,6 +90,7 @@ def report(command: ReportCommand) -> None:
             *([Table(columns, written.findings, most=None)] if written.findings else []),
             f"report: {written.report}, facts: {written.facts}",
         ],
+        rows=[RowList("details", map(asdict, written.findings), "finding")],
         summary=written.as_record(),
     )
     show(answer, command.output_format)

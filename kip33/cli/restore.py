@@ -11,7 +11,6 @@ import click
 
 from kip33.cli.engine_option import EngineOptions, open_engine
 from kip33.cli.options import (
-    TOPICS_HELP,
     engine_options,
     format_option,
     layout_option,
@@ -19,12 +18,14 @@ from kip33.cli.options import (
     publish_summary,
     session_options,
     summary_option,
+    topic_option,
     topic_setting_options,
 )
 from kip33.cli.output import (
     Column,
     Output,
     Row,
+    RowList,
     Table,
     counted,
     facts,
@@ -100,7 +101,7 @@ class RestoreCommand:
 
 
 @click.command(
-    epilog="Example: kip33 restore /backup/broker-1 --to /var/lib/kafka/data --topics orders "
+    epilog="Example: kip33 restore /backup/broker-1 --to /var/lib/kafka/data --topic orders "
     "--dry-run, then the same without --dry-run. kip33/restore/README.md has the steps and what a "
     "broker finds after each."
 )
@@ -112,7 +113,7 @@ class RestoreCommand:
     metavar="LOG_DIR",
     help="The log directory of a stopped broker, on this machine.",
 )
-@click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP)
+@topic_option()
 @click.option(
     "--partitions",
     type=_PARTITION_NUMBERS,
@@ -204,7 +205,7 @@ class RestoreCommand:
 @summary_option
 @session_options
 @engine_options
-@format_option("table", "json")
+@format_option
 @makes_request(RestoreCommand)
 def restore(command: RestoreCommand) -> None:
     """Restore partitions of an archive into a broker's log directory.
@@ -253,8 +254,10 @@ def _report(summary: dict[str, Any], place: "Location | None", output_format: st
 
 
 def _print_restore(summary: dict[str, Any], output_format: str) -> None:
-    """Print the summary as `table` or `json`; problems and notes are lines on standard error."""
-    show(Output(page=_page(summary), summary=summary), output_format)
+    """Print the summary; problems and notes are lines on standard error."""
+    rows = RowList("partitions", summary["partitions"], "partition")
+    sums = {name: value for name, value in summary.items() if name != rows.key}
+    show(Output(page=_page(summary), rows=[rows], summary=sums), output_format)
     for row in summary["partitions"]:
         name = f"{row['topic']}-{row['partition']}"
         for note in row["notes"]:
@@ -280,7 +283,7 @@ def _print_restore(summary: dict[str, Any], output_format: str) -> None:
 
 
 def _print_abandoned(abandoned: "AbandonedRestore", output_format: str) -> None:
-    """Print what `--abandon` did, as `table` or `json`."""
+    """Print what `--abandon` did."""
     in_place = abandoned.partitions_in_place
     if output_format == "table":
         for name in in_place:
@@ -303,7 +306,7 @@ def _print_abandoned(abandoned: "AbandonedRestore", output_format: str) -> None:
 def _page(summary: Row) -> Iterator[Table]:
     done = "restored" if summary["partitions_restored"] else "nothing is restored"
     title = done if summary["applied"] else "to restore"
-    yield Table(_COLUMNS, summary["partitions"], title, "partitions", full_format="json")
+    yield Table(_COLUMNS, summary["partitions"], title, "partitions")
     yield facts(
         "restore",
         ("log directory", summary["log_dir"]),

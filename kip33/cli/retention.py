@@ -7,7 +7,6 @@ import click
 
 from kip33.cli.metrics_file import metrics_options
 from kip33.cli.options import (
-    TOPICS_HELP,
     by_hand,
     engine_options,
     format_option,
@@ -15,6 +14,7 @@ from kip33.cli.options import (
     policy_options,
     session_options,
     summary_option,
+    topic_option,
 )
 from kip33.cli.retention_question import RetentionCommand
 from kip33.cli.times import DURATION, MOMENT, SIZE, parse_clock
@@ -152,12 +152,12 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     metavar="1TiB",
     help="With --apply: refuse a plan that deletes more bytes.",
 )
-@click.option("--topics", multiple=True, metavar="GLOB", help=TOPICS_HELP)
+@topic_option()
 @summary_option
 @metrics_options
 @session_options
 @engine_options
-@format_option("table", "json", "jsonl", "csv")
+@format_option
 @makes_request(RetentionCommand)
 def retention(request: RetentionCommand) -> None:
     """Show which segments of CATALOG retention can delete, as a broker would decide.

@@ -108,17 +108,3 @@ def rows_of(table: pa.Table) -> Iterator[Row]:
         for name in maps:
             row[name] = dict(row[name])
         yield row
-
-
-def csv_values(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield rows for CSV: `true` and `false`, and lists joined by spaces."""
-    for row in rows:
-        yield {name: _csv_value(value) for name, value in row.items()}
-
-
-def _csv_value(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return " ".join(str(one) for one in value if one is not None)
-    return value

@@ -5,8 +5,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import click
-
 from kip33.cli.options import publish_summary
 from kip33.cli.output import (
     Column,
@@ -42,8 +40,6 @@ def apply_file(options: RetentionCommand) -> ExitCode:
     """
     started = time.monotonic()
     output_format, dry_run = options.output_format, options.dry_run
-    if output_format == "csv":
-        raise click.UsageError("--apply has no CSV output: give --format table, json or jsonl")
     plan = read_plan(Location.of(options.apply_file or ""))
     records: list[Record] = []  # for one JSON object, or the table of a dry run
     steps_done = 0
@@ -83,23 +79,19 @@ def apply_file(options: RetentionCommand) -> ExitCode:
         _print(output_format, applied, summary, records)
         sys.stdout.flush()
     except OutputError as error:
-        raise _UntoldError(
+        untold = Kip33Error(
             f"{error}; {_what_was_done(applied)}"
             + (f", the journal is {applied.journal}" if not dry_run else "")
             + ("; apply the plan again to continue" if applied.stopped and not dry_run else "")
-        ) from error
+        )
+        untold.exit_code = error.exit_code
+        raise untold from error
     is_asked = PartitionOutcome.STOPPED in options.fail_on
     return exit_code_of(
         findings=bool(applied.stopped and is_asked),
         incomplete=applied.stopped > applied.refused,
         refused=bool(applied.refused),
     )
-
-
-class _UntoldError(Kip33Error):
-    """The result of an apply cannot be printed."""
-
-    exit_code = ExitCode.INCOMPLETE
 
 
 def _what_was_done(applied: Applied) -> str:
@@ -118,7 +110,6 @@ def _print(
         rows=[*journal, RowList("partitions", partitions, "partition")],
         summary=summary,
         summary_key="summary",
-        result_with=("table",),
     )
     show(answer, output_format)
 

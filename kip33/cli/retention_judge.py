@@ -12,9 +12,9 @@ from kip33.catalog.holes import hole_totals, read_holes
 from kip33.cli.engine_option import engine_choice, leave_pandas_out, open_session
 from kip33.cli.metrics_file import publish_metrics
 from kip33.cli.options import publish_summary
-from kip33.cli.output import Output, RowList, counted, csv_rows, result_formats, show, warn
+from kip33.cli.output import Output, RowList, counted, show, warn
 from kip33.cli.progress import progress_line
-from kip33.cli.retention_answer import RetentionAnswer, csv_values, local_answer, rows_of
+from kip33.cli.retention_answer import RetentionAnswer, local_answer, rows_of
 from kip33.cli.retention_question import (
     RESULT_TABLES,
     AskedRetention,
@@ -194,7 +194,7 @@ def _print(
     options = asked.options
     emitted = [_emitted(asked, answer, evaluated)] if options.emit else None
     lists = [
-        RowList("segments", answer.segments(), "segment", is_compact=True),
+        RowList("segments", answer.segments(), "segment", is_compact=True, columns=answer.columns),
         RowList("partitions", rows_of(answer.partitions), "partition", is_compact=True),
     ]
     if answer.freed is not None:
@@ -204,8 +204,7 @@ def _print(
         rows=lists,
         summary=summary,
         summary_key="summary",
-        csv=emitted or csv_rows(csv_values(answer.segments()), answer.columns),
-        result_with=result_formats(),
+        csv=emitted,
     )
     show(printed, "csv" if options.emit else options.output_format)
 

@@ -36,7 +36,7 @@ MOST_DAYS = 10_000  # of a forecast
 RESULT_TABLES: Final = ("segments", "partitions", "freed")  # the folders of --output
 _APPLYING: Final = ("apply_file", "dry_run", "trash", "max_age", "limit")
 _METRICS: Final = {"metrics_file", "metrics_by", "metrics_limit"}
-_SHARED: Final = ("output_format", "fail_on", "summary_file", "config")
+_SHARED: Final = ("output_format", "fail_on", "summary_file", "config", "result_line")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ class AskedRetention(NamedTuple):
     catalog: Catalog
     snapshot: Snapshot
     request: RetentionRequest
-    topics: set[str]  # all of the snapshot, also those that --topics leaves out
+    topics: set[str]  # all of the snapshot, also those that --topic leaves out
     clock_ms: int
     moments_ms: tuple[int, ...]  # the times for which `freed` has rows
     options: RetentionCommand

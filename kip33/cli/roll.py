@@ -115,7 +115,7 @@ _setting_options: Final = together(
 @summary_option
 @engine_options
 @spark_options
-@format_option("table", "json", "jsonl", "csv")
+@format_option
 @makes_request(RollCommand)
 def roll(request: RollCommand) -> None:
     """Show why each segment of CATALOG ended where it did, and when it should have.

@@ -40,18 +40,16 @@ from kip33.cli.output import (
     choose_and_warn,
     counted,
     counts_text,
-    csv_rows,
     facts,
     human_bytes,
     human_duration,
     iso_time,
-    result_formats,
     show,
     warn,
     warn_of_unreadable,
 )
 from kip33.cli.progress import progress_line
-from kip33.cli.retention_answer import csv_values, rows_of
+from kip33.cli.retention_answer import rows_of
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode
 from kip33.formats.names import segment_file_name
@@ -155,13 +153,11 @@ def answer_roll(request: RollCommand) -> set[str]:
     answer = Output(
         page=_audit_page(audit, partitions, summary),
         rows=[
-            RowList("segments", _segments(audit), "segment", is_compact=True),
+            RowList("segments", _segments(audit), "segment", is_compact=True, columns=ROLL.names),
             RowList("partitions", rows_of(partitions), "partition", is_compact=True),
         ],
         summary=summary,
         summary_key="summary",
-        csv=csv_rows(csv_values(_segments(audit)), ROLL.names),
-        result_with=result_formats(),
     )
     show(answer, request.output_format)
     if is_unread:
@@ -239,8 +235,6 @@ def _what_if(
         rows=[RowList("segments", rows, "segment"), RowList("partitions", sums, "partition")],
         summary=summary,
         summary_key="summary",
-        csv=csv_rows(rows, list(rows[0]) if rows else []),
-        result_with=result_formats(),
     )
     show(answer, request.output_format)
     unreadable = [line for one in found for line in one.unreadable]

@@ -7,12 +7,12 @@ import click
 
 from kip33.cli.engine_option import EngineOptions
 from kip33.cli.options import (
-    TOPICS_HELP,
     engine_options,
     format_option,
     makes_request,
     max_batch_bytes_option,
     session_options,
+    topic_option,
 )
 from kip33.cli.times import MOMENT
 from kip33.formats.batch import MAX_INT32
@@ -82,7 +82,7 @@ class SearchCommand:
     metavar="T",
     help="With --time: also show the number of records and bytes up to this time.",
 )
-@click.option("--topic", "topics", multiple=True, metavar="GLOB", help=TOPICS_HELP)
+@topic_option()
 @click.option(
     "--partition", type=click.IntRange(0, MAX_INT32), metavar="N", help="Only this partition."
 )
@@ -138,7 +138,7 @@ class SearchCommand:
 )
 @engine_options
 @session_options
-@format_option("table", "json", "jsonl", "csv")
+@format_option
 @makes_request(SearchCommand)
 def search(command: SearchCommand) -> None:
     """Find the first record at or after a time in each partition of CATALOG, exact to the record.

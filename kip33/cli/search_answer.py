@@ -26,7 +26,6 @@ from kip33.cli.output import (
     Table,
     choose_and_warn,
     counted,
-    csv_rows,
     human_bytes,
     iso_time,
     open_catalog_dir,
@@ -36,7 +35,6 @@ from kip33.cli.output import (
 )
 from kip33.cli.progress import progress_line
 from kip33.cli.search import SearchCommand
-from kip33.cli.standard_output import exact_output
 from kip33.cli.times import current_ms, parse_target
 from kip33.errors import CatalogError, LocationError
 from kip33.formats.kafka_configs import delete_records_object
@@ -71,6 +69,7 @@ ANSWER_COLUMNS: Final = (
     *("log_dir", "topic", "partition", "target_ms", "offset", "timestamp"),
     *("result", "exactness", "bytes_read", "note", "passed_over"),
 )
+_TARGET: Final = "target"  # in JSON and CSV: `earliest` and so on, null for a time
 _RANGE: Final = ("until_ms", "until_offset", "records", "size_bytes")
 
 AnswerRow: TypeAlias = dict[str, Any]
@@ -105,34 +104,39 @@ def search_catalog(command: SearchCommand) -> None:
             ends = search.log_ends(answers)
         if command.until:
             answers = search.ranges(answers, ends, command.until)
+    newer, emitted = None, None
     if command.emit:
-        newer = None
         if command.emit == _DELETE_RECORDS:
             topics = {answer["topic"] for answer in answers}
             by_replica = partition_rows(catalog, snapshot, topics)
             newer = _NewerRecordCount(by_replica, how.max_batch_bytes)
-        offsets = _offsets_to_emit(answers, ends, command, newer)
-        click.echo(_offset_text(offsets, command.emit), exact_output(), nl=False, color=True)
-        if newer and newer.partitions:
-            click.echo(newer.summary(), err=True)
-    else:
-        summary = {
-            "answers": len(answers),
-            "bytes_read": sum(answer["bytes_read"] for answer in answers),
-            "seconds": round(time.monotonic() - started, 3),
-            "warnings": list(warnings),
-            "engine": choice.name,
-            "workers": search.workers(answers),
-        }
-        columns = [*ANSWER_COLUMNS, *(_RANGE if answers and _RANGE[0] in answers[0] else ())]
-        printed = Output(
-            page=_page(answers, summary, snapshot.source),
-            rows=[RowList("answers", answers)],
-            summary=summary,
-            summary_key="summary",
-            csv=csv_rows(answers, columns),
-        )
-        show(printed, command.output_format)
+        emitted = _offset_lines(_offsets_to_emit(answers, ends, command, newer), command.emit)
+    summary = {
+        "answers": len(answers),
+        "bytes_read": sum(answer["bytes_read"] for answer in answers),
+        "seconds": round(time.monotonic() - started, 3),
+        "warnings": list(warnings),
+        "engine": choice.name,
+        "workers": search.workers(answers),
+    }
+    of_range = _RANGE if answers and _RANGE[0] in answers[0] else ()
+    columns = [*ANSWER_COLUMNS, *of_range, _TARGET]
+    printed = Output(
+        page=_page(answers, summary, snapshot.source),
+        rows=[RowList("answers", map(_printed, answers), columns=columns)],
+        summary=summary,
+        summary_key="summary",
+        csv=emitted,
+    )
+    show(printed, "csv" if command.emit else command.output_format)
+    if newer and newer.partitions:
+        click.echo(newer.summary(), err=True)
+
+
+def _printed(answer: AnswerRow) -> AnswerRow:
+    """Return an answer for programs: a target that is no time has a name in place of a number."""
+    no_times = [name for name in ("target_ms", "until_ms") if answer.get(name) in _NAMES]
+    return answer | dict.fromkeys(no_times) | {_TARGET: _NAMES.get(answer["target_ms"])}
 
 
 def _page(answers: Sequence[Row], summary: Row, source: str) -> Iterator[Table | str]:
@@ -238,8 +242,8 @@ class Offset(NamedTuple):
     is_end: bool = False
 
 
-def _offset_text(offsets: Iterable[Offset], emit: str) -> str:
-    """Return offsets in the form of `emit`, ending in a newline.
+def _offset_lines(offsets: Iterable[Offset], emit: str) -> list[str]:
+    """Return offsets in the form of `emit`.
 
     `reset-offsets`: CSV for `kafka-consumer-groups.sh --reset-offsets --from-file`; `spark`: the
     JSON of `startingOffsets`, -1 for a log's end; `delete-records`: the JSON of
@@ -247,19 +251,17 @@ def _offset_text(offsets: Iterable[Offset], emit: str) -> str:
     """
     ordered = sorted(offsets)
     if emit == _RESET_OFFSETS:
-        return "".join(
-            f"{position.topic},{position.partition},{position.offset}\n" for position in ordered
-        )
+        return [f"{position.topic},{position.partition},{position.offset}" for position in ordered]
     if emit == _DELETE_RECORDS:
         found = delete_records_object(
             (position.topic, position.partition, position.offset) for position in ordered
         )
-        return json.dumps(found) + "\n"
+        return [json.dumps(found)]
     topics: dict[str, dict[str, int]] = {}
     for position in ordered:
         offset = _SPARK_LATEST if position.is_end else position.offset
         topics.setdefault(position.topic, {})[str(position.partition)] = offset
-    return json.dumps(topics) + "\n"
+    return [json.dumps(topics)]
 
 
 def _engine_for(

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, TextIO, cast
 
+from kip33.errors import ExitCode
+
 _MOST_SHOWN: Final = 60  # characters of a key or value in a table
 BASE64: Final = "_base64"  # the end of the name of a field whose bytes are not UTF-8
 
@@ -30,6 +32,7 @@ class OutputError(Exception):
         """Take the system's error."""
         super().__init__(f"standard output cannot be written: {error.strerror or error}")
         self.is_closed = error.errno == errno.EPIPE
+        self.exit_code = ExitCode.CLOSED_PIPE if self.is_closed else ExitCode.INCOMPLETE
 
 
 class _Shown:

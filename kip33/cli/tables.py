@@ -63,7 +63,6 @@ class Table(NamedTuple):
     what: str = ""
     total: int | None = None
     most: int | None = MOST_TABLE_ROWS
-    full_format: str = "jsonl"
 
     def print(self) -> None:
         """Print the first rows, and how many others there are."""
@@ -85,12 +84,12 @@ class Table(NamedTuple):
         if laid.left_out:
             yield (
                 f"left out: {'; '.join(laid.left_out)} (widen the terminal to {laid.needed} "
-                f"characters, or use --format {self.full_format})"
+                "characters, or use --format jsonl)"
             )
         more = sum(1 for _ in others) if self.total is None else self.total - shown
         if more:
             what = f" {self.what}" if self.what else ""
-            yield f"and {more:,} more{what}; --format {self.full_format} shows all of them"
+            yield f"and {more:,} more{what}; --format jsonl shows all of them"
 
 
 def print_sentences(text: str) -> None:

@@ -92,7 +92,7 @@ _BY: Final = ("partition", "topic")
 @summary_option
 @engine_options
 @spark_options
-@format_option("table", "json", "jsonl", "csv")
+@format_option
 @makes_request(TimestampsCommand)
 def timestamps(request: TimestampsCommand) -> None:
     """Show how the timestamps of an archive were made, from the headers of its batches.
@@ -116,8 +116,7 @@ def timestamps(request: TimestampsCommand) -> None:
     the producer. The median and the 99th percentile are exact below 256 ms; from there on they
     are at most 0.8 % too large. Minimum and maximum are exact.
 
-    The rows are described in kip33/api/RESULTS.md. Except for a table, the last line on standard
-    error is KIP33_RESULT with a summary as JSON.
+    The rows are described in kip33/api/RESULTS.md.
     """
     from kip33.cli.timestamps_answer import show_timestamps
 

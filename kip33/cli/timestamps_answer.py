@@ -25,7 +25,6 @@ from kip33.catalog.catalog import Snapshot, catalog_unless_source
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.options import PolicyOptions, publish_summary
 from kip33.cli.output import (
-    BESIDE_DATA,
     Column,
     Output,
     Row,
@@ -123,7 +122,6 @@ def show_timestamps(request: TimestampsCommand) -> None:
         summary=summary,
         summary_key="summary",
         csv=csv_rows(map(_in_csv, rows), TIMESTAMPS.names),
-        result_with=BESIDE_DATA,
     )
     show(answer, request.output_format)
     if warn_of_unreadable(unreadable, of=plan.files.num_rows):

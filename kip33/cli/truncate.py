@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from kip33.cli.options import format_option
+from kip33.cli.options import config_option, format_option
 from kip33.cli.output import Column, Output, Row, RowList, Table, facts, human_bytes, show, warn
 from kip33.errors import counted
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from kip33.restore.truncate_planner import TruncationPlan
 
 MAX_OFFSET: Final = 2**63 - 1
+_FIELDS: Final = (
+    *("file", "in_log_dir", "action", "bytes_before", "bytes_after"),
+    *("entries_before", "entries_after"),
+)
 
 
 @click.command(
@@ -39,7 +43,8 @@ MAX_OFFSET: Final = 2**63 - 1
     metavar="ID",
     help="With --apply: only if the plan is still this one, as an earlier run has shown it.",
 )
-@format_option("table", "json")
+@config_option
+@format_option
 def truncate(
     partition_dir: str, offset: int, is_applied: bool, plan_id: str | None, output_format: str
 ) -> None:
@@ -70,7 +75,10 @@ def truncate(
     summary |= {"applied": is_applied, "plan_id": plan.plan_id, "was_begun": is_begun}
     rows = [change.as_row() for change in plan.changes]
     page = _page(plan, rows, is_applied=is_applied)
-    show(Output(page=page, rows=[RowList("files", rows)], summary=summary), output_format)
+    show(
+        Output(page=page, rows=[RowList("files", rows, "file", columns=_FIELDS)], summary=summary),
+        output_format,
+    )
     for note in plan.notes:
         warn(note)
     if is_begun:
@@ -88,7 +96,7 @@ def _page(plan: "TruncationPlan", rows: Sequence[Row], *, is_applied: bool) -> I
     )
     if rows:
         title = "changed" if is_applied else "to change"
-        yield Table(columns, rows, title, "files", full_format="json")
+        yield Table(columns, rows, title, "files")
     at_least = "" if plan.records_are_exact else "at least "
     yield facts(
         "truncate",

@@ -3,7 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias, cast
 
 import click
@@ -50,7 +50,12 @@ from kip33.cli.times import MOMENT, current_ms
 from kip33.errors import ExitCode, without_secrets
 from kip33.formats.index_kinds import IndexKind
 from kip33.indexing.by_path import topic_of, verify_segment
-from kip33.indexing.quick_verification import QuickVerdict, execute_quick, plan_quick
+from kip33.indexing.quick_verification import (
+    CheckedIndexFile,
+    QuickVerdict,
+    execute_quick,
+    plan_quick,
+)
 from kip33.indexing.verification import NO_TIME_INDEX, SegmentVerdict
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DialectName
@@ -178,7 +183,7 @@ class VerifyCommand:
 @metrics_options
 @engine_options
 @spark_options
-@format_option("table", "json", "jsonl")
+@format_option
 @makes_request(VerifyCommand)
 def verify(request: VerifyCommand) -> None:
     """Check every .timeindex, .index and .txnindex below SOURCE against its log.
@@ -267,7 +272,8 @@ def verify(request: VerifyCommand) -> None:
         _publish_metrics(request.metrics, source, summary, by_topic)
     title = counted(len(verdicts), "segment")
     page = [_sums(IndexVerdict, counts, title), *_bad_files(verdicts, kinds, below)]
-    rows = RowList("verdicts", (verdict.as_row() for verdict in verdicts))
+    columns = [one.name for one in fields(SegmentVerdict)]
+    rows = RowList("verdicts", (verdict.as_row() for verdict in verdicts), columns=columns)
     show(Output(page=page, rows=[rows], summary=summary), request.output_format)
     unread = [
         f"{one.log_uri}: {one.log_error or '; '.join(one.problems)}"
@@ -404,7 +410,11 @@ def _verify_quick(request: VerifyCommand) -> set[str]:
         *([Table(columns, rows, most=None)] if rows else []),
     ]
     show(
-        Output(page=page, rows=[RowList("not_identical", rows)], summary=summary),
+        Output(
+            page=page,
+            rows=[RowList("not_identical", rows, columns=CheckedIndexFile._fields)],
+            summary=summary,
+        ),
         request.output_format,
     )
     return {name for found in compared.by_verdict.values() for name in found if found[name]}

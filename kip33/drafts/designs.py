@@ -226,7 +226,7 @@ def design_of(dialect: str) -> IndexDesign:
     >>> design_of("recover").file, design_of("minute").file
     ('timeindex', 'time.index')
     """
-    return DESIGNS.get(dialect, IndexDesign(dialect))
+    return DESIGNS.get(dialect) or IndexDesign(dialect)
 
 
 def other_entries(

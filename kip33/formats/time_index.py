@@ -39,6 +39,7 @@ OFFSET_ENTRY_BYTES: Final = 8
 PIECE_ENTRIES: Final = 1 << 16
 # The index of a log of 1 MiB is smaller: neither needs compiled code.
 _PLAIN_INDEX_BYTES: Final = 4096
+_FEW_BYTES: Final = 32  # compiled code begins in the time that plain code needs for these
 
 
 _Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -427,13 +428,14 @@ class IndexBytesBuilder:
 def index_crc32c(data: bytes, value: int = 0, *, native: bool | None = None) -> int:
     """Return the CRC-32C `value` with `data` added; 0 to 2^32 - 1.
 
-    `native`: whether compiled code is used; None: for more than a few KiB, or if it is loaded.
+    `native`: whether compiled code is used; None: for more than a few KiB, or, if it is loaded, for
+    more than a few bytes.
 
     >>> hex(index_crc32c(b"123456789"))
     '0xe3069283'
     """
     if native is None:
-        native = len(data) > _PLAIN_INDEX_BYTES or is_loaded()
+        native = len(data) > (_FEW_BYTES if is_loaded() else _PLAIN_INDEX_BYTES)
     if not native:
         return crc32c(value, data, 0, len(data), None)
     array = np.frombuffer(data, np.uint8)

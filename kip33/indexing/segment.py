@@ -13,6 +13,7 @@ The status, and what it means for the index:
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -140,12 +141,17 @@ class _Gathered:
             builder.time_index if builder else None,
             builder.offset_index if builder else None,
             self.summary[0],
-            tuple(number - 128 for number in self.seen_magics.nonzero()[0].tolist()),
+            _magics_of(self.seen_magics.tobytes()),
             bytes_read,
             transactions,
             builder.base_offset if builder else 0,
             producer_changes,
         )
+
+
+@lru_cache(maxsize=64)
+def _magics_of(seen: bytes) -> tuple[int, ...]:
+    return tuple(number - 128 for number, is_seen in enumerate(seen) if is_seen)
 
 
 Watcher: TypeAlias = Callable[[BatchColumns, Speed], None]

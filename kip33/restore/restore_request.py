@@ -75,7 +75,7 @@ class RestoreOptions:
         settings = self.settings
         given = {
             "SOURCE": Location.of(self.source or "").uri,
-            "--topics": sorted(self.topics),
+            "--topic": sorted(self.topics),
             "--partitions": None if self.partitions is None else sorted(self.partitions),
             "--replica": self.replica,
             "--snapshot": self.snapshot,

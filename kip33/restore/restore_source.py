@@ -97,7 +97,7 @@ def find_partitions(
     ]
     if not partitions:
         raise RestoreError(
-            f"{request.source.uri}: no segment of such a partition found; check --topics, "
+            f"{request.source.uri}: no segment of such a partition found; check --topic, "
             "--partitions and --replica"
         )
     return partitions, tuple(problems)

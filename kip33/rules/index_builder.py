@@ -189,4 +189,5 @@ def _wire(pieces: list[npt.NDArray[np.int64]], entry: np.dtype[np.void]) -> byte
     """Return rows of numbers as the bytes of a file's entries."""
     if not pieces:
         return b""
-    return entries_of(entry, *np.concatenate(pieces).T).tobytes()
+    numbers = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    return entries_of(entry, *numbers.T).tobytes()

@@ -9,6 +9,7 @@ timestamp gets.
 The functions work on columns of `formats.batch.BATCH`, piece by piece, with an ENTRY_STATE.
 """
 
+from functools import cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -75,6 +76,9 @@ ENTRY_STATE: Final = np.dtype(
         ("refused_position", np.int64),
     ]
 )
+_BASE_OFFSETS: Final = (
+    *("base_offset", "last_offset", "offset_of_max", "last_entry_offset", "last_index_offset"),
+)
 
 # Why Kafka writes no index: the refusal of a state.
 ACCEPTED: Final = 0
@@ -111,15 +115,25 @@ def new_state(
             f"segment.index.bytes={segment_index_bytes}: expected at least one entry of "
             f"{TIME_ENTRY_BYTES} bytes"
         )
+    state = np.frombuffer(
+        bytearray(_empty_state(dialect, interval_bytes, segment_index_bytes)), ENTRY_STATE
+    )
+    if base_offset:
+        for name in _BASE_OFFSETS:
+            state[name] = base_offset
+    return state
+
+
+@cache
+def _empty_state(dialect: Dialect, interval_bytes: int, segment_index_bytes: int) -> bytes:
+    """Return the bytes of a state for base offset 0."""
     state = np.zeros(1, ENTRY_STATE)
-    state["base_offset"] = state["offset_of_max"] = state["last_offset"] = base_offset
     state["interval_bytes"] = interval_bytes
     state["time_slots"] = segment_index_bytes // TIME_ENTRY_BYTES
     state["offset_slots"] = segment_index_bytes // OFFSET_ENTRY_BYTES
     state["next_offset"] = dialect.next_offset
     state["max_timestamp"] = state["last_entry_timestamp"] = NO_TIMESTAMP
-    state["last_entry_offset"] = state["last_index_offset"] = base_offset
-    return state
+    return state.tobytes()
 
 
 def preallocated_bytes(segment_index_bytes: int, entry_bytes: int) -> tuple[int, ...]:

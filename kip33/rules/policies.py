@@ -17,7 +17,7 @@ Settings are checked as Kafka checks them. Durations and sizes have units, or ar
 
 Fractions, sums (`1d12h`) and `GB`, which is ambiguous, are refused.
 
-`--topics` and `--topic` select topics by a list of globs:
+`--topic` selects topics by a list of globs:
 
     orders*           topics whose names begin with orders
     !*-changelog      all topics but those that end in -changelog
@@ -377,7 +377,7 @@ class TopicGlobs(NamedTuple):
     def of(cls, globs: Sequence[str]) -> "TopicGlobs":
         """Return the parsed globs of a user; ValueError for a `!` with nothing after it."""
         if _EXCLUDES in globs:
-            raise ValueError("--topics '!': expected a glob after !, such as '!*-changelog'")
+            raise ValueError("--topic '!': expected a glob after !, such as '!*-changelog'")
         return cls(
             tuple(glob for glob in globs if not glob.startswith(_EXCLUDES)),
             tuple(glob[1:] for glob in globs if glob.startswith(_EXCLUDES)),

@@ -1,6 +1,7 @@
 """The status of a segment's log, and the catalog's figures about its batches."""
 
 from enum import StrEnum
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -67,12 +68,19 @@ TIMESTAMP_TYPES: Final = ("NoTimestampType", "CreateTime", "LogAppendTime")
 
 def new_summary() -> npt.NDArray[np.void]:
     """Return an array of one SUMMARY of no batches."""
+    return np.frombuffer(bytearray(_NO_BATCHES), SUMMARY_RECORD)
+
+
+def _no_batches() -> bytes:
     summary = np.zeros(1, SUMMARY_RECORD)
     for name in ("first_batch_timestamp", "max_timestamp", "last_offset"):
         summary[name] = NO_TIMESTAMP
     summary["offset_of_max_timestamp"] = -1
     summary["smallest_timestamp"] = NO_RECORDS
-    return summary
+    return summary.tobytes()
+
+
+_NO_BATCHES: Final = _no_batches()
 
 
 def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
@@ -146,11 +154,12 @@ def smallest_timestamp(summary: Any) -> int | None:
     return int(summary["smallest_timestamp"])
 
 
-def names_of(bits: int, names: tuple[str, ...]) -> list[str]:
+@cache
+def names_of(bits: int, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names whose bit is set, in order."""
-    return [name for k, name in enumerate(names) if bits >> k & 1]
+    return tuple(name for k, name in enumerate(names) if bits >> k & 1)
 
 
-def codec_names(bits: int) -> list[str]:
+def codec_names(bits: int) -> tuple[str, ...]:
     """Return the codecs of a SUMMARY_RECORD's `codecs`."""
     return names_of(bits, CODEC_NAMES)

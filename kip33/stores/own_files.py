@@ -59,7 +59,7 @@ def publish(
     the new file's size and time. Without `reads_back` an object store is not asked for them: the
     time is None, and the caller compares the size later.
     """
-    with _unfinished_file():
+    with _UNFINISHED_FILE:
         return _publish(location, data, before_rename, durable, flush_first, reads_back)
 
 
@@ -71,15 +71,10 @@ def _publish(
     flush_first: bool,
     reads_back: bool,
 ) -> FileStatus:
-    target = location.path
     renames = not location.is_object_store
-    if renames:
-        target = temporary_of(location).path
+    target = temporary_of(location).path if renames else location.path
     try:
-        _write(location, target, data)
-        if not renames and not reads_back:
-            return FileStatus(len(data), None)
-        status = status_of(Location(location.root, target))
+        status = _write(location, target, data, reads_back=reads_back or renames)
         if status is None or status.size_bytes != len(data):
             found = status.size_bytes if status else None
             raise OSError(
@@ -100,23 +95,28 @@ def _publish(
         raise
 
 
-def _write(location: Location, target: str, data: bytes) -> None:
-    """Write a new file in the directory of `location`, which is created if missing."""
+def _write(location: Location, target: str, data: bytes, *, reads_back: bool) -> FileStatus | None:
+    """Write a new file in the directory of `location`, which is created if missing.
+
+    Returns its status, which is read back; None if it is not there.
+    """
     try:
-        _write_in_folder(location, target, data)
+        return _write_in_folder(location, target, data, reads_back=reads_back)
     except FileNotFoundError:
         if location.is_object_store:  # the bucket is missing, and kip33 creates no buckets
             raise
         make_folder(location.parent)
-        _write_in_folder(location, target, data)
+        return _write_in_folder(location, target, data, reads_back=reads_back)
 
 
-def _write_in_folder(location: Location, target: str, data: bytes) -> None:
+def _write_in_folder(
+    location: Location, target: str, data: bytes, *, reads_back: bool
+) -> FileStatus | None:
     if location.is_local:
-        write_new(target, data)
-        return
+        return write_new(target, data)
     with location.filesystem().open_output_stream(target) as stream:
         stream.write(data)
+    return status_of(Location(location.root, target)) if reads_back else FileStatus(len(data), None)
 
 
 def _rename_over(location: Location, temporary: str) -> None:
@@ -239,7 +239,8 @@ def temporary_files_of(run_id: str) -> Iterator[None]:
 def temporary_of(place: Location) -> Location:
     """Return a new hidden name beside a file: that of the file while it is being written."""
     token = (_Run.id + secrets.token_hex(_TOKEN_DIGITS // 2))[:_TOKEN_DIGITS]
-    return place.parent.child(f".{place.name}.{token}{TEMPORARY_SUFFIX}")
+    folder, _, name = place.path.rpartition("/")
+    return Location(place.root, f"{folder}/.{name}.{token}{TEMPORARY_SUFFIX}")
 
 
 def run_of(temporary: Location) -> str:
@@ -405,21 +406,25 @@ _under_way = 0
 _ends_with: int | None = None  # the exit code, as soon as the process is to end
 
 
-@contextmanager
-def _unfinished_file() -> Iterator[None]:
-    """Let the process end only after this block, or before it."""
-    global _under_way
-    with _lock:
-        is_ending = _ends_with is not None
-        _under_way += not is_ending
-    if is_ending:
-        threading.Event().wait()  # the last file under way ends the process
-    try:
-        yield
-    finally:
+class _UnfinishedFile:
+    """Lets the process end only after this block, or before it. A generator would take longer."""
+
+    def __enter__(self) -> None:
+        global _under_way
+        with _lock:
+            is_ending = _ends_with is not None
+            _under_way += not is_ending
+        if is_ending:
+            threading.Event().wait()  # the last file under way ends the process
+
+    def __exit__(self, *_: object) -> None:
+        global _under_way
         with _lock:
             _under_way -= 1
             _end_if_finished()
+
+
+_UNFINISHED_FILE: Final = _UnfinishedFile()
 
 
 def end_process(number: int, _: object) -> None:

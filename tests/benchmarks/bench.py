@@ -4,6 +4,7 @@
 
     kafka      races against Kafka's recovery, kafka-python and aiokafka; needs Maven, for its jars
     engines    complete commands on the local engine, and unchanged builds by spark-submit
+    small      builds of 20,000 small segments against plain loops of the same files
     jobs       builds on both engines against bare processes and Kafka
     cold       the first batch of a process: shared library, numba's cache, no cache
     imports    the CPU time of each command's imports, against numpy's and pyarrow's
@@ -41,6 +42,7 @@ from tests.benchmarks.page import tell
 GROUPS: Final = {
     "kafka": ["races"],
     "engines": ["whole_commands", "submitted_builds"],
+    "small": ["small_files"],
     "jobs": ["large_jobs"],
     "cold": ["cold_start"],
     "imports": ["imports"],

@@ -4,7 +4,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 FELL_BY: Final = 0.25  # a larger fall of a figure since the last results is reported
-DOWNWARD: Final = ("s", "ms", "MiB", "% of bytes", "% of time")  # units for which less is better
+DOWNWARD: Final = (
+    "s",
+    "ms",
+    "MiB",
+    "times",
+    "% of bytes",
+    "% of time",
+)  # units for which less is better
 
 
 class Ratio(NamedTuple):

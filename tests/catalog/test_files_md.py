@@ -235,7 +235,7 @@ def test_the_summaries_of_the_commands(command: Command) -> None:  # noqa: F811
     applied = summary_of("retention", "--apply", "plan.jsonl", "--trash", "trash")
     require_fields("apply summary", applied)
     require_fields("repair summary", summary_of("repair", "archive/broker-2"))
-    restored = summary_of("restore", "archive", "--to", "data", "--topics", "payments")
+    restored = summary_of("restore", "archive", "--to", "data", "--topic", "payments")
     require_fields("restore summary", restored)
     require_fields("restored partition", restored["partitions"][0])
 

@@ -42,11 +42,11 @@ def subprocess_of(*arguments: Any, cwd: Path, **environment: str) -> Finished:
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
-def result_in(stream: str) -> dict[str, Any]:
-    """Return the summary in the last line of a stream, for programs."""
-    last = stream.splitlines()[-1]
-    assert last.startswith("KIP33_RESULT "), stream
-    found: dict[str, Any] = json.loads(last.removeprefix("KIP33_RESULT "))
+def result_in(done: Finished) -> dict[str, Any]:
+    """Return the summary that `--result-line` prints; spark-submit has one stream for a job."""
+    lines = [*done.stdout.splitlines(), *done.stderr.splitlines()]
+    [line] = [line for line in lines if line.startswith("KIP33_RESULT ")]
+    found: dict[str, Any] = json.loads(line.removeprefix("KIP33_RESULT "))
     return found
 
 

@@ -50,7 +50,7 @@ def test_new_deleted_and_unlisted_segments_are_counted(nightly: Command) -> None
     grown = source / f"payments-0/{FIRST}.log"
     shutil.copy(grown, source / "orders-0/00000000000000008500.log")
     shutil.rmtree(source / "audit.v1-0")
-    assert counts(summary_of(nightly(*BUILD, "--topics", "orders", "--format", "json"))) == {
+    assert counts(summary_of(nightly(*BUILD, "--topic", "orders", "--format", "json"))) == {
         "indexed": 1, "reused": 6, "dropped": 0, "carried": 7,
     }  # fmt: skip
     assert counts(summary_of(nightly(*BUILD, "--format", "jsonl"))) == {
@@ -70,7 +70,7 @@ def test_the_table_says_how_much_was_read_and_what_became_of_the_rest(nightly: C
     log = Path("nightly/broker-1/payments-0") / f"{FIRST}.log"
     log.write_bytes(log.read_bytes())
 
-    lines = lines_of(nightly(*BUILD, "--topics", "[ap]*"))
+    lines = lines_of(nightly(*BUILD, "--topic", "[ap]*"))
 
     assert lines["indexed"].startswith("1; ")
     assert lines["indexed"].endswith(" read from logs")

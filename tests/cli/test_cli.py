@@ -71,12 +71,12 @@ ALLOWED: dict[str, set[str]] = {
     "verify archive": ARROW | {"rich"},
     f"verify {SEGMENT}": ARROW | {"rich"},
     "repair archive/broker-1": ARROW,
-    "restore archive --topics orders --to log-dir": ARROW,
+    "restore archive --topic orders --to log-dir": ARROW,
     f"dump {SEGMENT}": ARROW,
     f"dump --records {SEGMENT}": ARROW | {"zstandard", "cramjam"},
     "records archive --topic orders": ARROW | {"zstandard", "cramjam"},
     "count archive --topic orders --per 1d": ARROW | {"zstandard", "cramjam"},
-    "timestamps archive --topics orders": ARROW,
+    "timestamps archive --topic orders": ARROW,
     "dialects archive": ARROW | {"rich"},
     f"search {CATALOG} --time 2023-11-15T12:00Z": ARROW,
     f"retention {CATALOG} --retention-ms 7d": ARROW,
@@ -210,7 +210,7 @@ def test_findings_are_an_exit_code_only_on_request(
     command: Command, fail_on: list[str], exit_code: int
 ) -> None:
     options = [word for status in fail_on for word in ("--fail-on", status)]
-    done = command(*BUILD, "--topics", "clicks", "--format", "json", *options)
+    done = command(*BUILD, "--topic", "clicks", "--format", "json", *options)
     assert (done.exit_code, done.stderr) == (exit_code, "")
     assert done.lines[0]["by_status"] == {"empty": 1, "invalid": 1, "truncated": 2}
 
@@ -223,7 +223,7 @@ def test_a_build_that_could_write_no_index_file_warns_and_fails_on_request(
     for broker in ("broker-1", "broker-2"):
         Path("indexes", broker).touch()  # no directory can be made here
     done = command(
-        *(*BUILD, "--topics", "orders", "--format", "json", "--catalog", "catalog"),
+        *(*BUILD, "--topic", "orders", "--format", "json", "--catalog", "catalog"),
         *("--fail-on", fail_on),
     )
     [summary] = done.lines
@@ -263,7 +263,7 @@ def test_build_prints_a_table_that_names_what_is_not_as_expected(command: Comman
 def test_options_of_build_reach_the_build(command: Command) -> None:
     options = ("--segment-index-bytes", "120", "--index-interval-bytes", "512", "--no-check-crc")
     options += ("--parallelism", "1", "--dialect", "live", "--offset-index")
-    done = command(*BUILD, "--topics", "clicks", *options, "--format", "json")
+    done = command(*BUILD, "--topic", "clicks", *options, "--format", "json")
 
     [commit] = (Path("indexes/_catalog/commits")).iterdir()
     record = json.loads(commit.read_text())
@@ -358,7 +358,7 @@ def test_a_configuration_file_gives_defaults(
         path = file_named("kip33.toml", (config or "").encode())
     given = ["--config", path] if config else []
 
-    done = command(*BUILD, "--topics", "payments", *given, *options, "--format", "json")
+    done = command(*BUILD, "--topic", "payments", *given, *options, "--format", "json")
 
     assert (done.exit_code, done.stderr) == (0, "")
     catalog = Path("elsewhere" if "elsewhere" in (config or "") else "indexes/_catalog").absolute()
@@ -407,13 +407,13 @@ def read_all(terminal: int) -> str:
 
 
 def test_verify_prints_one_object_or_a_table(command: Command) -> None:
-    done = command("verify", "archive/broker-2", "--topics", "orders", "--format", "json")
+    done = command("verify", "archive/broker-2", "--topic", "orders", "--format", "json")
     [found] = done.lines
     assert (done.exit_code, done.stderr) == (0, "")
     assert (found["segments"], len(found["verdicts"])) == (3, 3)
     assert found["by_verdict"] == {"wrong": 1, "missing": 2}
 
-    table = command("verify", "archive", "--topics", "orders").stdout
+    table = command("verify", "archive", "--topic", "orders").stdout
     assert "6 segments" in table
     assert "0 correct entries, then 10485756 zero bytes" in table
     assert f"broker-2/orders-0/{FIRST}.timeindex" in table
@@ -496,7 +496,7 @@ def test_a_long_path_stays_on_one_line_where_no_terminal_shows_it(command: Comma
 
 
 def test_catalog_lists_snapshots_and_totals(command: Command) -> None:
-    newest = command(*BUILD, "--topics", "payments", "--format", "json").lines[0]
+    newest = command(*BUILD, "--topic", "payments", "--format", "json").lines[0]
     newest = command(*BUILD, "--format", "json").lines[0]
 
     [found] = command("catalog", "indexes/_catalog", "--format", "json").lines

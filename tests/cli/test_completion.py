@@ -93,8 +93,8 @@ def test_topics_are_those_of_the_catalog_on_the_line(complete: Complete) -> None
     every = ["audit.v1", "clicks", "metrics", "orders", "payments", "sensors"]
     assert complete("kip33 search indexes/_catalog --topic ") == [f"plain,{one}" for one in every]
     assert complete("kip33 search --topic orders indexes --topic !o") == ["plain,!orders"]
-    assert complete("kip33 build archive --index-dir indexes --topics cl") == ["plain,clicks"]
-    assert complete("kip33 build archive --topics cl") == []  # names no catalog
+    assert complete("kip33 build archive --index-dir indexes --topic cl") == ["plain,clicks"]
+    assert complete("kip33 build archive --topic cl") == []  # names no catalog
 
 
 @pytest.mark.slow

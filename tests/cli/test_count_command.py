@@ -1,6 +1,5 @@
 """`kip33 count`: records per period, as a table, JSON lines and CSV."""
 
-import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -73,7 +72,7 @@ def test_rows_for_programs(command: Command) -> None:
     times = [0, 59_999, 60_000, -1, 7_199_999]
     log = file_named(LOG, v2_batch(0, [Record(time, b"k", b"v") for time in times]))
 
-    done = command("count", log, "--per", "1m", "--format", "jsonl")
+    done = command("count", log, "--per", "1m", "--format", "jsonl", "--result-line")
     table = command("count", log, "--per", "1m", "--format", "csv")
 
     def row(start: int | None, time: str | None, records: int) -> dict[str, Any]:
@@ -85,7 +84,7 @@ def test_rows_for_programs(command: Command) -> None:
         row(7_140_000, "1970-01-01T01:59:00.000Z", 1),
         row(None, None, 1),
     ]
-    summary = json.loads(done.stderr.removeprefix("KIP33_RESULT "))
+    summary = result_in(done)
     assert summary.pop("seconds") >= 0
     assert summary == {"records": 5, "periods": 4, "damaged": 0}
     assert table.stdout.splitlines() == [
@@ -185,12 +184,13 @@ def test_a_promise_of_order_stops_early(command: Command) -> None:
     for base in (0, 1, 2):
         data = v2_batch(base, [Record(START_MS + base * HOUR_MS)])
         (folder / f"{base:020d}.log").write_bytes(data if base < 2 else b"damage")
-    options = ["ordered", "--until", str(START_MS + 1), "--per", "1h", "--format", "jsonl"]
+    options = ["ordered", "--until", str(START_MS + 1), "--per", "1h"]
+    options += ["--format", "jsonl", "--result-line"]
 
     def damaged(*more: str) -> int:
         done = command("count", *options, *more)
         assert [row["records"] for row in rows_of(done)] == [1]
-        return int(result_in(done.stderr)["damaged"])
+        return int(result_in(done)["damaged"])
 
     assert damaged() == 1
     assert damaged("--disorder", "1m") == 0

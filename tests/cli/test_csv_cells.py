@@ -6,7 +6,6 @@ import io
 import pytest
 
 from kip33.cli.output import Output, csv_rows, show
-from kip33.cli.retention_answer import csv_values
 
 TEXTS = {
     " blank before": " blank before",
@@ -40,9 +39,10 @@ def test_answers_keep_blanks_and_hold_no_formula(capsys: pytest.CaptureFixture[s
     assert {row["offset"] for row in csv.DictReader(io.StringIO(printed))} == {"-1"}
 
 
-def test_so_do_segments() -> None:
-    rows = [{"topic": text, "partition": -1} for text in TEXTS]
+def test_lists_are_words_or_json_and_none_is_empty() -> None:
+    row = {"codecs": ["none", "gzip"], "problems": ["at byte 5"], "is_ours": False, "n": None}
 
-    printed = "\n".join(csv_rows(csv_values(rows), ("topic", "partition")))
-
-    assert cells_of(printed) == list(TEXTS.values())
+    assert list(csv_rows([row], [*row])) == [
+        "codecs,problems,is_ours,n",
+        'none gzip,"[""at byte 5""]",false,',
+    ]

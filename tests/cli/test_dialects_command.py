@@ -6,20 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kip33.cli.output import RESULT
 from kip33.drafts.comparison import COMPARED, DIALECT_COLUMNS
 from kip33.drafts.designs import DRAFTS, design_of
 from tests.builders.log_file import write_log
 from tests.builders.segment_builder import Record, v2_batch
-from tests.cli.console import Command, Finished
+from tests.cli.console import Command, result_in
 from tests.long_forms import one_in
 
 MINUTE = 60_000
-
-
-def result_of(done: Finished) -> dict[str, object]:
-    [line] = [line for line in done.stderr.splitlines() if line.startswith(RESULT)]
-    return json.loads(line.removeprefix(RESULT))
 
 
 def test_the_demo_archive_as_a_table(command: Command) -> None:
@@ -52,17 +46,17 @@ def test_a_missed_record_is_shown_with_its_log_and_times(command: Command, tmp_p
 
 
 def test_rows_as_json_lines_and_csv(command: Command) -> None:
-    options = ("dialects", "archive", "--topics", "orders", "--partitions", "7", "--format")
+    options = ("dialects", "archive", "--topic", "orders", "--partitions", "7", "--result-line")
 
-    lines = command(*options, "jsonl")
-    table = command(*options, "csv")
+    lines = command(*options, "--format", "jsonl")
+    table = command(*options, "--format", "csv")
 
     assert [row["dialect"] for row in lines.lines] == list(COMPARED)
     assert list(lines.lines[0]) == list(DIALECT_COLUMNS)
     cells = list(csv.DictReader(table.stdout.splitlines()))
     assert [row["bytes"] for row in cells] == [str(row["bytes"]) for row in lines.lines]
-    result = result_of(lines)
-    assert result == result_of(table)
+    result = result_in(lines)
+    assert result == result_in(table)
     assert (result["memory_for_partitions"], result["engine"]) == (7, "local")
     first = lines.lines[0]
     assert first["memory_bytes"] == round(first["bytes"] * 7 / result["partitions"])
@@ -78,20 +72,21 @@ def test_one_json_object_is_the_summary(command: Command, tmp_path: Path) -> Non
 
 
 def test_damaged_logs_are_named(command: Command) -> None:
-    done = command("dialects", "archive", "--format", "jsonl")
+    done = command("dialects", "archive", "--format", "jsonl", "--result-line")
 
     warnings = [line for line in done.stderr.splitlines() if line.startswith("Warning: ")]
-    assert len(warnings) == result_of(done)["skipped"]
+    assert len(warnings) == result_in(done)["skipped"]
     assert all(line.endswith("; the log is not compared") for line in warnings)
 
 
 @pytest.mark.spark
 def test_both_engines_give_the_same_figures(spark_command: Command) -> None:
-    local = spark_command("dialects", "archive", "--format", "jsonl", "--engine", "local")
-    spark = spark_command("dialects", "archive", "--format", "jsonl", "--engine", "spark")
+    given = ("dialects", "archive", "--format", "jsonl", "--result-line")
+    local = spark_command(*given, "--engine", "local")
+    spark = spark_command(*given, "--engine", "spark")
 
     assert local.stdout == spark.stdout != ""
-    assert result_of(spark)["engine"] == "spark"
+    assert result_in(spark)["engine"] == "spark"
 
 
 @pytest.mark.parametrize("name", one_in(4, DRAFTS))
@@ -162,7 +157,7 @@ def test_a_retention_plan_has_no_files_of_drafts(command: Command, tmp_path: Pat
     plans = {}
     for catalog in ("kafka", "drafts"):
         done = command(
-            *("retention", catalog, "--topics", "orders", "--policy", "policy.toml"),
+            *("retention", catalog, "--topic", "orders", "--policy", "policy.toml"),
             *("--plan", f"{catalog}.jsonl"),
         )
         assert done.exit_code == 0, done

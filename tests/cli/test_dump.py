@@ -149,12 +149,12 @@ def test_dump_of_a_log_shows_batches_records_and_damage(command: Command) -> Non
     batches, [damage] = plain.lines[:-1], plain.lines[-1:]
     columns = ("base_offset", "last_offset", "records", "magic", "codec", "producer_id", "flags")
     assert [tuple(row[name] for name in columns) for row in batches] == [
-        (0, 0, 1, 0, "none", -1, []),
-        (2, 2, None, 1, "gzip", -1, []),
-        (3, 4, 2, 2, "none", -1, []),
-        (5, 9, 0, 2, "none", -1, []),
+        (0, 0, 1, 0, "none", None, []),
+        (2, 2, None, 1, "gzip", None, []),
+        (3, 4, 2, 2, "none", None, []),
+        (5, 9, 0, 2, "none", None, []),
         (10, 10, 1, 2, "none", 7, ["transactional", "control"]),
-        (11, 13, 3, 2, "gzip", -1, []),
+        (11, 13, 3, 2, "gzip", None, []),
     ]
     assert [row["position"] for row in batches] == [
         sum(map(len, entries[:i])) for i in range(len(entries) - 1)
@@ -167,7 +167,7 @@ def test_dump_of_a_log_shows_batches_records_and_damage(command: Command) -> Non
     columns = ("offset", "timestamp", "key_bytes", "value_bytes", "headers", "control")
     records = [row for row in detailed if row["kind"] == "record"]
     assert [tuple(row[name] for name in columns) for row in records] == [
-        (0, -1, 1, 5, 0, None),
+        (0, None, 1, 5, 0, None),
         (1, 1000, None, 0, 0, None),
         (2, 1001, None, 0, 0, None),
         (3, 1002, 3, 1, 1, None),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kip33.cli.output import csv_cell
 from kip33.demo import COPIED_MS, START_MS, write
 from kip33.search.failover import ResumePoint
 from tests.builders.segment_builder import Record, v2_batch
@@ -165,7 +166,9 @@ def test_csv_and_json_have_the_same_answers(failover: Command) -> None:
     assert json.loads(failover(*arguments, "--format", "json").stdout) == rows
     read = list(csv.DictReader(io.StringIO(failover(*arguments, "--format", "csv").stdout)))
     answers = [{name: row[name] for name in ResumePoint._fields} for row in rows]
-    assert read == [{k: "" if v is None else str(v) for k, v in row.items()} for row in answers]
+    assert read == [
+        {k: str(csv_cell("" if v is None else v)) for k, v in row.items()} for row in answers
+    ]
 
 
 def test_the_table_ends_with_the_guarantee(failover: Command) -> None:

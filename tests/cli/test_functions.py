@@ -72,19 +72,19 @@ def _restored(here: str, *, dry_run: bool) -> Any:
 
 RESTORE = (
     *("restore", "indexes/_catalog", "--to", "{}", "--partitions", "0-1"),
-    *("--topics", "orders", "--topics", "clicks", "--from", "2023-11-15T12:00Z"),
+    *("--topic", "orders", "--topic", "clicks", "--from", "2023-11-15T12:00Z"),
 )
 LOGS = "{}/logs/broker-2"
 SAME = {
     "build": Same(
         (
             *("build", "archive", "--index-dir", "{}", "--offset-index"),
-            *("--topics", "orders", "--topics", "clicks"),
+            *("--topic", "orders", "--topic", "clicks"),
         ),
         _built,
     ),
     "verify": Same(
-        ("verify", "archive", "--index-dir", "indexes", "--topics", "!metrics"),
+        ("verify", "archive", "--index-dir", "indexes", "--topic", "!metrics"),
         lambda _: {
             "verdicts": kip33.verify_index("archive", "indexes", topics=["!metrics"]).to_pylist()
         },
@@ -96,10 +96,10 @@ SAME = {
         },
     ),
     "repair": Same(
-        ("repair", LOGS, "--topics", "!metrics"), lambda here: _repaired(here, apply=False)
+        ("repair", LOGS, "--topic", "!metrics"), lambda here: _repaired(here, apply=False)
     ),
     "repair --apply": Same(
-        ("repair", LOGS, "--topics", "!metrics", "--apply"),
+        ("repair", LOGS, "--topic", "!metrics", "--apply"),
         lambda here: _repaired(here, apply=True),
     ),
     "restore": Same(RESTORE, lambda here: _restored(here, dry_run=False)),
@@ -152,7 +152,7 @@ def test_a_function_gives_and_writes_what_its_command_does(
 
 
 OF_THE_COMMAND = {
-    *("format", "summary", "fail_on", "metrics", "metrics_by", "metrics_limit"),
+    *("format", "summary", "result_line", "fail_on", "metrics", "metrics_by", "metrics_limit"),
     *("engine", "verbose", "master", "conf", "config"),
 }
 OTHER_NAMES = {

@@ -61,7 +61,6 @@ TAKEN: Final = {
     "--summary": "out.json",
     "--to": "indexes/_catalog",
     "--topic": "orders",
-    "--topics": "orders",
 }
 IN_FILES: Final = (
     *("1", "-1", "0", "1.5", "nan", "inf", "true", "[]", "[1]", "[[]]", '[""]', "{}", "{a = 1}"),
@@ -77,7 +76,7 @@ BASES: Final = {
     "search": ["search", "indexes/_catalog", "--time", "0", "--topic", "orders"],
     "records": ["records", "indexes/_catalog", "--topic", "orders", "--limit", "5"],
     "count": ["count", "indexes/_catalog", "--topic", "orders", "--per", "1h"],
-    "timestamps": ["timestamps", "indexes/_catalog", "--topics", "orders"],
+    "timestamps": ["timestamps", "indexes/_catalog", "--topic", "orders"],
     "lag": ["lag", "indexes/_catalog", "--offsets", "offsets.csv"],
     "failover": [
         *("failover", "--from", "indexes/_catalog", "--to", "indexes/_catalog"),

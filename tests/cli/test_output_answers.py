@@ -4,10 +4,13 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import click
 import pytest
 
 from kip33.cli.output import (
+    FORMATS,
     RESULT,
+    RESULT_LINE,
     Column,
     Output,
     RowList,
@@ -15,7 +18,7 @@ from kip33.cli.output import (
     csv_rows,
     facts,
     human_bytes,
-    result_formats,
+    print_lines,
     show,
     some,
 )
@@ -66,8 +69,8 @@ def test_columns_make_the_cells(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (Table(COLUMNS, iter(ROWS), most=1), "and 1 more; --format jsonl shows all of them"),
         (
-            Table(COLUMNS, ROWS[:1], what="things", total=1_001, full_format="json"),
-            "and 1,000 more things; --format json shows all of them",
+            Table(COLUMNS, ROWS[:1], what="things", total=1_001),
+            "and 1,000 more things; --format jsonl shows all of them",
         ),
     ],
 )
@@ -131,13 +134,25 @@ def test_csv_has_no_formulas(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, answer, "csv") == "name,size,parts\na,2048,1\n'=b,,1234\n"
 
 
+def test_the_lines_before_an_error_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    def lines() -> Iterator[str]:
+        yield "one"
+        yield "two"
+        raise ValueError("three")
+
+    with pytest.raises(ValueError, match="three"):
+        print_lines(lines())
+
+    assert capsys.readouterr().out == "one\ntwo\n"
+
+
 def test_many_rows_are_printed_in_their_order(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys, answer_of({"n": n} for n in range(2_500)), "jsonl").splitlines()
 
     assert [json.loads(line)["n"] for line in lines] == list(range(2_500))
 
 
-@pytest.mark.parametrize("output_format", ["table", "json", "jsonl", "csv"])
+@pytest.mark.parametrize("output_format", FORMATS)
 def test_only_what_is_printed_is_made(
     capsys: pytest.CaptureFixture[str], output_format: str
 ) -> None:
@@ -153,30 +168,47 @@ def test_only_what_is_printed_is_made(
     assert made == [{"table": "page", "csv": "csv"}.get(output_format, "rows")]
 
 
-@pytest.mark.parametrize(
-    ("result_with", "output_format", "out", "err"),
-    [
-        (("json", "jsonl", "csv"), "table", False, False),
-        (("json", "jsonl", "csv"), "csv", False, True),
-        (("table", "csv"), "table", True, False),
-        (("table", "csv"), "json", False, False),
-    ],
-)
-def test_the_result_is_beside_data_or_after_tables(
-    capsys: pytest.CaptureFixture[str],
-    result_with: tuple[str, ...],
-    output_format: str,
-    out: bool,
-    err: bool,
+def asked_for_a_result_line() -> click.Context:
+    context = click.Context(click.Command("any"))
+    context.meta[RESULT_LINE] = True
+    return context
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_the_result_line_is_on_standard_error_if_it_is_asked_for(
+    capsys: pytest.CaptureFixture[str], output_format: str
 ) -> None:
-    show(answer_of(summary={"n": 1}, result_with=result_with), output_format)
+    answer = answer_of(page=["a page"], summary={"n": 1})
 
-    line = RESULT + '{"n": 1}'
-    captured = capsys.readouterr()
-    assert (captured.out.endswith(line + "\n"), captured.err == line + "\n") == (out, err)
+    show(answer, output_format)
+    without = capsys.readouterr()
+    with asked_for_a_result_line():
+        show(answer, output_format)
+
+    assert without.err == ""
+    assert capsys.readouterr() == (without.out, RESULT + '{"n": 1}\n')
 
 
-def test_spark_submit_gets_no_result_line_in_csv(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert result_formats() == ("table", "csv")
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    assert result_formats() == ("table",)
+def test_csv_has_the_first_rows_or_the_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    lists = [RowList("things", iter(ROWS)), RowList("others", [{"a": 1}])]
+    rows = Output(page=(), rows=lists, summary={"n": 1})
+    few = Output(page=(), rows=[RowList("things", iter(ROWS), columns=("size", "name"))])
+    none = Output(page=(), rows=[RowList("things", (), columns=("size", "name"))])
+    alone = Output(page=(), head={"path": "p"}, summary={"counts": {"ok": 1}})
+
+    assert printed(capsys, rows, "csv") == "name,size,parts\na,2048,1\n'=b,,1234\n"
+    assert printed(capsys, few, "csv") == "size,name\n2048,a\n,'=b\n"
+    assert printed(capsys, none, "csv") == "size,name\n"
+    assert printed(capsys, alone, "csv") == 'path,counts\np,"{""ok"": 1}"\n'
+
+
+@pytest.mark.parametrize("output_format", ["json", "jsonl", "csv"])
+def test_no_time_count_and_limit_are_null_and_not_minus_one(
+    capsys: pytest.CaptureFixture[str], output_format: str
+) -> None:
+    row = {"max_timestamp": -1, "retention_bytes": -1, "producer_id": -1, "waited_ms": -1}
+
+    text = printed(capsys, answer_of([row]), output_format)
+
+    assert text.count("-1") == 1
+    assert text.count("null") == (0 if output_format == "csv" else 3)

@@ -27,6 +27,10 @@ PLACES: dict[tuple[str, str], str] = {
     ("build", "--summary"): OWN,
     ("build", "--metrics"): OWN,
     ("build", "--config"): READS,
+    ("demo", "--config"): READS,
+    ("truncate", "--config"): READS,
+    ("count", "--summary"): OWN,
+    ("records", "--summary"): OWN,
     ("verify", "--index-dir"): READS,
     ("verify", "--summary"): OWN,
     ("verify", "--metrics"): OWN,
@@ -143,7 +147,7 @@ FOREIGN_FILES: dict[str, Callable[[str], Any]] = {
     "a link to nothing": lambda name: Path(name).symlink_to("nothing"),
     "a pipe": os.mkfifo,
 }
-RESTORE = ["restore", "archive", "--to", "log-dir", "--topics", "orders", "--dry-run"]
+RESTORE = ["restore", "archive", "--to", "log-dir", "--topic", "orders", "--dry-run"]
 FILES: dict[str, list[str]] = {
     "build": ["build", "archive", "--index-dir", "indexes", "--summary", "out/x.json"],
     "verify": ["verify", "archive", "--summary", "out/x.json"],

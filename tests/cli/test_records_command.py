@@ -55,7 +55,7 @@ def payloads(command: Command) -> str:
 def test_records_between_two_times(command: Command) -> None:
     done = command(
         *(*ORDERS, "--from", str(START_MS), "--until", "2023-11-14T22:13:20.233Z"),
-        *("--format", "jsonl", "--columns", "partition,offset,timestamp,key"),
+        *("--format", "jsonl", "--columns", "partition,offset,timestamp,key", "--result-line"),
     )
 
     assert rows_of(done) == [
@@ -63,7 +63,7 @@ def test_records_between_two_times(command: Command) -> None:
         {"partition": 0, "offset": 1, "timestamp": START_MS + 108, "key": "order-0"},
         {"partition": 0, "offset": 2, "timestamp": START_MS + 232, "key": "order-0"},
     ]
-    result = result_in(done.stderr)
+    result = result_in(done)
     assert result.pop("seconds") >= 0
     assert result == {
         **{"output": None, "records": 3, "payload_bytes": 21, "segments": 1, "damaged": 0}
@@ -172,17 +172,17 @@ def test_limit_stops_reading(command: Command, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_damage_is_a_warning_for_each_place(command: Command) -> None:
-    done = command("records", "archive", "--topic", "clicks", "--format", "jsonl")
+    done = command("records", "archive", "--topic", "clicks", "--format", "jsonl", "--result-line")
 
     assert len(rows_of(done)) == 5_490
     assert warnings_of(done) == [line.removeprefix("archive/") for line in DAMAGE]
-    assert result_in(done.stderr)["damaged"] == 2
+    assert result_in(done)["damaged"] == 2
 
 
 def test_damage_as_rows(command: Command) -> None:
     done = command(
         *("records", "archive", "--topic", "clicks", "--format", "jsonl", "--on-error", "row"),
-        *("--columns", "partition,offset", "--grep", "text of no record"),
+        *("--columns", "partition,offset", "--grep", "text of no record", "--result-line"),
     )
 
     rows = rows_of(done)
@@ -192,7 +192,7 @@ def test_damage_as_rows(command: Command) -> None:
         *(True, True)
     ]
     assert warnings_of(done) == []
-    assert (result_in(done.stderr)["records"], result_in(done.stderr)["damaged"]) == (0, 2)
+    assert (result_in(done)["records"], result_in(done)["damaged"]) == (0, 2)
 
 
 def test_damage_as_an_error(command: Command) -> None:
@@ -210,24 +210,39 @@ def test_much_damage_is_counted(command: Command) -> None:
     batches = [v2_batch(i, [Record(1)], codec="gzip", body=bytes(40)) for i in range(50)]
     log = file_named(LOG, b"".join(batches))
 
-    done = command("records", log, "--format", "jsonl")
+    done = command("records", log, "--format", "jsonl", "--result-line")
 
     lines = done.stderr.splitlines()
     assert (done.exit_code, done.stdout, len(lines)) == (0, "", 22)
     assert lines[-2] == "Warning: and 30 more places that cannot be read"
-    assert result_in(done.stderr)["damaged"] == 50
+    assert result_in(done)["damaged"] == 50
+
+
+def test_json_is_one_object_with_the_records_and_the_summary(
+    command: Command, payloads: str
+) -> None:
+    lines = rows_of(command("records", payloads, "--format", "jsonl"))
+    found = json.loads(command("records", payloads, "--format", "json").stdout)
+    none = json.loads(command("records", payloads, "--grep", "none", "--format", "json").stdout)
+
+    assert command("records", payloads, "--output", "all.json").exit_code == 0
+    written = json.loads(Path("all.json").read_text())
+
+    assert found["records"] == written["records"] == lines
+    assert (found["summary"]["records"], found["summary"]["output"]) == (5, None)
+    assert written["summary"]["output"] == Path("all.json").absolute().as_uri()
+    assert (none["records"], none["summary"]["records"]) == ([], 0)
 
 
 def test_parquet_has_the_bytes(command: Command, payloads: str) -> None:
-    done = command("records", payloads, "--output", "out/records.parquet")
+    done = command("records", payloads, "--output", "out/records.parquet", "--result-line")
 
-    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.exit_code == 0
     table = pq.read_table("out/records.parquet")
     assert table.equals(kip33.read_arrow(payloads, columns=table.schema.names).read_all())
     assert table["key"].to_pylist() == [b"customer-1", b"\xff\x00", None, b"", b"customer-10"]
-    summary, last = done.stdout.splitlines()
-    assert summary.startswith("5 records of 1 segment, ")
-    assert result_in(last)["output"] == Path("out/records.parquet").absolute().as_uri()
+    assert done.stdout.startswith("5 records of 1 segment, ")
+    assert result_in(done)["output"] == Path("out/records.parquet").absolute().as_uri()
     assert [path.name for path in Path("out").iterdir()] == ["records.parquet"]
 
 
@@ -310,12 +325,12 @@ def test_records_that_may_be_of_aborted_transactions_are_counted(
     plain = (*asked, str(tmp_path / "gap"))
     committed = (*plain, "--isolation", "read_committed")
 
-    rows = command(*committed, "--format", "jsonl")
+    rows = command(*committed, "--format", "jsonl", "--result-line")
     table = command(*committed)
     failed = command(*committed, "--on-error", "fail")
 
-    assert (rows.exit_code, result_in(rows.stderr)["undecided"]) == (0, 3)
+    assert (rows.exit_code, result_in(rows)["undecided"]) == (0, 3)
     assert "; 3 records may be of aborted transactions; read in " in table.stdout
     assert (failed.exit_code, failed.stderr.count("\n")) == (2, 1)
     assert UNDECIDED_WHY in failed.stderr
-    assert "undecided" not in result_in(command(*plain, "--format", "jsonl").stderr)
+    assert "undecided" not in result_in(command(*plain, "--format", "jsonl", "--result-line"))

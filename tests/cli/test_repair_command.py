@@ -246,7 +246,7 @@ def test_a_topics_own_settings_decide_what_is_written(log_dir: LogDir, command: 
 def test_only_topics_that_are_asked_for_are_repaired(log_dir: LogDir, command: Command) -> None:
     remove(log_dir.add("clicks-0/0", batches(0, 20)), ".timeindex")
     remove(log_dir.log("orders-0/0"), ".timeindex")
-    options = ("--topics", "!orders", "--apply", "--format", "jsonl")
+    options = ("--topic", "!orders", "--apply", "--format", "jsonl")
     assert set(rows_of(command("repair", "logs", *ASKED, *options))) == {"clicks-0/0"}
 
 

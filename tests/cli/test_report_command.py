@@ -32,6 +32,9 @@ def test_a_report_is_a_page_and_its_facts(command: Command, demo: Path) -> None:
     assert sorted(path.name for path in Path("out").iterdir()) == ["night.html", "night.json"]
     [printed] = done.lines
     facts = facts_in("out/night.json")
+    assert [one["level"] for one in printed.pop("details")] == [
+        *(["problem"] * 2 + ["warning"] * 4 + ["note"] * 2)
+    ]
     assert printed == {
         "snapshot": facts["evidence"]["snapshot"],
         "report": Path("out/night.html").absolute().as_uri(),

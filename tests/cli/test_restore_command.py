@@ -126,7 +126,7 @@ def test_of_two_replicas_the_one_without_damage_is_restored(
     assert (row["replica"], row["problem"], row["end_offset"]) == ("b1", None, 20)
 
 
-ASKED = ("restore", "backup", "--to", "data", "--partitions", "0", "--topics", "orders")
+ASKED = ("restore", "backup", "--to", "data", "--partitions", "0", "--topic", "orders")
 
 
 def _killed(moment: str, monkeypatch: pytest.MonkeyPatch, *asked: str) -> None:
@@ -148,7 +148,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     ("more", "then", "now"),
     [
-        (("--topics", "clicks"), '--topics ["orders"]', '--topics ["clicks", "orders"]'),
+        (("--topic", "clicks"), '--topic ["orders"]', '--topic ["clicks", "orders"]'),
         (("--leader-epoch", "0"), "--leader-epoch null", "--leader-epoch 0"),
         (("--partitions", "1"), "--partitions [0]", "--partitions [1]"),
         (("--until", "now-1d"), "--until null", '--until "now-1d"'),

@@ -47,6 +47,7 @@ def retention(command: Command, built: Path, answers: dict[tuple[Any, ...], Fini
 
     def run(*arguments: Any) -> Finished:
         given = ("retention", built / "indexes/_catalog", "--policy", policy, "--now", NOW)
+        given += ("--result-line",)
         if arguments not in ANSWERED_ONCE:
             return command(*given, *arguments)
         if arguments not in answers:
@@ -84,7 +85,7 @@ def test_the_table_names_what_blocks_a_partition(retention: Command) -> None:
         "that ends at offset 279, 715 d in the future; the block ends by itself at "
         "2025-11-22T23:30:20.001Z; this segment alone blocks 46.3 KiB"
     )
-    found = result_in(done.stdout)
+    found = result_in(done)
     assert (found["blocked_partitions"], found["blocked_segments"]) == (1, 3)
     assert found["suspicions"] == {"future": 1, "seconds": 2, "backfill": 1}
     assert found["findings"] == ["blocked", "expired", "untrusted"]
@@ -153,7 +154,7 @@ def test_csv_has_segments_only_and_says_the_rest_on_standard_error(retention: Co
             "" if row["expires_at_ms"] is None else str(row["expires_at_ms"])
         )
         assert line["magics"] == " ".join(map(str, row["magics"] or ()))
-    assert result_in(done.stderr)["segments"] == 25
+    assert result_in(done)["segments"] == 25
 
 
 def test_output_has_the_rows_as_parquet_and_the_summary_last(retention: Command) -> None:
@@ -162,21 +163,21 @@ def test_output_has_the_rows_as_parquet_and_the_summary_last(retention: Command)
 
     segments = pq.read_table("out/segments").to_pylist()
     assert len(segments) == 25
-    assert sum(row["deletable"] for row in segments) == result_in(done.stdout)["deletable_segments"]
+    assert sum(row["deletable"] for row in segments) == result_in(done)["deletable_segments"]
     assert len(pq.read_table("out/partitions").to_pylist()) == 11
     freed = pq.read_table("out/freed").to_pylist()
     assert (
         sum(row["bytes"] for row in freed if row["at_ms"] == NOW_MS)
-        == (result_in(done.stdout)["deletable_bytes"])
+        == (result_in(done)["deletable_bytes"])
     )
-    assert json.loads(Path("out/summary.json").read_text()) == result_in(done.stdout)
+    assert json.loads(Path("out/summary.json").read_text()) == result_in(done)
 
 
 def test_output_of_before_stays_where_no_topic_matches(retention: Command) -> None:
     retention("--output", "out")
     before = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
 
-    done = retention("--output", "out", "--topics", "nothing")
+    done = retention("--output", "out", "--topic", "nothing")
 
     assert done.exit_code == 2
     assert {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()} == before
@@ -193,7 +194,7 @@ def test_output_does_not_go_into_the_archive_or_the_catalog(
 
 
 def test_topics_that_match_nothing_are_an_error(retention: Command) -> None:
-    done = retention("--topics", "ordres")
+    done = retention("--topic", "ordres")
 
     assert done.exit_code == 2
     assert "matches ordres; did you mean orders?" in done.stderr
@@ -208,9 +209,9 @@ def test_what_if_is_not_emitted(option: str, retention: Command) -> None:
 
 
 def test_a_retention_beside_the_policy_is_a_what_if(retention: Command) -> None:
-    found = result_in(retention("--retention-ms", "900d", "--ignore-future", "1h").stdout)
+    found = result_in(retention("--retention-ms", "900d", "--ignore-future", "1h"))
 
-    real = result_in(retention().stdout)
+    real = result_in(retention())
     assert found["deletable_segments"] == real["deletable_segments"] == 10
     assert found["what_if_deletable_segments"] == 0
 
@@ -223,14 +224,15 @@ def test_what_if_the_future_were_ignored(retention: Command) -> None:
 
 
 def test_a_retention_alone_is_the_policy(command: Command, built: Path) -> None:
-    done = command("retention", built / "indexes/_catalog", "--retention-ms", "-1", "--now", NOW)
+    alone = ("--retention-ms", "-1", "--now", NOW, "--result-line")
+    done = command("retention", built / "indexes/_catalog", *alone)
 
-    found = result_in(done.stdout)
+    found = result_in(done)
     assert (found["deletable_segments"], found["findings"]) == (0, ["untrusted"])
 
 
 def test_topics_are_chosen_by_globs(retention: Command) -> None:
-    rows = retention("--topics", "sens*", "--topics", "metrics", "--format", "jsonl").lines
+    rows = retention("--topic", "sens*", "--topic", "metrics", "--format", "jsonl").lines
 
     assert {row["topic"] for row in rows if row["kind"] == "segment"} == {"sensors", "metrics"}
 
@@ -261,14 +263,14 @@ def test_a_plan_is_made_tried_and_carried_out(movable: Path, command: Command) -
 
     planned = command(
         *("retention", movable / "indexes/_catalog", "--policy", policy, "--now", NOW),
-        *("--plan", "plan.jsonl"),
+        *("--plan", "plan.jsonl", "--result-line"),
     )
     tried = command("retention", "--apply", "plan.jsonl", "--dry-run", "--format", "jsonl")
     still = sorted(path.name for path in (movable / "archive/broker-1/sensors-0").glob("*.log"))
-    applied = command("retention", "--apply", "plan.jsonl", "--fail-on", "stopped")
+    applied = command("retention", "--apply", "plan.jsonl", "--fail-on", "stopped", "--result-line")
     again = command("retention", "--apply", "plan.jsonl", "--format", "json")
 
-    plan = result_in(planned.stdout)["plan"]
+    plan = result_in(planned)["plan"]
     assert (plan["segments"], plan["left_out_segments"]) == (10, 0)
     steps = [row for row in tried.lines if row["kind"] in ("intent", "result")]
     assert [row["kind"] for row in steps if row["log_dir"] == "broker-2"] == [
@@ -277,7 +279,7 @@ def test_a_plan_is_made_tried_and_carried_out(movable: Path, command: Command) -
     ] * 2
     assert still == before
     assert applied.exit_code == 0, applied
-    found = result_in(applied.stdout)
+    found = result_in(applied)
     assert (found["segments_deleted"], found["stopped_partitions"]) == (10, 0)
     assert found["plan_id"] == plan["plan_id"]
     left = sorted(path.name for path in (movable / "archive/broker-1/sensors-0").glob("*.log"))
@@ -298,14 +300,14 @@ def test_a_changed_file_stops_a_partition(
     changed = movable / "archive/broker-1/orders-0/00000000000000000000.log"
     changed.write_bytes(changed.read_bytes() + b"more")
 
-    done = command("retention", "--apply", "plan.jsonl", *options)
+    done = command("retention", "--apply", "plan.jsonl", "--result-line", *options)
 
     assert done.exit_code == exit_code
     assert changed.exists()
     row = next(line for line in done.stdout.splitlines() if "broker-1/orders-0" in line)
     assert "stopped" in row
     assert f"{changed.name}: " in row
-    summary = result_in(done.stdout)
+    summary = result_in(done)
     assert (summary["stopped_partitions"], summary["refused_partitions"]) == (1, 1)
 
 
@@ -313,16 +315,16 @@ def test_a_trash_that_takes_no_file_is_not_a_refusal(movable: Path, command: Com
     policy = file_named("policy.toml", POLICY.encode())
     planned = command(
         *("retention", movable / "indexes/_catalog", "--policy", policy, "--now", NOW),
-        *("--plan", "plan.jsonl"),
+        *("--plan", "plan.jsonl", "--result-line"),
     )
-    plan_id = result_in(planned.stdout)["plan"]["plan_id"]
+    plan_id = result_in(planned)["plan"]["plan_id"]
     Path("trash", plan_id).mkdir(parents=True)
     Path("trash", plan_id, "segments").touch()  # no folder can be made here
 
-    done = command("retention", "--apply", "plan.jsonl", "--trash", "trash")
+    done = command("retention", "--apply", "plan.jsonl", "--trash", "trash", "--result-line")
 
     assert done.exit_code == 1
-    summary = result_in(done.stdout)
+    summary = result_in(done)
     assert summary["stopped_partitions"] == summary["partitions"] > 0
     assert (summary["refused_partitions"], summary["segments_deleted"]) == (0, 0)
 
@@ -344,7 +346,7 @@ All configs for topic sensors are:
   remote.storage.enable=true sensitive=false synonyms={}
   retention.ms=604800000 sensitive=false synonyms={}
 """
-TIERED = ("--kafka-configs", "configs.txt", "--topics", "sensors", "--now", NOW)
+TIERED = ("--kafka-configs", "configs.txt", "--topic", "sensors", "--now", NOW)
 
 
 @pytest.mark.parametrize("run", ["command", pytest.param("spark_command", marks=pytest.mark.spark)])
@@ -400,7 +402,7 @@ def test_topics_that_kafkas_output_does_not_have_are_named(command: Command, bui
     catalog = built / "indexes/_catalog"
     file_named("configs.txt", KAFKA_CONFIGS.encode())
     policy = file_named("p.toml", b"[topics.\"o*\"]\nretention.ms = '9d'\n")
-    given = ("--kafka-configs", "configs.txt", "--policy", policy, "--topics", "!sensors")
+    given = ("--kafka-configs", "configs.txt", "--policy", policy, "--topic", "!sensors")
 
     done = command("retention", catalog, *given, "--format", "json")
 

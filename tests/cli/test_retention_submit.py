@@ -26,14 +26,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_the_last_line_and_the_files_say_what_was_found(built: Path) -> None:
-    options = ("indexes/_catalog", *JUDGED, "--output", "out")
+def test_the_result_line_and_the_files_say_what_was_found(built: Path) -> None:
+    options = ("indexes/_catalog", *JUDGED, "--output", "out", "--result-line")
 
     done = spark_submit("retention.py", *options, cwd=built)
 
     assert done.exit_code == 0, done
     assert OUR_CODE not in done.stderr
-    found = result_in(done.stdout)
+    found = result_in(done)
     assert found["catalog"] == (built / "indexes/_catalog").as_uri()
     assert (found["segments"], found["deletable_segments"]) == (25, 10)
     assert (found["blocked_partitions"], found["blocked_segments"]) == (1, 3)
@@ -43,10 +43,10 @@ def test_the_last_line_and_the_files_say_what_was_found(built: Path) -> None:
 
 
 def test_a_finding_that_was_asked_for_is_the_exit_code(built: Path) -> None:
-    options = ("indexes/_catalog", *JUDGED, "--fail-on", "blocked", "--topics", "sensors")
+    options = (*JUDGED, "--fail-on", "blocked", "--topic", "sensors", "--result-line")
 
-    done = spark_submit("retention.py", *options, cwd=built)
+    done = spark_submit("retention.py", "indexes/_catalog", *options, cwd=built)
 
     assert done.exit_code == 3, done
     assert OUR_CODE not in done.stderr
-    assert "blocked" in result_in(done.stdout)["findings"]
+    assert "blocked" in result_in(done)["findings"]

@@ -1,4 +1,4 @@
-"""`--topics` chooses what is planned and emitted; directories that could not be listed still count.
+"""`--topic` chooses what is planned and emitted; directories that could not be listed still count.
 
 Below such a directory segments may be missing, whatever topic its own name suggests.
 """
@@ -115,4 +115,4 @@ def asked(archive: ExpiringArchive, engine: str) -> list[str]:
     policy = file_named("policy.toml", POLICY.encode())
     given = ["retention", archive.catalog.location.uri, "--policy", policy]
     given += ["--now", str(NOW_MS), "--engine", engine]
-    return given + [part for glob in GLOBS for part in ("--topics", glob)]
+    return given + [part for glob in GLOBS for part in ("--topic", glob)]

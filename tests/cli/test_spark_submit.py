@@ -56,7 +56,7 @@ def test_the_jobs_do_what_the_command_does(command: Command, tmp_path: Path) -> 
     assert len(files) == 25
     assert files == files_below(tmp_path / "by-command")
 
-    options = ("--topics", "clicks", "--format", "jsonl", "--fail-on", "missing")
+    options = ("--topic", "clicks", "--format", "jsonl", "--fail-on", "missing")
     here = command("verify", "archive", "--index-dir", "by-spark-submit", *options)
     verified = spark_submit(
         "verify.py", "archive", "--index-dir", "by-spark-submit", *options, cwd=tmp_path

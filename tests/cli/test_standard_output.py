@@ -100,7 +100,7 @@ def test_an_apply_to_a_full_disk_says_so_and_its_journal_is_true(
 def test_an_apply_whose_reader_ends_stops_and_goes_on_later(archive: ExpiringArchive) -> None:
     done = to_an_ended_reader(apply_command("jsonl"), archive.folder)
 
-    assert done.exit_code == 1
+    assert done.exit_code == 141
     assert done.stderr.startswith("Error: standard output cannot be written: Broken pipe; ")
     assert done.stderr.count("\n") == 1
     require_true_journal(archive)
@@ -121,7 +121,7 @@ def test_a_dump_to_a_full_disk_does_not_blame_the_input(output_format: str, tmp_
     none = in_shell(f"{dump} >&-", tmp_path)
 
     assert full == Ended(1, "Error: standard output cannot be written: No space left on device\n")
-    assert closed == Ended(1, "")
+    assert closed == Ended(141, "")
     assert none.stderr.count("\n") <= 1
 
 

@@ -46,7 +46,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def timestamps(command: Command, made: Path) -> Command:
     def run(*arguments: Any, source: Path = made / "archive") -> Finished:
-        return command("timestamps", source, *NOW, *arguments)
+        return command("timestamps", source, *NOW, "--result-line", *arguments)
 
     return run
 
@@ -81,7 +81,7 @@ def test_each_partition_has_a_row(timestamps: Command) -> None:
 
 
 def test_a_topic_is_the_sum_of_its_partitions(timestamps: Command) -> None:
-    found = rows(timestamps("--format", "jsonl", "--by", "topic", "--topics", "orders"))
+    found = rows(timestamps("--format", "jsonl", "--by", "topic", "--topic", "orders"))
     assert list(found) == ["orders"]
     assert (found["orders"]["batches"], found["orders"]["out_of_order_batches"]) == (4, 1)
     assert (found["orders"]["log_dir"], found["orders"]["segments"]) == (None, 2)
@@ -94,7 +94,7 @@ def rejected(done: Finished, name: str) -> tuple[int, int]:
 
 def test_limits_come_from_options_policies_and_kafka_configs(timestamps: Command) -> None:
     def at(name: str, *options: Any) -> tuple[int, int]:
-        return rejected(timestamps("--format", "jsonl", "--topics", name[:-2], *options), name)
+        return rejected(timestamps("--format", "jsonl", "--topic", name[:-2], *options), name)
 
     before, after, difference = (
         f"--message-timestamp-{which}-max-ms" for which in ("before", "after", "difference")
@@ -114,7 +114,7 @@ def test_limits_come_from_options_policies_and_kafka_configs(timestamps: Command
 
 def test_now_takes_the_place_of_the_brokers_clock(timestamps: Command) -> None:
     limit = ("--message-timestamp-before-max-ms", 7 * DAY)
-    options = ("--format", "jsonl", "--topics", "orders", *limit)
+    options = ("--format", "jsonl", "--topic", "orders", *limit)
     assert rejected(timestamps(*options), "orders-0") == (0, 0)
     assert rejected(timestamps(*options, "--clock", "now"), "orders-0") == (3, 0)
 
@@ -132,7 +132,7 @@ def test_a_catalog_alone_reads_no_log(timestamps: Command, made: Path) -> None:
     assert found["units-0"]["microseconds"] == 1
     assert found["stamped-0"]["timestamp_type"] == "LogAppendTime"
     assert found["stamped-0"]["latency_max_ms"] is None
-    assert result_in(done.stderr)["bytes_read"] == 0
+    assert result_in(done)["bytes_read"] == 0
     table = timestamps("--catalog-only", source=made / "indexes/_catalog").stdout
     assert "From the catalog alone: out of order and suspicious are lower limits." in table
 
@@ -149,17 +149,17 @@ def test_a_catalog_alone_reads_no_log(timestamps: Command, made: Path) -> None:
 )
 def test_findings_fail_only_if_asked(finding: str, topic: str, timestamps: Command) -> None:
     others = [f"!{name}" for name in ("mixed", "orders", "ahead", "units", "torn") if name != topic]
-    alone = [word for name in others for word in ("--topics", name)]
-    assert timestamps("--topics", topic).exit_code == 0
-    assert timestamps("--topics", topic, "--fail-on", finding).exit_code == 3
-    assert timestamps("--topics", "stamped", "--fail-on", finding).exit_code == 0
+    alone = [word for name in others for word in ("--topic", name)]
+    assert timestamps("--topic", topic).exit_code == 0
+    assert timestamps("--topic", topic, "--fail-on", finding).exit_code == 3
+    assert timestamps("--topic", "stamped", "--fail-on", finding).exit_code == 0
     done = timestamps(*alone, "--format", "jsonl", "--fail-on", finding)
-    assert result_in(done.stderr)["findings"][finding] > 0
+    assert result_in(done)["findings"][finding] > 0
 
 
 def test_another_type_than_the_policys_is_a_finding(timestamps: Command) -> None:
     policy = file_named("p.toml", b'[defaults]\nmessage.timestamp.type = "LogAppendTime"\n')
-    done = timestamps("--policy", policy, "--topics", "orders", "--fail-on", "mixed")
+    done = timestamps("--policy", policy, "--topic", "orders", "--fail-on", "mixed")
     assert done.exit_code == 3
     assert "CreateTime (policy: LogAppendTime)" in done.stdout
 
@@ -185,7 +185,7 @@ def test_json_and_csv_have_the_same_rows(timestamps: Command) -> None:
 
 def test_a_summary_is_written(timestamps: Command) -> None:
     done = timestamps("--summary", "summary.json", "--format", "jsonl")
-    assert json.loads(Path("summary.json").read_text()) == result_in(done.stderr)
+    assert json.loads(Path("summary.json").read_text()) == result_in(done)
 
 
 @pytest.mark.spark

@@ -178,8 +178,8 @@ def test_a_producer_snapshot_is_compared_too(
 
 def test_topics_choose(quick: Callable[..., Finished], changing: ChangingArchive) -> None:
     changing.index(ORDERS).unlink()
-    assert files_of(quick("--format", "jsonl", "--topics", "clicks")) == []
-    assert len(files_of(quick("--format", "jsonl", "--topics", "orders"))) == 1
+    assert files_of(quick("--format", "jsonl", "--topic", "clicks")) == []
+    assert len(files_of(quick("--format", "jsonl", "--topic", "orders"))) == 1
 
 
 def test_workers_find_the_same(quick: Callable[..., Finished], changing: ChangingArchive) -> None:

@@ -49,7 +49,7 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
         "/logs/orders-0: no segments found",
     ),
     "no topic matches": (
-        lambda: [*BUILD, "--topics", "nothing*"],
+        lambda: [*BUILD, "--topic", "nothing*"],
         "/archive: no segments of topics nothing* found",
     ),
     # where to
@@ -81,7 +81,7 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
             "--in-place",
             "--catalog",
             "archive/broker-1/c",
-            "--topics",
+            "--topic",
             "clicks",
         ],
         "/archive/broker-1/c: the catalog is inside the log directory",
@@ -291,7 +291,6 @@ OF_COMMANDS: list[tuple[str, str]] = [
     ("retention catalog --retention-ms 1 --dry-run", "--dry-run requires --apply"),
     ("retention catalog --apply p", "CATALOG cannot be combined with --apply"),
     ("retention --apply p --policy x", "--policy cannot be combined"),
-    ("retention --apply p --format csv", "--apply has no CSV output"),
     ("retention --apply none.jsonl", "none.jsonl"),
     (
         "retention --apply p --metrics x.prom",
@@ -346,7 +345,7 @@ OF_COMMANDS: list[tuple[str, str]] = [
     ("records archive --format parquet", "--format parquet requires --output FILE"),
     (
         "records archive --output out.txt",
-        "--output: 'out.txt' found, expected a name that ends in .jsonl or .csv or .parquet",
+        "'out.txt' found, expected a name that ends in .json or .jsonl or .csv or .parquet",
     ),
     (
         "records archive --output out.csv --format jsonl",

@@ -417,7 +417,7 @@ def require_nothing_happened(
 def test_a_closed_directory_with_a_partitions_name_may_hold_any_topic(
     commands: Forks, tmp_path: Path
 ) -> None:
-    """`broker-2` reads as partition 2 of a topic `broker`; with `--topics` its rows stay."""
+    """`broker-2` reads as partition 2 of a topic `broker`; with `--topic` its rows stay."""
     archive = ChangingArchive(tmp_path)
     closed, other = "broker-2/orders-0", "broker-3/orders-1"
     for name in (closed, other):
@@ -428,9 +428,9 @@ def test_a_closed_directory_with_a_partitions_name_may_hold_any_topic(
     before = archive.row(closed)
 
     with shut(archive.source / "broker-2", NO_LIST):
-        summary = commands.run(*build, "--topics", "orders").lines[0]
+        summary = commands.run(*build, "--topic", "orders").lines[0]
 
     assert (summary["carried"], summary["dropped"]) == (1, 0)
     assert archive.row(closed) == before
-    again = commands.run(*build, "--topics", "orders").lines[0]
+    again = commands.run(*build, "--topic", "orders").lines[0]
     assert (again["reused"], again["kept"]) == (2, 0)

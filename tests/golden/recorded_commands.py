@@ -123,7 +123,7 @@ def builds(run: Run) -> None:
     run("build archive --index-dir indexes --offset-index --format json --summary build.json")
     run("build archive --index-dir own --dialect kip33 --format jsonl --fail-on unwritten")
     live = "--dialect live --index-interval-bytes 512 --no-check-crc"
-    run(f"build archive --index-dir live {live} --topics 'orders*' --topics '!sens*'")
+    run(f"build archive --index-dir live {live} --topic 'orders*' --topic '!sens*'")
     run("build archive --index-dir configured --kafka-configs topics.txt --offset-index --no-fsync")
     run("build archive --index-dir defaults --config kip33.toml --format json")
     run("build archive --index-dir plain --catalog elsewhere --segment-index-bytes 120")
@@ -171,7 +171,7 @@ def verifications(run: Run) -> None:
     os.chdir("work")
     run("verify archive")
     run("verify archive --index-dir indexes --format json --summary verify.json")
-    run("verify archive --index-dir indexes --format jsonl --topics 'orders*'")
+    run("verify archive --index-dir indexes --format jsonl --topic 'orders*'")
     run("verify archive --index-dir own --dialect kip33")
     run("verify archive --index-dir own")
     run("verify archive --index-dir live --index-interval-bytes 512 --no-check-crc")
@@ -237,7 +237,7 @@ def catalogs(run: Run) -> None:
     grown = Path(f"later/broker-1/payments-0/{ZEROS}.log")
     grown.write_bytes(grown.read_bytes() + b"torn")
     run(f"{build} --format json")
-    run(f"{build} --topics orders --format jsonl")
+    run(f"{build} --topic orders --format jsonl")
     run(build)
     for form in ("table", "json", "jsonl"):
         run(f"catalog later-indexes/_catalog --format {form}")
@@ -327,8 +327,8 @@ def retentions(run: Run) -> None:
     run(f"{judge} --format csv")
     run(f"{judge} --emit delete-records")
     run(f"{judge} --show-broker-view --format jsonl")
-    run(f"{judge} --active-segment kafka --boundary remote --retention-ms 1d --topics 'orders*'")
-    run(f"retention indexes/_catalog --kafka-configs topics.txt {NOW} --topics orders")
+    run(f"{judge} --active-segment kafka --boundary remote --retention-ms 1d --topic 'orders*'")
+    run(f"retention indexes/_catalog --kafka-configs topics.txt {NOW} --topic orders")
     run(f"{judge} --log-start-offsets starts.csv --output results --at 2023-12-01")
     run(f"{judge} --output results")
     for name, trash in (("expiring", ""), ("trashed", " --trash trash")):
@@ -361,7 +361,7 @@ def repairs(run: Run) -> None:
         for form in ("table", "json", "jsonl"):
             run(f"repair stopped/{broker} --format {form}")
         run(f"repair stopped/{broker} --kafka-configs topics.txt --fail-on damaged")
-        run(f"repair stopped/{broker} --topics 'pay*' --apply --summary {broker}.json")
+        run(f"repair stopped/{broker} --topic 'pay*' --apply --summary {broker}.json")
         run(f"repair stopped/{broker} --apply --format json --fail-on failed --fail-on by-hand")
         run(f"repair stopped/{broker}")
     run("verify stopped")
@@ -386,7 +386,7 @@ WRONG_USAGE: Final = (
     "build archive --in-place",
     "build archive --in-place --catalog archive/broker-1/c",
     "build archive --in-place --catalog x --dialect kip33",
-    "build archive --index-dir x --topics 'nothing*'",
+    "build archive --index-dir x --topic 'nothing*'",
     "build archive --index-dir x --dialect none",
     "build archive --index-dir x --layout nothing",
     "build archive --index-dir x --config wrong.toml",

@@ -386,7 +386,7 @@ def test_what_keeps_everything_deletes_nothing(tables: dict[str, Any], topic: st
     assert not (policies.keeps_everything() and deletes)
 
 
-# The topics selected by `--topics`, including `!GLOB`.
+# The topics selected by `--topic`, including `!GLOB`.
 
 NAMES = ("orders", "orders-test", "clicks", "clicks-changelog", "a.b", "ORDERS")
 CASES = [

@@ -183,7 +183,7 @@ def test_largest_timestamp_falls_back_to_the_modification_time(
 
 
 def test_names_of_bits() -> None:
-    assert names_of(0b101, TIMESTAMP_TYPES) == ["NoTimestampType", "LogAppendTime"]
-    assert codec_names(0b00010011) == ["none", "gzip", "zstd"]
-    assert codec_names(0b11100000) == ["codec-5", "codec-6", "codec-7"]
-    assert codec_names(0) == []
+    assert names_of(0b101, TIMESTAMP_TYPES) == ("NoTimestampType", "LogAppendTime")
+    assert codec_names(0b00010011) == ("none", "gzip", "zstd")
+    assert codec_names(0b11100000) == ("codec-5", "codec-6", "codec-7")
+    assert codec_names(0) == ()

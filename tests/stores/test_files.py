@@ -57,32 +57,39 @@ def full(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-def lossy(path: str, data: bytes) -> None:
-    """Write a file that keeps one byte of what is written to it."""
-    Path(path).write_bytes(data[:1])
-
-
-def full_after_one_byte(path: str, data: bytes) -> None:
-    lossy(path, data)
+def full_after_one_byte(file: int, data: bytes) -> None:
+    write(file, data[:1])
     full()
 
 
+def lossy(file: int, data: bytes) -> int:
+    """Keep one byte, and say that all were written."""
+    write(file, data[:1])
+    return len(data)
+
+
+write = os.write
 FAULTS = [
-    pytest.param(full, "No space", id="nothing can be opened"),
-    pytest.param(full_after_one_byte, "No space", id="the disk is full"),
-    pytest.param(lossy, "3 bytes were written, but the file has 1", id="bytes got lost"),
+    pytest.param("open", full, "No space", id="nothing can be opened"),
+    pytest.param("write", full_after_one_byte, "No space", id="the disk is full"),
+    pytest.param("write", lossy, "3 bytes were written, but the file has 1", id="bytes got lost"),
 ]
 
 
-@pytest.mark.parametrize(("failing", "says"), FAULTS)
+@pytest.mark.parametrize(("call", "failing", "says"), FAULTS)
 def test_a_failed_publish_leaves_the_old_file_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., None], says: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    failing: Callable[..., int | None],
+    says: str,
 ) -> None:
     place = Location.of(tmp_path / "x")
     publish(place, b"old")
-    monkeypatch.setattr(own_files, "write_new", failing)
+    monkeypatch.setattr(os, call, failing)
     with pytest.raises(OSError, match=says):
         publish(place, b"new")
+    monkeypatch.undo()
     assert names_in(tmp_path) == ["x"]
     assert Path(place.path).read_bytes() == b"old"
 
@@ -90,7 +97,6 @@ def test_a_failed_publish_leaves_the_old_file_alone(
 def test_a_disk_that_takes_one_byte_at_a_time_gets_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = os.write
     monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:1]))
     place = Location.of(tmp_path / "x")
     assert publish(place, b"twelve bytes").size_bytes == 12

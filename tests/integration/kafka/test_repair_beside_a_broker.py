@@ -143,7 +143,7 @@ def repaired(root: Path) -> Iterator[Repaired]:
                 kip33("build", log_dir, "--in-place", "--catalog", root / "catalog"),
             ]
         damage(log_dir)
-        topics = ("--topics", "orders", "--topics", "clicks", "--format", "jsonl")
+        topics = ("--topic", "orders", "--topic", "clicks", "--format", "jsonl")
         planned = kip33("repair", log_dir, *topics)
         applied = kip33("repair", log_dir, *topics, "--apply")
         assert (planned.exit_code, applied.exit_code) == (0, 0), (planned, applied)

@@ -159,7 +159,7 @@ def restored(old: Old, s3_server: S3Server, tmp_path_factory: pytest.TempPathFac
     nodes.stop()
     to = ("--to", log_dir, "--leader-epoch", "0")
     tiered = ("restore", old.tier, "--layout", "local-tiered", *to)
-    from_tier = subprocess_of(KIP33, *tiered, "--topics", "payments", cwd=nodes.root)
+    from_tier = subprocess_of(KIP33, *tiered, "--topic", "payments", cwd=nodes.root)
     assert from_tier.exit_code == 0, from_tier
     from_bucket = bucket.run("restore", f"{bucket.uri}/tier", "--layout", "aiven", *to)
     assert from_bucket.code == 0, from_bucket

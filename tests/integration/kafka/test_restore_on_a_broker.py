@@ -80,7 +80,7 @@ def base_offsets(log_dir: Path, partition: str) -> list[int]:
 def deletable_in(lost: Lost) -> list[int]:
     """Return the segments of topic aged that `kip33 retention` calls deletable after a day."""
     indexes = lost.nodes.root / "indexes"
-    built = lost.kip33("build", lost.nodes.log_dir(), "--index-dir", indexes, "--topics", "aged")
+    built = lost.kip33("build", lost.nodes.log_dir(), "--index-dir", indexes, "--topic", "aged")
     assert built.exit_code == 0, built
     what = ("retention", indexes / "_catalog", "--retention-ms", "1d", "--format", "jsonl")
     judged = lost.kip33(*what)
@@ -275,7 +275,7 @@ def ranged(restored: Restored) -> Ranged:
     nodes.lose_logs()
     records = lost.before.records["read_uncommitted"]["orders", 0]
     from_ms, until_ms = (records[len(records) * part // 10].timestamp for part in (3, 7))
-    span = ("--topics", "orders", "--from", iso(from_ms), "--until", iso(until_ms))
+    span = ("--topic", "orders", "--from", iso(from_ms), "--until", iso(until_ms))
     finished = lost.restore(nodes.root / "archive", *span)
     assert finished.exit_code == 0, finished
     with nodes.running():

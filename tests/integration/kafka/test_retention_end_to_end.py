@@ -227,7 +227,7 @@ def records_deleted(judged: Judged, kip33: Kip33) -> RecordsDeleted:
     """Records deleted as kip33 has it, and by hand up to the middle of a segment."""
     cluster = judged.cluster
     judge_as = ("--kafka-configs", cluster.root / "configs.txt", "--active-segment", "kafka")
-    topics = ("--topics", "orders", "--topics", "sessions", "--topics", "alerts")
+    topics = ("--topic", "orders", "--topic", "sessions", "--topic", "alerts")
     emit = ("--emit", "delete-records")
     request = json.loads(kip33("retention", cluster.catalog, *judge_as, *topics, *emit).stdout)
     answer = cluster.delete_records(request)

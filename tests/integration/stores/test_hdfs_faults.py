@@ -211,7 +211,7 @@ def test_a_restore_without_a_data_node_restores_nothing_and_then_all(
 ) -> None:
     built_in_hdfs(place, tmp_path, index_dir=str(tmp_path / "indexes"))
     log_dir = tmp_path / "log-dir"
-    restore = ("restore", f"{place.uri}/logs", "--topics", "payments", "--to", str(log_dir))
+    restore = ("restore", f"{place.uri}/logs", "--topic", "payments", "--to", str(log_dir))
     hdfs_server.stop_datanode()
     try:
         without = place.run(*restore)
