@@ -191,7 +191,7 @@ def test_a_bin_whose_worker_is_killed_twice_is_named_in_one_line() -> None:
 
     line = str(lost.value)
     assert line.startswith("orders-0/00000000000000000001.log")
-    assert "1 more segment" in line and "SIGKILL, 2 times" in line
+    assert "1 other segment" in line and "SIGKILL, 2 times" in line
     assert "\n" not in line
 
 
