@@ -3,15 +3,6 @@
 from kip33.indexing.verification import SegmentVerdict
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.spark.tasks import plain_row
-
-
-def test_rows_for_spark_have_no_members() -> None:
-    """Spark 3.5 cannot pickle them; `type`, because a member is equal to its text."""
-    members = [*IndexVerdict, *SegmentStatus]
-    row = plain_row([*members, 1, None, "text"])
-    assert row == (*members, 1, None, "text")
-    assert set(map(type, row)) == {str, int, type(None)}
 
 
 def test_rows_of_verdicts_have_no_members() -> None:

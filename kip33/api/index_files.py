@@ -16,7 +16,7 @@ from kip33.builds.repair_plan import RepairRequest, RepairSummary, run_repair
 from kip33.catalog.catalog import warn_caller
 from kip33.drafts.designs import DesignName
 from kip33.formats.times import Time, milliseconds_of
-from kip33.indexing.verification import verdict_table
+from kip33.indexing.verification import SEGMENT_VERDICTS, verdict_batches
 from kip33.indexing.verify_tree import execute_verify, plan_verify
 from kip33.local.local_engine import LocalEngine
 from kip33.rules.index_builder import IndexSettings
@@ -193,7 +193,8 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
         on_progress=on_progress,
     )
     engine = LocalEngine(workers, parallelism, on_progress, tell=warn_caller)
-    return verdict_table(execute_verify(plan, engine))
+    verdicts = execute_verify(plan, engine)
+    return pa.Table.from_batches(verdict_batches(verdicts), SEGMENT_VERDICTS)
 
 
 def repair(

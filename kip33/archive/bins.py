@@ -7,7 +7,7 @@ processed: `kip33.local` in processes of this machine, `kip33.spark` in tasks of
 import os
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -86,6 +86,16 @@ class Engine(Protocol):
         the same weight. The heaviest bin starts first. A bin whose worker is lost is tried again,
         so `run` may be called twice for it. `on_progress` is told how far the `work` is.
         """
+        ...
+
+    def stream_bins(
+        self,
+        files: pa.Table,
+        run: Callable[[int, pa.Table], Iterable[Result]],
+        *,
+        work: Work = READING_LOGS,
+    ) -> Generator[Result, None, None]:
+        """Yield what `run_on_bins` returns in any order; no more than a bin's results are held."""
         ...
 
 

@@ -27,7 +27,7 @@ _NUMBERS: Final = (
 )
 _SIZES: Final = [f"{kind}_bytes" for kind in IndexKind]
 _OF_FILES: Final = ("index_uri", "index_file", *_SIZES)
-_READ: Final = (*_REPEATED, "partition", *_NUMBERS, "log_uri", "timestamp_types")
+JUDGED: Final = (*_REPEATED, "partition", *_NUMBERS, "log_uri", "timestamp_types")
 CREATE_TIME: Final = "CreateTime"
 
 
@@ -174,7 +174,7 @@ def read_columns(
     `with_files` adds the columns about index files that a plan needs. `more` are further columns of
     integers.
     """
-    names = [*_READ, *more, *(_OF_FILES if with_files else ())]
+    names = [*JUDGED, *more, *(_OF_FILES if with_files else ())]
     return columns_of(catalog.read_pieces(snapshot, names), topics, more=more)
 
 

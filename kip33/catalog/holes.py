@@ -4,7 +4,7 @@ Also partitions with two directories, `orders-0` and `orders-00`.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.catalog_columns import matching, repeated, split_uris
+from kip33.catalog.catalog_columns import repeated, split_uris
+from kip33.catalog.partition_ranges import (
+    BY_PARTITION,
+    count_rows,
+    reborn_topics,
+    rows_in_ranges,
+)
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.names import two_directories_in
 from kip33.rules.offset_holes import (
@@ -26,7 +32,6 @@ from kip33.rules.offset_holes import (
     HoleTotals,
     SegmentEnds,
     find_holes,
-    incarnation_codes,
     overlaps,
 )
 from kip33.rules.policies import MAX_INT64, Policies
@@ -47,7 +52,7 @@ _FIELDS: list["pa.Field[Any]"] = [
 HOLES: Final = pa.schema(_FIELDS)
 _KEY: Final = ("log_dir", "topic", "partition")
 _PLACED: Final = [*_KEY, "base_offset", "last_offset"]
-_READ: Final = [*_PLACED, "topic_id", "record_count", "status", "log_uri"]
+OF_HOLES: Final = [*_PLACED, "topic_id", "record_count", "status", "log_uri"]
 _DAMAGED: Final = (SegmentStatus.TRUNCATED, SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
 _UNKNOWN_ID: Final = ""
 
@@ -64,16 +69,31 @@ def read_holes(
     `topics` are globs. A topic is compacted if `policies` say so, or if a segment of the partition
     has fewer records than offsets. Raises CatalogError if a part is damaged.
     """
-    pieces = [_compact(piece) for piece in catalog.read_pieces(snapshot, _READ)]
-    rows = pa.concat_tables(pieces or [_compact(SEGMENTS.empty_table().select(_READ))])
-    rows = rows.unify_dictionaries().combine_chunks()
-    rows = matching(rows, topics).combine_chunks()
+    counts = count_rows(catalog, snapshot)
+    reborn = reborn_topics(counts)
+    each = rows_in_ranges(catalog, snapshot, OF_HOLES, BY_PARTITION, topics, counts=counts)
+    return in_order(holes_of(rows, policies, reborn=reborn) for rows in each)
+
+
+def in_order(tables: Iterable[pa.Table]) -> pa.Table:
+    """Return some tables of HOLES as one, in order."""
+    keys: Any = [(name, "ascending") for name in (*_KEY, "first_offset")]
+    return pa.concat_tables(tables).sort_by(keys)
+
+
+def holes_of(rows: pa.Table, policies: Policies | None, *, reborn: Collection[str]) -> pa.Table:
+    """Return the holes in rows of a snapshot, which have the columns OF_HOLES.
+
+    The rows are those of whole partitions with all replicas, in any order. `reborn` are the topics
+    of which the snapshot has several incarnations.
+    """
+    rows = _compact(rows.combine_chunks())
     log_dirs = repeated(rows["log_dir"])[1]
     topic_names, of_topics = repeated(rows["topic"])
     numbers = rows["partition"].to_numpy()
     bases = rows["base_offset"].to_numpy()
-    topic_ids = _topic_id_codes(rows["topic_id"])
-    incarnations = incarnation_codes(of_topics, topic_ids)  # no replicas of each other
+    is_reborn = np.array([topic in reborn for topic in topic_names], bool)[of_topics]
+    incarnations = np.where(is_reborn, _topic_id_codes(rows["topic_id"]), -1)  # no replicas
     order = np.lexsort((bases, log_dirs, incarnations, numbers, of_topics))
     partitions = _numbered(of_topics[order], numbers[order], incarnations[order])
     segments = SegmentEnds(
@@ -96,8 +116,7 @@ def read_holes(
         "after": rows["log_uri"].take(pa.array(order[holes.after])),
         "before": before["log_uri"],
     }
-    keys: Any = [(name, "ascending") for name in (*_KEY, "first_offset")]
-    return pa.table(columns, schema=HOLES).sort_by(keys)
+    return pa.table(columns, schema=HOLES)
 
 
 def hole_totals(holes: pa.Table) -> HoleTotals:

@@ -4,14 +4,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
-import numpy as np
 import pyarrow as pa
 
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.cli.options import replaced_file, together
 from kip33.formats.index_kinds import IndexKind
 from kip33.indexing.quick_verification import QuickVerdict
-from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.offset_holes import HoleKind
 from kip33.rules.segment_summary import SegmentStatus
@@ -250,11 +248,11 @@ def verify_gauges(
 
 def retention_gauges(
     summary: Mapping[str, Any],
-    evaluated: EvaluatedCatalog | None,
+    partitions: pa.Table,
     holes: pa.Table,
     request: MetricsRequest,
 ) -> list[GaugeSamples]:
-    """Return the gauges of an evaluation; `evaluated` is for those by topic."""
+    """Return the gauges of an evaluation; `partitions` and `holes` are for those by topic."""
     untrusted = [({"why": why}, float(summary[f"{why}_segments"])) for why in _UNTRUSTED]
     suspicious = [
         ({"kind": kind.value}, float(summary["suspicions"].get(kind, 0))) for kind in Suspicion
@@ -267,24 +265,24 @@ def retention_gauges(
             "retention_suspicious_segments", "Segments with suspicious timestamps.", suspicious
         ),
         _counted("retention_holes", _HOLES, "kind", HoleKind, summary, "hole"),
-        *_retention_topics(evaluated, holes, request),
+        *_retention_topics(partitions, holes, request),
     ]
 
 
 def _retention_topics(
-    evaluated: EvaluatedCatalog | None, holes: pa.Table, request: MetricsRequest
+    partitions: pa.Table, holes: pa.Table, request: MetricsRequest
 ) -> list[GaugeSamples]:
-    if evaluated is None or not request.asks_for_topics:
+    if not request.asks_for_topics:
         return []
     missing = "retention_topic_missing_offsets"
     helps = {name: f"{text[:-1]}, by topic." for name, (_, text) in _TOPIC_SUMS.items()}
     helps = {missing: f"{_MISSING[:-1]}, by topic."} | helps
     figures: dict[str, dict[str, float]] = {}
-    sums = {name: evaluated.sums.number(field) for name, (field, _) in _TOPIC_SUMS.items()}
-    for at, (_, topic, _) in enumerate(evaluated.columns.keys):
-        of_topic = figures.setdefault(topic or "", dict.fromkeys(helps, 0.0))
-        for name, column in sums.items():
-            of_topic[name] += float(np.asarray(column)[at])
+    fields = {name: field for name, (field, _) in _TOPIC_SUMS.items()}
+    for row in partitions.select(["topic", *fields.values()]).to_pylist():
+        of_topic = figures.setdefault(row["topic"] or "", dict.fromkeys(helps, 0.0))
+        for name, field in fields.items():
+            of_topic[name] += float(row[field])
     for hole in holes.select(["topic", "missing_offsets", "hole"]).to_pylist():
         if hole["hole"] != HoleKind.FILLED:
             figures[hole["topic"]][missing] += hole["missing_offsets"]

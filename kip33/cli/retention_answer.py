@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kip33.catalog.catalog_columns import columns_of
+from kip33.catalog.holes import read_holes
 from kip33.catalog.schema import SEGMENTS
 from kip33.cli.retention_question import AskedRetention
 from kip33.retention.evaluated_tables import (
@@ -19,7 +21,8 @@ from kip33.retention.evaluated_tables import (
     totals_of,
     write_tables,
 )
-from kip33.retention.evaluation import EvaluatedCatalog
+from kip33.retention.evaluation import EvaluatedCatalog, evaluate_columns
+from kip33.retention.snapshot_sums import SnapshotSums, judged_segments, sum_snapshot
 from kip33.stores.locations import Location
 
 Row = dict[str, Any]
@@ -32,6 +35,7 @@ class RetentionAnswer:
     workers: int  # processes or cores that were used
     partitions: pa.Table
     freed: pa.Table | None  # None: not asked for
+    holes: pa.Table  # `catalog.holes.HOLES`
     columns: Sequence[str]  # of the segments
     segments: Callable[[], Iterable[Row]]  # by partition, oldest first
     broker_differences: Callable[[int], Sequence[Row]]
@@ -60,21 +64,35 @@ class RetentionAnswer:
 
 
 def local_answer(
-    asked: AskedRetention, evaluated: EvaluatedCatalog, output: Location | None
+    asked: AskedRetention, evaluated: EvaluatedCatalog | None, output: Location | None
 ) -> RetentionAnswer:
-    """Return the answer of this process; its tables are written to `output`."""
+    """Return the answer of this process; its tables are written to `output`.
+
+    `evaluated` has all rows at once; None: a range of partitions at a time is evaluated.
+    """
+    place = asked.catalog, asked.snapshot
+    if evaluated:
+        one, topics, policies = evaluated, asked.options.topics, asked.request.policies
+        holes = read_holes(*place, topics, policies=policies)
+        freed = freed_table(one, asked.moments_ms)
+        sums = SnapshotSums(partitions_table(one), freed, holes)
+    else:
+        sums = sum_snapshot(*place, asked.counts, asked.sums_request)
 
     def segments() -> Iterator[pa.Table]:
-        return segment_tables(evaluated, asked.catalog, asked.snapshot, asked.options.topics)
+        if evaluated:
+            return segment_tables(evaluated, *place, asked.options.topics)
+        return judged_segments(*place, asked.counts, asked.judged_request)
 
-    moments = asked.moments_ms
+    none = evaluate_columns(columns_of([]), asked.judged_request)
     answer = RetentionAnswer(
         1,
-        partitions_table(evaluated),
-        freed_table(evaluated, moments) if moments else None,
-        [*SEGMENTS.names, *answer_columns(evaluated, 0, 0)],
+        sums.partitions,
+        sums.freed if asked.moments_ms else None,
+        sums.holes,
+        [*SEGMENTS.names, *answer_columns(none, 0, 0)],
         lambda: (row for table in segments() for row in rows_of(table)),
-        lambda most: _broker_differences(evaluated, most),
+        lambda most: _broker_differences(evaluated, most) if evaluated else [],
     )
     if output:
         write_tables(output, "segments", segments())

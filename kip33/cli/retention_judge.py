@@ -4,11 +4,9 @@ import json
 import time
 from typing import Any, Final
 
-import pyarrow as pa
-
 from kip33.archive.bins import EngineName
 from kip33.archive.plans import require_plan_place
-from kip33.catalog.holes import hole_totals, read_holes
+from kip33.catalog.holes import hole_totals
 from kip33.cli.engine_option import engine_choice, leave_pandas_out, open_session
 from kip33.cli.metrics_file import publish_metrics
 from kip33.cli.options import publish_summary
@@ -55,16 +53,13 @@ def judge_catalog(asked: AskedRetention) -> set[str]:
     with progress_line("retention") as on_progress:
         on_progress(Progress(Phase.EVALUATING))
         answer, evaluated = _answer(asked, choice, output)
-        holes = read_holes(
-            asked.catalog, asked.snapshot, asked.options.topics, policies=asked.request.policies
-        )
         summary = {
             "catalog": asked.catalog.location.uri,
             "snapshot": asked.snapshot.name,
             "source": asked.snapshot.source,
             "now_ms": asked.request.now_ms,
             **answer.totals,
-            **hole_totals(holes)._asdict(),
+            **hole_totals(answer.holes)._asdict(),
             "warnings": list(asked.warnings),
             "engine": choice,
             "workers": answer.workers,
@@ -78,25 +73,20 @@ def judge_catalog(asked: AskedRetention) -> set[str]:
     if output:
         write_summary(output, summary)
     publish_summary(asked.options.summary_file, summary)
-    _publish_metrics(asked, evaluated, holes, summary)
+    _publish_metrics(asked, answer, summary)
     _print(asked, answer, evaluated, summary)
     return found
 
 
 def _publish_metrics(
-    asked: AskedRetention,
-    evaluated: EvaluatedCatalog | None,
-    holes: pa.Table,
-    summary: dict[str, Any],
+    asked: AskedRetention, answer: RetentionAnswer, summary: dict[str, Any]
 ) -> None:
     metrics = asked.options.metrics
     if metrics.metrics_file is None:
         return
     from kip33.cli.metrics_file import retention_gauges
 
-    if metrics.asks_for_topics and evaluated is None:  # Spark evaluated the rows
-        evaluated = asked.without_index_files().evaluate(with_files=False)
-    gauges = retention_gauges(summary, evaluated, holes, metrics)
+    gauges = retention_gauges(summary, answer.partitions, answer.holes, metrics)
     publish_metrics(metrics, "retention", {"catalog": summary["catalog"]}, gauges)
 
 
@@ -121,7 +111,8 @@ def _answer(
     deletes = bool(options.plan_file or options.emit)
     if engine == EngineName.LOCAL:
         leave_pandas_out()
-        evaluated = asked.evaluate(with_files=deletes)
+        at_once = deletes or options.show_broker_view  # the view reads each index file once
+        evaluated = asked.evaluate(with_files=deletes) if at_once else None
         if output:
             remove_results(output, RESULT_TABLES)
         return local_answer(asked, evaluated, output), evaluated

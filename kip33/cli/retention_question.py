@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Self
 
 import click
+import pyarrow as pa
 
 from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.partition_ranges import count_rows, reborn_topics
 from kip33.cli.engine_option import EngineOptions, is_typed
 from kip33.cli.metrics_file import MetricsRequest
 from kip33.cli.options import PolicyOptions
@@ -27,6 +29,7 @@ from kip33.retention.evaluation import (
 )
 from kip33.retention.make_plan import basis_of
 from kip33.retention.plan import Basis
+from kip33.retention.snapshot_sums import SumsRequest
 from kip33.rules.policies import Policies, TopicGlobs
 from kip33.rules.retention import WhatIf
 from kip33.stores.locations import Location
@@ -101,7 +104,7 @@ class AskedRetention(NamedTuple):
     catalog: Catalog
     snapshot: Snapshot
     request: RetentionRequest
-    topics: set[str]  # all of the snapshot, also those that --topic leaves out
+    counts: pa.Table  # of the snapshot's rows, by `partition_ranges.count_rows`
     clock_ms: int
     moments_ms: tuple[int, ...]  # the times for which `freed` has rows
     options: RetentionCommand
@@ -120,8 +123,9 @@ class AskedRetention(NamedTuple):
             )
         catalog = open_catalog_dir(options.catalog_dir or "")
         snapshot, warnings = choose_and_warn(catalog, options.snapshot)
-        log_dirs, topics = _log_dirs_and_topics(catalog, snapshot)
-        judged = set(filter(TopicGlobs.of(options.topics).matches, topics))
+        counts = count_rows(catalog, snapshot)
+        log_dirs = _texts_in(counts, "log_dir")
+        judged = set(filter(TopicGlobs.of(options.topics).matches, _texts_in(counts, "topic")))
         about_topics = (
             tiered_warning(policies_for(snapshot, policies), judged),
             unlisted_warning(policies, judged) if options.policy.kafka_configs else None,
@@ -142,7 +146,7 @@ class AskedRetention(NamedTuple):
             options.trust_last_modified,
         )
         moments = _moments(options, now_ms)
-        return cls(catalog, snapshot, request, topics, clock_ms, moments, options, warnings)
+        return cls(catalog, snapshot, request, counts, clock_ms, moments, options, warnings)
 
     def evaluate(self, *, with_files: bool) -> EvaluatedCatalog:
         """Return the snapshot evaluated in this process; a plan needs `with_files`."""
@@ -151,6 +155,22 @@ class AskedRetention(NamedTuple):
     def without_index_files(self) -> Self:
         """Return the question without the broker's view, which reads index files."""
         return self._replace(request=replace(self.request, broker_view=False))
+
+    @property
+    def topics(self) -> set[str]:
+        """Return all topics of the snapshot, also those that --topic leaves out."""
+        return _texts_in(self.counts, "topic")
+
+    @property
+    def judged_request(self) -> RetentionRequest:
+        """Return the request with the policies that apply to the archive of the snapshot."""
+        return replace(self.request, policies=policies_for(self.snapshot, self.request.policies))
+
+    @property
+    def sums_request(self) -> SumsRequest:
+        """Return what is summed a range of partitions at a time."""
+        of_holes, reborn = self.request.policies, reborn_topics(self.counts)
+        return SumsRequest(self.judged_request, self.moments_ms, of_holes, reborn)
 
     @property
     def basis(self) -> Basis:
@@ -185,14 +205,9 @@ def _moments(options: RetentionCommand, now_ms: int) -> tuple[int, ...]:
     return tuple(now_ms + day * DAY_MS for day in range(days + 1))
 
 
-def _log_dirs_and_topics(catalog: Catalog, snapshot: Snapshot) -> tuple[set[Any], set[Any]]:
-    """Return all log directories, to read checkpoints there, and all topics, for Spark."""
-    log_dirs: set[Any] = set()
-    topics: set[Any] = set()
-    for piece in catalog.read_pieces(snapshot, ["log_dir", "topic"]):
-        log_dirs.update(piece["log_dir"].unique().to_pylist())
-        topics.update(piece["topic"].unique().to_pylist())
-    return log_dirs - {None}, topics - {None}
+def _texts_in(counts: pa.Table, name: str) -> set[str]:
+    texts: set[Any] = set(counts[name].unique().to_pylist())
+    return texts - {None}
 
 
 class _EnginesDifferError(Kip33Error):

@@ -15,16 +15,14 @@ from kip33.catalog.schema import SEGMENTS
 from kip33.cli.retention_answer import RetentionAnswer, write_sums
 from kip33.cli.retention_question import AskedRetention
 from kip33.retention.evaluated_tables import ROWS_AT_ONCE
-from kip33.retention.evaluation import policies_for
 from kip33.rules.policies import TopicGlobs
 from kip33.spark.catalog import load_catalog, written
 from kip33.spark.jobs import cores
 from kip33.spark.retention import (
     COLUMNS_FOR_SUMS,
     evaluate,
-    evaluate_partitions,
-    freed_by,
     summarize_partitions,
+    sums_of_snapshot,
 )
 from kip33.spark.tasks import PARTITION, collect_table
 from kip33.stores.locations import Location
@@ -34,27 +32,31 @@ def spark_answer(
     spark: SparkSession, asked: AskedRetention, output: Location | None
 ) -> RetentionAnswer:
     """Return Spark's answer; its tables are written to `output`."""
-    options, moments = asked.options, asked.moments_ms
+    options, request = asked.options, asked.judged_request
+    place = asked.catalog, asked.snapshot
+    sums = sums_of_snapshot(spark, *place, asked.counts, asked.without_index_files().sums_request)
+    freed = sums.freed if asked.moments_ms else None
+    answer = RetentionAnswer(
+        *(cores(spark), sums.partitions, freed, sums.holes, (), tuple, lambda _: ())
+    )
     prints_rows = options.output_format != "table" and not options.emit
-    request = replace(asked.request, policies=policies_for(asked.snapshot, asked.request.policies))
+    if not (prints_rows or output or options.show_broker_view):
+        return answer
     rows = _rows(spark, asked)
-    needed = rows if output or prints_rows else rows.select(*COLUMNS_FOR_SUMS)
-    judged = evaluate(needed, request)
+    judged = evaluate(rows if output or prints_rows else rows.select(*COLUMNS_FOR_SUMS), request)
     if output:
         judged = written(spark, output, "segments", judged)
     elif options.show_broker_view:
         judged = judged.persist(StorageLevel.DISK_ONLY)  # index files are read once
-    if output or options.show_broker_view:
-        partitions = summarize_partitions(judged, now_ms=request.now_ms)
-    else:
-        partitions = evaluate_partitions(rows.select(*COLUMNS_FOR_SUMS), request)
-    answer = RetentionAnswer(
-        cores(spark),
-        collect_table(partitions),
-        collect_table(freed_by(judged, moments)) if moments else None,
-        judged.columns,
-        lambda: _in_order(judged, asked.snapshot.rows),
-        lambda most: _broker_differences(judged, most),
+    partitions = answer.partitions
+    if options.show_broker_view:
+        partitions = collect_table(summarize_partitions(judged, now_ms=request.now_ms))
+    answer = replace(
+        answer,
+        partitions=partitions,
+        columns=judged.columns,
+        segments=lambda: _in_order(judged, asked.snapshot.rows),
+        broker_differences=lambda most: _broker_differences(judged, most),
     )
     if output:
         write_sums(answer, output)

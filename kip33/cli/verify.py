@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Any, Final, TypeAlias, cast
 
 import click
@@ -50,12 +51,14 @@ from kip33.cli.times import MOMENT, current_ms
 from kip33.errors import ExitCode, without_secrets
 from kip33.formats.index_kinds import IndexKind
 from kip33.indexing.by_path import topic_of, verify_segment
+from kip33.indexing.folded_verdicts import VerifiedSegment
 from kip33.indexing.quick_verification import (
     CheckedIndexFile,
     QuickVerdict,
     execute_quick,
     plan_quick,
 )
+from kip33.indexing.tree_verdicts import TreeVerdicts, blocks_of
 from kip33.indexing.verification import NO_TIME_INDEX, SegmentVerdict
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DialectName
@@ -233,7 +236,8 @@ def verify(request: VerifyCommand) -> None:
             )
         engine_choice(request.engine._replace(verbose=False))  # refuses contradicting options
         of_topic = settings.of(topic_of(request.source))
-        verdicts = [_verify_one(request.source, request.index_dir, of_topic)]
+        verdict = _verify_one(request.source, request.index_dir, of_topic)
+        verdicts = TreeVerdicts.of(blocks_of([VerifiedSegment(verdict)]))
     else:
         from kip33.indexing.verify_tree import execute_verify, plan_verify
 
@@ -255,31 +259,31 @@ def verify(request: VerifyCommand) -> None:
         ran = {"engine": engine.name, "workers": engine.workers}
         if request.share:
             ran |= {"share": str(request.share), "segments_listed": plan.listed}
-    counts: Counts = {kind: Counter(verdict.on(kind) for verdict in verdicts) for kind in kinds}
+    counts: Counts = {kind: Counter() for kind in kinds}
+    gaps: dict[str, int | None] = {kind.gap_field: None for kind in kinds if kind.gap_field}
+    unread: list[str] = []
+    for verdict in verdicts:
+        for kind in kinds:
+            counts[kind][verdict.on(kind)] += 1
+            if kind.gap_field and (gap := verdict.largest_gap(kind)) is not None:
+                gaps[kind.gap_field] = max(gap, gaps[kind.gap_field] or 0)
+        if verdict.log_status == SegmentStatus.UNREADABLE:
+            why = verdict.log_error or "; ".join(verdict.problems)
+            unread.append(f"{verdict.log_uri}: {why}")
     summary: dict[str, Any] = {"segments": len(verdicts)}
     for kind, found in counts.items():
         summary[kind.count_field] = {name: found[name] for name in IndexVerdict if found[name]}
-    for kind in kinds:
-        if kind.gap_field is None:
-            continue
-        gaps = [gap for verdict in verdicts if (gap := verdict.largest_gap(kind)) is not None]
-        summary[kind.gap_field] = max(gaps, default=None)
-    summary |= ran
+    summary |= gaps | ran
     publish_summary(request.summary_file, summary)
     if request.metrics.metrics_file:
         by_topic = ((topic_of(one.log_uri), not one.is_good) for one in verdicts)
         source = without_secrets(Location.of(request.source).uri)
         _publish_metrics(request.metrics, source, summary, by_topic)
     title = counted(len(verdicts), "segment")
-    page = [_sums(IndexVerdict, counts, title), *_bad_files(verdicts, kinds, below)]
+    page = chain([_sums(IndexVerdict, counts, title)], _bad_files(verdicts, kinds, below))
     columns = [one.name for one in fields(SegmentVerdict)]
     rows = RowList("verdicts", (verdict.as_row() for verdict in verdicts), columns=columns)
     show(Output(page=page, rows=[rows], summary=summary), request.output_format)
-    unread = [
-        f"{one.log_uri}: {one.log_error or '; '.join(one.problems)}"
-        for one in verdicts
-        if one.log_status == SegmentStatus.UNREADABLE
-    ]
     if warn_of_unreadable(unread, of=len(verdicts)):
         sys.exit(ExitCode.INCOMPLETE)
     if any(found[IndexVerdict(name)] for found in counts.values() for name in request.fail_on):
@@ -326,9 +330,7 @@ def _sums(verdicts: Iterable[str], counts: Mapping[IndexKind, Counter[Any]], tit
     return Table(columns, [row for row in rows if any(row[1:])], title)
 
 
-def _bad_files(
-    verdicts: Iterable[SegmentVerdict], kinds: Sequence[IndexKind], below: str
-) -> Iterator[Table]:
+def _bad_files(verdicts: TreeVerdicts, kinds: Sequence[IndexKind], below: str) -> Iterator[Table]:
     """Yield a table of the segments with a problem, if there are any."""
     columns = (
         *(Column(one.suffix, one.verdict_field, rank=2 * rank) for rank, one in enumerate(kinds)),
@@ -336,7 +338,7 @@ def _bad_files(
         Column("file", lambda row: row["index_uri"].removeprefix(below), is_name=True),
         Column("problems", _problems, is_remark=True),
     )
-    if bad := [verdict.as_row() for verdict in verdicts if not verdict.is_good]:
+    if bad := [verdict.as_row() for verdict in verdicts.with_problems()]:
         yield Table(columns, bad, most=None)
 
 

@@ -42,6 +42,13 @@ class VerifiedSegment(NamedTuple):
     link: SegmentLink | None = None  # None: the segment is not part of a fold
     files: Mapping[IndexKind, SeenFile] = {}  # that get a verdict
 
+    @property
+    def needs_fold(self) -> bool:
+        """Return whether its verdict may change when all segments of its partition are known."""
+        has_transactions = self.link is not None and self.link.transactions is not None
+        is_told = any(file.failure for file in self.files.values())
+        return has_transactions or is_told or IndexKind.PRODUCERS in self.files
+
 
 def seen_segment(
     verdict: SegmentVerdict,

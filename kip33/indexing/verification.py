@@ -4,9 +4,10 @@
 need all segments of a partition: `indexing.folded_verdicts` adds them later.
 """
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -88,11 +89,23 @@ class SegmentVerdict:
 
         Spark 3.5 turns rows into its own by pickling them, and knows no enumeration.
         """
-        fields = asdict(self) | {"problems": list(self.problems)}
+        fields = {name: getattr(self, name) for name in SEGMENT_VERDICTS.names}
         return {
             name: str(value) if isinstance(value, StrEnum) else value
-            for name, value in fields.items()
+            for name, value in (fields | {"problems": list(self.problems)}).items()
         }
+
+    @classmethod
+    def of_row(cls, values: Iterable[Any]) -> Self:
+        """Return the verdict with these values of `as_row`."""
+        row = dict(zip(SEGMENT_VERDICTS.names, values, strict=True))
+        for name in _VERDICTS:
+            row[name] = row[name] and IndexVerdict(row[name])
+        row["log_status"], row["problems"] = (
+            SegmentStatus(row["log_status"]),
+            tuple(row["problems"]),
+        )
+        return cls(**row)
 
     def on(self, kind: IndexKind) -> IndexVerdict | None:
         """Return the verdict on one kind of index file."""
@@ -289,14 +302,6 @@ def _malformed(kind: IndexKind, data: IndexBytes) -> Verdict | None:
     return Verdict(IndexVerdict.MALFORMED, None, (what,))
 
 
-def with_missing_offset_indexes(verdicts: Iterable[SegmentVerdict]) -> list[SegmentVerdict]:
-    """Return the verdicts on a tree: if one segment has a `.index`, every other one needs one."""
-    verdicts = list(verdicts)
-    if all(verdict.offset_index_verdict is None for verdict in verdicts):
-        return verdicts
-    return [verdict.with_missing_offset_index() for verdict in verdicts]
-
-
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_uri", pa.string(), nullable=False),
     pa.field("index_uri", pa.string(), nullable=False),
@@ -314,8 +319,12 @@ _FIELDS: list["pa.Field[Any]"] = [
 ]
 SEGMENT_VERDICTS: Final = pa.schema(_FIELDS)
 """The fields of `SegmentVerdict`, in order; one row per segment."""
+_VERDICTS: Final = [kind.verdict_field for kind in IndexKind]
+ROWS_IN_A_BATCH: Final = 10_000
 
 
-def verdict_table(verdicts: Iterable[SegmentVerdict]) -> pa.Table:
-    """Return verdicts as a table of SEGMENT_VERDICTS, in their order."""
-    return pa.Table.from_pylist([verdict.as_row() for verdict in verdicts], SEGMENT_VERDICTS)
+def verdict_batches(verdicts: Iterable[SegmentVerdict]) -> Iterator[pa.RecordBatch]:
+    """Yield verdicts as rows of SEGMENT_VERDICTS, in their order."""
+    each = iter(verdicts)
+    while some := list(islice(each, ROWS_IN_A_BATCH)):
+        yield pa.RecordBatch.from_pylist([verdict.as_row() for verdict in some], SEGMENT_VERDICTS)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
@@ -14,13 +15,13 @@ from kip33.archive.layouts import layout_of
 from kip33.archive.listing import segments_of
 from kip33.archive.segment_paths import beside, index_path
 from kip33.archive.sources import require_segments
-from kip33.indexing.folded_verdicts import VerifiedSegment, seen_segment, with_folded_verdicts
+from kip33.indexing.folded_verdicts import VerifiedSegment, seen_segment
 from kip33.indexing.segment import FileTimeEntry
+from kip33.indexing.tree_verdicts import TreeVerdicts, blocks_of
 from kip33.indexing.verification import (
     SegmentVerdict,
     offset_index_of,
     verify_file,
-    with_missing_offset_indexes,
 )
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.packing import DailyShare
@@ -88,7 +89,7 @@ def _of_day(files: pa.Table, share: DailyShare, now_ms: int) -> pa.Table:
     return files.filter(pc.or_(in_share.cast(pa.bool_()), is_unlisted))
 
 
-def execute_verify(plan: VerifyPlan, engine: Engine) -> list[SegmentVerdict]:
+def execute_verify(plan: VerifyPlan, engine: Engine) -> TreeVerdicts:
     """Return one verdict per segment, in order of path.
 
     If one segment of the tree has a `.index`, segments without one have the verdict `missing`.
@@ -96,10 +97,12 @@ def execute_verify(plan: VerifyPlan, engine: Engine) -> list[SegmentVerdict]:
     verify = plan.verify
     marks = _first_entry(verify.index_dir)
     work = Work(Phase.READING_LOGS, source=verify.source, marks=marks, command="verify")
-    verdicts = engine.run_on_bins(plan.files, partial(verify_bin, verify), work=work)
-    verified = with_folded_verdicts(verdicts)
-    in_order_of_path = sorted(verified, key=lambda verdict: verdict.log_uri)
-    return with_missing_offset_indexes(in_order_of_path)
+    with closing(engine.stream_bins(plan.files, partial(_blocks, verify), work=work)) as blocks:
+        return TreeVerdicts.of(blocks)
+
+
+def _blocks(verify: Verify, number: int, files: pa.Table) -> Iterator[bytes]:
+    return blocks_of(verify_bin(verify, number, files))
 
 
 def _first_entry(index_dir: Location) -> tuple[Location, ...]:

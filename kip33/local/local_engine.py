@@ -110,8 +110,31 @@ class LocalEngine:
         started. Errors of `run` are raised here: a plain ValueError as BinError, a Kip33Error with
         exit code 1.
         """
+        by_number = dict(self._done_bins(files, run, work, reads_files=reads_files))
+        return [result for number in sorted(by_number) for result in by_number[number]]
+
+    def stream_bins(
+        self,
+        files: pa.Table,
+        run: Callable[[int, pa.Table], Iterable[Result]],
+        *,
+        work: Work = READING_LOGS,
+    ) -> Generator[Result, None, None]:
+        """See `kip33.archive.bins.Engine`; errors are those of `run_on_bins`."""
+        for _, results in self._done_bins(files, run, work, reads_files=True):
+            yield from results
+
+    def _done_bins(
+        self,
+        files: pa.Table,
+        run: Callable[[int, pa.Table], Iterable[Result]],
+        work: Work,
+        *,
+        reads_files: bool,
+    ) -> Iterator[tuple[int, list[Result]]]:
+        """Yield the number and the results of each bin when it is done."""
         if not files.num_rows:
-            return []
+            return
         sizes = weights(files, reads_files=reads_files)
         most = self.workers_for(sizes)
         packed = rows_of_bins(sizes, most, self._parallelism)
@@ -119,16 +142,16 @@ class LocalEngine:
         progress = BinProgress(sizes, packed, work, self.on_progress)
         progress.tell(())
         if self.workers == 1:
-            results: list[Result] = []
             for number, rows in enumerate(packed):
                 tell = partial(_tell_of_bin, progress, number, READ_SO_FAR.total())
                 with called_until_the_end(tell, _TOLD_SECONDS):
-                    results += _results_of_bin(run, number, files.take(rows))
+                    results = _results_of_bin(run, number, files.take(rows))
                 progress.tell(range(number + 1))
-            return results
+                yield number, results
+            return
         bins = (Bin(number, files.take(rows)) for number, rows in enumerate(packed))
         with self._pool(partial(_serve_bins, run), self.workers) as pool:
-            return _BinRun(pool).results_of(bins, len(packed), progress)
+            yield from _BinRun(pool).done_bins(bins, len(packed), progress)
 
     def workers_for(self, sizes_bytes: npt.NDArray[np.int64]) -> int:
         """Return the most workers for files of these sizes: 1 if a second one would not pay."""
@@ -188,7 +211,7 @@ def _tell_of_bin(progress: BinProgress, number: int, before: Read) -> None:
 
 
 class _BinRun:
-    """Sends bins to the workers of a pool, and collects their results."""
+    """Sends bins to the workers of a pool, and yields their results."""
 
     def __init__(self, pool: WorkerPool) -> None:
         """Begin with no bin."""
@@ -197,8 +220,10 @@ class _BinRun:
         self._idle: list[Worker] = []
         self._attempts: dict[int, int] = {}
 
-    def results_of(self, bins: Iterable[Bin], total: int, progress: BinProgress) -> list[Any]:
-        """Return the results of all bins, bin by bin.
+    def done_bins(
+        self, bins: Iterable[Bin], total: int, progress: BinProgress
+    ) -> Iterator[tuple[int, list[Any]]]:
+        """Yield the number and the results of each bin when it is done.
 
         Raises errors of `run`, WorkerLostError for a bin whose workers are killed, and
         WorkerStartError if the machine's limits allow fewer processes or open files.
@@ -206,21 +231,21 @@ class _BinRun:
         most = min(self._pool.most, total)
         self._idle = self._pool.start(most)[::-1]
         waiting = iter(bins)
-        by_number: dict[int, list[Any]] = {}
+        finished: set[int] = set()
 
         def tell_progress() -> None:
             under_way = {one.number: worker.read() for worker, one in self._busy.items()}
-            progress.tell(by_number, under_way)
+            progress.tell(finished, under_way)
 
-        while len(by_number) < total:
+        while len(finished) < total:
             while self._idle and (work_bin := next(waiting, None)) is not None:
                 self._begin(self._idle.pop(), work_bin)
             for worker in self._pool.answered(self._busy, _TOLD_SECONDS, tell_progress):
                 done = self._finish(worker)
                 if done is not None:
-                    by_number[done.number] = done.results
+                    finished.add(done.number)
                     tell_progress()
-        return [result for number in sorted(by_number) for result in by_number[number]]
+                    yield done.number, done.results
 
     def _begin(self, worker: Worker, work_bin: Bin) -> None:
         self._attempts[work_bin.number] = self._attempts.get(work_bin.number, 0) + 1

@@ -221,7 +221,12 @@ def segment_tables(
     """
     pieces = [_encoded(piece) for piece in catalog.read_pieces(snapshot)]
     rows = matching(pa.concat_tables(pieces or [_encoded(SEGMENTS.empty_table())]), topics)
-    rows = rows.unify_dictionaries().combine_chunks()  # taking rows of many chunks is slow
+    return judged_rows(evaluated, rows.unify_dictionaries())
+
+
+def judged_rows(evaluated: EvaluatedCatalog, rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield the rows that were evaluated in order with their decisions, some at a time."""
+    rows = rows.combine_chunks()  # taking rows of many chunks is slow
     order = evaluated.columns.order
     for first in range(0, max(1, order.size), ROWS_AT_ONCE):
         plain = rows.take(pa.array(order[first : first + ROWS_AT_ONCE])).cast(SEGMENTS)

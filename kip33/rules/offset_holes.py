@@ -172,23 +172,6 @@ def newest_topic_id(last_modified_ms: Mapping[str | None, int]) -> str | None:
     return max(known, key=lambda topic_id: (known[topic_id], topic_id))
 
 
-def incarnation_codes(topics: Int64s, topic_ids: Int64s) -> Int64s:
-    """Return a number for the incarnation of each row's topic, equal if there are less than two.
-
-    `topics` and `topic_ids` are numbers of names and ids from 0 on; a topic id below 0 is unknown.
-
-    >>> incarnation_codes(np.array([0, 0, 1, 1, 1]), np.array([4, -1, 5, 6, -1])).tolist()
-    [-1, -1, 5, 6, -1]
-    """
-    known = topic_ids >= 0
-    if not known.any():
-        return np.full(topics.size, -1, np.int64)
-    width = int(topic_ids.max()) + 1
-    pairs = np.unique(topics[known] * width + topic_ids[known])
-    ids_of_topic = np.bincount(pairs // width, minlength=int(topics.max()) + 1)
-    return np.where(ids_of_topic[topics] > 1, topic_ids, -1)
-
-
 def overlaps(
     partitions: Int64s, base_offsets: Int64s, last_offsets: Int64s
 ) -> npt.NDArray[np.uint8]:

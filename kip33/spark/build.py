@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33.builds.build_options import BuildRequest, ReadName, load_topic_settings
 from kip33.builds.commit import BuildSummary, execute_build
 from kip33.builds.plan import plan_build
+from kip33.catalog.catalog import ipc_bytes
 from kip33.drafts.designs import DesignName
 from kip33.formats.times import Time, milliseconds_of
-from kip33.indexing.verification import SEGMENT_VERDICTS
+from kip33.indexing.verification import SEGMENT_VERDICTS, verdict_batches
 from kip33.indexing.verify_tree import execute_verify, plan_verify
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import (
@@ -21,6 +23,7 @@ from kip33.rules.index_entries import (
 from kip33.rules.untimestamped import RuleName, rule_of
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import given_places, use_session
+from kip33.spark.tasks import run_in_arrow
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
 from kip33.stores.progress import OnProgress, tell_nobody
 
@@ -168,5 +171,9 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
         on_progress=on_progress,
     )
     verdicts = execute_verify(plan, SparkEngine(lambda: spark, parallelism, on_progress))
-    rows = [tuple(verdict.as_row().values()) for verdict in verdicts]
-    return spark.createDataFrame(rows, from_arrow_schema(SEGMENT_VERDICTS))
+    parts = [ipc_bytes(pa.Table.from_batches([batch])) for batch in verdict_batches(verdicts)]
+    return run_in_arrow(spark, parts, _rows_of, from_arrow_schema(SEGMENT_VERDICTS))
+
+
+def _rows_of(part: bytes) -> list[pa.RecordBatch]:
+    return pa.ipc.open_stream(pa.BufferReader(part)).read_all().to_batches()

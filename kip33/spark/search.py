@@ -1,10 +1,14 @@
-"""Offsets for thousands of times in one job: one task answers all requests for a partition."""
+"""Offsets for thousands of times in one job.
+
+A task answers up to 500 requests of a partition together, near each other in time. So a partition
+that is asked for often is work for several tasks.
+"""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import (
     BooleanType,
@@ -26,6 +30,7 @@ from kip33.spark.jobs import cores
 from kip33.spark.tasks import run_on_rows
 
 TASKS_PER_CORE: Final = 3
+REQUESTS_AT_ONCE: Final = 500  # of one partition, in one row of the work
 KEYS: Final = ("log_dir", "topic", "partition", "target_ms")
 _ANSWERED: Final = (
     ("offset", LongType()),
@@ -89,9 +94,15 @@ def offsets_for_times(
     if "log_dir" not in requests.columns:
         requests = requests.withColumn("log_dir", sf.lit(None).cast("string"))
     segments = _with_incarnations(catalog.where(sf.col("base_offset").isNotNull()))
-    by_partition_requests = _each_partition(requests, segments)
-    by_request = by_partition_requests.groupBy(*keys).agg(
-        sf.collect_list(sf.struct(*requests.columns)).alias("requests")
+    # Of equal times all have one rank: a task that runs again makes the same shares.
+    by_time = Window.partitionBy(*keys).orderBy("target_ms")
+    share = sf.floor((sf.rank().over(by_time) - 1) / REQUESTS_AT_ONCE).alias("_share")
+    each = sf.struct(*requests.columns).alias("_request")
+    by_request = (
+        _each_partition(requests, segments)
+        .select(*keys, each, share)
+        .groupBy(*keys, "_share")
+        .agg(sf.collect_list("_request").alias("requests"))
     )
     wanted = segments.join(by_request.select(*keys), list(keys), "left_semi")
     by_partition = wanted.groupBy(*keys).agg(

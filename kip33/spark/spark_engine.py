@@ -1,6 +1,6 @@
 """The engine on Spark; pyspark is imported, and a session started, when there is work."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -54,8 +54,29 @@ class SparkEngine:
 
         SparkStartError or JavaMissingError if the session does not start.
         """
+        return list(self._results(files, run, work, reads_files=reads_files, streams=False))
+
+    def stream_bins(
+        self,
+        files: pa.Table,
+        run: Callable[[int, pa.Table], Iterable[Result]],
+        *,
+        work: Work = READING_LOGS,
+    ) -> Generator[Result, None, None]:
+        """Do as `kip33.archive.bins.Engine` says; errors are those of `run_on_bins`."""
+        yield from self._results(files, run, work, reads_files=True, streams=True)
+
+    def _results(
+        self,
+        files: pa.Table,
+        run: Callable[[int, pa.Table], Iterable[Result]],
+        work: Work,
+        *,
+        reads_files: bool,
+        streams: bool,
+    ) -> Iterable[Result]:
         if not files.num_rows:
-            return []
+            return ()
         from kip33.spark.jobs import cores, cores_to_come  # with pyspark, which takes a second
         from kip33.spark.tasks import run_on_bins
 
@@ -70,4 +91,6 @@ class SparkEngine:
 
         progress = BinProgress(sizes, packed, work, self.on_progress)
         name = work.text(len(packed), int(sizes.sum()) if work.has_bytes else 0)
-        return run_on_bins(spark, name, files, packed, work, run, progress, saw_cores)
+        return run_on_bins(
+            spark, name, files, packed, work, run, progress, saw_cores, streams=streams
+        )

@@ -14,8 +14,8 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from enum import StrEnum
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
@@ -25,10 +25,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark import SparkContext, SparkFiles
+from pyspark import SparkContext, SparkFiles, StorageLevel
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas import functions
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -45,6 +45,7 @@ from kip33.stores.settings import use_settings
 
 PARTITION: Final = ("log_dir", "topic", "partition")
 """The columns of a catalog that name a row's partition."""
+RESULTS_IN_A_BATCH: Final = 1_000
 _PARTITIONS: Final = "spark.sql.leafNodeDefaultParallelism"
 _RESULT: Final = "result binary"
 _NOT_SEEN: Final = re.compile(rf"{NotSeenError.__name__}: (.*)")
@@ -57,7 +58,7 @@ _OUT_OF_MEMORY: Final = re.compile(  # as Python, Arrow, the loader and a dead w
 _SAYS_WHAT: Final = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]*(Error|Exception): ")
 
 
-def run_on_bins(
+def run_on_bins(  # parameters: a job, its bins, and who is told
     spark: SparkSession,
     name: str,
     files: pa.Table,
@@ -66,12 +67,15 @@ def run_on_bins(
     run: Callable[[int, pa.Table], Iterable[Result]],
     progress: BinProgress,
     saw_cores: Callable[[int], None],
-) -> list[Result]:
+    *,
+    streams: bool = False,
+) -> Iterator[Result]:
     """Do as `kip33.archive.bins.Engine` says, in one task a bin; SparkJobError where the job fails.
 
     `name` is that of the job, `packed` has the rows of each bin. Each task first looks for what
     `work` needs on its machine. `saw_cores` is told how many cores there are meanwhile; with
-    Connect it is not.
+    Connect it is not. If it `streams`, the results stay on the disks of the executors, from which
+    those of a bin at a time come to the driver. With Connect all of them come at once.
     """
     # Paths shrink to a tenth as bytes, and the JVM keeps every bin until its task is done.
     bins = [(number, ipc_bytes(files.take(rows))) for number, rows in enumerate(packed)]
@@ -83,8 +87,10 @@ def run_on_bins(
 
     try:
         if is_connect(spark):
-            return _map_connect(spark, name, bins, run_bin, progress)
-        return _map_partitions(spark, name, bins, run_bin, progress, saw_cores)
+            yield from _map_connect(spark, name, bins, run_bin, progress)
+        else:
+            how = (spark, name, bins, run_bin, progress, saw_cores)
+            yield from _map_partitions(*how, streams=streams)
     except (Py4JError, ConnectionError, PySparkException) as error:
         raise _SparkJobError(job_failure(error)) from error
 
@@ -98,24 +104,25 @@ def run_on_rows(
 
     Nothing runs before the result is used. Tasks use the session's settings of stores.
     """
-    spark = rows.sparkSession
-    use_stores_here = _stores_for_tasks(spark)
-    if is_connect(spark):
-        arrow = arrow_schema(schema)
+    use_stores_here = _stores_for_tasks(rows.sparkSession)
+    arrow = arrow_schema(schema)
 
-        def run_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            use_stores_here()
-            for result in run(row for batch in batches for row in batch.to_pylist()):
-                one = dict(zip(arrow.names, result, strict=True))
-                yield pa.RecordBatch.from_pylist([one], arrow)
-
-        return rows.mapInArrow(run_batches, schema)
-
-    def run_partition(partition: Iterable[Row]) -> Iterable[Sequence[Any]]:
+    def run_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         use_stores_here()
-        return map(plain_row, run(row.asDict(recursive=True) for row in partition))
+        each = (batch.slice(row, 1) for batch in batches for row in range(batch.num_rows))
+        for results in _in_lists(run(row for one in each for row in one.to_pylist())):
+            columns = zip(*results, strict=True)
+            typed = [pa.array(*pair) for pair in zip(columns, arrow.types, strict=True)]
+            yield pa.RecordBatch.from_arrays(typed, schema=arrow)
 
-    return spark.createDataFrame(rows.rdd.mapPartitions(run_partition), schema)
+    return _map_arrow(rows, run_task, schema)
+
+
+def _in_lists(results: Iterable[Result]) -> Iterator[list[Result]]:
+    """Yield the results in lists of at most RESULTS_IN_A_BATCH."""
+    each = iter(results)
+    while some := list(islice(each, RESULTS_IN_A_BATCH)):
+        yield some
 
 
 def run_in_arrow(
@@ -124,7 +131,7 @@ def run_in_arrow(
     run: Callable[[bytes], Iterable[pa.RecordBatch]],
     schema: StructType,
 ) -> DataFrame:
-    """Return the record batches of `run` for each of `work`, one task each; it needs pandas.
+    """Return the record batches of `run` for each of `work`, one task each.
 
     Nothing runs before the result is used. Tasks use the session's settings of stores.
     """
@@ -143,7 +150,7 @@ def run_in_arrow(
     else:
         each = spark.sparkContext.parallelize([(data,) for data in work], count)
         bins = spark.createDataFrame(each, "data binary")
-    return bins.mapInArrow(run_partition, schema)
+    return _map_arrow(bins, run_partition, schema)
 
 
 class Judged(NamedTuple):
@@ -180,6 +187,24 @@ def judge_in_tasks(
         return rows
 
     return map_by_partition(catalog, add, StructType([*catalog.schema, *from_arrow_schema(added)]))
+
+
+def map_batches(
+    rows: DataFrame,
+    run: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: StructType,
+) -> DataFrame:
+    """Return the record batches of `run`, which gets those of a task.
+
+    Nothing runs before the result is used. Tasks use the session's settings of stores.
+    """
+    use_stores_here = _stores_for_tasks(rows.sparkSession)
+
+    def run_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        use_stores_here()
+        yield from run(batches)
+
+    return _map_arrow(rows, run_task, schema)
 
 
 def map_by_partition(
@@ -220,11 +245,6 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return arrow
 
 
-def plain_row(row: Iterable[Any]) -> tuple[Any, ...]:
-    """Return a row with its enumerations as plain text: Spark 3.5 cannot pickle an enumeration."""
-    return tuple(str(value) if isinstance(value, StrEnum) else value for value in row)
-
-
 def _map_connect(
     spark: SparkSession,
     name: str,
@@ -239,8 +259,8 @@ def _map_connect(
         use_stores_here()
         for batch in batches:
             for one in batch.to_pylist():
-                for result in run(one["number"], one["data"]):
-                    yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
+                for results in _in_lists(run(one["number"], one["data"])):
+                    yield pa.RecordBatch.from_pydict({"result": [*map(pickle.dumps, results)]})
 
     def on_done(done: int) -> None:
         progress.tell(range(min(done, len(work))))
@@ -274,7 +294,9 @@ def _map_partitions(
     run: Callable[[int, bytes], Iterable[Result]],
     progress: BinProgress,
     saw_cores: Callable[[int], None],
-) -> list[Result]:
+    *,
+    streams: bool,
+) -> Iterator[Result]:
     context = spark.sparkContext
     stores = _broadcast_stores(spark)
     ended = context.accumulator(frozenset[int](), _Union())
@@ -292,13 +314,19 @@ def _map_partitions(
 
     progress.tell(())
     bins = context.parallelize(work, len(work)).mapPartitions(run_partition)
+    results: Iterable[Result] = ()
     try:
-        results = run_job(spark, name, bins.collect, on_poll)
+        if streams:
+            bins.persist(StorageLevel.DISK_ONLY)
+            run_job(spark, name, bins._jrdd.count, on_poll)
+        else:
+            results = run_job(spark, name, bins.collect, on_poll)
         saw_cores(cores(spark))
         progress.tell(range(len(work)))
-        return results
+        yield from bins.toLocalIterator() if streams else results
     finally:
         with suppress(Py4JError, ConnectionError):
+            bins.unpersist()
             stores.destroy()
 
 

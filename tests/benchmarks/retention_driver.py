@@ -13,14 +13,16 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.partition_ranges import count_rows
 from kip33.retention.evaluated_tables import totals_of
 from kip33.retention.evaluation import RetentionRequest
+from kip33.retention.snapshot_sums import SumsRequest
 from kip33.rules.policies import Policies
 from kip33.spark import evaluate_retention, freed_by, load_catalog
 from kip33.spark.catalog import written
-from kip33.spark.retention import COLUMNS_FOR_SUMS, evaluate_partitions
+from kip33.spark.retention import COLUMNS_FOR_SUMS, sums_of_snapshot
 from kip33.spark.session import create_session
-from kip33.spark.tasks import collect_table
 from kip33.stores.locations import Location
 from tests.benchmarks.made_catalogs import DEFAULTS, HOUR_MS, NOW_MS
 
@@ -39,9 +41,11 @@ def main() -> None:
         return evaluate_retention(rows, POLICIES, now_ms=NOW_MS)
 
     def summed() -> None:
-        rows = load_catalog(spark, catalog).select(*COLUMNS_FOR_SUMS)
-        request = RetentionRequest(POLICIES, NOW_MS)
-        totals = totals_of(collect_table(evaluate_partitions(rows, request)))
+        opened = Catalog.at(catalog)
+        counts = count_rows(opened, opened.require_newest())
+        asked = SumsRequest(RetentionRequest(POLICIES, NOW_MS), (), POLICIES, frozenset())
+        sums = sums_of_snapshot(spark, opened, opened.require_newest(), counts, asked)
+        totals = totals_of(sums.partitions)
         if not totals["deletable_segments"] or not totals["blocked_segments"]:
             raise ValueError(f"{catalog}: {totals}")
 

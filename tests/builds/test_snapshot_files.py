@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from kip33.cli.verify import verify
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
-from kip33.indexing.folded_verdicts import with_folded_verdicts
 from kip33.indexing.partition_fold import snapshot_beside
 from kip33.indexing.partition_replay import LogToReplay, replay_partition
+from kip33.indexing.tree_verdicts import TreeVerdicts, blocks_of
 from kip33.indexing.verify_tree import plan_verify, verify_bin
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import ChangingArchive
@@ -214,9 +214,8 @@ def verdicts(archive: ProducerArchive, *, beside_logs: bool = False) -> list[str
         None if beside_logs else str(archive.index_dir),
         producer_snapshots=True,
     )
-    found = with_folded_verdicts(verify_bin(plan.verify, 0, plan.files))
-    in_order = sorted(found, key=lambda one: one.log_uri)
-    return [one.producer_snapshot_verdict for one in in_order]
+    found = [*TreeVerdicts.of(blocks_of(verify_bin(plan.verify, 0, plan.files)))]
+    return [one.producer_snapshot_verdict for one in found]
 
 
 def test_verify_checks_the_files_of_a_build(archive: ProducerArchive) -> None:

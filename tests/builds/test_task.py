@@ -11,6 +11,7 @@ import kip33
 from kip33.archive.directory import Segment
 from kip33.archive.listing import list_tree
 from kip33.builds.build_options import BuildSpec, index_settings_json
+from kip33.builds.index_files import FILES_WRITTEN
 from kip33.builds.task import Built, KnownSegment, build_segment
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.index_kinds import IndexKind
@@ -100,9 +101,9 @@ def test_the_whole_row(archive: Archive) -> None:
         "time_index_modified_ms": modified(archive.time_index), "offset_index_modified_ms": None,
         "kip33_version": kip33.__version__,
         "time_index_crc32c": index_crc32c(TIME_INDEX), "offset_index_crc32c": None,
-        "topic_id": None, "partition_metadata_modified_ms": None,
+        "topic_id": None, "partition_metadata_modified_ms": None, FILES_WRITTEN: 1,
     }  # fmt: skip
-    assert built.row.keys() <= set(SEGMENTS.names)
+    assert built.row.keys() - {FILES_WRITTEN} <= set(SEGMENTS.names)
     assert json.loads(built.row["build_settings"]) == {
         "dialect": "recover", "index_interval_bytes": 4096, "segment_index_bytes": 10485760,
         "check_crc": True, "offset_index": False, "bytes_version": 1,
@@ -340,4 +341,5 @@ def test_only_damaged_looks_at_each_of_the_two_files(archive: Archive) -> None:
 def test_building_twice_gives_the_same_row_and_bytes(archive: Archive) -> None:
     first = archive.build()
     again = archive.build(ours=True)
+    assert (first.row.pop(FILES_WRITTEN), again.row.pop(FILES_WRITTEN)) == (1, 0)
     assert again == first

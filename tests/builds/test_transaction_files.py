@@ -23,7 +23,7 @@ from kip33.builds.index_files import Published
 from kip33.cli.dump import dump
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.indexing.folded_verdicts import with_folded_verdicts
+from kip33.indexing.tree_verdicts import TreeVerdicts, blocks_of
 from kip33.indexing.verify_tree import plan_verify, verify_bin
 from kip33.rules.transaction_index import complete_transactions
 from tests.builders.changing_archive import ChangingArchive, Row, batches
@@ -578,8 +578,8 @@ def verdicts(archive: TransactionalArchive) -> list[str | None]:
     """Return the verdicts on `.txnindex` files of a tree, as the verify job gives them."""
     index_dir = str(archive.index_dir) if archive.index_dir else None
     plan = plan_verify(str(archive.source), index_dir)
-    seen = verify_bin(plan.verify, 0, plan.files)
-    return [one.transaction_index_verdict for one in with_folded_verdicts(seen)]
+    seen = reversed([*verify_bin(plan.verify, 0, plan.files)])
+    return [one.transaction_index_verdict for one in TreeVerdicts.of(blocks_of(seen))]
 
 
 def test_verify_judges_transaction_indexes(archive: TransactionalArchive) -> None:

@@ -205,7 +205,7 @@ def test_in_place_is_refused(tmp_path: Path) -> None:
 def verdicts(archive: ChangingArchive, rule: str) -> dict[int, tuple[str, tuple[str, ...]]]:
     settings = IndexSettings(index_interval_bytes=200, untimestamped=rule)
     plan = plan_verify(str(archive.source), str(archive.index_dir), settings=settings)
-    found = execute_verify(plan, LocalEngine(1))
+    found = [*execute_verify(plan, LocalEngine(1))]
     return {int(Path(one.log_uri).stem): (one.verdict, one.problems) for one in found}
 
 

@@ -267,7 +267,7 @@ def test_no_first_header_of_a_catalogs_logs_can_be_read(commands: Forks, tmp_pat
         done = commands.run(*("console", "roll", tmp_path / "indexes/_catalog", "--read-headers"))
 
     assert (built.exit_code, done.exit_code) == (0, 1)
-    require_line_on_logs(done, "1 of 1 logs", log)
+    require_line_on_logs(done, "1 of 1 log", log)
 
 
 def require_line_on_logs(done: Finished, count: str, first: Path) -> None:

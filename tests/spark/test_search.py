@@ -16,7 +16,7 @@ from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import rows_of, search_rows
 from kip33.search.replica_search import TimeQuestion
 from kip33.spark.catalog import load_catalog
-from kip33.spark.search import offsets_for_times
+from kip33.spark.search import REQUESTS_AT_ONCE, offsets_for_times
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.faults.builds import build_here
 from tests.long_forms import one_in
@@ -152,6 +152,31 @@ def test_a_time_may_be_a_spark_timestamp(spark: SparkSession, segments: DataFram
     with pytest.raises(ValueError, match="time zone"):
         zoneless = sf.lit("2024-05-01").cast("timestamp_ntz")
         offsets_for_times(segments, in_ms.withColumn("target_ms", zoneless))
+
+
+def test_a_partition_that_is_asked_for_often_is_several_tasks(
+    spark: SparkSession, catalog: Catalog, segments: DataFrame
+) -> None:
+    targets = [*range(START_MS, START_MS + 3 * REQUESTS_AT_ONCE), *[START_MS + 9] * 20]
+    requests = spark.range(len(targets)).join(
+        spark.createDataFrame(list(enumerate(targets)), "id long, target_ms long"), "id"
+    )
+    requests = requests.select(
+        "*", sf.lit("sensors").alias("topic"), sf.lit(1).alias("partition"), sf.lit(b"x").alias("b")
+    )
+
+    answered = offsets_for_times(segments, requests)
+    found = answered.withColumn("task", sf.spark_partition_id()).collect()
+
+    assert len({row.task for row in found}) > 1
+    assert {bytes(row.b) for row in found} == {b"x"}
+    rows = rows_of(catalog, catalog.require_newest(), ["sensors"])
+    asked = [TimeQuestion("sensors", 1, target) for target in targets]
+    here = search_rows(rows, asked, SearchOptions())
+    assert {row.id: (row.offset, row.timestamp) for row in found} == {
+        one.question: (one.located.answer.offset, one.located.answer.timestamp) for one in here
+    }
+    assert len(found) == len(targets)
 
 
 def test_requests_without_their_columns_are_refused(

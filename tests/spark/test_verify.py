@@ -16,6 +16,8 @@ from kip33.rules.index_builder import IndexSettings
 from kip33.spark.build import verify_index
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import use_session
+from tests.builders.segment_builder import Record, v2_batch
+from tests.cli.console import KIP33, subprocess_of
 from tests.faults.builds import build_here
 from tests.formats.real_segments import FOLDER, needs_real_segments
 
@@ -60,7 +62,7 @@ def built(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def verdicts_of(spark: Any, source: str, index_dir: str | None = None) -> list[SegmentVerdict]:
     use_session(spark)
-    return execute_verify(plan_verify(source, index_dir), SparkEngine(lambda: spark))
+    return [*execute_verify(plan_verify(source, index_dir), SparkEngine(lambda: spark))]
 
 
 def by_log(source: Path, verdicts: list[Any]) -> dict[str, Any]:
@@ -104,13 +106,30 @@ def test_a_tree_gets_the_verdicts_of_its_segments(
     one_by_one = [verify_segment(str(source / s.path)) for s in list_segments(str(source))]
     for parallelism in (1, 5):
         engine = SparkEngine(lambda: spark, parallelism)
-        assert execute_verify(plan_verify(str(source)), engine) == one_by_one
+        assert [*execute_verify(plan_verify(str(source)), engine)] == one_by_one
+
+
+@pytest.mark.integration
+def test_verdicts_of_many_segments_are_no_large_result_of_a_job(tmp_path: Path) -> None:
+    """One object each, those of 5,000 segments are 1.9 MB."""
+    for number in range(5_000):
+        log = tmp_path / f"orders-{number % 50}" / f"{number:020d}.log"
+        log.parent.mkdir(exist_ok=True)
+        log.write_bytes(v2_batch(number, [Record(1_000 + number, None, b"v")]))
+    command = (KIP33, "verify", tmp_path, "--format", "jsonl")
+
+    local = subprocess_of(*command, "--engine", "local", cwd=tmp_path)
+    limited = ("--master", "local[2]", "--conf", "spark.driver.maxResultSize=1m")
+    on_spark = subprocess_of(*command, *limited, cwd=tmp_path)
+
+    assert on_spark.stdout == local.stdout
+    assert on_spark.exit_code == 0 and local.stdout.count("\n") == 5_000
 
 
 def test_settings_and_topics_are_those_of_the_plan(spark: Any, archive: Path, built: Path) -> None:
     settings = IndexSettings(index_interval_bytes=65_536)
     plan = plan_verify(str(archive), str(built), settings=settings, topics=["orders"])
-    verdicts = execute_verify(plan, SparkEngine(lambda: spark))
+    verdicts = [*execute_verify(plan, SparkEngine(lambda: spark))]
     assert Counter(v.verdict for v in verdicts) == {"consistent": 6}
     assert all("/orders-0/" in v.log_uri for v in verdicts)
 
@@ -151,7 +170,7 @@ def test_a_file_that_changes_after_the_listing_is_a_verdict_and_the_job_goes_on(
     with (index_dir / f"{torn}.timeindex").open("ab") as index:
         index.write(b"\x00")
 
-    found = by_log(source, execute_verify(plan, SparkEngine(lambda: spark)))
+    found = by_log(source, [*execute_verify(plan, SparkEngine(lambda: spark))])
 
     assert {name: v.verdict for name, v in found.items()} == {
         name: verdict for name, (verdict, _, _) in BUILT.items()

@@ -1,6 +1,7 @@
 """Rows that tasks judge are those that this process judges."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -8,11 +9,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from kip33.catalog.catalog import Catalog
+from kip33.catalog.partition_ranges import count_rows, reborn_topics
 from kip33.catalog.schema import TIME_COLUMNS
 from kip33.retention.evaluated_tables import freed_table, segment_tables
 from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evaluate_catalog
+from kip33.retention.snapshot_sums import SumsRequest, sum_snapshot
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf
+from kip33.spark import retention
 from kip33.spark.catalog import load_catalog
 from kip33.spark.retention import evaluate_retention, freed_by
 from tests.builders.broker_archive import rows_with_files
@@ -23,6 +27,7 @@ from tests.builders.random_catalogs import (
     LogStartOffsets,
     random_catalogs,
 )
+from tests.builders.ranged_catalogs import ranged_catalog
 from tests.builders.snapshots import write
 from tests.long_forms import one_in
 
@@ -126,3 +131,19 @@ def test_the_same_is_freed_up_to_each_moment(answers: Answers) -> None:
     expected = [row.asDict() for row in freed_by(answers.judged, MOMENTS).collect()]
     assert plain(freed_table(answers.evaluated, MOMENTS)) == expected
     assert len({row["at_ms"] for row in expected}) > 3
+
+
+def test_sums_and_holes_of_ranges_are_those_of_this_process(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_LEAST_ROWS", 30)
+    monkeypatch.setattr(retention, "_ROWS_OF_A_SHARE", 700)
+    catalog, starts = ranged_catalog(tmp_path)
+    snapshot = catalog.require_newest()
+    counts = count_rows(catalog, snapshot)
+    for topics in ((), ("!hourly",), ("none",)):
+        request = RetentionRequest(POLICIES, NOW_MS, starts, topics, what_if=WhatIf(3_600_000))
+        asked = SumsRequest(request, MOMENTS, POLICIES, reborn_topics(counts))
+        found = retention.sums_of_snapshot(spark, catalog, snapshot, counts, asked)
+        assert found == sum_snapshot(catalog, snapshot, counts, asked)
+        assert found.partitions.num_rows > 100 or topics == ("none",)

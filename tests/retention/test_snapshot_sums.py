@@ -1,0 +1,84 @@
+"""A snapshot judged a range of partitions at a time, against all of its rows at once."""
+
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from kip33.catalog import partition_ranges
+from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.holes import read_holes
+from kip33.catalog.partition_ranges import BY_PARTITION, count_rows, reborn_topics, rows_in_ranges
+from kip33.catalog.schema import SEGMENTS
+from kip33.retention.evaluated_tables import freed_table, partitions_table, segment_tables
+from kip33.retention.evaluation import RetentionRequest, evaluate_catalog
+from kip33.retention.snapshot_sums import SumsRequest, judged_segments, sum_snapshot
+from kip33.rules.policies import Policies
+from kip33.rules.retention import WhatIf
+from tests.builders.random_catalogs import NOW_MS, POLICY, LogStartOffsets
+from tests.builders.ranged_catalogs import ranged_catalog
+
+POLICIES = Policies(POLICY)
+MOMENTS = (NOW_MS, NOW_MS + 40 * 86_400_000)
+ROWS_EACH = 40
+TOPICS = [(), ("!hourly",), ("none",)]
+
+
+class Ranged(NamedTuple):
+    catalog: Catalog
+    snapshot: Snapshot
+    starts: LogStartOffsets
+
+
+@pytest.fixture(scope="module")
+def ranged(tmp_path_factory: pytest.TempPathFactory) -> Ranged:
+    catalog, starts = ranged_catalog(tmp_path_factory.mktemp("ranged"))
+    return Ranged(catalog, catalog.require_newest(), starts)
+
+
+@pytest.fixture
+def in_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_ranges, "RANGE_ROWS", ROWS_EACH)
+
+
+def request_of(ranged: Ranged, topics: tuple[str, ...]) -> RetentionRequest:
+    return RetentionRequest(POLICIES, NOW_MS, ranged.starts, topics, what_if=WhatIf(3_600_000))
+
+
+@pytest.mark.parametrize("topics", TOPICS, ids=str)
+def test_sums_and_holes_are_those_of_all_rows_at_once(
+    topics: tuple[str, ...], ranged: Ranged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, request = ranged[:2], request_of(ranged, topics)
+    at_once = evaluate_catalog(*place, request)
+    holes = read_holes(*place, topics, policies=POLICIES)
+    counts = count_rows(*place)
+    monkeypatch.setattr(partition_ranges, "RANGE_ROWS", ROWS_EACH)
+
+    asked = SumsRequest(request, MOMENTS, POLICIES, reborn_topics(counts))
+    found = sum_snapshot(*place, counts, asked)
+
+    assert found.partitions == partitions_table(at_once)
+    assert found.freed == freed_table(at_once, MOMENTS)
+    assert found.holes == holes == read_holes(*place, topics, policies=POLICIES)
+    assert topics == ("none",) or len(set(holes["hole"].to_pylist())) == 4
+
+
+@pytest.mark.parametrize("topics", TOPICS, ids=str)
+@pytest.mark.usefixtures("in_ranges")
+def test_segments_come_in_order(topics: tuple[str, ...], ranged: Ranged) -> None:
+    place, request = ranged[:2], request_of(ranged, topics)
+    expected = segment_tables(evaluate_catalog(*place, request), *place, topics)
+    found = judged_segments(*place, count_rows(*place), request)
+    assert pa.concat_tables(found) == pa.concat_tables(expected)
+
+
+@pytest.mark.usefixtures("in_ranges")
+def test_a_range_has_few_rows_and_whole_partitions(ranged: Ranged) -> None:
+    ranges = list(rows_in_ranges(*ranged[:2], SEGMENTS.names, BY_PARTITION))
+    assert sum(rows.num_rows for rows in ranges) == ranged.snapshot.rows
+    partitions = [set(map(tuple, zip(*rows.select(BY_PARTITION), strict=True))) for rows in ranges]
+    assert len(set().union(*partitions)) == sum(map(len, partitions))
+    small = [rows for rows, of in zip(ranges, partitions, strict=True) if len(of) > 1]
+    assert len(small) > 5
+    assert max(rows.num_rows for rows in small) < 3 * ROWS_EACH
