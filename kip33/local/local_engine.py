@@ -4,28 +4,18 @@ Starting a worker costs as much as reading a GiB, mainly for loading compiled co
 is done in this process. Threads would share one interpreter: many small segments, and large ones
 with small batches, hold its lock most of the time. A worker processes one bin at a time. A worker
 that is killed is replaced.
-
-SIGTERM ends a worker, after the file that it is writing. It ends immediately when its parent
-process has ended for any reason. It ignores SIGINT: Ctrl-C at a terminal reaches all processes of a
-command, and the parent ends the others.
 """
 
 import math
 import os
-import pickle
-import resource
-import signal
-import sys
-import threading
-import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableSequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-from pyarrow import fs
 
 from kip33.archive.bins import (
     READING_LOGS,
@@ -36,10 +26,8 @@ from kip33.archive.bins import (
     rows_of_bins,
     weights,
 )
-from kip33.errors import ExitCode, Kip33Error, WorkerLostError, WorkerStartError, counted
+from kip33.errors import ExitCode, Kip33Error
 from kip33.rules.packing import LEAST_BIN_COST, cost_bytes
-from kip33.stores.filesystems import filesystems_for_tasks, use_stores
-from kip33.stores.own_files import end_process
 from kip33.stores.progress import (
     READ_SO_FAR,
     OnProgress,
@@ -47,19 +35,15 @@ from kip33.stores.progress import (
     called_until_the_end,
     tell_nobody,
 )
-from kip33.stores.settings import settings, settings_in_use
-from kip33.stores.watch import tell_of_silence
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-    from multiprocessing.context import ForkProcess, SpawnProcess
+    from kip33.local.worker_pool import Link, Worker, WorkerPool
 
+SILENT_SECONDS: Final = 60.0  # a worker that has done nothing for so long is named
 CGROUPS: Final = Path("/sys/fs/cgroup")
 _TOLD_SECONDS: Final = 0.25  # between two calls of on_progress
-_SILENT_SECONDS: Final = 60.0  # a worker that has done nothing for so long is named
-_BIN_ATTEMPTS: Final = 2  # per bin, if its worker is killed
-_FILES_OF_A_BIN: Final = 128  # open at once; a forked worker also has its parent's files
-_SECONDS_TO_END: Final = 5.0  # grace period of a worker after it was told to end
+Part = TypeVar("Part")
+Piece = TypeVar("Piece")
 
 
 class Bin(NamedTuple):
@@ -67,13 +51,6 @@ class Bin(NamedTuple):
 
     number: int
     files: pa.Table
-
-
-class Stores(NamedTuple):
-    """Access to remote stores: settings, including keys, and filesystems by their root."""
-
-    settings: Mapping[str, str]
-    given: Mapping[str, fs.FileSystem]
 
 
 class Done(NamedTuple):
@@ -84,18 +61,8 @@ class Done(NamedTuple):
     error: BaseException | None = None
 
 
-class Said(NamedTuple):
-    """A worker's line for the user."""
-
-    line: str
-
-
 class BinError(Exception):
     """A plain ValueError of a bin: a bug, which a command must not take for wrong usage."""
-
-
-class UnportableError(Exception):
-    """The trace of an exception that cannot be sent between processes."""
 
 
 class LocalEngine:
@@ -110,7 +77,7 @@ class LocalEngine:
         on_progress: OnProgress = tell_nobody,
         *,
         tell: Callable[[str], None] | None = None,
-        silent_seconds: float = _SILENT_SECONDS,
+        silent_seconds: float = SILENT_SECONDS,
     ) -> None:
         """Take the maximum number of workers; None: one for each core of this process.
 
@@ -165,10 +132,9 @@ class LocalEngine:
         if not files.num_rows:
             return
         sizes = weights(files, reads_files=reads_files)
-        most = self._most_workers or cores()
-        is_small = self._most_workers is None and cost_bytes(sizes) <= LEAST_BIN_COST
-        packed = rows_of_bins(sizes, 1 if is_small else most, self._parallelism)
-        self.workers = 1 if is_small else min(most, len(packed))
+        most = self.workers_for(sizes)
+        packed = rows_of_bins(sizes, most, self._parallelism)
+        self.workers = min(most, len(packed))
         progress = BinProgress(sizes, packed, work, self.on_progress)
         progress.tell(())
         if self.workers == 1:
@@ -180,9 +146,41 @@ class LocalEngine:
                 yield number, results
             return
         bins = (Bin(number, files.take(rows)) for number, rows in enumerate(packed))
-        seconds = self._silent_seconds
-        with _WorkerPool(run, self.workers, tell=self._tell, silent_seconds=seconds) as pool:
-            yield from pool.done_bins(bins, len(packed), progress)
+        with self._pool(partial(_serve_bins, run), self.workers) as pool:
+            yield from _BinRun(pool).done_bins(bins, len(packed), progress)
+
+    def workers_for(self, sizes_bytes: npt.NDArray[np.int64]) -> int:
+        """Return the most workers for files of these sizes: 1 if a second one would not pay."""
+        if self._most_workers is None and cost_bytes(sizes_bytes) <= LEAST_BIN_COST:
+            return 1
+        return self._most_workers or cores()
+
+    def run_in_order(
+        self,
+        parts: Iterable[Part],
+        run: Callable[[Part], Iterable[Piece]],
+        workers: int,
+        segments_of: Callable[[Part], tuple[str, int]],
+    ) -> Generator[tuple[Part, Iterator[Piece]], None, None]:
+        """Yield each part with the pieces that `run` gives for it in a worker, in order.
+
+        Pieces that are not taken are dropped. A part whose worker is lost is tried again, so `run`
+        must give the same pieces again. `segments_of` gives the name of a part's first segment, and
+        how many it has. Errors of `run` are raised here, when the pieces before are taken;
+        WorkerLostError and WorkerStartError as in `run_on_bins`. Closing it ends the workers.
+        """
+        from kip33.local.ordered_parts import pieces_in_order, serve_parts
+
+        self.workers = workers
+        with self._pool(partial(serve_parts, run), workers) as pool:
+            yield from pieces_in_order(pool, parts, segments_of)
+
+    def _pool(
+        self, serve: "Callable[[Link, BaseException | None], None]", workers: int
+    ) -> "WorkerPool":
+        from kip33.local.worker_pool import WorkerPool
+
+        return WorkerPool(serve, workers, tell=self._tell, silent_seconds=self._silent_seconds)
 
 
 def cores() -> int:
@@ -212,40 +210,15 @@ def _tell_of_bin(progress: BinProgress, number: int, before: Read) -> None:
     progress.tell(range(number), {number: READ_SO_FAR.total().less(before)})
 
 
-class _WorkerPool:
-    """Processes that work on bins; closing the pool ends them."""
+class _BinRun:
+    """Sends bins to the workers of a pool, and yields their results."""
 
-    def __init__(
-        self,
-        run: Callable[[int, pa.Table], Iterable[Any]],
-        workers: int,
-        *,
-        tell: Callable[[str], None] | None = None,
-        silent_seconds: float = _SILENT_SECONDS,
-    ) -> None:
-        """Take the function for a bin. Workers are started when there are bins for them.
-
-        `tell` gets one line on a worker that has used no CPU time for `silent_seconds`, in which no
-        other worker answered.
-        """
-        self._run, self._most = run, workers
-        self._tell, self._silent_seconds = tell, silent_seconds if tell else None
-        self._stores = _stores_in_use()
-        self._busy: dict[Connection, tuple[_Worker, Bin]] = {}
-        self._idle: list[_Worker] = []
+    def __init__(self, pool: "WorkerPool") -> None:
+        """Begin with no bin."""
+        self._pool = pool
+        self._busy: dict[Worker, Bin] = {}
+        self._idle: list[Worker] = []
         self._attempts: dict[int, int] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """End all workers: idle ones with a message, the others with SIGTERM, then SIGKILL."""
-        for worker in self._idle:
-            worker.ask_to_end()
-        for busy, _bin in self._busy.values():
-            busy.process.terminate()
-        for worker in (*self._idle, *(busy for busy, _ in self._busy.values())):
-            worker.wait_for_end()
 
     def done_bins(
         self, bins: Iterable[Bin], total: int, progress: BinProgress
@@ -255,234 +228,59 @@ class _WorkerPool:
         Raises errors of `run`, WorkerLostError for a bin whose workers are killed, and
         WorkerStartError if the machine's limits allow fewer processes or open files.
         """
-        self._start(min(self._most, total))
+        most = min(self._pool.most, total)
+        self._idle = self._pool.start(most)[::-1]
         waiting = iter(bins)
         finished: set[int] = set()
+
+        def tell_progress() -> None:
+            under_way = {one.number: worker.read() for worker, one in self._busy.items()}
+            progress.tell(finished, under_way)
+
         while len(finished) < total:
-            while len(self._busy) < self._most and (work_bin := next(waiting, None)) is not None:
-                self._begin(work_bin)
-            answered = self._answered(lambda: progress.tell(finished, self._under_way()))
-            for connection in answered:
-                done = self._finish(connection)
+            while self._idle and (work_bin := next(waiting, None)) is not None:
+                self._begin(self._idle.pop(), work_bin)
+            for worker in self._pool.answered(self._busy, _TOLD_SECONDS, tell_progress):
+                done = self._finish(worker)
                 if done is not None:
                     finished.add(done.number)
-                    progress.tell(finished, self._under_way())
+                    tell_progress()
                     yield done.number, done.results
 
-    def _answered(self, tell_progress: Callable[[], None]) -> "list[Connection]":
-        """Return the connections of workers that answered, when there are some.
-
-        Meanwhile progress is told, and workers that do nothing are named.
-        """
-        from multiprocessing.connection import Connection, wait
-
-        seconds = min(_TOLD_SECONDS, self._silent_seconds or _TOLD_SECONDS)
-        silent_seconds = 0.0
-        while not (answered := wait(list(self._busy), seconds)):
-            tell_progress()
-            silent_seconds += seconds
-            if self._silent_seconds and silent_seconds >= self._silent_seconds:
-                self._name_silent_workers()
-                silent_seconds = 0.0
-        return [one for one in answered if isinstance(one, Connection)]
-
-    def _under_way(self) -> dict[int, Read]:
-        """Return what was read for the bins that workers have."""
-        return {work_bin.number: worker.read() for worker, work_bin in self._busy.values()}
-
-    def _start(self, workers: int) -> None:
-        """Start the workers before the first bin is sent: a large bin waits until it is read."""
-        for _ in range(workers):
-            worker = self._new_worker()
-            self._idle.insert(0, worker)
-            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-            if worker.connection.fileno() >= limit - min(_FILES_OF_A_BIN, limit // 2):
-                raise self._not_started(f"only {limit} open files are allowed")
-
-    def _new_worker(self) -> "_Worker":
-        try:
-            return _Worker(self._run, self._stores)
-        except OSError as error:
-            raise self._not_started(str(error.strerror or error)) from error
-
-    def _not_started(self, why: str) -> WorkerStartError:
-        return WorkerStartError(
-            f"{self._most} worker processes cannot be started: {why}; no file is half-written: "
-            "give fewer --workers, or raise this machine's limits (ulimit -n, ulimit -u), and run "
-            "the command again"
-        )
-
-    def _begin(self, work_bin: Bin) -> None:
-        worker = self._idle.pop() if self._idle else self._new_worker()
+    def _begin(self, worker: "Worker", work_bin: Bin) -> None:
         self._attempts[work_bin.number] = self._attempts.get(work_bin.number, 0) + 1
-        self._busy[worker.connection] = worker, work_bin
+        self._busy[worker] = work_bin
+        name = "path" if "path" in work_bin.files.column_names else "log_uri"
+        worker.begin(work_bin.files[name][0].as_py(), work_bin.files.num_rows)
         worker.send(work_bin)
 
-    def _name_silent_workers(self) -> None:
-        for worker, work_bin in self._busy.values():
-            before, worker.cpu_time = worker.cpu_time, worker.read_cpu_time()
-            if self._tell and before and before == worker.cpu_time and not worker.is_named:
-                worker.is_named = True
-                self._tell(_silent(work_bin, worker.process.pid, self._silent_seconds or 0))
-
-    def _finish(self, connection: "Connection") -> Done | None:
+    def _finish(self, worker: "Worker") -> Done | None:
         """Return a worker's answer; None for a line of it, or if another one got its bin."""
-        worker, work_bin = self._busy[connection]
+        work_bin = self._busy[worker]
         try:
-            answer: Done | Said = pickle.loads(connection.recv_bytes())
+            answer: Done | None = self._pool.receive(worker)
         except (EOFError, OSError) as error:  # it has ended, perhaps in the middle of its answer
-            del self._busy[connection]
-            worker.wait_for_end()
-            if self._attempts[work_bin.number] == _BIN_ATTEMPTS:
-                raise WorkerLostError(_lost(work_bin, worker.process.exitcode)) from error
-            self._begin(work_bin)
+            del self._busy[worker]
+            self._begin(
+                self._pool.replace(worker, self._attempts[work_bin.number], error), work_bin
+            )
             return None
-        if isinstance(answer, Said):
-            if self._tell:
-                self._tell(answer.line)
+        if answer is None:
             return None
-        del self._busy[connection]
+        del self._busy[worker]
+        worker.work = None
         self._idle.append(worker)
         if answer.error:
             raise answer.error
         return answer
 
 
-class _Worker:
-    """A process and the parent's end of its pipe."""
-
-    def __init__(
-        self, run: Callable[[int, pa.Table], Iterable[Any]], stores: Stores | None
-    ) -> None:
-        import multiprocessing
-        from multiprocessing import resource_tracker
-
-        # A store's client has threads and connections that do not survive a fork.
-        is_forked = stores is None and sys.platform == "linux"
-        context: Any = multiprocessing.get_context("fork" if is_forked else "spawn")
-        self.connection, theirs = context.Pipe()
-        self._counts = context.RawArray("q", 2)  # what it reads for its bin: files, bytes
-        self.process: ForkProcess | SpawnProcess = context.Process(
-            target=_work_on_bins,
-            args=(theirs, run, stores, self._counts),
-            name="kip33-worker",
-            daemon=True,
-        )
-        self.cpu_time = ""
-        self.is_named = False  # as silent, with the bin that it has
-        if not is_forked:  # else the first spawned process starts it, which unblocks signals
-            resource_tracker.ensure_running()
-        with _signals_wait():
-            self.process.start()
-        theirs.close()
-
-    def send(self, one: Bin) -> None:
-        """Send a bin; a worker that has ended is noticed when its answer is read."""
-        self._counts[:] = [0, 0]
-        self.is_named = False
-        with suppress(OSError):
-            self.connection.send(one)
-        self.cpu_time = self.read_cpu_time()
-
-    def read_cpu_time(self) -> str:
-        """Return the ticks that the process has used; empty where the system does not say."""
-        try:
-            status = Path(f"/proc/{self.process.pid}/stat").read_text()
-        except OSError:
-            return ""
-        return " ".join(status.rpartition(")")[2].split()[11:13])  # utime and stime
-
-    def read(self) -> Read:
-        """Return what was read for its bin."""
-        return Read(*self._counts)
-
-    def ask_to_end(self) -> None:
-        """Tell an idle worker that no more bins come."""
-        with suppress(OSError):
-            self.connection.send(None)
-
-    def wait_for_end(self) -> None:
-        """Wait until the process has ended; kill it if it takes too long."""
-        self.process.join(_SECONDS_TO_END)
-        if self.process.exitcode is None:
-            self.process.kill()
-            self.process.join()
-        self.connection.close()
-
-
-@contextmanager
-def _signals_wait() -> Iterator[None]:
-    """Block SIGINT and SIGTERM: a process starts that way; `_work_on_bins` unblocks them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _stores_in_use() -> Stores | None:
-    """Return this process's access to remote stores; None if it has not used any."""
-    given = filesystems_for_tasks()
-    if settings_in_use() is None and not given:
-        return None
-    return Stores(settings(), given)
-
-
-def _segments_of(work: Bin) -> str:
-    name = "path" if "path" in work.files.column_names else "log_uri"
-    first, others = work.files[name][0].as_py(), work.files.num_rows - 1
-    return f"{first} and {counted(others, 'other segment')}" if others else f"{first}"
-
-
-def _silent(work: Bin, pid: int | None, seconds: float) -> str:
-    """Return one line on a worker that does nothing."""
-    return (
-        f"{_segments_of(work)}: their worker process {pid} has done nothing for {seconds:g} s: it "
-        "is stopped, or its disk or store does not answer; the command goes on waiting (kill -CONT "
-        f"{pid} continues a stopped process)"
-    )
-
-
-def _lost(work: Bin, exit_code: int | None) -> str:
-    """Return one line on a bin whose workers were killed."""
-    how = f"exit code {exit_code}"
-    if exit_code is not None and exit_code < 0:
-        how = signal.Signals(-exit_code).name
-    return (
-        f"{_segments_of(work)}: their worker process was ended by {how}, {_BIN_ATTEMPTS} times; "
-        "no file is half-written: if memory ran out, give fewer --workers; run the command again"
-    )
-
-
-def _work_on_bins(
-    connection: "Connection",
-    run: Callable[[int, pa.Table], Iterable[Any]],
-    stores: Stores | None,
-    counts: MutableSequence[int],
+def _serve_bins(
+    run: Callable[[int, pa.Table], Iterable[Any]], link: "Link", failure: BaseException | None
 ) -> None:
-    """Answer each Bin that `connection` sends with a Done; return when it sends None."""
-    # A progress bar replaces them with objects that have a lock; a fork may copy it locked.
-    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-    READ_SO_FAR.count_in(counts)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, end_process)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    failure: BaseException | None = None
-    try:
-        threading.Thread(target=_end_with_parent, daemon=True).start()
-        if stores is not None:
-            use_stores(*stores)
-    except Exception as error:  # no thread is left, for example; the parent reports it
-        failure = _portable(error)
-    sending = threading.Lock()
-
-    def send(answer: Done | Said) -> None:
-        with sending:
-            connection.send_bytes(pickle.dumps(answer))
-
-    with nullcontext() if stores is None else tell_of_silence(lambda line: send(Said(line))):
-        while (work_bin := connection.recv()) is not None:
-            send(Done(work_bin.number, [], failure) if failure else _answer(work_bin, run))
+    """Answer each Bin that the parent sends with a Done; return when it sends None."""
+    while (work_bin := link.receive()) is not None:
+        link.send(Done(work_bin.number, [], failure) if failure else _answer(work_bin, run))
 
 
 def _results_of_bin(
@@ -507,25 +305,6 @@ def _answer(work_bin: Bin, run: Callable[[int, pa.Table], Iterable[Any]]) -> Don
     try:
         return Done(work_bin.number, _results_of_bin(run, work_bin.number, work_bin.files))
     except Exception as error:
-        return Done(work_bin.number, [], _portable(error))
+        from kip33.local.worker_pool import portable
 
-
-def _portable(error: Exception) -> BaseException:
-    """Return the exception in a form that can be sent, with its trace as a note."""
-    trace = "".join(traceback.format_exception(error))
-    try:
-        arrived: BaseException = pickle.loads(pickle.dumps(error))
-    except Exception:
-        return UnportableError(trace)
-    arrived.add_note(f"in a worker process:\n{trace}")
-    return arrived
-
-
-def _end_with_parent() -> None:
-    from multiprocessing.connection import wait
-    from multiprocessing.process import parent_process
-
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+        return Done(work_bin.number, [], portable(error))

@@ -149,6 +149,11 @@ class LogsRead:
         self.is_any_read = False
         self.unreadable: dict[str, str] = {}  # log URI to a line with the reason
 
+    def add(self, others: "LogsRead") -> None:
+        """Add the logs of another reader."""
+        self.is_any_read |= others.is_any_read
+        self.unreadable |= others.unreadable
+
     def unreadable_text(self) -> str:
         """Return how many logs could not be read, and the line of the first."""
         count, first = len(self.unreadable), self.unreadable[min(self.unreadable)]

@@ -17,7 +17,7 @@ from pyarrow import fs
 
 from kip33.errors import LocationError
 from kip33.records.partitions import Source
-from kip33.records.reading import read_arrow
+from kip33.records.reading import Reading
 from kip33.records.schema_text import (
     MOST_SCHEMA_BYTES,
     Reference,
@@ -223,16 +223,8 @@ class _ArchivedSchemas:
     ) -> Self:
         """Return the schemas of a topic; LocationError if it has none."""
         schemas = cls(f"{topic} of {getattr(source, 'uri', source)}")
-        reader = read_arrow(
-            source,
-            topic=topic,
-            columns=["key", "value"],
-            on_error="fail",
-            layout=layout,
-            storage_options=storage_options,
-            filesystem=filesystem,
-        )
-        for batch in reader:
+        reading = Reading.of(topic=topic, columns=["key", "value"], on_error="fail", layout=layout)
+        for batch in reading.read(reading.partitions(source, storage_options, filesystem)):
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 schemas.add(*row)
         if not schemas._by_id:

@@ -15,7 +15,7 @@ marker of a transaction that is open there may be lost: its outcome is unknown. 
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final, NamedTuple, Protocol
 
@@ -85,6 +85,29 @@ class Rows(Protocol):
         """Yield the rows that were collected."""
 
 
+class Span(NamedTuple):
+    """A part of a segment's log, between two positions."""
+
+    start: int | None  # where a batch begins, if the index is right; None: to be found
+    stop: int | None  # batches that begin before it are read; None: all
+    log_bytes: int  # how much of the log there is to read
+
+
+class Begun(NamedTuple):
+    """What is read of a partition, as its transactions allow."""
+
+    request: RecordRequest
+    fates: "TransactionFates"
+
+
+class Reached(NamedTuple):
+    """How far a partition was read; each is at most that of all segments before."""
+
+    latest: int  # the largest timestamp
+    next_offset: int  # after the last one
+    position: int | None  # where the rest of the segment begins; None: nothing is left to read
+
+
 class SegmentReader:
     """Reads segments in order; compiled code walks as soon as there are enough bytes.
 
@@ -94,66 +117,117 @@ class SegmentReader:
 
     def __init__(self, request: RecordRequest, rows: Rows, faults: Faults) -> None:
         """Read what `request` wants, as `rows`."""
-        self._asked, self._request, self._rows, self._faults = request, request, rows, faults
-        self._fates = _TransactionFates()
+        self._request, self._rows, self._faults = request, rows, faults
+        self._asked, self._begun = request, Begun(request, TransactionFates())
         self._bytes_read = 0
         self._latest = -1  # the largest timestamp of the partition so far
         self._last: ReadSegment | None = None
         self.first_new_offset = 0
         self._next_offset = 0  # after the last one of the partition so far
+        self._position: int | None = None
         rows.use(request.limits)
 
     def read(self, partition: PartitionSegments) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
-        asked, self._latest = self._asked, -1
-        needed = [number for number, one in enumerate(partition) if self._asked.needs(one)]
-        if not needed:
-            return
-        if self._asked.only_committed:
-            self._fates = _fates_of(partition, first_needed=needed[0], last_needed=needed[-1])
-            asked = asked.below(self._fates.last_stable_offset)
-        self._use(asked)
-        for segment in partition:
-            if asked.is_over(self._latest):
+        begun = begun_of(partition, self._asked)
+        if begun:
+            self.begin(begun)
+            yield from self.read_on(partition)
+
+    def begin(self, begun: Begun) -> None:
+        """Begin with a partition."""
+        self._begun, self._latest, self._position = begun, -1, None
+        self._use(begun.request)
+
+    def begin_anew(self, begun: Begun, faults: Faults) -> None:
+        """Begin with segments of a partition as if none were read before."""
+        self._last, self._faults = None, faults
+        self.begin(begun)
+
+    def read_on(
+        self, segments: Iterable[ReadSegment], span: Span | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the partition's next segments; `span`: a part of the only one."""
+        asked = self._begun.request
+        for segment in segments:
+            if self.is_over:
                 return
-            self.first_new_offset = first_new = self._first_new_of(segment)
+            if span is None or self._last != segment:
+                self._come_to(segment)
+            first_new = self.first_new_offset
             before = self._latest, self._next_offset
-            is_known = segment.last_offset is not None and segment.last_offset < first_new
-            if asked.needs(segment) and not is_known:
-                self._use(_inside(asked.starting_at(first_new) if first_new else asked, segment))
-                yield from self._of_segment(segment)
+            self._position = None
+            if needs(asked, segment, first_new):
+                self._use(request_inside(asked, segment, first_new))
+                yield from self._of_segment(segment, span)
             if segment.share:  # the next share may begin inside what was read
                 self._latest, self._next_offset = before
-                continue
-            self._latest = max(self._latest, segment.max_timestamp or -1)
-            if segment.base_offset is not None and segment.last_offset is not None:
-                self._next_offset = max(self._next_offset, segment.last_offset + 1)
+            elif self._position is None:
+                self._pass(segment)
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether no later record of the partition is wanted."""
+        return self._begun.request.is_over(self._latest)
+
+    def _pass(self, segment: ReadSegment) -> None:
+        """Note what is known about a segment of which no more is read."""
+        self._latest = max(self._latest, segment.max_timestamp or -1)
+        if segment.base_offset is not None and segment.last_offset is not None:
+            self._next_offset = max(self._next_offset, segment.last_offset + 1)
+
+    @property
+    def reached(self) -> Reached:
+        """Return how far the partition was read."""
+        return Reached(self._latest, self._next_offset, self._position)
+
+    def agrees(self, segments: Sequence[ReadSegment], span: Span | None) -> bool | None:
+        """Return whether a reader that knows no earlier segment reads these as this one would.
+
+        None: of the span's segment there is nothing more to read.
+        """
+        segment = segments[0]
+        if span and self._last == segment:
+            return None if self._position is None else self._position == span.start
+        self._come_to(segment)
+        self._position = None
+        return self.first_new_offset == first_new_of(segment, 0)
+
+    def follow(self, segments: Sequence[ReadSegment], reached: Reached) -> None:
+        """Note how far another reader has read these segments, which are the next ones."""
+        self._last = segments[-1]
+        self._latest = max(self._latest, reached.latest)
+        self._next_offset = max(self._next_offset, reached.next_offset)
+        self._position = reached.position
+
+    def read_instead(
+        self, segments: Sequence[ReadSegment], span: Span | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the next segments, which another reader would not read as this one."""
+        yield from self.read_on(segments, span and span._replace(start=self._position))
 
     def _use(self, request: RecordRequest) -> None:
         if request != self._request:
             self._request = request
             self._rows.use(request.limits)
 
-    def _first_new_of(self, segment: ReadSegment) -> int:
-        """Return the first offset that no earlier segment has, 0 if these share no offsets.
-
-        Segments of a partition may come in several parts.
-        """
+    def _come_to(self, segment: ReadSegment) -> None:
+        """Go to the next segment; segments of a partition may come in several parts."""
         if self._last is None or not self._last.is_before(segment):
             self._next_offset = 0
         self._last = segment
-        first_new = max(self._next_offset, segment.first_new_offset)
-        return 0 if segment.base_offset is None or segment.base_offset >= first_new else first_new
+        self.first_new_offset = first_new_of(segment, self._next_offset)
 
-    def _of_segment(self, segment: ReadSegment) -> Iterator[pa.RecordBatch]:
+    def _of_segment(self, segment: ReadSegment, span: Span | None) -> Iterator[pa.RecordBatch]:
         uri = segment.log.uri
         problem: LocationError | CorruptSegmentError | None = None
         try:
             if segment.error:
                 raise LocationError(f"{uri}: cannot be read: {segment.error}")
             with opened(segment.log) as (read_into, size_bytes):
-                size_bytes = segment.readable_bytes(size_bytes)
-                yield from self._of_log(segment, read_into, size_bytes)
+                if span is None:
+                    span = Span(None, None, segment.readable_bytes(size_bytes))
+                yield from self._of_log(segment, read_into, span)
             self._faults.logs.is_any_read = True
         except FileReadError as error:
             problem = LocationError(f"{uri}: cannot be read: {one_line(error)}")
@@ -168,53 +242,103 @@ class SegmentReader:
             yield from self._faults.found(segment, problem)
 
     def _of_log(
-        self, segment: ReadSegment, read_into: ReadInto, size_bytes: int
+        self, segment: ReadSegment, read_into: ReadInto, span: Span
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of an open log; raises CorruptSegmentError for damage at its end."""
+        start, stop, size_bytes = span
+        if start is None:
+            start = start_of(segment, self._request.limits, read_into, size_bytes)
         self._bytes_read += size_bytes
         windows = BatchWindows(
             *(read_into, size_bytes),
-            position=start_of(segment, self._request.limits, read_into, size_bytes),
+            position=start,
             native=self._bytes_read > decoded_records.PLAIN_BYTES,
             window_bytes=LOCAL_WINDOW_BYTES if segment.log.is_local else REMOTE_WINDOW_BYTES,
         )
         for held in windows:
-            for part, undecided in self._wanted(held):
-                if undecided and self._faults.on_error == OnError.FAIL:
-                    position = int(part.batches["position"][0])
-                    message = f"{segment.log.uri}: batch at position {position}: {undecided}"
-                    raise CorruptSegmentError(message, position)
-                for found in self._rows.add(segment, part, undecided):
-                    if isinstance(found, UnreadableBatch):
-                        yield from self._faults.found(segment, _of_file(segment, found.error))
-                    else:
-                        yield found
-            self._latest = max(self._latest, int(held.batches["max_timestamp"].max()))
-            if segment.base_offset is not None:
-                end = segment.end_of(held.batches["last_offset"])
-                self._next_offset = max(self._next_offset, end)
-            if self._request.ends_in(held.batches) or self._request.is_over(self._latest):
+            rest = None  # where the next span begins
+            if stop is not None and held.batches["position"][-1] >= stop:
+                count = int(np.searchsorted(held.batches["position"], stop))
+                rest = int(held.batches["position"][count])
+                held = held._replace(batches=held.batches[:count])
+            if len(held.batches):
+                yield from self._of_batches(segment, held)
+                if self._request.ends_in(held.batches) or self._request.is_over(self._latest):
+                    return
+            if rest is not None:
+                self._position = rest
                 return
-        if windows.damage:
+        if windows.damage and stop is not None and windows.position >= stop:
+            self._position = windows.position
+        elif windows.damage:
             message = f"{segment.log.uri}: {windows.damage}"
             raise CorruptSegmentError(message, windows.position)
+
+    def _of_batches(self, segment: ReadSegment, held: HeldBatches) -> Iterator[pa.RecordBatch]:
+        for part, undecided in self._wanted(held):
+            if undecided and self._faults.on_error == OnError.FAIL:
+                position = int(part.batches["position"][0])
+                message = f"{segment.log.uri}: batch at position {position}: {undecided}"
+                raise CorruptSegmentError(message, position)
+            for found in self._rows.add(segment, part, undecided):
+                if isinstance(found, UnreadableBatch):
+                    yield from self._faults.found(segment, _of_file(segment, found.error))
+                else:
+                    yield found
+        self._latest = max(self._latest, int(held.batches["max_timestamp"].max()))
+        if segment.base_offset is not None:
+            end = segment.end_of(held.batches["last_offset"])
+            self._next_offset = max(self._next_offset, end)
 
     def _wanted(self, held: HeldBatches) -> Iterator[tuple[HeldBatches, str | None]]:
         """Yield the batches that are wanted, with the reason if their outcome is unknown."""
         batches = held.batches
         is_wanted = self._request.wanted(batches)
-        if not self._asked.only_committed:
+        fates = self._begun.fates
+        if not self._request.only_committed:
             yield _those(held, is_wanted), None
             return
-        kept = _those(held, is_wanted & ~self._fates.aborted(batches))
-        is_undecided = self._fates.undecided(kept.batches)
+        kept = _those(held, is_wanted & ~fates.aborted(batches))
+        is_undecided = fates.undecided(kept.batches)
         changes = np.flatnonzero(np.diff(is_undecided)) + 1
         for first, end in zip([0, *changes], [*changes, len(is_undecided)], strict=True):
             why = UNDECIDED_WHY if first < end and is_undecided[first] else None
             yield kept._replace(batches=kept.batches[first:end]), why
 
 
-def _inside(request: RecordRequest, segment: ReadSegment) -> RecordRequest:
+def begun_of(partition: PartitionSegments, asked: RecordRequest) -> Begun | None:
+    """Return what is read of a partition, None if no segment may have wanted records.
+
+    With `read_committed` this reads the headers of its batches.
+    """
+    needed = [number for number, one in enumerate(partition) if asked.needs(one)]
+    if not needed:
+        return None
+    if not asked.only_committed:
+        return Begun(asked, TransactionFates())
+    fates = _fates_of(partition, first_needed=needed[0], last_needed=needed[-1])
+    return Begun(asked.below(fates.last_stable_offset), fates)
+
+
+def first_new_of(segment: ReadSegment, next_offset: int) -> int:
+    """Return the first offset that no earlier segment has, 0 if these share no offsets.
+
+    Earlier segments that were read end before `next_offset`.
+    """
+    first_new = max(next_offset, segment.first_new_offset)
+    return 0 if segment.base_offset is None or segment.base_offset >= first_new else first_new
+
+
+def needs(request: RecordRequest, segment: ReadSegment, first_new: int) -> bool:
+    """Return whether a segment may have wanted records that no earlier one has."""
+    is_known = segment.last_offset is not None and segment.last_offset < first_new
+    return request.needs(segment) and not is_known
+
+
+def request_inside(request: RecordRequest, segment: ReadSegment, first_new: int) -> RecordRequest:
+    """Return what is wanted of a segment: its share, and what no earlier segment has."""
+    if first_new:
+        request = request.starting_at(first_new)
     share = segment.share
     return request.starting_at(share.first_offset).below(share.end_offset) if share else request
 
@@ -232,7 +356,7 @@ def _of_file(
     return type(error)(message)
 
 
-class _TransactionFates:
+class TransactionFates:
     """Follows the batches of a partition, in order."""
 
     def __init__(self, open_at_start: Open | None = None) -> None:
@@ -267,22 +391,24 @@ class _TransactionFates:
         return min(self.open.values(), default=None)
 
     def aborted(self, batches: BatchColumns) -> npt.NDArray[np.bool_]:
+        """Return which batches are of aborted transactions."""
         return _inside_spans(self._aborted, batches)
 
     def undecided(self, batches: BatchColumns) -> npt.NDArray[np.bool_]:
+        """Return which batches are of transactions with unknown outcome."""
         return _inside_spans(self._undecided, batches)
 
 
 def _fates_of(
     partition: Sequence[ReadSegment], *, first_needed: int, last_needed: int
-) -> _TransactionFates:
+) -> TransactionFates:
     """Return the fates of the transactions in the segments with these numbers.
 
     A transaction that begins in a later segment may be missing. A segment that cannot be read is a
     gap; reading its records reports it.
     """
     begin, open_at_start = _known_start(partition, first_needed)
-    fates = _TransactionFates(open_at_start)
+    fates = TransactionFates(open_at_start)
     next_offset: int | None = None
     for number in range(begin, len(partition)):
         segment = partition[number]
@@ -297,13 +423,13 @@ def _fates_of(
     return fates
 
 
-def _is_decided(fates: _TransactionFates, segment: ReadSegment) -> bool:
+def _is_decided(fates: TransactionFates, segment: ReadSegment) -> bool:
     """Return whether no transaction that began before a segment is open."""
     oldest = fates.last_stable_offset
     return oldest is None or oldest >= (segment.base_offset or 0)
 
 
-def _pass(segment: ReadSegment, fates: _TransactionFates, first_new: int | None) -> int | None:
+def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) -> int | None:
     """Process a segment; return the offset after the last one, None if its end is damaged.
 
     Batches are left out whose offsets an earlier segment has; these are below `first_new`.

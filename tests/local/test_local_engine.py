@@ -24,7 +24,8 @@ import pytest
 
 from kip33.cli.main import run as run_command
 from kip33.errors import CatalogError, PublishError, WorkerLostError
-from kip33.local.local_engine import Bin, BinError, LocalEngine, Stores, _Worker, cores
+from kip33.local.local_engine import Bin, BinError, LocalEngine, _serve_bins, cores
+from kip33.local.worker_pool import Stores, Worker
 from kip33.rules.packing import LEAST_BIN_COST
 from kip33.stores import watch
 from kip33.stores.locations import Location
@@ -315,7 +316,7 @@ def test_signals_stay_blocked_while_a_worker_is_spawned(monkeypatch: pytest.Monk
     monkeypatch.setattr(SpawnProcess, "start", start_and_look)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
-    worker = _Worker(pid_of_bin, Stores({}, {}))
+    worker = Worker(partial(_serve_bins, pid_of_bin), Stores({}, {}))
     worker.ask_to_end()
     worker.wait_for_end()
 
@@ -342,13 +343,13 @@ def test_a_worker_does_not_write_to_the_outputs_of_a_progress_bar(
 def test_all_workers_are_started_before_a_bin_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large bin fills its pipe: sending it waits until its worker has started and reads it."""
     alive: list[int] = []
-    send = _Worker.send
+    send = Worker.send
 
-    def count_and_send(worker: _Worker, one: Bin) -> None:
+    def count_and_send(worker: Worker, one: Bin) -> None:
         alive.append(len(multiprocessing.active_children()))
         send(worker, one)
 
-    monkeypatch.setattr(_Worker, "send", count_and_send)
+    monkeypatch.setattr(Worker, "send", count_and_send)
     files = files_of(*range(40_000))
 
     found = LocalEngine(3, 3).run_on_bins(files, pid_of_bin)

@@ -153,5 +153,5 @@ def test_skipped_lines(archive: Path) -> None:
 
 def test_options_are_those_of_read_arrow() -> None:
     parameters = kip33.read_arrow.__annotations__.keys()
-    own = {"source", "skipped", "storage_options", "filesystem", "return"}
+    own = {"source", "skipped", "storage_options", "filesystem", "workers", "return"}
     assert ReadOptions.__annotations__.keys() == parameters - own

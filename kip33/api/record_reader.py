@@ -1,0 +1,138 @@
+"""`kip33.read_arrow`: rows of Arrow, read by this process or by worker processes."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from kip33.catalog.catalog import warn_caller
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
+from kip33.formats.times import Time
+from kip33.local.local_engine import LocalEngine
+from kip33.records.parallel_reading import ParallelReading
+from kip33.records.partitions import PartitionSegments, Source
+from kip33.records.reading import IsolationName, LevelName, OneOrMore, Reading
+from kip33.records.record_request import OnErrorName
+from kip33.stores.filesystem_option import Filesystem, StorageOptions
+
+
+def read_arrow(  # parameters: each selects rows or columns, or says how to read
+    source: Source,
+    *,
+    level: LevelName = "records",
+    topic: OneOrMore | None = None,
+    partition: int | Sequence[int] | None = None,
+    log_dir: str | None = None,
+    columns: Sequence[str] | None = None,
+    start_time: Time | None = None,
+    end_time: Time | None = None,
+    start_offset: int | None = None,
+    end_offset: int | None = None,
+    isolation: IsolationName = "read_uncommitted",
+    include_control: bool = False,
+    on_error: OnErrorName = "row",
+    skipped: list[str] | None = None,
+    disorder: str | int | None = None,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+    layout: str = "kafka",
+    storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
+    workers: int | None = 1,
+) -> pa.RecordBatchReader:
+    """Return an archive as Arrow record batches, which are read while they are used.
+
+    >>> reader = read_arrow("archive", topic="orders", columns=["offset", "value"], end_offset=3)
+    >>> reader.read_all()["offset"].to_pylist()
+    [0, 1, 2]
+
+    - `level`: what a row is: `records`, `batches` or `segments`
+    - `topic`: a name or a glob, or several; `partition`: a number or several
+    - `log_dir`: read this log directory; None: of each partition the most complete replica
+    - `columns`: names of the columns that are wanted; None: all
+    - `start_time`, `end_time`: from this time on, and before that one
+    - `start_offset`, `end_offset`: from this offset on, and before that one
+    - `isolation`: `read_uncommitted` or `read_committed`
+    - `on_error`: what damage gives: `row`, `fail` or `skip`; `skipped`: with "skip", a list that
+      gets a line for each
+    - `disorder`: by how much a record may be older than an earlier one, "1h" or ms
+    - `workers`: the most processes that read; None: one for each core, one for small work
+
+    `level` is what a row is: "records", "batches" (from headers, nothing is decompressed) or
+    "segments". `kip33/api/RESULTS.md` lists the columns, of which `columns` chooses some; what is
+    not chosen is not copied. Columns of records have the names and types of Spark's Kafka source.
+
+    `source` is an archive, a partition's directory, a log or a catalog, as a path or URI; a
+    `Segment`; or what `open_catalog` returns. `layout` is that of an archive. `topic` is a name or
+    a glob, or several of them; `partition` a number or several. Of a partition that several brokers
+    have, the most complete replica is read, or the one in `log_dir`. Rows are in the order of
+    topic, partition and offset. If segments share offsets, the record of the earliest one is
+    returned; on Spark, and with `start_offset`, this needs a catalog. Each record batch has rows of
+    one segment and at most 64 MiB of keys, values and headers, unless a single record has more. A
+    catalog shows which segments are not needed; of a log that has grown since, the new part is not
+    read.
+
+    Only records with `start_time` <= timestamp < `end_time` and `start_offset` <= offset <
+    `end_offset` are returned; of other levels, what may have such records. With a time, records
+    without a timestamp are not. A time is ms since 1970, a `datetime` with a time zone, or ISO 8601
+    (UTC without a zone). Without `disorder`, later segments are read too, because they may have an
+    old record, unless the catalog has their smallest timestamp. `disorder` ("1h", or ms) promises
+    that no record is older than an earlier one by more than this; then reading stops early.
+
+    `isolation="read_committed"` leaves out records of aborted transactions, and all records from
+    the first one of the oldest open transaction on, as a consumer does. It reads all headers of the
+    partition first. If the log has a gap or damage, the records of transactions that are open there
+    are returned, with the reason in `_undecided`. Control records are left out unless
+    `include_control`.
+
+    A batch whose records cannot be read, the damaged end of a log, and a file that cannot be
+    opened: `on_error="row"` gives one row with the reason in `_corrupt`, with null in the other
+    columns that are unknown; "fail" raises CorruptSegmentError, UnsupportedFormatError or
+    LocationError, and CorruptSegmentError for a record that would have a reason in `_undecided`;
+    "skip" appends one line to the list `skipped`, if it is given. Batches after an unreadable one
+    are read. A batch that decompresses to more than `max_batch_bytes` counts as unreadable.
+
+    With `workers` the rows and their order are the same, in other record batches. A worker has at
+    most 128 MiB that were not taken yet, or one record batch, beside what it reads. Workers end
+    with the reader: at its end, with an error, with `close()`, or when it is no longer used.
+
+    If the newest snapshot of a catalog is damaged, an older one is read, with a Python warning;
+    with `on_error="fail"` CatalogError is raised.
+
+    Raises ValueError for a wrong argument, LocationError if there are no segments, CatalogError if
+    the catalog is damaged, and as in a build WorkerLostError and WorkerStartError.
+    """
+    reading = Reading.of(
+        level=level,
+        topic=topic,
+        partition=partition,
+        log_dir=log_dir,
+        columns=columns,
+        start_time=start_time,
+        end_time=end_time,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        isolation=isolation,
+        include_control=include_control,
+        on_error=on_error,
+        disorder=disorder,
+        max_batch_bytes=max_batch_bytes,
+        layout=layout,
+    )
+    partitions = reading.partitions(source, storage_options, filesystem)
+    return _by_workers(reading, workers, partitions, skipped)
+
+
+def _by_workers(
+    reading: Reading,
+    workers: int | None,
+    partitions: list[PartitionSegments],
+    skipped: list[str] | None,
+) -> pa.RecordBatchReader:
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers: {workers} found, expected 1 or more")
+    engine = LocalEngine(workers, tell=warn_caller)
+    batches = ParallelReading(reading, engine, _itself).read(partitions, skipped)
+    return pa.RecordBatchReader.from_batches(reading.schema, batches)
+
+
+def _itself(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch

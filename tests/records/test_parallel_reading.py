@@ -1,0 +1,236 @@
+"""Several processes read the rows that one process reads, in their order, and all of them end."""
+
+import gc
+import multiprocessing
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kip33
+from kip33.errors import CorruptSegmentError, Kip33Error, WorkerLostError
+from kip33.local import ordered_parts
+from kip33.local.local_engine import LocalEngine
+from kip33.records import parallel_reading, segment_reader
+from kip33.records.parallel_reading import ParallelReading
+from kip33.records.reading import Reading
+from kip33.records.record_request import LogsRead
+from tests.builders.log_file import write_log
+from tests.builders.record_questions import random_archive
+from tests.builders.segment_builder import Record, v2_batch
+from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
+from tests.long_forms import short_and_long
+from tests.records.test_levels import build
+from tests.records.test_overlaps import put
+
+T = 1_700_000_000_000
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"start_time": T + 300},
+    {"end_offset": 40},
+    {"start_offset": 30},
+    {"end_time": T + 3000, "disorder": 500},
+    {"isolation": "read_committed"},
+    {"on_error": "skip"},
+    {"on_error": "fail"},
+    {"level": "batches"},
+]
+
+
+@pytest.fixture
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel_reading, "PART_BYTES", 150)
+    monkeypatch.setattr(parallel_reading, "FILE_COST_BYTES", 16)
+    monkeypatch.setattr(segment_reader, "_SMALL_LOG_BYTES", 0)
+
+
+Answer = tuple[pa.Table, list[str], dict[str, str], bool, str]
+
+
+def answer(source: Path, workers: int, **options: Any) -> Answer:
+    """Return rows, lines, unreadable logs, whether one is readable, and the error that ends all."""
+    rows: list[pa.RecordBatch] = []
+    lines: list[str] = []
+    logs = LogsRead()
+    reading = Reading.of(**options)
+    partitions = reading.partitions(source)
+    error = ""
+    try:
+        for batch in ParallelReading(reading, LocalEngine(workers), lambda one: one).read(
+            partitions, lines, logs
+        ):
+            rows.append(batch)
+    except Kip33Error as found:
+        error = f"{type(found).__name__} {found.exit_code} {found}"
+    is_any_read = not error and logs.is_any_read
+    return pa.Table.from_batches(rows, reading.schema), lines, logs.unreadable, is_any_read, error
+
+
+@pytest.mark.usefixtures("_small_parts")
+@pytest.mark.parametrize("archives", short_and_long(4, 200, "KIP33_PARALLEL"))
+def test_random_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archives: int) -> None:
+    """Some indexes are wrong, logs are damaged or share offsets, with and without a catalog."""
+    spans: Counter[bool] = Counter()
+    parts_of = parallel_reading._parts_of
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        for part in parts_of(*arguments):
+            spans[part.span is not None] += 1
+            yield part
+
+    monkeypatch.setattr(parallel_reading, "_parts_of", counted)
+    for seed in range(archives):
+        random = Random(seed)
+        archive, catalog = random_archive(random, tmp_path / str(seed), disorder_ms=500)
+        if random.random() < 0.5:  # the offsets of a later segment again
+            log = random.choice(sorted(archive.rglob("*.log")))
+            again = log.with_name(f"{int(log.stem) + random.choice((1, 5)):020d}.log")
+            again.write_bytes(log.read_bytes())
+        for options in random.sample(OPTIONS, 2):
+            source = random.choice((archive, catalog))
+            expected = answer(source, 1, **options)
+            assert answer(source, random.choice((2, 3)), **options) == expected, (seed, options)
+    assert min(spans.values()) > 0, spans
+
+
+@needs_real_segments
+def test_real_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel_reading, "PART_BYTES", 1 << 14)
+    archive = Path(os.path.commonpath(REAL_SEGMENTS.values()))
+    columns = ["offset", "key", "value", "_corrupt"]
+    options = {"isolation": "read_committed", "columns": columns}
+
+    assert answer(archive, 2, **options) == answer(archive, 1, **options)
+
+
+def batches(first: int, last: int) -> list[bytes]:
+    return [v2_batch(at, [Record(T + at, None, b"v" * 90)]) for at in range(first, last + 1)]
+
+
+@pytest.mark.usefixtures("_small_parts")
+def test_a_span_that_begins_where_no_batch_does_is_read_by_the_parent(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "archive/orders-0", 0, *batches(0, 40))
+    build(tmp_path / "archive", tmp_path, "--index-interval-bytes", "0")
+    (index,) = tmp_path.rglob("indexes/**/*.index")
+    wrong = bytearray(index.read_bytes())
+    wrong[7 + 8 * 10] ^= 1  # the position of an entry
+    index.write_bytes(wrong)
+    assert log
+
+    assert answer(tmp_path / "indexes/_catalog", 2) == answer(tmp_path / "indexes/_catalog", 1)
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An archive whose parts have several messages of a worker."""
+    monkeypatch.setattr(parallel_reading, "PART_BYTES", 1 << 20)
+    entry = v2_batch(0, [Record(T + at, None, b"v" * 2000) for at in range(100)])
+    for first in range(0, 12_000, 1000):
+        entries = [at.to_bytes(8, "big") + entry[8:] for at in range(first, first + 1000, 100)]
+        write_log(tmp_path / "archive/orders-0", first, *entries)
+    return tmp_path / "archive"
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_slow_consumer_stops_the_workers(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordered_parts, "MOST_UNREAD_BYTES", 1 << 21)
+    reader = kip33.read_arrow(large, workers=2)
+
+    first = reader.read_next_batch()
+    rest = reader.read_all()
+
+    assert first.num_rows + rest.num_rows == 12_000
+    assert rest["offset"].to_pylist() == list(range(first.num_rows, 12_000))
+
+
+def stop_by_close(reader: pa.RecordBatchReader) -> None:
+    reader.close()
+
+
+def stop_by_forgetting(reader: pa.RecordBatchReader) -> None:
+    pass
+
+
+@pytest.mark.parametrize("stop", [stop_by_close, stop_by_forgetting])
+def test_a_consumer_that_stops_early_leaves_nothing(large: Path, stop: Any) -> None:
+    before = open_files()
+    reader = kip33.read_arrow(large, workers=2)
+    reader.read_next_batch()
+    assert len(multiprocessing.active_children()) == 2
+
+    stop(reader)
+    del reader
+    gc.collect()
+
+    assert multiprocessing.active_children() == []
+    assert open_files() == before
+
+
+def test_an_error_ends_the_workers(large: Path) -> None:
+    log = max(large.rglob("*.log"))
+    log.write_bytes(log.read_bytes()[:-3])
+
+    with pytest.raises(CorruptSegmentError, match=log.name):
+        kip33.read_arrow(large, workers=2, on_error="fail").read_all()
+
+    assert multiprocessing.active_children() == []
+
+
+def killed_in(folder: Path, times: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Kill this worker in the middle of a part."""
+    marks = len(list(folder.iterdir()))
+    if batch["base_offset"][0].as_py() == 2000 and marks < times:
+        (folder / str(marks)).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+
+
+def test_a_part_whose_worker_is_killed_is_read_again(large: Path, tmp_path: Path) -> None:
+    (tmp_path / "marks").mkdir()
+    reading = Reading.of()
+    parallel = ParallelReading(reading, LocalEngine(2), partial(killed_in, tmp_path / "marks", 1))
+
+    offsets = [
+        offset
+        for batch in parallel.read(reading.partitions(large))
+        for offset in batch["offset"].to_pylist()
+    ]
+
+    assert offsets == list(range(12_000))
+
+
+def test_a_part_whose_worker_is_killed_twice_is_one_line(large: Path, tmp_path: Path) -> None:
+    (tmp_path / "marks").mkdir()
+    reading = Reading.of()
+    parallel = ParallelReading(reading, LocalEngine(2), partial(killed_in, tmp_path / "marks", 9))
+
+    with pytest.raises(WorkerLostError, match=r"SIGKILL, 2 times; .*"):
+        list(parallel.read(reading.partitions(large)))
+
+    assert multiprocessing.active_children() == []
+
+
+def test_small_archives_are_read_without_workers(tmp_path: Path) -> None:
+    put(tmp_path, 0, 9, name="a")
+
+    reader = kip33.read_arrow(tmp_path, workers=None)
+    reader.read_next_batch()
+
+    assert multiprocessing.active_children() == []
+
+
+def test_no_workers_are_a_wrong_argument(tmp_path: Path) -> None:
+    put(tmp_path, 0, 9, name="a")
+
+    with pytest.raises(ValueError, match=r"workers: 0 found, expected 1 or more"):
+        kip33.read_arrow(tmp_path, workers=0)
