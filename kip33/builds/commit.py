@@ -85,7 +85,8 @@ def _remove_unfinished(plan: BuildPlan) -> None:
     """Remove temporary index files of builds that have ended: they committed, or are a day old.
 
     An attempt of a task that is killed, because a speculative one was faster, leaves such a file.
-    One that goes on after the commit of its build cannot rename its file then, and nobody asks it.
+    One that goes on after the commit of its build cannot rename its file then, and its result is
+    not used.
     """
     committed = set(map(id_of, plan.catalog.commit_names())) if plan.unfinished else set()
     for place, last_modified_ms in plan.unfinished:
@@ -339,9 +340,6 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
         )
 
 
-_OURS: Final = pa.array([IndexFileState.WRITTEN, IndexFileState.STALE], pa.string())
-
-
 def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
     """Return the counts over all rows of a snapshot, computed one row group at a time."""
     by_status: dict[str, int] = {}
@@ -354,6 +352,7 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
     columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", "log_uri"]
     columns += ["log_dir", "topic", "partition", "base_offset"]
     directories = DirectoriesOfPartitions()
+    owned = pa.array([IndexFileState.WRITTEN, IndexFileState.STALE], pa.string())
     failed_example: tuple[str, str] | None = None
     unreadable_example: tuple[str, str] | None = None
     for piece in catalog.read_pieces(snapshot, columns + sizes):
@@ -363,7 +362,7 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
         totals["entries"] += pc.sum(piece["time_index_entries"]).as_py() or 0
         totals["log_bytes"] += pc.sum(piece["size_bytes"]).as_py() or 0
         totals["index_bytes"] += sum(pc.sum(piece[size]).as_py() or 0 for size in sizes)
-        ours = piece.filter(pc.is_in(piece["index_file"], value_set=_OURS))
+        ours = piece.filter(pc.is_in(piece["index_file"], value_set=owned))
         totals["index_files"] += sum(len(ours) - ours[size].null_count for size in sizes)
         states = _counts(piece["index_file"])
         totals["written"] += states.get(IndexFileState.WRITTEN, 0)

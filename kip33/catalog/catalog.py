@@ -380,12 +380,16 @@ def warn_caller(message: str) -> None:
     warnings.warn(message, stacklevel=depth)
 
 
-def catalog_at(place: Location, what: str = "the catalog", warn: Warn = warn_caller) -> Catalog:
+def catalog_at(
+    place: Location, what: str | None = "the catalog", warn: Warn = warn_caller
+) -> Catalog:
     """Return the catalog at a place; if it is an index directory, that directory's own.
 
-    `warn` is told then. Raises LocationError if there is no such directory, `what` it should be.
+    `warn` is told then. Raises LocationError if there is no such directory, `what` it should be;
+    without `what`, `choose` raises CatalogError later.
     """
-    require_directory(place, what)
+    if what is not None:
+        require_directory(place, what)
     return _catalog_in(place, warn) or Catalog(place)
 
 

@@ -74,7 +74,7 @@ def read_orphans(catalog: Catalog, snapshot: Snapshot) -> tuple[pa.Table, str | 
 def read_owned(place: Location) -> bytes:
     """Return a file that says which index files kip33 owns.
 
-    Raises FileNotFoundError or IsADirectoryError if there is none, and UnreadableCatalogError if it
+    Raises FileNotFoundError or IsADirectoryError without a file, and UnreadableCatalogError if it
     cannot be read: without it these index files would count as foreign.
     """
     try:

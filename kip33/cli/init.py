@@ -1,6 +1,6 @@
 """`kip33 init`: the files of a deployment, as they are for the installed version.
 
-After an upgrade it replaces the files that nobody has edited. For this a file beside them,
+After an upgrade it replaces the files that were not edited. For this a file beside them,
 `.kip33-init.json`, has the version and the SHA-256 of each file as kip33 wrote it.
 """
 
@@ -55,7 +55,7 @@ def init(folder: Path, overwrite: bool) -> None:
     conf/ has defaults of the options, retention policies, settings of Spark, and a Dockerfile for
     Spark on Kubernetes. jobs/ has the scripts for spark-submit, a DAG for Airflow, and a notebook.
 
-    After an upgrade give the command again: it replaces the files that nobody has edited, leaves
+    After an upgrade give the command again: it replaces the files that were not edited, leaves
     the others, and shows how they differ from those of this version. DIR/.kip33-init.json has the
     checksums that tell which files were edited.
     """

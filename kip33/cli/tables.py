@@ -195,7 +195,7 @@ def lay_out(
     """
     by_column = zip(*rows, strict=True) if rows else [()] * len(columns)
     every = [_Texts.of(*pair) for pair in zip(columns, by_column, strict=True)]
-    texts = [text for text in every if not (rows and text.is_blank)]
+    texts = [text for text in every if not text.is_blank] or every
     titles = _wrapped("", escaped(title).split(" "), width) if title else []
     box, needed = _box_of(texts, width, frame)
     if box is None:

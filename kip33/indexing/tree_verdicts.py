@@ -1,8 +1,9 @@
 """The verdicts on a tree, in a temporary file: memory does not grow with the number of segments.
 
 Tasks send what they verified in compressed blocks, bin by bin, in any order. SQLite holds the rows
-in a file without a name, which is gone when the process ends, however that is. It sorts them by
-path, and finds the segments of the partitions that need the fold (`indexing.folded_verdicts`).
+in a file without a name, which the system removes when the process ends, however that is. It sorts
+them by path, and finds the segments of the partitions that need the fold
+(`indexing.folded_verdicts`).
 """
 
 import pickle
@@ -18,7 +19,7 @@ from kip33.indexing.folded_verdicts import VerifiedSegment, with_folded_verdicts
 from kip33.indexing.verification import SegmentVerdict
 
 SEGMENTS_IN_A_BLOCK: Final = 1_000
-_TABLE: Final = (  # `partition` and `link` are what the fold needs, null where there is none
+_TABLE: Final = (  # `partition` and `link` are what the fold needs, null if unknown
     "CREATE TABLE segments (number INTEGER PRIMARY KEY, log_uri BLOB, has_problem, "
     "has_offset_index, needs_fold, verdict BLOB, partition TEXT, link BLOB)"
 )

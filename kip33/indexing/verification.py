@@ -97,7 +97,10 @@ class SegmentVerdict:
 
     @classmethod
     def of_row(cls, values: Iterable[Any]) -> Self:
-        """Return the verdict with these values of `as_row`."""
+        """Return the verdict of a row.
+
+        - `values`: those of `as_row`, in its order.
+        """
         row = dict(zip(SEGMENT_VERDICTS.names, values, strict=True))
         for name in _VERDICTS:
             row[name] = row[name] and IndexVerdict(row[name])

@@ -48,7 +48,7 @@ def load_catalog(
     """
     use_storage_options(storage_options, [Location.of(catalog)])
     use_session(spark)
-    opened = catalog_at(Location.of(catalog))
+    opened = catalog_at(Location.of(catalog), None)
     chosen = choose(opened, snapshot).snapshot
     place = opened.snapshot_folder(chosen.name)
     folder = place.uri

@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 POLL_SECONDS: Final = 0.2
 UNKNOWN_CORES: Final = 32
 """Of a cluster whose settings do not say how many cores it gives."""
-_MOST_EXECUTORS: Final = 100_000  # a larger maximum is none
+_MOST_EXECUTORS: Final = 100_000  # a larger maximum is no limit
 _TIMES_TO_CANCEL: Final = 25
 _DESCRIPTION: Final = "spark.job.description"
 _CALL_SITE: Final = "callSite.short"

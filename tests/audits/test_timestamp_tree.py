@@ -171,7 +171,7 @@ def test_a_log_that_cannot_be_read_is_a_problem_of_its_partition(tmp_path: Path)
     assert [one.profile.batches for one in found] == [1]
     [missing, torn] = problems(found)
     assert first.name in missing and "No such file" in missing
-    assert second.name in torn and "4 bytes are left" in torn
+    assert second.name in torn and "4 bytes left" in torn
 
 
 def test_a_segment_that_kafka_does_not_keep_is_a_problem(tmp_path: Path) -> None:

@@ -535,14 +535,15 @@ def test_a_commit_file_that_cannot_be_read_now_is_not_called_damaged(
 ) -> None:
     closed, newest = snapshot_of(catalog), snapshot_of(catalog)
 
-    class Closed(Disk):
-        def open_input_file(self, path: str) -> Any:
-            if closed.name in path:
-                raise PermissionError(13, "Permission denied")
-            return fs.LocalFileSystem().open_input_file(path)
+    open_file = os.open
+
+    def open_others(path: Any, *how: Any) -> int:
+        if closed.name in os.fsdecode(path):
+            raise PermissionError(13, "Permission denied")
+        return open_file(path, *how)
 
     with monkeypatch.context() as patch:
-        patch.setattr("kip33.stores.locations._filesystem", lambda _: Closed())
+        patch.setattr(os, "open", open_others)
         pruned = prune(catalog, keep=1, now_ms=NOW_MS)
     assert (pruned.removed, len(pruned.plan.problems)) == ((), 1)
     assert names(catalog) == [closed.name, newest.name]

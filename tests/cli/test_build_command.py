@@ -77,7 +77,7 @@ def test_the_table_says_how_much_was_read_and_what_became_of_the_rest(nightly: C
     assert lines["reused"] == "0 unchanged"
     assert lines["dropped"] == "1 segment, no longer there"
     assert lines["carried over"] == "11 segments that this build did not list"
-    assert lines["orphaned"].startswith("1 index files without a log; ")
+    assert lines["orphaned"].startswith("1 index file without a log; ")
     shown = nightly("catalog", "indexes/_catalog")
     assert "orphans: 1 index files of kip33 without a log; " in shown.stdout
     newest = json.loads(nightly("catalog", "indexes/_catalog", "--format", "json").stdout)

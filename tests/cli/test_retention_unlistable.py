@@ -73,7 +73,7 @@ def test_a_plan_of_some_topics_is_as_careful_as_one_of_all(
     ]
     for path in ("b1", "broker-1"):
         above = (expiring.source / path).as_uri()
-        assert f"are not in the plan: {above} could not be listed" in done.stderr
+        assert f"not in the plan: {above} could not be listed" in done.stderr
 
 
 def test_the_first_20_partitions_left_out_of_a_plan_are_named_and_the_rest_counted(

@@ -77,7 +77,7 @@ def test_each_partition_has_a_row(timestamps: Command) -> None:
     latency = {name: found["stamped-0"][f"latency_{name}"] for name in ("min_ms", "median_ms")}
     assert latency == {"min_ms": 5, "median_ms": 20}
     assert found["stamped-0"]["latency_p99_ms"] == found["stamped-0"]["latency_max_ms"] == 900
-    assert "4 bytes are left" in found["torn-0"]["problems"][0]
+    assert "4 bytes left" in found["torn-0"]["problems"][0]
 
 
 def test_a_topic_is_the_sum_of_its_partitions(timestamps: Command) -> None:

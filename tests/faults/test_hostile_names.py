@@ -141,7 +141,7 @@ def test_no_command_shows_a_secret(uri: str, arguments: list[str], archive: Path
 BUG = """
 import sys
 from kip33.cli import main
-from kip33.catalog.catalog import Catalog
+from kip33.stores.locations import Location
 
 def broken(place):
     try:
@@ -149,7 +149,7 @@ def broken(place):
     except KeyError as error:
         raise RuntimeError(f"a bug at s3a://AKIAKEY:s3cr3t/+=@bucket/x and {place}") from error
 
-Catalog.at = broken
+Location.of = broken
 sys.argv = ["kip33", "catalog", "s3a://AKIAKEY:s3cr3t/+=@bucket"]
 main.main()
 """

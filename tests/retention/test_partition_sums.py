@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from kip33.catalog.catalog_columns import columns_of
+from kip33.catalog.holes import HOLES
 from kip33.catalog.schema import SEGMENTS
 from kip33.cli.retention_answer import RetentionAnswer
 from kip33.retention.evaluated_tables import partitions_table
@@ -101,5 +102,5 @@ def test_the_worst_partitions_are_those_with_most_bytes_blocked_then_deletable()
     blocked, deletable = np.array([0, 5, 5, 9, 0]), np.array([7, 1, 2, 0, 7])
     names = pa.array(list("abcde"))
     table = pa.table({"topic": names, "blocked_bytes": blocked, "deletable_bytes": deletable})
-    answer = RetentionAnswer(1, table, None, (), list, lambda most: [])
+    answer = RetentionAnswer(1, table, None, HOLES.empty_table(), (), list, lambda most: [])
     assert [row["topic"] for row in answer.worst(4)] == ["d", "c", "b", "a"]

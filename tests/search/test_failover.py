@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kip33.errors import counted
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.rules.search import EARLIEST
 from kip33.search.failover import NO_TIMESTAMP_READ, NONE_IN_ARCHIVE, ResumePoint, resume_points
@@ -245,7 +246,7 @@ def test_partitions_that_differ(
     assert len({(point.target_ms, point.read_twice_at_most) for point in pair.points}) == 1
     for point in pair.points:
         assert (point.committed_offset, point.topic_wide) == (None, True)
-        says = f"{len(some)} partitions on one cluster, {count} on the other: "
+        says = f"{counted(len(some), 'partition')} on one cluster, {count} on the other: "
         assert point.note and point.note.startswith(says)
 
 

@@ -44,7 +44,7 @@ def rendered(template: str) -> str:
 def parsed(job: dict[str, Any]) -> click.Context:
     command = COMMANDS[job["application"].rpartition("/")[2]]
     words = [rendered(word) for word in job["application_args"]]
-    return kip33.get_command(None, command).make_context(command, words)
+    return kip33.get_command(click.Context(kip33), command).make_context(command, words)
 
 
 def test_every_job_is_called_with_options_it_has() -> None:
@@ -219,5 +219,7 @@ def test_the_page_is_written_by_a_command_with_options_it_has() -> None:
         assert report("catalog", "policy.toml", "2026-11-21", PAGE, config) == page
     [words] = hook.call_args.args
     assert words[:2] == ["kip33", "report"]
-    params = kip33.get_command(None, "report").make_context("report", words[2:]).params
+    params = (
+        kip33.get_command(click.Context(kip33), "report").make_context("report", words[2:]).params
+    )
     assert (params["catalog_dir"], params["output"]) == ("catalog", PAGE)
