@@ -259,13 +259,13 @@ def csv_cell(value: Any) -> Any:
     return f"'{value}" if is_formula else value
 
 
-def skipped_facts(passed_over: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Yield a line on each kind of files that was passed over, for `facts`.
+def skipped_facts(skipped: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield a line on each kind of skipped files, for `facts`.
 
     >>> list(skipped_facts({".swap files": 1, "-delete directories": 2}))
     [('skipped', '1 .swap file'), ('skipped', '2 -delete directories')]
     """
-    for what, count in passed_over.items():
+    for what, count in skipped.items():
         for many, one in _SINGULARS if count == 1 else ():
             what = what.replace(many, one, 1)
         yield "skipped", f"{count:,} {what}"

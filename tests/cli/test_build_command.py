@@ -79,7 +79,7 @@ def test_the_table_says_how_much_was_read_and_what_became_of_the_rest(nightly: C
     assert lines["carried over"] == "11 segments that this build did not list"
     assert lines["orphaned"].startswith("1 index file without a log; ")
     shown = nightly("catalog", "indexes/_catalog")
-    assert "orphans: 1 index files of kip33 without a log; " in shown.stdout
+    assert "orphans: 1 index file of kip33 without a log; " in shown.stdout
     newest = json.loads(nightly("catalog", "indexes/_catalog", "--format", "json").stdout)
     assert [one["orphaned"] for one in newest["snapshots"]] == [1, 0]
     assert {"dropped", "carried over"} & set(lines_of(nightly(*BUILD, "--full"))) == set()
