@@ -143,7 +143,7 @@ def test_a_query_may_use_a_frame_twice(session: SparkSession, archive: Path) -> 
         ({"level": "all"}, None, "kafka-segments: 'all' is not a valid Level"),
         ({}, "colour long", "column 'colour' found, expected some of log_dir, topic"),
         ({}, "offset string", "column 'offset' of type string found, expected bigint"),
-        ({}, "offset long", "nothing: SOURCE does not exist"),
+        ({}, "offset long", r"nothing: SOURCE\|CATALOG does not exist"),
     ],
 )
 def test_errors_name_what_is_expected(
@@ -201,7 +201,7 @@ def test_read_segments_has_the_types_of_read_arrow(spark: SparkSession, archive:
 
 
 def test_errors_of_read_segments(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(LocationError, match="SOURCE does not exist"):
+    with pytest.raises(LocationError, match=r"SOURCE\|CATALOG does not exist"):
         read_segments(spark, tmp_path / "nothing")
     with pytest.raises(ValueError, match="option 'colour' found, expected some of level"):
         read_segments(spark, tmp_path, colour="red")  # type: ignore[call-arg]
