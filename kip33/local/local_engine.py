@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 SILENT_SECONDS: Final = 60.0  # a worker that has done nothing for so long is named
 CGROUPS: Final = Path("/sys/fs/cgroup")
+_NAMES: Final = ("path", "log_uri", "index_uri")  # columns, of which a bin's files have one
 _TOLD_SECONDS: Final = 0.25  # between two calls of on_progress
 Part = TypeVar("Part")
 Piece = TypeVar("Piece")
@@ -250,8 +251,9 @@ class _BinRun:
     def _begin(self, worker: "Worker", work_bin: Bin) -> None:
         self._attempts[work_bin.number] = self._attempts.get(work_bin.number, 0) + 1
         self._busy[worker] = work_bin
-        name = "path" if "path" in work_bin.files.column_names else "log_uri"
-        worker.begin(work_bin.files[name][0].as_py(), work_bin.files.num_rows)
+        files = work_bin.files
+        name = next((one for one in _NAMES if one in files.column_names), files.column_names[0])
+        worker.begin(str(files[name][0].as_py()), files.num_rows)
         worker.send(work_bin)
 
     def _finish(self, worker: "Worker") -> Done | None:
