@@ -68,6 +68,7 @@ IN_FILES: Final = (
     *("1979-05-27T07:32:00Z", '["a", 1, true]', '"x"', '"s3a://KEY:s3cr3t@b/x"'),
 )
 BASES: Final = {
+    "completion": ["completion", "bash"],
     "build": ["build", "archive", "--index-dir", "new-indexes"],
     "verify": ["verify", SEGMENT],
     "repair": ["repair", "archive/broker-1"],
