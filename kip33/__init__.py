@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kip33.api.index_files import build_index, repair, verify_index
+    from kip33.api.offsets_for_times import OpenedTiers
     from kip33.api.opened_catalog import OpenedCatalog, open_catalog
     from kip33.api.plan_steps import apply_plan, write_plan
     from kip33.api.record_reader import read_arrow
@@ -68,6 +69,7 @@ __version__ = "0.2.0"
 
 _NAMES = {
     "kip33.api.index_files": ("build_index", "repair", "verify_index"),
+    "kip33.api.offsets_for_times": ("OpenedTiers",),
     "kip33.api.opened_catalog": ("OpenedCatalog", "open_catalog"),
     "kip33.api.plan_steps": ("apply_plan", "write_plan"),
     "kip33.api.record_reader": ("read_arrow",),
@@ -131,6 +133,7 @@ __all__ = [
     "OffsetIndex",
     "OffsetPosition",
     "OpenedCatalog",
+    "OpenedTiers",
     "PartitionResult",
     "PlanError",
     "Policies",

@@ -28,6 +28,7 @@ NAMES = [
     "OffsetIndex",
     "OffsetPosition",
     "OpenedCatalog",
+    "OpenedTiers",
     "PartitionResult",
     "PlanError",
     "Policies",

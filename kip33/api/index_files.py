@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from kip33.api.opened_catalog import Path, current_ms, text_of
+from kip33.api.offsets_for_times import Path
+from kip33.api.opened_catalog import current_ms, text_of
 from kip33.builds.build_options import BuildRequest, ReadName, load_topic_settings
 from kip33.builds.commit import BuildSummary, run_build
 from kip33.builds.repair_plan import RepairRequest, RepairSummary, run_repair

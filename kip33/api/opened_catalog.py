@@ -9,15 +9,25 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, overload
 
 import pyarrow as pa
 
-from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
+from kip33.api.offsets_for_times import (
+    OpenedTiers,
+    Path,
+    TimeRequest,
+    answer_table,
+    log_starts,
+    search_options,
+    time_question,
+)
+from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.audits.roll_audit import audit_catalog, roll_table
 from kip33.catalog import difference, topic_totals
 from kip33.catalog.catalog import Catalog, Snapshot, catalog_at, choose, warn_caller
 from kip33.catalog.schema import PARTS
+from kip33.catalog.tiers import CatalogSnapshot
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
@@ -34,24 +44,16 @@ from kip33.retention.evaluation import (
 from kip33.retention.plan import RetentionPlan
 from kip33.rules.policies import Policies, TopicGlobs
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
-from kip33.rules.search import NEWEST_KAFKA, TARGETS, parse_kafka_version, require_target
+from kip33.rules.search import (
+    require_tiers,
+)
 from kip33.search import failover, group_lag
-from kip33.search.answers import SearchOptions, load_group_offsets
-from kip33.search.catalog_search import TimeAnswer, by_partition, rows_of, search_rows
+from kip33.search.answers import load_group_offsets
+from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.failover import ResumePoint
 from kip33.search.group_lag import GroupLag
-from kip33.search.replica_search import PartitionKey, TimeQuestion
+from kip33.search.replica_search import PartitionKey
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
-from kip33.stores.locations import Location
-
-Path: TypeAlias = str | os.PathLike[str]
-
-_TimeRequest: TypeAlias = tuple[str, int | None, Time] | tuple[str, int | None, Time, str | None]
-"""Topic, partition (None: all), time, and optionally a log directory.
-
-A time is ms since 1970, a `datetime` with a time zone, ISO 8601, `earliest`, `latest` or
-`max-timestamp`.
-"""
 
 Offsets: TypeAlias = Path | Iterable[tuple[str, str, int, int]]
 """Committed offsets: tuples (group, topic, partition, offset), or a file.
@@ -62,20 +64,6 @@ The file is a CSV `[group,]topic,partition,offset`, or the output of
 
 _PolicyTables: TypeAlias = Policies | Mapping[str, Mapping[str, Any]]
 """`Policies`, or their tables: `{"defaults": {"retention.ms": "7d"}, "topics": {"a*": {}}}`."""
-_FIELDS: list["pa.Field[Any]"] = [
-    pa.field("log_dir", pa.string()),  # null: no such partition
-    pa.field("topic", pa.string(), nullable=False),
-    pa.field("partition", pa.int32()),  # null: no such topic
-    pa.field("target_ms", pa.int64(), nullable=False),
-    pa.field("offset", pa.int64()),
-    pa.field("timestamp", pa.int64()),
-    pa.field("result", pa.string(), nullable=False),
-    pa.field("exactness", pa.string(), nullable=False),
-    pa.field("bytes_read", pa.int64(), nullable=False),
-    pa.field("note", pa.string()),
-    pa.field("passed_over", pa.bool_(), nullable=False),
-]
-ANSWERS: Final = pa.schema(_FIELDS)
 _RETENTION_FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_dir", pa.string(), nullable=False),
     pa.field("topic", pa.string(), nullable=False),
@@ -103,28 +91,53 @@ _RETENTION_FIELDS: list["pa.Field[Any]"] = [
 RETENTION: Final = pa.schema(_RETENTION_FIELDS)
 
 
+@overload
 def open_catalog(
     catalog: Path,
     *,
     storage_options: StorageOptions | None = None,
     filesystem: Filesystem | None = None,
-) -> "OpenedCatalog":
-    """Return the catalog at a path or URI.
+) -> "OpenedCatalog": ...
+
+
+@overload
+def open_catalog(
+    catalog: list[Path] | tuple[Path, Path],
+    *,
+    storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
+) -> OpenedTiers: ...
+
+
+def open_catalog(
+    catalog: Path | list[Path] | tuple[Path, Path],
+    *,
+    storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
+) -> "OpenedCatalog | OpenedTiers":
+    """Return the catalog at a path or URI, or the two of a cluster with tiered storage.
 
     >>> catalog = open_catalog("indexes/_catalog")
     >>> catalog.segments().num_rows
     13
 
     - `catalog`: the directory of its snapshots, `_catalog` in the directory of index files; that
-      directory is taken, too, with a Python warning
+      directory is taken, too, with a Python warning. With tiered storage, a list of two: of the
+      log directories and of the remote tier, in any order (`OpenedTiers`)
     - `storage_options`: keys and endpoint for its store and its archive's, by Hadoop's names or as
       `endpoint`, `region`, `access_key`, `secret_key`, `token` (`kip33.stores.filesystem_option`)
     - `filesystem`: a pyarrow or fsspec filesystem instead, whose name for the catalog is the path
       (`kip33.stores.filesystem_option`)
 
-    Raises LocationError if there is no such directory.
+    Raises LocationError if there is no such directory, ValueError unless one or two are given.
     """
-    return OpenedCatalog(catalog_at(place_on(catalog, storage_options, filesystem)))
+    if isinstance(catalog, str | os.PathLike):
+        return OpenedCatalog(catalog_at(place_on(catalog, storage_options, filesystem)))
+    catalogs = [catalog_at(place_on(one, storage_options, filesystem)) for one in catalog]
+    if len(catalogs) != 2:
+        found = len(catalogs)
+        raise ValueError(f"{found} catalogs found, expected one, or one of each of two tiers")
+    return OpenedTiers((catalogs[0], catalogs[1]))
 
 
 @dataclass(frozen=True)
@@ -200,7 +213,7 @@ class OpenedCatalog:
 
     def offsets_for_times(
         self,
-        requests: Iterable[_TimeRequest],
+        requests: Iterable[TimeRequest],
         *,
         snapshot: str | None = None,
         as_kafka: bool | str = False,
@@ -227,16 +240,11 @@ class OpenedCatalog:
         `log_start_offsets`, a CSV topic,partition,offset[,log_dir]. `index_only` opens no log.
         `all_replicas` answers for each log directory. ValueError for a wrong argument.
         """
-        if log_start_offsets is not None and not as_kafka:
-            raise ValueError("log_start_offsets requires as_kafka=True")
-        version = parse_kafka_version(as_kafka) if isinstance(as_kafka, str) else NEWEST_KAFKA
-        how = SearchOptions(bool(as_kafka), index_only, all_replicas, max_batch_bytes, version)
-        questions = [_time_question(*request) for request in requests]
-        chosen = self._chosen(snapshot)
-        rows = rows_of(self.catalog, chosen, {question.topic for question in questions})
-        log_dirs: list[Any] = rows["log_dir"].unique().drop_null().to_pylist() if as_kafka else []
-        starts = _log_starts(chosen, log_dirs, log_start_offsets) if as_kafka else None
-        return _answer_table(search_rows(rows, questions, how, starts))
+        how = search_options(as_kafka, index_only, all_replicas, max_batch_bytes)
+        questions = [time_question(*request) for request in requests]
+        require_tiers(question.target_ms for question in questions)
+        source = CatalogSnapshot(self.catalog, self._chosen(snapshot))
+        return answer_table(source, questions, how, log_start_offsets)
 
     def group_lags(
         self,
@@ -425,10 +433,11 @@ class OpenedCatalog:
     def _partitions(
         self, offsets: Sequence[GroupOffset], snapshot: Snapshot
     ) -> dict[PartitionKey, list[dict[str, Any]]]:
-        return by_partition(rows_of(self.catalog, snapshot, {one.topic for one in offsets}))
+        source = CatalogSnapshot(self.catalog, snapshot)
+        return by_partition(rows_of(source, {one.topic for one in offsets}))
 
     def _log_starts(self, snapshot: Snapshot, file: Path | None) -> LogStartOffsets:
-        return _log_starts(snapshot, self._texts(snapshot, "log_dir"), file)
+        return log_starts(snapshot, self._texts(snapshot, "log_dir"), file)
 
     def _texts(self, snapshot: Snapshot, column: str) -> list[str]:
         found: set[Any] = set()
@@ -442,27 +451,6 @@ class OpenedCatalog:
             warn_caller(warning)
 
 
-def _answer_table(answers: Iterable[TimeAnswer]) -> pa.Table:
-    """Return answers as a table of ANSWERS, in their order."""
-    rows = [(one.located.log_dir, one.topic, one.partition, *one.located.answer) for one in answers]
-    names = ANSWERS.names
-    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], ANSWERS)
-
-
-def _time_question(
-    topic: str, partition: int | None, time: Time, log_dir: str | None = None
-) -> TimeQuestion:
-    """Return a request as a question; ValueError for what is not a time."""
-    if isinstance(time, str) and time in TARGETS:
-        return TimeQuestion(topic, partition, TARGETS[time], log_dir)
-    try:
-        target_ms = milliseconds_of(time)
-    except ValueError as error:
-        raise ValueError(f"{error}, or one of {', '.join(TARGETS)}") from error
-    require_target(target_ms)
-    return TimeQuestion(topic, partition, target_ms, log_dir)
-
-
 def _committed_offsets(offsets: Offsets) -> list[GroupOffset]:
     if isinstance(offsets, str | os.PathLike):
         return load_group_offsets(os.fspath(offsets))
@@ -472,12 +460,6 @@ def _committed_offsets(offsets: Offsets) -> list[GroupOffset]:
 def policies_in(policies: _PolicyTables) -> Policies:
     """Return the policies; PolicyError for tables that Kafka refuses."""
     return policies if isinstance(policies, Policies) else Policies(policies)
-
-
-def _log_starts(snapshot: Snapshot, log_dirs: Iterable[str], file: Path | None) -> LogStartOffsets:
-    """Return the log start offsets of the archive's checkpoints, those of `file` override them."""
-    source = Location.of(snapshot.source)
-    return log_start_offsets(source, log_dirs, None if file is None else os.fspath(file))
 
 
 def text_of(path: Path | None) -> str | None:

@@ -8,7 +8,8 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from kip33.api.opened_catalog import Path, text_of
+from kip33.api.offsets_for_times import Path
+from kip33.api.opened_catalog import text_of
 from kip33.archive.bins import Engine
 from kip33.builds.build_options import load_topic_settings
 from kip33.catalog.catalog import Warn, catalog_unless_source, choose, warn_caller

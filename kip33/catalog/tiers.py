@@ -4,20 +4,26 @@ With tiered storage a partition lives twice: its closed segments in a bucket, th
 the active one on the brokers' disks. `Tiers` gives the rows of both where `CatalogSnapshot` gives
 those of one catalog.
 
-Topics are matched by topic id, and by name where one side has no id.
+Topics are matched by topic id, and by name where one side has no id. Each local replica is put
+together with the remote segments of its partition, so the rows of both have its `log_dir`.
+`rules.tiers` says which segments both tiers have.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import matching
 from kip33.catalog.schema import PARTS
+from kip33.catalog.topic_totals import topics_of
 from kip33.errors import CatalogError
+from kip33.rules.offset_holes import UNKNOWN_END, Int64s
 from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.tiers import UNKNOWN_FIGURE, TierSegments, put_together
 
 LOG_DIRECTORIES: Final = "kafka"
 """The layout of brokers' log directories, the local tier; all others are of a remote tier."""
@@ -31,12 +37,33 @@ PartitionOffsets: TypeAlias = dict[tuple[str, int], int]
 OF_REMOTE_OFFSETS: Final = ("topic", "partition", "last_offset", "status")
 """The columns that `highest_remote_offsets` needs."""
 
+COMPARED: Final = ("valid_bytes", "batch_count", "record_count", "max_timestamp")
+"""What a segment and its copy have in common, besides their offsets."""
+
+OF_UNION: Final = (
+    *("log_dir", "topic", "topic_id", "partition"),
+    *("base_offset", "last_offset", "status", *COMPARED),
+)
+"""The columns that `united` needs."""
+
+IS_REMOTE, IS_COPY, IS_DIFFERENT, UNTIL = "is_remote", "is_copy", "is_different", "until_offset"
+"""The columns that `united` adds: see `rules.tiers.PutTogether`."""
+
 
 class CatalogSnapshot(NamedTuple):
     """A snapshot and its catalog, whose rows are read."""
 
     catalog: Catalog
     snapshot: Snapshot
+
+    @property
+    def local(self) -> Self:
+        """Return itself: what a single catalog describes is searched as a local tier."""
+        return self
+
+    def topics(self) -> list[str]:
+        """Return the topics, by name; CatalogError if a part is damaged."""
+        return topics_of(self.catalog, self.snapshot)
 
     def rows(self, columns: Sequence[str], topics: Collection[str] | None = None) -> pa.Table:
         """Return the rows of some topics, None: of all; CatalogError if a part is damaged."""
@@ -70,6 +97,17 @@ class Tiers(NamedTuple):
             f"{places}: two catalogs of {'the remote' if kinds[0] else 'the local'} tier found, "
             f"expected one of log directories (layout {LOG_DIRECTORIES}) and one of a bucket"
         )
+
+    def topics(self) -> list[str]:
+        """Return the topics of both tiers, by name; CatalogError if a part is damaged."""
+        return sorted({*self.local.topics(), *self.remote.topics()})
+
+    def rows(self, columns: Sequence[str], topics: Collection[str] | None = None) -> pa.Table:
+        """Return the rows of both tiers as `united` does; errors as `read`."""
+        needed = [*dict.fromkeys((*columns, *OF_UNION))]
+        local, remote = (tier.rows(needed, topics) for tier in self)
+        rows = united(local, self.of_same_topics(local, remote))
+        return rows.select([*columns, IS_REMOTE, IS_COPY, IS_DIFFERENT, UNTIL])
 
     def read(self, columns: Sequence[str], topics: Sequence[str] = ()) -> tuple[pa.Table, pa.Table]:
         """Return the rows of the local tier, and those of the same topics in the remote tier.
@@ -150,3 +188,82 @@ def highest_remote_offsets(remote: pa.Table) -> PartitionOffsets:
     whole = whole.select(list(OF_REMOTE_OFFSETS)).drop_null()
     ends = whole.group_by(["topic", "partition"]).aggregate([("last_offset", "max")])
     return {(row["topic"], row["partition"]): row["last_offset_max"] for row in ends.to_pylist()}
+
+
+def united(local: pa.Table, remote: pa.Table) -> pa.Table:
+    """Return the rows of both tiers, with the columns IS_REMOTE, IS_COPY, IS_DIFFERENT and UNTIL.
+
+    Both have the columns OF_UNION. The remote segments of a partition are repeated for each of its
+    local replicas, with the replica's `log_dir`.
+    """
+    local, remote = _placed(local), _of_replicas(local, _placed(remote))
+    rows = pa.concat_tables([local, remote]).combine_chunks()
+    is_remote = np.arange(rows.num_rows) >= local.num_rows
+    status = rows["status"].to_numpy()
+    is_whole = status == SegmentStatus.OK.value
+    is_whole |= (status == SegmentStatus.TRUNCATED.value) & ~is_remote  # what it has is valid
+    found = put_together(
+        TierSegments(
+            _numbers(rows),
+            rows["base_offset"].to_numpy(),
+            pc.fill_null(pc.add(rows["last_offset"], 1), UNKNOWN_END).to_numpy(),
+            is_remote,
+            is_whole,
+            np.stack(
+                [pc.fill_null(rows[name], UNKNOWN_FIGURE).to_numpy() for name in COMPARED], axis=1
+            ),
+        )
+    )
+    has_until = pa.array(found.until_offsets != UNKNOWN_END)
+    until = pc.if_else(has_until, pa.array(found.until_offsets), None)
+    flags = (is_remote, found.is_copy, found.is_different)
+    columns = [*map(pa.array, flags), until]
+    for name, column in zip((IS_REMOTE, IS_COPY, IS_DIFFERENT, UNTIL), columns, strict=True):
+        rows = rows.append_column(name, column)
+    return rows
+
+
+def _placed(rows: pa.Table) -> pa.Table:
+    """Return the rows of segments: those whose place in a partition is known."""
+    is_placed = pc.and_(pc.is_valid(rows["base_offset"]), pc.is_valid(rows["topic"]))
+    return rows.filter(pc.and_(is_placed, pc.is_valid(rows["partition"])))
+
+
+def _of_replicas(local: pa.Table, remote: pa.Table) -> pa.Table:
+    """Return the remote rows, repeated for each local replica of the same topic.
+
+    A partition without a local replica keeps its own `log_dir`. Rows of an older topic of the same
+    name are left out where only the newer one has a replica.
+    """
+    replicas: dict[tuple[str, int], list[tuple[str | None, str | None]]] = {}
+    key = ["topic", "partition", "log_dir", "topic_id"]
+    for row in (
+        local.group_by(key).aggregate([]).sort_by([(name, "ascending") for name in key]).to_pylist()
+    ):
+        replicas.setdefault((row["topic"], row["partition"]), []).append(
+            (row["log_dir"], row["topic_id"])
+        )
+    numbers: list[int] = []
+    log_dirs: list[str | None] = []
+    columns = (remote[name].to_pylist() for name in key)
+    for number, (topic, partition, own, topic_id) in enumerate(zip(*columns, strict=True)):
+        of_partition = replicas.get((topic, partition), [(own, topic_id)])
+        same = [
+            log_dir
+            for log_dir, known in of_partition
+            if known is None or topic_id is None or known == topic_id
+        ]
+        log_dirs += same
+        numbers += [number] * len(same)
+    rows = remote.take(pa.array(numbers, pa.int64()))
+    at = rows.column_names.index("log_dir")
+    return rows.set_column(at, rows.schema.field(at), pa.array(log_dirs, pa.string()))
+
+
+def _numbers(rows: pa.Table) -> Int64s:
+    """Return a number for each replica of a partition."""
+    names = (rows[name].to_pylist() for name in ("log_dir", "topic", "partition"))
+    known: dict[tuple[Any, ...], int] = {}
+    return np.array(
+        [known.setdefault(key, len(known)) for key in zip(*names, strict=True)], np.int64
+    )

@@ -21,6 +21,7 @@ from kip33.audits.timestamp_plan import (
     topic_profiles,
 )
 from kip33.catalog.catalog import Catalog, Choice, Snapshot
+from kip33.catalog.tiers import CatalogSnapshot
 from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.failover import AUTO_BUFFER, FailoverCommand
 from kip33.cli.output import (
@@ -110,7 +111,7 @@ def _printed(point: Row, context: Row) -> Row:
 def _rows(catalog: Catalog, topics: set[str]) -> tuple[Rows, Choice]:
     """Return the rows of the newest undamaged snapshot, and that choice."""
     choice = choose_and_warn(catalog, None)
-    return by_partition(rows_of(catalog, choice.snapshot, topics)), choice
+    return by_partition(rows_of(CatalogSnapshot(catalog, choice.snapshot), topics)), choice
 
 
 def _reset_offsets(points: Sequence[ResumePoint]) -> Iterator[str]:

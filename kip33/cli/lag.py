@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import click
 
+from kip33.catalog.tiers import CatalogSnapshot
 from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
@@ -101,7 +102,7 @@ def lag(options: LagCommand) -> None:
     offsets = [one for one in load_group_offsets(options.offsets) if globs.matches(one.topic)]
     with progress_line("lag") as on_progress:
         on_progress(Progress(Phase.READING_CATALOG))
-        rows = rows_of(catalog, snapshot, {one.topic for one in offsets})
+        rows = rows_of(CatalogSnapshot(catalog, snapshot), {one.topic for one in offsets})
         lags = group_lags(
             by_partition(rows),
             offsets,

@@ -49,6 +49,7 @@ class SearchCommand:
     """The options of `kip33 search`; None if not given."""
 
     catalog_dir: str
+    remote_dir: str | None  # the catalog of the other tier
     times: tuple[str, ...]
     until: str | None
     topics: tuple[str, ...]
@@ -67,15 +68,17 @@ class SearchCommand:
 
 @click.command(
     epilog="Example: kip33 search /archive/indexes/_catalog --time 2024-05-01T12:00Z --topic orders"
+    " (of two tiers: kip33 search local/_catalog remote/_catalog --time earliest-local)"
 )
 @click.argument("catalog_dir", metavar="CATALOG")
+@click.argument("remote_dir", metavar="[REMOTE]", required=False)
 @click.option(
     "--time",
     "times",
     multiple=True,
     metavar="T",
     help="Time to search: ISO 8601, milliseconds, -3h (before now), earliest, latest or "
-    "max-timestamp. May be repeated.",
+    "max-timestamp; of two tiers also earliest-local and latest-tiered. May be repeated.",
 )
 @click.option(
     "--until",
@@ -147,6 +150,9 @@ def search(command: SearchCommand) -> None:
     no_such_partition. before_start means that the time is before the partition's first record. An
     answer is unsure if records that cannot be read could change it. On Spark, up to 500
     searches run without a session, unless --engine or --master asks for one.
+
+    With tiered storage, give the catalog of the log directories and that of the remote tier, in
+    any order: each partition is searched in both, and a record that both have is found once.
     """
     from kip33.cli.search_answer import search_catalog
 

@@ -15,8 +15,8 @@ import click
 
 from kip33.archive.bins import EngineName
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
-from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.topic_totals import topics_of
+from kip33.catalog.catalog import Snapshot
+from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.cli.engine_option import EngineChoice, engine_choice, open_session, show_engine
 from kip33.cli.output import (
     Column,
@@ -47,6 +47,7 @@ from kip33.rules.search import (
     TARGETS,
     Exactness,
     SearchResult,
+    require_tiers,
 )
 from kip33.search import answers as search_answers
 from kip33.search.answers import SearchOptions, load_time_requests
@@ -84,16 +85,15 @@ _MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
 def search_catalog(command: SearchCommand) -> None:
     """Print the answer to the options on standard output."""
     started = time.monotonic()
-    catalog = open_catalog_dir(command.catalog_dir)
-    snapshot, warnings = choose_and_warn(catalog, command.snapshot)
+    source, warnings = _source_of(command)
     choice = engine_choice(command.engine._replace(verbose=False))
-    questions = _questions_of(catalog, snapshot, command)
-    rows = rows_of(catalog, snapshot, {question.topic for question in questions})
-    starts = _log_start_offsets(snapshot, rows, command)
+    questions = _questions_of(source, command)
+    rows = rows_of(source, {question.topic for question in questions})
+    starts = _log_start_offsets(source.local.snapshot, rows, command)
     choice = _engine_for(rows, questions, command, choice)
     if command.engine.verbose:
         show_engine(choice)
-    search = _SearchedSnapshot(catalog, snapshot, rows, command, choice.name)
+    search = _SearchedRows(source, rows, command, choice.name)
     how, version = command.how, command.broker_version
     if version is not None:
         how = how._replace(as_kafka=True, kafka_version=version)
@@ -108,7 +108,7 @@ def search_catalog(command: SearchCommand) -> None:
     if command.emit:
         if command.emit == _DELETE_RECORDS:
             topics = {answer["topic"] for answer in answers}
-            by_replica = partition_rows(catalog, snapshot, topics)
+            by_replica = partition_rows(source.local, topics)
             newer = _NewerRecordCount(by_replica, how.max_batch_bytes)
         emitted = _offset_lines(_offsets_to_emit(answers, ends, command, newer), command.emit)
     summary = {
@@ -122,7 +122,7 @@ def search_catalog(command: SearchCommand) -> None:
     of_range = _RANGE if answers and _RANGE[0] in answers[0] else ()
     columns = [*ANSWER_COLUMNS, *of_range, _TARGET]
     printed = Output(
-        page=_page(answers, summary, snapshot.source),
+        page=_page(answers, summary, source.local.snapshot.source),
         rows=[RowList("answers", map(_printed, answers), columns=columns)],
         summary=summary,
         summary_key="summary",
@@ -131,6 +131,30 @@ def search_catalog(command: SearchCommand) -> None:
     show(printed, "csv" if command.emit else command.output_format)
     if newer and newer.partitions:
         click.echo(newer.summary(), err=True)
+
+
+def _source_of(command: SearchCommand) -> tuple[CatalogSnapshot | Tiers, tuple[str, ...]]:
+    """Return the snapshot of one catalog, or of both tiers, and the warnings about them."""
+    one, warnings = _chosen(command.catalog_dir, command.snapshot)
+    if command.remote_dir is None:
+        return one, warnings
+    unknown = {
+        "--snapshot": command.snapshot,
+        "--until": command.until,
+        f"--emit {_DELETE_RECORDS}": command.emit == _DELETE_RECORDS,
+        "--engine spark": command.engine.engine == EngineName.SPARK,
+        "--master": command.engine.master,
+    }
+    if given := [name for name, value in unknown.items() if value]:
+        raise click.UsageError(f"{given[0]} requires one CATALOG, two found")
+    other, more = _chosen(command.remote_dir, None)
+    return Tiers.of(one, other), (*warnings, *more)
+
+
+def _chosen(place: str, name: str | None) -> tuple[CatalogSnapshot, tuple[str, ...]]:
+    catalog = open_catalog_dir(place)
+    snapshot, warnings = choose_and_warn(catalog, name)
+    return CatalogSnapshot(catalog, snapshot), tuple(warnings)
 
 
 def _printed(answer: AnswerRow) -> AnswerRow:
@@ -273,6 +297,8 @@ def _engine_for(
     """Return the engine of these questions: a few need no Spark, unless it is asked for."""
     if choice.name == EngineName.LOCAL or command.engine.master or choice.is_asked_for:
         return choice
+    if command.remote_dir:
+        return EngineChoice(EngineName.LOCAL, "two tiers are searched without Spark", False)
     of_topics = rows.group_by(["topic", "partition"]).aggregate([])["topic"].to_pylist()
     partitions = Counter(of_topics)
     most = sum(1 if q.partition is not None else partitions[q.topic] for q in questions)
@@ -282,11 +308,10 @@ def _engine_for(
     return EngineChoice(EngineName.LOCAL, why, False)
 
 
-class _SearchedSnapshot(NamedTuple):
-    """A snapshot that is searched; `rows` are those of the topics that are asked for."""
+class _SearchedRows(NamedTuple):
+    """What is searched; `rows` are those of the topics that are asked for."""
 
-    catalog: Catalog
-    snapshot: Snapshot
+    source: CatalogSnapshot | Tiers
     rows: "pa.Table"
     command: SearchCommand
     engine: EngineName
@@ -344,13 +369,13 @@ class _SearchedSnapshot(NamedTuple):
         from kip33.spark.jobs import named
         from kip33.spark.search import offsets_for_times
 
-        spark = open_session(self.command.engine)
+        spark, one = open_session(self.command.engine), self.source.local
         schema = "topic string, partition int, target_ms bigint, log_dir string, request int"
         requests = spark.createDataFrame(
             [(*question, number) for number, question in enumerate(questions)], schema
         )
         answered = offsets_for_times(
-            load_catalog(spark, self.catalog.location.uri, self.snapshot.name),
+            load_catalog(spark, one.catalog.location.uri, one.snapshot.name),
             requests,
             **how._asdict(),
             log_start_offsets=starts,
@@ -388,7 +413,7 @@ class _SearchedSnapshot(NamedTuple):
         most = self.command.how.max_batch_bytes
         untils = self.answers(questions, SearchOptions(max_batch_bytes=most))
         until_ends = self.log_ends(untils)
-        by_replica = partition_rows(self.catalog, self.snapshot, {a["topic"] for a in there})
+        by_replica = partition_rows(self.source.local, {a["topic"] for a in there})
         for answer, at_until in zip(there, untils, strict=True):
             key = _replica_key(answer)
             start = ends[key].offset if answer["offset"] is None else answer["offset"]
@@ -471,10 +496,18 @@ def _unsafe(answer: AnswerRow, end: search_answers.Answer | None, emit: str | No
     return None
 
 
-def _questions_of(
-    catalog: Catalog, snapshot: Snapshot, options: SearchCommand
-) -> list[TimeQuestion]:
+def _questions_of(source: CatalogSnapshot | Tiers, options: SearchCommand) -> list[TimeQuestion]:
     """Return the questions of --requests or --time; UsageError or LocationError, one line."""
+    questions = _asked(source, options)
+    if not isinstance(source, Tiers):
+        try:
+            require_tiers(question.target_ms for question in questions)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+    return questions
+
+
+def _asked(source: CatalogSnapshot | Tiers, options: SearchCommand) -> list[TimeQuestion]:
     now_ms = current_ms() if options.now is None else options.now
     if bool(options.requests) == bool(options.times):
         raise click.UsageError("give --time T or --requests FILE")
@@ -488,7 +521,7 @@ def _questions_of(
         targets = [parse_target(text, now_ms) for text in options.times]
     except ValueError as error:
         raise click.BadParameter(f"--time: {error}") from error
-    topics = _matching(topics_of(catalog, snapshot), options.topics)
+    topics = _matching(source.topics(), options.topics)
     partition = options.partition
     return [TimeQuestion(topic, partition, target) for topic in topics for target in targets]
 

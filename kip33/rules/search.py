@@ -9,7 +9,7 @@ Kafka searches only one segment, the first whose `largestTimestamp()` is not bel
 answers "unknown" if it has no such record: `UnifiedLog.searchOffsetInLocalLog` (4.1).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -21,8 +21,17 @@ from kip33.formats.time_index import TimestampOffset
 LATEST: Final = -1  # the offset after the last record
 EARLIEST: Final = -2  # the log's start
 MAX_TIMESTAMP: Final = -3  # the first record with the largest timestamp
-SPECIAL_TARGETS: Final = (LATEST, EARLIEST, MAX_TIMESTAMP)
-TARGETS: Final = {"earliest": EARLIEST, "latest": LATEST, "max-timestamp": MAX_TIMESTAMP}
+EARLIEST_LOCAL: Final = -4  # the start of the local tier
+LATEST_TIERED: Final = -5  # the last offset of the remote tier
+TARGETS: Final = {
+    "earliest": EARLIEST,
+    "latest": LATEST,
+    "max-timestamp": MAX_TIMESTAMP,
+    "earliest-local": EARLIEST_LOCAL,
+    "latest-tiered": LATEST_TIERED,
+}
+TIER_TARGETS: Final = {EARLIEST_LOCAL: "earliest-local", LATEST_TIERED: "latest-tiered"}
+"""Targets that need the catalogs of both tiers."""
 
 
 class SearchResult(StrEnum):
@@ -33,6 +42,7 @@ class SearchResult(StrEnum):
     AFTER_END = "after_end"
     NO_TIMESTAMPS = "no_timestamps"
     NO_SUCH_PARTITION = "no_such_partition"
+    NOT_IN_TIER = "not_in_tier"  # the tier that the target names has no segment of the partition
 
 
 class Exactness(StrEnum):
@@ -86,12 +96,20 @@ class Claim(NamedTuple):
 
 
 def require_target(target_ms: int) -> None:
-    """Raise ValueError for a target that is neither a time nor one of SPECIAL_TARGETS."""
-    if target_ms < 0 and target_ms not in SPECIAL_TARGETS:
-        raise ValueError(
-            f"target {target_ms}: expected milliseconds since 1970, or {LATEST} "
-            f"(latest), {EARLIEST} (earliest) or {MAX_TIMESTAMP} (max timestamp)"
-        )
+    """Raise ValueError for a target that is neither a time nor one of TARGETS."""
+    if target_ms < 0 and target_ms not in TARGETS.values():
+        names = ", ".join(f"{target} ({name})" for name, target in TARGETS.items())
+        raise ValueError(f"target {target_ms}: expected milliseconds since 1970, or {names}")
+
+
+def require_tiers(targets_ms: Iterable[int]) -> None:
+    """Raise ValueError for a target that one catalog cannot answer."""
+    for target in targets_ms:
+        if target in TIER_TARGETS:
+            raise ValueError(
+                f"{TIER_TARGETS[target]} needs both tiers: give the catalog of the brokers' log "
+                "directories and that of the remote tier"
+            )
 
 
 def parse_kafka_version(text: str) -> tuple[int, int]:

@@ -61,6 +61,7 @@ class Pending:
     target_ms: int  # as given
     time_ms: int  # the time to search for
     choice: int | None = None  # the only segment that a broker searches
+    then: int | None = None  # with tiered storage: the one that it searches after that
     answer: Answer | None = None
     bytes_read: int = 0
     notes: list[str] = field(default_factory=list)

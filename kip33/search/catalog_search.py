@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine, Work, first_seen
 from kip33.archive.log_start_offsets import LogStartOffsets
-from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.catalog.topic_totals import OF_INCARNATIONS, with_incarnations
 from kip33.search.answers import SearchOptions
 from kip33.search.replica_search import (
@@ -42,33 +41,21 @@ class TimeAnswer(NamedTuple):
     located: ReplicaAnswer
 
 
-def rows_of(catalog: Catalog, snapshot: Snapshot, topics: Iterable[str]) -> "pa.Table":
-    """Return a snapshot's rows of some topics for a search; CatalogError if damaged.
+def rows_of(source: CatalogSnapshot | Tiers, topics: Iterable[str]) -> "pa.Table":
+    """Return the rows of some topics for a search; CatalogError if damaged.
 
-    The columns are `topic`, `partition`, SEARCHED and IS_OLDER.
+    The columns are `topic`, `partition`, SEARCHED, IS_OLDER, and what `Tiers` add.
     """
-    rows = _read(catalog, snapshot, topics, (*SEARCHED, *OF_INCARNATIONS))
+    rows = source.rows(("topic", "partition", *SEARCHED, *OF_INCARNATIONS), set(topics))
     return with_incarnations(rows).drop_columns(list(OF_INCARNATIONS))
 
 
-def _read(
-    catalog: Catalog, snapshot: Snapshot, topics: Iterable[str], columns: Sequence[str]
-) -> "pa.Table":
-    wanted = pa.array(sorted(set(topics)), pa.string())
-    columns = ["topic", "partition", *columns]
-    pieces = [
-        piece.filter(pc.is_in(piece["topic"], wanted))
-        for piece in catalog.read_pieces(snapshot, columns)
-    ]
-    return pa.concat_tables([SEGMENTS.empty_table().select(columns), *pieces])
-
-
 def partition_rows(
-    catalog: Catalog, snapshot: Snapshot, topics: Iterable[str]
+    source: CatalogSnapshot, topics: Iterable[str]
 ) -> dict[ReplicaKey, list[dict[str, Any]]]:
     """Return rows of some topics for `range_size`, by log_dir, topic, partition."""
     partitions: dict[ReplicaKey, list[dict[str, Any]]] = {}
-    for row in _read(catalog, snapshot, topics, COUNTED).to_pylist():
+    for row in source.rows(("topic", "partition", *COUNTED), set(topics)).to_pylist():
         if row["base_offset"] is not None:
             key = row["log_dir"], row["topic"], row["partition"]
             partitions.setdefault(key, []).append(row)

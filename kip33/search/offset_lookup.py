@@ -100,10 +100,13 @@ def record_before(segments: Sequence[SearchedSegment], offset: int, meter: Meter
 def counts_from(segment: SearchedSegment, offset: int, meter: Meter) -> bool:
     """Return whether a segment has a record, or control record, at or after an offset.
 
+    Those that the local tier has, too, do not count.
     Raises CorruptSegmentError if damage hides it, and the OSError of the store.
     """
     with _opened(segment, meter) as log:
         for header in log.window.headers(log.position_for(offset)):
+            if segment.until_offset is not None and header.last_offset >= segment.until_offset:
+                return False
             if log.window.has_record_from(header, offset):
                 return True
         if log.window.damage:

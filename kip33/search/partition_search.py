@@ -18,7 +18,9 @@ from kip33.archive.log_window import Meter
 from kip33.errors import FileReadError, Kip33Error
 from kip33.rules.search import (
     EARLIEST,
+    EARLIEST_LOCAL,
     LATEST,
+    LATEST_TIERED,
     MAX_TIMESTAMP,
     READS_THE_MAX,
     TRAPS,
@@ -55,8 +57,8 @@ def search_partition(
 ) -> list[Answer]:
     """Return the answer for each target, in their order; `segments` of one partition, any order.
 
-    A target is a time in ms, or LATEST, EARLIEST or MAX_TIMESTAMP of `kip33.rules.search`; anything
-    else is a ValueError. Records below `log_start_offset` are ignored. `as_kafka` answers as a
+    A target is a time in ms, or one of TARGETS of `kip33.rules.search`; anything else is a
+    ValueError. Records below `log_start_offset` are ignored. `as_kafka` answers as a
     broker of `kafka_version` with correct indexes would. `index_only` opens no log, ignores
     `as_kafka`, and trusts an entry whose neighbours are in order. A segment that cannot be searched
     is skipped with a note; no error is raised. A batch that decompresses to more than
@@ -64,13 +66,15 @@ def search_partition(
     """
     for target in targets_ms:
         require_target(target)
-    ordered = sorted(segments, key=lambda segment: segment.base_offset)
+    every = sorted(segments, key=lambda segment: segment.base_offset)
+    ordered = [segment for segment in every if not segment.is_copy]
     if not ordered:
         none = SearchResult.NO_SUCH_PARTITION
         return [Answer(t, None, None, none, Exactness.RECORD, 0, None) for t in targets_ms]
     how = how._replace(as_kafka=how.as_kafka and not how.index_only)
     meter = Meter(how.max_batch_bytes)
-    search = _Search(_PartitionSegments(ordered, log_start_offset, meter, how), meter, how)
+    known = _PartitionSegments(ordered, log_start_offset, meter, how)
+    search = _Search(known, meter, how, _highest_remote_offset(every))
     found = {target: search.pending(target) for target in set(targets_ms)}
     waiting = [pending for pending in found.values() if pending.answer is None]
     search.ask(sorted(waiting, key=lambda pending: (pending.time_ms, pending.target_ms)))
@@ -100,6 +104,7 @@ class _PartitionSegments:
             for loss, next_base in zip(losses_of(segments), next_bases, strict=True)
         ]
         self.maxima = [None if s.doubt else -1 if s.is_bare else s.max_timestamp for s in segments]
+        self.first_local = next((n for n, s in enumerate(segments) if not s.is_remote), None)
         # The log of an unverified segment may go on after the last entry of its index, and the
         # index may have lost its last entries. So such a log is searched, unless only the indexes
         # are asked, or a broker's answer: then a note says so.
@@ -132,7 +137,7 @@ class _PartitionSegments:
             return True
         if segment.is_bare or segment.record_count == 0 or self.is_below_start(segment):
             return False
-        if segment.base_offset >= self.start_offset:
+        if segment.base_offset >= self.start_offset and segment.until_offset is None:
             return True
         if place not in self._counting:
             self._counting[place] = self._looked_for_records(segment)
@@ -223,8 +228,15 @@ class _PartitionSegments:
 class _Search:
     """The segments of one partition, oldest first, and the options of the search."""
 
-    def __init__(self, segments: _PartitionSegments, meter: Meter, how: SearchOptions) -> None:
+    def __init__(
+        self,
+        segments: _PartitionSegments,
+        meter: Meter,
+        how: SearchOptions,
+        highest_remote_offset: int | None,
+    ) -> None:
         self._known, self._segments = segments, segments.ordered
+        self._highest_remote_offset = highest_remote_offset
         self._start_offset = segments.start_offset
         self._as_kafka, self._index_only = how.as_kafka, how.index_only
         self._max_of_index = how.as_kafka and how.kafka_version < READS_THE_MAX
@@ -239,20 +251,61 @@ class _Search:
             pending.settle(SearchResult.FOUND, self._start_offset)
         elif target_ms == LATEST:
             self._settle_latest(pending)
+        elif target_ms in (EARLIEST_LOCAL, LATEST_TIERED):
+            self._settle_tier(pending)
         elif target_ms == MAX_TIMESTAMP:
             unknown = not self._as_kafka and any(
                 s.may_hold(LATER_THAN_ALL_MS) for s in self._segments
             )
-            pending.time_ms = LATER_THAN_ALL_MS if unknown else largest_of(self._known.maxima)
-            pending.choice = choice_for_max(self._known.maxima)
+            maxima = self._maxima_of_broker(pending) if self._as_kafka else self._known.maxima
+            pending.time_ms = LATER_THAN_ALL_MS if unknown else largest_of(maxima)
+            pending.choice = choice_for_max(maxima)
             if self._as_kafka and self._known.has_unverified:
                 pending.pass_over(MAX_BELIEVED)
             if self._max_of_index and pending.choice is not None and pending.time_ms < 0:
                 pending.settle(SearchResult.FOUND, self._segments[pending.choice].base_offset)
         else:
-            largest = [None if s.doubt else s.largest_timestamp for s in self._segments]
-            pending.choice = kafkas_choice(largest, target_ms)
+            self._choose_as_broker(pending)
         return pending
+
+    def _settle_tier(self, pending: Pending) -> None:
+        """Answer where the local tier begins, or where the remote tier ends."""
+        first = self._known.first_local
+        offset = self._highest_remote_offset
+        if pending.target_ms == EARLIEST_LOCAL:
+            offset = first if first is None else self._segments[first].base_offset
+            offset = offset if offset is None else max(offset, self._start_offset)
+        result = SearchResult.NOT_IN_TIER if offset is None else SearchResult.FOUND
+        pending.settle(result, offset)
+
+    def _maxima_of_broker(self, pending: Pending) -> list[int | None]:
+        """Return the largest timestamps without those of the remote tier, which no broker sees."""
+        pairs = zip(self._segments, self._known.maxima, strict=True)
+        local = [None if segment.is_remote else largest for segment, largest in pairs]
+        remote, largest = largest_of(self._known.maxima), largest_of(local)
+        if remote > largest:
+            pending.notes.append(
+                f"the remote tier has timestamp {remote}; Kafka looks for the largest in the local "
+                "tier only (KAFKA-17552)"
+            )
+        return local
+
+    def _choose_as_broker(self, pending: Pending) -> None:
+        """Choose the segments in which a broker looks: a remote one, then a local one.
+
+        Of the remote tier only segments count that begin before the local tier.
+        """
+        largest = [None if s.doubt else s.largest_timestamp for s in self._segments]
+        first = len(largest) if self._known.first_local is None else self._known.first_local
+        before = [
+            None if self._known.is_below_start(segment) and segment.is_remote else claimed
+            for segment, claimed in zip(self._segments[:first], largest[:first], strict=True)
+        ]
+        remote = kafkas_choice(before, pending.target_ms)
+        pairs = zip(self._segments, largest, strict=True)
+        local = [None if segment.is_remote else claimed for segment, claimed in pairs]
+        here = kafkas_choice(local, pending.target_ms)
+        pending.choice, pending.then = (here, None) if remote is None else (remote, here)
 
     def _settle_latest(self, pending: Pending) -> None:
         last = self._segments[-1]
@@ -352,17 +405,23 @@ class _Search:
             hit = find_max(pending.time_ms)
         else:
             hit = search.find(pending.time_ms)
+            until = self._segments[place].until_offset
+            if hit and until is not None and hit.offset >= until and not self._as_kafka:
+                hit = None  # the local tier has this record
         pending.notes += search.notes
         if hit is None:
             pending.passed_over |= search.log.damage is not None
             return
         if hit.note:
             pending.notes.append(hit.note)
-        if self._as_kafka and place != pending.choice:
+        if self._as_kafka and place not in (pending.choice, pending.then):
             pending.notes.append(
                 f"{self._trap(pending)}; the record at offset {hit.offset} is late enough"
             )
-            pending.settle(self._known.not_found())
+            if pending.then is None or place > pending.then:
+                pending.settle(self._known.not_found())
+            else:
+                pending.choice, pending.then = pending.then, None
             return
         if self._as_kafka and hit.exactness == Exactness.BATCH:
             pending.notes.append("a broker returns an error there")
@@ -412,6 +471,12 @@ class _Search:
             answers.append(pending.settled(otherwise, exactness))
             pending.bytes_read = 0
         return answers
+
+
+def _highest_remote_offset(segments: Sequence[SearchedSegment]) -> int | None:
+    """Return the last offset of whole segments in the remote tier, None without any."""
+    whole = (s for s in segments if s.is_remote and s.status == SegmentStatus.OK)
+    return max((s.last_offset for s in whole if s.last_offset is not None), default=None)
 
 
 def _is_larger(place: int, hit: Hit, best: tuple[int, Hit]) -> bool:

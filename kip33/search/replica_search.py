@@ -12,12 +12,13 @@ import numpy as np
 from kip33.catalog.topic_totals import IS_OLDER
 from kip33.formats.names import two_directories_in
 from kip33.rules.offset_holes import APART, UNKNOWN_OFFSET, Extent, most_complete_of, overlaps
+from kip33.rules.policies import MAX_INT64
 from kip33.rules.search import Exactness, SearchResult
 from kip33.search.answers import Answer, SearchOptions
 from kip33.search.partition_search import search_partition
-from kip33.search.searched_segment import SearchedSegment, losses_of
+from kip33.search.searched_segment import OF_TIERS, SearchedSegment, losses_of
 
-SEARCHED: Final = ("log_dir", *SearchedSegment._fields)
+SEARCHED: Final = ("log_dir", *(name for name in SearchedSegment._fields if name not in OF_TIERS))
 """The catalog's columns that a search needs."""
 
 SEARCH_THREADS: Final = 16  # per search: stores take most of its time
@@ -132,6 +133,7 @@ def most_complete(replicas: Mapping[str, list[SearchedSegment]]) -> str | None:
         log_dir: [
             Extent.of(segment.status, segment.size_bytes, segment.valid_bytes, segment.last_offset)
             for segment in segments
+            if not segment.is_copy
         ]
         for log_dir, segments in replicas.items()
     }
@@ -139,7 +141,8 @@ def most_complete(replicas: Mapping[str, list[SearchedSegment]]) -> str | None:
 
 
 def _segment(row: Mapping[str, Any]) -> SearchedSegment:
-    return SearchedSegment(**{name: row[name] for name in SearchedSegment._fields})
+    fields = (name for name in SearchedSegment._fields if name in row)
+    return SearchedSegment(**{name: row[name] for name in fields})
 
 
 def overlapping(segments: Sequence[SearchedSegment]) -> list[SearchedSegment]:
@@ -147,9 +150,12 @@ def overlapping(segments: Sequence[SearchedSegment]) -> list[SearchedSegment]:
 
     `segments` are in order of their base offsets.
     """
+    segments = [segment for segment in segments if not segment.is_copy]
     bases = np.array([segment.base_offset for segment in segments], np.int64)
     lasts = [
-        UNKNOWN_OFFSET if segment.last_offset is None else segment.last_offset
+        UNKNOWN_OFFSET
+        if segment.last_offset is None
+        else min(segment.last_offset, (segment.until_offset or MAX_INT64) - 1)
         for segment in segments
     ]
     kinds = overlaps(np.zeros(len(segments), np.int64), bases, np.array(lasts, np.int64))
@@ -170,7 +176,8 @@ def overlap_note(offset: int, twice: Sequence[SearchedSegment]) -> str | None:
 
 def two_directories_note(segments: Sequence[SearchedSegment]) -> str | None:
     """Return a note on a replica with two directories, else None."""
-    pair = two_directories_in(segment.log_uri.rpartition("/")[0] for segment in segments)
+    here = (segment for segment in segments if not segment.is_remote)
+    pair = two_directories_in(segment.log_uri.rpartition("/")[0] for segment in here)
     if pair is None:
         return None
     return (

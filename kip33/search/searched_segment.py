@@ -37,6 +37,10 @@ class SearchedSegment(NamedTuple):
     time_index_modified_ms: int | None = None
     offset_index_modified_ms: int | None = None
     out_of_order_batches: int | None = None  # with a timestamp below an earlier batch's
+    # Of two tiers put together: see `catalog.tiers`.
+    is_remote: bool = False
+    is_copy: bool = False  # another segment has its records
+    until_offset: int | None = None  # from here on the local tier has its records
 
     @property
     def doubt(self) -> str | None:
@@ -62,6 +66,10 @@ class SearchedSegment(NamedTuple):
     def may_hold(self, target_ms: int) -> bool:
         """Return whether it may have a record at or after a time."""
         return not self.doubt and not self.is_bare and may_hold(self.max_timestamp, target_ms)
+
+
+OF_TIERS: Final = ("is_remote", "is_copy", "until_offset")
+"""The fields that one catalog does not have."""
 
 
 def losses_of(segments: Sequence[SearchedSegment]) -> list[str | None]:

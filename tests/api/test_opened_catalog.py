@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import kip33
-from kip33.api.opened_catalog import ANSWERS
+from kip33.api.offsets_for_times import ANSWERS
 from kip33.builds.commit import begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import kip33
-from kip33.api.opened_catalog import ANSWERS, RETENTION
+from kip33.api.offsets_for_times import ANSWERS
+from kip33.api.opened_catalog import RETENTION
 from kip33.audits.roll_audit import ROLL
 from kip33.audits.timestamp_plan import TIMESTAMPS
 from kip33.builds.repair_plan import REPAIRS

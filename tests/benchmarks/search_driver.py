@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kip33.catalog.catalog import Catalog
+from kip33.catalog.tiers import CatalogSnapshot
 from kip33.rules.search import SearchResult
 from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import rows_of, search_rows
@@ -52,7 +53,7 @@ def one_at_a_time(catalog: Catalog, asked: Sequence[TimeQuestion]) -> float:
     """Return the seconds for one question by itself."""
     begin = time.perf_counter()
     for question in asked:
-        rows = rows_of(catalog, catalog.require_newest(), {question.topic})
+        rows = rows_of(CatalogSnapshot(catalog, catalog.require_newest()), {question.topic})
         search_rows(rows, [question], SearchOptions())
     return (time.perf_counter() - begin) / len(asked)
 

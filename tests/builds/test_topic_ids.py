@@ -15,6 +15,7 @@ from kip33.archive.layouts import layout_of
 from kip33.archive.listing import list_tree
 from kip33.catalog.catalog import Catalog, choose
 from kip33.catalog.holes import read_holes
+from kip33.catalog.tiers import CatalogSnapshot
 from kip33.catalog.topic_totals import topic_totals
 from kip33.cli.main import kip33
 from kip33.formats.kafka_configs import GroupOffset
@@ -152,7 +153,7 @@ def opened(archive: ChangingArchive) -> Catalog:
 
 def answers(archive: ChangingArchive, *questions: TimeQuestion, **how: Any) -> list[Any]:
     catalog = opened(archive)
-    rows = rows_of(catalog, catalog.require_newest(), ["t"])
+    rows = rows_of(CatalogSnapshot(catalog, catalog.require_newest()), ["t"])
     found = search_rows(rows, questions, SearchOptions(**how))
     return [(one.partition, one.located.log_dir, one.located.answer) for one in found]
 
@@ -187,7 +188,7 @@ def test_a_partition_that_only_the_older_topic_has_is_not_found(
 def test_lag_is_that_of_the_newest_topic(two_brokers: ChangingArchive) -> None:
     two_brokers.build()
     catalog = opened(two_brokers)
-    rows = by_partition(rows_of(catalog, catalog.require_newest(), ["t"]))
+    rows = by_partition(rows_of(CatalogSnapshot(catalog, catalog.require_newest()), ["t"]))
     (lag,) = group_lags(rows, [GroupOffset("g", "t", 0, 40)], now_ms=two_brokers.now_ms)
     assert (lag.log_dir, lag.log_end_offset, lag.lag_records) == ("b2", 40, 0)
 

@@ -33,7 +33,7 @@ from tests.builders.searched_segments import Partition, partitions, write_segmen
 from tests.builders.segment_builder import Record, v2_batch
 from tests.long_forms import examples, one_in
 
-FOUND, BEFORE_START, AFTER_END, NO_TIMESTAMPS, NO_SUCH_PARTITION = SearchResult
+FOUND, BEFORE_START, AFTER_END, NO_TIMESTAMPS, NO_SUCH_PARTITION, _ = SearchResult
 RECORD, INDEX, EXACT_TO_BATCH, UNSURE = Exactness
 
 DIALECTS = ("recover", "live", "kip33")
@@ -465,8 +465,8 @@ def test_the_ends_of_a_log(tmp_path: Path) -> None:
     [unknown] = search_partition([row._replace(status="invalid", last_offset=None)], [LATEST])
     assert unknown.offset is None and "last offset is not known" in (unknown.note or "")
     assert answers([], [LATEST, 5]) == [(None, None, NO_SUCH_PARTITION)] * 2
-    with pytest.raises(ValueError, match="target -4"):
-        search_partition([row], [5, -4])
+    with pytest.raises(ValueError, match="target -6"):
+        search_partition([row], [5, -6])
 
 
 def three_segments(folder: Path) -> list[SearchedSegment]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kip33.catalog.catalog import Catalog
+from kip33.catalog.tiers import CatalogSnapshot
 from kip33.search.answers import Answer, SearchOptions
 from kip33.search.catalog_search import rows_of, search_rows
 from kip33.search.replica_search import TimeQuestion
@@ -31,7 +32,9 @@ def found(indexes: Path, target_ms: int, snapshot: str | None = None, **how: Any
     catalog = Catalog.at(str(indexes / "_catalog"))
     chosen = catalog.named(snapshot) if snapshot else catalog.require_newest()
     [one] = search_rows(
-        rows_of(catalog, chosen, ["t"]), [TimeQuestion("t", 0, target_ms)], SearchOptions(**how)
+        rows_of(CatalogSnapshot(catalog, chosen), ["t"]),
+        [TimeQuestion("t", 0, target_ms)],
+        SearchOptions(**how),
     )
     return one.located.answer
 

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from kip33.catalog.catalog import Catalog
+from kip33.catalog.tiers import CatalogSnapshot
 from kip33.catalog.topic_totals import topics_of
 from kip33.demo import COPIED_MS, START_MS, make_archive, make_sensors
 from kip33.formats.partition_metadata import PartitionMetadata
@@ -77,7 +78,7 @@ def test_spark_answers_as_one_partition_after_another(
     snapshot = catalog.require_newest()
     topics = topics_of(catalog, snapshot)
     asked = questions(topics)
-    here = search_rows(rows_of(catalog, snapshot, [*topics, "none"]), asked, how)
+    here = search_rows(rows_of(CatalogSnapshot(catalog, snapshot), [*topics, "none"]), asked, how)
     requests = spark.createDataFrame([(*q, str(i)) for i, q in enumerate(asked)], REQUESTS)
 
     answered = offsets_for_times(segments, requests, **how._asdict()).collect()
@@ -170,7 +171,7 @@ def test_a_partition_that_is_asked_for_often_is_several_tasks(
 
     assert len({row.task for row in found}) > 1
     assert {bytes(row.b) for row in found} == {b"x"}
-    rows = rows_of(catalog, catalog.require_newest(), ["sensors"])
+    rows = rows_of(CatalogSnapshot(catalog, catalog.require_newest()), ["sensors"])
     asked = [TimeQuestion("sensors", 1, target) for target in targets]
     here = search_rows(rows, asked, SearchOptions())
     assert {row.id: (row.offset, row.timestamp) for row in found} == {
@@ -212,7 +213,7 @@ def test_the_newest_topic_of_a_name_answers(spark: SparkSession, tmp_path: Path)
     archive.write(place, metadata("A" * 21 + "g"))
     archive.build()
     catalog = Catalog.at(str(archive.catalog))
-    rows = rows_of(catalog, catalog.require_newest(), ["t"])
+    rows = rows_of(CatalogSnapshot(catalog, catalog.require_newest()), ["t"])
     here = search_rows(rows, [TimeQuestion("t", None, 0)], SearchOptions())
     requests = spark.createDataFrame([("t", 0)], "topic string, target_ms bigint")
     requests = requests.withColumn("partition", sf.lit(None).cast("int"))

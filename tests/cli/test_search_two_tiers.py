@@ -1,0 +1,143 @@
+"""`kip33 search LOCAL REMOTE` and `kip33.open_catalog([LOCAL, REMOTE])`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kip33
+from tests.builders import layouts
+from tests.builders.generated_segments import plain_batch, wire_of
+from tests.builders.layouts import Stored
+from tests.cli.console import Command, Finished
+from tests.faults.builds import build_here
+
+
+def stored(topic: str, base: int, *times: int) -> Stored:
+    log = wire_of([plain_batch(base + i, [time]) for i, time in enumerate(times)])
+    return Stored(topic, 0, base, log)
+
+
+# The remote tier has offsets 0 to 5 of orders, the local one 3 to 8; the largest time is at 1.
+OLDEST, BOTH, NEWEST = (
+    stored("orders", 0, 100, 900, 300),
+    stored("orders", 3, 400, 500, 600),
+    stored("orders", 6, 700, 800),
+)
+OTHER_TIMES = stored("orders", 3, 400, 500, 650)
+PLAIN = stored("plain", 0, 100, 200)  # not in the remote tier
+GONE = stored("gone", 0, 100, 200)  # not in the local one
+
+
+def built(place: Path, local: list[Stored], remote: list[Stored]) -> tuple[Path, Path]:
+    layouts.kafka(place / "disks", local)
+    layouts.local_tiered(place / "bucket", remote)
+    build_here(place / "disks", place / "local")
+    build_here(place / "bucket", place / "remote", layout="local-tiered")
+    return place / "local/_catalog", place / "remote/_catalog"
+
+
+@pytest.fixture
+def catalogs(tmp_path: Path) -> tuple[Path, Path]:
+    return built(tmp_path, [BOTH, NEWEST, PLAIN], [OLDEST, BOTH, GONE])
+
+
+@pytest.fixture
+def search(command: Command, catalogs: tuple[Path, Path], no_spark: None) -> Command:
+    def run(*arguments: Any, swapped: bool = False) -> Finished:
+        places = reversed(catalogs) if swapped else catalogs
+        return command("search", *places, *arguments)
+
+    return run
+
+
+AT = "1970-01-01T00:00:00.{}Z"
+CASES = [  # time, --as, topic, offset, timestamp, result
+    (AT.format(350), "kip33", "orders", 1, 900, "found"),
+    (AT.format(950), "kip33", "orders", None, None, "after_end"),
+    (AT.format("050"), "kip33", "orders", 0, 100, "before_start"),
+    ("earliest", "kip33", "orders", 0, None, "found"),
+    ("latest", "kip33", "orders", 8, None, "found"),
+    ("max-timestamp", "kip33", "orders", 1, 900, "found"),
+    ("max-timestamp", "kafka", "orders", 7, 800, "found"),
+    (AT.format(350), "kafka", "orders", 1, 900, "found"),
+    *(
+        (time, whom, topic, offset, None, "not_in_tier" if offset is None else "found")
+        for whom in ("kip33", "kafka")
+        for time, topic, offset in (
+            ("earliest-local", "orders", 3),
+            ("earliest-local", "plain", 0),
+            ("earliest-local", "gone", None),
+            ("latest-tiered", "orders", 5),
+            ("latest-tiered", "plain", None),
+            ("latest-tiered", "gone", 1),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_answers_are_of_both_tiers(search: Command, swapped: bool) -> None:
+    for time, whom, topic, *expected in CASES:
+        options = ("--time", time, "--as", whom, "--topic", topic, "--format", "jsonl")
+        [row] = search(*options, swapped=swapped).lines
+        assert [row["offset"], row["timestamp"], row["result"]] == expected, (time, whom, topic)
+        assert row["exactness"] == "record", row
+
+
+def test_a_broker_does_not_find_the_largest_timestamp_in_the_remote_tier(search: Command) -> None:
+    options = ("--time", "max-timestamp", "--as", "kafka", "--topic", "orders")
+    [row] = search(*options, "--format", "jsonl").lines
+    assert "the remote tier has timestamp 900; " in row["note"]
+    assert "KAFKA-17552" in row["note"]
+
+
+def test_python_gives_the_same_answers(catalogs: tuple[Path, Path]) -> None:
+    opened = kip33.open_catalog([str(place) for place in catalogs])
+    for time, whom, topic, *expected in CASES:
+        [row] = opened.offsets_for_times([(topic, 0, time)], as_kafka=whom == "kafka").to_pylist()
+        assert [row["offset"], row["timestamp"], row["result"]] == expected
+
+
+def test_a_segment_that_differs_in_the_two_tiers_makes_answers_unsure(
+    command: Command, tmp_path: Path
+) -> None:
+    places = built(tmp_path, [BOTH, NEWEST], [OLDEST, OTHER_TIMES])
+    done = command("search", *places, "--time", AT.format(620), "--format", "jsonl")
+    [row] = done.lines
+    assert (row["offset"], row["exactness"]) == (1, "record")  # 900, before the difference
+    done = command("search", *places, "--time", "latest-tiered", "--format", "jsonl")
+    assert done.lines[0]["offset"] == 5
+
+
+@pytest.mark.parametrize(
+    ("places", "options", "found"),
+    [
+        ("LL", [], "two catalogs of the local tier found, expected one of log directories"),
+        ("RR", [], "two catalogs of the remote tier found, expected one of log directories"),
+        ("LR", ["--snapshot", "1"], "--snapshot requires one CATALOG, two found"),
+        ("LR", ["--until", "latest"], "--until requires one CATALOG, two found"),
+        ("LR", ["--emit", "delete-records"], "--emit delete-records requires one CATALOG"),
+        ("LR", ["--engine", "spark"], "--engine spark requires one CATALOG, two found"),
+        ("L", ["--time", "latest-tiered"], "latest-tiered needs both tiers: give the catalog of"),
+        ("R", ["--time", "earliest-local"], "earliest-local needs both tiers: give the catalog of"),
+    ],
+)
+def test_what_two_tiers_do_not_answer_is_refused_in_one_line(
+    command: Command, catalogs: tuple[Path, Path], places: str, options: list[str], found: str
+) -> None:
+    by_letter = dict(zip("LR", catalogs, strict=True))
+    given = [by_letter[letter] for letter in places]
+    done = command("search", *given, "--time", "earliest", *options)
+    assert done.exit_code == 2
+    assert found in done.stderr.splitlines()[-1]
+
+
+def test_python_refuses_in_one_line_what_reads_one_catalog(catalogs: tuple[Path, Path]) -> None:
+    opened: Any = kip33.open_catalog(list(catalogs))
+    with pytest.raises(AttributeError, match=r"^segments reads one catalog, and two tiers were"):
+        opened.segments()
+    with pytest.raises(ValueError, match=r"^1 catalogs found, expected one, or one of each"):
+        kip33.open_catalog([catalogs[0]])
+    with pytest.raises(ValueError, match=r"^latest-tiered needs both tiers"):
+        kip33.open_catalog(catalogs[0]).offsets_for_times([("orders", 0, "latest-tiered")])

@@ -1,0 +1,199 @@
+"""Search over two tiers against a broker with tiered storage: thousands of ListOffsets."""
+
+import random
+import socket
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kip33
+from kip33.rules.search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
+from tests.faults.builds import build_here
+from tests.integration.kafka.cluster_answers import Answers, first_at
+from tests.integration.kafka.cluster_answers import Found as Record
+from tests.integration.kafka.nodes import Nodes
+from tests.integration.kafka.test_differential import SEED
+from tests.integration.kafka.tiered_broker import (
+    KEEP_LOCAL,
+    TIERED,
+    base_offsets,
+    tier_of,
+    tiered_nodes,
+    wait_for_uploads,
+    wait_until,
+)
+
+pytestmark = pytest.mark.kafka
+
+TOPICS = {"orders": 2, "clicks": 1, "whole": 1, "plain": 2}
+LOCAL_RETENTION = {"orders": "local.retention.ms=1000", "clicks": "local.retention.bytes=1500000"}
+START_MS, DISORDER_MS, SENDS = 1_700_000_000_000, 60_000, 12
+QUESTIONS = 10_000
+SPECIAL = (EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED)
+
+Question = tuple[str, int, int]  # topic, partition, timestamp or one of SPECIAL
+Found = tuple[int, int]  # offset and timestamp, -1 without any
+Records = dict[tuple[str, int], list[Record]]
+
+
+def test_a_broker_with_two_tiers_gives_the_same_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng, known = random.Random(f"{SEED}/tiers"), Records()
+    nodes = tiered_nodes(tmp_path / "cluster")
+    with nodes.running(**KEEP_LOCAL):
+        nodes.run_steps([*created(), *sent(rng)])
+        wait_for_uploads(nodes, {topic: TOPICS[topic] for topic in ("orders", "clicks", "whole")})
+        expect_the_broker_answers(nodes, tmp_path / "before", rng, known, count=2000)
+    with nodes.running():  # local retention is at work
+        for name in ("orders-0", "orders-1", "clicks-0"):
+            wait_until(partial(is_gone, nodes, name), f"local retention of {name}")
+        nodes.run_steps(["delete orders 1 7", "delete plain 1 5"])
+    with nodes.running(**KEEP_LOCAL):
+        nodes.run_steps(list(sent(rng, sends=1)))
+        cases = expect_the_broker_answers(nodes, tmp_path / "after", rng, known, count=QUESTIONS)
+    with capsys.disabled():
+        print(f"\n{QUESTIONS} questions: {dict(sorted(cases.items()))}", end=" ")
+    assert cases["the largest timestamp is in the remote tier only"] > 0
+
+
+def is_gone(nodes: Nodes, name: str) -> bool:
+    """Return whether the first segments of a partition are in the remote tier only."""
+    return base_offsets(nodes.log_dir(), name)[0] > 0
+
+
+def created() -> Iterator[str]:
+    for topic, partitions in TOPICS.items():
+        tiered = "" if topic == "plain" else f" {TIERED} {LOCAL_RETENTION.get(topic, '')}"
+        yield f"create {topic} {partitions} 1{tiered.rstrip()}"
+
+
+def sent(rng: random.Random, sends: int = SENDS) -> Iterator[str]:
+    """Yield batches of 400 KB, out of order, so that a partition has several segments."""
+    for topic, partitions in TOPICS.items():
+        for partition in range(partitions):
+            for _ in range(sends):
+                at = START_MS + rng.randrange(10 * DISORDER_MS)
+                codec = rng.choice(("none", "zstd"))
+                yield f"send a {codec} {topic} {partition} {at} {DISORDER_MS} 10 40000 5"
+
+
+def expect_the_broker_answers(
+    nodes: Nodes, work: Path, rng: random.Random, known: Records, *, count: int
+) -> Counter[str]:
+    """Ask the broker, kip33 as the broker, and kip33 for what is exact; return the cases.
+
+    `known` are the records of before: those before the log start offset are still in the tiers.
+    """
+    work.mkdir()
+    nodes.run_steps([f"ask {work / 'answers'} {work / 'times'} {' '.join(TOPICS)}"])
+    found = Answers.read(work / "answers").records["read_uncommitted"]
+    records = {where: with_deleted(known.get(where, []), of_one) for where, of_one in found.items()}
+    known.update(records)
+    partitions = sorted(records)
+    times = [one.timestamp for of_one in records.values() for one in of_one]
+    questions: list[Question] = [(*where, target) for where in partitions for target in SPECIAL]
+    while len(questions) < count:
+        at = rng.choice((rng.choice(times), rng.randint(min(times) - 5, max(times) + 5)))
+        questions.append((*rng.choice(partitions), at + rng.randint(-1, 1)))
+    uploaded = [(topic, number) for topic, number in partitions if topic != "plain"]
+    ask = ListOffsets(nodes)
+    wait_until(
+        lambda: all(at[0] >= 0 for at in ask([(*one, LATEST_TIERED) for one in uploaded])),
+        "the broker to know what is in the remote tier",
+    )
+    kafkas = ask(questions)
+    opened = opened_tiers(nodes, work)
+    mine = opened.offsets_for_times(questions, as_kafka="4.3").to_pylist()
+    assert [found_of(row) for row in mine] == kafkas
+    exact = opened.offsets_for_times(questions).to_pylist()
+    cases: Counter[str] = Counter()
+    for question, row, kafka in zip(questions, exact, kafkas, strict=True):
+        assert row["exactness"] == "record", row
+        topic, partition, target = question
+        if target >= 0:
+            assert found_of(row) == first_at(records[topic, partition], target), row
+        elif target == MAX_TIMESTAMP:
+            of_one = records[topic, partition]
+            assert row["timestamp"] == max(one.timestamp for one in of_one)
+            cases["the largest timestamp is in the remote tier only"] += found_of(row) != kafka
+        elif target in (EARLIEST, EARLIEST_LOCAL):
+            assert row["offset"] <= kafka[0]  # the log start offset may be later
+        else:
+            assert found_of(row) == kafka, row
+        cases[f"{topic}, {row['result']}"] += 1
+        cases["the broker says something else"] += target >= 0 and kafka != found_of(row)
+    return cases
+
+
+def with_deleted(known: list[Record], found: list[Record]) -> list[Record]:
+    """Return the records that were found, and those of before that begin earlier."""
+    return [one for one in known if one.offset < found[0].offset] + found
+
+
+def opened_tiers(nodes: Nodes, work: Path) -> Any:
+    """Return the catalogs of both tiers, each built where its files are."""
+    build_here(nodes.log_dir(), work / "local")
+    build_here(tier_of(nodes), work / "remote", layout="local-tiered")
+    return kip33.open_catalog([work / "remote" / "_catalog", work / "local" / "_catalog"])
+
+
+def found_of(row: dict[str, Any]) -> Found:
+    offset, timestamp = (-1 if row[name] is None else row[name] for name in ("offset", "timestamp"))
+    return offset, timestamp
+
+
+class ListOffsets:
+    """The request ListOffsets, version 9, by the protocol: no client asks all of these times."""
+
+    KEY, VERSION = 2, 9
+
+    def __init__(self, nodes: Nodes) -> None:
+        host, _, port = nodes.bootstrap.rpartition(":")
+        self._place = host, int(port)
+
+    def __call__(self, questions: Iterable[Question]) -> list[Found]:
+        """Return offset and timestamp for each question, in their order."""
+        waiting: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        asked = list(questions)
+        for number, (topic, partition, timestamp) in enumerate(asked):
+            waiting[topic, partition].append((number, timestamp))
+        answers: list[Found] = [(-1, -1)] * len(asked)
+        with socket.create_connection(self._place, timeout=60) as broker:
+            while any(waiting.values()):  # a request has each partition once
+                once = {where: left.pop() for where, left in waiting.items() if left}
+                found = self._ask(broker, {where: time for where, (_, time) in once.items()})
+                for where, (number, _) in once.items():
+                    answers[number] = found[where]
+        return answers
+
+    def _ask(
+        self, broker: socket.socket, times: dict[tuple[str, int], int]
+    ) -> dict[tuple[str, int], Found]:
+        body = struct.pack(">hhihb", self.KEY, self.VERSION, 0, -1, 0)  # header: no client id
+        body += struct.pack(">ib", -1, 0) + bytes([len(times) + 1])  # a consumer, uncommitted
+        for (topic, partition), timestamp in times.items():
+            body += bytes([len(topic) + 1]) + topic.encode() + bytes([2])
+            body += struct.pack(">iiqbb", partition, -1, timestamp, 0, 0)
+        body += b"\0"
+        broker.sendall(struct.pack(">i", len(body)) + body)
+        with broker.makefile("rb") as answer:
+            (size,) = struct.unpack(">i", answer.read(4))
+            said = answer.read(size)
+        found, at = {}, 4 + 1 + 4 + 1  # after correlation id, tags, throttle time, topics' number
+        while len(found) < len(times):
+            end = at + said[at]
+            topic, count = said[at + 1 : end].decode(), said[end] - 1
+            at = end + 1
+            for _ in range(count):
+                partition, error, timestamp, offset, _ = struct.unpack_from(">ihqqi", said, at)
+                assert error == 0, (topic, partition, error)
+                found[topic, partition] = offset, timestamp
+                at += 26 + 1
+            at += 1
+        return found

@@ -1,0 +1,91 @@
+"""Search over a local and a remote tier: the answers are those of the whole log."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.tiers import OF_UNION, united
+from kip33.rules.search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
+from kip33.search.answers import Answer, SearchOptions
+from kip33.search.catalog_search import by_partition
+from kip33.search.partition_search import search_partition
+from kip33.search.replica_search import SEARCHED, TimeQuestion, answers_of
+from kip33.search.searched_segment import SearchedSegment
+from tests.builders.generated_segments import Written, wire_of
+from tests.builders.searched_segments import Partition, partitions, write_segment
+
+COLUMNS = [*dict.fromkeys(("topic", "partition", *SEARCHED, *OF_UNION))]
+SPECIAL = (EARLIEST, LATEST, MAX_TIMESTAMP)
+IN_BOTH_TIERS = (EARLIEST_LOCAL, LATEST_TIERED)
+
+
+def row_of(segment: SearchedSegment, log_dir: str) -> dict[str, Any]:
+    of_partition = {"topic": "t", "partition": 0, "log_dir": log_dir}
+    return dict.fromkeys(SEGMENTS.names) | segment._asdict() | of_partition
+
+
+def table(segments: list[SearchedSegment], log_dir: str) -> pa.Table:
+    rows = [row_of(segment, log_dir) for segment in segments]
+    return pa.Table.from_pylist(rows, SEGMENTS).select(COLUMNS)
+
+
+def ask(
+    local: list[SearchedSegment],
+    remote: list[SearchedSegment],
+    targets: list[int],
+    how: SearchOptions = SearchOptions(),  # noqa: B008 - it cannot be changed
+) -> list[Answer]:
+    """Return the answers of both tiers put together."""
+    rows = united(table(local, "broker-1"), table(remote, "bucket"))
+    questions = [TimeQuestion("t", 0, target) for target in targets]
+    return [found.answer for found in answers_of(by_partition(rows)["t", 0], questions, how)]
+
+
+def write(folder: Path, entries: list[Written], cuts: list[int]) -> list[SearchedSegment]:
+    """Write the entries from the first cut up to the last as segments that begin at the cuts."""
+    folder.mkdir(exist_ok=True)
+    for file in folder.glob("*"):
+        file.unlink()
+    parts = [entries[low:high] for low, high in pairwise(cuts)]
+    return [write_segment(folder, begin_of(entries, part), wire_of(part)) for part in parts]
+
+
+def begin_of(entries: list[Written], part: list[Written]) -> int:
+    at = entries.index(part[0])
+    return entries[at - 1].last_offset + 1 if at else part[0].last_offset
+
+
+@st.composite
+def cuts_between(draw: st.DrawFn, low: int, high: int) -> list[int]:
+    inner = draw(st.sets(st.integers(low, high), max_size=4))
+    return sorted({low, high} | inner)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(whole=partitions(), data=st.data())
+def test_the_answers_are_those_of_the_whole_log(
+    whole: Partition, data: st.DataObject, tmp_path: Path
+) -> None:
+    # Segments need not begin at the same batches in both tiers.
+    entries = [entry for _, of_one in whole.segments for entry in of_one]
+    count = len(entries)
+    if not count:
+        return
+    local_from = data.draw(st.integers(0, count - 1))
+    remote_to = data.draw(st.integers(local_from, count))
+    cuts = data.draw(cuts_between(0, remote_to))
+    remote = write(tmp_path / "r", entries, cuts) if remote_to else []
+    local = write(tmp_path / "l", entries, data.draw(cuts_between(local_from, count)))
+    every = write(tmp_path / "w", entries, [0, count])
+    targets = [*whole.targets, *SPECIAL]
+    expected = search_partition(every, targets)
+    found = ask(local, remote, targets)
+    assert [one[:5] for one in found] == [one[:5] for one in expected]
+    ends = (local[0].base_offset, remote[-1].last_offset if remote else None)
+    tiers = ask(local, remote, [*IN_BOTH_TIERS])
+    assert tuple(one.offset for one in tiers) == ends
