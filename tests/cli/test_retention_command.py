@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -469,6 +470,22 @@ def test_a_tiered_topic_is_a_finding_of_a_report(command: Command, built: Path) 
 
     texts = [one["text"] for one in json.loads(Path("r.json").read_text())["findings"]]
     assert [one for one in texts if "of topics in tiered storage: not judged" in one]
+
+
+def test_a_report_names_what_is_not_uploaded(command: Command, built: Path) -> None:
+    file_named("configs.txt", KAFKA_CONFIGS.encode())
+    upload(command, built, 2)
+    given = ("--kafka-configs", "configs.txt", "--remote", "remote/_catalog", "--now", NOW)
+
+    command("report", built / "indexes/_catalog", *given, "--output", "r.html")
+
+    findings = json.loads(Path("r.json").read_text())["findings"]
+    [found] = [one for one in findings if "not uploaded" in one["text"]]
+    assert (found["count"], found["level"]) == (8, "warning")
+    again = command(*shlex.split(found["command"])[1:], "--topic", "sensors", "--format", "json")
+    assert again.lines[0]["summary"]["not_uploaded_segments"] == 8
+    deletable = json.loads(Path("r.json").read_text())["totals"]["deletable_segments"]
+    assert deletable == again.lines[0]["summary"]["deletable_segments"] == 2
 
 
 def test_a_policy_says_that_an_archive_is_a_complete_copy(command: Command, built: Path) -> None:
