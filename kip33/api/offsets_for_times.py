@@ -64,12 +64,15 @@ class OpenedTiers:
     ) -> pa.Table:
         """Return for each request the first record at or after its time in both tiers.
 
-        The arguments and columns are those of `OpenedCatalog.offsets_for_times`, without
+        - `requests`: tuples (topic, partition, time), and optionally a log directory; a time may
+          also be `earliest-local` or `latest-tiered`
+        - `as_kafka`: look where a broker looks: first in remote segments before the local tier,
+          then in the local one, and for `max-timestamp` in the local one only
+
+        The other arguments and the columns are those of `OpenedCatalog.offsets_for_times`, without
         `snapshot`: the newest one of each catalog is read. A record that both tiers have is found
-        once, and read from the local one. A time may also be `earliest-local` or `latest-tiered`.
-        `as_kafka` looks where a broker looks: first in remote segments before the local tier, then
-        in the local one, and for `max-timestamp` in the local one only. CatalogError if a topic
-        has different ids in the two tiers.
+        once, and read from the local one. CatalogError if a topic has different ids in the two
+        tiers.
         """
         how = search_options(as_kafka, index_only, all_replicas, max_batch_bytes)
         questions = [time_question(*request) for request in requests]

@@ -19,7 +19,7 @@ _SHELLS: Final = {
 }
 _FILES: Final = ("FILE", "FILE...", "PLACE")
 _DIRECTORIES: Final = (
-    *("CATALOG", "[CATALOG]", "CATALOG|SOURCE", "SOURCE|CATALOG"),
+    *("CATALOG", "[CATALOG]", "[REMOTE]", "CATALOG|SOURCE", "SOURCE|CATALOG"),
     *("DIR", "LOG_DIR", "SOURCE", "[SOURCE]", "PARTITION_DIR"),
 )
 _NO_PLACES: Final = ("replica",)  # LOG_DIR of SOURCE, a name
