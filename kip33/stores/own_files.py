@@ -217,7 +217,7 @@ def _sent_file(place: Location) -> Iterator[BinaryIO]:
             raise
 
 
-_ID_DIGITS: Final = 12
+RUN_DIGITS: Final = 12
 _TOKEN_DIGITS: Final = 32
 
 
@@ -244,7 +244,7 @@ def temporary_of(place: Location) -> Location:
 
 def run_of(temporary: Location) -> str:
     """Return the id of the run that wrote a temporary file; of a run without one, random digits."""
-    return temporary.name.removesuffix(TEMPORARY_SUFFIX)[-_TOKEN_DIGITS:][:_ID_DIGITS]
+    return temporary.name.removesuffix(TEMPORARY_SUFFIX)[-_TOKEN_DIGITS:][:RUN_DIGITS]
 
 
 def move(source: Location, target: Location) -> None:
@@ -297,17 +297,18 @@ def remove_empty_folder(location: Location) -> None:
         return
 
 
-def remove_temporary(folder: Location, names: Iterable[str]) -> None:
-    """Delete temporary files that killed runs left in a local folder, for files of these names.
+def remove_temporary(folder: Location, names: Iterable[str], run_id: str) -> None:
+    """Delete the temporary files of a run in a local folder, for files of these names.
 
-    Raises OSError if the folder cannot be read or a deletion fails.
+    `run_id` is that of `temporary_files_of`: other names are not ours. Raises OSError if the folder
+    cannot be read or a deletion fails.
     """
     files = set(names)
     with os.scandir(folder.path) as entries:
         found = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
     for name in found:
         temporary = _TEMPORARY.fullmatch(name)
-        if temporary and temporary[1] in files:
+        if temporary and temporary[1] in files and run_of(folder.child(name)) == run_id:
             remove(folder.child(name))
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from kip33.cli.restore import restore as restore_command
 from kip33.restore import restore_complete
+from tests.builders.partition_copies import everything_in
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cli.console import Command
 from tests.faults.builds import build_here
-from tests.restore.test_restore import everything_in, new_topic
+from tests.restore.test_restore import new_topic
 
 T = 1_700_000_000_000
 
