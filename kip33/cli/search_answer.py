@@ -34,7 +34,6 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.progress import progress_line
-from kip33.cli.search import SearchCommand
 from kip33.cli.times import current_ms, parse_target
 from kip33.errors import CatalogError, LocationError
 from kip33.formats.kafka_configs import delete_records_object
@@ -65,6 +64,8 @@ from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kip33.cli.search import SearchCommand
+
 ANSWER_COLUMNS: Final = (
     *("log_dir", "topic", "partition", "target_ms", "offset", "timestamp"),
     *("result", "exactness", "bytes_read", "note", "passed_over"),
@@ -81,7 +82,7 @@ _SPARK_LATEST: Final = -1
 _MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
 
 
-def search_catalog(command: SearchCommand) -> None:
+def search_catalog(command: "SearchCommand") -> None:
     """Print the answer to the options on standard output."""
     started = time.monotonic()
     catalog = open_catalog_dir(command.catalog_dir)
@@ -174,7 +175,7 @@ _RANGE_COLUMNS: Final = (
 
 
 def _log_start_offsets(
-    snapshot: Snapshot, rows: "pa.Table", command: SearchCommand
+    snapshot: Snapshot, rows: "pa.Table", command: "SearchCommand"
 ) -> LogStartOffsets | None:
     """Return the log start offsets of brokers, which do not search records before them."""
     file = command.log_start_offsets
@@ -267,7 +268,7 @@ def _offset_lines(offsets: Iterable[Offset], emit: str) -> list[str]:
 def _engine_for(
     rows: "pa.Table",
     questions: Sequence[TimeQuestion],
-    command: SearchCommand,
+    command: "SearchCommand",
     choice: EngineChoice,
 ) -> EngineChoice:
     """Return the engine of these questions: a few need no Spark, unless it is asked for."""
@@ -288,7 +289,7 @@ class _SearchedSnapshot(NamedTuple):
     catalog: Catalog
     snapshot: Snapshot
     rows: "pa.Table"
-    command: SearchCommand
+    command: "SearchCommand"
     engine: EngineName
 
     def workers(self, answers: Sequence[AnswerRow]) -> int:
@@ -419,7 +420,7 @@ def _add_range(
 def _offsets_to_emit(
     answers: Sequence[AnswerRow],
     ends: Mapping[ReplicaKey, search_answers.Answer],
-    command: SearchCommand,
+    command: "SearchCommand",
     count_newer: _NewerRecordCount | None,
 ) -> Iterator[Offset]:
     """Yield one offset per partition; without a record the log's end, as Kafka's own tool does.
@@ -472,7 +473,7 @@ def _unsafe(answer: AnswerRow, end: search_answers.Answer | None, emit: str | No
 
 
 def _questions_of(
-    catalog: Catalog, snapshot: Snapshot, options: SearchCommand
+    catalog: Catalog, snapshot: Snapshot, options: "SearchCommand"
 ) -> list[TimeQuestion]:
     """Return the questions of --requests or --time; UsageError or LocationError, one line."""
     now_ms = current_ms() if options.now is None else options.now
