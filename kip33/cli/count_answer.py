@@ -36,7 +36,7 @@ from kip33.cli.records_answer import (
     problems_text,
     warn_of_damage,
 )
-from kip33.cli.records_options import CountCommand
+from kip33.cli.records_options import ON_ERROR_FAILS, CountCommand
 from kip33.errors import Kip33Error
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD
 from kip33.records.columns import UNDECIDED
@@ -160,7 +160,7 @@ def _counted_batches(
     is_committed = Isolation(request.read["isolation"]) == Isolation.READ_COMMITTED
     columns = ["topic", "timestamp", *([UNDECIDED] if is_committed else [])]
     by_record = Reading.of(**(request.read | {"columns": columns}))
-    for partition in by_record.partitions(request.source, warn=warn):
+    for partition in by_record.partitions(request.source, warn=warn, choice=ON_ERROR_FAILS):
         is_in_order = request.read["disorder"] is not None  # reading may stop inside the partition
         parts = [partition] if is_in_order else by_record.parts([partition])
         headers = _HeaderCount(request, parts)

@@ -18,7 +18,7 @@ from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.options import publish_summary
 from kip33.cli.output import MOST_TABLE_ROWS, counted, human_bytes, print_result, warn
 from kip33.cli.progress import progress_line
-from kip33.cli.records_options import RecordsCommand
+from kip33.cli.records_options import ON_ERROR_FAILS, RecordsCommand
 from kip33.cli.records_writers import (
     RecordWriter,
     ShownTable,
@@ -117,7 +117,9 @@ class RecordSelection:
     def read(self, most_problems: int) -> pa.RecordBatchReader:
         """Return the selected records until the limit; keep the first `most_problems` lines."""
         skipped: list[str] = []
-        partitions = self._reading.partitions(self._request.source, warn=warn)
+        partitions = self._reading.partitions(
+            self._request.source, warn=warn, choice=ON_ERROR_FAILS
+        )
         self.topics = {segments[0].topic for segments in partitions}
         reading = self._reading.with_columns(self._columns_to_read())
         reader = reading.read(partitions, skipped, self.logs)

@@ -20,6 +20,7 @@ from kip33.records.reading import ReadOptions
 if TYPE_CHECKING:
     from kip33.stores.locations import Location
 
+ON_ERROR_FAILS: Final = "--on-error fail"  # in messages
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 choice_options: Final = together(
     click.argument("source", metavar="SOURCE|CATALOG"),
