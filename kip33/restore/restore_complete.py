@@ -56,7 +56,6 @@ from kip33.stores.file_owners import FileOwner
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 from kip33.stores.own_files import (
-    RUN_DIGITS,
     flush,
     publish,
     remove,
@@ -122,8 +121,7 @@ def complete(log_dir: Location, journal: RestoreJournal) -> _RestoreProgress:
     """
     progress = progress_of(log_dir, journal)
     require_all(log_dir, progress)
-    ours = temporary_files_of(journal.run[:RUN_DIGITS])
-    with _unfinished(log_dir, "the restore is not complete"), ours:
+    with _unfinished(log_dir, "the restore is not complete"), temporary_files_of(journal.run):
         for one in progress.staged:
             _place(log_dir, one)
         flush(log_dir.path)
@@ -180,7 +178,7 @@ def abandon(log_dir: Location) -> AbandonedRestore:
         with _unfinished(log_dir, "the restore is not removed yet"):
             run = journal.run if journal else run_in(log_dir)
             if journal and progress and is_there:
-                with temporary_files_of(run[:RUN_DIGITS]):
+                with temporary_files_of(run):
                     _undo(log_dir, journal, progress)
             remove_unfinished(log_dir, run)
             remove(log_dir.child(RESTORE_JOURNAL))
@@ -212,7 +210,7 @@ def _undo(log_dir: Location, journal: RestoreJournal, progress: _RestoreProgress
 
 def remove_unfinished(log_dir: Location, run: str) -> None:
     """Remove the temporary files of a run's interrupted steps."""
-    remove_temporary(log_dir, _PUBLISHED, run[:RUN_DIGITS])
+    remove_temporary(log_dir, _PUBLISHED, run)
 
 
 def remove_staging(log_dir: Location) -> None:
@@ -441,7 +439,7 @@ def begin_restore_journal(log_dir: Location, journal: RestoreJournal) -> None:
         "summary": journal.summary,
     }
     consequence = "no partition of the log directory was changed"
-    with temporary_files_of(journal.run[:RUN_DIGITS]):
+    with temporary_files_of(journal.run):
         _RESTORE_JOURNAL_FORM.publish(log_dir.child(RESTORE_JOURNAL), content, consequence)
 
 

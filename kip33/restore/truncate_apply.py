@@ -40,13 +40,7 @@ from kip33.rules.truncation import TruncationCase
 from kip33.stores.file_owners import publish_beside
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
-from kip33.stores.own_files import (
-    RUN_DIGITS,
-    flush,
-    remove,
-    remove_temporary,
-    temporary_files_of,
-)
+from kip33.stores.own_files import flush, remove, remove_temporary, temporary_files_of
 
 _INDEX: Final = ".index"
 _LOG: Final = ".log"
@@ -106,7 +100,7 @@ def truncate(directory: Location, offset: int, plan_id: str | None = None) -> Tr
         if not is_begun and _id_beside(directory):  # of a run that was killed before its journal
             remove(journal_id_of(directory))
         if plan.changes:
-            with temporary_files_of(_run_of(plan)):
+            with temporary_files_of(plan.plan_id):
                 _carry_out(plan, is_begun=is_begun)
         return plan
 
@@ -216,12 +210,7 @@ def _remove_unfinished(plan: TruncationPlan) -> None:
     own = _journal_of(plan.directory), journal_id_of(plan.directory)
     names = [place.name for place in (*places, *own)]
     for folder in (plan.directory, plan.directory.parent):
-        remove_temporary(folder, names, _run_of(plan))
-
-
-def _run_of(plan: TruncationPlan) -> str:
-    """Return the id in the names of a plan's temporary files; every run of the plan has it."""
-    return plan.plan_id[:RUN_DIGITS]
+        remove_temporary(folder, names, plan.plan_id)
 
 
 def _delete(plan: TruncationPlan, change: FileChange) -> None:

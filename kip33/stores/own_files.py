@@ -217,7 +217,7 @@ def _sent_file(place: Location) -> Iterator[BinaryIO]:
             raise
 
 
-RUN_DIGITS: Final = 12
+_ID_DIGITS: Final = 12
 _TOKEN_DIGITS: Final = 32
 
 
@@ -227,8 +227,8 @@ class _Run:
 
 @contextmanager
 def temporary_files_of(run_id: str) -> Iterator[None]:
-    """Begin the names of this process's temporary files with a run's id of 12 hex digits."""
-    before, _Run.id = _Run.id, run_id
+    """Put 12 hex digits of a run's id into the names of this process's temporary files."""
+    before, _Run.id = _Run.id, run_id[:_ID_DIGITS]
     try:
         yield
     finally:
@@ -244,7 +244,7 @@ def temporary_of(place: Location) -> Location:
 
 def run_of(temporary: Location) -> str:
     """Return the id of the run that wrote a temporary file; of a run without one, random digits."""
-    return temporary.name.removesuffix(TEMPORARY_SUFFIX)[-_TOKEN_DIGITS:][:RUN_DIGITS]
+    return temporary.name.removesuffix(TEMPORARY_SUFFIX)[-_TOKEN_DIGITS:][:_ID_DIGITS]
 
 
 def move(source: Location, target: Location) -> None:
@@ -308,8 +308,9 @@ def remove_temporary(folder: Location, names: Iterable[str], run_id: str) -> Non
         found = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
     for name in found:
         temporary = _TEMPORARY.fullmatch(name)
-        if temporary and temporary[1] in files and run_of(folder.child(name)) == run_id:
-            remove(folder.child(name))
+        place = folder.child(name)
+        if temporary and temporary[1] in files and run_of(place) == run_id[:_ID_DIGITS]:
+            remove(place)
 
 
 def remove_quietly(location: Location) -> None:

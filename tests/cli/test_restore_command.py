@@ -195,7 +195,7 @@ def test_the_same_request_continues_without_its_source(
     assert (backup.parent / "data" / "orders-0").is_dir()
 
 
-@pytest.mark.parametrize("moment", ["_place", "_update", "_remove_staging"])
+@pytest.mark.parametrize("moment", ["_place", "_update", "remove_staging"])
 def test_an_abandoned_restore_leaves_the_log_directory_as_it_was(
     backup: Path, command: Command, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

@@ -29,7 +29,7 @@ from kip33.restore.restore_request import RestoreRequest
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.stores.locations import Location
-from kip33.stores.own_files import RUN_DIGITS, temporary_files_of, temporary_of
+from kip33.stores.own_files import temporary_files_of, temporary_of
 from tests.builders.partition_copies import INTERVAL_BYTES, everything_in, files_of
 from tests.builders.segment_builder import Record, end_txn_marker, v2_batch
 from tests.retention.test_broker_locks import held_by_another
@@ -691,7 +691,7 @@ def test_an_abandoned_restore_leaves_no_temporary_file(
     before = everything_in(log_dir)
     killed("_place", source, log_dir, monkeypatch)
     run = (log_dir / RESTORE_STAGING / STAGED_RUN).read_text()
-    with temporary_files_of(run[:RUN_DIGITS]):
+    with temporary_files_of(run):
         for name in (RESTORE_JOURNAL, *CHECKPOINTS):
             Path(temporary_of(Location.of(log_dir / name)).path).touch()
     abandon(Location.of(log_dir))
