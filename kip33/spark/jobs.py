@@ -145,7 +145,7 @@ def _number(spark: Session, key: str, default: int) -> int:
 def _setting(spark: Session, key: str) -> str | None:
     """Return a setting of the session; a server of Connect may refuse to show it.
 
-    `spark.conf` of a session with a JVM would load Spark's SQL, which takes seconds.
+    The configuration of a SparkSession would load Spark's SQL, which takes seconds.
     """
     if is_connect(spark):
         with suppress(PySparkException):
