@@ -32,6 +32,7 @@ from kip33.retention.evaluation import (
     tiered_warning,
 )
 from kip33.retention.plan import RetentionPlan
+from kip33.retention.uploaded import Uploaded, uploaded_segments
 from kip33.rules.policies import Policies, TopicGlobs
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
 from kip33.rules.search import NEWEST_KAFKA, TARGETS, parse_kafka_version, require_target
@@ -99,6 +100,7 @@ _RETENTION_FIELDS: list["pa.Field[Any]"] = [
     pa.field("deletable_at_ms", pa.int64()),
     pa.field("blocked_by_base_offset", pa.int64()),
     pa.field("blocked_by_timestamp", pa.int64()),
+    pa.field("upload_before_ms", pa.int64()),
 ]
 RETENTION: Final = pa.schema(_RETENTION_FIELDS)
 
@@ -309,6 +311,7 @@ class OpenedCatalog:
         boundary: str = "local",
         log_start_offsets: Path | None = None,
         topics: Sequence[str] = (),
+        remote: "OpenedCatalog | Path | None" = None,
     ) -> pa.Table:
         """Return a row for each segment with retention's decision at `now`.
 
@@ -323,7 +326,10 @@ class OpenedCatalog:
         `now` is a time, None: the current time. `active_segment` "kafka" judges the last segment as
         a broker does, "keep" keeps it. `boundary` "remote" is tiered storage's comparison up to
         Kafka 4.2. `log_start_offsets` is a CSV topic,partition,offset[,log_dir] that overrides the
-        archive's checkpoints; `topics` are globs. ValueError for a wrong argument.
+        archive's checkpoints; `topics` are globs. With `remote`, topics with
+        `remote.storage.enable` in a broker's log directories are judged by `local.retention.*`,
+        and what is not complete in the remote tier is `not_uploaded`. ValueError for a wrong
+        argument, CatalogError if a topic has another id in the remote tier.
         """
         chosen = self._chosen(snapshot)
         request = RetentionRequest(
@@ -333,6 +339,7 @@ class OpenedCatalog:
             topics,
             active_segment,
             boundary,
+            uploaded=self._uploaded(chosen, remote, policies),
         )
         request.require_valid()
         self._warn_of_tiers(chosen, request)
@@ -378,8 +385,7 @@ class OpenedCatalog:
         audit = audit_catalog(self.catalog, chosen, settings.of, reading=how, topics=topics)
         return roll_table(audit)
 
-    # Nine parameters: each is an option of `kip33 retention --plan`.
-    def plan_retention(
+    def plan_retention(  # parameters: each is an option of `kip33 retention --plan`
         self,
         policies: _PolicyTables,
         *,
@@ -390,6 +396,7 @@ class OpenedCatalog:
         log_start_offsets: Path | None = None,
         topics: Sequence[str] = (),
         trust_last_modified: bool = False,
+        remote: "OpenedCatalog | Path | None" = None,
     ) -> RetentionPlan:
         """Return the plan of segments to delete at `now`; nothing is written or deleted.
 
@@ -415,6 +422,7 @@ class OpenedCatalog:
             active_segment,
             boundary,
             trust_last_modified=trust_last_modified,
+            uploaded=self._uploaded(chosen, remote, policies),
         )
         self._warn_of_tiers(chosen, request)
         return make_plan.plan_retention(self.catalog, chosen, request, clock_ms)
@@ -436,8 +444,19 @@ class OpenedCatalog:
             found.update(piece[column].unique().drop_null().to_pylist())
         return sorted(found)
 
+    def _uploaded(
+        self, snapshot: Snapshot, remote: "OpenedCatalog | Path | None", policies: _PolicyTables
+    ) -> Uploaded | None:
+        if remote is None:
+            return None
+        tier = remote if isinstance(remote, OpenedCatalog) else open_catalog(remote)
+        place = (tier.catalog, tier._chosen(None))
+        return uploaded_segments(self.catalog, snapshot, *place, policies_in(policies))
+
     def _warn_of_tiers(self, snapshot: Snapshot, request: RetentionRequest) -> None:
         judged = filter(TopicGlobs.of(request.topics).matches, self._texts(snapshot, "topic"))
+        if request.uploaded is not None:
+            return
         if warning := tiered_warning(policies_for(snapshot, request.policies), judged):
             warn_caller(warning)
 

@@ -43,6 +43,7 @@ class ReportOptions:
     output: str
     now: int | None = None  # ms; None: the clock
     snapshot: str | None = None
+    remote: str | None = None  # the path or URI of the catalog of the remote tier
     policies: Policies | None = None  # None: retention is not judged
     policy_words: tuple[str, ...] = ()  # the options of a command that give them
     forecast_ms: int = 30 * _DAY_MS
@@ -101,12 +102,17 @@ def run_report(
     page = Location.of(options.output)
     facts = Location.of(options.output.removesuffix(PAGE_SUFFIX) + ".json")
     opened = catalog_at(Location.of(options.catalog_dir), "CATALOG", warn)
+    tier, words = None, options.policy_words
+    if options.remote is not None:
+        remote = Location.of(options.remote)
+        tier, words = catalog_at(remote, "--remote", warn), (*words, "--remote", remote.word)
     request = ReportRequest(
         options.policies,
-        options.policy_words,
+        words if options.policies else (),
         clock_ms if options.now is None else options.now,
         clock_ms,
         options.forecast_days,
+        tier,
     )
     require_report_places(page, facts)
     on_progress(Progress(Phase.REPORTING))
@@ -121,6 +127,7 @@ def write_report(  # parameters: a notebook user sees each option as a keyword
     *,
     now: Time | None = None,
     snapshot: str | None = None,
+    remote: Path | None = None,
     policy: Path | Policies | Mapping[str, Mapping[str, Any]] | None = None,
     kafka_configs: Path | None = None,
     retention_ms: int | str | None = None,
@@ -144,6 +151,7 @@ def write_report(  # parameters: a notebook user sees each option as a keyword
 
     - `now`: evaluate retention at this time (None: the current time)
     - `snapshot`: a snapshot by name, number or id (None: the newest)
+    - `remote`: the catalog of the remote tier, which says what brokers have uploaded
     - `policy`: a TOML file of policies, or `Policies` or their tables; `kafka_configs`: a file with
       the topics' settings, as Kafka's tools print them; `retention_ms`: one for all topics, in ms
       or such as "7d". Without one of them retention is not judged. The commands in the report name
@@ -158,17 +166,19 @@ def write_report(  # parameters: a notebook user sees each option as a keyword
     a wrong policy, CatalogError if there is no snapshot or it is damaged, PublishError if a file
     cannot be written.
     """
-    named = [catalog, output]
+    named = [catalog, output, *([] if remote is None else [remote])]
     places = places_on(named, storage_options, filesystem)
-    require_writable_store(places[1:])
+    require_writable_store(places[1:2])
     texts = [os.fspath(one) for one in named]
-    catalog_text, output_text = texts if filesystem is None else [one.uri for one in places]
+    texts = texts if filesystem is None else [one.uri for one in places]
+    catalog_text, output_text, *remote_text = texts
     policies, words = _given_policies(policy, kafka_configs, retention_ms)
     options = ReportOptions(
         catalog_dir=catalog_text,
         output=output_text,
         now=None if now is None else time_or_now(now),
         snapshot=snapshot,
+        remote=remote_text[0] if remote_text else None,
         policies=policies,
         policy_words=words,
         forecast_ms=duration_ms(forecast),

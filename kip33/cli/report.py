@@ -29,6 +29,7 @@ class ReportCommand:
     output: str
     now: int | None  # ms
     snapshot: str | None
+    remote: str | None  # the catalog of the remote tier
     policy: PolicyOptions
     forecast: int  # ms
     output_format: str
@@ -53,6 +54,11 @@ class ReportCommand:
     help="Evaluate retention at T, such as 2024-05-01 [default: the clock].",
 )
 @click.option("--snapshot", metavar="NAME", help="Use this snapshot instead of the newest.")
+@click.option(
+    "--remote",
+    metavar="CATALOG",
+    help="The catalog of the remote tier, as in kip33 retention --remote.",
+)
 @policy_options
 @click.option(
     "--forecast",
@@ -108,6 +114,7 @@ def _options(command: ReportCommand) -> "ReportOptions":
             output=command.output,
             now=command.now,
             snapshot=command.snapshot,
+            remote=command.remote,
             policies=policies,
             policy_words=words,
             forecast_ms=command.forecast,

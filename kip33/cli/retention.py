@@ -45,6 +45,13 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     help="Evaluate retention at T, such as 2024-05-01 [default: the clock].",
 )
 @click.option("--snapshot", metavar="NAME", help="Use this snapshot instead of the newest.")
+@click.option(
+    "--remote",
+    metavar="CATALOG",
+    help="The catalog of the remote tier, for topics with remote.storage.enable in a broker's log "
+    "directories: they are judged by local.retention.ms and local.retention.bytes, and only what "
+    "is complete in the remote tier can be deleted.",
+)
 @policy_options
 @click.option(
     "--ignore-future",
@@ -166,6 +173,11 @@ def retention(request: RetentionCommand) -> None:
     deletable, how much has expired but is blocked, by which segment, and until when. This command
     deletes nothing: --plan writes a plan of the deletable segments, and a second command with
     --apply deletes exactly these.
+
+    With tiered storage, a broker deletes local segments only after their upload: give --remote with
+    a catalog of the remote tier, such as kip33 retention local/_catalog --remote bucket/_catalog
+    --policy conf/retention.toml. What is not uploaded is kept and named. Without --remote these
+    topics are kept. For the remote tier itself, give its catalog as CATALOG.
 
     Sizes are those of the catalog. A log that is a symbolic link counts with the size of its
     target, although deleting the link does not free these bytes. --plan skips links.

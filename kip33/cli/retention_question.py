@@ -30,6 +30,7 @@ from kip33.retention.evaluation import (
 from kip33.retention.make_plan import basis_of
 from kip33.retention.plan import Basis
 from kip33.retention.snapshot_sums import SumsRequest
+from kip33.retention.uploaded import uploaded_segments
 from kip33.rules.policies import Policies, TopicGlobs
 from kip33.rules.retention import WhatIf
 from kip33.stores.locations import Location
@@ -49,6 +50,7 @@ class RetentionCommand:
     catalog_dir: str | None
     now: int | None  # ms
     snapshot: str | None
+    remote: str | None  # the catalog of the remote tier
     policy: PolicyOptions
     ignore_future: int | None  # ms
     active_segment: str
@@ -126,8 +128,14 @@ class AskedRetention(NamedTuple):
         counts = count_rows(catalog, snapshot)
         log_dirs = _texts_in(counts, "log_dir")
         judged = set(filter(TopicGlobs.of(options.topics).matches, _texts_in(counts, "topic")))
+        uploaded = None
+        if options.remote is not None:
+            remote = open_catalog_dir(options.remote)
+            tier, of_tier = choose_and_warn(remote, None)
+            warnings = (*warnings, *of_tier)
+            uploaded = uploaded_segments(catalog, snapshot, remote, tier, policies)
         about_topics = (
-            tiered_warning(policies_for(snapshot, policies), judged),
+            None if uploaded else tiered_warning(policies_for(snapshot, policies), judged),
             unlisted_warning(policies, judged) if options.policy.kafka_configs else None,
         )
         for line in filter(None, about_topics):
@@ -144,6 +152,7 @@ class AskedRetention(NamedTuple):
             what_if,
             options.show_broker_view,
             options.trust_last_modified,
+            uploaded,
         )
         moments = _moments(options, now_ms)
         return cls(catalog, snapshot, request, counts, clock_ms, moments, options, warnings)

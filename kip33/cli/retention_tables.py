@@ -113,6 +113,10 @@ def _summary(summary: Row) -> Table:
         ("expired, blocked", _blocked(summary)),
         ("what if", _some(summary, "what_if_deletable_") if has_what_if else None),
         ("a broker", _broker(summary)),
+        (
+            "not uploaded",
+            _some(summary, "not_uploaded_") if summary["not_uploaded_segments"] else None,
+        ),
         ("less certain", ", ".join(trust) or "-"),
         ("suspicious", counts_text(suspicions) or None),
         ("holes", holes.as_text() if summary["by_hole"] else None),

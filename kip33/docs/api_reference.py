@@ -37,6 +37,7 @@ SHARED: Final[Mapping[str, str]] = {
     "on_progress": "called with the progress of the work",
     "parallelism": "the number of tasks",
     "policies": "retention policies: `Policies`, or their tables",
+    "remote": "the catalog of the remote tier, or its path or URI: it says what was uploaded",
     "segment": "a path, a URI or a `Segment`",
     "segment_bytes": "Kafka's `segment.bytes`; None: from the policies",
     "segment_index_bytes": "Kafka's `segment.index.bytes`",

@@ -17,7 +17,7 @@ from kip33.retention.evaluation import EvaluatedCatalog
 from kip33.retention.partition_texts import block_sentence
 from kip33.rules.offset_holes import HoleKind
 from kip33.rules.policies import human_bytes
-from kip33.rules.retention import KEPT_STATUSES, Bools
+from kip33.rules.retention import KEPT_STATUSES, Bools, RetentionReason, is_reason
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.suspicious_timestamps import SUSPICIONS, Suspicion
 from kip33.stores.locations import Location
@@ -243,7 +243,12 @@ def _untrusted(sources: FindingSources) -> Iterator[ReportFinding]:
         (
             evaluated.summed.is_tiered,
             "segment",
-            "of topics in tiered storage: not judged, because a broker uses local.retention.ms",
+            "of topics in tiered storage: not judged; give --remote with the catalog of that tier",
+        ),
+        (
+            is_reason(evaluated.judged.decisions.reason, RetentionReason.NOT_UPLOADED),
+            "segment",
+            "not uploaded: a broker keeps them, and retention.ms may be over before they are",
         ),
     )
     for which, what, why in kinds:

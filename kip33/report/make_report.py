@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from kip33 import __version__
 from kip33.archive.log_start_offsets import log_start_offsets
-from kip33.catalog.catalog import MOST_COMMIT_BYTES, Catalog, Choice, Snapshot
+from kip33.catalog.catalog import MOST_COMMIT_BYTES, Catalog, Choice, Snapshot, choose
 from kip33.catalog.difference import SegmentChange, count_changes, difference
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.topic_totals import TopicTotals, topic_totals
@@ -37,6 +37,7 @@ from kip33.report.timelines import PartitionRanking, make_timelines
 from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evaluate_catalog
 from kip33.retention.partition_texts import name_of
 from kip33.retention.policy_files import policies_of
+from kip33.retention.uploaded import uploaded_segments
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Int64Column, Int64s
 from kip33.stores.files import read_whole
@@ -70,6 +71,7 @@ class ReportRequest(NamedTuple):
     now_ms: int
     made_ms: int
     forecast_days: int
+    remote: Catalog | None = None  # of the remote tier
 
 
 def report_policies(
@@ -138,7 +140,11 @@ def _evaluation(catalog: Catalog, snapshot: Snapshot, request: ReportRequest) ->
     starts: Mapping[tuple[str, str, int], int] = {}
     if request.policies is not None:
         starts = log_start_offsets(Location.of(snapshot.source), log_dirs - {None})
-    return RetentionRequest(request.policies or Policies(), request.now_ms, starts)
+    policies, uploaded = request.policies or Policies(), None
+    if request.remote is not None:
+        tier = choose(request.remote, None).snapshot
+        uploaded = uploaded_segments(catalog, snapshot, request.remote, tier, policies)
+    return RetentionRequest(policies, request.now_ms, starts, uploaded=uploaded)
 
 
 def _changes(catalog: Catalog, snapshot: Snapshot, warnings: list[str]) -> Changes | None:

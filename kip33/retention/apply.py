@@ -43,6 +43,7 @@ from kip33.retention.plan import (
     first_names,
     require_deletable,
 )
+from kip33.retention.uploaded import uploaded_segments
 from kip33.rules.retention_rows import Limits
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import one_line
@@ -256,9 +257,15 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
         partition = partitions.get((log_dir, topic, number))
         return basis.limits(partition.topic, partition.log_start_offset) if partition else None
 
+    uploaded = None
+    if basis.remote:
+        remote = Catalog(basis.remote)
+        tier = choose(remote, None, warn).snapshot
+        uploaded = uploaded_segments(catalog, newest, remote, tier, basis.policies)
     known: set[str] = set()
     problems: list[str] = []
-    for judged in judged_partitions(catalog, newest, limits_of, now_ms=basis.now_ms):
+    place = (catalog, newest, limits_of)
+    for judged in judged_partitions(*place, now_ms=basis.now_ms, uploaded=uploaded):
         trust = basis.trust_last_modified
         for log_uri, why in _judged_again(partitions[judged.key], judged, trust):
             known.add(log_uri)

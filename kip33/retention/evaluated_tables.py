@@ -117,7 +117,8 @@ def sum_answers(rows: pa.Table, answers: pa.Table, *, now_ms: int) -> pa.Table:
     columns = columns_of([rows])
     answers = answers.take(pa.array(columns.order))
     none, nothing = np.zeros(columns.size, np.int8), np.zeros(columns.size, np.int64)
-    limits = LimitColumns(none, nothing, nothing, _number(answers, _START), none > 0, none > 0)
+    starts, never = _number(answers, _START), none > 0
+    limits = LimitColumns(none, nothing, nothing, starts, never, never, nothing)
     judged = JudgedColumns(columns, (), segments_of(columns), limits, _decisions_of(answers))
     has_what_if, has_broker = (
         f"{view}_deletable" in answers.column_names for view in ("what_if", "broker")
@@ -149,6 +150,7 @@ def _decisions_of(answers: pa.Table) -> Decisions:
         _number(answers, "blocked_by_base_offset"),
         _number(answers, "blocked_by_timestamp"),
         _flags(answers, "kept_only_by_blocker"),
+        _number(answers, "upload_before_ms"),
     )
 
 
@@ -269,6 +271,7 @@ def decision_columns(decisions: Decisions) -> dict[str, Any]:
         "deletable_at_ms": _int64s(decisions.deletable_at_ms),
         "blocked_by_base_offset": _int64s(decisions.blocked_by_base_offset),
         "blocked_by_timestamp": _int64s(decisions.blocked_by_timestamp),
+        "upload_before_ms": _int64s(decisions.upload_before_ms),
     }
 
 

@@ -17,10 +17,12 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
 from kip33.errors import counted
 from kip33.retention.broker_files import BrokerViewRow, SeenByBroker, seen_by_broker
+from kip33.retention.uploaded import Uploaded
 from kip33.rules.policies import BUILT_IN_TOPICS, MAX_INT64, Policies, Policy
 from kip33.rules.retention import (
     DOUBTFUL_STATUSES,
     NEVER_MS,
+    NO_LIMIT,
     ActiveSegment,
     Bools,
     Boundary,
@@ -35,6 +37,7 @@ from kip33.rules.retention import (
     doubt_codes,
     is_reason,
     judge_columns,
+    mode_codes,
 )
 from kip33.rules.retention_rows import (
     Decision,
@@ -190,7 +193,12 @@ _LimitsOf: TypeAlias = Callable[[str, str, int], Limits | None]
 
 
 def judged_partitions(
-    catalog: Catalog, snapshot: Snapshot, limits_of: _LimitsOf, *, now_ms: int
+    catalog: Catalog,
+    snapshot: Snapshot,
+    limits_of: _LimitsOf,
+    *,
+    now_ms: int,
+    uploaded: Uploaded | None = None,
 ) -> Iterator[JudgedPartition]:
     """Yield the partitions of a snapshot by log directory, topic and number.
 
@@ -201,7 +209,7 @@ def judged_partitions(
         None if topic is None or number is None else limits_of(log_dir or "", topic, number)
         for log_dir, topic, number in columns.keys
     ]
-    yield from JudgedColumns.of(columns, limits, now_ms=now_ms).partitions()
+    yield from JudgedColumns.of(columns, limits, uploaded, now_ms=now_ms).partitions()
 
 
 class JudgedColumns(NamedTuple):
@@ -215,10 +223,15 @@ class JudgedColumns(NamedTuple):
 
     @classmethod
     def of(
-        cls, columns: CatalogColumns, limits: Sequence[Limits | None], *, now_ms: int
+        cls,
+        columns: CatalogColumns,
+        limits: Sequence[Limits | None],
+        uploaded: Uploaded | None = None,
+        *,
+        now_ms: int,
     ) -> "JudgedColumns":
         """Return the columns with decisions; `limits` has one value per partition."""
-        segments = segments_of(columns)
+        segments = segments_of(columns, uploaded)
         of_rows = np.repeat(np.arange(columns.starts.size), columns.lengths)
         limits_of_rows = limit_columns([one or _SKIPPED for one in limits], of_rows)
         decisions = judge_columns(segments, limits_of_rows, now_ms=now_ms)
@@ -344,6 +357,12 @@ class RetentionRequest:
     what_if: WhatIf | None = None
     broker_view: bool = False
     trust_last_modified: bool = False  # plan segments that are judged by their file's time, too
+    uploaded: Uploaded | None = None  # None: topics in tiered storage are not judged on a broker
+
+    def policy_of(self, topic: str) -> Policy:
+        """Return the policy that is applied to a topic."""
+        policy = self.policies.of(topic)
+        return policy if self.uploaded is None else policy.of_local_tier()
 
     def require_valid(self) -> None:
         """Raise ValueError for a time before 1970 or beyond int64, or an unknown choice."""
@@ -369,9 +388,9 @@ def evaluate_catalog(
 def policies_for(snapshot: Snapshot, policies: Policies) -> Policies:
     """Return the policies that apply to the archive of a snapshot.
 
-    In a broker's log directories, topics in tiered storage are not judged: their limits there are
-    `local.retention.ms` and `local.retention.bytes`, and they depend on what was uploaded. Of the
-    other layouts, those of tiered storage have all that `retention.ms` keeps.
+    In a broker's log directories, the limits of topics in tiered storage are `local.retention.ms`
+    and `local.retention.bytes`, and what was uploaded must be known. Of the other layouts, those of
+    tiered storage have all that `retention.ms` keeps.
     """
     return policies if snapshot.layout == KAFKA_LAYOUT.name else policies.of_remote_tier()
 
@@ -384,8 +403,9 @@ def tiered_warning(policies: Policies, topics: Iterable[str]) -> str | None:
     more = f" and {counted(len(tiered) - 1, 'other topic')}" if len(tiered) > 1 else ""
     return (
         f"topic {tiered[0]}{more}: remote.storage.enable=true found, and a broker deletes local "
-        "segments by local.retention.ms, which kip33 does not judge: all are kept; for a complete "
-        "copy set remote.storage.enable to false in --policy"
+        "segments by local.retention.ms once they are uploaded: all are kept; give --remote with a "
+        "catalog of the remote tier; for a complete copy set remote.storage.enable to false in "
+        "--policy"
     )
 
 
@@ -410,12 +430,12 @@ def unlisted_warning(policies: Policies, topics: Iterable[str]) -> str | None:
 def evaluate_columns(columns: CatalogColumns, request: RetentionRequest) -> EvaluatedCatalog:
     """Return evaluated rows of a catalog; index files are read only for a broker's view."""
     of_topic = {
-        topic: request.policies.of(topic) if topic else None
+        topic: request.policy_of(topic) if topic else None
         for topic in {topic for _, topic, _ in columns.keys}
     }
     policies = [of_topic[topic] for _, topic, _ in columns.keys]
     limits = _limits_of(columns, policies, request)
-    judged = JudgedColumns.of(columns, limits, now_ms=request.now_ms)
+    judged = JudgedColumns.of(columns, limits, request.uploaded, now_ms=request.now_ms)
     return EvaluatedCatalog(
         judged,
         policies,
@@ -439,8 +459,7 @@ def _limits_of(
         if policy is None:
             limits.append(Limits(-1, -1, RetentionMode.NO_POLICY, start, *rule))
         else:
-            of_policy = (policy.retention_ms, policy.retention_bytes, policy.mode)
-            limits.append(Limits(*of_policy, start, *rule))
+            limits.append(Limits.of(policy, start, *rule))
     return limits
 
 
@@ -448,6 +467,7 @@ def _suspicions(judged: JudgedColumns, policies: Sequence[Policy | None], now_ms
     columns = judged.columns
     after_max = [policy.message_timestamp_after_max_ms if policy else None for policy in policies]
     each = [DEFAULT_AFTER_MAX_MS if limit is None else limit for limit in after_max]
+    limits_ms = [NO_LIMIT if policy is None else policy.topic_retention_ms for policy in policies]
     sources = columns.codes("largest_timestamp_source")
     by_file = columns.equals("largest_timestamp_source", TimestampSource.LAST_MODIFIED)
     return suspicions_of(
@@ -456,7 +476,7 @@ def _suspicions(judged: JudgedColumns, policies: Sequence[Policy | None], now_ms
             (sources >= 0) & ~by_file,
             columns.is_create_time,
             columns.int64("last_modified_ms"),
-            judged.limits_of_rows.retention_ms,
+            np.repeat(np.array(limits_ms, np.int64), columns.lengths),
             np.repeat(np.array(each, np.int64), columns.lengths),
         ),
         now_ms=now_ms,
@@ -475,9 +495,9 @@ def _what_if(judged: JudgedColumns, what_if: WhatIf, now_ms: int) -> Decisions:
             np.where(ahead, by_file.known, largest.known),
         )
     if what_if.retention_ms is not None:
-        limits = limits._replace(
-            retention_ms=np.full_like(limits.retention_ms, what_if.retention_ms)
-        )
+        own, [local] = limits.retention_ms, mode_codes([RetentionMode.LOCAL_TIER])
+        keeps_own = (limits.mode == local) & (limits.upload_within_ms != own)  # local.retention.ms
+        limits = limits._replace(retention_ms=np.where(keeps_own, own, what_if.retention_ms))
     segments = judged.segments._replace(largest_timestamp=largest)
     return judge_columns(segments, limits, now_ms=now_ms)
 
@@ -517,7 +537,7 @@ def _seen(judged: JudgedColumns) -> Iterator[tuple[int, SeenByBroker]]:
 _SKIPPED = Limits(mode=RetentionMode.UNJUDGED)
 
 
-def segments_of(columns: CatalogColumns) -> SegmentColumns:
+def segments_of(columns: CatalogColumns, uploaded: Uploaded | None = None) -> SegmentColumns:
     """Return the columns of a snapshot that the rule uses."""
     size = columns.int64("size_bytes")
     statuses = columns.texts("status")
@@ -528,6 +548,7 @@ def segments_of(columns: CatalogColumns) -> SegmentColumns:
         columns.int64("largest_timestamp"),
         doubt_codes(statuses)[columns.codes("status")] if statuses else doubt_codes([]),
         columns.directory_names,
+        np.zeros(columns.size, bool) if uploaded is None else uploaded.has(columns),
     )
 
 

@@ -27,14 +27,15 @@ def policy_text(row: PartitionRow) -> str:
         return f"{row['policy']}: compact"
     if row["mode"] == RetentionMode.TIERED:
         return f"{row['policy']}: tiered, not evaluated"
-    if row["mode"] != RetentionMode.DELETE:
+    if row["mode"] not in (RetentionMode.DELETE, RetentionMode.LOCAL_TIER):
         return "not evaluated" if row["mode"] == RetentionMode.UNJUDGED else "none"
     limits = []
     if row["retention_ms"] >= 0:
         limits.append(human_duration(row["retention_ms"]))
     if row["retention_bytes"] >= 0:
         limits.append(human_bytes(row["retention_bytes"]))
-    return f"{row['policy']}: {', '.join(limits) or 'forever'}"
+    tier = "local " if row["mode"] == RetentionMode.LOCAL_TIER else ""
+    return f"{row['policy']}: {tier}{', '.join(limits) or 'forever'}"
 
 
 def remarks_of(row: PartitionRow) -> Iterator[str]:
@@ -57,6 +58,17 @@ def remarks_of(row: PartitionRow) -> Iterator[str]:
         yield f"{row['doubtful_segments']:,} doubtful"
     if row["tiered_segments"]:
         yield f"{row['tiered_segments']:,} tiered"
+    if row["not_uploaded_segments"]:
+        yield _not_uploaded(row)
+
+
+def _not_uploaded(row: PartitionRow) -> str:
+    what = f"{row['not_uploaded_segments']:,} not uploaded"
+    if row["not_uploaded_base_offset"] is not None:
+        what += f", from base offset {row['not_uploaded_base_offset']} on"
+    if row["upload_before_ms"] is None:
+        return what
+    return f"{what}, to be uploaded before {iso_time(row['upload_before_ms'])}"
 
 
 def block_sentence(row: PartitionRow) -> str:

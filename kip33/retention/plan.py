@@ -114,18 +114,13 @@ class Basis:
     active_segment: str = ActiveSegment.KEEP
     boundary: str = Boundary.LOCAL
     trust_last_modified: bool = False
+    remote: Location | None = None  # the catalog that proves what was uploaded
 
     def limits(self, topic: str, log_start_offset: int | None) -> Limits:
         """Return the limits for a partition of a topic."""
         policy = self.policies.of(topic)
-        return Limits(
-            policy.retention_ms,
-            policy.retention_bytes,
-            policy.mode,
-            log_start_offset,
-            self.active_segment,
-            self.boundary,
-        )
+        policy = policy.of_local_tier() if self.remote else policy
+        return Limits.of(policy, log_start_offset, self.active_segment, self.boundary)
 
     def require_policies(self, topics: Iterable[str]) -> None:
         """Raise PlanError unless there is a limit, and each topic has a cleanup.policy."""
@@ -237,6 +232,7 @@ def _records(plan: RetentionPlan) -> Iterator[dict[str, Any]]:
         "active_segment": basis.active_segment,
         "boundary": basis.boundary,
         "trust_last_modified": basis.trust_last_modified,
+        "remote": basis.remote.uri if basis.remote else None,
         "policies": basis.policies.to_record(),
     }
     for partition in plan.partitions:
@@ -284,6 +280,7 @@ def _basis(header: dict[str, Any]) -> Basis:
         header["active_segment"],
         header["boundary"],
         bool(header["trust_last_modified"]),
+        Location.of(header["remote"]) if header.get("remote") else None,
     )
     if basis.active_segment not in tuple(ActiveSegment) or basis.boundary not in tuple(Boundary):
         raise ValueError(f"unknown choices {basis.active_segment!r} and {basis.boundary!r}")

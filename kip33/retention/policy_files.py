@@ -50,7 +50,8 @@ def load_policies(policy: str | None = None, kafka_configs: str | None = None) -
         defaults, sections = _of_toml(policy)
         for match, settings in sections.items():
             topics[match] = topics.pop(match, {}) | settings
-    return Policies({DEFAULTS_SECTION: defaults, TOPICS: topics})
+    with _named(policy or kafka_configs or "", "fix it"):
+        return Policies({DEFAULTS_SECTION: defaults, TOPICS: topics})
 
 
 def policies_of(

@@ -131,28 +131,47 @@ def _largest_so_far(groups: Int64s, ends: Int64s) -> Int64s:
 
 def _is_filled(segments: SegmentEnds, ends: Int64s, holes: Holes) -> Mask:
     """Return which holes are filled by all replicas of the partition together."""
-    wanted = np.unique(segments.partitions[holes.after])
-    chosen = np.flatnonzero(np.isin(segments.partitions, wanted) & (ends > segments.base_offsets))
-    order = chosen[np.lexsort((segments.base_offsets[chosen], segments.partitions[chosen]))]
-    partitions, bases = segments.partitions[order], segments.base_offsets[order]
-    largest = _largest_so_far(partitions, ends[order])
+    of_holes = Ranges(segments.partitions[holes.after], holes.first_offsets, holes.ends)
+    return is_covered(of_holes, Ranges(segments.partitions, segments.base_offsets, ends))
+
+
+class Ranges(NamedTuple):
+    """Ranges of offsets, in any order; one element for each in a column."""
+
+    partitions: Int64s  # numbers
+    first_offsets: Int64s
+    ends: Int64s  # exclusive; up to the first offset: an empty range
+
+
+def is_covered(asked: Ranges, by: Ranges) -> Mask:
+    """Return which ranges have no offset that all ranges of `by` together lack.
+
+    >>> by = Ranges(np.array([1, 1]), np.array([0, 10]), np.array([10, 20]))
+    >>> asked = Ranges(np.array([1, 1, 2]), np.array([5, 15, 5]), np.array([20, 21, 6]))
+    >>> is_covered(asked, by).tolist()
+    [True, False, False]
+    """
+    wanted = np.isin(by.partitions, np.unique(asked.partitions))
+    chosen = np.flatnonzero(wanted & (by.ends > by.first_offsets))
+    if not len(chosen):
+        return np.zeros(len(asked.partitions), bool)
+    order = chosen[np.lexsort((by.first_offsets[chosen], by.partitions[chosen]))]
+    partitions, bases = by.partitions[order], by.first_offsets[order]
+    largest = _largest_so_far(partitions, by.ends[order])
     begins = np.ones(len(order), bool)  # of an interval without a gap
     begins[1:] = (partitions[1:] != partitions[:-1]) | (bases[1:] > largest[:-1])
     interval = np.cumsum(begins) - 1
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(order)) - 1
-    # The last segment that begins at or before a hole: a rank and the partition fit an int64.
+    # The last range that begins at or before the asked one: a rank and the partition fit an int64.
     values = np.unique(bases)
     keys = partitions * (len(values) + 1) + np.searchsorted(values, bases)
-    of_holes = segments.partitions[holes.after]
-    ranks = np.searchsorted(values, holes.first_offsets, side="right") - 1
-    at = np.searchsorted(keys, of_holes * (len(values) + 1) + ranks, side="right") - 1
+    ranks = np.searchsorted(values, asked.first_offsets, side="right") - 1
+    at = np.searchsorted(keys, asked.partitions * (len(values) + 1) + ranks, side="right") - 1
     is_there = at >= 0
     at = np.maximum(at, 0)
-    if not len(order):
-        return np.zeros(len(at), bool)
-    reached: Mask = largest[last[interval[at]]] >= holes.ends
-    found: Mask = is_there & (partitions[at] == of_holes) & reached
+    reached: Mask = largest[last[interval[at]]] >= asked.ends
+    found: Mask = is_there & (partitions[at] == asked.partitions) & reached
     return found
 
 

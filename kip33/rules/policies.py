@@ -10,6 +10,10 @@ their name. As Kafka creates them, `__consumer_offsets` and `__transaction_state
 `__remote_log_metadata` and `__share_group_state` are kept for ever. `__cluster_metadata` is a KRaft
 log with snapshots, to which topic settings never apply.
 
+A topic with `remote.storage.enable` has two limits of each kind: `retention.*` for what readers
+find, and `local.retention.*` for a broker's disk (-2: the same). With `remote.log.copy.disable` a
+broker judges its disk by `retention.*`, as if there was no tiered storage.
+
 Settings are checked as Kafka checks them. Durations and sizes have units, or are as in Kafka:
 
     duration   7d  36h  15m  30s  500ms     or milliseconds
@@ -43,6 +47,8 @@ from kip33.rules.retention import NO_LIMIT, RetentionMode
 DEFAULTS_SECTION: Final = "defaults"
 BUILT_IN: Final = "built in"
 TIERED_KEY: Final = "remote.storage.enable"
+_COPY_DISABLED_KEY: Final = "remote.log.copy.disable"
+AS_TOPIC: Final = -2  # of local.retention.ms and local.retention.bytes: retention.ms, .bytes
 
 MAX_INT64: Final = 2**63 - 1
 _SettingValue = str | int
@@ -78,8 +84,11 @@ class Policy(NamedTuple):
     index_interval_bytes: int | None = None
     segment_index_bytes: int | None = None
     max_compaction_lag_ms: int | None = None
+    local_retention_ms: int = AS_TOPIC
+    local_retention_bytes: int = AS_TOPIC
     is_judged: bool = True  # False: __cluster_metadata
-    is_tiered: bool = False  # remote.storage.enable
+    is_tiered: bool = False  # remote.storage.enable, and segments are copied
+    upload_within_ms: int | None = None  # of a broker's disk: the topic's own retention.ms
 
     @property
     def mode(self) -> RetentionMode:
@@ -89,15 +98,40 @@ class Policy(NamedTuple):
         if not self.match:
             return RetentionMode.NO_POLICY
         if self.is_tiered:
-            return RetentionMode.TIERED
+            is_local = self.upload_within_ms is not None and "compact" not in self._cleanup
+            return RetentionMode.LOCAL_TIER if is_local else RetentionMode.TIERED
         deletes = self.cleanup_policy is None or RetentionMode.DELETE in self.cleanup_policy
         return RetentionMode.DELETE if deletes else RetentionMode.COMPACT
 
+    @property
+    def _cleanup(self) -> tuple[str, ...]:
+        return self.cleanup_policy or ()
 
-_KEYS: Final = {name: name.replace("_", ".") for name in Policy._fields[1:-2]}
+    @property
+    def topic_retention_ms(self) -> int:
+        """Return retention.ms of the topic, also of a policy for a broker's disk."""
+        return self.retention_ms if self.upload_within_ms is None else self.upload_within_ms
+
+    def of_local_tier(self) -> "Policy":
+        """Return what limits a broker's disk, where it is known what was uploaded.
+
+        The limits are `local.retention.*`; those of a topic without tiered storage stay.
+        """
+        if not self.is_tiered:
+            return self
+        ms, size = self.local_retention_ms, self.local_retention_bytes
+        return self._replace(
+            retention_ms=self.retention_ms if ms == AS_TOPIC else ms,
+            retention_bytes=self.retention_bytes if size == AS_TOPIC else size,
+            upload_within_ms=self.retention_ms,
+        )
+
+
+_KEYS: Final = {name: name.replace("_", ".") for name in Policy._fields[1:-3]}
 _TIMESTAMP_LIMITS: Final = ("message_timestamp_after_max_ms", "message_timestamp_before_max_ms")
 _DIFFERENCE_KEY: Final = "message.timestamp.difference.max.ms"  # the older name of both limits
-_READ_KEYS: Final = (*_KEYS.values(), _DIFFERENCE_KEY, TIERED_KEY)  # what is kept of a section
+_OTHER_KEYS: Final = (_DIFFERENCE_KEY, TIERED_KEY, _COPY_DISABLED_KEY)
+_READ_KEYS: Final = (*_KEYS.values(), *_OTHER_KEYS)  # what is kept of a section
 _SectionSettings = tuple[tuple[str, _SettingValue], ...]  # of one section, by key
 
 
@@ -131,6 +165,9 @@ class Policies:
             (_topic_or_glob(match), _checked_settings(f'[topics."{match}"]', settings))
             for match, settings in tables.get("topics", {}).items()
         )
+        for match, settings in (("", ()), *topics):
+            section = f'[topics."{match}"]' if match else f"[{DEFAULTS_SECTION}]"
+            _require_local_within(section, {**dict(defaults), **dict(settings)})
         object.__setattr__(self, "defaults", defaults)
         object.__setattr__(self, "topics", topics)
 
@@ -159,9 +196,9 @@ class Policies:
             self._section(DEFAULTS_SECTION, ()),
         ]
         return not any(
-            policy.mode in (RetentionMode.DELETE, RetentionMode.TIERED)
+            policy.mode in (RetentionMode.DELETE, RetentionMode.LOCAL_TIER)
             and (policy.retention_ms >= 0 or policy.retention_bytes >= 0)
-            for policy in policies
+            for policy in (one.of_local_tier() for one in policies)
         )
 
     def to_record(self) -> dict[str, Any]:
@@ -207,7 +244,7 @@ def _policy(match: str, settings: Mapping[str, Any], *, is_judged: bool = True) 
         values["cleanup_policy"] = tuple(filter(None, values["cleanup_policy"].split(",")))
     for name in _TIMESTAMP_LIMITS:
         values[name] = _timestamp_limit(settings, _KEYS[name])
-    is_tiered = settings.get(TIERED_KEY) == "true"
+    is_tiered = settings.get(TIERED_KEY) == "true" and settings.get(_COPY_DISABLED_KEY) != "true"
     return Policy(match, **values, is_judged=is_judged, is_tiered=is_tiered)
 
 
@@ -281,6 +318,27 @@ def _checked_settings(section: str, settings: Mapping[str, Any]) -> _SectionSett
             raise PolicyError(f"{section} {key}: not a topic setting of Kafka{_hint(section, key)}")
     values = {key: _value(section, key, value) for key, value in sorted(settings.items())}
     return tuple((key, value) for key, value in values.items() if key in _READ_KEYS)
+
+
+def _require_local_within(section: str, settings: Mapping[str, Any]) -> None:
+    """Raise PolicyError for limits of a broker's disk that Kafka refuses beside `retention.*`.
+
+    `LogConfig.validateRemoteStorageRetentionTime`, `...RetentionSize` and, without copying,
+    `validateRetentionConfigsWhenRemoteCopyDisabled`.
+    """
+    if settings.get(TIERED_KEY) != "true":
+        return
+    for key in ("retention.ms", "retention.bytes"):
+        limit, local = settings.get(key, NO_LIMIT), settings.get(f"local.{key}", AS_TOPIC)
+        if local in (AS_TOPIC, limit) or key not in settings:
+            continue
+        found = f"{section} local.{key}: {local} found"
+        if settings.get(_COPY_DISABLED_KEY) == "true":
+            raise PolicyError(
+                f"{found}, expected -2 or {limit}, as {key}: {_COPY_DISABLED_KEY} is true"
+            )
+        if limit != NO_LIMIT and not 0 <= local <= limit:
+            raise PolicyError(f"{found}, expected -2 or at most {limit}, as {key}")
 
 
 def _hint(section: str, key: str) -> str:

@@ -5,6 +5,9 @@ time. Each check begins at the oldest remaining segment and stops at the first o
 the deletable segments are always the oldest ones, without a gap. The first two checks select such a
 run by themselves. So a segment is deletable if a check selects it and all older ones are deletable.
 
+A topic with tiered storage has other limits for a broker's disk, and only what was uploaded whole
+may go there (`isSegmentEligibleForDeletion`): the mode LOCAL_TIER.
+
 A column has one value per segment. The segments of a partition are adjacent rows, oldest first, so
 "all older ones" is a running count. Modes and reasons are stored as their indexes in `MODES` and
 `REASONS`; -1: there is no reason. `rules.retention_rows` does the same for one partition's rows.
@@ -55,7 +58,8 @@ class RetentionMode(StrEnum):
     COMPACT = "compact"  # the log start offset only, since Kafka 2.1
     UNJUDGED = "unjudged"  # no check: __cluster_metadata
     NO_POLICY = "no_policy"  # no check: no policy applies to the topic
-    TIERED = "tiered"  # no check: a broker's log of a topic in tiered storage has limits of its own
+    TIERED = "tiered"  # no check: it is not known what of a broker's log was uploaded
+    LOCAL_TIER = "local_tier"  # all three by the limits of a broker's disk, only what was uploaded
 
 
 class RetentionReason(StrEnum):
@@ -72,6 +76,7 @@ class RetentionReason(StrEnum):
     UNREADABLE = "unreadable"
     ARCHIVED = "archived"  # in S3 Glacier
     NO_TIMESTAMP = "no_timestamp"
+    NOT_UPLOADED = "not_uploaded"  # not whole in the remote tier
     TWO_DIRECTORIES = "two_directories"  # of one partition: orders-0 and orders-00
     SAME_BASE_OFFSET = "same_base_offset"  # two files with one base offset
     ACTIVE_SEGMENT = "active_segment"
@@ -161,6 +166,7 @@ class SegmentColumns(NamedTuple):
     largest_timestamp: Int64Column
     doubt: Codes  # `doubt_codes` of the status
     directory: Int64s  # a number for its partition directory's name, -1 if it has no such name
+    uploaded: Bools  # whole in the remote tier; False: not, or not known
 
     @property
     def lengths(self) -> Int64s:
@@ -183,6 +189,7 @@ class LimitColumns(NamedTuple):
     log_start_offset: Int64Column
     keeps_active: Bools  # `active_segment` is keep
     is_remote: Bools  # `boundary` is remote
+    upload_within_ms: Int64s  # retention.ms of a topic whose local tier is judged, else NO_LIMIT
 
 
 class Decisions(NamedTuple):
@@ -196,6 +203,8 @@ class Decisions(NamedTuple):
     blocked_by_base_offset: Int64Column
     blocked_by_timestamp: Int64Column
     kept_only_by_blocker: Bools  # it would be deletable if the blocking segment were
+    upload_before_ms: Int64Column
+    """When retention.ms takes a segment that was not uploaded; unknown: uploaded, or no limit."""
 
     def part(self, rows: slice) -> "Decisions":
         """Return the decisions of some rows."""
@@ -232,7 +241,15 @@ def judge_columns(segments: SegmentColumns, limits: LimitColumns, *, now_ms: int
         segments.base_offset.take(blocker).where(blocked),
         segments.largest_timestamp.take(blocker).where(blocked),
         ~stays & (staying == 1),
+        _upload_before(segments.largest_timestamp, limits, kept_for),
     )
+
+
+def _upload_before(largest: Int64Column, limits: LimitColumns, kept_for: Codes) -> Int64Column:
+    """Return the first time at which retention.ms is over for what was not uploaded."""
+    limit = limits.upload_within_ms
+    missing = largest.known & (limit >= 0) & is_reason(kept_for, RetentionReason.NOT_UPLOADED)
+    return Int64Column(_sum_to_never(largest.values, limit, 1), missing)
 
 
 def _first(flags: Bools, segments: SegmentColumns) -> Int64s:
@@ -258,24 +275,32 @@ def _is_breached(largest: Int64s, limits: LimitColumns, now_ms: int) -> Bools:
 
 def _expires_at(largest: Int64Column, limits: LimitColumns) -> Int64Column:
     """Return the first time at which a segment breaches its limit, at most NEVER_MS."""
-    limit, more = limits.retention_ms, np.where(limits.is_remote, 0, 1)
-    timed = (limits.mode == _MODE[RetentionMode.DELETE]) & (limit >= 0)
-    # A sum that does not fit int64 is not used. The parts of a sum that fits may overflow.
-    is_never = largest.values > NEVER_MS - limit - more
-    moment = np.where(is_never, NEVER_MS, largest.values + limit + more)
+    limit = limits.retention_ms
+    timed = _deletes(limits) & (limit >= 0)
+    moment = _sum_to_never(largest.values, limit, np.where(limits.is_remote, 0, 1))
     moment = np.where(limits.is_remote, np.maximum(moment, limit), moment)
     return Int64Column(moment, largest.known & timed)
+
+
+def _sum_to_never(times: Int64s, limit: Int64s, more: Int64s | int) -> Int64s:
+    """Return the sums, at most NEVER_MS; `limit` is not negative where a sum is used."""
+    # A sum that does not fit int64 is not used. The parts of a sum that fits may overflow.
+    is_never = times > NEVER_MS - limit - more
+    return np.where(is_never, NEVER_MS, times + limit + more)
+
+
+def _deletes(limits: LimitColumns) -> Bools:
+    """Return for which rows all three checks are allowed."""
+    modes = (RetentionMode.DELETE, RetentionMode.LOCAL_TIER)
+    return np.isin(limits.mode, [_MODE[mode] for mode in modes])
 
 
 def _untimed_reason(segments: SegmentColumns, limits: LimitColumns) -> Codes:
     """Return the check, other than time, that selects each segment."""
     is_last = last_rows(segments.starts, segments.size_bytes.size)
-    next_base = Int64Column(
-        np.roll(segments.base_offset.values, -1), np.roll(segments.base_offset.known, -1) & ~is_last
-    )
-    start, is_delete = limits.log_start_offset, limits.mode == _MODE[RetentionMode.DELETE]
+    is_delete = _deletes(limits)
     by_offset = is_delete | (limits.mode == _MODE[RetentionMode.COMPACT])
-    by_offset &= start.known & next_base.known & (next_base.values <= start.values)
+    by_offset &= _is_below_log_start(segments, limits, is_last)
     so_far = np.cumsum(segments.size_bytes)
     following = np.repeat(so_far[is_last], segments.lengths) - so_far
     limit = limits.retention_bytes
@@ -287,11 +312,19 @@ def _untimed_reason(segments: SegmentColumns, limits: LimitColumns) -> Codes:
     return first_that_applies(checks, _REASON)
 
 
+def _is_below_log_start(segments: SegmentColumns, limits: LimitColumns, is_last: Bools) -> Bools:
+    """Return which segments are followed by one that begins at the log start offset or before."""
+    base, start = segments.base_offset, limits.log_start_offset
+    next_known = np.roll(base.known, -1) & ~is_last
+    return start.known & next_known & (np.roll(base.values, -1) <= start.values)
+
+
 def _kept_for(segments: SegmentColumns, limits: LimitColumns) -> Codes:
     """Return why a segment is kept even if a check selects it."""
     is_last = last_rows(segments.starts, segments.size_bytes.size)
     empty = segments.size_bytes == 0
     unjudged = (RetentionMode.UNJUDGED, RetentionMode.NO_POLICY, RetentionMode.TIERED)
+    local_only = (limits.mode == _MODE[RetentionMode.LOCAL_TIER]) & ~segments.uploaded
     reasons: dict[str, Bools] = {
         **{mode: limits.mode == _MODE[mode] for mode in unjudged},
         **{status: segments.doubt == _REASON[status] for status in KEPT_STATUSES},
@@ -300,6 +333,9 @@ def _kept_for(segments: SegmentColumns, limits: LimitColumns) -> Codes:
         RetentionReason.SAME_BASE_OFFSET: _has_same_base_offset(segments, is_last),
         RetentionReason.ACTIVE_SEGMENT: is_last & limits.keeps_active,
         RetentionReason.EMPTY_ACTIVE_SEGMENT: is_last & empty & ~limits.keeps_active,
+        RetentionReason.NOT_UPLOADED: (
+            local_only & ~_is_below_log_start(segments, limits, is_last)
+        ),
     }
     return first_that_applies(reasons, _REASON)
 

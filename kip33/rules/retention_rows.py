@@ -4,10 +4,11 @@
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
+from kip33.rules.policies import Policy
 from kip33.rules.retention import (
     NO_LIMIT,
     REASONS,
@@ -42,6 +43,7 @@ class SegmentFigures(NamedTuple):
     largest_timestamp: int | None
     status: str = SegmentStatus.OK
     directory: str | None = None  # its partition directory's name, None if it has no such name
+    uploaded: bool = False  # whole in the remote tier
 
 
 class Limits(NamedTuple):
@@ -53,6 +55,20 @@ class Limits(NamedTuple):
     log_start_offset: int | None = None
     active_segment: str = ActiveSegment.KEEP
     boundary: str = Boundary.LOCAL
+    upload_within_ms: int = NO_LIMIT  # the topic's retention.ms, where the local tier is judged
+
+    @classmethod
+    def of(
+        cls,
+        policy: Policy,
+        log_start_offset: int | None = None,
+        active_segment: str = ActiveSegment.KEEP,
+        boundary: str = Boundary.LOCAL,
+    ) -> Self:
+        """Return a policy's limits."""
+        of_policy = (policy.retention_ms, policy.retention_bytes, policy.mode)
+        within_ms = NO_LIMIT if policy.upload_within_ms is None else policy.upload_within_ms
+        return cls(*of_policy, log_start_offset, active_segment, boundary, within_ms)
 
 
 class Decision(NamedTuple):
@@ -65,6 +81,7 @@ class Decision(NamedTuple):
     deletable_at_ms: int | None  # with all older ones; 0: by size or offset; None: not by time
     blocked_by_base_offset: int | None = None
     blocked_by_timestamp: int | None = None
+    upload_before_ms: int | None = None  # retention.ms takes it then; None: uploaded, or no limit
 
 
 def judge(segments: Sequence[SegmentFigures], limits: Limits, *, now_ms: int) -> list[Decision]:
@@ -79,6 +96,7 @@ def judge(segments: Sequence[SegmentFigures], limits: Limits, *, now_ms: int) ->
         int64_column([segment.largest_timestamp for segment in segments]),
         doubt_codes(segment.status for segment in segments),
         np.array([names.index(s.directory) if s.directory else -1 for s in segments], np.int64),
+        np.array([segment.uploaded for segment in segments], bool),
     )
     each = np.zeros(len(segments), np.int64)
     decisions = judge_columns(columns, limit_columns([limits], each), now_ms=now_ms)
@@ -94,6 +112,7 @@ def limit_columns(limits: Sequence[Limits], of_rows: Int64s) -> LimitColumns:
         int64_column([limit.log_start_offset for limit in limits]).take(of_rows),
         np.array([limit.active_segment == ActiveSegment.KEEP for limit in limits], bool)[of_rows],
         np.array([limit.boundary == Boundary.REMOTE for limit in limits], bool)[of_rows],
+        np.array([limit.upload_within_ms for limit in limits], np.int64)[of_rows],
     )
 
 
@@ -115,6 +134,7 @@ def decision_rows(decisions: Decisions) -> list[Decision]:
         decisions.deletable_at_ms.to_list(),
         decisions.blocked_by_base_offset.to_list(),
         decisions.blocked_by_timestamp.to_list(),
+        decisions.upload_before_ms.to_list(),
         strict=True,
     )
     return [Decision(*row) for row in rows]
@@ -178,6 +198,7 @@ def partition_sums(rows: SummedSegments) -> PartitionSums:
     """Return the sums of each partition."""
     segments, decisions = rows.segments, rows.decisions
     blocked = is_reason(decisions.reason, RetentionReason.BLOCKED)
+    not_uploaded = is_reason(decisions.reason, RetentionReason.NOT_UPLOADED)
     deletable = rows.number_of(decisions.deletable)
     kept = Int64Column(segments.starts + deletable, deletable < segments.lengths)
     kept = Int64Column(np.where(kept.known, kept.values, segments.starts), kept.known)
@@ -198,6 +219,9 @@ def partition_sums(rows: SummedSegments) -> PartitionSums:
         "deletable_unverified_segments": rows.number_of(rows.is_unverified & decisions.deletable),
         "doubtful_segments": rows.number_of(rows.is_doubtful),
         "tiered_segments": rows.number_of(rows.is_tiered),
+        **rows.total("not_uploaded_", not_uploaded),
+        "not_uploaded_base_offset": _first_of(segments, not_uploaded),
+        "upload_before_ms": _earliest(decisions.upload_before_ms, segments.starts),
         "active_expired_segments": rows.number_of(expired_active & decisions.retention_ms_breached),
     }
     suspicions = [rows.number_of(rows.suspicions == code) for code in range(len(SUSPICIONS))]
@@ -287,6 +311,22 @@ def _blocking(rows: SummedSegments, blocked: Bools, kept: Int64s) -> dict[str, I
             blocks & (rows.number_of(blocked & deletable_at.known) > 0),
         ),
     }
+
+
+def _first_of(segments: SegmentColumns, which: Bools) -> Int64Column:
+    """Return the base offset of each partition's first selected segment, unknown without one."""
+    numbers = np.where(which, np.arange(which.size), which.size)
+    first = _extremes(np.minimum, numbers, segments.starts)
+    has_one = first < which.size
+    return segments.base_offset.take(np.where(has_one, first, 0)).where(has_one)
+
+
+def _earliest(times: Int64Column, starts: Int64s) -> Int64Column:
+    """Return each partition's earliest known time."""
+    known = _sums(times.known.astype(np.int64), starts) > 0
+    return Int64Column(
+        _extremes(np.minimum, np.where(times.known, times.values, 2**63 - 1), starts), known
+    )
 
 
 def _extremes(which: np.ufunc, values: Int64s, starts: Int64s) -> Int64s:

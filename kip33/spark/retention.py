@@ -117,6 +117,7 @@ COLUMNS_FOR_SUMS: Final = (
 def evaluate(catalog: DataFrame, asked: RetentionRequest) -> DataFrame:
     """Return what `evaluate_retention` does; the request's topics are not looked at."""
     needed = (*_NEEDED, "max_timestamp") if asked.broker_view else _NEEDED
+    needed = needed if asked.uploaded is None else (*needed, "last_offset")
     added = _judged(asked, SEGMENTS.empty_table()).answers.schema
     return judge_in_tasks(catalog, needed, partial(_judged, asked), added)
 
@@ -151,7 +152,9 @@ def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
     - `last_modified_segments`, `last_modified_base_offsets` (the first ten), `unverified_segments`,
       `doubtful_segments`: segments without a verified message timestamp; `deletable_...`: the
       number of them that are deletable; `tiered_segments`: of topics in tiered storage, which are
-      not judged; `suspicions`: the number of segments of each kind
+      not judged; `not_uploaded_...`, `upload_before_ms`: what the remote tier lacks, and the first
+      time at which `retention.ms` takes some of it; `suspicions`: the number of segments of each
+      kind
     - `active_expired_segments`: 1 if the last segment has expired and is kept as the active one
     - `log_start_offset`: the value that was used
     - with a what-if or a broker's view: their deletable segments and bytes; for the broker also the

@@ -156,6 +156,8 @@ def test_a_tiered_topic_is_not_judged_but_its_readers_have_both_tiers(
     with pytest.warns(UserWarning, match="remote"):
         assert not opened.plan_retention(tiered, now=COPIED_MS).partitions
     assert set(rows["mode"].to_pylist()) == set(rows["reason"].to_pylist()) == {"tiered"}
+    with pytest.raises(kip33.CatalogError, match="two catalogs of the local tier found"):
+        opened.retention(tiered, now=COPIED_MS, remote=opened)
     lags = [opened.group_lags(OFFSETS, policies=one, now=COPIED_MS) for one in (POLICIES, tiered)]
     assert lags[0] == lags[1]
     assert any(one.unread_expires_at_ms for one in lags[0])

@@ -7,6 +7,8 @@ from kip33.rules.retention import KEPT_STATUSES, NEVER_MS, RetentionMode
 from kip33.rules.retention_rows import Decision, Limits, SegmentFigures
 from kip33.rules.suspicious_timestamps import DEFAULT_AFTER_MAX_MS, YEAR_1990_MS, YEAR_MS, Suspicion
 
+DELETING = (RetentionMode.DELETE, RetentionMode.LOCAL_TIER)
+
 
 def is_breached(largest_timestamp: int, *, retention_ms: int, now_ms: int, boundary: str) -> bool:
     """Return whether time retention selects a segment.
@@ -56,6 +58,13 @@ def judge_in_a_loop(
                     blocked_by_base_offset=blocker.base_offset,
                     blocked_by_timestamp=blocker.largest_timestamp,
                 )
+            if reason == "not_uploaded" and limits.upload_within_ms >= 0:
+                before_ms = expires_at_ms(
+                    segment.largest_timestamp or 0,
+                    retention_ms=limits.upload_within_ms,
+                    boundary="local",
+                )
+                decision = decision._replace(upload_before_ms=before_ms)
             blocker = blocker or segment
         decisions.append(decision)
     return decisions
@@ -89,7 +98,7 @@ def _each_by_itself(
         previous = segments[number - 1] if number else None
         remaining_bytes -= segment.size_bytes or 0
         time, expires_at, breached = segment.largest_timestamp, None, False
-        if limits.mode == RetentionMode.DELETE and time is not None:
+        if limits.mode in DELETING and time is not None:
             retention_ms, boundary = limits.retention_ms, limits.boundary
             expires_at = expires_at_ms(time, retention_ms=retention_ms, boundary=boundary)
             breached = is_breached(
@@ -115,13 +124,13 @@ def _untimed_reason(
     start = limits.log_start_offset
     next_base = following.base_offset if following else None
     if (
-        limits.mode in (RetentionMode.DELETE, RetentionMode.COMPACT)
+        limits.mode in (*DELETING, RetentionMode.COMPACT)
         and start is not None
         and next_base is not None
         and next_base <= start
     ):
         return "log_start_offset"
-    if limits.mode == RetentionMode.DELETE and 0 <= limits.retention_bytes <= remaining_bytes:
+    if limits.mode in DELETING and 0 <= limits.retention_bytes <= remaining_bytes:
         return "retention_bytes"
     return None
 
@@ -148,6 +157,9 @@ def _kept_for(
         return "active_segment"
     if following is None and not segment.size_bytes:
         return "empty_active_segment"
+    if limits.mode == RetentionMode.LOCAL_TIER and not segment.uploaded:
+        below = _untimed_reason(following, 0, limits) == "log_start_offset"
+        return None if below else "not_uploaded"
     return None
 
 

@@ -36,7 +36,12 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
     } | fields  # fmt: skip
 
 
-def write(catalog: Catalog, *parts: list[dict[str, Any]], now_ms: int = NOW_MS) -> Snapshot:
+def write(
+    catalog: Catalog,
+    *parts: list[dict[str, Any]],
+    now_ms: int = NOW_MS,
+    layout: str = "kafka",
+) -> Snapshot:
     """Commit a snapshot with these rows, one part for each list."""
     draft = Draft.begin(catalog, SOURCE)
     written = []
@@ -45,7 +50,7 @@ def write(catalog: Catalog, *parts: list[dict[str, Any]], now_ms: int = NOW_MS) 
         for one in rows:
             writer.append(one)
         written.append(writer.publish())
-    return draft.commit(written, settings={"build": "{}"}, now_ms=now_ms)
+    return draft.commit(written, settings={"build": "{}", "layout": layout}, now_ms=now_ms)
 
 
 def path_of(place: Location) -> Path:

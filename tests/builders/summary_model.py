@@ -18,7 +18,8 @@ COLUMNS = [
     *("blocking_ahead_of_blocked_ms", "block_ends_at_ms"),
     *("last_modified_segments", "last_modified_base_offsets", "deletable_last_modified_segments"),
     *("unverified_segments", "deletable_unverified_segments", "doubtful_segments"),
-    *("tiered_segments", "active_expired_segments", "suspicions"),
+    *("tiered_segments", "not_uploaded_segments", "not_uploaded_bytes"),
+    *("not_uploaded_base_offset", "upload_before_ms", "active_expired_segments", "suspicions"),
 ]
 WHAT_IF = ["what_if_deletable_segments", "what_if_deletable_bytes"]
 BROKER = [
@@ -46,6 +47,8 @@ def expected_of(rows: list[Any]) -> Row:
         end = last.last_offset + 1
     by_file = [row for row in rows if row.largest_timestamp_source == "last_modified"]
     unverified = [row for row in rows if row.status == "unverified"]
+    missing = [row for row in rows if row.reason == "not_uploaded"]
+    limits = [row.upload_before_ms for row in missing if row.upload_before_ms is not None]
     expected = {
         **{name: rows[0][name] for name in COLUMNS[:7]},
         **total("", rows),
@@ -69,6 +72,9 @@ def expected_of(rows: list[Any]) -> Row:
             row.status in ("truncated", "invalid", "unreadable") for row in rows
         ),
         "tiered_segments": sum(row.reason == "tiered" for row in rows),
+        **total("not_uploaded_", missing),
+        "not_uploaded_base_offset": min(offsets(missing), default=None),
+        "upload_before_ms": min(limits, default=None),
         "suspicions": dict(Counter(row.suspicion for row in rows if row.suspicion)),
         **total("what_if_deletable_", [row for row in rows if row.what_if_deletable]),
         **total("broker_deletable_", [row for row in rows if row.broker_deletable]),

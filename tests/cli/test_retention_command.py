@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -375,6 +376,94 @@ def test_a_tiered_topic_is_named_and_kept(
     assert f'why="tiered"}} {summary["segments"]}' in samples
 
 
+def upload(command: Command, built: Path, logs: int) -> None:
+    """Build `remote`, a catalog of a bucket with the first logs of sensors-1."""
+    bucket = Path("bucket/sensors-1")
+    shutil.rmtree(bucket, ignore_errors=True)
+    bucket.mkdir(parents=True)
+    for log in sorted((built / "archive/broker-1/sensors-1").glob("*.log"))[:logs]:
+        shutil.copy2(log, bucket)
+    layout = "{topic}-{partition}/{base_offset}.log"
+    done = command("build", "bucket", "--index-dir", "remote", "--layout", layout)
+    assert done.exit_code == 0, done
+
+
+@pytest.mark.parametrize("run", ["command", pytest.param("spark_command", marks=pytest.mark.spark)])
+def test_with_the_remote_tier_only_what_was_uploaded_is_deletable(
+    request: pytest.FixtureRequest, built: Path, run: str
+) -> None:
+    command: Command = request.getfixturevalue(run)
+    file_named("configs.txt", KAFKA_CONFIGS.encode())
+    upload(request.getfixturevalue("command"), built, 2)
+    given = ("retention", built / "indexes/_catalog", *TIERED, "--remote", "remote/_catalog")
+
+    done = command(*given, "--format", "json", "--plan", "plan.jsonl", "--show-broker-view")
+    [answer] = done.lines
+    segments = {number: [] for number in (0, 1)}
+    for one in answer["segments"]:
+        segments[one["partition"]].append(one)
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert {one["mode"] for one in answer["segments"]} == {"local_tier"}
+    assert {one["retention_ms"] for one in answer["segments"]} == {DAY_MS}
+    expected = ["retention_ms"] * 2 + ["not_uploaded"] * 3 + ["active_segment"]
+    assert [one["reason"] for one in segments[1]] == expected
+    assert [one["broker_deletable"] for one in segments[1]] == [True] * 2 + [False] * 4
+    assert [one["reason"] for one in segments[0]] == ["not_uploaded"] * 5 + ["active_segment"]
+    for one in answer["segments"]:
+        is_named = one["reason"] == "not_uploaded"
+        before_ms = one["largest_timestamp"] + 7 * DAY_MS + 1 if is_named else None
+        assert one["upload_before_ms"] == before_ms
+    assert answer["summary"]["not_uploaded_segments"] == 8
+    assert (answer["summary"]["deletable_segments"], answer["summary"]["plan"]["segments"]) == (
+        2,
+        2,
+    )
+
+
+def test_the_remarks_say_what_is_not_uploaded_and_the_forecast_leaves_it_out(
+    command: Command, built: Path
+) -> None:
+    file_named("configs.txt", KAFKA_CONFIGS.encode())
+    upload(command, built, 2)
+    given = ("retention", built / "indexes/_catalog", *TIERED, "--remote", "remote/_catalog")
+
+    table = command(*given, "--forecast", "1d").stdout
+    [what_if] = command(*given, "--retention-ms", "1000d", "--format", "json").lines
+    [emitted] = command(*given, "--emit", "delete-records").lines
+
+    assert "sensors: local 1 d" in table
+    assert "3 not uploaded, from base offset " in table
+    assert what_if["summary"]["what_if_deletable_segments"] == 2  # by local.retention.ms still
+    assert emitted["partitions"] == []  # it would delete in the remote tier, too
+
+
+def test_an_apply_asks_the_remote_tier_again(command: Command, built: Path) -> None:
+    file_named("configs.txt", KAFKA_CONFIGS.encode())
+    upload(command, built, 2)
+    given = ("retention", built / "indexes/_catalog", *TIERED, "--remote", "remote/_catalog")
+    assert command(*given, "--plan", "plan.jsonl").exit_code == 0
+    applied = command("retention", "--apply", "plan.jsonl", "--dry-run")
+    upload(command, built, 1)
+
+    refused = command("retention", "--apply", "plan.jsonl", "--dry-run")
+
+    assert applied.exit_code == 0, applied
+    assert "has another result for 1 planned segment" in refused.stderr
+    assert "(not_uploaded)" in refused.stderr
+
+
+def test_a_catalog_of_brokers_is_no_remote_tier(command: Command, built: Path) -> None:
+    file_named("configs.txt", KAFKA_CONFIGS.encode())
+    catalog = built / "indexes/_catalog"
+
+    done = command("retention", catalog, *TIERED, "--remote", catalog)
+
+    assert done.exit_code == 2
+    assert "two catalogs of the local tier found" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_tiered_topic_is_a_finding_of_a_report(command: Command, built: Path) -> None:
     file_named("configs.txt", KAFKA_CONFIGS.encode())
     catalog = built / "indexes/_catalog"
@@ -383,6 +472,22 @@ def test_a_tiered_topic_is_a_finding_of_a_report(command: Command, built: Path) 
 
     texts = [one["text"] for one in json.loads(Path("r.json").read_text())["findings"]]
     assert [one for one in texts if "of topics in tiered storage: not judged" in one]
+
+
+def test_a_report_names_what_is_not_uploaded(command: Command, built: Path) -> None:
+    file_named("configs.txt", KAFKA_CONFIGS.encode())
+    upload(command, built, 2)
+    given = ("--kafka-configs", "configs.txt", "--remote", "remote/_catalog", "--now", NOW)
+
+    command("report", built / "indexes/_catalog", *given, "--output", "r.html")
+
+    findings = json.loads(Path("r.json").read_text())["findings"]
+    [found] = [one for one in findings if "not uploaded" in one["text"]]
+    assert (found["count"], found["level"]) == (8, "warning")
+    again = command(*shlex.split(found["command"])[1:], "--topic", "sensors", "--format", "json")
+    assert again.lines[0]["summary"]["not_uploaded_segments"] == 8
+    deletable = json.loads(Path("r.json").read_text())["totals"]["deletable_segments"]
+    assert deletable == again.lines[0]["summary"]["deletable_segments"] == 2
 
 
 def test_a_policy_says_that_an_archive_is_a_complete_copy(command: Command, built: Path) -> None:

@@ -192,6 +192,7 @@ NO_REMARKS: Any = {
     "unverified_segments": 0,
     "doubtful_segments": 0,
     "tiered_segments": 0,
+    "not_uploaded_segments": 0,
 }
 
 
@@ -216,6 +217,25 @@ NO_REMARKS: Any = {
         ),
         ({"active_expired_segments": 1}, ["expired, but kept: it is the active segment"]),
         ({"unverified_segments": 2, "tiered_segments": 1}, ["2 unverified", "1 tiered"]),
+        (
+            {
+                "not_uploaded_segments": 2,
+                "not_uploaded_base_offset": 40,
+                "upload_before_ms": 1_700_000_000_000,
+            },
+            [
+                "2 not uploaded, from base offset 40 on, to be uploaded before "
+                "2023-11-14T22:13:20.000Z"
+            ],
+        ),
+        (
+            {
+                "not_uploaded_segments": 1,
+                "not_uploaded_base_offset": 0,
+                "upload_before_ms": None,
+            },
+            ["1 not uploaded, from base offset 0 on"],
+        ),
     ],
 )
 def test_the_remarks_on_a_partition(row: dict[str, Any], expected: list[str]) -> None:

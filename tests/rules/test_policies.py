@@ -111,8 +111,18 @@ MERGED = {
     ),
     "tiered storage": (
         policies_of(orders={**WEEK, "remote.storage.enable": True, "local.retention.ms": "1d"}),
-        Policy("orders", 7 * DAY_MS, cleanup_policy=("delete",), is_tiered=True),
+        Policy(
+            "orders", 7 * DAY_MS, cleanup_policy=("delete",), local_retention_ms=DAY_MS,
+            is_tiered=True,
+        ),
         "tiered",
+    ),
+    "tiered storage, where nothing is copied": (
+        policies_of(
+            orders={**WEEK, "remote.storage.enable": True, "remote.log.copy.disable": True}
+        ),
+        Policy("orders", 7 * DAY_MS, cleanup_policy=("delete",)),
+        "delete",
     ),
     "tiered storage, in the words of Kafka's tools": (
         policies_of(orders={**WEEK, "remote.storage.enable": "TRUE"}),
@@ -120,8 +130,8 @@ MERGED = {
         "tiered",
     ),
     "no tiered storage, whatever its limits are": (
-        policies_of(orders={**WEEK, "remote.storage.enable": False, "local.retention.ms": "1d"}),
-        Policy("orders", 7 * DAY_MS, cleanup_policy=("delete",)),
+        policies_of(orders={**WEEK, "remote.storage.enable": False, "local.retention.ms": "9d"}),
+        Policy("orders", 7 * DAY_MS, cleanup_policy=("delete",), local_retention_ms=9 * DAY_MS),
         "delete",
     ),
     "the archive is tiered storage": (
@@ -167,6 +177,62 @@ MERGED = {
 def test_the_policy_of_a_topic(policies: Policies, policy: Policy, mode: str) -> None:
     assert policies.of("orders") == policy
     assert policies.of("orders").mode == mode
+
+
+LOCAL = {
+    "its own limits": (
+        {"local.retention.ms": "1d", "local.retention.bytes": "1GiB"}, (DAY_MS, 2**30),
+    ),
+    "without own limits, those of the topic": ({}, (7 * DAY_MS, 2**40)),
+    "-2: those of the topic": (
+        {"local.retention.ms": -2, "local.retention.bytes": "-2"}, (7 * DAY_MS, 2**40),
+    ),
+    "an own limit where the topic has none": (
+        {"retention.ms": -1, "local.retention.ms": "1d"}, (DAY_MS, 2**40),
+    ),
+    "the largest own limits": (
+        {"local.retention.ms": "7d", "local.retention.bytes": "1TiB"}, (7 * DAY_MS, 2**40),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "expected"), LOCAL.values(), ids=LOCAL)
+def test_the_limits_of_a_brokers_disk(settings: dict[str, Any], expected: tuple[int, int]) -> None:
+    whole = {**WEEK, "retention.bytes": "1TiB", "remote.storage.enable": True, **settings}
+    policy = policies_of(orders=whole).of("orders")
+
+    local = policy.of_local_tier()
+
+    assert (local.retention_ms, local.retention_bytes) == expected
+    assert (local.mode, local.upload_within_ms) == ("local_tier", policy.retention_ms)
+    assert Policies.from_record(policies_of(orders=whole).to_record()).of("orders") == policy
+
+
+def test_without_tiered_storage_a_brokers_disk_has_the_limits_of_the_topic() -> None:
+    policy = policies_of(orders=WEEK).of("orders")
+    assert policy.of_local_tier() == policy
+
+
+REFUSED_LOCAL = {
+    "longer than retention.ms": ({"local.retention.ms": "8d"}, "expected -2 or at most 604800000"),
+    "no limit beside retention.ms": ({"local.retention.ms": -1}, "-1 found, expected -2 or at"),
+    "more than retention.bytes": (
+        {"retention.bytes": 5, "local.retention.bytes": 6}, "local.retention.bytes: 6 found",
+    ),
+    "other than retention.ms, where nothing is copied": (
+        {"local.retention.ms": "1d", "remote.log.copy.disable": True}, "copy.disable is true",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "expected"), REFUSED_LOCAL.values(), ids=REFUSED_LOCAL)
+def test_limits_of_a_brokers_disk_that_kafka_refuses(
+    settings: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(PolicyError) as refused:
+        policies_of(orders={**WEEK, "remote.storage.enable": True, **settings})
+    assert str(refused.value).startswith('[topics."orders"] local.retention.')
+    assert expected in str(refused.value)
 
 
 BUILT_IN = {

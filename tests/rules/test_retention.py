@@ -24,6 +24,11 @@ def statuses(segments: list[SegmentFigures], **by_number: str) -> list[SegmentFi
     return [s._replace(status=by_number.get(f"_{i}", s.status)) for i, s in enumerate(segments)]
 
 
+def uploaded(segments: list[SegmentFigures], *numbers: int) -> list[SegmentFigures]:
+    """The segments; these are whole in the remote tier."""
+    return [s._replace(uploaded=i in numbers) for i, s in enumerate(segments)]
+
+
 def limits(**given: Any) -> Limits:
     return Limits(**{"retention_ms": 100} | given)
 
@@ -176,6 +181,42 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
         limits(mode=RetentionMode.TIERED, log_start_offset=10, retention_bytes=0),
         ["tiered", "tiered"],
     ),
+    (
+        "a broker's disk keeps what was not uploaded, and all that follows",
+        uploaded(of(OLD, OLD, OLD, OLD), 0, 2),
+        limits(mode=RetentionMode.LOCAL_TIER),
+        [BY_TIME, "not_uploaded", "blocked", "active_segment"],
+    ),
+    (
+        "what was not uploaded is named, although it has not expired on the disk",
+        uploaded(of(OLD, FRESH, FRESH, FRESH), 0, 1),
+        limits(mode=RetentionMode.LOCAL_TIER),
+        [BY_TIME, "not_expired", "not_uploaded", "active_segment"],
+    ),
+    (
+        "before the log start offset nothing needs an upload",
+        uploaded(of(OLD, OLD, OLD, OLD), 3),
+        limits(mode=RetentionMode.LOCAL_TIER, log_start_offset=20),
+        ["log_start_offset", "log_start_offset", "not_uploaded", "active_segment"],
+    ),
+    (
+        "by size, too, only what was uploaded goes",
+        uploaded(of(FRESH, FRESH, FRESH, FRESH), 0),
+        limits(mode=RetentionMode.LOCAL_TIER, retention_bytes=10),
+        ["retention_bytes", "not_uploaded", "not_uploaded", "active_segment"],
+    ),
+    (
+        "a broker rolls an expired active segment and uploads it before it goes",
+        uploaded(of(OLD, OLD), 0),
+        limits(mode=RetentionMode.LOCAL_TIER, active_segment="kafka"),
+        [BY_TIME, "not_uploaded"],
+    ),
+    (
+        "a future timestamp keeps an uploaded segment, too: before KAFKA-20609",
+        uploaded(of(FUTURE, OLD, OLD), 0, 1),
+        limits(mode=RetentionMode.LOCAL_TIER),
+        ["not_expired", "blocked", "active_segment"],
+    ),
     *(
         (
             f"a segment that is {status} stays and blocks what follows",
@@ -265,6 +306,14 @@ def test_a_block_by_damage_does_not_end_by_itself() -> None:
     assert blocked.deletable_at_ms is None
 
 
+def test_what_was_not_uploaded_says_when_retention_takes_it() -> None:
+    tier = limits(mode=RetentionMode.LOCAL_TIER, upload_within_ms=1_000)
+    old, missing, active = judge(uploaded(of(OLD, OLD, OLD), 0), tier, now_ms=NOW)
+
+    assert (old.upload_before_ms, active.upload_before_ms) == (None, None)
+    assert missing == Decision(True, False, "not_uploaded", NOW, None, upload_before_ms=OLD + 1_001)
+
+
 def test_segments_over_the_size_limit_are_deletable_at_0() -> None:
     first, *_ = judge(of(FUTURE, OLD), limits(retention_bytes=10), now_ms=NOW)
 
@@ -296,10 +345,11 @@ LIMITS = st.builds(
     Limits,
     retention_ms=st.sampled_from([-1, 0, 100, 250, NOW + 5, NEVER_MS]),
     retention_bytes=st.sampled_from([-1, 0, 5, 20, 10_000]),
-    mode=st.sampled_from(["delete", "delete", "compact"]),
+    mode=st.sampled_from(["delete", "delete", "compact", "local_tier"]),
     log_start_offset=st.none() | st.integers(0, 80),
     active_segment=st.sampled_from(["keep", "kafka"]),
     boundary=st.sampled_from(["local", "remote"]),
+    upload_within_ms=st.sampled_from([-1, 0, 500, NEVER_MS]),
 )
 
 
@@ -312,6 +362,7 @@ def partitions(draw: st.DrawFn) -> list[SegmentFigures]:
             draw(st.integers(0, 12)),
             draw(TIMES),
             draw(st.sampled_from(["ok"] * 12 + ["truncated", "unverified"])),
+            uploaded=draw(st.sampled_from([True, True, True, False])),
         )
         for number in range(draw(st.integers(0, 8)))
     ]
@@ -344,6 +395,18 @@ def test_a_kept_last_segment_is_never_deletable(
     decisions = judge(segments, limits._replace(active_segment="keep"), now_ms=NOW)
 
     assert not any(decision.deletable for decision in decisions[-1:])
+
+
+@given(partitions(), LIMITS)
+def test_a_brokers_disk_loses_nothing_that_is_nowhere_else(
+    segments: list[SegmentFigures], limits: Limits
+) -> None:
+    tier = limits._replace(mode=RetentionMode.LOCAL_TIER)
+    start = limits.log_start_offset or 0
+
+    for segment, decision in zip(segments, judge(segments, tier, now_ms=NOW), strict=True):
+        is_below = (segment.base_offset or 0) + 10 <= start
+        assert not decision.deletable or segment.uploaded or is_below
 
 
 @given(partitions(), LIMITS)

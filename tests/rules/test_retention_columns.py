@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import groupby
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,15 @@ def place(row: dict[str, Any]) -> tuple[Any, ...]:
 def partitions_of(count: int, seed: int, **how: str) -> list[Partition]:
     """Return random partitions and what each is judged by."""
     rows, starts = random_catalogs(count, seed, doubled=0.01)
+    chance = Random(seed)
     found = []
     for (log_dir, topic), group in groupby(sorted(rows, key=place), key):
         policy = POLICIES.of(topic)
-        start = starts.get((log_dir, topic, 0))
-        limits = Limits(policy.retention_ms, policy.retention_bytes, policy.mode, start, **how)
-        found.append(([figures_of(row) for row in group], limits))
+        is_known = chance.random() < 0.5  # what was uploaded
+        policy = policy.of_local_tier() if is_known else policy
+        limits = Limits.of(policy, starts.get((log_dir, topic, 0)))._replace(**how)
+        figures = [figures_of(row)._replace(uploaded=chance.random() < 0.8) for row in group]
+        found.append((figures, limits))
     return found
 
 
@@ -67,6 +71,7 @@ def columns_of(partitions: list[Partition]) -> tuple[SegmentColumns, LimitColumn
         int64_column([row.largest_timestamp for row in rows]),
         doubt_codes(row.status for row in rows),
         np.array([names.index(r.directory) if r.directory else -1 for r in rows], np.int64),
+        np.array([row.uploaded for row in rows], bool),
     )
     of_rows = np.repeat(np.arange(len(lengths)), lengths)
     return columns, limit_columns([limits for _, limits in partitions], of_rows)

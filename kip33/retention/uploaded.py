@@ -1,0 +1,102 @@
+"""What the remote tier has of a broker's segments: the proof that local retention needs.
+
+A broker lets a local segment go if its last offset is not above `highestOffsetInRemoteStorage`, the
+highest end offset of a finished upload (`UnifiedLog.isSegmentEligibleForDeletion`). Here it is the
+catalog of the remote tier that tells, and more is asked: the offsets of the segment, from first to
+last, are in whole segments there. So a segment whose upload was cut, damaged, not read or has been
+deleted since is no proof, although a broker would not look again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.catalog_columns import CatalogColumns, int64_column_of
+from kip33.catalog.tiers import CatalogSnapshot, Tiers, topic_ids_of
+from kip33.errors import CatalogError
+from kip33.rules.policies import Policies
+from kip33.rules.retention import Bools, Int64s, running_max
+from kip33.rules.segment_summary import SegmentStatus
+from kip33.stores.locations import Location
+
+_READ: Final = ("topic", "partition", "base_offset", "last_offset", "status", "topic_id")
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """The offsets in whole segments of the remote tier; sent to every task."""
+
+    catalog: Location  # of the remote tier
+    ranges: Mapping[tuple[str, int], tuple[Int64s, Int64s]]
+    """The first and the last offset of each range of a partition, rising, with gaps between."""
+
+    def has(self, columns: CatalogColumns) -> Bools:
+        """Return which segments are whole in the remote tier."""
+        base, last = columns.int64("base_offset"), columns.int64("last_offset")
+        found = np.zeros(columns.size, bool)
+        firsts, lengths = columns.starts.tolist(), columns.lengths.tolist()
+        for (_, topic, number), first, length in zip(columns.keys, firsts, lengths, strict=True):
+            ranges = self.ranges.get((topic or "", -1 if number is None else number))
+            if ranges is None:
+                continue
+            begins, ends = ranges
+            rows = slice(first, first + length)
+            place = np.searchsorted(begins, base.values[rows], side="right") - 1
+            found[rows] = (place >= 0) & (last.values[rows] <= ends[place])
+        return found & base.known & last.known
+
+
+def uploaded_segments(
+    catalog: Catalog, snapshot: Snapshot, remote: Catalog, tier: Snapshot, policies: Policies
+) -> Uploaded:
+    """Return what `tier`, a snapshot of the catalog `remote`, has of a broker's log directories.
+
+    Only topics that `policies` have in tiered storage are looked at. A topic with several ids, of
+    which it is not known which one a segment has, proves nothing. CatalogError, one line, where the
+    two are not such catalogs, a topic has another id there, or a part is damaged.
+    """
+    tiers = Tiers.of(CatalogSnapshot(catalog, snapshot), CatalogSnapshot(remote, tier))
+    if tiers.local.catalog != catalog:
+        raise CatalogError(
+            f"{catalog.location.uri}: a catalog of the remote tier found, expected one of brokers' "
+            "log directories beside --remote; without it retention.ms is the limit"
+        )
+    here = tiers.local.rows(["topic", "topic_id"])
+    names: list[Any] = here["topic"].unique().drop_null().to_pylist()
+    tiered = [name for name in names if policies.of(name).is_tiered]
+    there = tiers.remote.rows(_READ, tiered)
+    there = tiers.of_same_topics(here, there.filter(pc.equal(there["status"], SegmentStatus.OK)))
+    known = (topic_ids_of(here), topic_ids_of(there))
+    several = {name for ids in known for name, each in ids.items() if len(each) > 1}
+    sure = pc.invert(pc.is_in(there["topic"], pa.array(sorted(several), pa.string())))
+    whole = pc.and_(sure, pc.is_valid(there["last_offset"]))
+    return Uploaded(remote.location, _ranges_of(there.filter(whole)))
+
+
+def _ranges_of(rows: pa.Table) -> dict[tuple[str, int], tuple[Int64s, Int64s]]:
+    """Return the offsets of the rows, those of neighbouring segments as one range."""
+    if not rows.num_rows:
+        return {}
+    rows = rows.sort_by([(name, "ascending") for name in _READ[:3]]).combine_chunks()
+    topics: list[Any] = rows["topic"].to_pylist()
+    numbers: list[Any] = rows["partition"].to_pylist()
+    keys = list(zip(topics, numbers, strict=True))
+    changes = [at for at in range(1, len(keys)) if keys[at] != keys[at - 1]]
+    starts = np.array([0, *changes], np.int64)
+    base, last = (int64_column_of(rows[name]).values for name in ("base_offset", "last_offset"))
+    ends = running_max(last, starts)
+    begins = np.ones(base.size, bool)
+    begins[1:] = base[1:] - 1 > ends[:-1]
+    begins[starts] = True
+    firsts = np.flatnonzero(begins)
+    lasts = np.append(firsts[1:], base.size) - 1
+    found = {}
+    bounds = np.searchsorted(firsts, np.append(starts, base.size)).tolist()
+    for start, first, end in zip(starts.tolist(), bounds, bounds[1:], strict=False):
+        found[keys[start]] = (base[firsts[first:end]], ends[lasts[first:end]])
+    return found

@@ -1,0 +1,110 @@
+"""The catalogs of a local and a remote tier, matched by topic."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.tiers import CatalogSnapshot, Tiers, highest_remote_offsets
+from kip33.errors import CatalogError
+from tests.builders.snapshots import row, write
+
+A, B = "A" * 22, "B" * 22
+COLUMNS = ("topic", "topic_id", "partition", "base_offset", "last_offset", "status")
+
+
+def segment(
+    topic: str, base_offset: int, topic_id: str | None = A, **fields: Any
+) -> dict[str, Any]:
+    of_one = {"topic": topic, "topic_id": topic_id, "base_offset": base_offset}
+    return row(0) | of_one | {"last_offset": base_offset + 9} | fields
+
+
+def catalog(place: Path, layout: str, *rows: dict[str, Any]) -> CatalogSnapshot:
+    made = Catalog.at(str(place))
+    snapshot = write(made, list(rows))
+    snapshot.settings["layout"] = layout
+    return CatalogSnapshot(made, snapshot)
+
+
+def tiers(place: Path, local: list[dict[str, Any]], remote: list[dict[str, Any]]) -> Tiers:
+    return Tiers.of(
+        catalog(place / "local", "kafka", *local), catalog(place / "remote", "aiven", *remote)
+    )
+
+
+@pytest.mark.parametrize("remote", ["aiven", "local-tiered", "hdfs-rsm", "pinterest", "{topic}"])
+def test_the_layouts_say_which_catalog_is_of_which_tier(tmp_path: Path, remote: str) -> None:
+    disks, bucket = catalog(tmp_path / "a", "kafka"), catalog(tmp_path / "b", remote)
+    assert Tiers.of(disks, bucket) == Tiers.of(bucket, disks) == Tiers(disks, bucket)
+
+
+@pytest.mark.parametrize(
+    ("layout", "found"), [("kafka", "two catalogs of the local"), ("aiven", "of the remote tier")]
+)
+def test_two_catalogs_of_one_tier_are_refused_in_one_line(
+    tmp_path: Path, layout: str, found: str
+) -> None:
+    one, other = (catalog(tmp_path / name, layout) for name in "ab")
+    with pytest.raises(CatalogError, match=f"^[^\n]*{found}[^\n]*$"):
+        Tiers.of(one, other)
+
+
+@pytest.mark.parametrize(
+    ("local", "remote", "bases"),
+    [
+        ([A], [A], [0]),
+        ([A], [None], [0]),  # by name
+        ([None], [A], [0]),
+        ([None], [None], [0]),
+        ([A], [A, B], [0]),  # B was deleted before A was created
+        ([A, B], [B], [0]),
+        ([A], [], []),
+        ([], [A], [0]),
+    ],
+)
+def test_topics_are_matched_by_id_then_by_name(
+    tmp_path: Path, local: list[str | None], remote: list[str | None], bases: list[int]
+) -> None:
+    of_both = tiers(
+        tmp_path,
+        [segment("orders", 10 * n, topic_id) for n, topic_id in enumerate(local)],
+        [segment("orders", 10 * n, topic_id) for n, topic_id in enumerate(remote)],
+    )
+    assert of_both.read(COLUMNS)[1]["base_offset"].to_pylist() == bases
+
+
+@pytest.mark.parametrize(
+    ("local", "remote", "found"),
+    [
+        (("orders", A), ("orders", B), f"topic orders: topic id {A} in the local tier, {B}"),
+        (("orders", A), ("clicks", A), f"topic id {A}: topic orders in the local tier, clicks"),
+    ],
+)
+def test_a_mismatch_of_topics_is_one_line(
+    tmp_path: Path, local: tuple[str, str], remote: tuple[str, str], found: str
+) -> None:
+    of_both = tiers(tmp_path, [segment(local[0], 0, local[1])], [segment(remote[0], 0, remote[1])])
+    with pytest.raises(CatalogError, match=f"^[^\n]*{found}[^\n]*$"):
+        of_both.read(COLUMNS)
+
+
+def test_only_the_topics_asked_for_are_read(tmp_path: Path) -> None:
+    rows = [segment("orders", 0), segment("clicks", 0, B)]
+    local, remote = tiers(tmp_path, rows, rows).read(COLUMNS, ["cl*"])
+    assert local["topic"].to_pylist() == remote["topic"].to_pylist() == ["clicks"]
+
+
+def test_only_whole_segments_count_for_the_highest_remote_offset(tmp_path: Path) -> None:
+    remote = [
+        segment("orders", 0),
+        segment("orders", 10),
+        *(
+            segment("orders", 20, status=status)
+            for status in ("truncated", "invalid", "unreadable", "archived", "unverified", "empty")
+        ),
+        segment("clicks", 0, status="invalid"),
+    ]
+    rows = tiers(tmp_path, [], remote).remote.rows(COLUMNS)
+    assert highest_remote_offsets(rows) == {("orders", 0): 19}

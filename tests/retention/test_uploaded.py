@@ -1,0 +1,121 @@
+"""What a catalog of the remote tier proves about a broker's segments, by offsets and topic ids."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog_columns import read_columns
+from kip33.catalog.schema import SEGMENTS
+from kip33.errors import CatalogError
+from kip33.retention.uploaded import Uploaded, uploaded_segments
+from kip33.rules.policies import Policies
+from tests.builders.snapshots import write
+
+ID, OTHER_ID = "A" * 22, "B" * 22
+TIERED = {"remote.storage.enable": True, "retention.ms": "7d"}
+TOPICS = dict.fromkeys(("orders", "clicks", "ours"), TIERED)
+POLICIES = Policies({"topics": {**TOPICS, "plain": {"retention.ms": 5}}})
+Row = dict[str, Any]
+
+
+def segment(base: int, last: int | None, **how: Any) -> Row:
+    """Return a row of a catalog with these offsets, by default of orders-0."""
+    place = {"topic": "orders", "partition": 0, "log_dir": "", "status": "ok", "topic_id": ID}
+    row = dict.fromkeys(SEGMENTS.names) | place | {"base_offset": base, "last_offset": last} | how
+    return row | {"log_uri": f"file:///a/{row['topic']}-{row['partition']}/{base:020d}.log"}
+
+
+def catalog_of(folder: Path, rows: list[Row], layout: str) -> Catalog:
+    catalog = Catalog.at(str(folder))
+    write(catalog, rows, layout=layout)
+    return catalog
+
+
+def uploaded(
+    root: Path, local: list[Row], remote: list[Row], layouts: tuple[str, str] = ("kafka", "aiven")
+) -> tuple[Catalog, Uploaded]:
+    here = catalog_of(root / "local", local, layouts[0])
+    there = catalog_of(root / "remote", remote, layouts[1])
+    place = (here, here.require_newest(), there, there.require_newest())
+    return here, uploaded_segments(*place, POLICIES)
+
+
+LOCAL = [segment(0, 9), segment(10, 19), segment(20, 29), segment(30, None, status="empty")]
+NO_ID = [segment(5, 9, topic="ours", topic_id=None)]
+PROOF = {
+    "all closed segments": ([segment(0, 9), segment(10, 19), segment(20, 29)], [0, 10, 20]),
+    "nothing": ([], []),
+    "the first ones": ([segment(0, 9), segment(10, 19)], [0, 10]),
+    "other borders, as another leader rolled": ([segment(0, 4), segment(5, 24)], [0, 10]),
+    "one inside of which ours lies": ([segment(0, 35)], [0, 10, 20]),
+    "the same twice": ([segment(0, 9), segment(0, 9), segment(0, 19)], [0, 10]),
+    "an upload that was cut": ([segment(0, 9), segment(10, 18), segment(20, 29)], [0, 20]),
+    "a hole": ([segment(0, 9), segment(20, 29)], [0, 20]),
+    "the newest only: retention has taken the others": ([segment(20, 29)], [20]),
+    "rows that prove nothing": (
+        [
+            *(segment(0, 9, status=status) for status in ("truncated", "invalid", "unreadable")),
+            *(segment(10, 19, status=status) for status in ("unverified", "archived")),
+            segment(20, None, status="empty"),
+        ],
+        [],
+    ),
+    "another partition": ([segment(0, 29, partition=1)], []),
+    "another topic": ([segment(0, 29, topic="clicks")], []),
+    "an older topic of that name beside ours": (
+        [segment(0, 9), segment(10, 29, topic_id=OTHER_ID)], [0],
+    ),
+    "rows without an id beside ours": ([segment(0, 9), segment(10, 19, topic_id=None)], [0, 10]),
+    "no ids: the name matches": ([segment(0, 19, topic_id=None)], [0, 10]),
+    "ids of two topics of the name, of which one may be ours": (
+        [segment(0, 9, topic="ours", topic_id=one * 22) for one in "CD"], [],
+    ),
+    "offsets up to Long.MAX": ([segment(0, 2**63 - 1)], [0, 10, 20]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("remote", "expected"), PROOF.values(), ids=PROOF)
+def test_a_segment_is_uploaded_if_all_its_offsets_are_in_whole_segments(
+    tmp_path: Path, remote: list[Row], expected: list[int]
+) -> None:
+    catalog, found = uploaded(tmp_path, [*LOCAL, *NO_ID], remote)
+    columns = read_columns(catalog, catalog.require_newest())
+
+    flags = dict(zip(columns.int64("base_offset").to_list(), found.has(columns), strict=True))
+
+    assert [base for base in flags if flags[base]] == expected
+
+
+def test_topics_without_tiered_storage_are_not_looked_at(tmp_path: Path) -> None:
+    remote = [segment(0, 99, topic="plain")]
+    _, found = uploaded(tmp_path, [*LOCAL, segment(0, 9, topic="plain")], remote)
+    assert found.ranges == {}
+
+
+REFUSED: dict[str, tuple[list[Row], tuple[str, str], str]] = {
+    "another id": (
+        [segment(0, 9, topic_id=OTHER_ID)], ("kafka", "aiven"),
+        f"topic orders: topic id {ID} in the local tier, {OTHER_ID} in the remote tier",
+    ),
+    "a catalog of brokers as the remote one": (
+        [segment(0, 9)], ("kafka", "kafka"), "two catalogs of the local tier found",
+    ),
+    "a remote tier in both places": (
+        [segment(0, 9)], ("aiven", "aiven"), "two catalogs of the remote tier found",
+    ),
+    "the two in the other order": (
+        [segment(0, 9)], ("aiven", "kafka"), "without it retention.ms is the limit",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("remote", "layouts", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_proves_nothing_about_a_broker_is_refused(
+    tmp_path: Path, remote: list[Row], layouts: tuple[str, str], why: str
+) -> None:
+    with pytest.raises(CatalogError) as refused:
+        uploaded(tmp_path, LOCAL, remote, layouts)
+    assert why in str(refused.value)
+    assert "\n" not in str(refused.value)
