@@ -35,8 +35,8 @@ $(VENV)/.runs: pyproject.toml .ci/requirements.lock  # what running needs: enoug
 	@touch $@
 
 $(VENV)/.kernels: $(VENV)/.runs $(wildcard kip33/formats/*.py kip33/formats/*/*.py kip33/rules/*.py)
-	@$(BIN)/python -m kip33.indexing.kernels --target here || echo "numba compiles at the first use"
-	@touch $@
+	@if $(BIN)/python -m kip33.indexing.kernels --target here; then touch $@; \
+	  else echo "numba compiles at the first use"; fi  # the next make tries again
 
 java:
 	@$(BIN)/python -c 'from kip33.spark.session import require_java; require_java()' 2>&1 | tail -1 \

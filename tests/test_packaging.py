@@ -1,7 +1,11 @@
-"""The page for packagers names what `pyproject.toml` says, and what pip installs for it."""
+"""The page for packagers names what `pyproject.toml` says, and what pip installs for it.
+
+Also what `make` does where the library of kernels cannot be made.
+"""
 
 import re
 import shlex
+import subprocess
 import tomllib
 from importlib.metadata import requires
 from pathlib import Path
@@ -69,3 +73,24 @@ def test_the_table_says_why_each_dependency_is_there() -> None:
 def test_the_sum_of_the_page_is_that_of_its_rows() -> None:
     total = sum(size for names, (size, _) in costs().items() if "pyspark" not in names)
     assert f"All but pyspark are {total} MB" in PAGE.read_text(encoding="utf-8")
+
+
+def make_kernels(venv: Path, python: str) -> str:
+    """Run `make` with such a Python; return what it prints."""
+    (venv / "bin").mkdir(exist_ok=True, parents=True)
+    (venv / "bin" / "python").write_text(f"#!/bin/sh\n{python}\n")
+    (venv / "bin" / "python").chmod(0o755)
+    if not (venv / ".runs").exists():
+        (venv / ".runs").touch()
+    command = ["make", "--silent", f"VENV={venv}", f"{venv}/.kernels"]
+    made = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    return made.stdout
+
+
+def test_a_library_of_kernels_that_was_not_made_is_tried_again(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    for _ in range(2):
+        made = make_kernels(venv, "echo tried; exit 1")
+        assert made == "tried\nnumba compiles at the first use\n"
+    assert make_kernels(venv, "echo made") == "made\n"
+    assert make_kernels(venv, "echo tried; exit 1") == ""

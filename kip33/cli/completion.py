@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 from click.types import StringParamType
 
+COMPLETION_VARIABLE: Final = "_KIP33_COMPLETE"  # set by the scripts
 _SHELLS: Final = {
     "bash": 'eval "$(kip33 completion bash)" in ~/.bashrc',
     "zsh": 'eval "$(kip33 completion zsh)" in ~/.zshrc, below compinit',
@@ -34,12 +35,13 @@ def completion(shell: str) -> None:
     It completes commands, options, choices and paths, and for --topic the topics of a catalog of
     this machine that the command line names.
     """
-    from kip33.cli.main import COMPLETION_VARIABLE, kip33
     from kip33.cli.standard_output import exact_output
 
     kind = get_completion_class(shell)
     assert kind is not None  # a choice
-    click.echo(kind(kip33, {}, "kip33", COMPLETION_VARIABLE).source(), exact_output(), color=True)
+    every = click.get_current_context().find_root().command
+    script = kind(every, {}, "kip33", COMPLETION_VARIABLE).source()
+    click.echo(script, exact_output(), color=True)
 
 
 class _Place(StringParamType):

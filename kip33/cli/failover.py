@@ -1,7 +1,6 @@
 """`kip33 failover`: translate consumer-group offsets to another cluster, by timestamp."""
 
 from dataclasses import dataclass
-from typing import Final
 
 import click
 
@@ -12,18 +11,7 @@ from kip33.cli.options import (
     store_options,
     topic_option,
 )
-from kip33.cli.times import Quantity
-from kip33.rules.policies import duration_ms
-
-AUTO_BUFFER: Final = -1  # measure it
-
-
-def _buffer_ms(text: str) -> int:
-    """Return a buffer in ms, AUTO_BUFFER if it is to be measured."""
-    return AUTO_BUFFER if text == "auto" else duration_ms(text)
-
-
-BUFFER = Quantity("duration", _buffer_ms, "7d")
+from kip33.cli.times import BUFFER
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ So the buffer is the largest latency of A, plus how far a producer's clock is ah
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -23,7 +23,6 @@ from kip33.audits.timestamp_plan import (
 from kip33.catalog.catalog import Catalog, Choice, Snapshot
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.cli.engine_option import leave_pandas_out
-from kip33.cli.failover import AUTO_BUFFER, FailoverCommand
 from kip33.cli.output import (
     Column,
     Output,
@@ -42,7 +41,7 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.progress import progress_line
-from kip33.cli.times import current_ms
+from kip33.cli.times import AUTO_BUFFER, current_ms
 from kip33.errors import LocationError
 from kip33.local.local_engine import LocalEngine
 from kip33.rules.policies import TopicGlobs
@@ -53,8 +52,11 @@ from kip33.search.catalog_search import by_partition, rows_of
 from kip33.search.failover import ResumePoint, Rows, resume_points
 from kip33.stores.progress import Phase, Progress
 
+if TYPE_CHECKING:
+    from kip33.cli.failover import FailoverCommand
 
-def show_failover(options: FailoverCommand) -> None:
+
+def show_failover(options: "FailoverCommand") -> None:
     """Print the answer to the options on standard output."""
     leave_pandas_out()
     started = time.monotonic()

@@ -22,6 +22,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from kip33 import __version__
+from kip33.cli.completion import COMPLETION_VARIABLE, add_completion
 from kip33.cli.standard_output import OutputError, escaped, guarded_output, printable
 from kip33.errors import ExitCode, Kip33Error, is_of_the_machine, without_secrets
 
@@ -124,8 +125,6 @@ class LazyGroup(click.Group):
             return None
         command = get_command(cmd_name)
         if ctx.resilient_parsing:  # a shell completes its command line
-            from kip33.cli.completion import add_completion
-
             add_completion(command)
         return command
 
@@ -355,9 +354,6 @@ def _require_text(arguments: Sequence[str]) -> None:
             argument.encode()
         except UnicodeEncodeError:
             _fail(f"{argument!a}: the argument is not UTF-8; give names and values in UTF-8")
-
-
-COMPLETION_VARIABLE: Final = "_KIP33_COMPLETE"  # set by the scripts of `kip33 completion`
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from kip33.cli.options import (
     store_options,
     together,
     topic_option,
+    workers_option,
 )
 from kip33.cli.times import DURATION, MOMENT
 from kip33.formats.batch import MAX_INT32
@@ -20,6 +21,7 @@ from kip33.records.reading import ReadOptions
 if TYPE_CHECKING:
     from kip33.stores.locations import Location
 
+ON_ERROR_FAILS: Final = "--on-error fail"  # in messages
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 choice_options: Final = together(
     click.argument("source", metavar="SOURCE|CATALOG"),
@@ -61,6 +63,7 @@ choice_options: Final = together(
         help="read_committed: leave out records of aborted and open transactions, as a consumer "
         "does.",
     ),
+    workers_option,
     store_options,
     max_batch_bytes_option,
     layout_option,
@@ -90,6 +93,7 @@ class RecordsCommand:
     schemas: str | None
     output_format: str | None
     output: str | None
+    workers: int | None
     summary_file: "Location | None"
 
     def check(self) -> None:
@@ -108,6 +112,7 @@ class CountCommand:
     source: str
     read: ReadOptions
     per_ms: int
+    workers: int | None
     output_format: str
     summary_file: "Location | None"
 

@@ -134,7 +134,7 @@ def _page(repaired: "RepairSummary", summary: dict[str, Any]) -> Iterator[Table]
         Column(".timeindex", _time_index, rank=0),
         Column(".index", _offset_index, rank=0),
         Column("why", lambda one: one.repair.why, none="", is_remark=True),
-        *[Column("outcome", lambda one: one.outcome, none="", rank=0)] * applied,
+        *[Column("outcome", lambda one: one.outcome, none="", is_remark=True)] * applied,
     )
     if repairs:
         yield Table(columns, repairs, _title(repaired, summary), "segments")

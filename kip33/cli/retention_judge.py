@@ -117,14 +117,11 @@ def _answer(
             remove_results(output, RESULT_TABLES)
         return local_answer(asked, evaluated, output), evaluated
     from kip33.cli.retention_spark import spark_answer
-    from kip33.spark.jobs import named
 
     spark = open_session(options.engine)
     if output:
         remove_results(output, RESULT_TABLES)
-    segments = counted(asked.snapshot.rows, "segment")
-    with named(spark, f"kip33 retention: {segments} of {asked.snapshot.source}"):
-        by_spark = spark_answer(spark, asked, output)
+    by_spark = spark_answer(spark, asked, output)
     if not deletes:
         return by_spark, None
     evaluated = asked.without_index_files().evaluate(with_files=True)

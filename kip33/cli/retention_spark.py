@@ -4,6 +4,7 @@ The driver holds the rows of the partitions, and of the segments a piece at a ti
 """
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from kip33.catalog.schema import SEGMENTS
+from kip33.cli.output import counted
 from kip33.cli.retention_answer import RetentionAnswer, write_sums
 from kip33.cli.retention_question import AskedRetention
 from kip33.retention.evaluated_tables import ROWS_AT_ONCE
 from kip33.rules.policies import TopicGlobs
 from kip33.spark.catalog import load_catalog, written
-from kip33.spark.jobs import cores
+from kip33.spark.jobs import cores, named
 from kip33.spark.retention import (
     COLUMNS_FOR_SUMS,
     evaluate,
@@ -32,6 +34,16 @@ def spark_answer(
     spark: SparkSession, asked: AskedRetention, output: Location | None
 ) -> RetentionAnswer:
     """Return Spark's answer; its tables are written to `output`."""
+    with _named(spark, asked):
+        return _answer(spark, asked, output)
+
+
+def _named(spark: SparkSession, asked: AskedRetention) -> AbstractContextManager[None]:
+    segments = counted(asked.snapshot.rows, "segment")
+    return named(spark, f"kip33 retention: {segments} of {asked.snapshot.source}")
+
+
+def _answer(spark: SparkSession, asked: AskedRetention, output: Location | None) -> RetentionAnswer:
     options, request = asked.options, asked.judged_request
     place = asked.catalog, asked.snapshot
     sums = sums_of_snapshot(spark, *place, asked.counts, asked.without_index_files().sums_request)
@@ -55,8 +67,8 @@ def spark_answer(
         answer,
         partitions=partitions,
         columns=judged.columns,
-        segments=lambda: _in_order(judged, asked.snapshot.rows),
-        broker_differences=lambda most: _broker_differences(judged, most),
+        segments=lambda: _in_order(spark, judged, asked),
+        broker_differences=lambda most: _broker_differences(spark, judged, asked, most),
     )
     if output:
         write_sums(answer, output)
@@ -75,16 +87,22 @@ def _rows(spark: SparkSession, asked: AskedRetention) -> DataFrame:
     return rows
 
 
-def _broker_differences(judged: DataFrame, most: int) -> list[dict[str, Any]]:
+def _broker_differences(
+    spark: SparkSession, judged: DataFrame, asked: AskedRetention, most: int
+) -> list[dict[str, Any]]:
     otherwise = sf.col("broker_deletable") != sf.col("deletable")
     differ = judged.where(otherwise | sf.col("broker_index_fault").isNotNull())
     order = (sf.desc(otherwise), *PARTITION, "base_offset", "log_uri")
-    return [row.asDict() for row in differ.orderBy(*order).limit(most).collect()]
+    with _named(spark, asked):
+        return [row.asDict() for row in differ.orderBy(*order).limit(most).collect()]
 
 
-def _in_order(judged: DataFrame, rows: int) -> Iterator[dict[str, Any]]:
-    """Yield the segments, of which there are about `rows`; the driver holds a piece at a time."""
+def _in_order(
+    spark: SparkSession, judged: DataFrame, asked: AskedRetention
+) -> Iterator[dict[str, Any]]:
+    """Return the segments in order; the driver holds a piece at a time."""
     order = (*PARTITION, "base_offset", "log_uri")
-    pieces = judged.repartitionByRange(rows // ROWS_AT_ONCE + 1, *order)
-    for row in pieces.sortWithinPartitions(*order).toLocalIterator():
-        yield row.asDict()
+    pieces = judged.repartitionByRange(asked.snapshot.rows // ROWS_AT_ONCE + 1, *order)
+    with _named(spark, asked):  # of the jobs that the iterator starts later
+        rows = pieces.sortWithinPartitions(*order).toLocalIterator()
+    return (row.asDict() for row in rows)

@@ -34,7 +34,6 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.progress import progress_line
-from kip33.cli.search import SearchCommand
 from kip33.cli.times import current_ms, parse_target
 from kip33.errors import CatalogError, LocationError
 from kip33.formats.kafka_configs import delete_records_object
@@ -66,6 +65,8 @@ from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kip33.cli.search import SearchCommand
+
 ANSWER_COLUMNS: Final = (
     *("log_dir", "topic", "partition", "target_ms", "offset", "timestamp"),
     *("result", "exactness", "bytes_read", "note", "passed_over"),
@@ -82,7 +83,7 @@ _SPARK_LATEST: Final = -1
 _MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
 
 
-def search_catalog(command: SearchCommand) -> None:
+def search_catalog(command: "SearchCommand") -> None:
     """Print the answer to the options on standard output."""
     started = time.monotonic()
     source, warnings = _source_of(command)
@@ -133,7 +134,7 @@ def search_catalog(command: SearchCommand) -> None:
         click.echo(newer.summary(), err=True)
 
 
-def _source_of(command: SearchCommand) -> tuple[CatalogSnapshot | Tiers, tuple[str, ...]]:
+def _source_of(command: "SearchCommand") -> tuple[CatalogSnapshot | Tiers, tuple[str, ...]]:
     """Return the snapshot of one catalog, or of both tiers, and the warnings about them."""
     one, warnings = _chosen(command.catalog_dir, command.snapshot)
     if command.remote_dir is None:
@@ -198,7 +199,7 @@ _RANGE_COLUMNS: Final = (
 
 
 def _log_start_offsets(
-    snapshot: Snapshot, rows: "pa.Table", command: SearchCommand
+    snapshot: Snapshot, rows: "pa.Table", command: "SearchCommand"
 ) -> LogStartOffsets | None:
     """Return the log start offsets of brokers, which do not search records before them."""
     file = command.log_start_offsets
@@ -291,7 +292,7 @@ def _offset_lines(offsets: Iterable[Offset], emit: str) -> list[str]:
 def _engine_for(
     rows: "pa.Table",
     questions: Sequence[TimeQuestion],
-    command: SearchCommand,
+    command: "SearchCommand",
     choice: EngineChoice,
 ) -> EngineChoice:
     """Return the engine of these questions: a few need no Spark, unless it is asked for."""
@@ -313,7 +314,7 @@ class _SearchedRows(NamedTuple):
 
     source: CatalogSnapshot | Tiers
     rows: "pa.Table"
-    command: SearchCommand
+    command: "SearchCommand"
     engine: EngineName
 
     def workers(self, answers: Sequence[AnswerRow]) -> int:
@@ -444,7 +445,7 @@ def _add_range(
 def _offsets_to_emit(
     answers: Sequence[AnswerRow],
     ends: Mapping[ReplicaKey, search_answers.Answer],
-    command: SearchCommand,
+    command: "SearchCommand",
     count_newer: _NewerRecordCount | None,
 ) -> Iterator[Offset]:
     """Yield one offset per partition; without a record the log's end, as Kafka's own tool does.
@@ -496,7 +497,7 @@ def _unsafe(answer: AnswerRow, end: search_answers.Answer | None, emit: str | No
     return None
 
 
-def _questions_of(source: CatalogSnapshot | Tiers, options: SearchCommand) -> list[TimeQuestion]:
+def _questions_of(source: CatalogSnapshot | Tiers, options: "SearchCommand") -> list[TimeQuestion]:
     """Return the questions of --requests or --time; UsageError or LocationError, one line."""
     questions = _asked(source, options)
     if not isinstance(source, Tiers):
@@ -507,7 +508,7 @@ def _questions_of(source: CatalogSnapshot | Tiers, options: SearchCommand) -> li
     return questions
 
 
-def _asked(source: CatalogSnapshot | Tiers, options: SearchCommand) -> list[TimeQuestion]:
+def _asked(source: CatalogSnapshot | Tiers, options: "SearchCommand") -> list[TimeQuestion]:
     now_ms = current_ms() if options.now is None else options.now
     if bool(options.requests) == bool(options.times):
         raise click.UsageError("give --time T or --requests FILE")

@@ -85,9 +85,15 @@ def positive_ms(text: str) -> int:
     return duration
 
 
+def _buffer_ms(text: str) -> int:
+    return AUTO_BUFFER if text == "auto" else duration_ms(text)
+
+
 MOMENT: Final = Quantity("moment", parse_clock, "2024-05-01T12:00:00Z")
 DURATION: Final = Quantity("duration", duration_ms, "7d")
 SIZE: Final = Quantity("size", size_bytes, "10GiB")
+AUTO_BUFFER: Final = -1  # of `kip33 failover`: it is measured
+BUFFER: Final = Quantity("duration", _buffer_ms, "7d")
 
 
 def parse_target(text: str, now_ms: int) -> int:

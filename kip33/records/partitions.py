@@ -280,6 +280,7 @@ def _of_row(row: dict[str, Any]) -> ReadSegment:
         open_transactions=row["open_transactions"] if is_known else None,
         index_uri=row["index_uri"],
         damage=row["error"] if row["status"] == SegmentStatus.TRUNCATED else None,
+        error=row["error"] if row["base_offset"] is None else None,  # a directory, not listed
         listed_bytes=row["valid_bytes" if is_known else "size_bytes"] or 0,
         extent=Extent.of(*(row[name] for name in _OF_EXTENT)),
         topic_id=row["topic_id"],

@@ -166,18 +166,17 @@ class Reading(NamedTuple):
         storage_options: StorageOptions | None = None,
         filesystem: Filesystem | None = None,
         warn: Warn = warn_caller,
+        choice: str = 'on_error="fail"',
     ) -> list[PartitionSegments]:
         """Return the partitions to read; errors as those of `partitions_of`.
 
         A filter that no partition passes is not an error. With `on_error="fail"`, CatalogError if a
-        newer snapshot is damaged.
+        newer snapshot is damaged; it names this `choice` as the caller wrote it.
         """
 
         def missed(message: str) -> None:
             if self.on_error == OnError.FAIL:
-                raise CatalogError(
-                    f'{message}, and on_error="fail" takes no older one; run `kip33 build`'
-                )
+                raise CatalogError(f"{message}, and {choice} takes no older one; run `kip33 build`")
             warn(message)
 
         def listed(selection: Selection) -> list[PartitionSegments]:

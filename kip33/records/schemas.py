@@ -224,7 +224,10 @@ class _ArchivedSchemas:
         """Return the schemas of a topic; LocationError if it has none."""
         schemas = cls(f"{topic} of {getattr(source, 'uri', source)}")
         reading = Reading.of(topic=topic, columns=["key", "value"], on_error="fail", layout=layout)
-        for batch in reading.read(reading.partitions(source, storage_options, filesystem)):
+        partitions = reading.partitions(
+            source, storage_options, filesystem, choice="reading schemas"
+        )
+        for batch in reading.read(partitions):
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 schemas.add(*row)
         if not schemas._by_id:

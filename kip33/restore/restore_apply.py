@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -33,6 +32,8 @@ from kip33.restore.restore_complete import (
     give_to_owner,
     planned_summary,
     progress_of,
+    remove_staging,
+    remove_unfinished,
     require_all,
     require_checkpoints,
     staged_place,
@@ -46,6 +47,7 @@ from kip33.restore.restore_plan import (
     plan_restore,
     read_log_dir,
     require_own_files,
+    run_in,
 )
 from kip33.restore.restore_request import RestoreRequest
 from kip33.restore.restored_segment import (
@@ -60,7 +62,7 @@ from kip33.rules.policies import human_bytes
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import write_new
 from kip33.stores.locations import Location
-from kip33.stores.own_files import flush_filesystems, is_flushing, remove
+from kip33.stores.own_files import flush, flush_filesystems, is_flushing, remove
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
 MOST_ATTEMPTS: Final = 3  # at logs that change while they are read
@@ -92,8 +94,7 @@ def restore(
             on_progress(Progress(Phase.FINISHING))
             journal = _staged(*read)
             if not journal.partitions:
-                with suppress(FileNotFoundError):
-                    shutil.rmtree(log_dir.child(RESTORE_STAGING).path)
+                remove_staging(log_dir)
                 return journal.summary
             begin_restore_journal(log_dir, journal)
         complete(log_dir, journal)
@@ -218,6 +219,7 @@ def _staged(
     return RestoreJournal(
         plan.request.asked,
         tuple(_restored(log_dir, one) for one in with_files),
+        run_in(log_dir),
         marks,
         summary_of(plan, outcomes, others=others, is_applied=True, notes=notes),
     )
@@ -237,20 +239,32 @@ def _make_staging(plan: RestorePlan, job: StagingJob) -> None:
     """Make the directories of all partitions; remove those of an earlier run for others."""
     names = {one.name for one in plan.wanted}
     try:
+        os.makedirs(job.staging.path, exist_ok=True)  # noqa: PTH103 - a path as the filesystem has it
+        remove_unfinished(plan.request.log_dir, run_in(plan.request.log_dir))
+        _write_run(job)
         for kind in (STAGED_PARTITIONS, STAGED_FACTS):
             folder = job.staging.child(kind)
-            os.makedirs(folder.path, exist_ok=True)  # noqa: PTH103 - a path as the filesystem has it
+            os.makedirs(folder.path, exist_ok=True)  # noqa: PTH103
             with os.scandir(folder.path) as entries:
                 found = {entry.name for entry in entries}
             for name in sorted(found - names):
                 shutil.rmtree(folder.child(name).path)
             for name in sorted(names - found):
                 os.mkdir(folder.child(name).path)  # noqa: PTH102
-        shared = job.staging.child(STAGED_RUN)
-        remove(shared)
-        write_new(shared.path, job.run_id.encode())
     except OSError as error:
         raise not_written(job.staging, error) from error
+
+
+def _write_run(job: StagingJob) -> None:
+    """Write the run's id over that of an earlier run, so that there always is one."""
+    place = job.staging.child(STAGED_RUN)
+    descriptor = os.open(place.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        os.pwrite(descriptor, job.run_id.encode(), 0)
+    finally:
+        os.close(descriptor)
+    for path in (place.path, job.staging.path):
+        flush(path)
 
 
 def _write_partition(staging: Location, staged: FinishedPartition) -> None:

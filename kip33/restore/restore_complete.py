@@ -42,11 +42,12 @@ from kip33.restore.finished_partition import FinishedPartition
 from kip33.restore.restore_plan import (
     CLEAN_SHUTDOWN,
     REPLACED,
+    STAGED_FACTS,
     STAGED_PARTITIONS,
-    STAGED_RUN,
     RestorePlan,
     obstacle_at,
     require_own_files,
+    run_in,
 )
 from kip33.restore.restore_request import PartitionName
 from kip33.restore.restore_source import PartitionPlan
@@ -60,6 +61,7 @@ from kip33.stores.own_files import (
     remove,
     remove_temporary,
     require_file_or_nothing,
+    temporary_files_of,
 )
 
 _PUBLISHED: Final = (RESTORE_JOURNAL, CLEAN_SHUTDOWN, *OFFSET_CHECKPOINTS)
@@ -90,6 +92,7 @@ class RestoreJournal:
 
     asked: Mapping[str, Any]  # the options that decide what is restored
     partitions: tuple[RestoredPartition, ...]
+    run: str  # that staged them
     marks_clean_shutdown: bool
     summary: dict[str, Any]  # what the command prints
 
@@ -118,7 +121,7 @@ def complete(log_dir: Location, journal: RestoreJournal) -> _RestoreProgress:
     """
     progress = progress_of(log_dir, journal)
     require_all(log_dir, progress)
-    with _unfinished(log_dir, "the restore is not complete"):
+    with _unfinished(log_dir, "the restore is not complete"), temporary_files_of(journal.run):
         for one in progress.staged:
             _place(log_dir, one)
         flush(log_dir.path)
@@ -127,8 +130,8 @@ def complete(log_dir: Location, journal: RestoreJournal) -> _RestoreProgress:
             _update(log_dir.child(name), _changes(name, changed))
         if progress.is_staging_there and journal.marks_clean_shutdown:
             _publish(log_dir.child(CLEAN_SHUTDOWN), b"")
-        remove_temporary(log_dir, _PUBLISHED)
-        _remove_staging(log_dir)
+        remove_unfinished(log_dir, journal.run)
+        remove_staging(log_dir)
         remove(log_dir.child(RESTORE_JOURNAL))
         flush(log_dir.path)
     return progress
@@ -173,12 +176,14 @@ def abandon(log_dir: Location) -> AbandonedRestore:
         if journal and not is_there:
             kept = complete(log_dir, journal).in_place
         with _unfinished(log_dir, "the restore is not removed yet"):
+            run = journal.run if journal else run_in(log_dir)
             if journal and progress and is_there:
-                _undo(log_dir, journal, progress)
-            remove_temporary(log_dir, _PUBLISHED)
+                with temporary_files_of(run):
+                    _undo(log_dir, journal, progress)
+            remove_unfinished(log_dir, run)
             remove(log_dir.child(RESTORE_JOURNAL))
             flush(log_dir.path)
-            _remove_staging(log_dir)
+            remove_staging(log_dir)
         removed = len(journal.partitions) - len(kept) if journal else 0
         return AbandonedRestore(log_dir.uri, removed, tuple(one.name for one in kept))
 
@@ -203,9 +208,18 @@ def _undo(log_dir: Location, journal: RestoreJournal, progress: _RestoreProgress
             os.rename(before.path, place.path)  # noqa: PTH104
 
 
-def _remove_staging(log_dir: Location) -> None:
-    with suppress(FileNotFoundError):
-        shutil.rmtree(log_dir.child(RESTORE_STAGING).path)
+def remove_unfinished(log_dir: Location, run: str) -> None:
+    """Remove the temporary files of a run's interrupted steps."""
+    remove_temporary(log_dir, _PUBLISHED, run)
+
+
+def remove_staging(log_dir: Location) -> None:
+    """Remove the staging directory; the run's id, which shows whose files these are, last."""
+    staging = log_dir.child(RESTORE_STAGING)
+    kinds = (STAGED_PARTITIONS, STAGED_FACTS, REPLACED)
+    for place in (*map(staging.child, kinds), staging):
+        with suppress(FileNotFoundError):
+            shutil.rmtree(place.path)
     flush(log_dir.path)
 
 
@@ -398,7 +412,8 @@ def _read_restore_journal(log_dir: Location) -> RestoreJournal | None:
             if one.name != partition_dir_name(one.topic, one.partition):
                 raise ValueError(f"{one.name!r} found, expected the name of a partition")
         return RestoreJournal(
-            record["asked"], partitions, record["marks_clean_shutdown"], record["summary"]
+            *(record["asked"], partitions, str(record["run"])),
+            *(record["marks_clean_shutdown"], record["summary"]),
         )
 
     return _RESTORE_JOURNAL_FORM.read(log_dir.child(RESTORE_JOURNAL), journal_of)
@@ -409,31 +424,23 @@ def _require_here(log_dir: Location, record: dict[str, Any]) -> None:
     if record["inode"] != inode_of(log_dir):
         raise ValueError(f"it was written in another directory, {record['summary']['log_dir']}")
     if os.path.lexists(log_dir.child(RESTORE_STAGING).path):
-        run = _run_in(log_dir)
+        run = run_in(log_dir)
         if run not in ("", record["run"]):
             raise ValueError(f"{RESTORE_STAGING} is of run {run!r}, not {record['run']!r}")
-
-
-def _run_in(log_dir: Location) -> str:
-    """Return the id of the run that staged the partitions, empty without its file."""
-    place = log_dir.child(f"{RESTORE_STAGING}/{STAGED_RUN}")
-    try:
-        return read_whole(place, most_bytes=1 << 10).decode(errors="replace")
-    except FileNotFoundError:
-        return ""
 
 
 def begin_restore_journal(log_dir: Location, journal: RestoreJournal) -> None:
     """Publish the journal; PublishError if that fails, then no partition is in its place."""
     content = {
-        "run": _run_in(log_dir),
+        "run": journal.run,
         "asked": journal.asked,
         "partitions": [one._asdict() for one in journal.partitions],
         "marks_clean_shutdown": journal.marks_clean_shutdown,
         "summary": journal.summary,
     }
     consequence = "no partition of the log directory was changed"
-    _RESTORE_JOURNAL_FORM.publish(log_dir.child(RESTORE_JOURNAL), content, consequence)
+    with temporary_files_of(journal.run):
+        _RESTORE_JOURNAL_FORM.publish(log_dir.child(RESTORE_JOURNAL), content, consequence)
 
 
 def summary_of(

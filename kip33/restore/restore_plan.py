@@ -56,6 +56,7 @@ from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
 
 _MOST_BYTES: Final = 1 << 30
+_MOST_RUN_BYTES: Final = 1 << 10
 _TIMEOUT_MS: Final = 30_000
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 STAGED_PARTITIONS: Final = "partitions"
@@ -64,6 +65,7 @@ STAGED_RUN: Final = "run"
 REPLACED: Final = "replaced"
 _SMALL_FILES: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
 _FACTS: Final = re.compile(r"\.?[0-9]{20}\.json", re.ASCII)
+_RUN: Final = re.compile("[0-9a-f]{16}")
 _PIECE_BYTES: Final = 1 << 20
 _MOST_NAMES: Final = 3  # in a message
 
@@ -264,12 +266,35 @@ def require_own_files(log_dir: Location) -> None:
                     "move it away and run the command again"
                 )
     with suppress(FileNotFoundError):
-        foreign = sorted(_foreign_in(staging))
+        foreign = sorted(_foreign_in(staging)) or _of_no_run(log_dir)
         if foreign:
             raise RestoreError(
                 f"{staging.uri}: no restore made {_named(foreign)}; move it away and run the "
                 "command again"
             )
+
+
+def _of_no_run(log_dir: Location) -> list[str]:
+    """Return what is in the staging directory if no run wrote its id there.
+
+    A run writes its id first and removes it last. A restore that has a journal needs none: the
+    journal is believed by its checksum.
+    """
+    names = sorted(os.listdir(log_dir.child(RESTORE_STAGING).path))  # noqa: PTH208
+    run = run_in(log_dir)
+    is_ours = not run and names == [STAGED_RUN]  # killed before it wrote the id
+    if is_ours or _RUN.fullmatch(run) or os.path.lexists(log_dir.child(RESTORE_JOURNAL).path):
+        return []
+    return names
+
+
+def run_in(log_dir: Location) -> str:
+    """Return the id of the run that staged the partitions, empty without its file."""
+    place = log_dir.child(f"{RESTORE_STAGING}/{STAGED_RUN}")
+    try:
+        return read_whole(place, most_bytes=_MOST_RUN_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 def _foreign_in(folder: Location, above: tuple[str, ...] = ()) -> Iterator[str]:

@@ -7,7 +7,8 @@ is cut, and written last: while it is missing, a broker recovers the segment and
 Each step is on the disk before the next one begins.
 
     orders-0/.kip33-truncate.json            the journal: the plan, and new bytes of small files
-    .kip33-truncate-<16 hex digits>          in the log directory: the journal's content id
+    .kip33-truncate-<16 hex digits>          in the log directory: the journal's content id, with a
+                                             checksum, so that no other file is taken for it
 
 The journal is removed after the last change is on the disk, so the truncation can be continued
 after any interruption. A broker ignores both files. A journal is believed only in the directory for
@@ -39,7 +40,7 @@ from kip33.rules.truncation import TruncationCase
 from kip33.stores.file_owners import publish_beside
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
-from kip33.stores.own_files import flush, publish_or_raise, remove, remove_temporary
+from kip33.stores.own_files import flush, remove, remove_temporary, temporary_files_of
 
 _INDEX: Final = ".index"
 _LOG: Final = ".log"
@@ -51,7 +52,13 @@ _JOURNAL_FORM: Final = JournalForm(
     "copy the partition again, or remove the file to plan anew",
     TruncationError,
 )
-_MOST_ID_BYTES: Final = 1 << 10
+_ID_FORM: Final = JournalForm(
+    1,
+    "the id of a truncation's journal",
+    "move it away and run the command again",
+    TruncationError,
+)
+_ID: Final = "journal"  # a key
 
 
 def planned_or_begun(directory: Location, offset: int) -> tuple[TruncationPlan, bool]:
@@ -64,6 +71,7 @@ def planned_or_begun(directory: Location, offset: int) -> tuple[TruncationPlan, 
     require_no_restore(directory.parent)
     begun = read_journal(directory)
     if begun is None:
+        _id_beside(directory)  # raises the error for a file that is not ours
         return plan_truncation(directory, offset), False
     if begun.to != offset:
         raise TruncationError(
@@ -89,10 +97,11 @@ def truncate(directory: Location, offset: int, plan_id: str | None = None) -> Tr
                 f"{directory.uri}: the plan is {plan.plan_id}, expected {plan_id}: the files have "
                 "changed since; look at the plan again (without --apply)"
             )
-        if not is_begun:
-            remove(journal_id_of(directory))  # of a run that was killed before its journal
+        if not is_begun and _id_beside(directory):  # of a run that was killed before its journal
+            remove(journal_id_of(directory))
         if plan.changes:
-            _carry_out(plan, is_begun=is_begun)
+            with temporary_files_of(plan.plan_id):
+                _carry_out(plan, is_begun=is_begun)
         return plan
 
 
@@ -196,12 +205,12 @@ def _lower(plan: TruncationPlan, change: FileChange) -> None:
 
 
 def _remove_unfinished(plan: TruncationPlan) -> None:
-    """Remove temporary files of runs that were killed."""
+    """Remove temporary files of runs that were killed in this plan."""
     places = [change.place(plan.directory) for change in plan.changes]
     own = _journal_of(plan.directory), journal_id_of(plan.directory)
     names = [place.name for place in (*places, *own)]
     for folder in (plan.directory, plan.directory.parent):
-        remove_temporary(folder, names)
+        remove_temporary(folder, names, plan.plan_id)
 
 
 def _delete(plan: TruncationPlan, change: FileChange) -> None:
@@ -269,15 +278,20 @@ def _require_here(directory: Location, record: dict[str, Any]) -> None:
     named = record["topic"], record["partition"], record["inode"]
     if named != (partition.topic, partition.partition, inode_of(directory)):
         raise ValueError(f"it was written in another directory, of {named[0]}-{named[1]}")
-    place = journal_id_of(directory)
-    try:
-        content_id = read_whole(place, most_bytes=_MOST_ID_BYTES).decode().strip()
-    except FileNotFoundError:
-        content_id = ""
-    if content_id != record[CONTENT_ID]:
+    journal_id = _id_beside(directory)
+    if journal_id != record[CONTENT_ID]:
         raise ValueError(
-            f"{place.uri} has {content_id[:40]!r}, expected its id {record[CONTENT_ID]!r}"
+            f"{journal_id_of(directory).uri} has {journal_id!r}, expected its id "
+            f"{record[CONTENT_ID]!r}"
         )
+
+
+def _id_beside(directory: Location) -> str | None:
+    """Return the id in the log directory, None without one.
+
+    Raises TruncationError for a file that no truncation wrote.
+    """
+    return _ID_FORM.read(journal_id_of(directory), lambda record: str(record[_ID]))
 
 
 def _require_own(change: FileChange) -> None:
@@ -298,10 +312,10 @@ def _require_own(change: FileChange) -> None:
 def _begin_journal(plan: TruncationPlan) -> None:
     """Publish the journal of a plan; PublishError if that fails, then nothing was changed."""
     content = plan.as_record()
-    content_id = _JOURNAL_FORM.record_of(plan.directory, content)[CONTENT_ID]
-    place = journal_id_of(plan.directory)
-    publish_or_raise(place, f"{content_id}\n".encode(), "nothing was changed")
-    _JOURNAL_FORM.publish(_journal_of(plan.directory), content, "nothing was changed")
+    journal_id = _JOURNAL_FORM.record_of(plan.directory, content)[CONTENT_ID]
+    unchanged = "nothing was changed"
+    _ID_FORM.publish(journal_id_of(plan.directory), {_ID: journal_id}, unchanged)
+    _JOURNAL_FORM.publish(_journal_of(plan.directory), content, unchanged)
 
 
 def _end_journal(directory: Location) -> None:

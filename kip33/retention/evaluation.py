@@ -37,6 +37,7 @@ from kip33.rules.retention import (
     doubt_codes,
     is_reason,
     judge_columns,
+    mode_codes,
 )
 from kip33.rules.retention_rows import (
     Decision,
@@ -494,9 +495,9 @@ def _what_if(judged: JudgedColumns, what_if: WhatIf, now_ms: int) -> Decisions:
             np.where(ahead, by_file.known, largest.known),
         )
     if what_if.retention_ms is not None:
-        within_ms, own = limits.upload_within_ms, limits.retention_ms
-        is_local = (within_ms != NO_LIMIT) & (within_ms != own)  # it has a limit of its own
-        limits = limits._replace(retention_ms=np.where(is_local, own, what_if.retention_ms))
+        own, [local] = limits.retention_ms, mode_codes([RetentionMode.LOCAL_TIER])
+        keeps_own = (limits.mode == local) & (limits.upload_within_ms != own)  # local.retention.ms
+        limits = limits._replace(retention_ms=np.where(keeps_own, own, what_if.retention_ms))
     segments = judged.segments._replace(largest_timestamp=largest)
     return judge_columns(segments, limits, now_ms=now_ms)
 

@@ -13,7 +13,7 @@ import pickle
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -29,6 +29,7 @@ from pyspark import SparkContext, SparkFiles, StorageLevel
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 from pyspark.sql.pandas import functions
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -38,7 +39,7 @@ from kip33.catalog.catalog import ipc_bytes
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import ExitCode, Kip33Error, NotSeenError
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.spark.jobs import cores, run_job
+from kip33.spark.jobs import cores, named, run_job
 from kip33.spark.store_settings import Session, context_of, is_connect, use_session
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 from kip33.stores.settings import use_settings
@@ -46,8 +47,9 @@ from kip33.stores.settings import use_settings
 PARTITION: Final = ("log_dir", "topic", "partition")
 """The columns of a catalog that name a row's partition."""
 RESULTS_IN_A_BATCH: Final = 1_000
+MOST_RESULT_BYTES: Final = 16 << 20  # that a driver of Connect gets at once
 _PARTITIONS: Final = "spark.sql.leafNodeDefaultParallelism"
-_RESULT: Final = "result binary"
+_RESULT: Final = "number int, result binary"
 _NOT_SEEN: Final = re.compile(rf"{NotSeenError.__name__}: (.*)")
 WORKER_MEMORY: Final = "spark.executor.pyspark.memory"
 ENOUGH_MEMORY: Final = "2g"  # measured, see docs/how-to/clusters.md
@@ -75,7 +77,7 @@ def run_on_bins(  # parameters: a job, its bins, and who is told
     `name` is that of the job, `packed` has the rows of each bin. Each task first looks for what
     `work` needs on its machine. `saw_cores` is told how many cores there are meanwhile; with
     Connect it is not. If it `streams`, the results stay on the disks of the executors, from which
-    those of a bin at a time come to the driver. With Connect all of them come at once.
+    those of a bin at a time come to the driver, with Connect those of MOST_RESULT_BYTES.
     """
     # Paths shrink to a tenth as bytes, and the JVM keeps every bin until its task is done.
     bins = [(number, ipc_bytes(files.take(rows))) for number, rows in enumerate(packed)]
@@ -87,7 +89,7 @@ def run_on_bins(  # parameters: a job, its bins, and who is told
 
     try:
         if is_connect(spark):
-            yield from _map_connect(spark, name, bins, run_bin, progress)
+            yield from _map_connect(spark, name, bins, run_bin, progress, streams=streams)
         else:
             how = (spark, name, bins, run_bin, progress, saw_cores)
             yield from _map_partitions(*how, streams=streams)
@@ -251,7 +253,9 @@ def _map_connect(
     work: Sequence[tuple[int, bytes]],
     run: Callable[[int, bytes], Iterable[Result]],
     progress: BinProgress,
-) -> list[Result]:
+    *,
+    streams: bool,
+) -> Iterator[Result]:
     """Which tasks have ended is not known, so they count in the order in which they begin."""
     use_stores_here = _stores_for_tasks(spark)
 
@@ -260,17 +264,39 @@ def _map_connect(
         for batch in batches:
             for one in batch.to_pylist():
                 for results in _in_lists(run(one["number"], one["data"])):
-                    yield pa.RecordBatch.from_pydict({"result": [*map(pickle.dumps, results)]})
+                    numbers = pa.array([one["number"]] * len(results), pa.int32())
+                    pickles = [*map(pickle.dumps, results)]
+                    yield pa.RecordBatch.from_pydict({"number": numbers, "result": pickles})
 
     def on_done(done: int) -> None:
         progress.tell(range(min(done, len(work))))
 
     on_done(0)
-    with _cut_into(spark, len(work)), _progress(spark, on_done):
+    with _cut_into(spark, len(work)), _progress(spark, on_done), ExitStack() as at_end:
         bins = spark.createDataFrame(list(work), "number int, data binary")
-        rows = run_job(spark, name, bins.mapInArrow(run_partition, _RESULT).collect)
+        results = bins.mapInArrow(run_partition, _RESULT)
+        shares: Iterable[DataFrame] = [results]
+        if streams:
+            results = results.persist(StorageLevel.DISK_ONLY)
+            at_end.callback(results.unpersist)
+            sizes = results.groupBy("number").agg(sf.sum(sf.length("result")).alias("size"))
+            shares = _in_shares(results, run_job(spark, name, sizes.collect))
+        for share in shares:
+            for row in run_job(spark, name, share.collect):
+                yield pickle.loads(row.result)
     on_done(len(work))
-    return [pickle.loads(row.result) for row in rows]
+
+
+def _in_shares(results: DataFrame, sizes: Iterable[Any]) -> Iterator[DataFrame]:
+    """Yield the results of some bins, of MOST_RESULT_BYTES if one bin has not more."""
+    first, held = None, 0
+    for number, size in sorted(sizes):
+        if first is not None and held + size > MOST_RESULT_BYTES:
+            yield results.where(sf.col("number").between(first, number - 1))
+            first, held = None, 0
+        first, held = (number if first is None else first), held + size
+    if first is not None:
+        yield results.where(sf.col("number") >= first)
 
 
 class _Union(AccumulatorParam[frozenset[int]]):
@@ -323,7 +349,10 @@ def _map_partitions(
             results = run_job(spark, name, bins.collect, on_poll)
         saw_cores(cores(spark))
         progress.tell(range(len(work)))
-        yield from bins.toLocalIterator() if streams else results
+        if streams:
+            with named(spark, f"{name}: results"):  # of the jobs that the iterator starts later
+                results = bins.toLocalIterator()
+        yield from results
     finally:
         with suppress(Py4JError, ConnectionError):
             bins.unpersist()

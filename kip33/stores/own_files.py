@@ -227,8 +227,8 @@ class _Run:
 
 @contextmanager
 def temporary_files_of(run_id: str) -> Iterator[None]:
-    """Begin the names of this process's temporary files with a run's id of 12 hex digits."""
-    before, _Run.id = _Run.id, run_id
+    """Put 12 hex digits of a run's id into the names of this process's temporary files."""
+    before, _Run.id = _Run.id, run_id[:_ID_DIGITS]
     try:
         yield
     finally:
@@ -297,18 +297,20 @@ def remove_empty_folder(location: Location) -> None:
         return
 
 
-def remove_temporary(folder: Location, names: Iterable[str]) -> None:
-    """Delete temporary files that killed runs left in a local folder, for files of these names.
+def remove_temporary(folder: Location, names: Iterable[str], run_id: str) -> None:
+    """Delete the temporary files of a run in a local folder, for files of these names.
 
-    Raises OSError if the folder cannot be read or a deletion fails.
+    `run_id` is that of `temporary_files_of`: other names are not ours. Raises OSError if the folder
+    cannot be read or a deletion fails.
     """
     files = set(names)
     with os.scandir(folder.path) as entries:
         found = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
     for name in found:
         temporary = _TEMPORARY.fullmatch(name)
-        if temporary and temporary[1] in files:
-            remove(folder.child(name))
+        place = folder.child(name)
+        if temporary and temporary[1] in files and run_of(place) == run_id[:_ID_DIGITS]:
+            remove(place)
 
 
 def remove_quietly(location: Location) -> None:

@@ -57,3 +57,15 @@ def write_indexes(log: Path, interval_bytes: int = INTERVAL_BYTES) -> None:
 def files_of(directory: Path) -> dict[str, bytes]:
     """Return the bytes of all files in a directory, by name."""
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir()) if path.is_file()}
+
+
+def everything_in(folder: Path) -> dict[str, bytes | str | None]:
+    """Return the bytes of all files below a folder, where links go, and None for directories."""
+    return {
+        str(path.relative_to(folder)): str(path.readlink())
+        if path.is_symlink()
+        else path.read_bytes()
+        if path.is_file()
+        else None
+        for path in sorted(folder.rglob("*"))
+    }

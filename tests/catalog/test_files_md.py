@@ -206,6 +206,8 @@ def test_the_journal_of_a_truncation(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     journal = json.loads((directory / JOURNAL).read_text())
     require_fields("truncation journal", journal)
+    [journal_id] = directory.parent.glob(".kip33-truncate-*")
+    require_fields("truncation id", json.loads(journal_id.read_text()))
     for file in journal["files"]:
         require_fields("truncated file", file)
 

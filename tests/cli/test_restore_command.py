@@ -8,10 +8,11 @@ import pytest
 
 from kip33.cli.restore import restore as restore_command
 from kip33.restore import restore_complete
+from tests.builders.partition_copies import everything_in
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cli.console import Command
 from tests.faults.builds import build_here
-from tests.restore.test_restore import everything_in, new_topic
+from tests.restore.test_restore import new_topic
 
 T = 1_700_000_000_000
 
@@ -194,7 +195,7 @@ def test_the_same_request_continues_without_its_source(
     assert (backup.parent / "data" / "orders-0").is_dir()
 
 
-@pytest.mark.parametrize("moment", ["_place", "_update", "_remove_staging"])
+@pytest.mark.parametrize("moment", ["_place", "_update", "remove_staging"])
 def test_an_abandoned_restore_leaves_the_log_directory_as_it_was(
     backup: Path, command: Command, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

@@ -429,10 +429,12 @@ def test_the_remarks_say_what_is_not_uploaded_and_the_forecast_leaves_it_out(
     given = ("retention", built / "indexes/_catalog", *TIERED, "--remote", "remote/_catalog")
 
     table = command(*given, "--forecast", "1d").stdout
+    [what_if] = command(*given, "--retention-ms", "1000d", "--format", "json").lines
     [emitted] = command(*given, "--emit", "delete-records").lines
 
     assert "sensors: local 1 d" in table
     assert "3 not uploaded, from base offset " in table
+    assert what_if["summary"]["what_if_deletable_segments"] == 2  # by local.retention.ms still
     assert emitted["partitions"] == []  # it would delete in the remote tier, too
 
 

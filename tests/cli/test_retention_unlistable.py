@@ -39,10 +39,10 @@ def expiring(tmp_path: Path) -> ExpiringArchive:
 
 
 def unlistable(archive: ExpiringArchive, path: str, **fields: Any) -> dict[str, Any]:
-    """The row of a directory that could not be listed."""
-    nothing = dict.fromkeys(("base_offset", "size_bytes", "largest_timestamp", "index_file"))
-    uri = (archive.source / path).as_uri()
-    return row(0, **nothing, log_uri=uri, status="unreadable") | fields
+    """The row of a directory that could not be listed, as a build writes it."""
+    known = {"log_uri": (archive.source / path).as_uri(), "status": "unreadable"}
+    known |= {"active_segment": False, "build_settings": "{}", "kip33_version": "0.2.0"}
+    return dict.fromkeys(row(0)) | known | fields
 
 
 @pytest.fixture
@@ -116,3 +116,15 @@ def asked(archive: ExpiringArchive, engine: str) -> list[str]:
     given = ["retention", archive.catalog.location.uri, "--policy", policy]
     given += ["--now", str(NOW_MS), "--engine", engine]
     return given + [part for glob in GLOBS for part in ("--topic", glob)]
+
+
+def test_a_report_counts_them_as_unreadable(expiring: ExpiringArchive, command: Command) -> None:
+    policy = file_named("policy.toml", POLICY.encode())
+    options = ("--policy", policy, "--now", NOW_MS, "--output", "report.html")
+
+    done = command("report", expiring.catalog.location.path, *options)
+
+    assert done.exit_code == 0, done
+    facts = json.loads(Path("report.json").read_text())
+    assert facts["totals"]["by_status"]["unreadable"] == 2
+    assert facts["totals"]["segments"] == 27

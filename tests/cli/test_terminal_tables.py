@@ -181,6 +181,22 @@ def test_tables_fit_and_names_stand_whole(
     (shown / "page.json").unlink(missing_ok=True)
 
 
+def test_what_was_repaired_is_a_table_at_80_columns(terminal: Terminal, shown: Path) -> None:
+    shutil.copytree(shown / "archive", shown / "broken")
+    terminal(80, "build broken --in-place --offset-index --catalog of-broken")
+    for index in (shown / "broken/broker-1").rglob("*.timeindex"):
+        index.write_bytes(b"short")
+
+    text = terminal(80, "repair broken/broker-1 --apply")
+
+    [row] = [one for one in text.splitlines() if "payments-0" in one]
+    assert row.split() == [
+        *("│", f"payments-0/{0:020d}.log", "│", "malformed:", "write"),
+        *("│", "identical:", "keep", "│"),
+    ]
+    assert "│   outcome: done\n" in text.replace("\r", "")
+
+
 def test_a_plan_is_tried_at_a_terminal(terminal: Terminal, shown: Path) -> None:
     terminal(80, f"retention {CATALOG} --policy policy.toml --plan plan.jsonl")
     for width in (80, 40):

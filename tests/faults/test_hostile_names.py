@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import kip33
 from kip33.archive.listing import list_tree
 from kip33.archive.segment_paths import list_partition
 from kip33.errors import CorruptSegmentError, LocationError, without_secrets
@@ -75,6 +76,21 @@ def test_verify_says_why_a_directory_could_not_be_listed(archive: Path) -> None:
     assert done.stderr.endswith(
         "-0: the directory cannot be listed: the name is not UTF-8: rename it\n"
     )
+
+
+@pytest.mark.parametrize("level", ["records", "batches", "segments"])
+def test_reading_a_catalog_says_it_as_reading_the_archive_does(archive: Path, level: str) -> None:
+    indexes = archive.parent / "indexes"
+    with pytest.warns(UserWarning, match="1 of 2 logs could not be read"):
+        kip33.build_index(archive, indexes)
+
+    skipped: list[list[str]] = [[], []]
+    for source, lines in zip((archive, indexes / "_catalog"), skipped, strict=True):
+        kip33.read_arrow(source, level=level, on_error="skip", skipped=lines).read_all()
+
+    assert skipped[0] == skipped[1]
+    [line] = skipped[0]
+    assert line.endswith("-0: cannot be read: the name is not UTF-8: rename it")
 
 
 @pytest.mark.parametrize("command", ["build", "verify", "dump", "retention", "search", "catalog"])

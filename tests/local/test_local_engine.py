@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import StringIO
-from multiprocessing import resource_tracker
+from multiprocessing import connection, resource_tracker
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import Any
 
 import click
 import pyarrow as pa
@@ -24,6 +25,7 @@ import pytest
 
 from kip33.cli.main import run as run_command
 from kip33.errors import CatalogError, PublishError, WorkerLostError
+from kip33.local import worker_pool
 from kip33.local.local_engine import Bin, BinError, LocalEngine, _serve_bins, cores
 from kip33.local.worker_pool import Stores, Worker
 from kip33.rules.packing import LEAST_BIN_COST
@@ -386,6 +388,26 @@ def test_a_stopped_worker_is_named_once_and_waited_for() -> None:
         r"nothing for 0\.2 s: .*; the command goes on waiting .*",
         line,
     )
+
+
+def test_without_a_limit_it_is_named_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    seconds_before: list[float] = []
+
+    def wait_shortly(connections: Any, seconds: float) -> Any:
+        seconds_before.extend([seconds] * (not lines))
+        assert sum(seconds_before) < 300
+        return connection.wait(connections, 0.02)
+
+    def tell(line: str) -> None:
+        lines.append(line)
+        os.kill(int(re.findall(r"worker process (\d+)", line)[0]), signal.SIGCONT)
+
+    monkeypatch.setattr(worker_pool, "wait", wait_shortly)
+    LocalEngine(2, 2, tell=tell).run_on_bins(files_of(1, 1, 1, 1), stopped_in_the_second_bin)
+
+    assert sum(seconds_before) >= 60
+    assert all("has done nothing for 60 s: " in line for line in lines)
 
 
 def busy(number: int, files: pa.Table) -> Iterator[int]:

@@ -60,7 +60,7 @@ def test_a_reader_warns(catalog: Path, read: Read, on_error: str) -> None:
 
 @pytest.mark.parametrize("read", READS)
 def test_a_reader_that_may_miss_nothing_fails(catalog: Path, read: Read) -> None:
-    problem = r"no bytes found, .*; run `kip33 build`"
+    problem = r'no bytes found, .*, and on_error="fail" takes no older one; run `kip33 build`'
     with pytest.raises((CatalogError, pl.exceptions.ComputeError), match=problem):
         read(catalog, on_error="fail")
 

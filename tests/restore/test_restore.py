@@ -29,8 +29,8 @@ from kip33.restore.restore_request import RestoreRequest
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.stores.locations import Location
-from kip33.stores.own_files import temporary_of
-from tests.builders.partition_copies import INTERVAL_BYTES, files_of
+from kip33.stores.own_files import temporary_files_of, temporary_of
+from tests.builders.partition_copies import INTERVAL_BYTES, everything_in, files_of
 from tests.builders.segment_builder import Record, end_txn_marker, v2_batch
 from tests.retention.test_broker_locks import held_by_another
 
@@ -183,18 +183,6 @@ def test_a_partition_with_data_is_not_replaced(source: Path, log_dir: Path) -> N
     assert (log_dir / "orders-1").is_dir()
 
 
-def everything_in(folder: Path) -> dict[str, bytes | str | None]:
-    """Return the bytes of all files below a folder, where links go, and None for directories."""
-    return {
-        str(path.relative_to(folder)): str(path.readlink())
-        if path.is_symlink()
-        else path.read_bytes()
-        if path.is_file()
-        else None
-        for path in sorted(folder.rglob("*"))
-    }
-
-
 METADATA = PartitionMetadata(TOPIC_ID).to_bytes()
 
 
@@ -289,6 +277,11 @@ def test_a_link_or_a_file_at_a_partitions_place_refuses_the_partition(
         (f"{RESTORE_STAGING}/partitions/clicks", _folder),
         (f"{RESTORE_STAGING}/partitions/clicks-0/{0:020d}.log", _dead_link),
         (f"{RESTORE_STAGING}/facts/orders-0/mine.json", _file),
+        (f"{RESTORE_STAGING}/partitions/orders-0/{0:020d}.log", _file),  # as a restore names it
+        (f"{RESTORE_STAGING}/facts/orders-0/{0:020d}.json", _file),
+        (f"{RESTORE_STAGING}/replaced/orders-0/partition.metadata", _file),
+        (f"{RESTORE_STAGING}/replaced", _folder),
+        (f"{RESTORE_STAGING}/{STAGED_RUN}", _file),
     ],
 )
 def test_what_is_at_the_places_of_a_restores_own_files_is_not_touched(
@@ -300,8 +293,25 @@ def test_what_is_at_the_places_of_a_restores_own_files_is_not_touched(
     for act in (lambda: plan_restore(asked(source, log_dir)), lambda: restored(source, log_dir)):
         with pytest.raises(RestoreError, match="no restore made") as refused:
             act()
-        assert (log_dir / name).name in str(refused.value)
+        shown = name.split("/")[1:2] if make is _file else [(log_dir / name).name]
+        assert all(part in str(refused.value) for part in shown)
     assert everything_in(log_dir) == before
+
+
+def test_a_foreign_file_with_the_name_of_a_temporary_file_stays(
+    source: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = [
+        Path(temporary_of(Location.of(log_dir / name)).path)
+        for name in (RESTORE_JOURNAL, *CHECKPOINTS)
+    ]
+    for path in foreign:
+        path.write_bytes(b"mine")
+    killed("_place", source, log_dir, monkeypatch)
+    abandon(Location.of(log_dir))
+    restored(source, log_dir)
+    assert sorted(log_dir.rglob("*.tmp")) == sorted(foreign)
+    assert {path.read_bytes() for path in foreign} == {b"mine"}
 
 
 @pytest.mark.parametrize(
@@ -500,10 +510,14 @@ class ElsewhereEngine(LocalEngine):
         self._shared, self._there = log_dir / RESTORE_STAGING / STAGED_RUN, there
 
     def run_on_bins(self, *arguments: Any, **how: Any) -> list[Any]:
+        run = self._shared.read_bytes()
         self._shared.unlink()
         if self._there is not None:
             self._shared.write_bytes(self._there)
-        return super().run_on_bins(*arguments, **how)
+        try:
+            return super().run_on_bins(*arguments, **how)
+        finally:
+            self._shared.write_bytes(run)
 
 
 @pytest.mark.parametrize("there", [None, b"0123456789abcdef"])
@@ -587,7 +601,7 @@ def offsets_in(log_dir: Path) -> dict[tuple[str, int], int]:
 ENDS = {("orders", 0): 90, ("orders", 1): 530}
 
 
-@pytest.mark.parametrize("moment", ["_place", "_update", "_remove_staging", "remove"])
+@pytest.mark.parametrize("moment", ["_place", "_update", "remove_staging", "remove"])
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_a_continued_restore_looks_whether_partitions_are_in_their_places(
     source: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch, moment: str, is_removed: bool
@@ -611,7 +625,7 @@ def test_a_continued_restore_looks_whether_partitions_are_in_their_places(
 def test_of_a_removed_folder_only_partitions_in_their_places_are_completed(
     source: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killed("_remove_staging", source, log_dir, monkeypatch)
+    killed("remove_staging", source, log_dir, monkeypatch)
     for name in (RESTORE_STAGING, "orders-1"):
         shutil.rmtree(log_dir / name)
     for act in (planned_or_begun, lambda request: restore(request, LocalEngine())):
@@ -647,7 +661,7 @@ def test_a_restore_is_abandoned_before_its_journal_and_after_its_end(
     assert (log_dir / RESTORE_STAGING).is_dir()
     assert abandon(Location.of(log_dir)).partitions_removed == 0
     assert everything_in(log_dir) == before
-    killed("_remove_staging", source, log_dir, monkeypatch)
+    killed("remove_staging", source, log_dir, monkeypatch)
     shutil.rmtree(log_dir / RESTORE_STAGING)  # from now on a broker may start
     done = abandon(Location.of(log_dir))
     assert (done.partitions_removed, done.partitions_in_place) == (0, ("orders-0", "orders-1"))
@@ -661,7 +675,7 @@ def test_a_restore_is_abandoned_while_its_folder_was_being_removed(
 ) -> None:
     new_topic(log_dir, "orders-0")
     before = everything_in(log_dir)
-    killed("_remove_staging", source, log_dir, monkeypatch)
+    killed("remove_staging", source, log_dir, monkeypatch)
     part = log_dir / RESTORE_STAGING / gone
     part.unlink() if part.is_file() else shutil.rmtree(part)
     assert abandon(Location.of(log_dir)).partitions_removed == 2
@@ -676,8 +690,10 @@ def test_an_abandoned_restore_leaves_no_temporary_file(
 ) -> None:
     before = everything_in(log_dir)
     killed("_place", source, log_dir, monkeypatch)
-    for name in (RESTORE_JOURNAL, *CHECKPOINTS):
-        Path(temporary_of(Location.of(log_dir / name)).path).touch()
+    run = (log_dir / RESTORE_STAGING / STAGED_RUN).read_text()
+    with temporary_files_of(run):
+        for name in (RESTORE_JOURNAL, *CHECKPOINTS):
+            Path(temporary_of(Location.of(log_dir / name)).path).touch()
     abandon(Location.of(log_dir))
     assert everything_in(log_dir) == before
 

@@ -23,7 +23,8 @@ from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.truncation import TruncationCase, truncation_case
 from kip33.stores.locations import Location
-from tests.builders.partition_copies import files_of, write_partition
+from kip33.stores.own_files import temporary_of
+from tests.builders.partition_copies import everything_in, files_of, write_partition
 from tests.builders.random_partitions import random_partitions
 from tests.builders.segment_builder import (
     Record,
@@ -485,7 +486,9 @@ def _edited(directory: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     edit(record)
     record = with_content_id(record)
     (directory / JOURNAL).write_text(json.dumps(record))
-    Path(journal_id_of(Location.of(directory)).path).write_text(record["content_id"])
+    beside = Path(journal_id_of(Location.of(directory)).path)
+    journal_id = json.loads(beside.read_text()) | {"journal": record["content_id"]}
+    beside.write_text(json.dumps(with_content_id(journal_id)))
 
 
 def _is_edited(directory: Path) -> None:
@@ -521,7 +524,7 @@ def _file(**fields: Any) -> Callable[[Path], None]:
     [
         (_is_edited, "the checksum is wrong"),
         (_is_a_link, "a link found, expected a file"),
-        (_is_without_its_id, "has '', expected its id"),
+        (_is_without_its_id, "has None, expected its id"),
         (_came_with_a_copy, "it was written in another directory, of orders-0"),
         (_is_of_another_partition, "it was written in another directory, of orders-1"),
         (_file(file="../../victim"), "expected the name of a file without a directory"),
@@ -550,6 +553,53 @@ def test_a_journal_is_believed_only_where_it_was_written(
             act(Location.of(copied), 45)
         assert "copy the partition again, or remove the file to plan anew" in str(refusal.value)
     assert _all_files(copied.parent.parent) == before
+
+
+def _empty(place: Path) -> None:
+    place.touch()
+
+
+def _digits(place: Path) -> None:
+    place.write_text(f"{0:032x}\n")
+
+
+def _link_to_an_id(place: Path) -> None:
+    place.with_name("elsewhere").write_text(f"{0:032x}\n")
+    place.symlink_to("elsewhere")
+
+
+def _folder(place: Path) -> None:
+    place.mkdir()
+
+
+@pytest.mark.parametrize("make", [_empty, _digits, _link_to_an_id, _folder])
+def test_a_foreign_file_with_the_name_of_a_journals_id_stays(
+    copied: Path, make: Callable[[Path], None]
+) -> None:
+    place = Path(journal_id_of(Location.of(copied)).path)
+    make(place)
+    before = everything_in(copied.parent)
+    for act in (truncate, planned_or_begun):
+        with pytest.raises(TruncationError, match="move it away and run the command again") as no:
+            act(Location.of(copied), 45)
+        assert place.name in str(no.value)
+    assert everything_in(copied.parent) == before
+
+
+def test_a_foreign_file_with_the_name_of_a_temporary_file_stays(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir, index = copied.parent, f"{30:020d}.index"
+    foreign = [
+        Path(temporary_of(Location.of(target)).path)
+        for target in (copied / JOURNAL, copied / index, log_dir / "log-start-offset-checkpoint")
+    ]
+    for path in foreign:
+        path.write_bytes(b"mine")
+    _interrupt_at_the_cut(copied, monkeypatch, 45)
+    truncate(Location.of(copied), 45)
+    assert sorted(log_dir.rglob("*.tmp")) == sorted(foreign)
+    assert {path.read_bytes() for path in foreign} == {b"mine"}
 
 
 def _all_files(folder: Path) -> dict[Path, bytes]:

@@ -16,6 +16,8 @@ from kip33.demo import make_archive
 from kip33.errors import Kip33Error
 from kip33.spark import build_index, read_segments, timestamp_profile, verify_index
 from kip33.spark.jobs import UNKNOWN_CORES, cores_to_come, named, run_job
+from tests.cli.conftest import command, spark_command  # noqa: F401 - fixtures
+from tests.cli.console import Command
 from tests.faults.processes import wait_until
 
 pytestmark = pytest.mark.spark
@@ -77,6 +79,32 @@ def test_the_callers_group_and_description_are_there_afterwards(
     assert shown == f"my night: {stage}"
     assert stage.startswith("kip33 build: ")
     assert stage.endswith(f" of {archive.as_uri()}")
+
+
+def test_every_job_of_verify_and_retention_has_a_name(
+    spark: SparkSession,
+    tmp_path: Path,
+    group: str,
+    spark_command: Command,  # noqa: F811
+) -> None:
+    build_index(spark, "archive", "indexes", now_ms=NOW_MS)
+    spark.sparkContext.setJobGroup("verify and retention", "my night")
+    output = ("--format", "jsonl", "--show-broker-view", "--retention-ms", "7d")
+
+    verified = spark_command("verify", "archive", "--index-dir", "indexes")
+    judged = spark_command("retention", "indexes/_catalog", *output)
+
+    assert (verified.exit_code, judged.exit_code) == (0, 0)
+    wait_until("the listeners", lambda: len(names_of_jobs(spark, "verify and retention")) >= 3)
+    names = {
+        name.replace((tmp_path / "archive").as_uri(), "SOURCE")
+        for name in names_of_jobs(spark, "verify and retention")
+    }
+    verify = "kip33 verify: 2 bins, 1.7 MiB of SOURCE"
+    assert names == {
+        f"my night: {name} / {name}"
+        for name in (verify, f"{verify}: results", "kip33 retention: 13 segments of SOURCE")
+    }
 
 
 def test_they_are_there_after_an_error_too(

@@ -14,9 +14,10 @@ from pyspark.sql import functions as sf
 
 from kip33.errors import LocationError
 from kip33.records.partitions import ReadSegment
-from kip33.spark import read_segments, register, segment_frame
+from kip33.spark import read_segments, register, segment_tasks
 from kip33.spark.jobs import cores
-from kip33.spark.segment_frame import FILTER_PUSHDOWN, TASK_BYTES, bins_of
+from kip33.spark.segment_frame import FILTER_PUSHDOWN
+from kip33.spark.segment_tasks import TASK_BYTES, bins_of
 from kip33.stores.locations import Location
 from tests.builders.log_file import write_log
 from tests.builders.record_questions import (
@@ -245,7 +246,7 @@ def test_tasks_are_even_in_bytes() -> None:
 def test_a_large_segment_is_read_by_several_tasks(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment_frame, "LEAST_TASK_BYTES", 8000)
+    monkeypatch.setattr(segment_tasks, "LEAST_TASK_BYTES", 8000)
     log = [v2_batch(at, [Record(T, None, b"v" * 900)]) for at in range(100)]
     write_log(tmp_path / "archive/orders-0", 0, *log)
     catalog = build(tmp_path / "archive", tmp_path, "--index-interval-bytes", "0")

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from kip33.stores.locations import Location
-from kip33.stores.own_files import publish, remove_temporary, streamed_file, temporary_of
+from kip33.stores.own_files import (
+    publish,
+    remove_temporary,
+    streamed_file,
+    temporary_files_of,
+    temporary_of,
+)
 
 
 def dead_link(place: Path) -> None:
@@ -44,11 +50,17 @@ def test_a_file_and_a_link_to_a_file_are_replaced(tmp_path: Path) -> None:
 
 
 def test_only_names_that_a_killed_run_leaves_are_removed(tmp_path: Path) -> None:
-    own = temporary_of(Location.of(tmp_path / "index"))
-    foreign = [".index.backup.tmp", ".index.tmp", "index.tmp", f".other{own.name[6:]}"]
+    place, run = Location.of(tmp_path / "index"), "0123456789ab"
+    with temporary_files_of(run):
+        own = temporary_of(place)
+    others = [f".other{own.name[6:]}", temporary_of(place).name]  # of another file, of another run
+    foreign = [".index.backup.tmp", ".index.tmp", "index.tmp", *others]
     for name in (own.name, *foreign):
         (tmp_path / name).touch()
-    folder = temporary_of(Location.of(tmp_path / "index"))
+    with temporary_files_of(run):
+        folder = temporary_of(place)
     Path(folder.path).mkdir()
-    remove_temporary(Location.of(tmp_path), ["index"])
+    remove_temporary(Location.of(tmp_path), ["index"], "")  # of a run whose id is not known
+    assert (tmp_path / own.name).exists()
+    remove_temporary(Location.of(tmp_path), ["index"], run)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*foreign, folder.name])

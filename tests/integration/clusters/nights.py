@@ -18,6 +18,7 @@ from kip33.spark import (
     evaluate_retention,
     load_catalog,
     offsets_for_times,
+    tasks,
     verify_index,
 )
 from kip33.stores.progress import Phase, Progress
@@ -43,7 +44,8 @@ def main(source: str, indexes: str, result: str, *remote: str) -> None:
         on_progress=told.append,
     )
     read = [one for one in told if one.phase == Phase.READING_LOGS]
-    verdicts = verify_index(spark, source, indexes)
+    tasks.MOST_RESULT_BYTES = 1  # so that the verdicts of each bin come by themselves
+    verdicts = verify_index(spark, source, indexes, parallelism=5)
     catalog = load_catalog(spark, f"{indexes}/_catalog")
     policies = Policies({"defaults": {"cleanup.policy": "delete", "retention.ms": 1}})
     judged = evaluate_retention(catalog, policies, now_ms=NOW_MS, broker_view=True)
