@@ -57,7 +57,9 @@ def write(folder: Path, entries: list[Written], cuts: list[int]) -> list[Searche
 
 def begin_of(entries: list[Written], part: list[Written]) -> int:
     at = entries.index(part[0])
-    return entries[at - 1].last_offset + 1 if at else part[0].last_offset
+    if at:
+        return entries[at - 1].last_offset + 1
+    return min((offset for offset, _ in part[0].records), default=part[0].last_offset)
 
 
 @st.composite
