@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kip33.archive.bins import Engine
+    from kip33.spark.store_settings import Session
 
 
 AUTO: Final = "auto"
@@ -103,7 +104,13 @@ def open_engine(options: EngineOptions, on_progress: OnProgress = tell_nobody) -
         return LocalEngine(options.workers, options.parallelism, on_progress, tell=warn)
     from kip33.spark.spark_engine import SparkEngine
 
-    return SparkEngine(cache(lambda: open_session(options)), options.parallelism, on_progress)
+    return SparkEngine(cache(lambda: _open_context(options)), options.parallelism, on_progress)
+
+
+def _open_context(options: EngineOptions) -> "Session":
+    from kip33.spark import session
+
+    return session.create_context(master=options.master, conf=options.conf)
 
 
 def open_session(options: EngineOptions) -> "SparkSession":

@@ -15,11 +15,10 @@ from uuid import uuid4
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.traceback_utils import SCCallSiteSync
 
-from kip33.spark.store_settings import is_connect
+from kip33.spark.store_settings import Session, context_of, is_connect
 
 Result = TypeVar("Result")
 POLL_SECONDS: Final = 0.2
@@ -32,7 +31,7 @@ _CALL_SITE: Final = "callSite.short"
 
 
 def run_job(
-    spark: SparkSession,
+    spark: Session,
     name: str,
     collect: Callable[[], Result],
     on_poll: Callable[[], None] = lambda: None,
@@ -49,7 +48,7 @@ def run_job(
     def run() -> None:
         try:
             for one in tags:
-                spark.addTag(one) if is_connect(spark) else spark.sparkContext.addJobTag(one)
+                spark.addTag(one) if is_connect(spark) else context_of(spark).addJobTag(one)
             with named(spark, name):
                 results.append(collect())
         except BaseException as error:  # raised in the caller's thread
@@ -70,21 +69,21 @@ def run_job(
     return results[0]
 
 
-def _cancel(spark: SparkSession, tag: str, thread: threading.Thread) -> None:
+def _cancel(spark: Session, tag: str, thread: threading.Thread) -> None:
     """Cancel the jobs with a tag, those that their thread is about to start too."""
     with suppress(Py4JError, ConnectionError, PySparkException):
         for _ in range(_TIMES_TO_CANCEL):
             if is_connect(spark):
                 spark.interruptTag(tag)
             else:
-                spark.sparkContext.cancelJobsWithTag(tag)
+                context_of(spark).cancelJobsWithTag(tag)
             thread.join(POLL_SECONDS)
             if not thread.is_alive():
                 return
 
 
 @contextmanager
-def named(spark: SparkSession, name: str) -> Iterator[None]:
+def named(spark: Session, name: str) -> Iterator[None]:
     """Name the jobs and stages that this thread starts, after the description that the user gave.
 
     What the user has set is there again afterwards. Spark Connect has no names.
@@ -92,7 +91,7 @@ def named(spark: SparkSession, name: str) -> Iterator[None]:
     if is_connect(spark):
         yield
         return
-    context = spark.sparkContext
+    context = context_of(spark)
     before = {key: context.getLocalProperty(key) for key in (_DESCRIPTION, _CALL_SITE)}
     given = before[_DESCRIPTION]
     try:
@@ -108,15 +107,15 @@ def named(spark: SparkSession, name: str) -> Iterator[None]:
                 context.setLocalProperty(key, unset)
 
 
-def cores(spark: SparkSession) -> int:
+def cores(spark: Session) -> int:
     """Return how many tasks run at once now; with Connect the number of partitions of a range."""
-    if not is_connect(spark):
-        return max(1, spark.sparkContext.defaultParallelism // _number(spark, "spark.task.cpus", 1))
-    numbered = spark.range(10_000).select(sf.spark_partition_id().alias("number"))
-    return numbered.distinct().count()
+    if is_connect(spark):
+        numbered = spark.range(10_000).select(sf.spark_partition_id().alias("number"))
+        return numbered.distinct().count()
+    return max(1, context_of(spark).defaultParallelism // _number(spark, "spark.task.cpus", 1))
 
 
-def cores_to_come(spark: SparkSession) -> int:
+def cores_to_come(spark: Session) -> int:
     """Return how many tasks may run at once when all executors of the session have registered.
 
     This is what its settings allow: executors, or with dynamic allocation the most of them, times
@@ -138,13 +137,18 @@ def cores_to_come(spark: SparkSession) -> int:
     return max(1, found // _number(spark, "spark.task.cpus", 1))
 
 
-def _number(spark: SparkSession, key: str, default: int) -> int:
+def _number(spark: Session, key: str, default: int) -> int:
     text = _setting(spark, key)
     return int(text) if text and text.isdecimal() else default
 
 
-def _setting(spark: SparkSession, key: str) -> str | None:
-    """Return a setting of the session; a server of Connect may refuse to show it."""
-    with suppress(PySparkException):
-        return spark.conf.get(key, None)
-    return None
+def _setting(spark: Session, key: str) -> str | None:
+    """Return a setting of the session; a server of Connect may refuse to show it.
+
+    The configuration of a SparkSession would load Spark's SQL, which takes seconds.
+    """
+    if is_connect(spark):
+        with suppress(PySparkException):
+            return spark.conf.get(key, None)
+        return None
+    return context_of(spark).getConf().get(key)

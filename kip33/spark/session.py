@@ -97,8 +97,27 @@ def create_session(
     user has configured it. Raises JavaMissingError or SparkStartError, one line, and LocationError
     for a spark-defaults.conf that cannot be read.
     """
+    session = _start(master, conf or {}, with_sql=True)
+    assert not isinstance(session, SparkContext)
+    return session
+
+
+def create_context(
+    *, master: str | None = None, conf: Mapping[str, str] | None = None
+) -> SparkSession | SparkContext:
+    """Return the SparkContext that `create_session` starts, but with Connect the session.
+
+    A build runs no SQL, and loading Spark's SQL takes some seconds. Arguments and errors are those
+    of `create_session`.
+    """
+    return _start(master, conf or {}, with_sql=False)
+
+
+def _start(
+    master: str | None, conf: Mapping[str, str], *, with_sql: bool
+) -> SparkSession | SparkContext:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    given = dict(conf or {})
+    given = dict(conf)
     by_submit = "PYSPARK_GATEWAY_PORT" in os.environ
     master = master or given.get(MASTER) or given.get(REMOTE)
     if not by_submit:
@@ -120,10 +139,13 @@ def create_session(
         ):
             if starts_jvm:
                 _start_jvm(settings)
-            builder = SparkSession.builder
-            for key, value in settings.items():
-                builder = builder.config(key, value)
-            session: SparkSession = builder.getOrCreate()
+            if with_sql or _has_connect(settings):
+                builder = SparkSession.builder
+                for key, value in settings.items():
+                    builder = builder.config(key, value)
+                session: SparkSession | SparkContext = builder.getOrCreate()
+            else:
+                session = SparkContext.getOrCreate(SparkConf().setAll([*settings.items()]))
     except Exception as error:  # of py4j or pyspark, or a RuntimeError
         logged = log.read_text(errors="replace") if log else ""
         why = java_reason("\n".join((str(error), logged)))
@@ -180,10 +202,19 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
     `SparkConf` of the running JVM, before there is a SparkContext. For a local Connect server
     PySpark starts a different JVM.
     """
-    if "connect" in (settings.get("spark.api.mode"), os.environ.get("SPARK_API_MODE")):
+    if _has_connect(settings):
         return
     public = SparkConf().setAll([pair for pair in settings.items() if not _SECRET.search(pair[0])])
     SparkContext._ensure_initialized(conf=public)
+
+
+def _has_connect(settings: Mapping[str, str]) -> bool:
+    """Return whether PySpark starts a session of Spark Connect with these settings."""
+    modes = settings.get("spark.api.mode"), os.environ.get("SPARK_API_MODE")
+    is_asked_for = (
+        REMOTE in settings or {"SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"} & os.environ.keys()
+    )
+    return "connect" in modes or bool(is_asked_for)
 
 
 def _quiet_log() -> Path:

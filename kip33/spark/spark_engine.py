@@ -17,7 +17,7 @@ from kip33.archive.bins import (
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from kip33.spark.store_settings import Session
 
 
 class SparkEngine:
@@ -27,7 +27,7 @@ class SparkEngine:
 
     def __init__(
         self,
-        session: "Callable[[], SparkSession]",
+        session: "Callable[[], Session]",
         parallelism: int | None = None,
         on_progress: OnProgress = tell_nobody,
     ) -> None:

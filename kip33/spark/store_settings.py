@@ -1,7 +1,7 @@
 """A session's settings of remote stores, and the places in a job's arguments."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeGuard
 from xml.etree import ElementTree
 
 from pyspark import SparkConf, SparkContext
@@ -23,6 +23,8 @@ from kip33.stores.settings import (
     use_settings,
 )
 
+Session: TypeAlias = SparkSession | SparkContext
+"""What runs tasks: a user's session, or the context that a command has started without SQL."""
 _DEFAULTS: Final = ("core-default.xml", "hdfs-default.xml")  # Hadoop's defaults
 _SECRETS: Final = ("access.key", "secret.key", "session.token")
 _PROVIDER_PATHS: Final = (
@@ -31,7 +33,7 @@ _PROVIDER_PATHS: Final = (
 )
 
 
-def use_session(spark: SparkSession) -> Mapping[str, str]:
+def use_session(spark: Session) -> Mapping[str, str]:
     """Use the session's settings for the stores of this process; return them.
 
     They are Hadoop's configuration in the JVM, including `spark.hadoop.*`, later changes and
@@ -43,9 +45,14 @@ def use_session(spark: SparkSession) -> Mapping[str, str]:
     return settings()
 
 
-def is_connect(spark: SparkSession) -> bool:
+def is_connect(spark: Session) -> TypeGuard[SparkSession]:
     """Return whether a session is a Connect session, without RDDs and JVM."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def context_of(spark: Session) -> SparkContext:
+    """Return the context of a session that is not a Connect session."""
+    return spark if isinstance(spark, SparkContext) else spark.sparkContext
 
 
 def submitted_settings(conf: Mapping[str, str]) -> Mapping[str, str]:
@@ -61,7 +68,7 @@ def submitted_settings(conf: Mapping[str, str]) -> Mapping[str, str]:
     return _of_hadoop(util.newConfiguration(submitted._jconf), jvm)
 
 
-def _of_connect(spark: SparkSession) -> dict[str, str]:
+def _of_connect(spark: Any) -> dict[str, str]:
     return configured() | hadoop_keys(
         {key: value for key, value in spark.conf.getAll.items() if key.startswith(SPARK_PREFIX)}
     )

@@ -39,7 +39,7 @@ from kip33.catalog.schema import SEGMENTS
 from kip33.errors import ExitCode, Kip33Error, NotSeenError
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.spark.jobs import cores, run_job
-from kip33.spark.store_settings import is_connect, use_session
+from kip33.spark.store_settings import Session, context_of, is_connect, use_session
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 from kip33.stores.settings import use_settings
 
@@ -59,7 +59,7 @@ _SAYS_WHAT: Final = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]*(
 
 
 def run_on_bins(  # parameters: a job, its bins, and who is told
-    spark: SparkSession,
+    spark: Session,
     name: str,
     files: pa.Table,
     packed: Sequence[npt.NDArray[np.int64]],
@@ -148,7 +148,7 @@ def run_in_arrow(
         numbered = spark.createDataFrame(list(enumerate(work)), "number int, data binary")
         bins = numbered.repartitionByRange(count, "number")
     else:
-        each = spark.sparkContext.parallelize([(data,) for data in work], count)
+        each = context_of(spark).parallelize([(data,) for data in work], count)
         bins = spark.createDataFrame(each, "data binary")
     return _map_arrow(bins, run_partition, schema)
 
@@ -288,7 +288,7 @@ class _Union(AccumulatorParam[frozenset[int]]):
 
 
 def _map_partitions(
-    spark: SparkSession,
+    spark: Session,
     name: str,
     work: Sequence[tuple[int, bytes]],
     run: Callable[[int, bytes], Iterable[Result]],
@@ -297,7 +297,7 @@ def _map_partitions(
     *,
     streams: bool,
 ) -> Iterator[Result]:
-    context = spark.sparkContext
+    context = context_of(spark)
     stores = _broadcast_stores(spark)
     ended = context.accumulator(frozenset[int](), _Union())
 
@@ -330,12 +330,12 @@ def _map_partitions(
             stores.destroy()
 
 
-def _broadcast_stores(spark: SparkSession) -> Any:
+def _broadcast_stores(spark: Session) -> Any:
     """Return the session's settings of stores, and filesystems: secrets, never in a closure."""
-    return spark.sparkContext.broadcast((use_session(spark), filesystems_for_tasks()))
+    return context_of(spark).broadcast((use_session(spark), filesystems_for_tasks()))
 
 
-def _stores_for_tasks(spark: SparkSession) -> Callable[[], None]:
+def _stores_for_tasks(spark: Session) -> Callable[[], None]:
     """Return a function by which a task uses the session's settings of stores."""
     if is_connect(spark):
         return partial(_take_over, _hand_over(spark, use_session(spark)))

@@ -1,21 +1,24 @@
-"""An unchanged nightly build by spark-submit, beyond what spark-submit itself takes.
+"""Builds by spark-submit, beyond what spark-submit itself takes: unchanged ones and first ones.
 
 `spark-submit` starts a JVM, which starts Python. A submitted file without a line of code takes the
-same, so the difference is what kip33 adds. A build with nothing to do starts no SparkContext.
+same, so the difference is what kip33 adds. A build with nothing to do starts no SparkContext. First
+builds take turns with `kip33 build` on the local engine: what Spark costs for the same work.
 """
 
+import itertools
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from tests.benchmarks.archives import link_archive
+from tests.benchmarks.archives import Shape, link_archive
 from tests.benchmarks.local_builds import build_locally
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio
@@ -28,6 +31,11 @@ JOB: Final = Path(__file__).parents[2] / "jobs" / "build_index.py"
 NOTHING: Final = "a file without code"
 SMALL: Final = "24 segments"
 AT_MOST_S: Final = {SMALL: 1.0}
+FIRST: Final = (
+    Shape("5,000 segments of 40 KiB", "batches-200", 40 << 10, 100, 50),
+    Shape("50 segments of 256 MiB", "batches-16k", 256 << 20, 5, 10),
+)
+FIRST_ROUNDS: Final = 3
 
 
 class Submitted(NamedTuple):
@@ -68,7 +76,68 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
         )
         for one in submitted
     ]
-    return [Section("Builds by spark-submit", [*lines(times), "", *notes()], ratios)]
+    first = [first_builds(data, shape) for shape in FIRST]
+    ratios += [ratio for one in first for ratio in ratios_of(one)]
+    tables = [line for one in first for line in ("", *lines(one.times))]
+    return [Section("Builds by spark-submit", [*lines(times), *tables, "", *notes()], ratios)]
+
+
+class FirstBuilds(NamedTuple):
+    """Rounds of first builds of one archive, by the titles of `first_builds`."""
+
+    title: str
+    times: dict[str, Times]
+
+
+def first_builds(data: Path, shape: Shape) -> FirstBuilds:
+    """Measure first builds of an archive into new directories, on both engines."""
+    tell(f"spark-submit of a first build, {shape.title}")
+    archive = link_archive(shape, data / f"submitted-{shape.segments}")
+    with TemporaryDirectory(prefix="scratch-", dir=data) as folder:
+        scratch, places = Path(folder), (Path(folder) / str(n) for n in itertools.count())
+        nothing = scratch / "nothing.py"
+        nothing.touch()
+
+        def locally(place: Path) -> None:
+            build_locally(archive, place, shape.segments, workers=WORKERS)
+
+        def by_submit(place: Path) -> None:
+            submit_build(Submitted(shape.title, shape.segments, archive, place))
+
+        contestants = {
+            NOTHING: clocked(partial(submit, nothing)),
+            f"first build, {shape.title}": in_new_places(by_submit, places),
+            f"{shape.title}, `kip33 build`, local": in_new_places(locally, places),
+        }
+        runs = {name: Contestant(run, 1, 1) for name, run in contestants.items()}
+        return FirstBuilds(shape.title, take_turns(runs, rounds=FIRST_ROUNDS))
+
+
+def in_new_places(build: Callable[[Path], None], places: Iterator[Path]) -> Callable[[], float]:
+    """Return a timed build into the next place, which is removed afterwards."""
+
+    def run() -> float:
+        place = next(places)
+        os.sync()
+        took = clocked(partial(build, place))()
+        shutil.rmtree(place)
+        return took
+
+    return run
+
+
+def ratios_of(first: FirstBuilds) -> Iterator[Ratio]:
+    """Yield what Spark takes of the local engine's time, beyond spark-submit's own."""
+    nothing, submitted, local = first.times.values()
+    rounds = zip(submitted.seconds, nothing.seconds, local.seconds, strict=True)
+    share = statistics.median((mine - own) / theirs for mine, own, theirs in rounds)
+    yield Ratio(
+        f"first build by `spark-submit`, {first.title}, beyond spark-submit's own time",
+        "`kip33 build`, 2 local workers",
+        share,
+        "times",
+        1.2,
+    )
 
 
 def small(scratch: Path) -> Submitted:
@@ -137,5 +206,7 @@ def notes() -> list[str]:
     return [
         "- `spark-submit` in client mode, from its start to its end, in turns. The ratio is the",
         f"  median of the differences to *{NOTHING}* in the same round.",
-        "- The archives are those of the complete commands.",
+        "- The archives of unchanged builds are those of the complete commands. First builds of",
+        f"  the others take turns in new directories, {FIRST_ROUNDS} rounds after one that is not",
+        "  counted.",
     ]

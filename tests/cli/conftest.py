@@ -37,7 +37,8 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: object) -> None:
         raise AssertionError("a Spark session for a few questions")
 
-    monkeypatch.setattr("kip33.spark.session.create_session", refuse)
+    for name in ("create_session", "create_context"):
+        monkeypatch.setattr(f"kip33.spark.session.{name}", refuse)
 
 
 @pytest.fixture
@@ -67,6 +68,7 @@ def command(
 @pytest.fixture
 def spark_command(command: Command, spark: Any, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Return `command` with the tests' session in place of a new one."""
-    monkeypatch.setattr("kip33.spark.session.create_session", lambda **_: spark)
+    for name in ("create_session", "create_context"):
+        monkeypatch.setattr(f"kip33.spark.session.{name}", lambda **_: spark)
     monkeypatch.setenv("KIP33_ENGINE", "spark")
     return command

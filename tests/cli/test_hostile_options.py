@@ -172,7 +172,8 @@ def run(command: Command, built: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
     def ring(*_: object) -> None:
         raise AssertionError(f"no end after {MOST_SECONDS} s")
 
-    monkeypatch.setattr("kip33.spark.session.create_session", no_spark)
+    for name in ("create_session", "create_context"):
+        monkeypatch.setattr(f"kip33.spark.session.{name}", no_spark)
     shutil.copytree(built / "indexes", "indexes")
     Path("archive").unlink()
     shutil.copytree(built / "archive", "archive")

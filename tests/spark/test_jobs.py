@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,7 +145,8 @@ class Session:
     """A session of nothing but settings."""
 
     def __init__(self, text: str) -> None:
-        self.conf = dict(pair.split("=") for pair in f"spark.master={text}".split())
+        conf = dict(pair.split("=") for pair in f"spark.master={text}".split())
+        self.sparkContext = SimpleNamespace(getConf=lambda: conf)
 
 
 DYNAMIC = "spark.dynamicAllocation.enabled=true spark.dynamicAllocation.maxExecutors"

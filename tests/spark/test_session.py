@@ -29,13 +29,22 @@ AT_START = {
 }
 SESSION = """\
 import json, os, sys, time
-from kip33.spark.session import create_session
+from pyspark.sql import SparkSession
+from kip33.spark.jobs import cores, cores_to_come
+from kip33.spark.session import create_context, create_session
+from kip33.spark.store_settings import use_session
 
-before = dict(os.environ)
-session = create_session(master="local[1]", conf=json.load(sys.stdin))
+before, conf = dict(os.environ), json.load(sys.stdin)
+context = create_context(master="local[1]", conf=conf)
+use_session(context)
+cores(context), cores_to_come(context)
+has_sql = SparkSession._instantiatedSession is not None
+session = create_session(master="local[1]", conf=conf)
 hadoop = session._jsc.hadoopConfiguration()
 keys = [key for key in sys.argv[1:] if key.startswith("spark.hadoop.")]
 answer = {
+    "has_sql": has_sql,
+    "is_one_context": session.sparkContext is context,
     "hadoop": {key: hadoop.get(key.removeprefix("spark.hadoop.")) for key in keys},
     "spark": {key: session.sparkContext.getConf().get(key) for key in sys.argv[1:]},
     "property": session._jvm.System.getProperty("asked.for"),
@@ -80,6 +89,11 @@ def test_the_jvm_has_all_settings(seen: dict[str, Any]) -> None:
     assert seen["spark"] == SECRETS | SHOWN
     in_hadoop = {key: v for key, v in (SECRETS | SHOWN).items() if key.startswith("spark.hadoop.")}
     assert seen["hadoop"] == in_hadoop
+
+
+def test_a_build_starts_no_sql_and_a_later_session_has_its_context(seen: dict[str, Any]) -> None:
+    """Loading Spark's SQL takes seconds."""
+    assert (seen["has_sql"], seen["is_one_context"]) == (False, True)
 
 
 def test_what_a_jvm_needs_when_it_starts_is_there(seen: dict[str, Any]) -> None:
