@@ -43,7 +43,7 @@ CLAIMS: Final = "claims.arrow"
 CLAIMED: Final = pa.schema([pa.field("index_uri", pa.string(), nullable=False)])
 DEAD_AFTER_MS: Final = 24 * 3_600_000  # an unfinished build of this age is dead
 ROWS_PER_GROUP: Final = 20_000
-ROWS_AT_ONCE: Final = 1_000  # that are Python objects at one time, 2.4 KB each
+ROWS_AS_OBJECTS: Final = 1_000  # at one time; each takes 2.4 KB
 STAYS: Final = "the newest snapshot does not change"
 
 
@@ -229,7 +229,7 @@ class PartWriter:
         """Add a row, a dict by columns of SEGMENTS; missing ones are null."""
         self._rows.append(row)
         self.rows += 1
-        if len(self._rows) >= ROWS_AT_ONCE:
+        if len(self._rows) >= ROWS_AS_OBJECTS:
             self._take_rows()
             self._flush_full()
 

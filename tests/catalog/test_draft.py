@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from kip33.catalog.catalog import Catalog, SnapshotPart
-from kip33.catalog.draft import CLAIMS, ROWS_AT_ONCE, Draft, PartWriter, claimed_index_uris
+from kip33.catalog.draft import CLAIMS, ROWS_AS_OBJECTS, Draft, PartWriter, claimed_index_uris
 from kip33.errors import CatalogError, Kip33Error, PublishError
 from kip33.stores.locations import Location
 from tests.builders.snapshots import NOW_MS, SOURCE, commit_path, path_of, row, write
@@ -124,13 +124,13 @@ class CountedRow(dict[str, Any]):
 
 def test_few_rows_of_a_part_are_python_objects_and_all_are_written_in_order(draft: Draft) -> None:
     writer, held = PartWriter(draft.staging, 0), WeakSet[CountedRow]()
-    rows = 2 * ROWS_AT_ONCE + 5
+    rows = 2 * ROWS_AS_OBJECTS + 5
     for number in range(rows):
         one = CountedRow(row(number))
         held.add(one)
         writer.append(one)
         del one
-        assert len(held) < ROWS_AT_ONCE
+        assert len(held) < ROWS_AS_OBJECTS
     snapshot = draft.commit([writer.publish()], settings={}, now_ms=NOW_MS)
     assert draft.catalog.read(snapshot, ["partition"])["partition"].to_pylist() == [*range(rows)]
 
