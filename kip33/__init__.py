@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kip33.api.index_files import build_index, repair, verify_index
     from kip33.api.opened_catalog import OpenedCatalog, open_catalog
     from kip33.api.plan_steps import apply_plan, write_plan
-    from kip33.api.record_reader import read_arrow
+    from kip33.api.record_reader import read_arrow, scan_polars
     from kip33.api.report_file import WrittenReport, write_report
     from kip33.api.restore_archive import abandon_restore, restore_archive
     from kip33.archive.directory import Segment
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from kip33.indexing.segment import BuiltIndexes
     from kip33.indexing.verification import SegmentVerdict
     from kip33.records.decode import decode
-    from kip33.records.scan_polars import scan_polars
     from kip33.records.schemas import Schemas
     from kip33.restore.restore_complete import AbandonedRestore
     from kip33.restore.restore_request import RestoreSummary
@@ -70,7 +69,7 @@ _NAMES = {
     "kip33.api.index_files": ("build_index", "repair", "verify_index"),
     "kip33.api.opened_catalog": ("OpenedCatalog", "open_catalog"),
     "kip33.api.plan_steps": ("apply_plan", "write_plan"),
-    "kip33.api.record_reader": ("read_arrow",),
+    "kip33.api.record_reader": ("read_arrow", "scan_polars"),
     "kip33.api.report_file": ("WrittenReport", "write_report"),
     "kip33.api.restore_archive": ("abandon_restore", "restore_archive"),
     "kip33.archive.directory": ("Segment",),
@@ -97,7 +96,6 @@ _NAMES = {
     "kip33.indexing.segment": ("BuiltIndexes",),
     "kip33.indexing.verification": ("SegmentVerdict",),
     "kip33.records.decode": ("decode",),
-    "kip33.records.scan_polars": ("scan_polars",),
     "kip33.records.schemas": ("Schemas",),
     "kip33.restore.restore_complete": ("AbandonedRestore",),
     "kip33.restore.restore_request": ("RestoreSummary",),

@@ -1,6 +1,8 @@
-"""`kip33.read_arrow`: rows of Arrow, read by this process or by worker processes."""
+"""`kip33.read_arrow` and `kip33.scan_polars`: rows, read by this process or by worker processes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 
@@ -9,10 +11,14 @@ from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time
 from kip33.local.local_engine import LocalEngine
 from kip33.records.parallel_reading import ParallelReading
-from kip33.records.partitions import PartitionSegments, Source
-from kip33.records.reading import IsolationName, LevelName, OneOrMore, Reading
+from kip33.records.partitions import Source
+from kip33.records.polars_filter import bounds_of
+from kip33.records.reading import IsolationName, LevelName, OneOrMore, Reading, ReadOptions
 from kip33.records.record_request import OnErrorName
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def read_arrow(  # parameters: each selects rows or columns, or says how to read
@@ -117,22 +123,76 @@ def read_arrow(  # parameters: each selects rows or columns, or says how to read
         max_batch_bytes=max_batch_bytes,
         layout=layout,
     )
+    engine = _engine(workers)
     partitions = reading.partitions(source, storage_options, filesystem)
-    return _by_workers(reading, workers, partitions, skipped)
-
-
-def _by_workers(
-    reading: Reading,
-    workers: int | None,
-    partitions: list[PartitionSegments],
-    skipped: list[str] | None,
-) -> pa.RecordBatchReader:
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers: {workers} found, expected 1 or more")
-    engine = LocalEngine(workers, tell=warn_caller)
     batches = ParallelReading(reading, engine, _itself).read(partitions, skipped)
     return pa.RecordBatchReader.from_batches(reading.schema, batches)
 
 
-def _itself(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch
+def scan_polars(
+    source: Source,
+    *,
+    skipped: list[str] | None = None,
+    storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
+    workers: int | None = 1,
+    **options: Unpack[ReadOptions],
+) -> "pl.LazyFrame":
+    """Return what `kip33.read_arrow` returns as a lazy frame; arguments and columns are the same.
+
+    >>> frame = scan_polars("archive", topic="orders", end_offset=3)
+    >>> frame.select("offset").collect()["offset"].to_list()
+    [0, 1, 2]
+
+    - `skipped`: with `on_error="skip"`, a list that gets a line for each damage
+    - `options`: those of `kip33.read_arrow`
+
+    Nothing is listed or read before a query runs, and each query lists again. Only the columns that
+    a query needs are read. Of its filter, comparisons of `topic`, `partition`, `offset` and
+    `timestamp` with constants choose what is read; Polars itself filters the rest. Reading stops
+    at the limit of `head`; with such a limit, `workers` start after the first GiB. The frame needs
+    polars (extra `polars`).
+
+    Raises ValueError for a wrong argument and ImportError without polars. A query raises
+    LocationError if there are no segments, CatalogError if the catalog is damaged, and as in a
+    build WorkerLostError and WorkerStartError.
+    """
+    try:
+        import polars as pl
+        from polars.io.plugins import register_io_source
+    except ImportError as error:
+        raise ImportError(
+            "scan_polars: polars is not installed, expected 2.0 or later; run pip install "
+            "'kip33[polars]'"
+        ) from error
+    reading, engine = Reading.of(**options), _engine(workers)
+
+    def frames(
+        columns: list[str] | None, predicate: "pl.Expr | None", n_rows: int | None, _: int | None
+    ) -> "Iterator[pl.DataFrame]":
+        narrowed = reading if columns is None else reading.with_columns(columns)
+        if predicate is not None and n_rows is None:  # a limit counts the rows before the filter
+            narrowed = narrowed.inside(bounds_of(predicate))
+        partitions = narrowed.partitions(source, storage_options, filesystem)
+        parallel = ParallelReading(narrowed, engine, _itself)
+        with closing(parallel.read(partitions, skipped, may_stop=n_rows is not None)) as batches:
+            for batch in batches:
+                frame = pl.DataFrame(batch)
+                if n_rows is not None:
+                    frame = frame.head(n_rows)
+                    n_rows -= frame.height
+                yield frame if predicate is None else frame.filter(predicate)
+                if n_rows == 0:
+                    return
+
+    return register_io_source(frames, schema=pl.DataFrame(reading.schema.empty_table()).schema)
+
+
+def _engine(workers: int | None) -> LocalEngine:
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers: {workers} found, expected 1 or more")
+    return LocalEngine(workers, tell=warn_caller)
+
+
+def _itself(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+    return (batch,)

@@ -7,10 +7,14 @@ such a batch on, a partition's records are read, and from the first segment on t
 with an earlier one.
 """
 
+import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,11 +43,14 @@ from kip33.cli.records_answer import (
 from kip33.cli.records_options import CountCommand
 from kip33.errors import Kip33Error
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD
+from kip33.local.local_engine import LocalEngine
 from kip33.records.columns import UNDECIDED
+from kip33.records.parallel_reading import MOST_SEGMENTS, PART_BYTES, ParallelReading
 from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Isolation, Reading
 from kip33.records.record_request import Faults, LogsRead
-from kip33.stores.progress import Phase, Progress
+from kip33.records.segment_reader import SegmentReader, first_new_of
+from kip33.stores.progress import OnProgress, Phase, Progress
 
 MOST_PERIODS: Final = 1_000_000  # in memory, of all topics
 _COLUMNS: Final = ("topic", "period_start", "time", "records")
@@ -56,6 +63,13 @@ _OF_HEADERS: Final = (
     *("topic", "timestampType", "max_timestamp", "records_count"),
     *("magic", "codec", "size_bytes"),
 )
+
+
+class _Found(NamedTuple):
+    """Numbers of records to be added up; `undecided` may be of aborted transactions."""
+
+    counted: _Counted
+    undecided: int = 0
 
 
 class RecordCount:
@@ -72,17 +86,50 @@ class RecordCount:
         self.problems: list[str] = []
         self.logs = LogsRead()
 
-    def add(self, found: _Counted) -> None:
-        """Add numbers of records; Kip33Error, one line, for too many periods."""
-        self.counted.update(found)
-        self.records += found.total()
-        if len(self.counted) > MOST_PERIODS:
-            raise Kip33Error(
-                f"more than {MOST_PERIODS:,} periods found; give a longer --per, or --from and "
-                "--until"
-            )
+    def read(self, on_progress: OnProgress) -> None:
+        """Count by headers, then by records what headers do not tell.
 
-    def skip(self, problems: list[str]) -> None:
+        Raises NoReadableLogError if there are logs and none can be read.
+        """
+        request, skipped = self._request, list[str]()
+        is_committed = Isolation(request.read["isolation"]) == Isolation.READ_COMMITTED
+        columns = ["topic", "timestamp", *([UNDECIDED] if is_committed else [])]
+        by_record = Reading.of(**(request.read | {"columns": columns}))
+        partitions = others = by_record.partitions(request.source, warn=warn)
+        engine = LocalEngine(request.workers, tell=warn)
+        if not is_committed:
+            headers = _HeaderCount(request, by_record, partitions)
+            self._take(headers.counted(engine, skipped, self.logs), skipped, on_progress)
+            others = headers.others
+        of_headers, self.problems = self.problems, []
+        reading = ParallelReading(by_record, engine, partial(_found_in, request.per_ms))
+        self._take(reading.read(others, skipped, self.logs), skipped, on_progress)
+        problems = _in_order([*of_headers, *self.problems], partitions)
+        self.problems = problems[:MOST_DAMAGE_WARNINGS]
+        self.logs.require_one()
+
+    def _take(
+        self,
+        numbers: Generator[_Found, None, None],
+        skipped: list[str],
+        on_progress: OnProgress,
+    ) -> None:
+        """Add numbers of records; Kip33Error, one line, for too many periods."""
+        with closing(numbers):
+            for counted, undecided in numbers:
+                self.counted.update(counted)
+                self.records += counted.total()
+                self.undecided += undecided
+                if len(self.counted) > MOST_PERIODS:
+                    raise Kip33Error(
+                        f"more than {MOST_PERIODS:,} periods found; give a longer --per, or --from "
+                        "and --until"
+                    )
+                self._skip(skipped)
+                on_progress(Progress(Phase.READING_LOGS, self.records, unit="record"))
+        self._skip(skipped)
+
+    def _skip(self, problems: list[str]) -> None:
         """Count places that cannot be read; the list is emptied."""
         self.damaged += len(problems)
         self.problems += problems[: MOST_DAMAGE_WARNINGS - len(self.problems)]
@@ -105,16 +152,8 @@ def show_counts(request: CountCommand) -> None:
     leave_pandas_out()
     started = time.monotonic()
     count = RecordCount(request)
-    skipped: list[str] = []
-    undecided: list[int] = []
     with progress_line("count") as on_progress:
-        for found in _counted_batches(request, skipped, undecided, count.logs):
-            count.add(found)
-            count.skip(skipped)
-            on_progress(Progress(Phase.READING_LOGS, count.records, unit="record"))
-    count.skip(skipped)
-    count.undecided = sum(undecided)
-    count.logs.require_one()
+        count.read(on_progress)
     warn_of_damage(count.problems, count.damaged)
     if count.logs.unreadable:
         warn(count.logs.unreadable_text())
@@ -150,74 +189,169 @@ def _page(rows: Sequence[Row], count: RecordCount, seconds: float) -> Iterator[T
     yield f"{records} in {periods}; {problems}read in {seconds:.1f} s"
 
 
-def _counted_batches(
-    request: CountCommand, skipped: list[str], undecided: list[int], logs: LogsRead
-) -> Iterator[_Counted]:
-    """Yield numbers of records, to be added up; `skipped` and `logs` get what cannot be read.
+def _in_order(lines: list[str], partitions: list[PartitionSegments]) -> list[str]:
+    """Return lines, each of which begins with a log, in the order of the logs."""
+    if not lines:
+        return []
+    logs = (segment.log.uri for segment in chain.from_iterable(partitions))
+    numbers = {uri: number for number, uri in enumerate(logs)}
 
-    `undecided` gets numbers of records that may be of aborted transactions.
-    """
-    is_committed = Isolation(request.read["isolation"]) == Isolation.READ_COMMITTED
-    columns = ["topic", "timestamp", *([UNDECIDED] if is_committed else [])]
-    by_record = Reading.of(**(request.read | {"columns": columns}))
-    for partition in by_record.partitions(request.source, warn=warn):
-        is_in_order = request.read["disorder"] is not None  # reading may stop inside the partition
-        parts = [partition] if is_in_order else by_record.parts([partition])
-        headers = _HeaderCount(request, parts)
-        if not is_committed:
-            yield from headers.counted(skipped, logs)
-        for batch in by_record.read(headers.others, skipped, logs):
-            counts = np.ones(batch.num_rows, np.int64)
-            if is_committed:
-                undecided.append(batch.num_rows - batch.column(UNDECIDED).null_count)
-            yield _by_period(batch, batch.column("timestamp"), counts, request.per_ms)
+    def number_of(line: str) -> int:
+        names = (line[: colon.start()] for colon in re.finditer(": ", line))
+        return next((numbers[name] for name in names if name in numbers), len(numbers))
+
+    return sorted(lines, key=number_of)
+
+
+def _found_in(per_ms: int, batch: pa.RecordBatch) -> Iterator[_Found]:
+    """Yield the numbers of a batch of records."""
+    undecided = 0
+    if UNDECIDED in batch.schema.names:
+        undecided = batch.num_rows - batch.column(UNDECIDED).null_count
+    counts = np.ones(batch.num_rows, np.int64)
+    yield _Found(_by_period(batch, batch.column("timestamp"), counts, per_ms), undecided)
+
+
+class _HeaderPart(NamedTuple):
+    """Segments of a partition whose headers a worker reads at once, in steps."""
+
+    number: int  # of the partition
+    first: int  # of the steps, its number
+    steps: list[PartitionSegments]  # each is counted from headers as a whole, or not
+
+
+class _HeaderStep(NamedTuple):
+    """What the headers of a step tell."""
+
+    counted: _Counted | None  # None: its records must be read
+    first_new_offset: int  # where they begin; 0: at the start of the step
+    next_offset: int  # after the last one of the part so far
+    lines: list[str]
+    logs: LogsRead
 
 
 class _HeaderCount:
-    """Counts the first parts of a partition from headers; `others` are those that it does not."""
+    """Counts the first segments of partitions from headers; `others` are those that it does not."""
 
-    def __init__(self, request: CountCommand, parts: list[PartitionSegments]) -> None:
-        """Take the parts, in their order."""
-        self.others = parts
+    def __init__(
+        self, request: CountCommand, reading: Reading, partitions: list[PartitionSegments]
+    ) -> None:
+        """Take the partitions; where reading may stop inside one, it is one step."""
+        is_in_order = request.read["disorder"] is not None
+        self._steps = [[one] if is_in_order else reading.parts([one]) for one in partitions]
         self._request = request
+        self.others: list[PartitionSegments] = []
 
-    def counted(self, skipped: list[str], logs: LogsRead) -> Iterator[_Counted]:
-        """Yield the records of each part, until a part has a batch that must be read."""
-        reading = Reading.of(**(self._request.read | {"level": "batches", "columns": _OF_HEADERS}))
+    def counted(
+        self, engine: LocalEngine, skipped: list[str], logs: LogsRead
+    ) -> Generator[_Found, None, None]:
+        """Yield the records of each step, of a partition until a step must be read."""
+        over: set[int] = set()  # partitions with such a step
+        number, next_offset = -1, 0
+        with closing(self._running(engine, over)) as running:
+            for part, found in running:
+                if part.number in over:
+                    continue
+                if part.number != number:
+                    number, next_offset = part.number, 0
+                for place, step in enumerate(found, part.first):
+                    segment = self._steps[number][place][0]
+                    first_new = max(step.first_new_offset, first_new_of(segment, next_offset))
+                    if step.counted is None or (step.counted and first_new):
+                        over.add(number)
+                        self._leave(number, place, first_new)
+                        break
+                    next_offset = max(next_offset, step.next_offset)
+                    skipped += step.lines
+                    logs.add(step.logs)
+                    yield _Found(step.counted)
+
+    def _running(
+        self, engine: LocalEngine, over: set[int]
+    ) -> Generator[tuple[_HeaderPart, Iterator[_HeaderStep]], None, None]:
+        sizes = [
+            segment.listed_bytes for steps in self._steps for step in steps for segment in step
+        ]
+        workers = engine.workers_for(np.array(sizes, np.int64))
+        parts, run = self._parts(over), _HeaderReader(self._request)
+        if workers > 1:
+            return engine.run_in_order(parts, run, workers, _segments_of)
+        return ((part, run(part)) for part in parts)
+
+    def _parts(self, over: set[int]) -> Iterator[_HeaderPart]:
+        for number, steps in enumerate(self._steps):
+            first = size_bytes = 0
+            for end, step in enumerate(steps, 1):
+                if number in over:
+                    break
+                size_bytes += sum(one.listed_bytes for one in step)
+                if size_bytes > PART_BYTES or end - first == MOST_SEGMENTS or end == len(steps):
+                    yield _HeaderPart(number, first, steps[first:end])
+                    first, size_bytes = end, 0
+
+    def _leave(self, number: int, place: int, first_new_offset: int) -> None:
+        """Note that the records of a step and the later ones must be read, from an offset on."""
+        left = chain.from_iterable(self._steps[number][place:])
+        self.others.append(
+            [
+                one._replace(first_new_offset=max(one.first_new_offset, first_new_offset))
+                for one in left
+            ]
+        )
+
+
+def _segments_of(part: _HeaderPart) -> tuple[str, int]:
+    return part.steps[0][0].log.uri, sum(map(len, part.steps))
+
+
+class _HeaderReader:
+    """Reads the headers of a part, in this process or in a worker."""
+
+    def __init__(self, request: CountCommand) -> None:
+        """Take what is counted; the reader itself is made where it is used."""
+        self._read, self._per_ms = request.read, request.per_ms
+
+    def __call__(self, part: _HeaderPart) -> Iterator[_HeaderStep]:
+        """Yield what each step tells, until one must be read."""
+        reading = Reading.of(**(self._read | {"level": "batches", "columns": _OF_HEADERS}))
         lines: list[str] = []
+        logs = LogsRead()
         reader = reading.segment_reader(Faults(reading.on_error, reading.schema, lines, logs))
-        while self.others:
-            counted: _Counted = Counter()
-            for batch in reader.read(self.others[0]):
-                if reader.first_new_offset or not _is_exact(batch):
-                    self._begin_at(reader.first_new_offset)
-                    return
-                counted.update(self._counted(batch))
-            yield counted
-            skipped += lines
+        for segments in part.steps:
+            counted = self._counted(reader, segments)
+            is_alone = counted is None and len(segments) == 1
+            first_new = reader.first_new_offset if is_alone else 0
+            next_offset = reader.reached.next_offset
+            yield _HeaderStep(counted, first_new, next_offset, lines[:], logs.take())
+            if counted is None:
+                return
             lines.clear()
-            self.others = self.others[1:]
 
-    def _begin_at(self, first_new_offset: int) -> None:
-        """Leave out of the other parts what the counted ones have."""
-        [[segment, *rest], *later] = self.others
-        if not rest:
-            segment = segment._replace(first_new_offset=first_new_offset)
-        self.others = [[segment, *rest], *later]
+    def _counted(self, reader: SegmentReader, segments: PartitionSegments) -> _Counted | None:
+        """Return the records of a step, None if they must be read, or to find the error there."""
+        counted: _Counted = Counter()
+        try:
+            for batch in reader.read(segments):
+                if reader.first_new_offset or not _is_exact(batch):
+                    return None
+                counted.update(self._of_batch(batch))
+        except Kip33Error:
+            return None
+        return counted
 
-    def _counted(self, batch: pa.RecordBatch) -> _Counted:
-        """Count batches; those outside the times are left out."""
+    def _of_batch(self, batch: pa.RecordBatch) -> _Counted:
+        """Count the records of batches; those outside the times are left out."""
         times = batch.column("max_timestamp")
         counts = batch.column("records_count").to_numpy(zero_copy_only=False).astype(np.int64)
         milliseconds = times.cast(pa.int64())
         for limit, compare in (
-            (self._request.read["start_time"], pc.greater_equal),
-            (self._request.read["end_time"], pc.less),
+            (self._read["start_time"], pc.greater_equal),
+            (self._read["end_time"], pc.less),
         ):
             if limit is not None:
                 is_inside = pc.fill_null(compare(milliseconds, limit), False)
                 counts = counts * is_inside.to_numpy(zero_copy_only=False)
-        return _by_period(batch, times, counts, self._request.per_ms)
+        return _by_period(batch, times, counts, self._per_ms)
 
 
 def _is_exact(batch: pa.RecordBatch) -> bool:

@@ -331,6 +331,12 @@ store_options: Final = together(  # for commands without Spark
         help="Setting for access to stores, such as spark.hadoop.fs.s3a.endpoint=...",
     ),
 )
+workers_option: Final = click.option(
+    "--workers",
+    type=click.IntRange(1, MOST_WORKERS),
+    metavar="N",
+    help="Most processes of the local engine [default: one per core, one for small work].",
+)
 engine_options: Final = together(
     click.option(
         "--engine",
@@ -343,12 +349,7 @@ engine_options: Final = together(
         "spark-submit, in a Spark session, or if a Spark master is configured (--master, "
         "SPARK_MASTER, SPARK_REMOTE, spark.master, spark.remote), else local.",
     ),
-    click.option(
-        "--workers",
-        type=click.IntRange(1, MOST_WORKERS),
-        metavar="N",
-        help="Most processes of the local engine [default: one per core, one for small work].",
-    ),
+    workers_option,
     click.option(
         "-v", "--verbose", is_flag=True, help="Also print which engine does the work, and why."
     ),

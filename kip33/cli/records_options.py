@@ -12,6 +12,7 @@ from kip33.cli.options import (
     store_options,
     together,
     topic_option,
+    workers_option,
 )
 from kip33.cli.times import DURATION, MOMENT
 from kip33.formats.batch import MAX_INT32
@@ -61,6 +62,7 @@ choice_options: Final = together(
         help="read_committed: leave out records of aborted and open transactions, as a consumer "
         "does.",
     ),
+    workers_option,
     store_options,
     max_batch_bytes_option,
     layout_option,
@@ -90,6 +92,7 @@ class RecordsCommand:
     schemas: str | None
     output_format: str | None
     output: str | None
+    workers: int | None
     summary_file: "Location | None"
 
     def check(self) -> None:
@@ -108,6 +111,7 @@ class CountCommand:
     source: str
     read: ReadOptions
     per_ms: int
+    workers: int | None
     output_format: str
     summary_file: "Location | None"
 

@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kip33.cli.output import Column, Row, Table, csv_cell, iso_time
 from kip33.cli.standard_output import BASE64, header_field, shown_bytes, text_field
 from kip33.formats.records import NO_TYPE
 
-_ROWS_AT_ONCE: Final = 1_024  # are Python's values at one time
+TEXTS: Final = ("json", "jsonl", "csv")  # of FORMATS
 _GROUP_ROWS: Final = 1 << 17  # of a Parquet row group, at most
 _GROUP_BYTES: Final = 1 << 26
 _PAYLOAD: Final = ("key", "value")
@@ -31,79 +34,63 @@ Write = Callable[[str], object]
 
 
 class RecordWriter(Protocol):
-    """Takes record batches of one schema."""
+    """Takes record batches of one schema, or their texts."""
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write the records of a batch."""
+    def write(self, records: Any) -> None:
+        """Write some records."""
 
     def finish(self, summary: Row) -> None:
         """Write what comes after the records."""
 
 
-class JsonLines:
-    """One object a record; bytes as `text_field` gives them, a timestamp in ms."""
+def record_text(output_format: str, batch: pa.RecordBatch) -> pa.Buffer:
+    """Return some records as text in UTF-8, without what stands before and after them.
 
-    def __init__(self, write: Write) -> None:
-        """Write texts with `write`."""
-        self._write = write
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write the records of a batch."""
-        for objects in _json_objects(batch):
-            self._write("\n".join([*objects, ""]))
-
-    def finish(self, summary: Row) -> None:
-        """Write nothing."""
-
-
-class JsonObject:
-    """An object with the records, as `JsonLines` writes them, and the summary."""
-
-    def __init__(self, write: Write) -> None:
-        """Write texts with `write`."""
-        self._write, self._before = write, '{"records": ['
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write the records of a batch."""
-        for objects in _json_objects(batch):
-            self._write(self._before + ", ".join(objects))
-            self._before = ", "
-
-    def finish(self, summary: Row) -> None:
-        """End the list, and write the summary."""
-        before = "" if self._before == ", " else self._before
-        self._write(f'{before}], "summary": {json.dumps(summary)}}}\n')
+    In `TEXTS`, bytes are as `text_field` gives them, a timestamp is in ms. As a buffer a text is
+    not copied on its way from a worker.
+    """
+    if output_format == "csv":
+        rows = [_csv_row(row) for row in _rows(batch)]
+        text = _csv_text(_csv_names(batch.schema.names), rows)
+    elif output_format == "jsonl":
+        text = "\n".join([*_json_objects(batch), ""])
+    else:
+        text = ", ".join(_json_objects(batch))
+    return pa.py_buffer(text.encode())
 
 
-class CsvLines:
-    """A header, then one line a record; `key` and `value` each also have a column in base64."""
+class RecordTexts:
+    """Takes the texts of `record_text`, and writes what stands around them.
 
-    def __init__(self, schema: pa.Schema, write: Write) -> None:
+    `json` is an object with the records and the summary. `csv` begins with a header, in which key
+    and value each also have a column in base64.
+    """
+
+    def __init__(self, output_format: str, schema: pa.Schema, write: Write) -> None:
         """Write the header with `write`."""
-        names = [
-            column
-            for name in schema.names
-            for column in ((name, name + BASE64) if name in _PAYLOAD else (name,))
-        ]
-        self._names, self._write = names, write
-        self._write(self._text([dict(zip(names, names, strict=True))]))
+        self._is_json, self._write = output_format == "json", write
+        self._before = '{"records": [' if self._is_json else ""
+        if output_format == "csv":
+            names = _csv_names(schema.names)
+            write(_csv_text(names, [dict(zip(names, names, strict=True))]))
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write the records of a batch."""
-        for rows in _pieces(batch):
-            self._write(self._text([_csv_row(row) for row in rows]))
+    def write(self, text: pa.Buffer) -> None:
+        """Write the text of records."""
+        self._write(self._before + str(text, "utf-8"))
+        self._before = ", " if self._is_json else ""
 
     def finish(self, summary: Row) -> None:
-        """Write nothing."""
-
-    def _text(self, rows: Sequence[dict[str, Any]]) -> str:
-        text = io.StringIO()
-        csv.DictWriter(text, self._names, lineterminator="\n").writerows(rows)
-        return text.getvalue()
+        """End the list of json, and write the summary."""
+        if self._is_json:
+            before = "" if self._before == ", " else self._before
+            self._write(f'{before}], "summary": {json.dumps(summary)}}}\n')
 
 
 class ParquetRecords:
-    """A Parquet file; a row group is written as soon as it has enough rows or bytes."""
+    """A Parquet file; a row group is written as soon as it has enough rows or bytes.
+
+    A group depends on its rows alone, not on the batches in which they came.
+    """
 
     def __init__(self, schema: pa.Schema, file: BinaryIO) -> None:
         """Write to an open file, which stays open."""
@@ -114,11 +101,17 @@ class ParquetRecords:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the records of a batch."""
-        self._batches.append(batch)
-        self._rows += batch.num_rows
-        self._bytes += batch.nbytes
-        if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
-            self._flush()
+        ends = np.cumsum(_sums(batch.columns, batch.num_rows))
+        start = before = 0
+        while start < batch.num_rows:
+            room = int(np.searchsorted(ends, before + _GROUP_BYTES - self._bytes)) + 1
+            end = min(start + _GROUP_ROWS - self._rows, room, batch.num_rows)
+            self._batches.append(batch.slice(start, end - start))
+            self._rows += end - start
+            self._bytes += int(ends[end - 1]) - before
+            start, before = end, int(ends[end - 1])
+            if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+                self._flush()
 
     def finish(self, summary: Row) -> None:
         """Write the rest and the footer."""
@@ -131,9 +124,36 @@ class ParquetRecords:
 
     def _flush(self) -> None:
         if self._rows:
-            self._writer.write_table(pa.Table.from_batches(self._batches, self._schema))
+            table = pa.Table.from_batches(self._batches, self._schema)
+            self._writer.write_table(table.combine_chunks())  # pages end where chunks do
         self._batches = []
         self._rows = self._bytes = 0
+
+
+def _row_bytes(column: "pa.Array[Any]") -> npt.NDArray[np.int64]:
+    """Return how many bytes the values of each row have, about."""
+    of_kind: Any = column
+    kind = of_kind.type
+    if pa.types.is_struct(kind):
+        return _sums(of_kind.flatten(), len(column))
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        children = [of_kind.keys, of_kind.items] if pa.types.is_map(kind) else [of_kind.values]
+        offsets = of_kind.offsets.to_numpy()
+        ends = np.concatenate(([0], np.cumsum(_sums(children, len(children[0])))))[offsets]
+        is_valid = column.is_valid().to_numpy(zero_copy_only=False)
+        of_rows: npt.NDArray[np.int64] = np.where(is_valid, np.diff(ends), 0)
+        return of_rows
+    if pa.types.is_binary(kind) or pa.types.is_string(kind):
+        lengths: Any = pc.fill_null(pc.binary_length(column), 0)
+        return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+    return np.full(len(column), 0 if pa.types.is_null(kind) else kind.bit_width // 8, np.int64)
+
+
+def _sums(columns: Sequence["pa.Array[Any]"], rows: int) -> npt.NDArray[np.int64]:
+    found = np.zeros(rows, np.int64)
+    for column in columns:
+        found += _row_bytes(column)
+    return found
 
 
 class ShownTable:
@@ -146,8 +166,8 @@ class ShownTable:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Keep the cells of records."""
-        for rows in _pieces(batch):
-            self._rows += [[_shown(name, row[name]) for name in self._names] for row in rows]
+        rows = _rows(batch)  # few: a table has a limit
+        self._rows += [[_shown(name, row[name]) for name in self._names] for row in rows]
 
     def finish(self, summary: Row) -> None:
         """Print the table."""
@@ -169,37 +189,33 @@ def file_writer(output_format: str, schema: pa.Schema, file: BinaryIO) -> Iterat
         finally:
             parquet.end()
     else:
-        yield text_writer(output_format, schema, write)
+        yield RecordTexts(output_format, schema, write)
 
 
-def text_writer(output_format: str, schema: pa.Schema, write: Write) -> RecordWriter:
-    """Return what writes records as json, jsonl or csv."""
-    match output_format:
-        case "json":
-            return JsonObject(write)
-        case "jsonl":
-            return JsonLines(write)
-    return CsvLines(schema, write)
+def _json_objects(batch: pa.RecordBatch) -> list[str]:
+    columns = [_json_fields(name, batch) for name in batch.schema.names]
+    return [f"{{{fields}}}" for fields in map(", ".join, zip(*columns, strict=True))]
 
 
-def _json_objects(batch: pa.RecordBatch) -> Iterator[list[str]]:
-    """Yield the objects of some records at a time."""
-    for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-        piece = batch.slice(start, _ROWS_AT_ONCE)
-        columns = [_json_fields(name, piece) for name in piece.schema.names]
-        yield [f"{{{fields}}}" for fields in map(", ".join, zip(*columns, strict=True))]
+def _csv_names(names: Sequence[str]) -> list[str]:
+    return [
+        column
+        for name in names
+        for column in ((name, name + BASE64) if name in _PAYLOAD else (name,))
+    ]
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[list[dict[str, Any]]]:
-    """Yield some rows at a time as Python's values; a timestamp is an integer."""
-    for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-        piece = batch.slice(start, _ROWS_AT_ONCE)
-        columns = [
-            _values(name, column)
-            for name, column in zip(piece.schema.names, piece.columns, strict=True)
-        ]
-        names = piece.schema.names
-        yield [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+def _csv_text(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    csv.DictWriter(text, names, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return records as Python's values; a timestamp is an integer."""
+    names = batch.schema.names
+    columns = [_values(name, column) for name, column in zip(names, batch.columns, strict=True)]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def _values(name: str, column: "pa.Array[Any]") -> list[Any]:

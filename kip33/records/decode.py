@@ -81,7 +81,7 @@ def decode(  # parameters: each says what is decoded, by which schema, or where 
     )
     guard = None
     if schemas in ("strings", "json"):
-        decoder = _ValueDecoder(_PlainText(is_json=schemas == "json"), pa.string())
+        decoder = ValueDecoder(_PlainText(is_json=schemas == "json"), pa.string())
     else:
         found = schemas
         if not isinstance(found, Schemas):
@@ -92,7 +92,7 @@ def decode(  # parameters: each says what is decoded, by which schema, or where 
         if not as_json:
             guard, batches = _first_topic(found, reader_schema, column, batches)
             reader = _reader_schema(found, reader_schema, column, guard)
-        decoder = _decoder(found, reader, message, is_empty=not as_json and reader is None)
+        decoder = decoder_of(found, reader, message, is_empty=not as_json and reader is None)
     kinds: list[pa.DataType] = [decoder.type, pa.int32(), pa.string()]
     schema = records.schema
     for name, kind in zip(names, kinds, strict=True):
@@ -114,7 +114,7 @@ def _require_columns(schema: pa.Schema, column: str, names: list[str]) -> None:
         raise ValueError(f"columns {', '.join(taken)} found already: pass prefix= for other names")
 
 
-class _ValueDecoder:
+class ValueDecoder:
     """Decodes values in Confluent's wire format, or values without it."""
 
     def __init__(self, read: "_PlainText | _SchemaValues", kind: "pa.DataType") -> None:
@@ -155,9 +155,14 @@ class _ValueDecoder:
         return pa.array(decoded, self.type)
 
 
-def _decoder(
-    schemas: Schemas, reader: SchemaText | None, message: str | None, *, is_empty: bool
-) -> _ValueDecoder:
+def decoder_of(
+    schemas: Schemas,
+    reader: SchemaText | None,
+    message: str | None = None,
+    *,
+    is_empty: bool = False,
+) -> ValueDecoder:
+    """Return what decodes values to the type of a reader schema, or without one to JSON text."""
     try:
         values = _SchemaValues(schemas, reader, message)
     except (Kip33Error, ImportError, MemoryError):
@@ -165,7 +170,7 @@ def _decoder(
     except Exception as error:  # libraries raise many kinds of errors for wrong schemas
         schema_id = reader.schema_id if reader else None
         raise ValueError(f"reader schema {schema_id} of {schemas.name}: {cut(error)}") from None
-    return _ValueDecoder(values, pa.null() if is_empty else values.type)
+    return ValueDecoder(values, pa.null() if is_empty else values.type)
 
 
 def _first_topic(
@@ -217,7 +222,7 @@ def _reader_schema(
 
 def _decoded(
     batches: Iterator[pa.RecordBatch],
-    decoder: _ValueDecoder,
+    decoder: ValueDecoder,
     column: str,
     schema: pa.Schema,
     topic: str | None,
@@ -228,14 +233,14 @@ def _decoded(
             raise ValueError(
                 f"topics {topic!r} and {others[0]!r} found, the reader schema is for one: {_ADVICE}"
             )
-        for piece in _pieces(batch, column):
+        for piece in pieces_to_decode(batch, column):
             values: Any = piece.column(column).to_pylist()
             yield pa.RecordBatch.from_arrays(
                 [*piece.columns, *decoder.columns(values)], schema=schema
             )
 
 
-def _pieces(batch: pa.RecordBatch, column: str) -> Iterator[pa.RecordBatch]:
+def pieces_to_decode(batch: pa.RecordBatch, column: str) -> Iterator[pa.RecordBatch]:
     """Yield a batch in pieces of few rows and bytes; without a copy."""
     lengths = pc.fill_null(pc.binary_length(batch.column(column)), 0)
     ends = np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64))

@@ -7,6 +7,7 @@ no batch does. The parent knows when it comes to the part, and then reads it its
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
+from itertools import chain
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -29,11 +30,11 @@ from kip33.records.segment_reader import (
     request_inside,
     start_of,
 )
-from kip33.rules.packing import FILE_COST_BYTES
+from kip33.rules.packing import FILE_COST_BYTES, LEAST_BIN_COST
 from kip33.stores.files import opened
 
 PART_BYTES: Final = 1 << 24  # of logs, about
-_MOST_SEGMENTS: Final = 256  # of a part
+MOST_SEGMENTS: Final = 256  # of a part
 Result = TypeVar("Result")
 Part = TypeVar("Part")
 Piece = TypeVar("Piece")
@@ -64,25 +65,30 @@ class _Part(NamedTuple):
     begun: Begun
     segments: PartitionSegments
     span: Span | None
+    cost_bytes: int
 
 
 class _Piece(NamedTuple):
-    """What a worker sends: a result, or the end of a part; with the lines before it."""
+    """What a worker sends: a result, or the end of a part; with lines and logs before it."""
 
     results: list[Any]
     lines: list[str]
+    logs: LogsRead
     reached: Reached | None = None
-    logs: LogsRead | None = None
 
 
 class ParallelReading(Generic[Result]):
-    """Reads partitions in worker processes if that pays; `then` makes a result of their batches.
+    """Reads partitions in worker processes if that pays; `then` makes results of their batches.
 
-    `then` runs where a record batch is read, so it and its results are sent between processes.
+    `then` runs where a record batch is read, so it and its results are sent between processes. It
+    gives some results at a time, so that they need not be in memory together.
     """
 
     def __init__(
-        self, reading: Reading, engine: PartEngine, then: Callable[[pa.RecordBatch], Result]
+        self,
+        reading: Reading,
+        engine: PartEngine,
+        then: Callable[[pa.RecordBatch], Iterable[Result]],
     ) -> None:
         """Take what is read, who runs it, and what becomes of record batches."""
         self._reading, self._engine, self._then = reading, engine, then
@@ -92,19 +98,29 @@ class ParallelReading(Generic[Result]):
         partitions: list[PartitionSegments],
         skipped: list[str] | None = None,
         logs: LogsRead | None = None,
-    ) -> Iterator[Result]:
+        *,
+        may_stop: bool = False,
+    ) -> Generator[Result, None, None]:
         """Yield the results of partitions in order; the arguments are those of `Reading.read`.
 
         The rows of segments are read in this process: they are few, and most are in the catalog.
+        With `may_stop` the caller may need only the first results. Then this process begins alone,
+        and workers start after as much work as one process does alone.
         """
         workers = 1
         if self._reading.level != Level.SEGMENTS:
             workers = self._engine.workers_for(self._sizes_of(partitions))
-        if workers == 1:
-            yield from map(self._then, self._reading.read(partitions, skipped, logs))
-            return
         lines: list[str] = [] if skipped is None else skipped
-        yield from self._by_workers(partitions, workers, lines, logs or LogsRead())
+        if workers == 1:
+            with self._reading.read(partitions, lines, logs) as batches:
+                yield from chain.from_iterable(map(self._then, batches))
+            return
+        over: set[int] = set()  # partitions of which no later record is wanted
+        parts = _parts_of(partitions, self._reading.request, over)
+        run = _PartReader(self._reading, self._then)
+        alone = _first_of(parts, LEAST_BIN_COST if may_stop else 0)
+        with closing(self._engine.run_in_order(parts, run, workers, _segments_of)) as running:
+            yield from self._merged(chain(alone, running), over, lines, logs or LogsRead())
 
     def _sizes_of(self, partitions: list[PartitionSegments]) -> npt.NDArray[np.int64]:
         request = self._reading.request
@@ -113,23 +129,17 @@ class ParallelReading(Generic[Result]):
         ]
         return np.array(sizes, np.int64)
 
-    def _by_workers(
-        self, partitions: list[PartitionSegments], workers: int, lines: list[str], logs: LogsRead
-    ) -> Iterator[Result]:
-        over: set[int] = set()  # partitions of which no later record is wanted
-        parts = _parts_of(partitions, self._reading.request, over)
-        run = _PartReader(self._reading, self._then)
-        with closing(self._engine.run_in_order(parts, run, workers, _segments_of)) as running:
-            yield from self._merged(running, over, lines, logs)
-
     def _merged(
         self,
-        running: Iterable[tuple[_Part, Iterator[_Piece]]],
+        running: Iterable[tuple[_Part, Iterator[_Piece] | None]],
         over: set[int],
         lines: list[str],
         logs: LogsRead,
     ) -> Iterator[Result]:
-        """Yield the results of parts; `over` gets the partitions that are read no further."""
+        """Yield the results of parts; `over` gets the partitions that are read no further.
+
+        A part without pieces is read by this process.
+        """
         faults = Faults(self._reading.on_error, self._reading.schema, lines, logs)
         reader = self._reading.segment_reader(faults)
         number = -1
@@ -141,15 +151,25 @@ class ParallelReading(Generic[Result]):
                 over.add(number)
                 continue
             agrees = reader.agrees(part.segments, part.span)
-            if agrees is False:
-                yield from map(self._then, reader.read_instead(part.segments, part.span))
-            elif agrees:
-                for piece in pieces:
-                    lines += piece.lines
-                    yield from piece.results
-                    if piece.reached and piece.logs:
-                        logs.add(piece.logs)
-                        reader.follow(part.segments, piece.reached)
+            if agrees is None:
+                continue
+            if pieces is None or not agrees:
+                batches = reader.read_instead(part.segments, part.span)
+                yield from chain.from_iterable(map(self._then, batches))
+                continue
+            for piece in pieces:
+                lines += piece.lines
+                logs.add(piece.logs)
+                yield from piece.results
+                if piece.reached:
+                    reader.follow(part.segments, piece.reached)
+
+
+def _first_of(parts: Iterator[_Part], cost_bytes: int) -> Iterator[tuple[_Part, None]]:
+    """Yield the first parts, until they cost as much as this."""
+    while cost_bytes > 0 and (part := next(parts, None)):
+        cost_bytes -= part.cost_bytes
+        yield part, None
 
 
 def _segments_of(part: _Part) -> tuple[str, int]:
@@ -159,7 +179,9 @@ def _segments_of(part: _Part) -> tuple[str, int]:
 class _PartReader(Generic[Result]):
     """Reads parts in a worker process."""
 
-    def __init__(self, reading: Reading, then: Callable[[pa.RecordBatch], Result]) -> None:
+    def __init__(
+        self, reading: Reading, then: Callable[[pa.RecordBatch], Iterable[Result]]
+    ) -> None:
         """Take what is read; the reader itself is made in the worker."""
         self._reading, self._then = reading, then
         self._reader: SegmentReader | None = None
@@ -167,15 +189,17 @@ class _PartReader(Generic[Result]):
     def __call__(self, part: _Part) -> Iterator[_Piece]:
         """Yield the results of a part, and at last how far it was read."""
         lines: list[str] = []
-        faults = Faults(self._reading.on_error, self._reading.schema, lines, LogsRead())
+        logs = LogsRead()
+        faults = Faults(self._reading.on_error, self._reading.schema, lines, logs)
         if self._reader is None:
             self._reader = self._reading.segment_reader(faults)
         reader = self._reader
         reader.begin_anew(part.begun, faults)
         for batch in reader.read_on(part.segments, part.span):
-            yield _Piece([self._then(batch)], lines[:])
-            lines.clear()
-        yield _Piece([], lines, reader.reached, faults.logs)
+            for result in self._then(batch):
+                yield _Piece([result], lines[:], logs.take())
+                lines.clear()
+        yield _Piece([], lines, logs, reader.reached)
 
 
 def _parts_of(
@@ -194,17 +218,16 @@ def _parts_of(
             is_needed = needs(begun.request, segment, first_new_of(segment, 0))
             spans = _spans_of(segment, begun.request) if is_needed else []
             weight = segment.listed_bytes + FILE_COST_BYTES // 16 if is_needed else 0
-            if segments and (
-                spans or cost + weight > PART_BYTES or len(segments) == _MOST_SEGMENTS
-            ):
-                yield _Part(number, begun, segments, None)
+            if segments and (spans or cost + weight > PART_BYTES or len(segments) == MOST_SEGMENTS):
+                yield _Part(number, begun, segments, None, cost)
                 segments, cost = [], 0
             if spans:
-                yield from (_Part(number, begun, [segment], span) for span in spans)
+                each = segment.listed_bytes // len(spans)
+                yield from (_Part(number, begun, [segment], span, each) for span in spans)
             else:
                 segments, cost = [*segments, segment], cost + weight
         if segments:
-            yield _Part(number, begun, segments, None)
+            yield _Part(number, begun, segments, None, cost)
 
 
 def _spans_of(segment: ReadSegment, request: RecordRequest) -> list[Span]:

@@ -154,6 +154,14 @@ class LogsRead:
         self.is_any_read |= others.is_any_read
         self.unreadable |= others.unreadable
 
+    def take(self) -> "LogsRead":
+        """Return what is known, and forget it."""
+        taken = LogsRead()
+        taken.add(self)
+        self.is_any_read = False
+        self.unreadable.clear()
+        return taken
+
     def unreadable_text(self) -> str:
         """Return how many logs could not be read, and the line of the first."""
         count, first = len(self.unreadable), self.unreadable[min(self.unreadable)]

@@ -56,7 +56,6 @@ class SchemaRegistry:
         if at:
             login = base64.b64encode(unquote(user).encode()).decode()
             self._headers["Authorization"] = f"Basic {login}"
-        self._opener = urllib.request.build_opener(_NoRedirect)
 
     def by_id(self, schema_id: int) -> SchemaText | None:
         """Return the schema with an id; LocationError if the registry cannot be asked."""
@@ -92,7 +91,8 @@ class SchemaRegistry:
         url = self.name + path
         request = urllib.request.Request(url, headers=self._headers)
         try:
-            with self._opener.open(request, timeout=self._timeout) as answer:
+            opener = urllib.request.build_opener(_NoRedirect)
+            with opener.open(request, timeout=self._timeout) as answer:
                 body = answer.read(MOST_SCHEMA_BYTES + 1)
         except urllib.error.HTTPError as error:
             error.close()

@@ -63,7 +63,7 @@ def answer(source: Path, workers: int, **options: Any) -> Answer:
     partitions = reading.partitions(source)
     error = ""
     try:
-        for batch in ParallelReading(reading, LocalEngine(workers), lambda one: one).read(
+        for batch in ParallelReading(reading, LocalEngine(workers), lambda one: [one]).read(
             partitions, lines, logs
         ):
             rows.append(batch)
@@ -186,13 +186,13 @@ def test_an_error_ends_the_workers(large: Path) -> None:
     assert multiprocessing.active_children() == []
 
 
-def killed_in(folder: Path, times: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+def killed_in(folder: Path, times: int, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     """Kill this worker in the middle of a part."""
     marks = len(list(folder.iterdir()))
     if batch["base_offset"][0].as_py() == 2000 and marks < times:
         (folder / str(marks)).touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return batch
+    return [batch]
 
 
 def test_a_part_whose_worker_is_killed_is_read_again(large: Path, tmp_path: Path) -> None:
@@ -227,6 +227,24 @@ def test_small_archives_are_read_without_workers(tmp_path: Path) -> None:
     reader.read_next_batch()
 
     assert multiprocessing.active_children() == []
+
+
+def test_who_may_stop_gets_the_first_rows_from_this_process(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel_reading, "LEAST_BIN_COST", 3 << 20)
+    reading = Reading.of(columns=["offset"])
+    parallel = ParallelReading(reading, LocalEngine(2), lambda batch: [batch])
+    rows = parallel.read(reading.partitions(large), may_stop=True)
+
+    offsets = next(rows)["offset"].to_pylist()
+    assert multiprocessing.active_children() == []
+    workers = 0
+    for batch in rows:
+        offsets += batch["offset"].to_pylist()
+        workers = max(workers, len(multiprocessing.active_children()))
+
+    assert (offsets, workers) == (list(range(12_000)), 2)
 
 
 def test_no_workers_are_a_wrong_argument(tmp_path: Path) -> None:

@@ -47,7 +47,9 @@ def test_random_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archi
             every = rows_of(source)
             frame = kip33.scan_polars(source)
             promised = kip33.scan_polars(source, disorder=disorder_ms)
-            assert rows(frame) == every
+            by_workers = kip33.scan_polars(source, workers=2)
+            assert rows(frame) == rows(by_workers) == every
+            assert rows(by_workers.head(2)) == every[:2]
             for _ in range(10):
                 asked = random_conditions(random, every)
                 condition = reduce(and_, (one.polars() for one in asked))

@@ -105,6 +105,23 @@ def test_two_workers_write_and_print_what_one_process_and_spark_do(
     assert len(found[0].records) > 5
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "command", [("records",), ("count", "--per", "1m")], ids=lambda one: one[0]
+)
+def test_two_workers_read_the_records_that_one_process_reads(
+    scheme: str, command: tuple[str, ...], archive_of: Callable[[str], Place]
+) -> None:
+    place = archive_of(scheme)
+    read = (*command, f"{place.uri}/logs", "--format", "jsonl", "--workers")
+
+    alone, together = place.run(*read, 1), place.run(*read, 2)
+
+    assert alone == together
+    assert alone.code == 0, alone.err
+    assert len(alone.records) > 5
+
+
 @pytest.mark.parametrize(("scheme", "number"), [("s3a", signal.SIGINT), ("hdfs", signal.SIGTERM)])
 def test_an_interrupted_build_is_one_line_and_leaves_no_process(
     scheme: str, number: signal.Signals, archive_of: Callable[[str], Place]

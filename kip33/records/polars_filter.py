@@ -1,18 +1,15 @@
-"""`kip33.scan_polars`: an archive or a catalog as a lazy frame of Polars.
+"""What the filter of a query of Polars implies for what must be read.
 
-The filter of a query narrows what is read; Polars applies the filter itself. Polars is an extra, so
-it is imported only when a frame is made.
+The filter only narrows what is read; Polars applies it itself. Polars is an extra, so it is
+imported only when a query runs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import permutations
 from operator import eq, ge, gt, le, lt
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final
 
-from kip33.records.partitions import Source
-from kip33.records.reading import Reading, ReadOptions
 from kip33.records.record_request import Comparison, FilterBounds
-from kip33.stores.filesystem_option import Filesystem, StorageOptions
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,61 +33,7 @@ _CLOSED: Final = ("both", "left", "right", "none")
 _UNITS_OF_MS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
-def scan_polars(
-    source: Source,
-    *,
-    skipped: list[str] | None = None,
-    storage_options: StorageOptions | None = None,
-    filesystem: Filesystem | None = None,
-    **options: Unpack[ReadOptions],
-) -> "pl.LazyFrame":
-    """Return what `kip33.read_arrow` returns as a lazy frame; arguments and columns are the same.
-
-    >>> frame = scan_polars("archive", topic="orders", end_offset=3)
-    >>> frame.select("offset").collect()["offset"].to_list()
-    [0, 1, 2]
-
-    - `skipped`: with `on_error="skip"`, a list that gets a line for each damage
-    - `options`: those of `kip33.read_arrow`
-
-    Nothing is listed or read before a query runs, and each query lists again. Only the columns that
-    a query needs are read. Of its filter, comparisons of `topic`, `partition`, `offset` and
-    `timestamp` with constants choose what is read; Polars itself filters the rest. Reading stops
-    at the limit of `head`. The frame needs polars (extra `polars`).
-
-    Raises ValueError for a wrong argument and ImportError without polars. A query raises
-    LocationError if there are no segments, CatalogError if the catalog is damaged.
-    """
-    try:
-        import polars as pl
-        from polars.io.plugins import register_io_source
-    except ImportError as error:
-        raise ImportError(
-            "scan_polars: polars is not installed, expected 2.0 or later; run pip install "
-            "'kip33[polars]'"
-        ) from error
-    reading = Reading.of(**options)
-
-    def frames(
-        columns: list[str] | None, predicate: "pl.Expr | None", n_rows: int | None, _: int | None
-    ) -> "Iterator[pl.DataFrame]":
-        narrowed = reading if columns is None else reading.with_columns(columns)
-        if predicate is not None and n_rows is None:  # a limit counts the rows before the filter
-            narrowed = narrowed.inside(_bounds_of(predicate))
-        partitions = narrowed.partitions(source, storage_options, filesystem)
-        for batch in narrowed.read(partitions, skipped):
-            frame = pl.DataFrame(batch)
-            if n_rows is not None:
-                frame = frame.head(n_rows)
-                n_rows -= frame.height
-            yield frame if predicate is None else frame.filter(predicate)
-            if n_rows == 0:
-                return
-
-    return register_io_source(frames, schema=pl.DataFrame(reading.schema.empty_table()).schema)
-
-
-def _bounds_of(predicate: "pl.Expr") -> FilterBounds:
+def bounds_of(predicate: "pl.Expr") -> FilterBounds:
     """Return the bounds implied by the filter; unsupported expressions give none."""
     return _within(FilterBounds(), predicate)
 

@@ -1,0 +1,280 @@
+"""`kip33 records` and `count` with `--workers`: byte for byte the answer of one process."""
+
+import io
+import json
+import multiprocessing
+import os
+import pickle
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kip33.cli import count_answer, records_selection, records_writers
+from kip33.cli.records_options import RecordsCommand
+from kip33.cli.records_selection import Selecting, ValueDecoding
+from kip33.cli.records_writers import ParquetRecords
+from kip33.records import parallel_reading, segment_reader
+from tests.builders.log_file import write_log
+from tests.builders.record_questions import random_archive
+from tests.builders.schema_values import (
+    NEW,
+    OLD,
+    V1,
+    V2,
+    framed,
+    put_log,
+    put_schemas,
+    registered,
+    table_of,
+)
+from tests.builders.segment_builder import Record, v2_batch
+from tests.cli.console import KIP33, Command
+from tests.faults.processes import of_session
+from tests.long_forms import short_and_long
+
+T = 1_700_000_000_000
+ANSWERS = ("jsonl", "json", "csv", "table", "o.jsonl", "o.csv", "o.json", "o.parquet")
+OPTIONS = (
+    (),
+    ("--from", T + 300),
+    ("--until", T + 3000, "--disorder", "500ms"),
+    ("--isolation", "read_committed"),
+    ("--on-error", "row"),
+    ("--on-error", "fail"),
+)
+SELECTIONS: tuple[tuple[Any, ...], ...] = (
+    (),
+    ("--limit", 1),
+    ("--limit", 17),
+    ("--grep", "1"),
+    ("--grep", "1", "--limit", 5),
+    ("--where-key", ""),
+    ("--decode",),
+    ("--decode", "--limit", 30),
+    ("--columns", "value,headers,offset"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (parallel_reading, count_answer):
+        monkeypatch.setattr(module, "PART_BYTES", 150)
+    monkeypatch.setattr(parallel_reading, "FILE_COST_BYTES", 16)
+    monkeypatch.setattr(parallel_reading, "LEAST_BIN_COST", 200)
+    monkeypatch.setattr(segment_reader, "_SMALL_LOG_BYTES", 0)
+    monkeypatch.setattr(records_selection, "_TEXT_ROWS", 3)
+    monkeypatch.setattr(records_writers, "_GROUP_ROWS", 50)
+    monkeypatch.setattr(records_writers, "_GROUP_BYTES", 400)
+
+
+@pytest.fixture
+def answer(command: Command, tmp_path: Path) -> Callable[..., tuple[Any, ...]]:
+    """What a command leaves: exit code, both outputs, the summary and the file, without times."""
+
+    def of(workers: int, *arguments: Any) -> tuple[Any, ...]:
+        Path("s.json").unlink(missing_ok=True)
+        done = command(*arguments, "--workers", workers, "--summary", "s.json")
+        found = Path("s.json")
+        summary = json.loads(found.read_text()) if found.exists() else {}
+        summary.pop("seconds", None)
+        output = next((one for one in map(Path, ANSWERS) if one.exists()), None)
+        data = output.read_bytes() if output else b""
+        if output:
+            output.unlink()
+        texts = (data, done.stdout.encode(), done.stderr.encode())
+        plain = [re.sub(rb"read in [0-9.]+ s|\"seconds\": [0-9.]+", b"", text) for text in texts]
+        return (done.exit_code, *plain, summary)
+
+    return of
+
+
+def framed_archive(random: Random, archive: Path) -> None:
+    """Add values with schemas to an archive, some of which cannot be decoded."""
+    put_log(
+        *(archive, "_schemas-0", registered("orders-value", 1, 1, V1)),
+        registered("orders-value", 2, 2, V2),
+    )
+    values = (OLD, NEW, None, framed(2, b"\x02"), b"plain 1", framed(9, b"x"))
+    for base in range(0, 60, 20):
+        records = [
+            Record(T + base, random.choice((b"", b"k", None)), random.choice(values))
+            for _ in range(20)
+        ]
+        write_log(archive / "orders-2", base, v2_batch(base, records[:9], codec="zstd"))
+        log = archive / "orders-2" / f"{base:020d}.log"
+        log.write_bytes(log.read_bytes() + v2_batch(base + 9, records[9:]))
+
+
+def made_archive(random: Random, root: Path) -> tuple[Path, ...]:
+    """An archive of two brokers, with damage, offsets in two segments, and an unreadable log."""
+    archive, catalog = random_archive(random, root, disorder_ms=500)
+    framed_archive(random, archive)
+    log = random.choice(sorted(archive.glob("clicks-0/*.log")))
+    again = log.with_name(f"{int(log.stem) + random.choice((1, 5)):020d}.log")
+    again.write_bytes(log.read_bytes())
+    gone = random.choice(sorted(archive.glob("orders-1/*.log")))
+    gone.unlink()
+    gone.symlink_to("nothing")
+    brokers = root / "brokers"
+    for name in ("broker-1", "broker-2"):
+        shutil.copytree(archive, brokers / name, symlinks=True)
+    random.choice(sorted(brokers.rglob("orders-0/*.log"))).unlink()
+    return archive, catalog, brokers
+
+
+@pytest.mark.parametrize("archives", short_and_long(2, 60, "KIP33_PARALLEL"))
+def test_records_of_random_archives(
+    answer: Callable[..., tuple[Any, ...]], tmp_path: Path, archives: int
+) -> None:
+    for seed in range(archives):
+        random = Random(seed)
+        sources = made_archive(random, tmp_path / str(seed))
+        for _ in range(8):
+            form = random.choice(ANSWERS)
+            arguments = (
+                *("records", random.choice(sources), *random.choice(OPTIONS)),
+                *random.choice(SELECTIONS),
+                *(("--output", form) if form.startswith("o.") else ("--format", form)),
+            )
+            expected = answer(1, *arguments)
+            assert answer(random.choice((2, 3)), *arguments) == expected, (seed, arguments)
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("archives", short_and_long(2, 60, "KIP33_PARALLEL"))
+def test_counts_of_random_archives(
+    answer: Callable[..., tuple[Any, ...]], tmp_path: Path, archives: int
+) -> None:
+    for seed in range(archives):
+        random = Random(seed)
+        sources = made_archive(random, tmp_path / str(seed))
+        for _ in range(4):
+            options = random.choice([one for one in OPTIONS if "row" not in one])
+            arguments = ("count", random.choice(sources), *options, "--per", "1s", "--format")
+            arguments = (*arguments, random.choice(("jsonl", "table")))
+            expected = answer(1, *arguments)
+            assert answer(random.choice((2, 3)), *arguments) == expected, (seed, arguments)
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_headers_count_no_offset_twice(command: Command, tmp_path: Path, workers: int) -> None:
+    """The third segment has offsets of the first one, the second one has none of its own."""
+    for base, last in ((0, 100), (50, 60), (90, 120)):
+        batches = [v2_batch(at, [Record(T)]) for at in range(base, last + 1)]
+        write_log(tmp_path / "shared/orders-0", base, *batches)
+
+    done = command(
+        *("count", tmp_path / "shared", "--per", "1d", "--format", "jsonl"),
+        *("--workers", workers),
+    )
+
+    assert [row["records"] for row in done.lines] == [121]
+
+
+def test_row_groups_are_of_the_rows_not_of_the_batches() -> None:
+    random = Random(4)
+    rows = [
+        {
+            "value": random.choice((None, b"v" * random.randrange(90))),
+            "headers": random.choice((None, [], [{"key": "k", "value": b"h" * 9}] * 3)),
+            "decoded": random.choice((None, {"id": 5, "names": [("a", "b"), ("c", "d")]})),
+        }
+        for _ in range(400)
+    ]
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    decoded = pa.struct(
+        [pa.field("id", pa.int64()), pa.field("names", pa.map_(pa.string(), pa.string()))]
+    )
+    schema = pa.schema(
+        {
+            "value": pa.binary(),
+            "headers": pa.list_(header),
+            "decoded": decoded,
+            "nothing": pa.null(),
+        }
+    )
+    table = pa.Table.from_pylist(rows, schema)
+    files = []
+    for size in (400, 1, 7, 83):
+        file = io.BytesIO()
+        writer = ParquetRecords(schema, file)
+        for batch in table.to_batches(size):
+            writer.write(batch)
+        writer.finish({})
+        files.append(file.getvalue())
+
+    assert pq.read_table(io.BytesIO(files[0])) == table
+    assert 20 < pq.ParquetFile(io.BytesIO(files[0])).num_row_groups < 200
+    assert files[1:] == files[:1] * 3
+
+
+@pytest.mark.parametrize("place", ["archive", "directory", "registry"])
+def test_a_decoding_is_sent_to_a_worker_that_is_no_fork(tmp_path: Path, place: str) -> None:
+    """As for workers that read a remote store; a registry is asked by each worker."""
+    put_log(tmp_path / "a", "_schemas-0", registered("orders-value", 1, 1, V1))
+    places = {
+        "archive": str(tmp_path / "a"),
+        "directory": str(put_schemas(tmp_path / "schemas", avsc_1=V1)),
+        "registry": "http://user:secret@localhost:1",
+    }
+    request: Any = RecordsCommand.__new__(RecordsCommand)
+    request.__dict__.update(source="a", schemas=places[place], read={"layout": "kafka"})
+    decoding = ValueDecoding(request, {"orders"}, to_columns=False)
+
+    sent: ValueDecoding = pickle.loads(pickle.dumps(decoding))
+
+    [batch] = table_of(OLD).to_batches()
+    if place == "registry":
+        assert sent.schema(batch.schema) == decoding.schema(batch.schema)
+    else:
+        assert sent.decoded(batch) == decoding.decoded(batch)
+        assert sent.decoded(batch)[0]["value"].to_pylist() == [b'{"id":5}']
+
+
+def test_a_worker_that_is_killed_twice_is_one_line(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        if multiprocessing.parent_process():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(Selecting, "__call__", killed)
+
+    done = command("records", "archive", "--workers", 2, "--output", "o.jsonl")
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: ")
+    assert "their worker process was ended by SIGKILL, 2 times" in done.stderr
+    assert [*Path().glob("*o.jsonl*")] == multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_command_and_its_workers(archive: Path, number: signal.Signals) -> None:
+    """The reader of standard output takes one line, so the workers have more to read."""
+    with subprocess.Popen(
+        [KIP33, "records", archive, "--format", "jsonl", "--workers", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout and process.stderr
+        process.stdout.readline()
+        assert len(of_session(process.pid)) >= 3
+        process.send_signal(number)
+        process.stdout.read()
+        said = process.stderr.read().splitlines()[-1]
+
+    assert process.returncode == 128 + number
+    assert said.startswith(f"Error: interrupted by {number.name}; no file is half-written")
+    assert of_session(process.pid) == []
