@@ -43,6 +43,7 @@ CLAIMS: Final = "claims.arrow"
 CLAIMED: Final = pa.schema([pa.field("index_uri", pa.string(), nullable=False)])
 DEAD_AFTER_MS: Final = 24 * 3_600_000  # an unfinished build of this age is dead
 ROWS_PER_GROUP: Final = 20_000
+ROWS_AS_OBJECTS: Final = 1_000  # at one time; each takes 2.4 KB
 STAYS: Final = "the newest snapshot does not change"
 
 
@@ -228,16 +229,16 @@ class PartWriter:
         """Add a row, a dict by columns of SEGMENTS; missing ones are null."""
         self._rows.append(row)
         self.rows += 1
-        if len(self._rows) >= ROWS_PER_GROUP:
-            self._flush()
+        if len(self._rows) >= ROWS_AS_OBJECTS:
+            self._take_rows()
+            self._flush_full()
 
     def append_table(self, rows: pa.Table) -> None:
         """Add a table of SEGMENTS; small tables share a row group."""
         self._take_rows()
         self._tables.append(rows)
         self.rows += rows.num_rows
-        if sum(table.num_rows for table in self._tables) >= ROWS_PER_GROUP:
-            self._flush()
+        self._flush_full()
 
     def publish(self) -> SnapshotPart:
         """Write the part, even without rows: every task has one. PublishError if that fails."""
@@ -251,6 +252,10 @@ class PartWriter:
         if self._rows:
             self._tables.append(pa.Table.from_pylist(self._rows, self._schema))
             self._rows = []
+
+    def _flush_full(self) -> None:
+        if sum(table.num_rows for table in self._tables) >= ROWS_PER_GROUP:
+            self._flush()
 
     def _flush(self) -> None:
         self._take_rows()
