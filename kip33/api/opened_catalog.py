@@ -45,9 +45,7 @@ from kip33.retention.plan import RetentionPlan
 from kip33.retention.uploaded import Uploaded, uploaded_segments
 from kip33.rules.policies import Policies, TopicGlobs
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
-from kip33.rules.search import (
-    require_tiers,
-)
+from kip33.rules.search import require_tiers
 from kip33.search import failover, group_lag
 from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import by_partition, rows_of
