@@ -18,6 +18,7 @@ from kip33.rules.index_builder import IndexSettings
 from kip33.rules.untimestamped import FILE_TIME_OFFSET, Untimestamped, entry_offset, rule_of
 from kip33.search.answers import Answer, SearchOptions
 from kip33.search.partition_search import search_partition
+from kip33.search.replica_search import SEARCHED
 from kip33.search.searched_segment import SearchedSegment
 from tests.builders.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
 from tests.builders.segment_builder import segment, v0_message
@@ -234,7 +235,7 @@ def test_verify_notices_that_the_file_has_another_time(archive: ChangingArchive)
 
 
 def answers(archive: ChangingArchive, *times: int, **how: Any) -> list[Answer]:
-    fields = SearchedSegment._fields
+    fields = SEARCHED[1:]  # without the log directory
     rows = [SearchedSegment(**{name: row[name] for name in fields}) for row in archive.rows()]
     return search_partition(rows, times, SearchOptions(**how))
 

@@ -38,7 +38,7 @@ def test_what_was_written_is_read(catalog: Catalog) -> None:
     assert table.to_pylist() == [row(0), row(1, index_uri="file:///x", error="two words"), row(2)]
     assert catalog.newest() == snapshot == catalog.require_newest()
     assert (snapshot.sequence, snapshot.source, snapshot.created_ms) == (1, SOURCE.uri, NOW_MS)
-    assert (snapshot.rows, snapshot.settings) == (3, {"build": "{}"})
+    assert (snapshot.rows, snapshot.settings) == (3, {"build": "{}", "layout": "kafka"})
 
 
 def test_columns_that_a_row_lacks_are_null(catalog: Catalog) -> None:
