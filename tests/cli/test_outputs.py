@@ -43,6 +43,7 @@ PLACES: dict[tuple[str, str], str] = {
     ("dump", "--config"): READS,
     ("retention", "--policy"): READS,
     ("retention", "--kafka-configs"): READS,
+    ("retention", "--remote"): READS,
     ("retention", "--log-start-offsets"): READS,
     ("retention", "--output"): OWN,
     ("retention", "--plan"): OWN,
@@ -91,6 +92,7 @@ PLACES: dict[tuple[str, str], str] = {
     ("report", "--policy"): READS,
     ("report", "--kafka-configs"): READS,
     ("report", "--config"): READS,
+    ("report", "--remote"): READS,
 }
 
 
