@@ -28,6 +28,7 @@ from nbclient import NotebookClient
 import kip33
 import kip33.spark
 from kip33.catalog.catalog import Catalog
+from kip33.catalog.tiers import CatalogSnapshot
 from kip33.demo import make_archive, make_sensors
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.rules.policies import Policies
@@ -80,7 +81,7 @@ class Run(NamedTuple):
     def segments(self, *topics: str) -> pa.Table:
         """Return the catalog's rows of some topics."""
         stored = Catalog.at(self.catalog)
-        return rows_of(stored, stored.require_newest(), topics)
+        return rows_of(CatalogSnapshot(stored, stored.require_newest()), topics)
 
     def partitions(self, *topics: str) -> dict[PartitionKey, list[dict[str, Any]]]:
         """Return the same by partition, each oldest first."""
