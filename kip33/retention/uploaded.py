@@ -4,7 +4,8 @@ A broker lets a local segment go if its last offset is not above `highestOffsetI
 highest end offset of a finished upload (`UnifiedLog.isSegmentEligibleForDeletion`). Here it is the
 catalog of the remote tier that tells, and more is asked: the offsets of the segment, from first to
 last, are in whole segments there. So a segment whose upload was cut, damaged, not read or has been
-deleted since is no proof, although a broker would not look again.
+deleted since is no proof, although a broker would not look again. Nor is one with the offsets of a
+local segment but not its records, as another cluster has under the same name.
 """
 
 from collections.abc import Mapping
@@ -17,14 +18,22 @@ import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import CatalogColumns, int64_column_of
-from kip33.catalog.tiers import CatalogSnapshot, Tiers, topic_ids_of
+from kip33.catalog.tiers import (
+    IS_DIFFERENT,
+    OF_UNION,
+    CatalogSnapshot,
+    Tiers,
+    topic_ids_of,
+    united,
+)
 from kip33.errors import CatalogError
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Bools, Int64s, running_max
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.locations import Location
 
-_READ: Final = ("topic", "partition", "base_offset", "last_offset", "status", "topic_id")
+_ORDER: Final = ("topic", "partition", "base_offset")
+_READ: Final = (*OF_UNION, "log_uri")
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,7 @@ def uploaded_segments(
             f"{catalog.location.uri}: a catalog of the remote tier found, expected one of brokers' "
             "log directories beside --remote; without it retention.ms is the limit"
         )
-    here = tiers.local.rows(["topic", "topic_id"])
+    here = tiers.local.rows(_READ)
     names: list[Any] = here["topic"].unique().drop_null().to_pylist()
     tiered = [name for name in names if policies.of(name).is_tiered]
     there = tiers.remote.rows(_READ, tiered)
@@ -75,14 +84,23 @@ def uploaded_segments(
     several = {name for ids in known for name, each in ids.items() if len(each) > 1}
     sure = pc.invert(pc.is_in(there["topic"], pa.array(sorted(several), pa.string())))
     whole = pc.and_(sure, pc.is_valid(there["last_offset"]))
-    return Uploaded(remote.location, _ranges_of(there.filter(whole)))
+    of_tiered = pc.is_in(here["topic"], pa.array(tiered, pa.string()))
+    there = _with_our_records(here.filter(of_tiered), there.filter(whole))
+    return Uploaded(remote.location, _ranges_of(there))
+
+
+def _with_our_records(local: pa.Table, remote: pa.Table) -> pa.Table:
+    """Return the remote rows without those that differ from a local one with their offsets."""
+    rows = united(local, remote)
+    differ = rows.filter(rows[IS_DIFFERENT])["log_uri"].combine_chunks()
+    return remote.filter(pc.invert(pc.is_in(remote["log_uri"], differ)))
 
 
 def _ranges_of(rows: pa.Table) -> dict[tuple[str, int], tuple[Int64s, Int64s]]:
     """Return the offsets of the rows, those of neighbouring segments as one range."""
     if not rows.num_rows:
         return {}
-    rows = rows.sort_by([(name, "ascending") for name in _READ[:3]]).combine_chunks()
+    rows = rows.sort_by([(name, "ascending") for name in _ORDER]).combine_chunks()
     topics: list[Any] = rows["topic"].to_pylist()
     numbers: list[Any] = rows["partition"].to_pylist()
     keys = list(zip(topics, numbers, strict=True))
