@@ -107,7 +107,7 @@ def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSeg
         if row["base_offset"] is not None:
             replicas.setdefault(row["log_dir"], []).append(_segment(row))
     for segments in replicas.values():
-        segments.sort(key=attrgetter("base_offset", "log_uri"))
+        segments.sort(key=attrgetter("base_offset", "is_remote", "log_uri"))
     return replicas
 
 
