@@ -147,7 +147,8 @@ def _source_of(command: "SearchCommand") -> tuple[CatalogSnapshot | Tiers, tuple
         "--master": command.engine.master,
     }
     if given := [name for name, value in unknown.items() if value]:
-        raise click.UsageError(f"{given[0]} requires one CATALOG, two found")
+        hint = "; give --engine local" if given[0] == "--engine spark" else ""
+        raise click.UsageError(f"{given[0]} requires one CATALOG, two found{hint}")
     other, more = _chosen(command.remote_dir, None)
     return Tiers.of(one, other), (*warnings, *more)
 

@@ -453,6 +453,15 @@ def test_an_apply_asks_the_remote_tier_again(command: Command, built: Path) -> N
     assert "(not_uploaded)" in refused.stderr
 
 
+def test_a_remote_tier_for_no_topic_is_a_warning(command: Command, built: Path) -> None:
+    upload(command, built, 1)
+    given = ("retention", built / "indexes/_catalog", "--remote", "remote/_catalog")
+    done = command(*given, "--retention-ms", "1d")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("Warning: --remote: no topic with remote.storage.enable=true")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_catalog_of_brokers_is_no_remote_tier(command: Command, built: Path) -> None:
     file_named("configs.txt", KAFKA_CONFIGS.encode())
     catalog = built / "indexes/_catalog"

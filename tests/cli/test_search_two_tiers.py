@@ -119,7 +119,7 @@ def test_a_segment_that_differs_in_the_two_tiers_makes_answers_unsure(
         ("LR", ["--snapshot", "1"], "--snapshot requires one CATALOG, two found"),
         ("LR", ["--until", "latest"], "--until requires one CATALOG, two found"),
         ("LR", ["--emit", "delete-records"], "--emit delete-records requires one CATALOG"),
-        ("LR", ["--engine", "spark"], "--engine spark requires one CATALOG, two found"),
+        ("LR", ["--engine", "spark"], "--engine spark requires one CATALOG, two found; give"),
         ("L", ["--time", "latest-tiered"], "latest-tiered needs both tiers: give the catalog of"),
         ("R", ["--time", "earliest-local"], "earliest-local needs both tiers: give the catalog of"),
     ],
