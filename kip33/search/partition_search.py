@@ -320,10 +320,13 @@ class _Search:
 
     def _settle_latest(self, pending: Pending) -> None:
         last = self._segments[-1]
-        if last.last_offset is not None and not last.doubt:
-            pending.settle(SearchResult.FOUND, max(last.last_offset + 1, self._start_offset))
-        elif last.is_bare or (last.status == SegmentStatus.TRUNCATED and not last.doubt):
-            pending.settle(SearchResult.FOUND, max(last.base_offset, self._start_offset))
+        longest = last if self._as_kafka else max(self._segments, key=lambda s: s.end_offset)
+        is_known = last.last_offset is not None or last.status == SegmentStatus.TRUNCATED
+        if not last.doubt and (is_known or last.is_bare):
+            if longest.end_offset > last.end_offset:
+                pending.pass_over(f"{longest.log_uri}: ends after the last segment, {last.log_uri}")
+            end_offset = max(longest.end_offset, last.end_offset, self._start_offset)
+            pending.settle(SearchResult.FOUND, end_offset)
         else:
             pending.pass_over(f"{last.log_uri}: {last.status}, so the last offset is not known")
             pending.settle(SearchResult.FOUND)

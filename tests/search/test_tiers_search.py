@@ -17,7 +17,7 @@ from kip33.search.catalog_search import by_partition
 from kip33.search.partition_search import search_partition
 from kip33.search.replica_search import SEARCHED, TimeQuestion, answers_of, replicas_of
 from kip33.search.searched_segment import SearchedSegment, losses_of
-from tests.builders.generated_segments import Written, wire_of
+from tests.builders.generated_segments import Written, plain_batch, wire_of
 from tests.builders.searched_segments import Partition, partitions, write_segment
 
 COLUMNS = [*dict.fromkeys(("topic", "partition", *SEARCHED, *OF_UNION))]
@@ -120,12 +120,27 @@ def test_the_remote_tier_may_end_after_its_whole_segments(
 
 
 @pytest.mark.parametrize("bucket", ["file:///a", "file:///z"])
-def test_a_cut_local_segment_lost_nothing_that_the_remote_tier_has(bucket: str) -> None:
+@pytest.mark.parametrize("last_offset", [3, None])
+def test_a_cut_local_segment_lost_nothing_that_the_remote_tier_has(
+    bucket: str, last_offset: int | None
+) -> None:
     local = [
-        SearchedSegment("file:///l/0.log", 0, 3, 99, 40, 3, 3, "truncated"),
+        SearchedSegment("file:///l/0.log", 0, last_offset, 99, 40, 3, 3, "truncated"),
         SearchedSegment("file:///l/10.log", 10, 19, 99, 99, 9, 9, "ok"),
     ]
     remote = [SearchedSegment(f"{bucket}/0.log", 0, 9, 99, 99, 9, 9, "ok")]
     rows = united(table(local, "broker-1"), table(remote, "bucket"))
     segments = replicas_of(by_partition(rows)["t", 0])["broker-1"]
     assert losses_of(segments) == [None, None, None]
+
+
+def test_the_log_ends_where_the_tier_that_has_more_of_it_ends(tmp_path: Path) -> None:
+    entries = [plain_batch(offset, [100 + offset]) for offset in range(8)]
+    remote = write(tmp_path / "r", entries, [0, 8])
+    local = write(tmp_path / "l", entries, [0, 3, 6])
+    found, of_broker = (
+        ask(local, remote, [LATEST], SearchOptions(as_kafka=is_broker))[0]
+        for is_broker in (False, True)
+    )
+    assert (found.offset, found.exactness, of_broker.offset) == (8, "unsure", 6)
+    assert "ends after the last segment" in (found.note or "")
