@@ -493,6 +493,8 @@ def _unsafe(answer: AnswerRow, end: search_answers.Answer | None, emit: str | No
         return f"unsure, {'; '.join(notes)}"
     if answer["result"] == SearchResult.NO_TIMESTAMPS and answer["target_ms"] != EARLIEST:
         return "no record has a timestamp, so the end of the partition would be used"
+    if answer["result"] == SearchResult.NOT_IN_TIER:
+        return "not_in_tier, so the end of the partition would be used"
     if emit == _DELETE_RECORDS and exactness != {Exactness.RECORD}:
         return f"exactness {answer['exactness']} found, expected {Exactness.RECORD}"
     return None
