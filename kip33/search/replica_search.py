@@ -123,7 +123,7 @@ def older_topic_note(rows: Iterable[Mapping[str, Any]]) -> str | None:
         return None
     return (
         f"log_dir {', '.join(map(repr, log_dirs))}: an older topic of this name, with another "
-        "topic id; it is not searched unless the log_dir is given"
+        "topic id or none; it is not searched unless the log_dir is given"
     )
 
 
