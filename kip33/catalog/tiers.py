@@ -232,8 +232,9 @@ def _placed(rows: pa.Table) -> pa.Table:
 def _of_replicas(local: pa.Table, remote: pa.Table) -> pa.Table:
     """Return the remote rows, repeated for each local replica of the same topic.
 
-    A partition without a local replica keeps its own `log_dir`. Rows of an older topic of the same
-    name are left out where only the newer one has a replica.
+    Rows without such a replica keep their own `log_dir`; where a local replica of another topic has
+    it, too, their topic id is put after it. Without an id a log belongs to the only topic of its
+    name, of several to none.
     """
     replicas: dict[tuple[str, int], list[tuple[str | None, str | None]]] = {}
     key = ["topic", "partition", "log_dir", "topic_id"]
@@ -243,16 +244,26 @@ def _of_replicas(local: pa.Table, remote: pa.Table) -> pa.Table:
         replicas.setdefault((row["topic"], row["partition"]), []).append(
             (row["log_dir"], row["topic_id"])
         )
+    ids, remote_ids = topic_ids_of(local), topic_ids_of(remote)
+    several = {
+        name
+        for name in ids.keys() | remote_ids.keys()
+        if len(ids.get(name, set()) | remote_ids.get(name, set())) > 1
+    }
     numbers: list[int] = []
     log_dirs: list[str | None] = []
     columns = (remote[name].to_pylist() for name in key)
     for number, (topic, partition, own, topic_id) in enumerate(zip(*columns, strict=True)):
-        of_partition = replicas.get((topic, partition), [(own, topic_id)])
+        of_partition = replicas.get((topic, partition), [])
+        fits = (topic_id,) if topic in several else (topic_id, None)
         same = [
             log_dir
             for log_dir, known in of_partition
-            if known is None or topic_id is None or known == topic_id
+            if known in fits or (topic_id is None and topic not in several)
         ]
+        if not same:
+            is_taken = any(log_dir == own for log_dir, _ in of_partition)
+            same = ["/".join(filter(None, (own, topic_id or "remote"))) if is_taken else own]
         log_dirs += same
         numbers += [number] * len(same)
     rows = remote.take(pa.array(numbers, pa.int64()))

@@ -26,6 +26,7 @@ from kip33.retention.evaluation import (
     policies_for,
     tiered_warning,
     unlisted_warning,
+    untiered_warning,
 )
 from kip33.retention.make_plan import basis_of
 from kip33.retention.plan import Basis
@@ -135,7 +136,9 @@ class AskedRetention(NamedTuple):
             warnings = (*warnings, *of_tier)
             uploaded = uploaded_segments(catalog, snapshot, remote, tier, policies)
         about_topics = (
-            None if uploaded else tiered_warning(policies_for(snapshot, policies), judged),
+            untiered_warning(policies, judged)
+            if uploaded
+            else tiered_warning(policies_for(snapshot, policies), judged),
             unlisted_warning(policies, judged) if options.policy.kafka_configs else None,
         )
         for line in filter(None, about_topics):

@@ -147,7 +147,8 @@ def _source_of(command: "SearchCommand") -> tuple[CatalogSnapshot | Tiers, tuple
         "--master": command.engine.master,
     }
     if given := [name for name, value in unknown.items() if value]:
-        raise click.UsageError(f"{given[0]} requires one CATALOG, two found")
+        hint = "; give --engine local" if given[0] == "--engine spark" else ""
+        raise click.UsageError(f"{given[0]} requires one CATALOG, two found{hint}")
     other, more = _chosen(command.remote_dir, None)
     return Tiers.of(one, other), (*warnings, *more)
 
@@ -492,6 +493,8 @@ def _unsafe(answer: AnswerRow, end: search_answers.Answer | None, emit: str | No
         return f"unsure, {'; '.join(notes)}"
     if answer["result"] == SearchResult.NO_TIMESTAMPS and answer["target_ms"] != EARLIEST:
         return "no record has a timestamp, so the end of the partition would be used"
+    if answer["result"] == SearchResult.NOT_IN_TIER:
+        return "not_in_tier, so the end of the partition would be used"
     if emit == _DELETE_RECORDS and exactness != {Exactness.RECORD}:
         return f"exactness {answer['exactness']} found, expected {Exactness.RECORD}"
     return None

@@ -44,6 +44,7 @@ from kip33.retention.plan import (
     require_deletable,
 )
 from kip33.retention.uploaded import uploaded_segments
+from kip33.rules.policies import MAX_INT64
 from kip33.rules.retention_rows import Limits
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import one_line
@@ -261,7 +262,12 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
     if basis.remote:
         remote = Catalog(basis.remote)
         tier = choose(remote, None, warn).snapshot
-        uploaded = uploaded_segments(catalog, newest, remote, tier, basis.policies)
+        ends: dict[tuple[str, int], int] = {}
+        for one in partitions.values():
+            end = MAX_INT64 if one.first_kept_base_offset is None else one.first_kept_base_offset
+            key = one.topic, one.partition
+            ends[key] = max(end, ends.get(key, 0))
+        uploaded = uploaded_segments(catalog, newest, remote, tier, basis.policies, planned=ends)
     known: set[str] = set()
     problems: list[str] = []
     place = (catalog, newest, limits_of)

@@ -409,6 +409,18 @@ def tiered_warning(policies: Policies, topics: Iterable[str]) -> str | None:
     )
 
 
+def untiered_warning(policies: Policies, topics: Iterable[str]) -> str | None:
+    """Return a line if there are topics and none of them is judged by what was uploaded."""
+    found = sorted(topics)
+    if not found or any(policies.of(topic).is_tiered for topic in found):
+        return None
+    return (
+        "--remote: no topic with remote.storage.enable=true (and without remote.log.copy.disable) "
+        "found, so all are judged by retention.ms and retention.bytes, uploaded or not; set it in "
+        "--policy, or give --kafka-configs"
+    )
+
+
 def unlisted_warning(policies: Policies, topics: Iterable[str]) -> str | None:
     """Return a line about the topics for which the output of Kafka's tools has no settings.
 

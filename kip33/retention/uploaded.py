@@ -4,7 +4,8 @@ A broker lets a local segment go if its last offset is not above `highestOffsetI
 highest end offset of a finished upload (`UnifiedLog.isSegmentEligibleForDeletion`). Here it is the
 catalog of the remote tier that tells, and more is asked: the offsets of the segment, from first to
 last, are in whole segments there. So a segment whose upload was cut, damaged, not read or has been
-deleted since is no proof, although a broker would not look again.
+deleted since is no proof, although a broker would not look again. Nor is one with the offsets of a
+local segment but not its records, as another cluster has under the same name.
 """
 
 from collections.abc import Mapping
@@ -17,14 +18,25 @@ import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import CatalogColumns, int64_column_of
-from kip33.catalog.tiers import CatalogSnapshot, Tiers, topic_ids_of
-from kip33.errors import CatalogError
+from kip33.catalog.tiers import (
+    IS_DIFFERENT,
+    OF_UNION,
+    CatalogSnapshot,
+    Tiers,
+    topic_ids_of,
+    united,
+)
+from kip33.errors import CatalogError, FileReadError
 from kip33.rules.policies import Policies
 from kip33.rules.retention import Bools, Int64s, running_max
 from kip33.rules.segment_summary import SegmentStatus
+from kip33.stores.concurrently import map_in_order
+from kip33.stores.files import one_line, status_of
 from kip33.stores.locations import Location
 
-_READ: Final = ("topic", "partition", "base_offset", "last_offset", "status", "topic_id")
+_ORDER: Final = ("topic", "partition", "base_offset")
+_LISTED: Final = ("log_uri", "size_bytes", "last_modified_ms")
+_READ: Final = tuple(dict.fromkeys((*OF_UNION, *_LISTED)))
 
 
 @dataclass(frozen=True)
@@ -51,10 +63,20 @@ class Uploaded:
         return found & base.known & last.known
 
 
-def uploaded_segments(
-    catalog: Catalog, snapshot: Snapshot, remote: Catalog, tier: Snapshot, policies: Policies
+def uploaded_segments(  # parameters: two snapshots, and what is asked of them
+    catalog: Catalog,
+    snapshot: Snapshot,
+    remote: Catalog,
+    tier: Snapshot,
+    policies: Policies,
+    *,
+    planned: Mapping[tuple[str, int], int] | None = None,
 ) -> Uploaded:
     """Return what `tier`, a snapshot of the catalog `remote`, has of a broker's log directories.
+
+    `planned` has an offset of each partition that is about to lose the segments before it. Their
+    uploads are looked at: one that is not in its store, or has another size or time there than in
+    the snapshot, proves nothing.
 
     Only topics that `policies` have in tiered storage are looked at. A topic with several ids, of
     which it is not known which one a segment has, proves nothing. CatalogError, one line, where the
@@ -66,7 +88,7 @@ def uploaded_segments(
             f"{catalog.location.uri}: a catalog of the remote tier found, expected one of brokers' "
             "log directories beside --remote; without it retention.ms is the limit"
         )
-    here = tiers.local.rows(["topic", "topic_id"])
+    here = tiers.local.rows(_READ)
     names: list[Any] = here["topic"].unique().drop_null().to_pylist()
     tiered = [name for name in names if policies.of(name).is_tiered]
     there = tiers.remote.rows(_READ, tiered)
@@ -75,14 +97,66 @@ def uploaded_segments(
     several = {name for ids in known for name, each in ids.items() if len(each) > 1}
     sure = pc.invert(pc.is_in(there["topic"], pa.array(sorted(several), pa.string())))
     whole = pc.and_(sure, pc.is_valid(there["last_offset"]))
-    return Uploaded(remote.location, _ranges_of(there.filter(whole)))
+    of_tiered = pc.is_in(here["topic"], pa.array(tiered, pa.string()))
+    there = _with_our_records(here.filter(of_tiered), there.filter(whole))
+    if planned:
+        there = _still_there(there, planned)
+    return Uploaded(remote.location, _ranges_of(there))
+
+
+def _with_our_records(local: pa.Table, remote: pa.Table) -> pa.Table:
+    """Return the remote rows without those that differ from a local one with their offsets."""
+    rows = united(local, remote)
+    differ = rows.filter(rows[IS_DIFFERENT])["log_uri"].combine_chunks()
+    return remote.filter(pc.invert(pc.is_in(remote["log_uri"], differ)))
+
+
+def _still_there(rows: pa.Table, planned: Mapping[tuple[str, int], int]) -> pa.Table:
+    """Return the rows without those before a planned offset whose log is not as it was listed.
+
+    CatalogError if a store does not say.
+    """
+    columns: list[list[Any]] = [rows[name].to_pylist() for name in _ORDER]
+    asked = [
+        at
+        for at, (topic, number, base) in enumerate(zip(*columns, strict=True))
+        if base < planned.get((topic, number), base)
+    ]
+    if not asked:
+        return rows
+    listed: list[Any] = rows.take(asked).select(list(_LISTED)).to_pylist()
+    looked = map_in_order(Location.of(listed[0]["log_uri"]), listed, _is_as_listed)
+    gone = [at for at, is_there in zip(asked, looked, strict=True) if not is_there]
+    kept = np.ones(rows.num_rows, bool)
+    kept[gone] = False
+    return rows.filter(pa.array(kept))
+
+
+def _is_as_listed(row: Mapping[str, Any]) -> bool:
+    place = Location.of(row["log_uri"])
+    try:
+        status = status_of(place)
+    except FileReadError as error:
+        raise CatalogError(
+            f"{place.uri}: it is not known whether this upload is still there: {one_line(error)}; "
+            "nothing was deleted"
+        ) from error
+    if status is None:
+        return False
+    ticks_ms = 1000 if place.is_object_store else 1
+    times = [
+        None if time_ms is None else time_ms // ticks_ms
+        for time_ms in (status.modified_ms, row["last_modified_ms"])
+    ]
+    is_same_size = bool(place.inside) or status.size_bytes == row["size_bytes"]
+    return is_same_size and times[0] == times[1]
 
 
 def _ranges_of(rows: pa.Table) -> dict[tuple[str, int], tuple[Int64s, Int64s]]:
     """Return the offsets of the rows, those of neighbouring segments as one range."""
     if not rows.num_rows:
         return {}
-    rows = rows.sort_by([(name, "ascending") for name in _READ[:3]]).combine_chunks()
+    rows = rows.sort_by([(name, "ascending") for name in _ORDER]).combine_chunks()
     topics: list[Any] = rows["topic"].to_pylist()
     numbers: list[Any] = rows["partition"].to_pylist()
     keys = list(zip(topics, numbers, strict=True))

@@ -74,7 +74,7 @@ def search_partition(
     how = how._replace(as_kafka=how.as_kafka and not how.index_only)
     meter = Meter(how.max_batch_bytes)
     known = _PartitionSegments(ordered, log_start_offset, meter, how)
-    search = _Search(known, meter, how, _highest_remote_offset(every))
+    search = _Search(known, meter, how, [segment for segment in every if segment.is_remote])
     found = {target: search.pending(target) for target in set(targets_ms)}
     waiting = [pending for pending in found.values() if pending.answer is None]
     search.ask(sorted(waiting, key=lambda pending: (pending.time_ms, pending.target_ms)))
@@ -233,10 +233,11 @@ class _Search:
         segments: _PartitionSegments,
         meter: Meter,
         how: SearchOptions,
-        highest_remote_offset: int | None,
+        remote: Sequence[SearchedSegment],
     ) -> None:
+        """Take the segments to search, and all of the remote tier, with copies."""
         self._known, self._segments = segments, segments.ordered
-        self._highest_remote_offset = highest_remote_offset
+        self._remote = remote
         self._start_offset = segments.start_offset
         self._as_kafka, self._index_only = how.as_kafka, how.index_only
         self._max_of_index = how.as_kafka and how.kafka_version < READS_THE_MAX
@@ -270,13 +271,23 @@ class _Search:
 
     def _settle_tier(self, pending: Pending) -> None:
         """Answer where the local tier begins, or where the remote tier ends."""
-        first = self._known.first_local
-        offset = self._highest_remote_offset
-        if pending.target_ms == EARLIEST_LOCAL:
-            offset = first if first is None else self._segments[first].base_offset
-            offset = offset if offset is None else max(offset, self._start_offset)
-        result = SearchResult.NOT_IN_TIER if offset is None else SearchResult.FOUND
-        pending.settle(result, offset)
+        if pending.target_ms == LATEST_TIERED:
+            self._settle_latest_tiered(pending)
+        elif self._known.first_local is None:
+            pending.settle(SearchResult.NOT_IN_TIER)
+        else:
+            first = self._segments[self._known.first_local].base_offset
+            pending.settle(SearchResult.FOUND, max(first, self._start_offset))
+
+    def _settle_latest_tiered(self, pending: Pending) -> None:
+        """Answer with the last offset of whole segments; unsure if others may end later."""
+        whole = [s for s in self._remote if s.status == SegmentStatus.OK]
+        offset = max((s.last_offset for s in whole if s.last_offset is not None), default=None)
+        last = self._remote[-1] if self._remote else None
+        if last and not last.is_bare and (offset is None or last.base_offset > offset):
+            pending.pass_over(f"{last.log_uri}: {last.status}, so the remote tier may end later")
+        is_there = offset is not None or any(not segment.is_bare for segment in self._remote)
+        pending.settle(SearchResult.FOUND if is_there else SearchResult.NOT_IN_TIER, offset)
 
     def _maxima_of_broker(self, pending: Pending) -> list[int | None]:
         """Return the largest timestamps without those of the remote tier, which no broker sees."""
@@ -309,10 +320,13 @@ class _Search:
 
     def _settle_latest(self, pending: Pending) -> None:
         last = self._segments[-1]
-        if last.last_offset is not None and not last.doubt:
-            pending.settle(SearchResult.FOUND, max(last.last_offset + 1, self._start_offset))
-        elif last.is_bare or (last.status == SegmentStatus.TRUNCATED and not last.doubt):
-            pending.settle(SearchResult.FOUND, max(last.base_offset, self._start_offset))
+        longest = last if self._as_kafka else max(self._segments, key=lambda s: s.end_offset)
+        is_known = last.last_offset is not None or last.status == SegmentStatus.TRUNCATED
+        if not last.doubt and (is_known or last.is_bare):
+            if longest.end_offset > last.end_offset:
+                pending.pass_over(f"{longest.log_uri}: ends after the last segment, {last.log_uri}")
+            end_offset = max(longest.end_offset, last.end_offset, self._start_offset)
+            pending.settle(SearchResult.FOUND, end_offset)
         else:
             pending.pass_over(f"{last.log_uri}: {last.status}, so the last offset is not known")
             pending.settle(SearchResult.FOUND)
@@ -471,12 +485,6 @@ class _Search:
             answers.append(pending.settled(otherwise, exactness))
             pending.bytes_read = 0
         return answers
-
-
-def _highest_remote_offset(segments: Sequence[SearchedSegment]) -> int | None:
-    """Return the last offset of whole segments in the remote tier, None without any."""
-    whole = (s for s in segments if s.is_remote and s.status == SegmentStatus.OK)
-    return max((s.last_offset for s in whole if s.last_offset is not None), default=None)
 
 
 def _is_larger(place: int, hit: Hit, best: tuple[int, Hit]) -> bool:

@@ -107,7 +107,7 @@ def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSeg
         if row["base_offset"] is not None:
             replicas.setdefault(row["log_dir"], []).append(_segment(row))
     for segments in replicas.values():
-        segments.sort(key=attrgetter("base_offset", "log_uri"))
+        segments.sort(key=attrgetter("base_offset", "is_remote", "log_uri"))
     return replicas
 
 
@@ -123,7 +123,7 @@ def older_topic_note(rows: Iterable[Mapping[str, Any]]) -> str | None:
         return None
     return (
         f"log_dir {', '.join(map(repr, log_dirs))}: an older topic of this name, with another "
-        "topic id; it is not searched unless the log_dir is given"
+        "topic id or none; it is not searched unless the log_dir is given"
     )
 
 

@@ -92,7 +92,6 @@ def next_bases_of(segments: Sequence[SearchedSegment]) -> list[int | None]:
 def _loss(segment: SearchedSegment, next_base: int | None) -> str | None:
     if segment.doubt or segment.status != SegmentStatus.TRUNCATED:
         return segment.doubt
-    is_complete = segment.last_offset is not None and next_base is not None
-    if is_complete and next_base is not None and next_base <= segment.end_offset:
+    if next_base is not None and next_base <= segment.end_offset:
         return None
     return f"{segment.status} at offset {segment.end_offset}"

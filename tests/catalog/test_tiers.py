@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.tiers import CatalogSnapshot, Tiers, highest_remote_offsets
+from kip33.catalog.tiers import IS_REMOTE, CatalogSnapshot, Tiers, highest_remote_offsets
 from kip33.errors import CatalogError
 from tests.builders.snapshots import row, write
 
@@ -88,6 +88,39 @@ def test_a_mismatch_of_topics_is_one_line(
     of_both = tiers(tmp_path, [segment(local[0], 0, local[1])], [segment(remote[0], 0, remote[1])])
     with pytest.raises(CatalogError, match=f"^[^\n]*{found}[^\n]*$"):
         of_both.read(COLUMNS)
+
+
+def test_a_remote_segment_is_put_only_to_a_replica_of_its_topic(tmp_path: Path) -> None:
+    # Without an id a log belongs to the only topic of its name; of several, to none.
+    cases: list[tuple[list[tuple[str, str | None]], list[tuple[str, str | None]], list[str]]] = [
+        ([("b1", A)], [("", A)], ["b1"]),
+        ([("b1", None)], [("", A)], ["b1"]),
+        ([("b1", A)], [("", None)], ["b1"]),
+        ([("b1", None)], [(A, A), (B, B)], [A, B]),
+        ([("b1", A), ("b2", B)], [("", B)], ["b2"]),
+        ([("b1", A), ("b2", B)], [("", None)], [""]),
+        ([("", None)], [("", A), (B, B)], [A, B]),
+        ([("", A), ("b2", B)], [("", None)], ["remote"]),
+    ]
+    for number, (local, remote, log_dirs) in enumerate(cases):
+        both = tiers(
+            tmp_path / str(number),
+            [segment("orders", 0, topic_id, log_dir=place) for place, topic_id in local],
+            [segment("orders", 0, topic_id, log_dir=place) for place, topic_id in remote],
+        ).rows(["log_dir"])
+        found = both.filter(both[IS_REMOTE])["log_dir"].to_pylist()
+        assert found == log_dirs, number
+
+
+def test_a_partition_of_which_only_an_older_topic_is_here_keeps_its_remote_segments(
+    tmp_path: Path,
+) -> None:
+    local = [
+        segment("orders", 0, A, log_dir=""),
+        segment("orders", 0, B, log_dir="b2", partition=1),
+    ]
+    both = tiers(tmp_path, local, [segment("orders", 0, B, log_dir="")]).rows(["log_dir"])
+    assert both.filter(both[IS_REMOTE])["log_dir"].to_pylist() == [B]
 
 
 def test_only_the_topics_asked_for_are_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import shlex
 import shutil
 from pathlib import Path
@@ -451,6 +452,40 @@ def test_an_apply_asks_the_remote_tier_again(command: Command, built: Path) -> N
     assert applied.exit_code == 0, applied
     assert "has another result for 1 planned segment" in refused.stderr
     assert "(not_uploaded)" in refused.stderr
+
+
+@pytest.mark.parametrize("change", ["deleted", "shorter", "put again"])
+def test_an_apply_looks_at_the_uploads(command: Command, built: Path, change: str) -> None:
+    """The newest snapshot of the remote tier may be older than what happened there."""
+    file_named("configs.txt", KAFKA_CONFIGS.encode())
+    upload(command, built, 2)
+    given = ("retention", built / "indexes/_catalog", *TIERED, "--remote", "remote/_catalog")
+    assert command(*given, "--plan", "plan.jsonl").exit_code == 0
+    assert command("retention", "--apply", "plan.jsonl", "--dry-run").exit_code == 0
+    log = min(Path("bucket").rglob("*.log"))
+    if change == "deleted":
+        log.unlink()
+    elif change == "shorter":
+        before = log.stat()
+        os.truncate(log, before.st_size - 1)
+        os.utime(log, ns=(before.st_atime_ns, before.st_mtime_ns))
+    else:
+        os.utime(log)
+
+    refused = command("retention", "--apply", "plan.jsonl")
+
+    assert refused.exit_code == 2, refused
+    assert "(not_uploaded)" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+def test_a_remote_tier_for_no_topic_is_a_warning(command: Command, built: Path) -> None:
+    upload(command, built, 1)
+    given = ("retention", built / "indexes/_catalog", "--remote", "remote/_catalog")
+    done = command(*given, "--retention-ms", "1d")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("Warning: --remote: no topic with remote.storage.enable=true")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_catalog_of_brokers_is_no_remote_tier(command: Command, built: Path) -> None:

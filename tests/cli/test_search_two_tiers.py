@@ -92,6 +92,14 @@ def test_a_broker_does_not_find_the_largest_timestamp_in_the_remote_tier(search:
     assert "KAFKA-17552" in row["note"]
 
 
+def test_no_offset_is_emitted_for_a_partition_that_is_not_in_the_tier(search: Command) -> None:
+    asked = ("--time", "earliest-local", "--emit", "reset-offsets")
+    done = search(*asked)
+    assert done.stdout.splitlines() == ["orders,0,3", "plain,0,0"]
+    assert "gone-0: not_in_tier, so the end of the partition would be used; " in done.stderr
+    assert "gone,0,2" in search(*asked, "--allow-unsafe").stdout
+
+
 def test_python_gives_the_same_answers(catalogs: tuple[Path, Path]) -> None:
     opened = kip33.open_catalog([str(place) for place in catalogs])
     for time, whom, topic, *expected in CASES:
@@ -119,7 +127,7 @@ def test_a_segment_that_differs_in_the_two_tiers_makes_answers_unsure(
         ("LR", ["--snapshot", "1"], "--snapshot requires one CATALOG, two found"),
         ("LR", ["--until", "latest"], "--until requires one CATALOG, two found"),
         ("LR", ["--emit", "delete-records"], "--emit delete-records requires one CATALOG"),
-        ("LR", ["--engine", "spark"], "--engine spark requires one CATALOG, two found"),
+        ("LR", ["--engine", "spark"], "--engine spark requires one CATALOG, two found; give"),
         ("L", ["--time", "latest-tiered"], "latest-tiered needs both tiers: give the catalog of"),
         ("R", ["--time", "earliest-local"], "earliest-local needs both tiers: give the catalog of"),
     ],

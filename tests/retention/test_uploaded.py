@@ -24,7 +24,8 @@ def segment(base: int, last: int | None, **how: Any) -> Row:
     """Return a row of a catalog with these offsets, by default of orders-0."""
     place = {"topic": "orders", "partition": 0, "log_dir": "", "status": "ok", "topic_id": ID}
     row = dict.fromkeys(SEGMENTS.names) | place | {"base_offset": base, "last_offset": last} | how
-    return row | {"log_uri": f"file:///a/{row['topic']}-{row['partition']}/{base:020d}.log"}
+    log = f"file:///a/{row['topic']}-{row['partition']}/{base:020d}.log"
+    return row | {"log_uri": log} | how
 
 
 def catalog_of(folder: Path, rows: list[Row], layout: str) -> Catalog:
@@ -42,7 +43,12 @@ def uploaded(
     return here, uploaded_segments(*place, POLICIES)
 
 
-LOCAL = [segment(0, 9), segment(10, 19), segment(20, 29), segment(30, None, status="empty")]
+LOCAL = [
+    segment(0, 9, max_timestamp=7),
+    segment(10, 19, valid_bytes=7),
+    segment(20, 29),
+    segment(30, None, status="empty"),
+]
 NO_ID = [segment(5, 9, topic="ours", topic_id=None)]
 PROOF = {
     "all closed segments": ([segment(0, 9), segment(10, 19), segment(20, 29)], [0, 10, 20]),
@@ -71,6 +77,12 @@ PROOF = {
     "no ids: the name matches": ([segment(0, 19, topic_id=None)], [0, 10]),
     "ids of two topics of the name, of which one may be ours": (
         [segment(0, 9, topic="ours", topic_id=one * 22) for one in "CD"], [],
+    ),
+    "other records at the same offsets, as of another cluster": (
+        [segment(0, 9, max_timestamp=9), segment(10, 19, valid_bytes=8), segment(20, 29)], [20],
+    ),
+    "other records, and an upload of ours": (
+        [segment(0, 9, max_timestamp=9), segment(0, 9, max_timestamp=7, log_uri="file:///b")], [0],
     ),
     "offsets up to Long.MAX": ([segment(0, 2**63 - 1)], [0, 10, 20]),
 }  # fmt: skip
