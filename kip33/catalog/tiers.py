@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.catalog_columns import matching
 from kip33.catalog.schema import PARTS
 from kip33.catalog.topic_totals import topics_of
 from kip33.errors import CatalogError
@@ -30,12 +29,6 @@ LOG_DIRECTORIES: Final = "kafka"
 
 TopicIds: TypeAlias = Mapping[str, Collection[str]]
 """The known ids of each topic, by its name."""
-
-PartitionOffsets: TypeAlias = dict[tuple[str, int], int]
-"""Offsets by topic and partition."""
-
-OF_REMOTE_OFFSETS: Final = ("topic", "partition", "last_offset", "status")
-"""The columns that `highest_remote_offsets` needs."""
 
 COMPARED: Final = ("valid_bytes", "batch_count", "record_count", "max_timestamp")
 """What a segment and its copy have in common, besides their offsets."""
@@ -103,24 +96,21 @@ class Tiers(NamedTuple):
         return sorted({*self.local.topics(), *self.remote.topics()})
 
     def rows(self, columns: Sequence[str], topics: Collection[str] | None = None) -> pa.Table:
-        """Return the rows of both tiers as `united` does; errors as `read`."""
+        """Return the rows of both tiers as `united` does.
+
+        CatalogError if the tiers have different topics of one name, or a part is damaged.
+        """
         needed = [*dict.fromkeys((*columns, *OF_UNION))]
         local, remote = (tier.rows(needed, topics) for tier in self)
         rows = united(local, self.of_same_topics(local, remote))
         return rows.select([*columns, IS_REMOTE, IS_COPY, IS_DIFFERENT, UNTIL])
 
-    def read(self, columns: Sequence[str], topics: Sequence[str] = ()) -> tuple[pa.Table, pa.Table]:
-        """Return the rows of the local tier, and those of the same topics in the remote tier.
-
-        `topics` are globs. `columns` have `topic` and `topic_id`. Remote rows of a topic that was
-        deleted and created again are left out, if the local tier has another one of its name.
-        CatalogError if the tiers have different topics of one name, or a part is damaged.
-        """
-        local, remote = (matching(tier.rows(columns), topics) for tier in self)
-        return local, self.of_same_topics(local, remote)
-
     def of_same_topics(self, local: pa.Table, remote: pa.Table) -> pa.Table:
-        """Return the remote rows without those of other topics; errors as `read`."""
+        """Return the remote rows without those of other topics.
+
+        Rows of a topic that was deleted and created again are left out, if the local tier has
+        another one of its name. CatalogError if the tiers have different topics of one name.
+        """
         ids, remote_ids = topic_ids_of(local), topic_ids_of(remote)
         if problem := mismatch(ids, remote_ids):
             places = (tier.catalog.location.uri for tier in self)
@@ -176,18 +166,6 @@ give the catalogs of one cluster'
                     "the remote tier; expected the same name, give the catalogs of one cluster"
                 )
     return None
-
-
-def highest_remote_offsets(remote: pa.Table) -> PartitionOffsets:
-    """Return the highest offset in the remote tier of each partition that has one.
-
-    `remote` has the columns OF_REMOTE_OFFSETS. Only whole segments count: a damaged or unreadable
-    row, or one whose log was not read, proves nothing.
-    """
-    whole = remote.filter(pc.equal(remote["status"], SegmentStatus.OK.value))
-    whole = whole.select(list(OF_REMOTE_OFFSETS)).drop_null()
-    ends = whole.group_by(["topic", "partition"]).aggregate([("last_offset", "max")])
-    return {(row["topic"], row["partition"]): row["last_offset_max"] for row in ends.to_pylist()}
 
 
 def united(local: pa.Table, remote: pa.Table) -> pa.Table:

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.tiers import IS_REMOTE, CatalogSnapshot, Tiers, highest_remote_offsets
+from kip33.catalog.tiers import IS_REMOTE, CatalogSnapshot, Tiers
 from kip33.errors import CatalogError
 from tests.builders.snapshots import row, write
 
@@ -32,6 +33,10 @@ def tiers(place: Path, local: list[dict[str, Any]], remote: list[dict[str, Any]]
     return Tiers.of(
         catalog(place / "local", "kafka", *local), catalog(place / "remote", "aiven", *remote)
     )
+
+
+def remote_rows(of_both: Tiers) -> pa.Table:
+    return of_both.of_same_topics(*(tier.rows(COLUMNS) for tier in of_both))
 
 
 @pytest.mark.parametrize("remote", ["aiven", "local-tiered", "hdfs-rsm", "pinterest", "{topic}"])
@@ -72,7 +77,7 @@ def test_topics_are_matched_by_id_then_by_name(
         [segment("orders", 10 * n, topic_id) for n, topic_id in enumerate(local)],
         [segment("orders", 10 * n, topic_id) for n, topic_id in enumerate(remote)],
     )
-    assert of_both.read(COLUMNS)[1]["base_offset"].to_pylist() == bases
+    assert remote_rows(of_both)["base_offset"].to_pylist() == bases
 
 
 @pytest.mark.parametrize(
@@ -87,7 +92,7 @@ def test_a_mismatch_of_topics_is_one_line(
 ) -> None:
     of_both = tiers(tmp_path, [segment(local[0], 0, local[1])], [segment(remote[0], 0, remote[1])])
     with pytest.raises(CatalogError, match=f"^[^\n]*{found}[^\n]*$"):
-        of_both.read(COLUMNS)
+        remote_rows(of_both)
 
 
 def test_a_remote_segment_is_put_only_to_a_replica_of_its_topic(tmp_path: Path) -> None:
@@ -125,19 +130,5 @@ def test_a_partition_of_which_only_an_older_topic_is_here_keeps_its_remote_segme
 
 def test_only_the_topics_asked_for_are_read(tmp_path: Path) -> None:
     rows = [segment("orders", 0), segment("clicks", 0, B)]
-    local, remote = tiers(tmp_path, rows, rows).read(COLUMNS, ["cl*"])
-    assert local["topic"].to_pylist() == remote["topic"].to_pylist() == ["clicks"]
-
-
-def test_only_whole_segments_count_for_the_highest_remote_offset(tmp_path: Path) -> None:
-    remote = [
-        segment("orders", 0),
-        segment("orders", 10),
-        *(
-            segment("orders", 20, status=status)
-            for status in ("truncated", "invalid", "unreadable", "archived", "unverified", "empty")
-        ),
-        segment("clicks", 0, status="invalid"),
-    ]
-    rows = tiers(tmp_path, [], remote).remote.rows(COLUMNS)
-    assert highest_remote_offsets(rows) == {("orders", 0): 19}
+    both = tiers(tmp_path, rows, rows).rows(["topic"], ["clicks"])
+    assert both["topic"].to_pylist() == ["clicks", "clicks"]
