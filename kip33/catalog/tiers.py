@@ -105,6 +105,15 @@ class Tiers(NamedTuple):
         rows = united(local, self.of_same_topics(local, remote))
         return rows.select([*columns, IS_REMOTE, IS_COPY, IS_DIFFERENT, UNTIL])
 
+    def log_rows(self, columns: Sequence[str], topics: Collection[str] | None = None) -> pa.Table:
+        """Return the rows whose segments make up the logs: each record of both tiers once.
+
+        Those of `rows`, without copies. Of a segment with UNTIL only the offsets before it belong
+        to the log. One that IS_DIFFERENT stays: which records are right is not known.
+        """
+        rows = self.rows(columns, topics)
+        return rows.filter(pc.invert(rows[IS_COPY]))
+
     def of_same_topics(self, local: pa.Table, remote: pa.Table) -> pa.Table:
         """Return the remote rows without those of other topics.
 
