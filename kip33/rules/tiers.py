@@ -13,7 +13,7 @@ one that is not. A segment is read from its start up to where the next one begin
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -40,6 +40,13 @@ class EpochColumns(NamedTuple):
         columns = (self.epochs[here].tolist(), self.first_offsets[here].tolist())
         return tuple(map(EpochStart, *columns))
 
+    def latest(self) -> Int64s:
+        """Return the latest of each segment; UNKNOWN_FIGURE without any."""
+        has_any = self.places[1:] > self.places[:-1]
+        latest = np.full(len(has_any), UNKNOWN_FIGURE)
+        latest[has_any] = self.epochs[self.places[1:][has_any] - 1]
+        return latest
+
 
 class TierSegments(NamedTuple):
     """The segments of both tiers, in any order; one element for each in a column."""
@@ -63,7 +70,7 @@ class PutTogether(NamedTuple):
     until_offsets: Int64s  # from here on another segment is read; UNKNOWN_END: it is read whole
 
 
-class _Piece(NamedTuple):
+class _TierSegment(NamedTuple):
     """A segment of a partition whose segments share offsets."""
 
     base: int
@@ -133,7 +140,7 @@ def put_together(
     return found
 
 
-def _pieces(segments: TierSegments, rows: Int64s) -> list[_Piece]:
+def _pieces(segments: TierSegments, rows: Int64s) -> list[_TierSegment]:
     """Return some segments, in order; a damaged one ends at the latest where the next begins."""
     bases = segments.base_offsets[rows].tolist()
     ends = segments.ends[rows].tolist()
@@ -141,16 +148,16 @@ def _pieces(segments: TierSegments, rows: Int64s) -> list[_Piece]:
     for base, end, row in zip(bases, ends, rows.tolist(), strict=True):
         kind = _REMOTE if segments.is_remote[row] else _LOCAL
         if segments.is_cut[row]:
-            kind = _CUT
+            kind, end = _CUT, max(end, base)
         elif not segments.is_whole[row] or end == UNKNOWN_END:
             kind = _DAMAGED
             following = bisect_right(bases, base)
             end = bases[following] if following < len(bases) else base
-        pieces.append(_Piece(base, end, kind, row, segments.epochs.of(row)))
+        pieces.append(_TierSegment(base, end, kind, row, segments.epochs.of(row)))
     return pieces
 
 
-def _resolve(pieces: Sequence[_Piece], checkpoint: Epochs, found: PutTogether) -> None:
+def _resolve(pieces: Sequence[_TierSegment], checkpoint: Epochs, found: PutTogether) -> None:
     """Fill in what is read of the segments of one partition."""
     valid = [piece for piece in pieces if piece.kind != _DAMAGED]
     lineage = lineage_of([piece.epochs for piece in valid if piece.epochs], checkpoint)
@@ -170,30 +177,31 @@ def _resolve(pieces: Sequence[_Piece], checkpoint: Epochs, found: PutTogether) -
     others += [piece for piece in pieces if piece.kind == _DAMAGED and not piece.is_local]
     for piece in others:
         having = [(one.base, end) for one, end in chosen.items() if _may_stand_for(one, piece)]
-        found.is_copy[piece.number] = piece.end > piece.base and _covers(having, piece)
+        is_empty = piece.end <= piece.base and piece.kind == _DAMAGED
+        found.is_copy[piece.number] = not is_empty and _covers(having, piece)
 
 
-def _may_stand_for(one: _Piece, other: _Piece) -> bool:
+def _may_stand_for(one: _TierSegment, other: _TierSegment) -> bool:
     """Return whether records of `one` are those of `other` at the same offsets.
 
-    Without epochs they may be other records, but a broker reads its own.
+    Without epochs they may be other records, but a broker reads its own. What it cut is lost there.
     """
     if other.is_local:
-        return not one.is_local and bool(one.epochs and other.epochs)
+        return not one.is_local and (other.kind == _CUT or bool(one.epochs and other.epochs))
     return one.is_local or bool(one.epochs and (other.epochs or other.kind == _DAMAGED))
 
 
-def _covers(ranges: Sequence[tuple[int, int]], piece: _Piece) -> bool:
+def _covers(ranges: Sequence[tuple[int, int]], piece: _TierSegment) -> bool:
     zeros = np.zeros(len(ranges), np.int64)
     firsts, ends = np.array(ranges, np.int64).reshape(-1, 2).T
     asked = Ranges(np.zeros(1, np.int64), np.array([piece.base]), np.array([piece.end]))
     return bool(is_covered(asked, Ranges(zeros, firsts, ends))[0])
 
 
-def _chain(pieces: Sequence[_Piece]) -> Iterator[tuple[_Piece, int]]:
+def _chain(pieces: Sequence[_TierSegment]) -> Iterator[tuple[_TierSegment, int]]:
     """Yield the segments that are read, each with the offset where its reading ends."""
     reach = _local_reach(pieces)
-    best: dict[int, _Piece] = {}
+    best: dict[int, _TierSegment] = {}
     for piece in sorted(pieces, key=lambda one: (one.base, one.kind, -one.end)):
         other = best.setdefault(piece.base, piece)
         is_longer = piece.end > reach.get(other.number, other.end)
@@ -210,23 +218,26 @@ def _chain(pieces: Sequence[_Piece]) -> Iterator[tuple[_Piece, int]]:
         at = last if following is None else bases.index(following.base, at)
 
 
-def _next(piece: _Piece, candidates: Sequence[_Piece], reach: Mapping[int, int]) -> _Piece | None:
-    """Return what is read after `piece`; None: the first one after its end."""
-    local = (one for one in candidates if reach.get(one.number, -1) >= piece.end)
-    if piece.kind == _REMOTE and (first := next(local, None)):
-        return first
+def _next(
+    piece: _TierSegment, candidates: Sequence[_TierSegment], reach: Mapping[int, int]
+) -> _TierSegment | None:
+    """Return what is read after `piece`: what leads farthest; None: what begins after its end.
+
+    If several do, the local log is read as early as it can be, and `piece` as far as it can be.
+    """
+    best: tuple[tuple[int, bool, int], _TierSegment] | None = None
     for one in candidates:
-        if one.base == piece.end:
-            return one
-    longer = (
-        one
-        for one in candidates
-        if one.end > piece.end and _may_stand_for(one, piece) and one.epochs and piece.epochs
-    )
-    return max(longer, key=lambda one: one.end, default=None)
+        end, is_local = reach.get(one.number, one.end), one.number in reach
+        may_follow = one.base == piece.end or (is_local and not piece.is_local)
+        may_follow |= _may_stand_for(one, piece) and bool(one.epochs and piece.epochs)
+        rank = end, is_local, -one.base if is_local else one.base
+        is_later = end > piece.end or (end == piece.end and is_local and not piece.is_local)
+        if may_follow and is_later and (best is None or rank > best[0]):
+            best = rank, one
+    return best and best[1]
 
 
-def _local_reach(pieces: Sequence[_Piece]) -> dict[int, int]:
+def _local_reach(pieces: Sequence[_TierSegment]) -> dict[int, int]:
     """Return for each whole segment of the local tier where the local log from there ends."""
     local = sorted((one for one in pieces if one.is_local), key=lambda one: one.base)
     ends = {one.base: one.end for one in local}
@@ -241,18 +252,20 @@ def _local_reach(pieces: Sequence[_Piece]) -> dict[int, int]:
 def _compared(segments: TierSegments) -> tuple[Mask, Mask]:
     """Return which segments are the same as an earlier one, local before remote, and which differ.
 
-    Only whole segments with the same first and last offset are compared.
+    Only whole segments with the same first and last offset and the same latest leader epoch, as far
+    as it is known, are compared.
     """
     rows = len(segments.partitions)
     is_same, is_different = np.zeros(rows, bool), np.zeros(rows, bool)
     whole = np.flatnonzero((segments.is_whole | segments.is_cut) & (segments.ends != UNKNOWN_END))
     if not len(whole):
         return is_same, is_different
-    columns = (segments.is_remote, segments.ends, segments.base_offsets, segments.partitions)
-    order = whole[np.lexsort(tuple(column[whole] for column in columns))]
-    keys = np.stack([column[order] for column in columns[1:]])
-    begins = np.ones(len(order), bool)
-    begins[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+    columns = [segments.is_remote, segments.ends, segments.base_offsets, segments.partitions]
+    latest = segments.epochs.latest()
+    order, begins = _grouped(columns, whole)
+    of_group = np.maximum.reduceat(latest[order], np.flatnonzero(begins))[np.cumsum(begins) - 1]
+    latest[order] = np.where(latest[order] == UNKNOWN_FIGURE, of_group, latest[order])
+    order, begins = _grouped([segments.is_remote, latest, *columns[1:]], whole)
     first = order[np.flatnonzero(begins)][np.cumsum(begins) - 1]
     mine, theirs = segments.figures[order], segments.figures[first]
     is_unknown = (mine == UNKNOWN_FIGURE) | (theirs == UNKNOWN_FIGURE)
@@ -261,6 +274,15 @@ def _compared(segments: TierSegments) -> tuple[Mask, Mask]:
     is_same[order] = is_compared & is_equal
     is_different[order] = is_compared & ~is_equal
     return is_same, is_different
+
+
+def _grouped(columns: Sequence[Any], rows: Int64s) -> tuple[Int64s, Mask]:
+    """Return rows sorted by columns, the last one first, and where all but the first one change."""
+    order = rows[np.lexsort(tuple(column[rows] for column in columns))]
+    keys = np.stack([column[order] for column in columns[1:]])
+    begins = np.ones(len(order), bool)
+    begins[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+    return order, begins
 
 
 def _largest_ends(segments: TierSegments, ends: Int64s, mask: Mask | None) -> dict[int, int]:

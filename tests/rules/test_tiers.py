@@ -1,13 +1,17 @@
 """Two tiers put together: what both have, where they differ, where a remote segment ends."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kip33.formats.partition_metadata import EpochStart
 from kip33.rules.offset_holes import UNKNOWN_END
 from kip33.rules.tiers import UNKNOWN_FIGURE, EpochColumns, TierSegments, put_together
+from tests.long_forms import examples
 
 WHOLE, SECOND, DAMAGED, CUT, NOT_COUNTED = "whole", "second", "damaged", "cut", "not counted"
 FIGURES = {WHOLE: 7, SECOND: 8, DAMAGED: 7, CUT: 7, NOT_COUNTED: UNKNOWN_FIGURE}
@@ -170,8 +174,94 @@ def test_leader_epochs_say_which_records_are_of_the_log(
     assert not found.is_different.any()
 
 
+@pytest.mark.parametrize(
+    ("local", "remote", "copies"),
+    [
+        pytest.param([(0, 4, CUT), (10, 20, WHOLE)], [(0, 10, WHOLE)], [0], id="has all of it"),
+        pytest.param(
+            [(0, 4, CUT), (10, 20, WHOLE)], [(0, 3, WHOLE), (3, 12, WHOLE)], [0], id="in two"
+        ),
+        pytest.param([(0, 4, CUT), (10, 20, WHOLE)], [(0, 7, WHOLE)], [0], id="has more of it"),
+        pytest.param([(0, 4, CUT), (10, 20, WHOLE)], [(4, 10, WHOLE)], [], id="not the first ones"),
+        pytest.param([(0, 4, CUT), (10, 20, WHOLE)], [(0, 10, DAMAGED)], [], id="damaged, too"),
+        pytest.param([(0, 4, CUT), (4, 20, WHOLE)], [(0, 4, WHOLE)], [2], id="nothing was lost"),
+        pytest.param([(0, 4, CUT)], [(0, 10, WHOLE)], [0], id="the newest one"),
+        pytest.param([(0, 4, CUT)], [(0, 4, WHOLE)], [1], id="the newest one, which has the same"),
+        pytest.param([(0, UNKNOWN_END, CUT)], [(0, 4, WHOLE)], [0], id="the newest one, all of it"),
+    ],
+)
+def test_a_cut_local_log_is_a_copy_if_the_remote_tier_has_its_records(
+    local: list[Segment], remote: list[Segment], copies: list[int]
+) -> None:
+    found = put_together(columns(local, remote))
+    assert np.flatnonzero(found.is_copy).tolist() == copies
+    assert not found.is_different.any()
+
+
 def test_partitions_are_strangers() -> None:
     both = columns([(0, 10, WHOLE)], [(0, 10, WHOLE)])
     assert put_together(both).is_copy.tolist() == [False, True]
     apart = both._replace(partitions=np.arange(2))
     assert not put_together(apart).is_copy.any()
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[int], list[EpochStart], list[tuple[int, list[int]]]]:
+    """Return a log, its checkpoint, and what its leaders uploaded: slices with their offsets.
+
+    A log is the leader epoch of each of its records: two logs with one epoch at an offset have the
+    same records up to there.
+    """
+    log: list[int] = []
+    checkpoint: list[EpochStart] = []
+    uploads: list[tuple[int, list[int]]] = []
+    for epoch in range(draw(st.integers(1, 5))):
+        if draw(st.booleans()):  # an unclean election: the new leader has less
+            log = log[: draw(st.integers(0, len(log)))]
+        checkpoint = [one for one in checkpoint if one.start_offset < len(log)]
+        checkpoint.append(EpochStart(epoch, len(log)))
+        log = [*log, *[epoch] * draw(st.integers(0, 6))]
+        for _ in range(draw(st.integers(0, 3))):
+            begin = draw(st.integers(0, len(log)))
+            end = draw(st.integers(begin, len(log)))
+            if end > begin:
+                uploads.append((begin, log[begin:end]))
+    cut = draw(st.integers(0, len(log)))  # the last leader uploads what is not there
+    again = [(0, log[:cut]), (cut, log[cut:])]
+    return log, checkpoint, [*uploads, *(one for one in again if one[1])]
+
+
+def epochs_of(begin: int, log: list[int]) -> list[tuple[int, int]]:
+    return [
+        (epoch, begin + at) for at, epoch in enumerate(log) if not at or log[at - 1] != epoch
+    ]  # fmt: skip
+
+
+@settings(max_examples=examples(300))
+@given(history=histories(), data=st.data())
+def test_what_is_read_is_each_record_of_the_log_once_and_no_other(
+    history: tuple[list[int], list[EpochStart], list[tuple[int, list[int]]]], data: st.DataObject
+) -> None:
+    log, checkpoint, uploads = history
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(log)), max_size=4)) | {len(log)})
+    local = [(begin, log[begin:end]) for begin, end in pairwise(cuts)]
+    of_both = [
+        [(begin, begin + len(part), NOT_COUNTED, *epochs_of(begin, part)) for begin, part in parts]
+        for parts in (local, uploads)
+    ]
+    of_both[0].append((len(log), UNKNOWN_END, DAMAGED))  # the active segment is empty
+    found = put_together(columns(*of_both), {0: tuple(checkpoint)})
+
+    read: list[tuple[int, int]] = []
+    for place, (begin, part) in enumerate([*local, (len(log), []), *uploads]):
+        until = int(found.until_offsets[place])
+        kept = len(part) if until == UNKNOWN_END else max(until - begin, 0)
+        if not found.is_copy[place]:
+            read += enumerate(part[:kept], begin)
+    there = {
+        offset
+        for begin, part in [*local, *uploads]
+        for offset, epoch in enumerate(part, begin)
+        if offset < len(log) and log[offset] == epoch
+    }
+    assert sorted(read) == [(offset, log[offset]) for offset in sorted(there)]
