@@ -67,8 +67,8 @@ def read_arrow(  # parameters: each selects rows or columns, or says how to read
     not chosen is not copied. Columns of records have the names and types of Spark's Kafka source.
 
     `source` is an archive, a partition's directory, a log or a catalog, as a path or URI; a
-    `Segment`; or what `open_catalog` returns. `layout` is that of an archive. `topic` is a name or
-    a glob, or several of them; `partition` a number or several. Of a partition that several brokers
+    `Segment`; or what `open_catalog` returns, for one catalog or those of two tiers. `layout` is
+    that of an archive. `topic` is a name or a glob, or several of them; `partition` a number or several. Of a partition that several brokers
     have, the most complete replica is read, or the one in `log_dir`. Rows are in the order of
     topic, partition and offset. If segments share offsets, the record of the earliest one is
     returned; on Spark, and with `start_offset`, this needs a catalog. Each record batch has rows of
