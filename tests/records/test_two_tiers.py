@@ -104,6 +104,7 @@ def test_a_remote_segment_is_read_up_to_the_local_log(tmp_path: Path) -> None:
     assert [cut[name] for name in names] == [4, 4, 3, None]
     assert (cut["size_bytes"], cut["valid_bytes"]) == (len(remote.log), len(remote.log) * 4 // 10)
     assert local["record_count"] == 8
+    assert kip33.scan_polars(tiers).select("offset").collect()["offset"].to_list() == [*range(12)]
     of_batches = rows_of(tiers, level="batches", columns=["first_offset"])
     assert [row["first_offset"] for row in of_batches] == list(range(12))
 
