@@ -397,6 +397,9 @@ def _row_of(
     row["timestamp_types"] = list(names_of(summary["timestamp_types"], TIMESTAMP_TYPES))
     row["magics"] = list(index.magics)
     row["codecs"] = list(codec_names(summary["codecs"]))
+    row["leader_epochs"] = [epoch for epoch, _ in index.leader_epochs]
+    row["leader_epoch_offsets"] = [offset for _, offset in index.leader_epochs]
+    row["batches_crc32"] = index.batches_crc32
     if summary["batch_count"]:
         row["last_offset"] = summary["last_offset"]
         row["first_batch_timestamp"] = summary["first_batch_timestamp"]

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """Columns that an earlier version did not have are null in its snapshots.
 
-1 ended with `offset_index_bytes`, 2 had no TIME_COLUMNS.
+1 ended with `offset_index_bytes`, 2 had no TIME_COLUMNS, 3 nothing about leader epochs and CRCs.
 """
 
 _FIELDS: list["pa.Field[Any]"] = [
@@ -72,6 +72,10 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("producer_snapshot_bytes", pa.int64()),
     pa.field("producer_snapshot_modified_ms", pa.int64()),
     pa.field("producer_snapshot_crc32c", pa.int64()),
+    # The leader epochs of its batches and where each begins here; null: unknown.
+    pa.field("leader_epochs", pa.list_(pa.int32())),
+    pa.field("leader_epoch_offsets", pa.list_(pa.int64())),
+    pa.field("batches_crc32", pa.int64()),  # of the CRCs of its batches; null: unknown
 ]
 SEGMENTS: Final = pa.schema(_FIELDS)
 """The columns that builds fill in and that kip33 works with."""

@@ -188,14 +188,15 @@ def united(local: pa.Table, remote: pa.Table) -> pa.Table:
     is_remote = np.arange(rows.num_rows) >= local.num_rows
     status = rows["status"].to_numpy()
     is_whole = status == SegmentStatus.OK.value
-    is_whole |= (status == SegmentStatus.TRUNCATED.value) & ~is_remote  # what it has is valid
+    is_cut = (status == SegmentStatus.TRUNCATED.value) & ~is_remote  # what it has is valid
     found = put_together(
         TierSegments(
             _numbers(rows),
             rows["base_offset"].to_numpy(),
             pc.fill_null(pc.add(rows["last_offset"], 1), UNKNOWN_END).to_numpy(),
             is_remote,
-            is_whole,
+            is_whole | is_cut,
+            is_cut,
             np.stack(
                 [pc.fill_null(rows[name], UNKNOWN_FIGURE).to_numpy() for name in COMPARED], axis=1
             ),

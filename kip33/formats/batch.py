@@ -59,6 +59,7 @@ BATCH: Final = np.dtype(
         ("magic", np.int16),
         ("control", np.int16),  # marker of a producer's control batch (see `walk`), else 0
         ("base_timestamp", np.int64),  # v2: the header's, a delete horizon if that bit is set
+        ("crc", np.uint32),  # the CRC field; the walk compares it with the bytes if it checks
     ]
 )
 """One row per batch, in native byte order: the walk yields these rows and every rule reads them."""

@@ -171,6 +171,7 @@ def read_header(
         row["producer_id"] = -1
         row["leader_epoch"] = -1
         row["records_count"] = -1 if attributes & CODEC_MASK else 1
+        row["crc"] = uint32_at(data, at + 12)
         return LEGACY_CRC_START, uint32_at(data, at + 12)
     attributes = int16_at(data, at + 21) & 0xFF
     last_offset = java_sum(base_offset, int32_at(data, at + 23))
@@ -189,6 +190,7 @@ def read_header(
         state["seeks_record"] = 1
         state["base_timestamp"] = int64_at(data, at + 27)
         state["record_skip_bytes"] = RECORD_BATCH_OVERHEAD - V2_CRC_START
+    row["crc"] = uint32_at(data, at + 17)
     return V2_CRC_START, uint32_at(data, at + 17)
 
 

@@ -11,6 +11,7 @@ The status, and what it means for the index:
     archived    they cannot be read before they are restored from S3 Glacier
 """
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -30,6 +31,7 @@ from kip33.formats.batch import (
 )
 from kip33.formats.byte_sources import ReadInto, ViewAt
 from kip33.formats.native import Speed, compiled, plain
+from kip33.formats.partition_metadata import EpochStart
 from kip33.formats.scan import SCAN_CHUNK_BYTES, BatchScan
 from kip33.formats.time_index import (
     OFFSET_ENTRY_BYTES,
@@ -78,6 +80,8 @@ class BuiltIndexes:
     transactions: TransactionSummary | None = None  # None if Kafka writes no index
     base_offset: int = 0
     producer_changes: tuple[ProducerChange, ...] | None = None  # None: not asked for, or no index
+    leader_epochs: tuple[EpochStart, ...] = ()
+    batches_crc32: int = 0  # of the CRCs of its batches, 4 bytes each, big-endian
 
     @property
     def time_index(self) -> TimeIndex | None:
@@ -100,11 +104,13 @@ class _Gathered:
         self.summary = new_summary()
         self.seen_magics = np.zeros(256, np.uint8)
         self.failure: tuple[int, str] | None = None  # where and why Kafka fails to load
+        self.batches_crc32 = 0
         self._epochs = LeaderEpochs()
         self._transactions: OpenTransactions | None = None  # most segments have none
 
     def append(self, batches: BatchColumns, speed: Speed) -> None:
         speed(summarize)(batches, self.summary, self.seen_magics)
+        self.batches_crc32 = zlib.crc32(batches["crc"].astype(">u4").tobytes(), self.batches_crc32)
         if self.producers:
             self.producers.append(batches)
         if self.failure is None:
@@ -146,6 +152,8 @@ class _Gathered:
             transactions,
             builder.base_offset if builder else 0,
             producer_changes,
+            self._epochs.starts,
+            self.batches_crc32,
         )
 
 

@@ -30,15 +30,22 @@ def refused_epoch(batches: Any, latest_epoch: int) -> tuple[int, int]:
 
 
 class LeaderEpochs:
-    """The latest leader epoch of the batches seen so far."""
+    """The leader epochs of the batches seen so far, as `leader_epochs_of` returns them."""
 
     def __init__(self) -> None:
+        self.starts: tuple[EpochStart, ...] = ()
         self._latest = -1
 
     def append(self, batches: BatchColumns, speed: Speed = plain) -> tuple[int, str] | None:
         """Process `batches` in order; return (position, reason) of the first that Kafka refuses."""
-        row, self._latest = speed(refused_epoch)(batches, self._latest)
+        before = self._latest
+        row, self._latest = speed(refused_epoch)(batches, before)
         if row < 0:
+            if self._latest > before:
+                first = EpochStart(int(batches["leader_epoch"][0]), int(batches["base_offset"][0]))
+                is_one = first.epoch == self._latest  # as in most segments
+                found = (first,) if is_one else leader_epochs_of(batches)
+                self.starts = with_later_epochs(self.starts, found)
             return None
         batch = batches[row]
         return int(batch["position"]), (

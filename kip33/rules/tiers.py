@@ -4,7 +4,7 @@ Brokers upload closed segments and keep them for a while, so both tiers have the
 Segments need not begin at the same offsets in both: after a change of leaders the new leader
 uploads its own segments, which may begin in the middle of one that is there already. What the
 local tier has whole is read there, as brokers do; a remote segment that reaches into the local log
-ends where this begins.
+ends where this begins. A local log that is cut is a copy if the remote tier has what it lost, too.
 """
 
 from typing import Final, NamedTuple
@@ -25,7 +25,8 @@ class TierSegments(NamedTuple):
     base_offsets: Int64s
     ends: Int64s  # exclusive; UNKNOWN_END
     is_remote: Mask
-    is_whole: Mask  # all its batches are valid
+    is_whole: Mask  # all its batches are valid, up to its end
+    is_cut: Mask  # of those, the local logs that go on after their end, with what is not valid
     figures: Int64s  # a row for each: what copies have in common; UNKNOWN_FIGURE
 
 
@@ -43,12 +44,15 @@ def put_together(segments: TierSegments) -> PutTogether:
     >>> of = TierSegments(
     ...     partitions=np.zeros(4, np.int64), base_offsets=np.array([0, 10, 10, 20]),
     ...     ends=np.array([10, 20, 20, 30]), is_remote=np.array([True, True, False, False]),
-    ...     is_whole=np.ones(4, bool), figures=np.array([[7], [8], [8], [9]]),
+    ...     is_whole=np.ones(4, bool), is_cut=np.zeros(4, bool),
+    ...     figures=np.array([[7], [8], [8], [9]]),
     ... )
     >>> put_together(of).is_copy.tolist()
     [False, True, False, False]
     """
     partitions, bases = segments.partitions, segments.base_offsets
+    is_replaced = _is_replaced(segments)
+    segments = segments._replace(is_whole=segments.is_whole & ~is_replaced)
     is_known = segments.ends != UNKNOWN_END
     is_local = ~segments.is_remote & segments.is_whole & is_known
     local = Ranges(partitions[is_local], bases[is_local], segments.ends[is_local])
@@ -60,13 +64,37 @@ def put_together(segments: TierSegments) -> PutTogether:
     reaches = segments.is_remote & (bases < first_local) & (first_local < ends) & ~is_different
     reaches &= is_covered(Ranges(partitions, np.minimum(first_local, ends), ends), local)
     until = np.where(reaches, first_local, UNKNOWN_END)
-    return PutTogether(is_same | is_covered_here, is_different, until)
+    return PutTogether(is_same | is_covered_here | is_replaced, is_different, until)
+
+
+def _is_replaced(segments: TierSegments) -> Mask:
+    """Return which local logs that are cut lost offsets that the remote tier has, as it has theirs.
+
+    Without a next segment it is not known where one would end: the remote tier must have more.
+    """
+    bases, ends = segments.base_offsets, segments.ends
+    local = np.flatnonzero(~segments.is_remote)
+    next_bases = np.full(len(bases), UNKNOWN_END)
+    next_bases[local] = _next_bases(segments.partitions[local], bases[local])
+    reached = np.where(ends == UNKNOWN_END, bases, ends)
+    lost_to = np.where(next_bases == UNKNOWN_END, reached + 1, next_bases)
+    is_there = segments.is_remote & segments.is_whole & (ends != UNKNOWN_END)
+    remote = Ranges(segments.partitions[is_there], bases[is_there], ends[is_there])
+    is_cut = segments.is_cut & (lost_to > reached)
+    return is_cut & is_covered(Ranges(segments.partitions, bases, lost_to), remote)
 
 
 def _ends_of_damaged(segments: TierSegments) -> Int64s:
     """Return the ends; one that is not whole ends at the latest where another one begins."""
-    order = np.lexsort((segments.base_offsets, segments.partitions))
-    partitions, bases = segments.partitions[order], segments.base_offsets[order]
+    next_bases = _next_bases(segments.partitions, segments.base_offsets)
+    damaged_ends = np.where(next_bases == UNKNOWN_END, segments.base_offsets, next_bases)
+    return np.where(segments.is_whole & (segments.ends != UNKNOWN_END), segments.ends, damaged_ends)
+
+
+def _next_bases(partitions: Int64s, base_offsets: Int64s) -> Int64s:
+    """Return for each segment where the next one of its partition begins, or UNKNOWN_END."""
+    order = np.lexsort((base_offsets, partitions))
+    partitions, bases = partitions[order], base_offsets[order]
     begins = np.ones(len(order), bool)
     begins[1:] = (partitions[1:] != partitions[:-1]) | (bases[1:] != bases[:-1])
     starts = np.flatnonzero(begins)
@@ -75,8 +103,7 @@ def _ends_of_damaged(segments: TierSegments) -> Int64s:
     is_inner = (following >= 0) & (partitions[following] == partitions)
     next_bases = np.empty(len(order), np.int64)
     next_bases[order] = np.where(is_inner, bases[following], UNKNOWN_END)
-    damaged_ends = np.where(next_bases == UNKNOWN_END, segments.base_offsets, next_bases)
-    return np.where(segments.is_whole & (segments.ends != UNKNOWN_END), segments.ends, damaged_ends)
+    return next_bases
 
 
 def _compared(segments: TierSegments) -> tuple[Mask, Mask]:

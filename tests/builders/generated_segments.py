@@ -55,8 +55,14 @@ class Written:
         return (
             *(position, len(self.wire), self.offset_field, self.last_offset, self.max_timestamp),
             *(of_max, self.producer_id, epoch, self.records_count, self.attributes, self.magic),
-            *(self.control, self.base_timestamp),
+            *(self.control, self.base_timestamp, self.crc),
         )
+
+    @property
+    def crc(self) -> int:
+        """Return the CRC field."""
+        at = 17 if self.magic == 2 else 12
+        return int.from_bytes(self.wire[at : at + 4])
 
     @property
     def base_timestamp(self) -> int:

@@ -33,6 +33,7 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
         "topic_id": "bn9RMmT4REWVDFQzf3IUaQ", "partition_metadata_modified_ms": None,
         "producer_changes": None, "producer_snapshot_bytes": None,
         "producer_snapshot_modified_ms": None, "producer_snapshot_crc32c": None,
+        "leader_epochs": [0], "leader_epoch_offsets": [2**62 + number], "batches_crc32": 2**32 - 1,
     } | fields  # fmt: skip
 
 

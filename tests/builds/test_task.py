@@ -2,6 +2,7 @@
 
 import json
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,9 @@ def test_the_whole_row(archive: Archive) -> None:
         "time_index_modified_ms": modified(archive.time_index), "offset_index_modified_ms": None,
         "kip33_version": kip33.__version__,
         "time_index_crc32c": index_crc32c(TIME_INDEX), "offset_index_crc32c": None,
-        "topic_id": None, "partition_metadata_modified_ms": None, FILES_WRITTEN: 1,
+        "topic_id": None, "partition_metadata_modified_ms": None,
+        "leader_epochs": [0], "leader_epoch_offsets": [BASE],
+        "batches_crc32": zlib.crc32(LOG[17:21] + LOG[68 + 17 : 68 + 21]), FILES_WRITTEN: 1,
     }  # fmt: skip
     assert built.row.keys() - {FILES_WRITTEN} <= set(SEGMENTS.names)
     assert json.loads(built.row["build_settings"]) == {

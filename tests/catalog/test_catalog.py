@@ -158,7 +158,7 @@ DAMAGES = [
         id="a part without its size",
     ),
     pytest.param(
-        change_commit(lambda text: text.replace('"schema_version": 3', '"schema_version": "3"')),
+        change_commit(lambda text: text.replace('"schema_version": 4', '"schema_version": "4"')),
         id="a schema version that is no number",
     ),
 ]  # fmt: skip

@@ -46,6 +46,7 @@ ARROW = {
     "bool": pa.bool_(),
     "list of string": pa.list_(pa.string()),
     "list of int32": pa.list_(pa.int32()),
+    "list of int64": pa.list_(pa.int64()),
     "time": pa.timestamp("ms", "UTC"),
 }
 Record = dict[str, Any]

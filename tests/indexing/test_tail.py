@@ -78,6 +78,7 @@ def test_the_whole_row_of_a_log_that_was_not_read(archive: ChangingArchive) -> N
         "topic_id": None, "partition_metadata_modified_ms": None,
         "producer_changes": None, "producer_snapshot_bytes": None,
         "producer_snapshot_modified_ms": None, "producer_snapshot_crc32c": None,
+        "leader_epochs": None, "leader_epoch_offsets": None, "batches_crc32": None,
         **dict.fromkeys(f"{kind}_index_crc32c" for kind in ("time", "offset", "transaction")),
     }  # fmt: skip
     second = archive.log(A, 20)

@@ -49,7 +49,7 @@ def summary_of(
 def row(
     timestamp: int, offset: int = 0, *, records: int = 1, attributes: int = 0, magic: int = 2
 ) -> tuple[int, ...]:
-    return (0, 61, offset, offset, timestamp, offset, -1, 0, records, attributes, magic, 0, 0)
+    return (0, 61, offset, offset, timestamp, offset, -1, 0, records, attributes, magic, 0, 0, 0)
 
 
 def test_no_batches() -> None:
