@@ -76,10 +76,10 @@ class RestoreOptions:
         A restore that was begun with these continues, whether a command or a program began it.
         """
         settings = self.settings
-        source = Location.of(self.source or "").uri
-        both = self.other_source and sorted((source, Location.of(self.other_source).uri))
-        given = {
-            "SOURCE": both or source,
+        given = [self.source or "", *([] if self.other_source is None else [self.other_source])]
+        sources = sorted(Location.of(one).uri for one in given)
+        options = {
+            "SOURCE": sources if len(sources) > 1 else sources[0],
             "--topic": sorted(self.topics),
             "--partitions": None if self.partitions is None else sorted(self.partitions),
             "--replica": self.replica,
@@ -98,7 +98,7 @@ class RestoreOptions:
             "--segment-index-bytes": settings.segment_index_bytes,
             "--kafka-configs": _with_checksum(self.kafka_configs),
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in options.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

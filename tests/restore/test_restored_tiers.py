@@ -1,5 +1,6 @@
 """`kip33 restore LOCAL REMOTE`: a replica and the bucket become one log directory."""
 
+import os
 import random
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -22,7 +23,7 @@ from tests.faults.builds import build_here
 from tests.restore.test_restore import Killed, T, batch, log_of, time_of
 
 LAYOUTS = ("local-tiered", "aiven raw", "hdfs both", "pinterest")
-LOGS = 16
+LOGS = int(os.environ.get("KIP33_LOGS", "8"))
 
 
 def catalogs(place: Path, remote_layout: str = "local-tiered") -> list[Path]:
