@@ -102,8 +102,9 @@ class RestoreCommand:
 
 @click.command(
     epilog="Example: kip33 restore /backup/broker-1 --to /var/lib/kafka/data --topic orders "
-    "--dry-run, then the same without --dry-run. kip33/restore/README.md has the steps and what a "
-    "broker finds after each."
+    "--dry-run, then the same without --dry-run (of two tiers: kip33 restore local/_catalog "
+    "remote/_catalog --to ...). kip33/restore/README.md has the steps and what a broker finds "
+    "after each."
 )
 @click.argument("source", required=False)
 @click.argument("other_source", metavar="[REMOTE]", required=False)
@@ -125,7 +126,7 @@ class RestoreCommand:
     "--replica",
     metavar="LOG_DIR",
     help="Read this log directory of SOURCE, such as broker-1 [default: for each partition the "
-    "one with most bytes].",
+    "one with most bytes; of two tiers, with most offsets].",
 )
 @click.option(
     "--snapshot",
