@@ -13,6 +13,7 @@ import kip33
 from kip33.catalog.catalog import Catalog
 from kip33.restore import restore_complete
 from kip33.restore.restore_request import RestoreSummary
+from kip33.restore.restore_source import UPLOADED_TWICE
 from kip33.stores.locations import Location
 from tests.builders import snapshots
 from tests.builders.layouts import WRITERS, Stored, kafka, local_tiered
@@ -63,22 +64,47 @@ def split(batches: Sequence[WrittenBatch], rng: random.Random, bases: Sequence[i
         yield Stored("orders", 0, batches[first].base_offset, data)
 
 
-def tiers_of(batches: list[WrittenBatch], rng: random.Random) -> Iterator[list[Stored]]:
+def tiers_of(
+    batches: list[WrittenBatch], rng: random.Random, *, one_leader: bool
+) -> Iterator[list[Stored]]:
     """Yield the local segments, then the remote ones: closed ones, some of which both have."""
     first_local = rng.randrange(len(batches))
     local = list(split(batches[first_local:], rng))
     yield local
     uploaded = batches[: rng.randint(max(1, first_local), len(batches))]
     same = [one.base_offset for one in local] if rng.random() < 0.5 else []
-    yield list(split(uploaded, rng, same))
+    remote = list(split(uploaded, rng, same))
+    if not one_leader and min(epoch_of(one.data) for one in batches) >= 0:
+        remote += of_other_leaders(batches, len(uploaded), rng)
+    yield [one._replace(upload=number) for number, one in enumerate(remote)]
+
+
+def of_other_leaders(batches: list[WrittenBatch], end: int, rng: random.Random) -> Iterator[Stored]:
+    """Yield the segments of the next leader, and one whose end no later leader had."""
+    if rng.random() < 0.7:
+        yield from split(batches[rng.randrange(end) : rng.randint(end, len(batches))], rng)
+    epochs = [epoch_of(one.data) for one in batches]
+    changes = [n for n in range(1, len(batches)) if epochs[n] > epochs[n - 1]]
+    if changes:
+        at = rng.choice(changes)
+        first, base = rng.randrange(at), batches[at].base_offset
+        lost = v2_batch(base, [Record(T)] * 40, leader_epoch=epochs[at - 1])
+        data = segment([*(one.data for one in batches[first:at]), lost])
+        yield Stored("orders", 0, batches[first].base_offset, data)
+
+
+def epoch_of(batch: bytes) -> int:
+    """Return the leader epoch of a batch, -1 before v2."""
+    return int.from_bytes(batch[12:16]) if batch[16] == 2 else -1
 
 
 @pytest.mark.parametrize("number", range(LOGS))
 def test_the_files_are_those_of_the_log_that_was_in_one_place(tmp_path: Path, number: int) -> None:
     rng, batches = random.Random(f"tiers {number}"), without_gaps(number)
-    local, remote = tiers_of(batches, rng)
-    kafka(tmp_path / "disks/b1", local)
     layout, write, _ = WRITERS[LAYOUTS[number % len(LAYOUTS)]]
+    has_ids = layout in UPLOADED_TWICE
+    local, remote = tiers_of(batches, rng, one_leader=not has_ids)
+    kafka(tmp_path / "disks/b1", local)
     write(tmp_path / "bucket", remote)
     both = catalogs(tmp_path, layout)
     summary = restored(both, tmp_path / "data")
