@@ -180,6 +180,16 @@ def test_the_replica_with_the_latest_end_is_restored(tmp_path: Path) -> None:
     assert (row.replica, row.remote_segments, row.end_offset) == ("b1", 0, 60)
 
 
+def test_a_replica_without_the_latest_leader_epoch_is_left(tmp_path: Path) -> None:
+    # b1 was the leader, and its end is lost: b2 became the leader without it.
+    local = {
+        "b1": [Stored("orders", 0, 60, log_of(60, 9, leader_epoch=1))],
+        "b2": [Stored("orders", 0, 60, log_of(60, 2, leader_epoch=2))],
+    }
+    [row] = restored(of_two(tmp_path, local, BOTH[:2]), tmp_path / "data").partitions
+    assert (row.replica, row.end_offset) == ("b2", 80)
+
+
 @pytest.mark.parametrize("damage", ["truncated", "unreadable"])
 def test_a_damaged_local_log_is_read_from_the_bucket(tmp_path: Path, damage: str) -> None:
     log = log_of(30)[:-7] if damage == "truncated" else b"x" * 500
