@@ -20,6 +20,8 @@ Kafka 4.3, read in its sources:
   one are deleted (`deleteLogSegmentsDueToLeaderEpochCacheTruncation`).
 """
 
+import hashlib
+import shutil
 from collections import defaultdict
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -29,6 +31,7 @@ import pytest
 import kip33
 from kip33.catalog.catalog import choose
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
+from kip33.formats.times import milliseconds_of
 from kip33.rules.search import LATEST, MAX_TIMESTAMP
 from tests.faults.builds import build_here
 from tests.integration.kafka.cluster_answers import Found as Record
@@ -38,8 +41,10 @@ from tests.integration.kafka.tiered_cluster import (
     LAST_LEADERS,
     LOCAL_RETENTION,
     PARTITIONS,
+    TOPICS,
     TRIMMED,
     ChangedCluster,
+    asked_all,
     changed_cluster,
     log_dir_of,
 )
@@ -57,9 +62,11 @@ class Opened(NamedTuple):
     tiers: Any  # kip33.OpenedTiers
     rows: dict[tuple[str, str, int], list[Row]]  # by log directory, topic, partition
 
-    def records(self, topic: str, partition: int) -> list[Record]:
+    def records(
+        self, topic: str, partition: int, isolation: str = "read_uncommitted"
+    ) -> list[Record]:
         """Return the records of a log that are still in the archive."""
-        log = self.cluster.truth(topic, partition)
+        log = self.cluster.truth(topic, partition, isolation)
         leader = log_dir_of(LAST_LEADERS[topic])
         start = min(row["base_offset"] for row in self.rows[leader, topic, partition])
         return [one for one in log if one.offset >= start]
@@ -140,6 +147,54 @@ def test_a_broker_gives_consumers_records_that_were_lost(opened: Opened) -> None
             lost[where] = set(wrong)
     until = cluster.unlost_until["lost", 1]
     assert lost == {("lost", 1): set(range(until, until + 80))}  # 4's segment ends there
+
+
+@pytest.mark.parametrize("broker", BROKERS)
+def test_the_records_of_each_broker_and_the_bucket_are_the_log(opened: Opened, broker: int) -> None:
+    readings = [(*where, "read_uncommitted") for where in PARTITIONS]
+    for topic, number, isolation in [*readings, ("payments", 0, "read_committed")]:
+        where = {"topic": topic, "partition": number, "log_dir": log_dir_of(broker)}
+        found = records_of(opened.tiers, isolation, **where)
+        assert found == opened.records(topic, number, isolation), where
+
+
+def records_of(source: Any, isolation: Any, **where: Any) -> list[Record]:
+    """Return records as `cluster_answers` has those of a consumer."""
+    batches = kip33.read_arrow(source, level="batches", on_error="fail", **where).read_all()
+    spans: Any = (batches[name].to_pylist() for name in ("first_offset", "last_offset"))
+    epochs: dict[int, int] = {}
+    for first, last, epoch in zip(*spans, batches["leader_epoch"].to_pylist(), strict=True):
+        epochs |= dict.fromkeys(range(first, last + 1), epoch)
+    found = []
+    for rows in kip33.read_arrow(source, isolation=isolation, on_error="fail", **where):
+        for row in rows.to_pylist():
+            headers = b"".join(header["value"] for header in row["headers"])
+            digest = hashlib.sha256(row["key"] + row["value"] + headers).hexdigest()[:24]
+            time_ms = milliseconds_of(row["timestamp"])
+            kind, offset = row["timestampType"], row["offset"]
+            found.append(Record(offset, time_ms, kind, epochs[offset], digest))
+    return found
+
+
+def test_a_broker_on_the_restored_log_has_the_records_and_leader_epochs(opened: Opened) -> None:
+    """2 led last: it was stopped last. All is local there, so that it reads no lost record."""
+    cluster, nodes = opened.cluster, opened.cluster.nodes
+    to, old = nodes.log_dir(2), cluster.local / log_dir_of(2)
+    to.mkdir()
+    shutil.copy(old / "meta.properties", to)
+    places = [catalog.location.uri for catalog in opened.tiers.catalogs]
+    done = kip33.restore_archive(places, to, topics=list(TOPICS), replica=log_dir_of(2))
+    assert done.partitions_refused == 0, done
+    try:
+        nodes.start(1, 2)
+        after = asked_all(nodes, "restored")
+    finally:
+        nodes.stop()
+    assert (after.earliest, after.latest) == (cluster.after.earliest, cluster.after.latest)
+    for where in PARTITIONS:
+        assert after.records["read_uncommitted"][where] == [
+            one for one in cluster.truth(*where) if one.offset >= after.earliest[where]
+        ]
 
 
 def offset_and_time(row: dict[str, Any]) -> tuple[int, int]:
