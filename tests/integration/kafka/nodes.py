@@ -31,9 +31,9 @@ from tests.integration.kafka.broker import (
     wait_until_listening,
     write_configuration,
 )
-from tests.integration.kafka.kafka_jars import BROKER_VERSION, PROJECT, JarFolder
+from tests.integration.kafka.kafka_jars import BROKER_VERSION, JarFolder
 
-LOST_AND_FOUND = str(PROJECT / "broker" / "LostAndFound.java")
+LOST_AND_FOUND = "LostAndFound"  # ours, in `oracle/broker`
 # What is said of logs while they are loaded, by 3.x and 4.x.
 LOG_LOADING = ("kafka.log", "kafka.server.epoch", "org.apache.kafka.storage.internals")
 SETTINGS = OWN_TOPICS | {

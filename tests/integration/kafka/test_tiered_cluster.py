@@ -34,8 +34,8 @@ from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.formats.times import milliseconds_of
 from kip33.rules.search import LATEST, MAX_TIMESTAMP
 from tests.faults.builds import build_here
+from tests.integration.kafka.cluster_answers import Answers, TopicPartition, first_at
 from tests.integration.kafka.cluster_answers import Found as Record
-from tests.integration.kafka.cluster_answers import TopicPartition, first_at
 from tests.integration.kafka.tiered_cluster import (
     BROKERS,
     LAST_LEADERS,
@@ -44,7 +44,7 @@ from tests.integration.kafka.tiered_cluster import (
     TOPICS,
     TRIMMED,
     ChangedCluster,
-    asked_all,
+    asked,
     changed_cluster,
     log_dir_of,
 )
@@ -187,9 +187,10 @@ def test_a_broker_on_the_restored_log_has_the_records_and_leader_epochs(opened: 
     assert done.partitions_refused == 0, done
     try:
         nodes.start(1, 2)
-        after = asked_all(nodes, "restored")
+        nodes.run_steps([asked(nodes, "restored")])
     finally:
         nodes.stop()
+    after = Answers.read(nodes.root / "restored")
     assert (after.earliest, after.latest) == (cluster.after.earliest, cluster.after.latest)
     for where in PARTITIONS:
         assert after.records["read_uncommitted"][where] == [

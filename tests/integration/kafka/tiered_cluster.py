@@ -23,7 +23,6 @@ from typing import Final, NamedTuple
 from kip33.rules.search import LATEST, LATEST_TIERED
 from tests.integration.kafka.cluster_answers import Answers, TopicPartition
 from tests.integration.kafka.cluster_answers import Found as Record
-from tests.integration.kafka.lost_cluster import asked
 from tests.integration.kafka.nodes import Nodes
 from tests.integration.kafka.tiered_broker import (
     SPECIAL,
@@ -102,8 +101,7 @@ def changed_cluster(root: Path) -> ChangedCluster:
         wait_for_uploads(nodes, TOPICS, node=3)
         nodes.run_steps([*moved(4), *sent(12), *sent(4, [("lost", 1)])])
         unlost_until = lose_records(nodes, sent)
-        nodes.run_steps([*moved(2), *sent(8)])
-        before = asked_all(nodes, "before")
+        nodes.run_steps([*moved(2), *sent(8), asked(nodes, "before")])
         wait_for_uploads(nodes, TOPICS, node=2)
         expire_locally(nodes)
         rebuild(nodes)
@@ -113,10 +111,11 @@ def changed_cluster(root: Path) -> ChangedCluster:
                 *(step for topic, leader in LAST_LEADERS.items() for step in moved(leader, topic)),
                 f"delete {TRIMMED[0]} {TRIMMED[1]} {LOG_START}",
                 *sent(3),
+                asked(nodes, "after"),
             ]
         )
+        before, after = (Answers.read(root / name) for name in ("before", "after"))
         kafkas = questioned(nodes, rng, before)
-        after = asked_all(nodes, "after")
     finally:
         nodes.stop()
     cluster = ChangedCluster(nodes, unlost_until, before, after, kafkas)
@@ -221,11 +220,11 @@ def rebuild(nodes: Nodes) -> None:
     nodes.start(REBUILT)
 
 
-def asked_all(nodes: Nodes, name: str) -> Answers:
-    """Return what consumers and the admin client get of all topics."""
+def asked(nodes: Nodes, name: str) -> str:
+    """Return a step that writes what consumers and the admin client get to the file `name`."""
     no_times = nodes.root / "times"
     no_times.touch()
-    return asked(nodes, name, no_times, " ".join(TOPICS))
+    return f"ask {nodes.root / name} {no_times} {' '.join(TOPICS)}"
 
 
 def questioned(nodes: Nodes, rng: random.Random, known: Answers) -> dict[Question, Found]:

@@ -51,7 +51,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Writes what a cluster is to lose, and prints all that it answers, before and after.
  *
- * <p>java -cp JARS LostAndFound.java BOOTSTRAP STEPS. Each line of the file STEPS is one of
+ * <p>java LostAndFound BOOTSTRAP STEPS. Each line of the file STEPS is one of
  *
  * <pre>
  * create TOPIC PARTITIONS REPLICA,... [KEY=VALUE ...]   all partitions on these brokers
