@@ -95,6 +95,7 @@ def test_the_bucket_has_overlaps_and_segments_outside_of_the_log(opened: Opened)
         assert any(one[1] > other[0] for one, other in pairwise(remote)), (topic, number)
         local = min(row["base_offset"] for row in rows if not row["is_remote"])
         assert (local > 0) == (topic in LOCAL_RETENTION), (topic, number)
+        assert not any(row["is_different"] for row in rows), (topic, number)
         outside = [row for row in rows if row["outside_from"] is not None]
         until = opened.cluster.unlost_until.get((topic, number))
         assert {row["outside_from"] for row in outside} == ({until} if until else set())

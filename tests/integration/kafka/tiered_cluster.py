@@ -1,9 +1,9 @@
 """Three brokers with tiered storage whose leaders change, cleanly or not, and what they answer.
 
     cluster = changed_cluster(tmp_path)
-    kip33_build(cluster.local); kip33_build(cluster.tier)   # two archives of a stopped cluster
-    cluster.kafkas["orders", 0, START_MS]                   # what the leader found
-    cluster.truth("orders", 0)                              # every record of the log
+    build_here(cluster.local, ...); build_here(cluster.tier, ...)   # the cluster is stopped
+    cluster.kafkas["orders", 0, START_MS]                           # what the leader found
+    cluster.truth("orders", 0)                                      # every record of the log
 
 The brokers have segments of different sizes, so each leader begins its uploads in the middle of a
 segment of the leader before. In topics `lost` and `kept` one broker leads alone, uploads, and is
