@@ -97,7 +97,7 @@ class ReadSegment(NamedTuple):
     last_modified_ms: int | None = None  # of the log
     is_remote: bool = False  # of two tiers
     until_offset: int | None = None  # from here on other segments are the log; None: to its end
-    conflict: str | None = None  # names a segment with the same offsets and other records
+    conflict: str | None = None  # why it is not read: another one has its offsets, other records
 
     @property
     def last_offset(self) -> int | None:
@@ -322,12 +322,12 @@ def _of_tiers(
     for segment in found:
         replicas[segment.topic, segment.partition].add(segment.log_dir)
     for tier in tiers:
-        listed = tier.rows(_FROM_CATALOG)
-        for row in listed.filter(pc.is_null(listed["base_offset"])).to_pylist():
-            of_one = {row["log_dir"]}
-            if tier is tiers.remote:
-                of_one = replicas.get((row["topic"], row["partition"]), of_one)
-            found += [_of_row(row | {"log_dir": log_dir}) for log_dir in of_one]
+        for piece in tier.catalog.read_pieces(tier.snapshot, _FROM_CATALOG):
+            for row in piece.filter(pc.is_null(piece["base_offset"])).to_pylist():
+                of_one = {row["log_dir"]}
+                if tier is tiers.remote:
+                    of_one = replicas.get((row["topic"], row["partition"]), of_one)
+                found += [_of_row(row | {"log_dir": log_dir}) for log_dir in of_one]
     return [segment for segment in _of_newest(found, selection) if selection.takes(segment)]
 
 
@@ -343,8 +343,8 @@ def _of_tier(row: dict[str, Any], other: str) -> ReadSegment:
     if not row[IS_DIFFERENT]:
         return segment
     return segment._replace(
-        conflict=f"{row['log_uri']}: the offsets of {other} and not the same records found, "
-        "expected a copy; the records of the earlier one are read"
+        conflict=f"{row['log_uri']}: the offsets of {other} and other records found, expected a "
+        "copy; its records are not read"
     )
 
 

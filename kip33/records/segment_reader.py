@@ -157,8 +157,10 @@ class SegmentReader:
             first_new = self.first_new_offset
             before = self._latest, self._next_offset
             self._position = None
-            if segment.conflict and asked.needs(segment):
-                yield from self._faults.found(segment, CorruptSegmentError(segment.conflict, 0))
+            if segment.conflict:  # others have its offsets
+                if asked.needs(segment):
+                    yield from self._faults.found(segment, CorruptSegmentError(segment.conflict, 0))
+                continue
             if needs(asked, segment, first_new):
                 self._use(request_inside(asked, segment, first_new))
                 yield from self._of_segment(segment, span)
@@ -420,6 +422,8 @@ def _fates_of(
     next_offset: int | None = None
     for number in range(begin, len(partition)):
         segment = partition[number]
+        if segment.conflict:
+            continue
         base_offset = segment.base_offset or 0
         if number > last_needed and _is_decided(fates, partition[last_needed + 1]):
             break

@@ -6,7 +6,7 @@ PySpark 3.5 has no data sources in Python. So what needs them is in `spark.segme
 
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Final, Unpack
@@ -16,7 +16,6 @@ import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from kip33.api.offsets_for_times import Path
 from kip33.records.reading import Reading, ReadOptions
 from kip33.spark.jobs import cores, cores_to_come
 from kip33.spark.segment_tasks import rows_of, source_at, spark_schema, tasks_of
@@ -85,7 +84,7 @@ def register(
 
 def read_segments(
     spark: SparkSession,
-    source: Path | list[Path] | tuple[Path, Path],
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     storage_options: StorageOptions | None = None,
     filesystem: Filesystem | None = None,
@@ -114,8 +113,8 @@ def read_segments(
         )
     reading = Reading.of(**options)
     given = [source] if isinstance(source, str | os.PathLike) else source
-    if not given:
-        raise ValueError("source: no place found, expected an archive, a catalog or two of them")
+    if len(given) not in (1, 2):
+        raise ValueError(f"source: {len(given)} places found, expected one, or two catalogs")
     first, *more = [os.fspath(one) for one in given]
     name, others = given_places(spark, first, more, storage_options, filesystem)
     use_session(spark)

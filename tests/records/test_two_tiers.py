@@ -19,6 +19,7 @@ from tests.builders.layouts import Stored
 from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
 from tests.builders.snapshots import row, write
 from tests.cli.test_search_two_tiers import built
+from tests.faults.builds import build_here
 from tests.records.test_read_committed import Event, committed, offsets, random_events
 
 T = 1_700_000_000_000
@@ -103,6 +104,7 @@ def test_a_remote_segment_is_read_up_to_the_local_log(tmp_path: Path) -> None:
     assert [cut[name] for name in names] == [4, 4, 3, None]
     assert (cut["size_bytes"], cut["valid_bytes"]) == (len(remote.log), len(remote.log) * 4 // 10)
     assert local["record_count"] == 8
+    assert kip33.scan_polars(tiers).select("offset").collect()["offset"].to_list() == [*range(12)]
     of_batches = rows_of(tiers, level="batches", columns=["first_offset"])
     assert [row["first_offset"] for row in of_batches] == list(range(12))
 
@@ -126,6 +128,23 @@ def test_a_promise_of_order_does_not_end_before_the_local_log(tmp_path: Path) ->
     for start in (0, T + 25):
         found = rows_of(tiers, start_time=start, end_time=T + 100, disorder=50)
         assert [row["offset"] for row in found] == [n for n in range(4) if start == 0 or n == 3]
+
+
+def test_a_transaction_of_a_leader_that_lost_it_hides_nothing(tmp_path: Path) -> None:
+    """The remote segment ends in epoch 1, with an open transaction; the log has epoch 2 there."""
+    first = [v2_batch(n, [Record(T)], leader_epoch=0) for n in range(5)]
+    lost = v2_batch(
+        5, [Record(T)] * 4, leader_epoch=1, transactional=True, producer_id=7, producer_epoch=0
+    )
+    kept = [v2_batch(n, [Record(T)], leader_epoch=2) for n in range(5, 12)]
+    tiers = opened(tmp_path, [segment_with(5, *kept)], [segment_with(0, *first, lost)])
+    places = (("disks", "local", "kafka"), ("bucket", "remote", "local-tiered"))
+    for is_known in (False, True):  # what is open at the end of each file
+        for source, index_dir, layout in places:
+            settings = {"layout": layout, "offset_index": is_known}
+            build_here(tmp_path / source, tmp_path / index_dir, **settings)
+        assert offsets(tiers) == list(range(12))
+        assert offsets(tiers, start_offset=6) == list(range(6, 12))
 
 
 @pytest.fixture

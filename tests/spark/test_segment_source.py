@@ -220,6 +220,8 @@ def test_read_segments_has_the_types_of_read_arrow(spark: SparkSession, archive:
 def test_errors_of_read_segments(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(LocationError, match=r"SOURCE\|CATALOG does not exist"):
         read_segments(spark, tmp_path / "nothing")
+    with pytest.raises(ValueError, match="3 places found, expected one, or two catalogs"):
+        read_segments(spark, [tmp_path] * 3)
     with pytest.raises(ValueError, match="option 'colour' found, expected some of level"):
         read_segments(spark, tmp_path, colour="red")  # type: ignore[call-arg]
 
