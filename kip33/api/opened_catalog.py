@@ -129,10 +129,15 @@ def open_catalog(
     - `filesystem`: a pyarrow or fsspec filesystem instead, whose name for the catalog is the path
       (`kip33.stores.filesystem_option`)
 
-    Raises LocationError if there is no such directory, ValueError unless one or two are given.
+    Raises LocationError if there is no such directory, ValueError unless one or two are given,
+    TypeError for what is neither a path nor a list or tuple of them.
     """
     if isinstance(catalog, str | os.PathLike):
         return OpenedCatalog(catalog_at(place_on(catalog, storage_options, filesystem)))
+    if not isinstance(catalog, list | tuple):
+        raise TypeError(
+            f"catalog: {type(catalog).__name__} found, expected a path, or a list of two"
+        )
     catalogs = [catalog_at(place_on(one, storage_options, filesystem)) for one in catalog]
     if len(catalogs) != 2:
         found = len(catalogs)
@@ -297,7 +302,7 @@ class OpenedCatalog:
         Rows are by group, topic and partition of the other cluster; times are ms
         since 1970 (`resume_points` in RESULTS.md). ValueError for a negative buffer.
         """
-        second = other if isinstance(other, OpenedCatalog) else open_catalog(other)
+        second = _opened(other, "other")
         committed = _committed_offsets(offsets)
         return failover.resume_points(
             self._partitions(committed, self._chosen(None)),
@@ -456,7 +461,7 @@ class OpenedCatalog:
     ) -> Uploaded | None:
         if remote is None:
             return None
-        tier = remote if isinstance(remote, OpenedCatalog) else open_catalog(remote)
+        tier = _opened(remote, "remote")
         place = (tier.catalog, tier._chosen(None))
         return uploaded_segments(self.catalog, snapshot, *place, policies_in(policies))
 
@@ -466,6 +471,15 @@ class OpenedCatalog:
             return
         if warning := tiered_warning(policies_for(snapshot, request.policies), judged):
             warn_caller(warning)
+
+
+def _opened(catalog: OpenedCatalog | Path, argument: str) -> OpenedCatalog:
+    """Return one opened catalog; TypeError for two, or what is no path."""
+    if isinstance(catalog, OpenedCatalog):
+        return catalog
+    if isinstance(catalog, str | os.PathLike):
+        return open_catalog(catalog)
+    raise TypeError(f"{argument}: {type(catalog).__name__} found, expected a path or OpenedCatalog")
 
 
 def _committed_offsets(offsets: Offsets) -> list[GroupOffset]:

@@ -136,7 +136,7 @@ def search_catalog(command: "SearchCommand") -> None:
 
 def _source_of(command: "SearchCommand") -> tuple[CatalogSnapshot | Tiers, tuple[str, ...]]:
     """Return the snapshot of one catalog, or of both tiers, and the warnings about them."""
-    one, warnings = _chosen(command.catalog_dir, command.snapshot)
+    one, warnings = _chosen(command.catalog_dir, "CATALOG", command.snapshot)
     if command.remote_dir is None:
         return one, warnings
     unknown = {
@@ -149,12 +149,12 @@ def _source_of(command: "SearchCommand") -> tuple[CatalogSnapshot | Tiers, tuple
     if given := [name for name, value in unknown.items() if value]:
         hint = "; give --engine local" if given[0] == "--engine spark" else ""
         raise click.UsageError(f"{given[0]} requires one CATALOG, two found{hint}")
-    other, more = _chosen(command.remote_dir, None)
+    other, more = _chosen(command.remote_dir, "REMOTE", None)
     return Tiers.of(one, other), (*warnings, *more)
 
 
-def _chosen(place: str, name: str | None) -> tuple[CatalogSnapshot, tuple[str, ...]]:
-    catalog = open_catalog_dir(place)
+def _chosen(place: str, what: str, name: str | None) -> tuple[CatalogSnapshot, tuple[str, ...]]:
+    catalog = open_catalog_dir(place, what)
     snapshot, warnings = choose_and_warn(catalog, name)
     return CatalogSnapshot(catalog, snapshot), tuple(warnings)
 

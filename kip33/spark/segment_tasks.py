@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from kip33.records.partitions import PartitionSegments
+from kip33.api.opened_catalog import open_catalog
+from kip33.records.partitions import PartitionSegments, Source
 from kip33.records.reading import Reading
 from kip33.rules.packing import cost_bytes, pack
 from kip33.spark.tasks import arrow_schema
@@ -22,6 +23,11 @@ TASK_BYTES: Final = 128 << 20  # as Spark's own files sources
 LEAST_TASK_BYTES: Final = 8 << 20  # less is not shared by more tasks
 _PARTS_OF_A_CORE: Final = 4  # with more parts, cores are used evenly without dividing segments
 _MOST_MS: Final = (2**63 - 1) // 1000  # a timestamp of Spark is microseconds in 64 bits
+
+
+def source_at(places: Sequence[str]) -> Source:
+    """Return what is read: a place, or the catalogs of two tiers; errors of `open_catalog`."""
+    return places[0] if len(places) == 1 else open_catalog([*places])
 
 
 def tasks_of(

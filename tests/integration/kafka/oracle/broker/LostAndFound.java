@@ -323,6 +323,8 @@ public final class LostAndFound {
         Properties settings = new Properties();
         settings.put(ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrap);
         settings.put(ConsumerConfig.ISOLATION_LEVEL_CONFIG, isolation);
+        settings.put(ConsumerConfig.FETCH_MAX_WAIT_MS_CONFIG, 20); // at the end of each partition
+        settings.put(ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG, 1 << 22); // whole segments
         ByteArrayDeserializer plain = new ByteArrayDeserializer();
         return new KafkaConsumer<>(settings, plain, plain);
     }

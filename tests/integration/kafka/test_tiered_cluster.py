@@ -1,0 +1,147 @@
+"""kip33 on what three brokers with tiered storage left after changes of leaders.
+
+Kafka 4.3, read in its sources:
+
+- A leader uploads from `RemoteLogManager.findHighestRemoteOffset` on: the end of what the bucket
+  has of the newest leader epoch that both have, or where that epoch ends in its own log. It begins
+  with the segment that has this offset (`RLMCopyTask.candidateLogSegments`), so with records that
+  are there already, if the leader before rolled elsewhere.
+- `RemoteLogLeaderEpochState` has one segment for each first offset in a leader epoch. A later
+  upload takes the place of those that begin at or after it, if these end no later than it does;
+  they become unreferenced: no consumer gets them, and they stay in the bucket until retention takes
+  them. A consumer at an offset gets the segment that begins last before it (`floorEntry`).
+- A search by time looks in all segments of each epoch, unreferenced ones, too, by their first
+  offset, and leaves out what `isRemoteSegmentWithinLeaderEpochs` says is not of the log: a segment
+  with a leader epoch that the log does not have, or that ends after the epoch does in the log,
+  although its first records may be right.
+- Consumers are not protected so: `RemoteLogManager.read` returns a segment's bytes to the end, and
+  with them records that were lost.
+- Segments outside of the log stay. Only those whose leader epochs are all below the log's earliest
+  one are deleted (`deleteLogSegmentsDueToLeaderEpochCacheTruncation`).
+"""
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pytest
+
+import kip33
+from kip33.catalog.catalog import choose
+from kip33.catalog.tiers import CatalogSnapshot, Tiers
+from kip33.rules.search import LATEST, MAX_TIMESTAMP
+from tests.faults.builds import build_here
+from tests.integration.kafka.cluster_answers import Found as Record
+from tests.integration.kafka.cluster_answers import TopicPartition, first_at
+from tests.integration.kafka.tiered_cluster import (
+    BROKERS,
+    LAST_LEADERS,
+    LOCAL_RETENTION,
+    PARTITIONS,
+    TRIMMED,
+    ChangedCluster,
+    changed_cluster,
+    log_dir_of,
+)
+
+pytestmark = [pytest.mark.kafka, pytest.mark.integration]
+
+
+Row = dict[str, Any]
+
+
+class Opened(NamedTuple):
+    """A stopped cluster, the catalogs of its tiers, and their rows by replica."""
+
+    cluster: ChangedCluster
+    tiers: Any  # kip33.OpenedTiers
+    rows: dict[tuple[str, str, int], list[Row]]  # by log directory, topic, partition
+
+    def records(self, topic: str, partition: int) -> list[Record]:
+        """Return the records of a log that are still in the archive."""
+        log = self.cluster.truth(topic, partition)
+        leader = log_dir_of(LAST_LEADERS[topic])
+        start = min(row["base_offset"] for row in self.rows[leader, topic, partition])
+        return [one for one in log if one.offset >= start]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    cluster = changed_cluster(tmp_path_factory.mktemp("tiered-cluster"))
+    folders = [cluster.nodes.root / name for name in ("local-index", "remote-index")]
+    build_here(cluster.local, folders[0])
+    build_here(cluster.tier, folders[1], layout="local-tiered")
+    tiers = kip33.open_catalog([folder / "_catalog" for folder in folders])
+    newest = (CatalogSnapshot(one, choose(one, None).snapshot) for one in tiers.catalogs)
+    rows: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
+    columns = ("log_dir", "topic", "partition", "base_offset", "last_offset")
+    for row in Tiers.of(*newest).rows(columns).to_pylist():
+        rows[row["log_dir"], row["topic"], row["partition"]].append(row)
+    return Opened(cluster, tiers, rows)
+
+
+def test_the_bucket_has_overlaps_and_segments_outside_of_the_log(opened: Opened) -> None:
+    for (_, topic, number), rows in opened.rows.items():
+        remote = sorted(
+            (row["base_offset"], row["last_offset"] + 1) for row in rows if row["is_remote"]
+        )
+        assert any(one[1] > other[0] for one, other in pairwise(remote)), (topic, number)
+        local = min(row["base_offset"] for row in rows if not row["is_remote"])
+        assert (local > 0) == (topic in LOCAL_RETENTION), (topic, number)
+        outside = [row for row in rows if row["outside_from"] is not None]
+        until = opened.cluster.unlost_until.get((topic, number))
+        assert {row["outside_from"] for row in outside} == ({until} if until else set())
+        in_part = {row["base_offset"] < row["outside_from"] for row in outside}
+        assert in_part == ({False, True} if until else set())
+
+
+@pytest.mark.parametrize("broker", BROKERS)
+def test_each_brokers_log_with_the_bucket_has_the_first_record_of_a_time(
+    opened: Opened, broker: int
+) -> None:
+    kafkas, log_dir = opened.cluster.kafkas, log_dir_of(broker)
+    found = opened.tiers.offsets_for_times([(*one, log_dir) for one in kafkas]).to_pylist()
+    kafka_says_later = set()
+    for ((topic, number, target), kafka), row in zip(kafkas.items(), found, strict=True):
+        assert row["exactness"] == "record", row
+        if target >= 0:
+            # A marker of a transaction is found, too, and no consumer gets one.
+            has_markers = topic == "payments"
+            first = kafka if has_markers else first_at(opened.records(topic, number), target)
+            assert offset_and_time(row) == first, row
+            if kafka != first:
+                kafka_says_later.add((topic, number))
+        elif target == MAX_TIMESTAMP and topic != "payments":
+            assert row["timestamp"] == max(one.timestamp for one in opened.records(topic, number))
+        elif target == LATEST:
+            assert row["offset"] == kafka[0]
+    # It looks for no record before the log start offset, nor for what it has only in a segment
+    # with lost records.
+    assert kafka_says_later == {TRIMMED, ("lost", 1)}
+
+
+def test_answers_as_kafka_are_those_of_the_leaders(opened: Opened) -> None:
+    kafkas = opened.cluster.kafkas
+    asked = [(*one, log_dir_of(LAST_LEADERS[one[0]])) for one in kafkas]
+    found = opened.tiers.offsets_for_times(asked, as_kafka="4.3").to_pylist()
+    assert dict(zip(kafkas, map(offset_and_time, found), strict=True)) == kafkas
+
+
+def test_a_broker_gives_consumers_records_that_were_lost(opened: Opened) -> None:
+    """So the records of `before` are the log; nothing but these differs after local retention."""
+    cluster = opened.cluster
+    lost: dict[TopicPartition, set[int]] = {}
+    for where in PARTITIONS:
+        log = {one.offset: one for one in cluster.truth(*where)}
+        after = cluster.after.records["read_uncommitted"][where]
+        wrong = {one.offset: one.leader_epoch for one in after if one != log[one.offset]}
+        assert all(epoch < log[offset].leader_epoch for offset, epoch in wrong.items())
+        if wrong:
+            lost[where] = set(wrong)
+    until = cluster.unlost_until["lost", 1]
+    assert lost == {("lost", 1): set(range(until, until + 80))}  # 4's segment ends there
+
+
+def offset_and_time(row: dict[str, Any]) -> tuple[int, int]:
+    offset, timestamp = (-1 if row[name] is None else row[name] for name in ("offset", "timestamp"))
+    return offset, timestamp
