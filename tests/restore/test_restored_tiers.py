@@ -11,7 +11,7 @@ import pytest
 
 import kip33
 from kip33.catalog.catalog import Catalog
-from kip33.restore import restore_complete
+from kip33.restore import restore_apply, restore_complete
 from kip33.restore.restore_request import RestoreSummary
 from kip33.restore.restore_source import UPLOADED_TWICE
 from kip33.stores.locations import Location
@@ -300,21 +300,24 @@ def test_a_directory_that_could_not_be_listed_is_named(
 def test_the_same_two_catalogs_continue_a_restore_in_any_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = of_two(tmp_path / "one", {"b1": BOTH[2:]}, BOTH[:2])
-    others = of_two(tmp_path / "two", {"b1": BOTH[2:]}, BOTH[:2])
+    local = [Stored("orders", 0, 50, log_of(50, 4))]
+    both = of_two(tmp_path / "one", {"b1": local}, BOTH[:2])
+    others = of_two(tmp_path / "two", {"b1": local}, BOTH[:2])
 
     def kill(*_: object) -> None:
         raise Killed
 
-    with monkeypatch.context() as context, pytest.raises(Killed):
-        context.setattr(restore_complete, "_place", kill)
-        restored(both, tmp_path / "data")
+    for module, moment in ((restore_apply, "begin_restore_journal"), (restore_complete, "_place")):
+        with monkeypatch.context() as context, pytest.raises(Killed):
+            context.setattr(module, moment, kill)
+            restored(both, tmp_path / "data")
     for source in (both[0], [both[0], others[1]]):
         with pytest.raises(kip33.RestoreError, match=r"a restore with SOURCE .* was begun"):
             restored(source, tmp_path / "data")
     summary = restored(reversed(both), tmp_path / "data")
     assert "continues the restore that was begun with SOURCE" in summary.notes[0]
-    assert bases_in(tmp_path / "data/orders-0") == [0, 30, 60]
+    assert (summary.bytes_copied, summary.bytes_there) == (0, len(log_of(0, 9)))
+    assert bases_in(tmp_path / "data/orders-0") == [0, 30, 50]
 
 
 def test_a_time_after_the_cut_is_found_in_the_next_segment(tmp_path: Path) -> None:
