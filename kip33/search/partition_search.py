@@ -309,12 +309,13 @@ class _Search:
     def _choose_as_broker(self, pending: Pending) -> None:
         """Choose the segments in which a broker looks: a remote one, then a local one.
 
-        Of the remote tier only segments count that begin before the local tier.
+        Of the remote tier only segments count that begin before the local tier, and whose records
+        are all of the log (`RemoteLogManager.isRemoteSegmentWithinLeaderEpochs`).
         """
         largest = [None if s.doubt else s.largest_timestamp for s in self._segments]
         first = len(largest) if self._known.first_local is None else self._known.first_local
         before = [
-            None if self._known.is_below_start(segment) and segment.is_remote else claimed
+            None if segment.is_remote and self._is_not_asked(segment) else claimed
             for segment, claimed in zip(self._segments[:first], largest[:first], strict=True)
         ]
         remote = kafkas_choice(before, pending.target_ms)
@@ -322,6 +323,9 @@ class _Search:
         local = [None if segment.is_remote else claimed for segment, claimed in pairs]
         here = kafkas_choice(local, pending.target_ms)
         pending.choice, pending.then = (here, None) if remote is None else (remote, here)
+
+    def _is_not_asked(self, segment: SearchedSegment) -> bool:
+        return segment.outside_from is not None or self._known.is_below_start(segment)
 
     def _settle_latest(self, pending: Pending) -> None:
         last = self._segments[-1]
@@ -433,7 +437,7 @@ class _Search:
             hit = search.find(pending.time_ms)
             until = self._segments[place].until_offset
             if hit and until is not None and hit.offset >= until and not self._as_kafka:
-                hit = None  # the local tier has this record
+                hit = None  # another segment has this record, or it was lost
         pending.notes += search.notes
         if hit is None:
             pending.passed_over |= search.log.damage is not None
