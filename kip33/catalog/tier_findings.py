@@ -9,6 +9,7 @@ has no finding but those of earlier leaders.
 - A difference: two segments have the same offsets, but not the same records.
 - Damage: a segment that is not valid, of which no other one has the records.
 - An overlap: two segments share offsets, and their leader epochs do not tell which one is right.
+- An earlier leader: records that it wrote, perhaps uploaded, and that a later leader never had.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.holes import OF_HOLES, holes_of
-from kip33.catalog.tiers import IS_COPY, IS_DIFFERENT, IS_REMOTE, UNTIL, Tiers, topic_ids_of
+from kip33.catalog.tiers import (
+    IS_COPY,
+    IS_DIFFERENT,
+    IS_REMOTE,
+    OUTSIDE_FROM,
+    UNTIL,
+    Tiers,
+    is_outside,
+    topic_ids_of,
+)
 from kip33.rules.offset_holes import (
     APART,
     UNKNOWN_END,
@@ -50,6 +60,7 @@ class TierFinding(StrEnum):
     DIFFERENCE = "difference"
     DAMAGE = "damage"
     OVERLAP = "overlap"
+    EARLIER_LEADER = "earlier leader"  # nothing is wrong
 
 
 ADVICE: Final = {
@@ -70,6 +81,10 @@ ADVICE: Final = {
     TierFinding.OVERLAP: (
         "which records are right is not known: compare both logs with kip33 dump, or build a "
         "catalog without leader epochs again"
+    ),
+    TierFinding.EARLIER_LEADER: (
+        "nothing: an earlier leader wrote these records, and a later one never had them; they are "
+        "not read"
     ),
 }
 _STALE: Final = (
@@ -164,6 +179,7 @@ def _found(rows: pa.Table, segments: "_Segments", policies: Policies | None) -> 
     yield from _differences(segments)
     yield from _damage(segments)
     yield from _overlaps(segments)
+    yield from _earlier_leaders(segments)
 
 
 class _Segments(NamedTuple):
@@ -175,6 +191,7 @@ class _Segments(NamedTuple):
     ends: Int64s  # exclusive, of what is read of the log; UNKNOWN_END
     is_remote: Mask
     is_copy: Mask
+    is_outside: Mask  # no record is of the log
     is_different: Mask
     is_damaged: Mask
     is_truncated: Mask
@@ -191,6 +208,7 @@ class _Segments(NamedTuple):
             pc.fill_null(pc.add(last, 1), UNKNOWN_END).to_numpy(),
             rows[IS_REMOTE].to_numpy(),
             rows[IS_COPY].to_numpy(),
+            is_outside(rows).to_numpy(),
             rows[IS_DIFFERENT].to_numpy(),
             pc.is_in(status, value_set=damaged).to_numpy(),
             pc.equal(status, SegmentStatus.TRUNCATED.value).to_numpy(),
@@ -199,7 +217,7 @@ class _Segments(NamedTuple):
     @property
     def is_of_log(self) -> Mask:
         """Return which are read."""
-        found: Mask = ~self.is_copy
+        found: Mask = ~self.is_copy & ~self.is_outside
         return found
 
     @property
@@ -314,6 +332,14 @@ def _overlaps(segments: _Segments) -> Iterator[_Found]:
         yield _Found(TierFinding.OVERLAP, (before, row), base, max(shared, base))
 
 
+def _earlier_leaders(segments: _Segments) -> Iterator[_Found]:
+    columns = (segments.table[name] for name in (OUTSIDE_FROM, "last_offset"))
+    first, last = (pc.fill_null(column, UNKNOWN_OFFSET).to_numpy() for column in columns)
+    for row in np.flatnonzero(first != UNKNOWN_OFFSET).tolist():
+        begin = max(int(first[row]), int(segments.base_offsets[row]))
+        yield _Found(TierFinding.EARLIER_LEADER, (row,), begin, int(last[row]))
+
+
 def _replica_numbers(rows: pa.Table) -> Int64s:
     """Return a number for the replica of each row, in the order of _KEY."""
     codes = rows["partition"].to_numpy().astype(np.int64)
@@ -353,7 +379,7 @@ def tier_partitions(rows: pa.Table) -> pa.Table:
         *of_tier(~remote),
         *of_tier(remote),
         count(only_local),
-        count(remote & ~segments.is_copy),
+        count(remote & segments.is_of_log),
         count(segments.is_copy),
     ]
     return pa.table(columns, names=PARTITIONS.names).cast(PARTITIONS)

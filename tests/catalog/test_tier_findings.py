@@ -18,8 +18,17 @@ UNREADABLE = {"status": "unreadable"}
 CUT = {"status": "truncated"}
 
 
+def epochs(starts: dict[int, int]) -> dict[str, Any]:
+    return {"leader_epochs": [*starts], "leader_epoch_offsets": [*starts.values()]}
+
+
 def rows(tier: str, segments: list[Segment], log_dir: str) -> list[dict[str, Any]]:
-    of_all = {"log_dir": log_dir, "topic": "orders", "partition": 0, "topic_id": "A" * 22}
+    of_all: dict[str, Any] = {
+        "log_dir": log_dir,
+        "topic": "orders",
+        "partition": 0,
+        "topic_id": "A" * 22,
+    }
     none = {"leader_epochs": None, "leader_epoch_offsets": None, "max_timestamp": 5}
     return [
         row(0)
@@ -128,6 +137,18 @@ def findings(table: pa.Table, **how: Any) -> list[tuple[Any, ...]]:
             [],
             [("damage", "b1", 4, 9, "b1/0")],
             id="cut, and not uploaded",
+        ),
+        pytest.param(
+            [(15, 30, epochs({2: 15}))],
+            [(0, 10, epochs({0: 0})), (10, 20, epochs({0: 10}))],
+            [("earlier leader", None, 15, 19, "r/10")],
+            id="the last records of a leader were lost",
+        ),
+        pytest.param(
+            [(0, 5, WHOLE)],
+            [(0, 10, WHOLE), (7, 20, WHOLE)],
+            [("overlap", None, 7, 9, "r/0 r/7"), ("overlap", "b1", 0, 4, "b1/0 r/0")],
+            id="other boundaries, and no leader epochs",
         ),
         pytest.param([(0, 4, CUT)], [], [], id="the end of a log that is written"),
         pytest.param([], [], [], id="nothing"),
