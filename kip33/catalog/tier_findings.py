@@ -3,9 +3,9 @@
 Both functions take the rows of `Tiers.rows`, with the columns OF_FINDINGS. A healthy pair of tiers
 has no finding but those of earlier leaders.
 
-- A hole is one of `catalog.holes`, of the log that both tiers make up. Between the tiers nothing
-  may be missing: local retention waits for the upload. What compaction removed is no finding, nor
-  what another replica has.
+- A hole is one of `catalog.holes`, of the log that both tiers make up. One between the tiers ends
+  where the local log begins: local retention took what was not uploaded. What compaction removed is
+  no finding, nor what another replica has.
 - A difference: two segments have the same offsets, but not the same records.
 - Damage: a segment that is not valid, of which no other one has the records.
 - An overlap: two segments share offsets, and their leader epochs do not tell which one is right.
@@ -69,7 +69,7 @@ ADVICE: Final = {
     ),
     TierFinding.HOLE: (
         "these records are in neither tier: look for them in other replicas, in backups and in "
-        "earlier versions of the bucket's objects"
+        "deleted objects of the bucket"
     ),
     TierFinding.DIFFERENCE: (
         "compare both logs with kip33 dump; a broker reads the local one while it has it"
@@ -273,10 +273,11 @@ def _holes(rows: pa.Table, segments: _Segments, policies: Policies | None) -> It
         return
     keys = zip(*(rows[name].to_pylist() for name in ("log_dir", "log_uri")), strict=True)
     number = {key: row for row, key in enumerate(keys)}
+    local = segments.in_order(~segments.is_remote)
+    begins = local[np.flatnonzero(np.diff(segments.replicas[local], prepend=-1))].tolist()
     for hole in holes.to_pylist():
         pair = tuple(number[hole["log_dir"], hole[name]] for name in ("after", "before"))
-        is_between = segments.is_remote[pair[0]] != segments.is_remote[pair[1]]
-        kind = TierFinding.BETWEEN_TIERS if is_between else TierFinding.HOLE
+        kind = TierFinding.BETWEEN_TIERS if pair[1] in begins else TierFinding.HOLE
         yield _Found(kind, pair, hole["first_offset"], hole["last_offset"])
 
 
