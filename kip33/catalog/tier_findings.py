@@ -102,7 +102,7 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("segments", pa.list_(pa.string()), nullable=False),  # log_uris
     pa.field("advice", pa.string(), nullable=False),  # what to do
 ]
-FINDINGS: Final = pa.schema(_FIELDS)
+TIER_FINDINGS: Final = pa.schema(_FIELDS)
 
 _PARTITION_FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_dir", pa.string()),
@@ -123,7 +123,7 @@ _PARTITION_FIELDS: list["pa.Field[Any]"] = [
 PARTITIONS: Final = pa.schema(_PARTITION_FIELDS)
 
 
-class _Found(NamedTuple):
+class _Finding(NamedTuple):
     """A finding; `rows` are the numbers of its segments."""
 
     kind: TierFinding
@@ -133,7 +133,7 @@ class _Found(NamedTuple):
 
 
 def findings_between(tiers: Tiers, rows: pa.Table, policies: Policies | None = None) -> pa.Table:
-    """Return the findings of `tiers.rows(OF_FINDINGS, ...)` as FINDINGS, the worst first."""
+    """Return the findings of `tiers.rows(OF_FINDINGS, ...)` as TIER_FINDINGS, the worst first."""
     is_stale = tiers.remote.snapshot.created_ms < tiers.local.snapshot.created_ms
     return tier_findings(rows, policies, is_remote_older=is_stale)
 
@@ -141,7 +141,7 @@ def findings_between(tiers: Tiers, rows: pa.Table, policies: Policies | None = N
 def tier_findings(
     rows: pa.Table, policies: Policies | None = None, *, is_remote_older: bool = False
 ) -> pa.Table:
-    """Return what is wrong between two tiers as FINDINGS, the worst first, then by partition.
+    """Return what is wrong between two tiers as TIER_FINDINGS, the worst first, then by partition.
 
     `policies` say which topics are compacted. `is_remote_older`: the remote catalog does not know
     the newest uploads. What concerns remote segments alone is there once for all replicas.
@@ -171,10 +171,10 @@ def tier_findings(
             *(one["log_dir"] or "", one["topic"], one["partition"], one["first_offset"]),
         )
     )
-    return pa.Table.from_pylist(records, FINDINGS)
+    return pa.Table.from_pylist(records, TIER_FINDINGS)
 
 
-def _found(rows: pa.Table, segments: "_Segments", policies: Policies | None) -> Iterator[_Found]:
+def _found(rows: pa.Table, segments: "_Segments", policies: Policies | None) -> Iterator[_Finding]:
     yield from _holes(rows, segments, policies)
     yield from _differences(segments)
     yield from _damage(segments)
@@ -265,7 +265,7 @@ def holes_of_log(rows: pa.Table, policies: Policies | None = None) -> pa.Table:
     return holes_of(log, policies, reborn=reborn)
 
 
-def _holes(rows: pa.Table, segments: _Segments, policies: Policies | None) -> Iterator[_Found]:
+def _holes(rows: pa.Table, segments: _Segments, policies: Policies | None) -> Iterator[_Finding]:
     """Yield the holes without those behind damage, which `_damage` has."""
     holes = holes_of_log(rows, policies)
     holes = holes.filter(pc.equal(holes["hole"], HoleKind.CERTAIN.value))
@@ -278,10 +278,10 @@ def _holes(rows: pa.Table, segments: _Segments, policies: Policies | None) -> It
     for hole in holes.to_pylist():
         pair = tuple(number[hole["log_dir"], hole[name]] for name in ("after", "before"))
         kind = TierFinding.BETWEEN_TIERS if pair[1] in begins else TierFinding.HOLE
-        yield _Found(kind, pair, hole["first_offset"], hole["last_offset"])
+        yield _Finding(kind, pair, hole["first_offset"], hole["last_offset"])
 
 
-def _differences(segments: _Segments) -> Iterator[_Found]:
+def _differences(segments: _Segments) -> Iterator[_Finding]:
     if not segments.is_different.any():
         return
     last = pc.fill_null(segments.table["last_offset"], UNKNOWN_OFFSET).to_numpy()
@@ -294,10 +294,12 @@ def _differences(segments: _Segments) -> Iterator[_Found]:
     firsts[order] = order[np.flatnonzero(begins)][np.cumsum(begins) - 1]
     for row in np.flatnonzero(segments.is_different).tolist():
         pair = int(firsts[row]), row
-        yield _Found(TierFinding.DIFFERENCE, pair, int(segments.base_offsets[row]), int(last[row]))
+        yield _Finding(
+            TierFinding.DIFFERENCE, pair, int(segments.base_offsets[row]), int(last[row])
+        )
 
 
-def _damage(segments: _Segments) -> Iterator[_Found]:
+def _damage(segments: _Segments) -> Iterator[_Finding]:
     """Yield segments of which records are lost; of the newest local one that is not known."""
     order = segments.in_order(segments.is_of_log)
     replicas, bases = segments.replicas[order], segments.base_offsets[order]
@@ -319,10 +321,10 @@ def _damage(segments: _Segments) -> Iterator[_Found]:
     at = at[~is_covered(asked, segments.ranges(segments.is_sound))]
     for place in at.tolist():
         last = None if nexts[place] == UNKNOWN_END else int(nexts[place]) - 1
-        yield _Found(TierFinding.DAMAGE, (int(order[place]),), int(lost_from[place]), last)
+        yield _Finding(TierFinding.DAMAGE, (int(order[place]),), int(lost_from[place]), last)
 
 
-def _overlaps(segments: _Segments) -> Iterator[_Found]:
+def _overlaps(segments: _Segments) -> Iterator[_Finding]:
     order = segments.in_order(segments.is_sound & ~segments.is_different)
     last = segments.ends[order] - 1
     kinds = overlaps(segments.replicas[order], segments.base_offsets[order], last)
@@ -330,15 +332,15 @@ def _overlaps(segments: _Segments) -> Iterator[_Found]:
         before, row = int(order[place - 1]), int(order[place])
         shared = min(int(last[place]), int(last[place - 1]))
         base = int(segments.base_offsets[row])
-        yield _Found(TierFinding.OVERLAP, (before, row), base, max(shared, base))
+        yield _Finding(TierFinding.OVERLAP, (before, row), base, max(shared, base))
 
 
-def _earlier_leaders(segments: _Segments) -> Iterator[_Found]:
+def _earlier_leaders(segments: _Segments) -> Iterator[_Finding]:
     columns = (segments.table[name] for name in (OUTSIDE_FROM, "last_offset"))
     first, last = (pc.fill_null(column, UNKNOWN_OFFSET).to_numpy() for column in columns)
     for row in np.flatnonzero(first != UNKNOWN_OFFSET).tolist():
         begin = max(int(first[row]), int(segments.base_offsets[row]))
-        yield _Found(TierFinding.EARLIER_LEADER, (row,), begin, int(last[row]))
+        yield _Finding(TierFinding.EARLIER_LEADER, (row,), begin, int(last[row]))
 
 
 def _replica_numbers(rows: pa.Table) -> Int64s:

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from kip33.catalog.holes import hole_totals
 from kip33.catalog.tier_findings import (
-    FINDINGS,
     OF_FINDINGS,
     PARTITIONS,
+    TIER_FINDINGS,
     findings_between,
     holes_of_log,
     tier_partitions,
@@ -67,7 +67,7 @@ def tiers_answer(
             RowList(
                 "partitions", rows_of(tier_partitions(rows)), "partition", False, PARTITIONS.names
             ),
-            RowList("findings", rows_of(found), "finding", False, FINDINGS.names),
+            RowList("findings", rows_of(found), "finding", False, TIER_FINDINGS.names),
         ],
     )
 

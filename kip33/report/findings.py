@@ -133,7 +133,7 @@ _BETWEEN_TIERS: Final = {
     TierFinding.BETWEEN_TIERS: (FindingLevel.PROBLEM, "hole", "between the two tiers"),
     TierFinding.HOLE: (FindingLevel.PROBLEM, "hole", "in the log of both tiers"),
     TierFinding.DIFFERENCE: (FindingLevel.PROBLEM, "segment", "not the same in both tiers"),
-    TierFinding.DAMAGE: (FindingLevel.PROBLEM, "segment", "damaged, and whole in no tier"),
+    TierFinding.DAMAGE: (FindingLevel.PROBLEM, "segment", "damaged, and valid in no tier"),
     TierFinding.OVERLAP: (FindingLevel.WARNING, "segment", "with offsets that another one has"),
     TierFinding.EARLIER_LEADER: (FindingLevel.NOTE, "segment", "outside the log of both tiers"),
 }

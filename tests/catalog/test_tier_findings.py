@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.tier_findings import FINDINGS, PARTITIONS, tier_findings, tier_partitions
+from kip33.catalog.tier_findings import PARTITIONS, TIER_FINDINGS, tier_findings, tier_partitions
 from kip33.catalog.tiers import united
 from kip33.rules.policies import Policies
 from tests.builders.snapshots import row
@@ -58,7 +58,7 @@ def put_together(*replicas: list[Segment], remote: list[Segment]) -> pa.Table:
 
 def findings(table: pa.Table, **how: Any) -> list[tuple[Any, ...]]:
     found = tier_findings(table, **how)
-    assert found.schema == FINDINGS
+    assert found.schema == TIER_FINDINGS
     return [
         (
             *(one[name] for name in ("finding", "log_dir", "first_offset", "last_offset")),
