@@ -9,7 +9,7 @@ together with the remote segments of its partition, so the rows of both have its
 `rules.tiers` says which segments both tiers have.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import PARTS
 from kip33.catalog.topic_totals import topics_of
-from kip33.errors import CatalogError, FileReadError
+from kip33.errors import CatalogError, Kip33Error
 from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
     EpochStart,
@@ -32,9 +32,9 @@ from kip33.rules.tiers import (
     UNKNOWN_FIGURE,
     EpochColumns,
     TierSegments,
-    partitions_in_doubt,
     put_together,
 )
+from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 
@@ -220,7 +220,8 @@ def united(local: pa.Table, remote: pa.Table) -> pa.Table:
         ),
         _epochs_of(rows),
     )
-    found = put_together(segments, _checkpoints(local, segments))
+    numbers = segments.partitions[: local.num_rows]
+    found = put_together(segments, lambda asked: dict(_checkpoints(local, numbers, asked)))
     flags = (is_remote, found.is_copy, found.is_different)
     for name, flag in zip((IS_REMOTE, IS_COPY, IS_DIFFERENT), flags, strict=True):
         rows = rows.append_column(name, pa.array(flag))
@@ -245,21 +246,28 @@ def _epochs_of(rows: pa.Table) -> EpochColumns:
     return EpochColumns(places, *flat)
 
 
-def _checkpoints(local: pa.Table, segments: TierSegments) -> dict[int, tuple[EpochStart, ...]]:
-    """Return the leader epochs beside the local logs of partitions in doubt, where they are known.
+def _checkpoints(
+    local: pa.Table, numbers: Int64s, asked: Int64s
+) -> Iterator[tuple[int, tuple[EpochStart, ...]]]:
+    """Yield the leader epochs beside the local logs of some partitions.
 
-    A checkpoint that cannot be read tells nothing: then the epochs of the batches decide.
+    `numbers` has the partition of each row. A checkpoint that cannot be read tells nothing: then
+    the epochs of the batches decide.
     """
-    numbers = segments.partitions[: local.num_rows]
     known, first = np.unique(numbers, return_index=True)
-    is_asked = np.isin(known, partitions_in_doubt(segments))
-    found = {}
-    for number, row in zip(known[is_asked].tolist(), first[is_asked].tolist(), strict=True):
-        directory = Location.of(local["log_uri"][row].as_py()).parent
-        with suppress(OSError, FileReadError, ValueError):
-            text = read_whole(directory.child(LEADER_EPOCH_CHECKPOINT), most_bytes=_MOST_BYTES)
-            found[number] = parse_epoch_checkpoint(text.decode())
-    return found
+    is_asked = np.isin(known, asked)
+    uris: list[Any] = local["log_uri"].take(first[is_asked]).to_pylist()
+    logs = [Location.of(uri) for uri in uris]
+    if logs:
+        read = map_in_order(logs[0], logs, _checkpoint_beside)
+        yield from zip(known[is_asked].tolist(), read, strict=True)
+
+
+def _checkpoint_beside(log: Location) -> tuple[EpochStart, ...]:
+    with suppress(OSError, Kip33Error, ValueError):
+        place = log.parent.child(LEADER_EPOCH_CHECKPOINT)
+        return parse_epoch_checkpoint(read_whole(place, most_bytes=_MOST_BYTES).decode())
+    return ()
 
 
 def _placed(rows: pa.Table) -> pa.Table:

@@ -12,17 +12,18 @@ one that is not. A segment is read from its start up to where the next one begin
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from kip33.formats.partition_metadata import EpochStart
 from kip33.rules.leader_epochs import lineage_of, where_it_leaves
-from kip33.rules.offset_holes import UNKNOWN_END, Int64s, Mask, Ranges, is_covered
+from kip33.rules.offset_holes import UNKNOWN_END, Int64s, Mask
 from kip33.rules.retention import running_max
 
 UNKNOWN_FIGURE: Final = -(2**63)
+_NO_END: Final = 2**63 - 1
 Epochs: TypeAlias = tuple[EpochStart, ...]
 _LOCAL, _REMOTE, _CUT, _DAMAGED = range(4)  # in the order in which they are read
 
@@ -84,34 +85,13 @@ class _TierSegment(NamedTuple):
         return self.kind in (_LOCAL, _CUT)
 
 
-def partitions_in_doubt(segments: TierSegments) -> Int64s:
-    """Return the partitions whose segments share offsets and are no plain copies.
-
-    Also those where the remote tier ends after the local one: a leader that lost its records may
-    have uploaded them.
-    """
-    is_same, _ = _compared(segments)
-    ends = np.where(segments.ends == UNKNOWN_END, segments.base_offsets, segments.ends)
-    is_damaged = ~(segments.is_whole | segments.is_cut) & segments.is_remote
-    left = np.flatnonzero(~is_same)
-    order = left[np.lexsort((segments.base_offsets[left], segments.partitions[left]))]
-    numbers, bases = segments.partitions[order], segments.base_offsets[order]
-    so_far = running_max(ends[order], np.flatnonzero(np.diff(numbers, prepend=-1)))
-    shares = (numbers[1:] == numbers[:-1]) & (so_far[:-1] > bases[1:])
-    shares |= (numbers[1:] == numbers[:-1]) & (bases[1:] == bases[:-1])
-    found = [numbers[1:][shares], segments.partitions[is_damaged]]
-    local, both = (_largest_ends(segments, ends, mask) for mask in (~segments.is_remote, None))
-    found.append(np.array([key for key, end in local.items() if both[key] > end], np.int64))
-    return np.unique(np.concatenate(found))
-
-
 def put_together(
-    segments: TierSegments, checkpoints: Mapping[int, Epochs] | None = None
+    segments: TierSegments, checkpoints_of: Callable[[Int64s], Mapping[int, Epochs]] = lambda _: {}
 ) -> PutTogether:
     """Return what is read of each segment.
 
-    `checkpoints` has the leader epochs of partitions' local logs, for those in doubt where they are
-    known: there an epoch without a batch counts, too.
+    `checkpoints_of` returns the leader epochs of the local logs of some partitions, where they are
+    known: those without a batch, too. It is asked about partitions that are in doubt.
 
     >>> none = EpochColumns(np.zeros(5, np.int64), *(np.zeros(0, np.int64),) * 2)
     >>> of = TierSegments(
@@ -128,31 +108,69 @@ def put_together(
     found = PutTogether(
         is_same, is_different, np.full(rows, UNKNOWN_END), np.full(rows, UNKNOWN_END)
     )
-    doubtful = partitions_in_doubt(segments)
-    at = np.flatnonzero(np.isin(segments.partitions, doubtful) & ~is_same)
-    order = at[np.lexsort((segments.base_offsets[at], segments.partitions[at]))]
-    bounds = np.flatnonzero(np.diff(segments.partitions[order], prepend=-1, append=-1))
-    for first, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        of_partition = order[first:end]
-        number = int(segments.partitions[of_partition[0]])
-        checkpoint = (checkpoints or {}).get(number, ())
-        _resolve(_pieces(segments, of_partition), checkpoint, found)
+    ends = _ends(segments)
+    groups = list(_groups(segments, ends, np.flatnonzero(~is_same)))
+    asked = np.unique(segments.partitions[[group[0] for group in groups]])
+    checkpoints = checkpoints_of(asked) if groups else {}
+    for group in groups:
+        checkpoint = checkpoints.get(int(segments.partitions[group[0]]), ())
+        _resolve(_pieces(segments, ends, group), checkpoint, found)
     return found
 
 
-def _pieces(segments: TierSegments, rows: Int64s) -> list[_TierSegment]:
-    """Return some segments, in order; a damaged one ends at the latest where the next begins."""
-    bases = segments.base_offsets[rows].tolist()
-    ends = segments.ends[rows].tolist()
+def _ends(segments: TierSegments) -> Int64s:
+    """Return the ends; a damaged segment ends at the latest where the next one begins."""
+    bases = segments.base_offsets
+    order = np.lexsort((bases, segments.partitions))
+    keys = np.stack((segments.partitions[order], bases[order]))
+    first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))[: len(order)])
+    following = np.append(first[1:], 0)[np.cumsum(np.isin(np.arange(len(order)), first)) - 1]
+    is_inner = keys[0][following] == keys[0]
+    next_bases = np.empty(len(order), np.int64)
+    next_bases[order] = np.where(is_inner, np.maximum(keys[1][following], keys[1]), keys[1])
+    is_known = (segments.is_whole | segments.is_cut) & (segments.ends != UNKNOWN_END)
+    return np.where(is_known, segments.ends, np.where(segments.is_cut, bases, next_bases))
+
+
+def _groups(segments: TierSegments, ends: Int64s, rows: Int64s) -> Iterator[Int64s]:
+    """Yield those of `rows` that are in doubt, in order, the ones that share offsets together.
+
+    In doubt are, besides these, damaged remote ones, and those after the end of the local log: a
+    leader that lost its records may have uploaded them.
+    """
+    is_doubtful = segments.is_remote & ~segments.is_whole
+    is_doubtful |= ends > _local_ends(segments, ends)
+    order = rows[np.lexsort((segments.base_offsets[rows], segments.partitions[rows]))]
+    numbers, bases = segments.partitions[order], segments.base_offsets[order]
+    so_far = running_max(ends[order], np.flatnonzero(np.diff(numbers, prepend=-1)))
+    is_apart = (so_far[:-1] <= bases[1:]) & (bases[1:] != bases[:-1])
+    begins = np.flatnonzero(np.append(True, (numbers[1:] != numbers[:-1]) | is_apart)[: len(order)])
+    bounds = np.append(begins, len(order))
+    is_chosen = np.diff(bounds) > 1
+    if len(begins):
+        is_chosen |= np.logical_or.reduceat(is_doubtful[order], begins)
+    for at in np.flatnonzero(is_chosen).tolist():
+        yield order[bounds[at] : bounds[at + 1]]
+
+
+def _local_ends(segments: TierSegments, ends: Int64s) -> Int64s:
+    """Return for each segment where its partition's local log ends; beyond all without one."""
+    found = np.full(segments.partitions.max(initial=-1) + 1, _NO_END)
+    here = ~segments.is_remote
+    found[segments.partitions[here]] = -1
+    np.maximum.at(found, segments.partitions[here], ends[here])
+    return found[segments.partitions]
+
+
+def _pieces(segments: TierSegments, ends: Int64s, rows: Int64s) -> list[_TierSegment]:
+    columns = (
+        *(segments.base_offsets[rows].tolist(), ends[rows].tolist(), rows.tolist()),
+        *(mask[rows].tolist() for mask in (segments.is_remote, segments.is_whole, segments.is_cut)),
+    )
     pieces = []
-    for base, end, row in zip(bases, ends, rows.tolist(), strict=True):
-        kind = _REMOTE if segments.is_remote[row] else _LOCAL
-        if segments.is_cut[row]:
-            kind, end = _CUT, max(end, base)
-        elif not segments.is_whole[row] or end == UNKNOWN_END:
-            kind = _DAMAGED
-            following = bisect_right(bases, base)
-            end = bases[following] if following < len(bases) else base
+    for base, end, row, is_remote, is_whole, is_cut in zip(*columns, strict=True):
+        kind = _CUT if is_cut else _REMOTE if is_remote else _LOCAL
+        kind = kind if is_whole or is_cut else _DAMAGED
         pieces.append(_TierSegment(base, end, kind, row, segments.epochs.of(row)))
     return pieces
 
@@ -173,12 +191,13 @@ def _resolve(pieces: Sequence[_TierSegment], checkpoint: Epochs, found: PutToget
     for piece, end in chosen.items():
         if end < piece.end:
             found.until_offsets[piece.number] = end
+    read = list(chosen)
+    bases = [piece.base for piece in read]
     others = [piece for piece in usable if piece not in chosen]
-    others += [piece for piece in pieces if piece.kind == _DAMAGED and not piece.is_local]
+    others += [piece for piece in pieces if piece.kind == _DAMAGED and piece.end > piece.base]
     for piece in others:
-        having = [(one.base, end) for one, end in chosen.items() if _may_stand_for(one, piece)]
-        is_empty = piece.end <= piece.base and piece.kind == _DAMAGED
-        found.is_copy[piece.number] = not is_empty and _covers(having, piece)
+        after = read[max(bisect_right(bases, piece.base) - 1, 0) :]
+        found.is_copy[piece.number] = _covers(after, chosen, piece)
 
 
 def _may_stand_for(one: _TierSegment, other: _TierSegment) -> bool:
@@ -191,11 +210,17 @@ def _may_stand_for(one: _TierSegment, other: _TierSegment) -> bool:
     return one.is_local or bool(one.epochs and (other.epochs or other.kind == _DAMAGED))
 
 
-def _covers(ranges: Sequence[tuple[int, int]], piece: _TierSegment) -> bool:
-    zeros = np.zeros(len(ranges), np.int64)
-    firsts, ends = np.array(ranges, np.int64).reshape(-1, 2).T
-    asked = Ranges(np.zeros(1, np.int64), np.array([piece.base]), np.array([piece.end]))
-    return bool(is_covered(asked, Ranges(zeros, firsts, ends))[0])
+def _covers(
+    read: Sequence[_TierSegment], ends: Mapping[_TierSegment, int], piece: _TierSegment
+) -> bool:
+    """Return whether segments that are read, in order, have all records of `piece`."""
+    reached = piece.base
+    for one in read:
+        if one.base > reached or reached >= piece.end:
+            break
+        if _may_stand_for(one, piece):
+            reached = max(reached, ends[one])
+    return reached >= piece.end
 
 
 def _chain(pieces: Sequence[_TierSegment]) -> Iterator[tuple[_TierSegment, int]]:
@@ -283,14 +308,3 @@ def _grouped(columns: Sequence[Any], rows: Int64s) -> tuple[Int64s, Mask]:
     begins = np.ones(len(order), bool)
     begins[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
     return order, begins
-
-
-def _largest_ends(segments: TierSegments, ends: Int64s, mask: Mask | None) -> dict[int, int]:
-    chosen = slice(None) if mask is None else mask
-    order = np.argsort(segments.partitions[chosen], kind="stable")
-    numbers, values = segments.partitions[chosen][order], ends[chosen][order]
-    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-    if not len(starts):
-        return {}
-    largest = np.maximum.reduceat(values, starts)
-    return dict(zip(numbers[starts].tolist(), largest.tolist(), strict=True))

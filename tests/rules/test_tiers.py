@@ -167,7 +167,7 @@ def test_leader_epochs_say_which_records_are_of_the_log(
     until: dict[int, int],
 ) -> None:
     checkpoints = {0: tuple(EpochStart(*one) for one in checkpoint)}
-    found = put_together(columns(local, remote), checkpoints)
+    found = put_together(columns(local, remote), lambda _: checkpoints)
     assert places(found.is_copy, local) == copies
     assert offsets(found.outside_from, local) == outside
     assert offsets(found.until_offsets, local) == until
@@ -250,7 +250,7 @@ def test_what_is_read_is_each_record_of_the_log_once_and_no_other(
         for parts in (local, uploads)
     ]
     of_both[0].append((len(log), UNKNOWN_END, DAMAGED))  # the active segment is empty
-    found = put_together(columns(*of_both), {0: tuple(checkpoint)})
+    found = put_together(columns(*of_both), lambda _: {0: tuple(checkpoint)})
 
     read: list[tuple[int, int]] = []
     for place, (begin, part) in enumerate([*local, (len(log), []), *uploads]):
