@@ -212,7 +212,8 @@ def catalog(
         )
     leave_pandas_out()
     if remote_dir:
-        tiers = Tiers.of(*(chosen_snapshot(place)[0] for place in (catalog_dir, remote_dir)))
+        one, _ = chosen_snapshot(catalog_dir)
+        tiers = Tiers.of(one, chosen_snapshot(remote_dir, what="REMOTE")[0])
         answer = tiers_answer(tiers, topics, statuses, policy, holes=holes, segments=segments)
         show(answer, output_format)
         return

@@ -319,11 +319,16 @@ def choose_and_warn(catalog: "Catalog", text: str | None) -> "Choice":
     return choose(catalog, text, warn)
 
 
-def chosen_snapshot(place: str, name: str | None = None) -> "tuple[CatalogSnapshot, list[str]]":
-    """Return a snapshot of the catalog at a path or URI, and the warnings, which are printed."""
+def chosen_snapshot(
+    place: str, name: str | None = None, what: str = "CATALOG"
+) -> "tuple[CatalogSnapshot, list[str]]":
+    """Return a snapshot of the catalog at a path or URI, and the warnings, which are printed.
+
+    `what` is the argument that names it.
+    """
     from kip33.catalog.tiers import CatalogSnapshot
 
-    catalog = open_catalog_dir(place)
+    catalog = open_catalog_dir(place, what)
     snapshot, warnings = choose_and_warn(catalog, name)
     return CatalogSnapshot(catalog, snapshot), list(warnings)
 

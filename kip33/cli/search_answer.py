@@ -146,7 +146,7 @@ def _source_of(command: "SearchCommand") -> tuple[CatalogSnapshot | Tiers, tuple
     if command.remote_dir is None:
         return one, tuple(warnings)
     refuse_with_two_catalogs({"--snapshot": command.snapshot})
-    other, more = chosen_snapshot(command.remote_dir)
+    other, more = chosen_snapshot(command.remote_dir, what="REMOTE")
     return Tiers.of(one, other), (*warnings, *more)
 
 
