@@ -4,6 +4,7 @@ Thousands of ListOffsets are compared; then a broker without the bucket answers 
 """
 
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -14,7 +15,11 @@ import pyarrow as pa
 import pytest
 
 import kip33
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.tier_findings import OF_FINDINGS, findings_between
+from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.rules.search import EARLIEST, EARLIEST_LOCAL, MAX_TIMESTAMP
+from tests.builders.generated_segments import plain_batch
 from tests.faults.builds import build_here
 from tests.integration.kafka.cluster_answers import Answers, first_at
 from tests.integration.kafka.cluster_answers import Found as Record
@@ -63,6 +68,7 @@ def test_a_broker_with_two_tiers_gives_the_same_answers(
     with nodes.running(**KEEP_LOCAL):
         nodes.run_steps(list(sent(rng, sends=1)))
         cases = expect_the_broker_answers(nodes, tmp_path / "after", rng, known, count=QUESTIONS)
+    expect_what_is_wrong_is_named(nodes, tmp_path / "after")
     with capsys.disabled():
         print(f"\n{QUESTIONS} questions: {dict(sorted(cases.items()))}", end=" ")
     assert cases["the largest timestamp is in the remote tier only"] > 0
@@ -175,6 +181,50 @@ def read_by_kip33(opened: Any, topic: str, partition: int) -> list[Found]:
 def with_deleted(known: list[Record], found: list[Record]) -> list[Record]:
     """Return the records that were found, and those of before that begin earlier."""
     return [one for one in known if one.offset < found[0].offset] + found
+
+
+def expect_what_is_wrong_is_named(nodes: Nodes, work: Path) -> None:
+    """Remove, damage and replace segments in a copy of the bucket; `work` has both catalogs."""
+    assert findings(work / "local", work / "remote") == {}
+    copy = work / "bucket"
+    shutil.copytree(tier_of(nodes), copy)
+    names = ("orders-0", "orders-1", "clicks-0", "whole-0")
+    logs = {name: sorted(copy.glob(f"{name}-*/*.log")) for name in names}
+    begin = base_offsets(nodes.log_dir(), "clicks-0")[0]  # of the local log
+    *_, kept, newest = (log for log in logs["clicks-0"] if int(log.name[:20]) < begin)
+    gone = logs["orders-0"][1]
+    damaged, copied = logs["orders-1"][1], logs["whole-0"][1]
+    replaced, after = logs["whole-0"][2:4]
+    for log in (gone, newest):
+        log.unlink()
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    copied.write_bytes(b"")  # the local tier has its records
+    base, end = (int(log.name[:20]) for log in (replaced, after))
+    replaced.write_bytes(plain_batch(base, [START_MS] * (end - base)).wire)
+    build_here(copy, work / "wrong", layout="local-tiered")
+
+    found = findings(work / "local", work / "wrong")
+    expected = {
+        "hole between tiers": (kept, int(newest.name[:20])),
+        "hole": (logs["orders-0"][0], logs["orders-0"][2], int(gone.name[:20])),
+        "damage": (damaged, int(damaged.name[:20])),
+        "difference": (replaced, base),
+    }
+    assert found.keys() == expected.keys()
+    for kind, (*names, first_offset) in expected.items():
+        uris, offset = found[kind]
+        assert {name.as_uri() for name in names} <= set(uris), kind
+        assert offset == first_offset, kind
+
+
+def findings(local: Path, remote: Path) -> dict[str, tuple[list[str], int]]:
+    """Return the segments and the first offset of each finding between two catalogs."""
+    catalogs = (Catalog.at(str(place / "_catalog")) for place in (local, remote))
+    tiers = Tiers.of(*(CatalogSnapshot(one, one.require_newest()) for one in catalogs))
+    rows = findings_between(tiers, tiers.rows(OF_FINDINGS)).to_pylist()
+    found = {row["finding"]: (row["segments"], row["first_offset"]) for row in rows}
+    assert len(found) == len(rows)
+    return found
 
 
 def opened_tiers(nodes: Nodes, work: Path) -> Any:
