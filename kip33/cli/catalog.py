@@ -17,8 +17,10 @@ from kip33.catalog.catalog_columns import matching
 from kip33.catalog.difference import count_changes, difference
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.pruning import Plan, Pruned, Removal, RemovalKind, prune
+from kip33.catalog.tiers import Tiers
 from kip33.catalog.topic_totals import topic_totals, topics_of
 from kip33.cli.catalog_orphans import LeftoverRequest, apply_plan_file, show_orphans
+from kip33.cli.catalog_tiers import holes_answer, rows_of, tiers_answer
 from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.options import by_hand, format_option, store_options, topic_option
 from kip33.cli.output import (
@@ -28,13 +30,14 @@ from kip33.cli.output import (
     RowList,
     Table,
     choose_and_warn,
+    chosen_snapshot,
     counted,
     counts_text,
     facts,
     human_bytes,
     iso_time,
     open_catalog_dir,
-    partition_name,
+    refuse_with_two_catalogs,
     show,
     some,
     warn,
@@ -45,7 +48,6 @@ from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import TopicGlobs, require_topics
 from kip33.rules.segment_summary import SegmentStatus
 
-_ROWS_AT_ONCE: Final = 10_000
 _OF_SEGMENTS: Final = ["log_uri", "status", "error"]
 
 
@@ -64,6 +66,7 @@ def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> i
     epilog="Example: duckdb -c \"FROM '$(kip33 catalog DIR/_catalog --path)/*.parquet'\""
 )
 @click.argument("catalog_dir", metavar="CATALOG")
+@click.argument("remote_dir", metavar="[REMOTE]", required=False)
 @click.option(
     "--path",
     "path_only",
@@ -143,6 +146,7 @@ def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> i
 @format_option
 def catalog(
     catalog_dir: str,
+    remote_dir: str | None,
     path_only: bool,
     snapshot: str | None,
     diff: tuple[str, str] | None,
@@ -177,6 +181,10 @@ def catalog(
     (those that kip33 wrote by themselves), directories and files that a broker has marked
     (-delete, -stray, -future, .deleted, .cleaned, .swap), uploads without a manifest, temporary
     files of kip33, and unknown files. It removes none of them.
+
+    With tiered storage, give the catalog of the log directories and that of the remote tier, in
+    any order: the segments that each partition has in which tier, and what is wrong between the
+    tiers, with what to do. --holes and --segments are then about both tiers together.
     """
     _require_one_of(path_only, snapshot, diff, keep)
     if (policy or holes) and (diff or keep or path_only or not holes):
@@ -192,13 +200,32 @@ def catalog(
     if statuses and not segments:
         raise click.UsageError("--status requires --segments")
     _require_plan_options(orphans, snapshot, plan_file, remove, apply_file, dry_run)
+    if remote_dir:
+        refuse_with_two_catalogs(
+            {
+                "--snapshot": snapshot,
+                "--diff": diff,
+                "--keep": keep,
+                "--path": path_only,
+                "--orphans": orphans,
+            }
+        )
     leave_pandas_out()
+    if remote_dir:
+        one, _ = chosen_snapshot(catalog_dir)
+        tiers = Tiers.of(one, chosen_snapshot(remote_dir, what="REMOTE")[0])
+        answer = tiers_answer(tiers, topics, statuses, policy, holes=holes, segments=segments)
+        show(answer, output_format)
+        return
     opened = open_catalog_dir(catalog_dir)
     if diff:
         show(_difference(opened, *diff), output_format)
     elif holes:
         shown = choose_and_warn(opened, snapshot).snapshot
-        show(_holes(opened, shown, topics, policy), output_format)
+        require_topics(topics, topics_of(opened, shown))
+        policies = load_policies(policy) if policy else None
+        found = read_holes(opened, shown, topics, policies=policies)
+        show(holes_answer(found, shown.name), output_format)
     elif segments:
         shown = choose_and_warn(opened, snapshot).snapshot
         show(_segments(opened, shown, topics, statuses, output_format), output_format)
@@ -255,15 +282,9 @@ def _difference(opened: Catalog, a: str, b: str) -> Output:
     counts = count_changes(changed)
     return Output(
         page=_changes_page(changed, counts, before, after),
-        rows=[RowList("changes", _rows_of(changed), columns=changed.schema.names)],
+        rows=[RowList("changes", rows_of(changed), columns=changed.schema.names)],
         head={"before": before.name, "after": after.name, "counts": counts},
     )
-
-
-def _rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table, of which there may be a million."""
-    for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
-        yield from batch.to_pylist()
 
 
 def _changes_page(
@@ -284,37 +305,8 @@ def _changes_page(
         Column("status after", "status_after"),
     )
     title = f"{before.name} to {after.name}"
-    yield Table(columns, _rows_of(changed), title, "segments", changed.num_rows)
+    yield Table(columns, rows_of(changed), title, "segments", changed.num_rows)
     yield Table((Column("change", 0, rank=0), Column("segments", 1, rank=0)), counts.items())
-
-
-def _holes(opened: Catalog, shown: Snapshot, topics: Sequence[str], policy: str | None) -> Output:
-    """Return the holes of a snapshot, and their sums."""
-    require_topics(topics, topics_of(opened, shown))
-    holes = read_holes(opened, shown, topics, policies=load_policies(policy) if policy else None)
-    totals = hole_totals(holes)
-    summary = {"snapshot": shown.name, **totals._asdict()}
-    page: list[Table | str] = [
-        Table(_HOLE_COLUMNS, _rows_of(holes), f"missing offsets, {shown.name}", "holes"),
-        f"holes: {totals.as_text()}",
-    ]
-    if not holes.num_rows:
-        page = [f"{shown.name}: no offsets are missing after segments whose end is known."]
-    return Output(
-        page=page,
-        rows=[RowList("holes", _rows_of(holes), "hole", columns=holes.schema.names)],
-        summary=summary,
-    )
-
-
-_HOLE_COLUMNS: Final = (
-    Column("partition", partition_name, is_name=True),
-    Column("missing", "missing_offsets"),
-    Column("from", "first_offset", rank=0),
-    Column("to", "last_offset", rank=0),
-    Column("hole", "hole", rank=0),
-    Column("after", lambda row: row["after"].rpartition("/")[2], rank=2),
-)
 
 
 def _prune_catalog(opened: Catalog, keep: int, output_format: str) -> None:

@@ -17,19 +17,25 @@ from kip33.archive.bins import EngineName
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog import Snapshot
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
-from kip33.cli.engine_option import EngineChoice, engine_choice, open_session, show_engine
+from kip33.cli.engine_option import (
+    EngineChoice,
+    engine_choice,
+    open_engine,
+    open_session,
+    show_engine,
+)
 from kip33.cli.output import (
     Column,
     Output,
     Row,
     RowList,
     Table,
-    choose_and_warn,
+    chosen_snapshot,
     counted,
     human_bytes,
     iso_time,
-    open_catalog_dir,
     partition_name,
+    refuse_with_two_catalogs,
     show,
     warn,
 )
@@ -109,7 +115,7 @@ def search_catalog(command: "SearchCommand") -> None:
     if command.emit:
         if command.emit == _DELETE_RECORDS:
             topics = {answer["topic"] for answer in answers}
-            by_replica = partition_rows(source.local, topics)
+            by_replica = partition_rows(source, topics)
             newer = _NewerRecordCount(by_replica, how.max_batch_bytes)
         emitted = _offset_lines(_offsets_to_emit(answers, ends, command, newer), command.emit)
     summary = {
@@ -136,27 +142,12 @@ def search_catalog(command: "SearchCommand") -> None:
 
 def _source_of(command: "SearchCommand") -> tuple[CatalogSnapshot | Tiers, tuple[str, ...]]:
     """Return the snapshot of one catalog, or of both tiers, and the warnings about them."""
-    one, warnings = _chosen(command.catalog_dir, "CATALOG", command.snapshot)
+    one, warnings = chosen_snapshot(command.catalog_dir, command.snapshot)
     if command.remote_dir is None:
-        return one, warnings
-    unknown = {
-        "--snapshot": command.snapshot,
-        "--until": command.until,
-        f"--emit {_DELETE_RECORDS}": command.emit == _DELETE_RECORDS,
-        "--engine spark": command.engine.engine == EngineName.SPARK,
-        "--master": command.engine.master,
-    }
-    if given := [name for name, value in unknown.items() if value]:
-        hint = "; give --engine local" if given[0] == "--engine spark" else ""
-        raise click.UsageError(f"{given[0]} requires one CATALOG, two found{hint}")
-    other, more = _chosen(command.remote_dir, "REMOTE", None)
+        return one, tuple(warnings)
+    refuse_with_two_catalogs({"--snapshot": command.snapshot})
+    other, more = chosen_snapshot(command.remote_dir, what="REMOTE")
     return Tiers.of(one, other), (*warnings, *more)
-
-
-def _chosen(place: str, what: str, name: str | None) -> tuple[CatalogSnapshot, tuple[str, ...]]:
-    catalog = open_catalog_dir(place, what)
-    snapshot, warnings = choose_and_warn(catalog, name)
-    return CatalogSnapshot(catalog, snapshot), tuple(warnings)
 
 
 def _printed(answer: AnswerRow) -> AnswerRow:
@@ -299,8 +290,6 @@ def _engine_for(
     """Return the engine of these questions: a few need no Spark, unless it is asked for."""
     if choice.name == EngineName.LOCAL or command.engine.master or choice.is_asked_for:
         return choice
-    if command.remote_dir:
-        return EngineChoice(EngineName.LOCAL, "two tiers are searched without Spark", False)
     of_topics = rows.group_by(["topic", "partition"]).aggregate([])["topic"].to_pylist()
     partitions = Counter(of_topics)
     most = sum(1 if q.partition is not None else partitions[q.topic] for q in questions)
@@ -335,9 +324,9 @@ class _SearchedRows(NamedTuple):
         on_progress: OnProgress = tell_nobody,
     ) -> list[AnswerRow]:
         """Return the answers in the order of the questions, then by partition and replica."""
-        if self.engine == EngineName.SPARK:
+        if self.engine == EngineName.SPARK and not isinstance(self.source, Tiers):
             on_progress(Progress(Phase.SEARCHING))
-            return self._by_spark(questions, how, starts)
+            return self._by_spark(self.source, questions, how, starts)
         found = self._here(questions, how, starts, on_progress)
         places = ((one.located.log_dir, one.topic, one.partition) for one in found)
         return [
@@ -354,30 +343,33 @@ class _SearchedRows(NamedTuple):
     ) -> list[TimeAnswer]:
         """Return what threads of this process find, or worker processes if --workers asks for them.
 
-        Starting workers takes as long as thousands of small searches.
+        Starting workers takes as long as thousands of small searches. The rows of two tiers, put
+        together here, go to Spark's tasks.
         """
         workers = self.command.engine.workers
-        if workers is None or workers == 1:
+        if self.engine == EngineName.LOCAL and (workers is None or workers == 1):
             return search_rows(self.rows, questions, how, starts, on_progress)
-        from kip33.local.local_engine import LocalEngine
-
-        engine = LocalEngine(workers, on_progress=on_progress, tell=warn)
+        engine = open_engine(self.command.engine._replace(verbose=False), on_progress)
         return search_on_engine(engine, self.rows, questions, how, starts)
 
     def _by_spark(
-        self, questions: Sequence[TimeQuestion], how: SearchOptions, starts: LogStartOffsets | None
+        self,
+        source: CatalogSnapshot,
+        questions: Sequence[TimeQuestion],
+        how: SearchOptions,
+        starts: LogStartOffsets | None,
     ) -> list[AnswerRow]:
         from kip33.spark.catalog import load_catalog
         from kip33.spark.jobs import named
         from kip33.spark.search import offsets_for_times
 
-        spark, one = open_session(self.command.engine), self.source.local
+        spark = open_session(self.command.engine)
         schema = "topic string, partition int, target_ms bigint, log_dir string, request int"
         requests = spark.createDataFrame(
             [(*question, number) for number, question in enumerate(questions)], schema
         )
         answered = offsets_for_times(
-            load_catalog(spark, one.catalog.location.uri, one.snapshot.name),
+            load_catalog(spark, source.catalog.location.uri, source.snapshot.name),
             requests,
             **how._asdict(),
             log_start_offsets=starts,
@@ -415,7 +407,7 @@ class _SearchedRows(NamedTuple):
         most = self.command.how.max_batch_bytes
         untils = self.answers(questions, SearchOptions(max_batch_bytes=most))
         until_ends = self.log_ends(untils)
-        by_replica = partition_rows(self.source.local, {a["topic"] for a in there})
+        by_replica = partition_rows(self.source, {a["topic"] for a in there})
         for answer, at_until in zip(there, untils, strict=True):
             key = _replica_key(answer)
             start = ends[key].offset if answer["offset"] is None else answer["offset"]

@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from kip33.catalog.catalog import Snapshot
+from kip33.catalog.tier_findings import TierFinding
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.errors import counted
 from kip33.formats.times import iso_time
 from kip33.report.facts import FindingLevel, ReportFinding
 from kip33.retention.evaluated_tables import partitions_table
 from kip33.retention.evaluation import EvaluatedCatalog
-from kip33.retention.partition_texts import block_sentence
+from kip33.retention.partition_texts import block_sentence, name_of
 from kip33.rules.offset_holes import HoleKind
 from kip33.rules.policies import human_bytes
 from kip33.rules.retention import KEPT_STATUSES, Bools, RetentionReason, is_reason
@@ -64,6 +65,10 @@ class CommandWords(NamedTuple):
         with_file = self.policy[:2] if self.policy[:1] == ("--policy",) else ()
         return self.of_catalog("--holes", *with_file)
 
+    def of_tiers(self, remote: str) -> str:
+        """Return the command that shows what is wrong between the tiers."""
+        return shlex.join(["kip33", "catalog", self.catalog, remote])
+
     def of_retention(self, *options: str) -> str | None:
         """Return a command line of `kip33 retention`, None without a policy."""
         if not self.policy:
@@ -82,12 +87,15 @@ class FindingSources(NamedTuple):
     words: CommandWords
     snapshot: Snapshot
     warnings: Sequence[str]
+    between_tiers: pa.Table | None  # of `catalog.tier_findings`; None: without a remote catalog
+    remote: str  # the word of the remote catalog
 
 
 def findings_of(sources: FindingSources) -> tuple[ReportFinding, ...]:
     """Return the findings: problems, then warnings, then notes."""
     found = [
         *_ignored_snapshots(sources),
+        *_between_tiers(sources),
         *_holes(sources),
         *_damage(sources),
         *_overlaps(sources),
@@ -108,6 +116,33 @@ def _ignored_snapshots(sources: FindingSources) -> Iterator[ReportFinding]:
         text = f"{what} of the catalog cannot be used; this report is about an older one."
         command = shlex.join(["kip33", "catalog", sources.words.catalog])
         yield ReportFinding(FindingLevel.PROBLEM, count, text, examples, command)
+
+
+def _between_tiers(sources: FindingSources) -> Iterator[ReportFinding]:
+    rows = [] if sources.between_tiers is None else sources.between_tiers.to_pylist()
+    for kind, (level, what, why) in _BETWEEN_TIERS.items():
+        of_kind = [row for row in rows if row["finding"] == kind]
+        if of_kind:
+            text = f"{counted(len(of_kind), what)} {why}: {of_kind[0]['advice']}."
+            examples = tuple(map(_between_text, of_kind[:MOST_EXAMPLES]))
+            command = sources.words.of_tiers(sources.remote)
+            yield ReportFinding(level, len(of_kind), text, examples, command)
+
+
+_BETWEEN_TIERS: Final = {
+    TierFinding.BETWEEN_TIERS: (FindingLevel.PROBLEM, "hole", "between the two tiers"),
+    TierFinding.HOLE: (FindingLevel.PROBLEM, "hole", "in the log of both tiers"),
+    TierFinding.DIFFERENCE: (FindingLevel.PROBLEM, "segment", "not the same in both tiers"),
+    TierFinding.DAMAGE: (FindingLevel.PROBLEM, "segment", "damaged, and valid in no tier"),
+    TierFinding.OVERLAP: (FindingLevel.WARNING, "segment", "with offsets that another one has"),
+    TierFinding.EARLIER_LEADER: (FindingLevel.NOTE, "segment", "outside the log of both tiers"),
+}
+
+
+def _between_text(row: dict[str, Any]) -> str:
+    last = "?" if row["last_offset"] is None else f"{row['last_offset']:,}"
+    names = ", ".join(uri.rpartition("/")[2] for uri in row["segments"])
+    return f"{name_of(row)}: offsets {row['first_offset']:,} to {last}, {names}"
 
 
 def _holes(sources: FindingSources) -> Iterator[ReportFinding]:

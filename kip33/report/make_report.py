@@ -19,6 +19,8 @@ from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.catalog.catalog import MOST_COMMIT_BYTES, Catalog, Choice, Snapshot, choose
 from kip33.catalog.difference import SegmentChange, count_changes, difference
 from kip33.catalog.holes import hole_totals, read_holes
+from kip33.catalog.tier_findings import OF_FINDINGS, findings_between
+from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.catalog.topic_totals import TopicTotals, topic_totals
 from kip33.errors import CatalogError
 from kip33.report.facts import (
@@ -104,7 +106,10 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
     words = CommandWords(
         catalog.location.word, snapshot.snapshot_id, request.policy_words, request.now_ms
     )
-    sources = FindingSources(evaluated, holes, topics, words, snapshot, choice.warnings)
+    sources = FindingSources(
+        *(evaluated, holes, topics, words, snapshot, choice.warnings),
+        *_between_tiers(catalog, snapshot, request),
+    )
     shown_topics, other_topics, topics_sum = _topic_facts(topics)
     disorder, other_disorder, disorder_sum = _disorder_of(evaluated, batches)
     changes = _changes(catalog, snapshot, warnings)
@@ -145,6 +150,18 @@ def _evaluation(catalog: Catalog, snapshot: Snapshot, request: ReportRequest) ->
         tier = choose(request.remote, None).snapshot
         uploaded = uploaded_segments(catalog, snapshot, request.remote, tier, policies)
     return RetentionRequest(policies, request.now_ms, starts, uploaded=uploaded)
+
+
+def _between_tiers(
+    catalog: Catalog, snapshot: Snapshot, request: ReportRequest
+) -> tuple[pa.Table | None, str]:
+    """Return what is wrong between the tiers, and the word of the remote catalog."""
+    if request.remote is None:
+        return None, ""
+    remote = CatalogSnapshot(request.remote, choose(request.remote, None).snapshot)
+    tiers = Tiers.of(CatalogSnapshot(catalog, snapshot), remote)
+    found = findings_between(tiers, tiers.rows(OF_FINDINGS), request.policies)
+    return found, request.remote.location.word
 
 
 def _changes(catalog: Catalog, snapshot: Snapshot, warnings: list[str]) -> Changes | None:

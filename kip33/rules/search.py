@@ -51,7 +51,7 @@ class Exactness(StrEnum):
     RECORD = "record"  # the very record
     INDEX = "index"  # no log was opened: no record at or after the target is before the offset
     BATCH = "batch"  # the same promise, for a batch whose records cannot be decoded
-    UNSURE = "unsure"  # a segment was skipped: an earlier record could be there
+    UNSURE = "unsure"  # a segment was skipped or is missing: an earlier record could be there
 
 
 class Trap(StrEnum):

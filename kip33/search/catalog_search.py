@@ -53,11 +53,15 @@ def rows_of(source: CatalogSnapshot | Tiers, topics: Iterable[str]) -> "pa.Table
 
 
 def partition_rows(
-    source: CatalogSnapshot, topics: Iterable[str]
+    source: CatalogSnapshot | Tiers, topics: Iterable[str]
 ) -> dict[ReplicaKey, list[dict[str, Any]]]:
-    """Return rows of some topics for `range_size`, by log_dir, topic, partition."""
+    """Return rows of some topics for `range_size`, by log_dir, topic, partition.
+
+    Of two tiers those that make up the logs.
+    """
     partitions: dict[ReplicaKey, list[dict[str, Any]]] = {}
-    for row in source.rows(("topic", "partition", *COUNTED), set(topics)).to_pylist():
+    rows = source.log_rows if isinstance(source, Tiers) else source.rows
+    for row in rows(("topic", "partition", *COUNTED), set(topics)).to_pylist():
         if row["base_offset"] is not None:
             key = row["log_dir"], row["topic"], row["partition"]
             partitions.setdefault(key, []).append(row)

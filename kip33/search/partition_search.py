@@ -37,11 +37,12 @@ from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.answers import Answer, Hit, Pending, SearchOptions
 from kip33.search.index_lookup import IndexLookup
 from kip33.search.offset_lookup import counts_from, has_timestamp_from
-from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, losses_of
+from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, holes_of, losses_of
 from kip33.search.segment_search import LATER_THAN_ALL_MS, SegmentSearch, opened_search
 from kip33.stores.files import one_line
 
 _PASSED_OVER: Final = "skipped: a record there could be earlier"
+_IN_A_HOLE: Final = "a record there could be the answer"
 _BELIEVED: Final = (
     "unverified segments were skipped by the last entry of their .timeindex: entries that it lost "
     "could name an earlier record"
@@ -84,8 +85,9 @@ def search_partition(
 class _PartitionSegments:
     """The segments of one partition, oldest first, for searches from a log start offset on.
 
-    `losses` has for each segment what was lost before it or in it, `maxima` its largest timestamp,
-    None if unknown, -1 without any. A file is read at most once to answer the questions below.
+    `losses` has for each segment what was lost before it or in it, `holes` what is missing after
+    it, `maxima` its largest timestamp, None if unknown, -1 without any. A file is read at most once
+    to answer the questions below.
     """
 
     def __init__(
@@ -99,10 +101,13 @@ class _PartitionSegments:
         self.ordered = segments
         self.start_offset = max(segments[0].base_offset, log_start_offset or 0)
         next_bases = [*(s.base_offset for s in segments[1:]), LATER_THAN_ALL_MS]
-        self.losses = [
-            None if next_base <= self.start_offset else loss
-            for loss, next_base in zip(losses_of(segments), next_bases, strict=True)
-        ]
+        self.losses, self.holes = (
+            [
+                None if next_base <= self.start_offset else what
+                for what, next_base in zip(found, next_bases, strict=True)
+            ]
+            for found in (losses_of(segments), holes_of(segments))
+        )
         self.maxima = [None if s.doubt else -1 if s.is_bare else s.max_timestamp for s in segments]
         self.first_local = next((n for n, s in enumerate(segments) if not s.is_remote), None)
         # The log of an unverified segment may go on after the last entry of its index, and the
@@ -380,6 +385,13 @@ class _Search:
             what = f"{self._segments[place].log_uri}: {self._known.losses[place]}, {_PASSED_OVER}"
             for pending in unanswered:
                 pending.pass_over(what)
+        if self._known.holes[place]:
+            note = f"{self._known.holes[place]}: {_IN_A_HOLE}"
+            for pending in unanswered:
+                if self._as_kafka:  # a broker answers without them
+                    pending.notes.append(note)
+                else:
+                    pending.pass_over(note)
 
     def _asks(self, pending: Pending, place: int) -> bool:
         segment = self._segments[place]

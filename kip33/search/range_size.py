@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from kip33.catalog.tiers import UNTIL
 from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.batch import CONTROL, LOG_APPEND_TIME, BatchColumns
 from kip33.formats.byte_sources import ReadInto, read_fully
@@ -42,7 +43,7 @@ def range_size(rows: Sequence[Mapping[str, Any]], start: int, end: int) -> Range
     """Return the size of the range from `start` up to `end`, exclusive.
 
     `rows` are one partition's catalog rows with `log_uri, base_offset, last_offset, valid_bytes,
-    record_count, status`.
+    record_count, status`; with `until_offset`, only what is before it counts.
     """
     total = RangeSize(0, 0, 0)
     counted_to = -1
@@ -56,14 +57,21 @@ def range_size(rows: Sequence[Mapping[str, Any]], start: int, end: int) -> Range
             total = _sum(total, RangeSize(None, 0, 0, what))
         if row["status"] in UNCOUNTED:
             continue
-        if row["base_offset"] >= end or (row["last_offset"] or row["base_offset"]) < start:
+        last_offset = _before_until(row, (row["last_offset"] or row["base_offset"]) + 1) - 1
+        if row["base_offset"] >= end or last_offset < start:
             continue
-        total = _sum(total, _part(row, start, end))
+        total = _sum(total, _part(row, start, _before_until(row, end)))
         if row["base_offset"] <= counted_to:
             what = f"{row['log_uri']}: overlaps an earlier segment, so records are counted twice"
             total = _sum(total, RangeSize(0, 0, 0, what))
-        counted_to = max(counted_to, row["last_offset"] or row["base_offset"])
+        counted_to = max(counted_to, last_offset)
     return total
+
+
+def _before_until(row: Mapping[str, Any], offset: int) -> int:
+    """Return the offset, or from where on another segment has the records if that is before it."""
+    until = row.get(UNTIL)
+    return offset if until is None else min(offset, int(until))
 
 
 def _lost_from(row: Mapping[str, Any]) -> int | None:
@@ -166,7 +174,7 @@ def newer_records(
     """Return how many records before `offset` have the timestamp `target_ms` or a later one.
 
     `rows` are one replica's catalog rows with `log_uri, base_offset, last_offset, valid_bytes,
-    max_timestamp, status`. Control records are not counted.
+    max_timestamp, status`, and perhaps `until_offset`. Control records are not counted.
     """
     total = NewerRecords()
     ordered = sorted(rows, key=lambda row: (row["base_offset"], row["log_uri"]))
@@ -174,15 +182,16 @@ def newer_records(
     for row, next_base in zip(ordered, next_bases, strict=True):
         if row["base_offset"] >= offset:
             break
-        end = min(offset, max(next_base, row["base_offset"]))
+        before = _before_until(row, offset)
+        end = min(before, max(next_base, row["base_offset"]))
         if row["status"] in _TRUE_ROWS:
             largest = row["max_timestamp"]
             if largest is None or largest >= target_ms:
-                total = total.plus(_late_records(row, offset, end, target_ms, max_batch_bytes))
+                total = total.plus(_late_records(row, before, end, target_ms, max_batch_bytes))
             elif row["status"] == SegmentStatus.TRUNCATED:
                 total = total.plus(_unknown(row, _end_of(row), end, row["status"]))
         else:  # unverified, invalid or unreadable: the row's figures may be wrong
-            total = total.plus(_late_records(row, offset, end, target_ms, max_batch_bytes))
+            total = total.plus(_late_records(row, before, end, target_ms, max_batch_bytes))
     return total
 
 

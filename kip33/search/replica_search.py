@@ -59,6 +59,7 @@ def answers_of(
     rows = list(rows)
     replicas, newest = replicas_of(rows), replicas_of(of_newest_topic(rows))
     best, older = most_complete(newest), older_topic_note(rows)
+    is_apart = _has_local_log(rows) and not _has_local_log(of_newest_topic(rows))
     targets_by_replica: dict[str, list[tuple[int, int]]] = {}
     for number, question in enumerate(questions):
         if question.log_dir is not None:
@@ -85,6 +86,8 @@ def answers_of(
             noted = _with_notes(answer, twice, note)
             if older and log_dir in newest:
                 noted = noted._replace(note="; ".join(filter(None, (noted.note, older))))
+                if is_apart:
+                    noted = noted._replace(exactness=Exactness.UNSURE, passed_over=True)
             yield ReplicaAnswer(number, log_dir, noted)
 
 
@@ -114,6 +117,15 @@ def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSeg
 def of_newest_topic(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the rows of the newest topic of their name; see `rules.offset_holes`."""
     return [row for row in rows if not row.get(IS_OLDER)]
+
+
+def _has_local_log(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether there is a segment of the local one of two tiers.
+
+    A local log without a topic id is of none of several topics in the remote tier, and yet it may
+    go on with the newest one.
+    """
+    return any(row.get("is_remote") is False for row in rows)
 
 
 def older_topic_note(rows: Iterable[Mapping[str, Any]]) -> str | None:

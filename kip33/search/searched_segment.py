@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from kip33.rules.offset_holes import KINDS, UNKNOWN_END, HoleKind, SegmentEnds, find_holes
 from kip33.rules.search import may_hold
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.rules.untimestamped import FILE_TIME_OFFSET
@@ -83,6 +86,46 @@ def losses_of(segments: Sequence[SearchedSegment]) -> list[str | None]:
     return [
         _loss(segment, next_base) for segment, next_base in zip(segments, next_bases, strict=True)
     ]
+
+
+def holes_of(segments: Sequence[SearchedSegment]) -> list[str | None]:
+    """Return for each segment which offsets are surely missing after it, None if none are.
+
+    `segments` are of one partition, in order. What follows damage is a loss, see `losses_of`.
+    """
+    notes: list[str | None] = [None] * len(segments)
+    of_one = np.zeros(len(segments), np.int64)
+    holes = find_holes(
+        SegmentEnds(
+            of_one,
+            of_one,
+            np.array([segment.base_offset for segment in segments], np.int64),
+            np.array([_log_end(segment) for segment in segments], np.int64),
+            np.array([bool(s.doubt) or s.status == SegmentStatus.TRUNCATED for s in segments]),
+            np.array([_is_sparse(segment) for segment in segments]),
+        )
+    )
+    columns = (holes.after, holes.first_offsets, holes.ends, holes.kinds)
+    for after, first, end, kind in zip(*(column.tolist() for column in columns), strict=True):
+        if KINDS[kind] == HoleKind.CERTAIN:
+            where = f"{segments[after].log_uri}: offsets {first} to {end - 1}"
+            notes[after] = f"{where} are missing after it"
+    return notes
+
+
+def _log_end(segment: SearchedSegment) -> int:
+    """Return the offset after the last one that belongs to the log, or UNKNOWN_END."""
+    if segment.last_offset is None:
+        return segment.base_offset if segment.is_bare else UNKNOWN_END
+    end = segment.last_offset + 1
+    return end if segment.until_offset is None else min(end, segment.until_offset)
+
+
+def _is_sparse(segment: SearchedSegment) -> bool:
+    """Return whether it has fewer records than offsets, as after compaction."""
+    if segment.record_count is None or segment.last_offset is None:
+        return False
+    return segment.record_count < segment.last_offset + 1 - segment.base_offset
 
 
 def next_bases_of(segments: Sequence[SearchedSegment]) -> list[int | None]:

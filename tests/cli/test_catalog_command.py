@@ -74,7 +74,7 @@ COUNTS = {"added": 1, "gone": 1, "grown": 1, "status changed": 1, "modified": 1}
 def test_diff_in_json(
     command: Command, three: list[Snapshot], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kip33.cli.catalog._ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr("kip33.cli.catalog_tiers._ROWS_AT_ONCE", at_once)
     [found] = command("catalog", "c", "--diff", 1, 2, "--format", "json").lines
     assert found == {
         "before": three[0].name,

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,29 @@ def test_every_engine_prints_the_same(
 
     assert others == [one] * len(others)
     assert one.stdout or one.exit_code
+
+
+def test_every_engine_searches_both_tiers(
+    built: Path, spark_command: Command, tmp_path: Path
+) -> None:
+    bucket = tmp_path / "bucket/orders-0"
+    bucket.mkdir(parents=True)
+    first = built / "archive/broker-1/orders-0/00000000000000000000.log"
+    shutil.copy2(first, bucket)
+    layout = ("--layout", "{topic}-{partition}/{base_offset}.log", "--engine", "local")
+    assert not spark_command(
+        "build", bucket.parent, "--index-dir", tmp_path / "r", *layout
+    ).exit_code
+
+    places = (built / "indexes/_catalog", tmp_path / "r/_catalog")
+    asked = [*AT, "--time", "latest-tiered", "--until", "latest", "--topic", "orders"]
+    one, *others = (
+        steady(spark_command("search", *places, *asked, "--format", "jsonl", *engine))
+        for engine in ENGINES.values()
+    )
+
+    assert others == [one] * len(others)
+    assert '"target": "latest-tiered"' in one.stdout
 
 
 def steady(done: Finished) -> Finished:

@@ -41,6 +41,11 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_sensors(source)
     build_here(source, root / "indexes")
     (source / ORPHAN).write_bytes(b"")
+    (root / "bucket/orders-0").mkdir(parents=True)
+    shutil.copy2(source / "broker-1/orders-0/00000000000000000000.log", root / "bucket/orders-0")
+    (root / "bucket/orders-0/00000000000000900000.log").write_bytes(bytes(99))
+    layout = "{topic}-{partition}/{base_offset}.log"
+    build_here(root / "bucket", root / "remote", layout=layout)
     (root / "offsets.csv").write_text(OFFSETS)
     (root / "policy.toml").write_text(POLICY)
     return root
@@ -149,6 +154,14 @@ ROWS: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
     "dialects": ("dialects archive", said("recover", "minute-map", "inline")),
     "catalog": (f"catalog {CATALOG}", topics),
     "catalog --segments": (f"catalog {CATALOG} --segments", files(".log")),
+    "catalog of two tiers": (
+        f"catalog {CATALOG} remote/_catalog",
+        lambda root: [*partitions(root), "damage"],
+    ),
+    "catalog of two tiers --segments": (
+        f"catalog {CATALOG} remote/_catalog --segments",
+        files(".log"),
+    ),
     "catalog --orphans": (f"catalog {CATALOG} --orphans", said(ORPHAN)),
     "catalog --diff": (
         f"catalog {CATALOG} --diff 1 2",

@@ -39,12 +39,12 @@ def mirrored(folder: Path, stream: Stream, rng: random.Random, *, keep: slice) -
     """Write a stream with batches, holes, markers and segments of this cluster's own making."""
     folder.mkdir()
     offset = rng.choice((0, 0, 40, 1_000))
-    starts, logs, offsets = [offset], [b""], {}
+    starts, logs, offsets, end = [offset], [b""], {}, offset
     left = list(stream)
     while left:
         batch, left = left[: (count := rng.randint(1, 4))], left[count:]
         if rng.random() < 0.25 and logs[-1]:
-            starts, logs = [*starts, offset], [*logs, b""]
+            starts, logs = [*starts, end], [*logs, b""]
         times = [time for _, time in batch]
         codec = rng.choice(("none", "none", "gzip"))
         if rng.random() < 0.2:
@@ -59,6 +59,7 @@ def mirrored(folder: Path, stream: Stream, rng: random.Random, *, keep: slice) -
                 offset, max(0, rng.choice(times) + rng.choice((0, 9, 90))), producer_id=1
             )
             offset += 1
+        end = offset
         offset += rng.choice((0, 0, 0, 5))
     rows = [
         write_segment(

@@ -39,6 +39,15 @@ def test_as_many_as_a_look_at_every_record_finds(
     assert (found.records, found.is_exact, found.note) == (len(late), True, None)
 
 
+def test_what_another_segment_has_is_counted_once(tmp_path: Path) -> None:
+    first = b"".join(plain_batch(at, [NEW] * 2).wire for at in (0, 2, 4))
+    rows = [
+        row_of(tmp_path, 0, first) | {"until_offset": 2},
+        row_of(tmp_path, 2, plain_batch(2, [OLD, NEW]).wire),
+    ]
+    assert [newer_records(rows, offset, T).records for offset in range(5)] == [0, 1, 2, 2, 3]
+
+
 def test_a_segment_without_a_late_timestamp_is_not_opened(tmp_path: Path) -> None:
     rows = [row_of(tmp_path, 0, plain_batch(0, [OLD] * 5).wire)]
     (tmp_path / f"{0:020d}.log").unlink()

@@ -26,7 +26,7 @@ from kip33.search import index_lookup as segment_index_files
 from kip33.search.answers import Answer, SearchOptions
 from kip33.search.index_lookup import WALKED_BYTES
 from kip33.search.partition_search import search_partition
-from kip33.search.searched_segment import SearchedSegment
+from kip33.search.searched_segment import SearchedSegment, holes_of
 from kip33.stores.locations import Location
 from tests.builders.generated_segments import Written, plain_batch, wire_of
 from tests.builders.searched_segments import Partition, partitions, write_segment
@@ -73,10 +73,12 @@ def test_the_first_record_whatever_the_index(
         index_only = SearchOptions(index_only=True)
         promised = search_partition(rows, targets, index_only, log_start_offset=start_offset)
     assert [a[1:4] for a in together] == [partition.expected(t, start_offset) for t in targets]
-    assert {a.exactness for a in together} <= {RECORD}
+    unsure = {UNSURE} if any(holes_of(rows)) else set()
+    assert {a.exactness for a in together} <= {RECORD} | unsure
     assert [a[:5] for a in alone] == [a[:5] for a in together[:5]]
     for promise, answer in zip(promised, together, strict=True):
-        assert (promise.exactness, promise.timestamp) == (INDEX, None)
+        assert promise.exactness in {INDEX} | unsure
+        assert promise.timestamp is None
         if answer.offset is not None:
             assert promise.offset is not None and promise.offset <= answer.offset
 
@@ -470,10 +472,53 @@ def test_the_ends_of_a_log(tmp_path: Path) -> None:
 
 
 def three_segments(folder: Path) -> list[SearchedSegment]:
-    return [
-        write_segment(folder, 10 * i, wire_of([plain_batch(10 * i, [100 * i, 100 * i + 50])]))
-        for i in range(3)
-    ]
+    times = [0, 50, *[0] * 8]
+    logs = [plain_batch(10 * i, [100 * i + time for time in times]) for i in range(3)]
+    return [write_segment(folder, 10 * i, log.wire) for i, log in enumerate(logs)]
+
+
+IN_THE_HOLE = "offsets 10 to 19 are missing after it: a record there could be the answer"
+
+
+@pytest.mark.parametrize(
+    ("target", "start", "found", "depends"),
+    [
+        (20, 0, 1, False),
+        (120, 0, 20, True),  # the record at 20 is behind the hole
+        (900, 0, None, True),
+        (MAX_TIMESTAMP, 0, 21, True),
+        (EARLIEST, 0, 0, False),
+        (LATEST, 0, 30, False),
+        (120, 20, 20, False),
+    ],
+)
+def test_a_record_in_a_hole_could_be_the_answer(
+    tmp_path: Path, target: int, start: int, found: int | None, depends: bool
+) -> None:
+    rows = [row for row in three_segments(tmp_path) if row.base_offset != 10]
+    for as_kafka in (False, True):  # a broker answers without what is missing
+        how = SearchOptions(as_kafka=as_kafka)
+        [answer] = search_partition(rows, [target], how, log_start_offset=start)
+        assert answer.offset == found
+        assert (IN_THE_HOLE in (answer.note or "")) == depends
+        assert (answer.exactness, answer.passed_over) == (
+            (UNSURE, True) if depends and not as_kafka else (RECORD, False)
+        )
+
+
+@pytest.mark.parametrize(
+    "is_no_hole",
+    [
+        {"record_count": 9},  # compacted
+        {"last_offset": None, "status": "unverified"},  # where it ends is not known
+    ],
+)
+def test_offsets_that_may_never_have_been_are_no_hole(
+    tmp_path: Path, is_no_hole: dict[str, Any]
+) -> None:
+    first, _, last = three_segments(tmp_path)
+    [answer] = search_partition([first._replace(**is_no_hole), last], [120])
+    assert (answer.offset, answer.exactness, answer.note) == (20, RECORD, None)
 
 
 @pytest.mark.parametrize("status", ["invalid", "unreadable", "archived"])

@@ -48,6 +48,18 @@ def test_segments_inside_are_counted_without_being_opened(tmp_path: Path) -> Non
     assert size.size_bytes == sum(row["valid_bytes"] for row in rows)
 
 
+def test_what_another_segment_has_is_counted_once(tmp_path: Path) -> None:
+    rows = [
+        row_of(tmp_path, 0, [plain_batch(5 * i, [1] * 5) for i in range(4)]) | {"until_offset": 10},
+        row_of(tmp_path, 10, [plain_batch(10, [1] * 5)]),
+    ]
+    assert [range_size(rows, start, 15)[::3] for start in (0, 7, 12)] == [
+        (15, None),
+        (8, None),
+        (3, None),
+    ]
+
+
 def test_what_cannot_be_counted_is_named(tmp_path: Path) -> None:
     rows = [row_of(tmp_path, 0, [plain_batch(0, [1] * 5)])]
     (tmp_path / f"{0:020d}.log").unlink()

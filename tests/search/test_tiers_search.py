@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.tiers import OF_UNION, united
+from kip33.catalog.topic_totals import OF_INCARNATIONS, with_incarnations
 from kip33.rules.search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 from kip33.search.answers import Answer, SearchOptions
 from kip33.search.catalog_search import by_partition
@@ -26,7 +27,7 @@ from kip33.search.searched_segment import SearchedSegment, losses_of
 from tests.builders.generated_segments import Written, plain_batch, wire_of
 from tests.builders.searched_segments import Partition, partitions, write_segment
 
-COLUMNS = [*dict.fromkeys(("topic", "partition", *SEARCHED, *OF_UNION))]
+COLUMNS = [*dict.fromkeys(("topic", "partition", *SEARCHED, *OF_UNION, *OF_INCARNATIONS))]
 SPECIAL = (EARLIEST, LATEST, MAX_TIMESTAMP)
 IN_BOTH_TIERS = (EARLIEST_LOCAL, LATEST_TIERED)
 
@@ -157,3 +158,25 @@ def test_the_log_ends_where_the_tier_that_has_more_of_it_ends(tmp_path: Path) ->
     )
     assert (found.offset, found.exactness, of_broker.offset) == (8, "unsure", 6)
     assert "ends after the last segment" in (found.note or "")
+
+
+def test_a_local_log_without_topic_id_may_go_on_with_the_newest_topic_of_the_bucket() -> None:
+    def with_id(rows: pa.Table, topic_id: str | None, at_ms: int) -> pa.Table:
+        for name, value in (("topic_id", topic_id), ("last_modified_ms", at_ms)):
+            at = rows.column_names.index(name)
+            column = pa.array([value] * rows.num_rows, rows.schema.field(at).type)
+            rows = rows.set_column(at, rows.schema.field(at), column)
+        return rows
+
+    ten = SearchedSegment("file:///r/0.log", 0, 9, 99, 99, 9, 9, "ok")
+    local = table([SearchedSegment("file:///l/10.log", 10, 19, 99, 99, 9, 9, "ok")], "broker-1")
+    remote = table([ten], "")
+    questions = [TimeQuestion("t", 0, LATEST)]
+    for ids, expected in ((["A", "B"], (10, "unsure")), (["B"], (20, "record"))):
+        united_rows = united(
+            with_id(local, None, 9),
+            pa.concat_tables([with_id(remote, one, number) for number, one in enumerate(ids)]),
+        )
+        rows = by_partition(with_incarnations(united_rows))["t", 0]
+        [found] = answers_of(rows, questions, SearchOptions())
+        assert (found.answer.offset, found.answer.exactness) == expected

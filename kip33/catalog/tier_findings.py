@@ -1,0 +1,400 @@
+"""Which segments are in which tier, and what is wrong between the tiers.
+
+Both functions take the rows of `Tiers.rows`, with the columns OF_FINDINGS. A healthy pair of tiers
+has no finding but those of earlier leaders.
+
+- A hole is one of `catalog.holes`, of the log that both tiers make up. One between the tiers ends
+  where the local log begins: local retention took what was not uploaded. What compaction removed is
+  no finding, nor what another replica has.
+- A difference: two segments have the same offsets, but not the same records.
+- Damage: a segment that is not valid, of which no other one has the records.
+- An overlap: two segments share offsets, and their leader epochs do not tell which one is right.
+- An earlier leader: records that it wrote, perhaps uploaded, and that a later leader never had.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.catalog.holes import OF_HOLES, holes_of
+from kip33.catalog.tiers import (
+    IS_COPY,
+    IS_DIFFERENT,
+    IS_REMOTE,
+    OUTSIDE_FROM,
+    UNTIL,
+    Tiers,
+    is_outside,
+    topic_ids_of,
+)
+from kip33.rules.offset_holes import (
+    APART,
+    UNKNOWN_END,
+    UNKNOWN_OFFSET,
+    HoleKind,
+    Int64s,
+    Mask,
+    Ranges,
+    is_covered,
+    overlaps,
+)
+from kip33.rules.policies import Policies
+from kip33.rules.segment_summary import SegmentStatus
+
+OF_FINDINGS: Final = (*OF_HOLES, "size_bytes")
+"""The columns of rows that have findings; `Tiers.rows` adds others."""
+
+_KEY: Final = ("log_dir", "topic", "partition")
+_DAMAGED: Final = (SegmentStatus.TRUNCATED, SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
+
+
+class TierFinding(StrEnum):
+    """What is wrong, the worst first; each member is its own text."""
+
+    BETWEEN_TIERS = "hole between tiers"
+    HOLE = "hole"
+    DIFFERENCE = "difference"
+    DAMAGE = "damage"
+    OVERLAP = "overlap"
+    EARLIER_LEADER = "earlier leader"  # nothing is wrong
+
+
+ADVICE: Final = {
+    TierFinding.BETWEEN_TIERS: (
+        "these records are in neither tier: look for them in other replicas and backups"
+    ),
+    TierFinding.HOLE: (
+        "these records are in neither tier: look for them in other replicas, in backups and in "
+        "deleted objects of the bucket"
+    ),
+    TierFinding.DIFFERENCE: (
+        "compare both logs with kip33 dump; a broker reads the local one while it has it"
+    ),
+    TierFinding.DAMAGE: (
+        "no other segment has these records: kip33 dump shows where the log is damaged; look for "
+        "them in other replicas, in backups and in earlier versions of the object"
+    ),
+    TierFinding.OVERLAP: (
+        "which records are right is not known: compare both logs with kip33 dump, or build a "
+        "catalog without leader epochs again"
+    ),
+    TierFinding.EARLIER_LEADER: (
+        "nothing: an earlier leader wrote these records, and a later one never had them; they are "
+        "not read"
+    ),
+}
+_STALE: Final = (
+    "the remote catalog is older than the local one, so these segments may have been uploaded "
+    "since: build the remote catalog again"
+)
+
+_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("finding", pa.string(), nullable=False),  # a TierFinding
+    pa.field("log_dir", pa.string()),  # of the local replica; null: of the remote tier alone
+    pa.field("topic", pa.string(), nullable=False),
+    pa.field("partition", pa.int32(), nullable=False),
+    pa.field("first_offset", pa.int64(), nullable=False),
+    pa.field("last_offset", pa.int64()),  # null: not known
+    pa.field("segments", pa.list_(pa.string()), nullable=False),  # log_uris
+    pa.field("advice", pa.string(), nullable=False),  # what to do
+]
+TIER_FINDINGS: Final = pa.schema(_FIELDS)
+
+_PARTITION_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("log_dir", pa.string()),
+    pa.field("topic", pa.string(), nullable=False),
+    pa.field("partition", pa.int32(), nullable=False),
+    pa.field("local_segments", pa.int64(), nullable=False),
+    pa.field("local_bytes", pa.int64(), nullable=False),
+    pa.field("local_first_offset", pa.int64()),
+    pa.field("local_last_offset", pa.int64()),
+    pa.field("remote_segments", pa.int64(), nullable=False),
+    pa.field("remote_bytes", pa.int64(), nullable=False),
+    pa.field("remote_first_offset", pa.int64()),
+    pa.field("remote_last_offset", pa.int64()),
+    pa.field("only_local", pa.int64(), nullable=False),  # segments that are not whole in the other
+    pa.field("only_remote", pa.int64(), nullable=False),
+    pa.field("copies", pa.int64(), nullable=False),
+]
+PARTITIONS: Final = pa.schema(_PARTITION_FIELDS)
+
+
+class _Finding(NamedTuple):
+    """A finding; `rows` are the numbers of its segments."""
+
+    kind: TierFinding
+    rows: tuple[int, ...]
+    first_offset: int
+    last_offset: int | None
+
+
+def findings_between(tiers: Tiers, rows: pa.Table, policies: Policies | None = None) -> pa.Table:
+    """Return the findings of `tiers.rows(OF_FINDINGS, ...)` as TIER_FINDINGS, the worst first."""
+    is_stale = tiers.remote.snapshot.created_ms < tiers.local.snapshot.created_ms
+    return tier_findings(rows, policies, is_remote_older=is_stale)
+
+
+def tier_findings(
+    rows: pa.Table, policies: Policies | None = None, *, is_remote_older: bool = False
+) -> pa.Table:
+    """Return what is wrong between two tiers as TIER_FINDINGS, the worst first, then by partition.
+
+    `policies` say which topics are compacted. `is_remote_older`: the remote catalog does not know
+    the newest uploads. What concerns remote segments alone is there once for all replicas.
+    """
+    segments = _Segments.of(rows)
+    found = {
+        (one.kind, segments.replica_of(one.rows), *one[2:], segments.uris_of(one.rows)): one
+        for one in _found(rows, segments, policies)
+    }
+    kinds = list(TierFinding)
+    records = [
+        {
+            "finding": kind.value,
+            **dict(zip(_KEY, replica, strict=True)),
+            "first_offset": first,
+            "last_offset": last,
+            "segments": list(uris),
+            "advice": _STALE
+            if is_remote_older and kind is TierFinding.BETWEEN_TIERS
+            else ADVICE[kind],
+        }
+        for kind, replica, first, last, uris in found
+    ]
+    records.sort(
+        key=lambda one: (
+            kinds.index(TierFinding(one["finding"])),
+            *(one["log_dir"] or "", one["topic"], one["partition"], one["first_offset"]),
+        )
+    )
+    return pa.Table.from_pylist(records, TIER_FINDINGS)
+
+
+def _found(rows: pa.Table, segments: "_Segments", policies: Policies | None) -> Iterator[_Finding]:
+    yield from _holes(rows, segments, policies)
+    yield from _differences(segments)
+    yield from _damage(segments)
+    yield from _overlaps(segments)
+    yield from _earlier_leaders(segments)
+
+
+class _Segments(NamedTuple):
+    """The segments of both tiers; one element for each in a column."""
+
+    table: pa.Table
+    replicas: Int64s  # numbers
+    base_offsets: Int64s
+    ends: Int64s  # exclusive, of what is read of the log; UNKNOWN_END
+    is_remote: Mask
+    is_copy: Mask
+    is_outside: Mask  # no record is of the log
+    is_different: Mask
+    is_damaged: Mask
+    is_truncated: Mask
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> "_Segments":
+        status = rows["status"]
+        damaged = pa.array([one.value for one in _DAMAGED])
+        last = clipped(rows)["last_offset"]
+        return cls(
+            rows,
+            _replica_numbers(rows),
+            rows["base_offset"].to_numpy(),
+            pc.fill_null(pc.add(last, 1), UNKNOWN_END).to_numpy(),
+            rows[IS_REMOTE].to_numpy(),
+            rows[IS_COPY].to_numpy(),
+            is_outside(rows).to_numpy(),
+            rows[IS_DIFFERENT].to_numpy(),
+            pc.is_in(status, value_set=damaged).to_numpy(),
+            pc.equal(status, SegmentStatus.TRUNCATED.value).to_numpy(),
+        )
+
+    @property
+    def is_of_log(self) -> Mask:
+        """Return which are read."""
+        found: Mask = ~self.is_copy & ~self.is_outside
+        return found
+
+    @property
+    def is_sound(self) -> Mask:
+        """Return which are read, and end where a build found their end."""
+        found: Mask = self.is_of_log & ~self.is_damaged & (self.ends != UNKNOWN_END)
+        return found
+
+    def ranges(self, which: Mask) -> Ranges:
+        return Ranges(self.replicas[which], self.base_offsets[which], self.ends[which])
+
+    def in_order(self, which: Mask) -> Int64s:
+        """Return the numbers of some segments by replica and base offset, local ones first."""
+        numbers = np.flatnonzero(which)
+        columns = (self.is_remote, self.base_offsets, self.replicas)
+        return numbers[np.lexsort(tuple(column[numbers] for column in columns))]
+
+    def uris_of(self, rows: tuple[int, ...]) -> tuple[str, ...]:
+        return tuple(self.table["log_uri"][row].as_py() for row in rows)
+
+    def replica_of(self, rows: tuple[int, ...]) -> tuple[Any, ...]:
+        """Return log_dir, topic and partition; no log_dir if the segments are all remote."""
+        log_dir, topic, partition = (self.table[name][rows[-1]].as_py() for name in _KEY)
+        return (None if self.is_remote[list(rows)].all() else log_dir), topic, partition
+
+
+def clipped(rows: pa.Table) -> pa.Table:
+    """Return rows of `Tiers` with the last offset that is read of each segment's."""
+    last = pc.if_else(
+        pc.is_valid(rows["last_offset"]),
+        pc.min_element_wise(rows["last_offset"], pc.subtract(rows[UNTIL], 1)),
+        None,
+    )
+    at = rows.column_names.index("last_offset")
+    return rows.set_column(at, rows.schema.field(at), last)
+
+
+def holes_of_log(rows: pa.Table, policies: Policies | None = None) -> pa.Table:
+    """Return the holes of the logs that both tiers make up, as `catalog.holes` has them.
+
+    `rows` are those of `Tiers.rows`, in any order.
+    """
+    reborn = {name for name, ids in topic_ids_of(rows).items() if len(ids) > 1}
+    log = clipped(rows.filter(pa.array(_Segments.of(rows).is_of_log)))
+    return holes_of(log, policies, reborn=reborn)
+
+
+def _holes(rows: pa.Table, segments: _Segments, policies: Policies | None) -> Iterator[_Finding]:
+    """Yield the holes without those behind damage, which `_damage` has."""
+    holes = holes_of_log(rows, policies)
+    holes = holes.filter(pc.equal(holes["hole"], HoleKind.CERTAIN.value))
+    if not holes.num_rows:
+        return
+    keys = zip(*(rows[name].to_pylist() for name in ("log_dir", "log_uri")), strict=True)
+    number = {key: row for row, key in enumerate(keys)}
+    local = segments.in_order(~segments.is_remote)
+    begins = local[np.flatnonzero(np.diff(segments.replicas[local], prepend=-1))].tolist()
+    for hole in holes.to_pylist():
+        pair = tuple(number[hole["log_dir"], hole[name]] for name in ("after", "before"))
+        kind = TierFinding.BETWEEN_TIERS if pair[1] in begins else TierFinding.HOLE
+        yield _Finding(kind, pair, hole["first_offset"], hole["last_offset"])
+
+
+def _differences(segments: _Segments) -> Iterator[_Finding]:
+    if not segments.is_different.any():
+        return
+    last = pc.fill_null(segments.table["last_offset"], UNKNOWN_OFFSET).to_numpy()
+    keys = (segments.replicas, segments.base_offsets, last)
+    order = np.lexsort((segments.is_remote, *reversed(keys)))
+    sorted_keys = np.stack([key[order] for key in keys])
+    begins = np.ones(len(order), bool)
+    begins[1:] = (sorted_keys[:, 1:] != sorted_keys[:, :-1]).any(axis=0)
+    firsts = np.empty(len(order), np.int64)
+    firsts[order] = order[np.flatnonzero(begins)][np.cumsum(begins) - 1]
+    for row in np.flatnonzero(segments.is_different).tolist():
+        pair = int(firsts[row]), row
+        yield _Finding(
+            TierFinding.DIFFERENCE, pair, int(segments.base_offsets[row]), int(last[row])
+        )
+
+
+def _damage(segments: _Segments) -> Iterator[_Finding]:
+    """Yield segments of which records are lost; of the newest local one that is not known."""
+    order = segments.in_order(segments.is_of_log)
+    replicas, bases = segments.replicas[order], segments.base_offsets[order]
+    nexts = np.full(len(order), UNKNOWN_END)
+    changes = (np.diff(replicas, prepend=-1) != 0) | (np.diff(bases, prepend=-1) != 0)
+    groups = np.flatnonzero(changes)  # those that begin at one offset have the same next one
+    following = np.append(groups[1:], len(order))[np.cumsum(changes) - 1]
+    is_inner = following < len(order)
+    is_inner[is_inner] = replicas[following[is_inner]] == replicas[is_inner]
+    nexts[is_inner] = bases[following[is_inner]]
+    ends = segments.ends[order]
+    has_part = segments.is_truncated[order] & (ends != UNKNOWN_END)
+    lost_from = np.where(has_part, ends, bases)
+    lost_to = np.where(nexts == UNKNOWN_END, lost_from + 1, nexts)
+    is_lost = segments.is_damaged[order] & (lost_from < lost_to)
+    is_lost &= segments.is_remote[order] | (nexts != UNKNOWN_END)
+    at = np.flatnonzero(is_lost)
+    asked = Ranges(replicas[at], lost_from[at], lost_to[at])
+    at = at[~is_covered(asked, segments.ranges(segments.is_sound))]
+    for place in at.tolist():
+        last = None if nexts[place] == UNKNOWN_END else int(nexts[place]) - 1
+        yield _Finding(TierFinding.DAMAGE, (int(order[place]),), int(lost_from[place]), last)
+
+
+def _overlaps(segments: _Segments) -> Iterator[_Finding]:
+    order = segments.in_order(segments.is_sound & ~segments.is_different)
+    last = segments.ends[order] - 1
+    kinds = overlaps(segments.replicas[order], segments.base_offsets[order], last)
+    for place in np.flatnonzero(kinds != APART).tolist():
+        before, row = int(order[place - 1]), int(order[place])
+        shared = min(int(last[place]), int(last[place - 1]))
+        base = int(segments.base_offsets[row])
+        yield _Finding(TierFinding.OVERLAP, (before, row), base, max(shared, base))
+
+
+def _earlier_leaders(segments: _Segments) -> Iterator[_Finding]:
+    columns = (segments.table[name] for name in (OUTSIDE_FROM, "last_offset"))
+    first, last = (pc.fill_null(column, UNKNOWN_OFFSET).to_numpy() for column in columns)
+    for row in np.flatnonzero(first != UNKNOWN_OFFSET).tolist():
+        begin = max(int(first[row]), int(segments.base_offsets[row]))
+        yield _Finding(TierFinding.EARLIER_LEADER, (row,), begin, int(last[row]))
+
+
+def _replica_numbers(rows: pa.Table) -> Int64s:
+    """Return a number for the replica of each row, in the order of _KEY."""
+    codes = rows["partition"].to_numpy().astype(np.int64)
+    for name in ("topic", "log_dir"):  # the last one first in order
+        ranks = pc.rank(pc.fill_null(rows[name], "").combine_chunks(), tiebreaker="dense")
+        codes += ranks.to_numpy().astype(np.int64) * (codes.max(initial=0) + 1)
+    found: Int64s = np.unique(codes, return_inverse=True)[1].astype(np.int64)
+    return found
+
+
+def tier_partitions(rows: pa.Table) -> pa.Table:
+    """Return which segments of each replica are in which tier, as PARTITIONS, by replica."""
+    segments = _Segments.of(rows)
+    numbers, firsts = np.unique(segments.replicas, return_index=True)
+    remote = segments.is_remote
+    whole = remote & ~segments.is_damaged & (segments.ends != UNKNOWN_END)
+    ends = pc.fill_null(pc.add(rows["last_offset"], 1), UNKNOWN_END).to_numpy()
+    reached = np.maximum(ends, segments.base_offsets)
+    is_known = ends != UNKNOWN_END
+    everywhere = Ranges(segments.replicas, segments.base_offsets, reached)
+    there = Ranges(*(column[whole] for column in (*everywhere[:2], ends)))
+    only_local = ~remote & ~(is_covered(everywhere, there) & (reached > segments.base_offsets))
+    sizes = pc.fill_null(rows["size_bytes"], 0).to_numpy()
+
+    def count(which: Mask) -> Any:
+        return pa.array(np.bincount(segments.replicas[which], minlength=len(numbers)))
+
+    def of_tier(tier: Mask) -> Iterator[Any]:
+        yield count(tier)
+        added = np.bincount(segments.replicas[tier], sizes[tier], len(numbers))
+        yield pa.array(added.astype(np.int64))
+        yield _each(segments.replicas, segments.base_offsets, tier, len(numbers), np.minimum)
+        yield _each(segments.replicas, ends - 1, tier & is_known, len(numbers), np.maximum)
+
+    columns = [
+        *(rows[name].take(pa.array(firsts)) for name in _KEY),
+        *of_tier(~remote),
+        *of_tier(remote),
+        count(only_local),
+        count(remote & segments.is_of_log),
+        count(segments.is_copy),
+    ]
+    return pa.table(columns, names=PARTITIONS.names).cast(PARTITIONS)
+
+
+def _each(numbers: Int64s, values: Int64s, which: Mask, size: int, most: Any) -> Any:
+    """Return the smallest or largest value of each number, null without any."""
+    chosen = np.flatnonzero(which)
+    order = chosen[np.argsort(numbers[chosen], kind="stable")]
+    groups = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+    found, is_none = np.zeros(size, np.int64), np.ones(size, bool)
+    if len(order):
+        at = numbers[order][groups]
+        found[at], is_none[at] = most.reduceat(values[order], groups), False
+    return pa.array(found, mask=is_none)
