@@ -117,7 +117,7 @@ COLUMNS_FOR_SUMS: Final = (
 def evaluate(catalog: DataFrame, asked: RetentionRequest) -> DataFrame:
     """Return what `evaluate_retention` does; the request's topics are not looked at."""
     needed = (*_NEEDED, "max_timestamp") if asked.broker_view else _NEEDED
-    needed = needed if asked.uploaded is None else (*needed, "last_offset")
+    needed = needed if asked.other_tier is None else (*needed, "last_offset")
     added = _judged(asked, SEGMENTS.empty_table()).answers.schema
     return judge_in_tasks(catalog, needed, partial(_judged, asked), added)
 
