@@ -9,7 +9,8 @@ together with the remote segments of its partition, so the rows of both have its
 `rules.tiers` says which segments both tiers have.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -19,10 +20,23 @@ import pyarrow.compute as pc
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import PARTS
 from kip33.catalog.topic_totals import topics_of
-from kip33.errors import CatalogError
+from kip33.errors import CatalogError, Kip33Error
+from kip33.formats.partition_metadata import (
+    LEADER_EPOCH_CHECKPOINT,
+    EpochStart,
+    parse_epoch_checkpoint,
+)
 from kip33.rules.offset_holes import UNKNOWN_END, Int64s
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.rules.tiers import UNKNOWN_FIGURE, TierSegments, put_together
+from kip33.rules.tiers import (
+    UNKNOWN_FIGURE,
+    EpochColumns,
+    TierSegments,
+    put_together,
+)
+from kip33.stores.concurrently import map_in_order
+from kip33.stores.files import read_whole
+from kip33.stores.locations import Location
 
 LOG_DIRECTORIES: Final = "kafka"
 """The layout of brokers' log directories, the local tier; all others are of a remote tier."""
@@ -30,16 +44,21 @@ LOG_DIRECTORIES: Final = "kafka"
 TopicIds: TypeAlias = Mapping[str, Collection[str]]
 """The known ids of each topic, by its name."""
 
-COMPARED: Final = ("valid_bytes", "batch_count", "record_count", "max_timestamp")
+COMPARED: Final = (
+    *("valid_bytes", "batch_count", "record_count", "max_timestamp", "batches_crc32"),
+)
 """What a segment and its copy have in common, besides their offsets."""
 
+_MOST_BYTES: Final = 1 << 20  # of a checkpoint
 OF_UNION: Final = (
     *("log_dir", "topic", "topic_id", "partition"),
-    *("base_offset", "last_offset", "status", *COMPARED),
+    *("base_offset", "last_offset", "status", "log_uri", *COMPARED),
+    *("leader_epochs", "leader_epoch_offsets"),
 )
 """The columns that `united` needs."""
 
-IS_REMOTE, IS_COPY, IS_DIFFERENT, UNTIL = "is_remote", "is_copy", "is_different", "until_offset"
+IS_REMOTE, IS_COPY, IS_DIFFERENT = "is_remote", "is_copy", "is_different"
+OUTSIDE_FROM, UNTIL = "outside_from", "until_offset"
 """The columns that `united` adds: see `rules.tiers.PutTogether`."""
 
 
@@ -103,16 +122,18 @@ class Tiers(NamedTuple):
         needed = [*dict.fromkeys((*columns, *OF_UNION))]
         local, remote = (tier.rows(needed, topics) for tier in self)
         rows = united(local, self.of_same_topics(local, remote))
-        return rows.select([*columns, IS_REMOTE, IS_COPY, IS_DIFFERENT, UNTIL])
+        return rows.select([*columns, IS_REMOTE, IS_COPY, IS_DIFFERENT, OUTSIDE_FROM, UNTIL])
 
     def log_rows(self, columns: Sequence[str], topics: Collection[str] | None = None) -> pa.Table:
         """Return the rows whose segments make up the logs: each record of both tiers once.
 
-        Those of `rows`, without copies. Of a segment with UNTIL only the offsets before it belong
-        to the log. One that IS_DIFFERENT stays: which records are right is not known.
+        Those of `rows`, without copies and without segments outside the log. Of a segment with
+        UNTIL only the offsets before it are read. One that IS_DIFFERENT stays: which records are
+        right is not known.
         """
-        rows = self.rows(columns, topics)
-        return rows.filter(pc.invert(rows[IS_COPY]))
+        rows = self.rows([*dict.fromkeys((*columns, "base_offset"))], topics)
+        rows = rows.filter(pc.invert(pc.or_(rows[IS_COPY], is_outside(rows))))
+        return rows.select([*columns, IS_REMOTE, IS_COPY, IS_DIFFERENT, OUTSIDE_FROM, UNTIL])
 
     def of_same_topics(self, local: pa.Table, remote: pa.Table) -> pa.Table:
         """Return the remote rows without those of other topics.
@@ -178,7 +199,7 @@ give the catalogs of one cluster'
 
 
 def united(local: pa.Table, remote: pa.Table) -> pa.Table:
-    """Return the rows of both tiers, with the columns IS_REMOTE, IS_COPY, IS_DIFFERENT and UNTIL.
+    """Return the rows of both tiers, with what `rules.tiers.PutTogether` says of each.
 
     Both have the columns OF_UNION. The remote segments of a partition are repeated for each of its
     local replicas, with the replica's `log_dir`.
@@ -187,27 +208,66 @@ def united(local: pa.Table, remote: pa.Table) -> pa.Table:
     rows = pa.concat_tables([local, remote]).combine_chunks()
     is_remote = np.arange(rows.num_rows) >= local.num_rows
     status = rows["status"].to_numpy()
-    is_whole = status == SegmentStatus.OK.value
-    is_whole |= (status == SegmentStatus.TRUNCATED.value) & ~is_remote  # what it has is valid
-    found = put_together(
-        TierSegments(
-            _numbers(rows),
-            rows["base_offset"].to_numpy(),
-            pc.fill_null(pc.add(rows["last_offset"], 1), UNKNOWN_END).to_numpy(),
-            is_remote,
-            is_whole,
-            np.stack(
-                [pc.fill_null(rows[name], UNKNOWN_FIGURE).to_numpy() for name in COMPARED], axis=1
-            ),
-        )
+    segments = TierSegments(
+        _numbers(rows),
+        rows["base_offset"].to_numpy(),
+        pc.fill_null(pc.add(rows["last_offset"], 1), UNKNOWN_END).to_numpy(),
+        is_remote,
+        status == SegmentStatus.OK.value,
+        (status == SegmentStatus.TRUNCATED.value) & ~is_remote,
+        np.stack(
+            [pc.fill_null(rows[name], UNKNOWN_FIGURE).to_numpy() for name in COMPARED], axis=1
+        ),
+        _epochs_of(rows),
     )
-    has_until = pa.array(found.until_offsets != UNKNOWN_END)
-    until = pc.if_else(has_until, pa.array(found.until_offsets), None)
+    numbers = segments.partitions[: local.num_rows]
+    found = put_together(segments, lambda asked: dict(_checkpoints(local, numbers, asked)))
     flags = (is_remote, found.is_copy, found.is_different)
-    columns = [*map(pa.array, flags), until]
-    for name, column in zip((IS_REMOTE, IS_COPY, IS_DIFFERENT, UNTIL), columns, strict=True):
-        rows = rows.append_column(name, column)
+    for name, flag in zip((IS_REMOTE, IS_COPY, IS_DIFFERENT), flags, strict=True):
+        rows = rows.append_column(name, pa.array(flag))
+    offsets = (found.outside_from, found.until_offsets)
+    for name, column in zip((OUTSIDE_FROM, UNTIL), offsets, strict=True):
+        rows = rows.append_column(name, pa.array(column, mask=column == UNKNOWN_END))
     return rows
+
+
+def is_outside(rows: pa.Table) -> Any:
+    """Return which segments of `united` rows have no record of the log, by their leader epochs."""
+    return pc.fill_null(pc.less_equal(rows[OUTSIDE_FROM], rows["base_offset"]), False)
+
+
+def _epochs_of(rows: pa.Table) -> EpochColumns:
+    epochs, offsets = (
+        rows[name].combine_chunks() for name in ("leader_epochs", "leader_epoch_offsets")
+    )
+    counts = pc.fill_null(pc.list_value_length(epochs), 0).to_numpy()
+    places = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)))
+    flat = (pc.list_flatten(column).to_numpy().astype(np.int64) for column in (epochs, offsets))
+    return EpochColumns(places, *flat)
+
+
+def _checkpoints(
+    local: pa.Table, numbers: Int64s, asked: Int64s
+) -> Iterator[tuple[int, tuple[EpochStart, ...]]]:
+    """Yield the leader epochs beside the local logs of some partitions.
+
+    `numbers` has the partition of each row. A checkpoint that cannot be read tells nothing: then
+    the epochs of the batches decide.
+    """
+    known, first = np.unique(numbers, return_index=True)
+    is_asked = np.isin(known, asked)
+    uris: list[Any] = local["log_uri"].take(first[is_asked]).to_pylist()
+    logs = [Location.of(uri) for uri in uris]
+    if logs:
+        read = map_in_order(logs[0], logs, _checkpoint_beside)
+        yield from zip(known[is_asked].tolist(), read, strict=True)
+
+
+def _checkpoint_beside(log: Location) -> tuple[EpochStart, ...]:
+    with suppress(OSError, Kip33Error, ValueError):
+        place = log.parent.child(LEADER_EPOCH_CHECKPOINT)
+        return parse_epoch_checkpoint(read_whole(place, most_bytes=_MOST_BYTES).decode())
+    return ()
 
 
 def _placed(rows: pa.Table) -> pa.Table:

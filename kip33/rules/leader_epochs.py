@@ -90,3 +90,61 @@ def with_later_epochs(
             starts.append(start)
             latest = start.epoch
     return tuple(starts)
+
+
+def lineage_of(
+    logs: Iterable[tuple[EpochStart, ...]], checkpoint: tuple[EpochStart, ...] = ()
+) -> tuple[EpochStart, ...]:
+    """Return the leader epochs of a log whose parts may be of several leaders.
+
+    `logs` has those of each segment, `checkpoint` those of a `leader-epoch-checkpoint`. What has
+    the latest epoch is right wherever it has records: its leader had them. The others tell of what
+    is before, unless they have a later epoch there: then a leader wrote records that got lost.
+
+    >>> old, lost = (EpochStart(0, 0),), (EpochStart(1, 40),)
+    >>> lineage_of([old, lost, (EpochStart(0, 20), EpochStart(2, 60))])
+    (EpochStart(epoch=0, start_offset=0), EpochStart(epoch=2, start_offset=60))
+    """
+    by_latest = sorted(logs, key=lambda starts: (-starts[-1].epoch, starts[0].start_offset))
+    if checkpoint:
+        latest = checkpoint[-1].epoch
+        place = sum(starts[-1].epoch > latest for starts in by_latest)
+        by_latest.insert(place, checkpoint)
+    lineage: tuple[EpochStart, ...] = ()
+    for starts in by_latest:
+        lineage = _with_earlier(starts, lineage) if lineage else starts
+    return lineage
+
+
+def _with_earlier(
+    starts: tuple[EpochStart, ...], later: tuple[EpochStart, ...]
+) -> tuple[EpochStart, ...]:
+    epoch, offset = later[0]
+    before = [one for one in starts if one.start_offset < offset and one.epoch <= epoch]
+    is_continued = bool(before) and before[-1].epoch == epoch
+    return (*before, *later[is_continued:])
+
+
+def where_it_leaves(
+    starts: tuple[EpochStart, ...], end_offset: int, lineage: tuple[EpochStart, ...]
+) -> int | None:
+    """Return from which offset on a segment's records are not of a log, None: all are.
+
+    `starts` and `lineage` are the leader epochs of the segment's batches and of the log.
+
+    >>> log = (EpochStart(0, 0), EpochStart(2, 60))
+    >>> where_it_leaves((EpochStart(0, 50),), 100, log)
+    60
+    >>> where_it_leaves((EpochStart(1, 40),), 50, log)
+    40
+    """
+    ends = (*(one.start_offset for one in lineage[1:]), None)
+    ranges = {one.epoch: (one.start_offset, end) for one, end in zip(lineage, ends, strict=False)}
+    following = (*(one.start_offset for one in starts[1:]), end_offset)
+    for (epoch, first), end in zip(starts, following, strict=False):
+        if epoch not in ranges or first < ranges[epoch][0]:
+            return first
+        _, leaves = ranges[epoch]
+        if leaves is not None and end > leaves:
+            return leaves
+    return None

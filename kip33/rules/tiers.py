@@ -1,21 +1,52 @@
-"""Put the segments of two tiers together: which remote ones are copies, and which differ.
+"""Put the segments of two tiers together into one log: each record once.
 
 Brokers upload closed segments and keep them for a while, so both tiers have the newest of them.
 Segments need not begin at the same offsets in both: after a change of leaders the new leader
-uploads its own segments, which may begin in the middle of one that is there already. What the
-local tier has whole is read there, as brokers do; a remote segment that reaches into the local log
-ends where this begins.
+uploads its own segments, which may begin in the middle of one that is there already. And a leader
+may have uploaded records that the next leader never had. So the bucket may have segments that share
+offsets, and the leader epochs of their batches say which ones are of the log (Kafka 4.3:
+`RemoteLogManager.isRemoteSegmentWithinLeaderEpochs`): see `rules.leader_epochs.lineage_of`.
+
+Of equal records those of the local tier are read, as brokers do, and a segment that is whole before
+one that is not. A segment is read from its start up to where the next one begins.
 """
 
-from typing import Final, NamedTuple
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from kip33.rules.offset_holes import UNKNOWN_END, Int64s, Mask, Ranges, is_covered
+from kip33.formats.partition_metadata import EpochStart
+from kip33.rules.leader_epochs import lineage_of, where_it_leaves
+from kip33.rules.offset_holes import UNKNOWN_END, Int64s, Mask
+from kip33.rules.retention import running_max
 
 UNKNOWN_FIGURE: Final = -(2**63)
-_NO_BASE: Final = 2**63 - 1
+_NO_END: Final = 2**63 - 1
+Epochs: TypeAlias = tuple[EpochStart, ...]
+_LOCAL, _REMOTE, _CUT, _DAMAGED = range(4)  # in the order in which they are read
+
+
+class EpochColumns(NamedTuple):
+    """The leader epochs of segments: those of segment i are at `places[i]` to `places[i + 1]`."""
+
+    places: Int64s
+    epochs: Int64s
+    first_offsets: Int64s
+
+    def of(self, segment: int) -> Epochs:
+        """Return those of a segment; none if they are not known."""
+        here = slice(*self.places[segment : segment + 2].tolist())
+        columns = (self.epochs[here].tolist(), self.first_offsets[here].tolist())
+        return tuple(map(EpochStart, *columns))
+
+    def latest(self) -> Int64s:
+        """Return the latest of each segment; UNKNOWN_FIGURE without any."""
+        has_any = self.places[1:] > self.places[:-1]
+        latest = np.full(len(has_any), UNKNOWN_FIGURE)
+        latest[has_any] = self.epochs[self.places[1:][has_any] - 1]
+        return latest
 
 
 class TierSegments(NamedTuple):
@@ -26,74 +57,240 @@ class TierSegments(NamedTuple):
     ends: Int64s  # exclusive; UNKNOWN_END
     is_remote: Mask
     is_whole: Mask  # all its batches are valid
+    is_cut: Mask  # its batches are valid up to `ends`, and then it is damaged
     figures: Int64s  # a row for each: what copies have in common; UNKNOWN_FIGURE
+    epochs: EpochColumns
 
 
 class PutTogether(NamedTuple):
     """What two tiers have twice; one element for each segment in a column."""
 
-    is_copy: Mask  # other segments have its records, local ones if there are any
+    is_copy: Mask  # other segments have its records
     is_different: Mask  # the same offsets as another segment, but not the same records
-    until_offsets: Int64s  # from here on the local tier has its records; UNKNOWN_END: all are its
+    outside_from: Int64s  # from here on no record is of the log, by its epoch; UNKNOWN_END: all are
+    until_offsets: Int64s  # from here on another segment is read; UNKNOWN_END: it is read whole
 
 
-def put_together(segments: TierSegments) -> PutTogether:
-    """Return which segments are copies and which differ from another with the same offsets.
+class _TierSegment(NamedTuple):
+    """A segment of a partition whose segments share offsets."""
 
+    base: int
+    end: int  # exclusive
+    kind: int
+    number: int  # in the columns
+    epochs: Epochs
+
+    @property
+    def is_local(self) -> bool:
+        return self.kind in (_LOCAL, _CUT)
+
+
+def put_together(
+    segments: TierSegments, checkpoints_of: Callable[[Int64s], Mapping[int, Epochs]] = lambda _: {}
+) -> PutTogether:
+    """Return what is read of each segment.
+
+    `checkpoints_of` returns the leader epochs of the local logs of some partitions, where they are
+    known: those without a batch, too. It is asked about partitions that are in doubt.
+
+    >>> none = EpochColumns(np.zeros(5, np.int64), *(np.zeros(0, np.int64),) * 2)
     >>> of = TierSegments(
     ...     partitions=np.zeros(4, np.int64), base_offsets=np.array([0, 10, 10, 20]),
     ...     ends=np.array([10, 20, 20, 30]), is_remote=np.array([True, True, False, False]),
-    ...     is_whole=np.ones(4, bool), figures=np.array([[7], [8], [8], [9]]),
+    ...     is_whole=np.ones(4, bool), is_cut=np.zeros(4, bool),
+    ...     figures=np.array([[7], [8], [8], [9]]), epochs=none,
     ... )
     >>> put_together(of).is_copy.tolist()
     [False, True, False, False]
     """
-    partitions, bases = segments.partitions, segments.base_offsets
-    is_known = segments.ends != UNKNOWN_END
-    is_local = ~segments.is_remote & segments.is_whole & is_known
-    local = Ranges(partitions[is_local], bases[is_local], segments.ends[is_local])
-    ends = _ends_of_damaged(segments)
     is_same, is_different = _compared(segments)
-    is_covered_here = is_covered(Ranges(partitions, bases, ends), local)
-    is_covered_here &= segments.is_remote & (ends > bases) & ~is_different
-    first_local = _first_bases(local, partitions)
-    reaches = segments.is_remote & (bases < first_local) & (first_local < ends) & ~is_different
-    reaches &= is_covered(Ranges(partitions, np.minimum(first_local, ends), ends), local)
-    until = np.where(reaches, first_local, UNKNOWN_END)
-    return PutTogether(is_same | is_covered_here, is_different, until)
+    rows = len(segments.partitions)
+    found = PutTogether(
+        is_same, is_different, np.full(rows, UNKNOWN_END), np.full(rows, UNKNOWN_END)
+    )
+    ends = _ends(segments)
+    groups = list(_groups(segments, ends, np.flatnonzero(~is_same)))
+    asked = np.unique(segments.partitions[[group[0] for group in groups]])
+    checkpoints = checkpoints_of(asked) if groups else {}
+    for group in groups:
+        checkpoint = checkpoints.get(int(segments.partitions[group[0]]), ())
+        _resolve(_pieces(segments, ends, group), checkpoint, found)
+    return found
 
 
-def _ends_of_damaged(segments: TierSegments) -> Int64s:
-    """Return the ends; one that is not whole ends at the latest where another one begins."""
-    order = np.lexsort((segments.base_offsets, segments.partitions))
-    partitions, bases = segments.partitions[order], segments.base_offsets[order]
-    begins = np.ones(len(order), bool)
-    begins[1:] = (partitions[1:] != partitions[:-1]) | (bases[1:] != bases[:-1])
-    starts = np.flatnonzero(begins)
-    of_group = np.cumsum(begins) - 1
-    following = np.append(starts[1:], -1)[of_group] if len(order) else starts
-    is_inner = (following >= 0) & (partitions[following] == partitions)
+def _ends(segments: TierSegments) -> Int64s:
+    """Return the ends; a damaged segment ends at the latest where the next one begins."""
+    bases = segments.base_offsets
+    order = np.lexsort((bases, segments.partitions))
+    keys = np.stack((segments.partitions[order], bases[order]))
+    first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))[: len(order)])
+    following = np.append(first[1:], 0)[np.cumsum(np.isin(np.arange(len(order)), first)) - 1]
+    is_inner = keys[0][following] == keys[0]
     next_bases = np.empty(len(order), np.int64)
-    next_bases[order] = np.where(is_inner, bases[following], UNKNOWN_END)
-    damaged_ends = np.where(next_bases == UNKNOWN_END, segments.base_offsets, next_bases)
-    return np.where(segments.is_whole & (segments.ends != UNKNOWN_END), segments.ends, damaged_ends)
+    next_bases[order] = np.where(is_inner, np.maximum(keys[1][following], keys[1]), keys[1])
+    is_known = (segments.is_whole | segments.is_cut) & (segments.ends != UNKNOWN_END)
+    return np.where(is_known, segments.ends, np.where(segments.is_cut, bases, next_bases))
+
+
+def _groups(segments: TierSegments, ends: Int64s, rows: Int64s) -> Iterator[Int64s]:
+    """Yield those of `rows` that are in doubt, in order, the ones that share offsets together.
+
+    In doubt are, besides these, damaged remote ones, and those after the end of the local log: a
+    leader that lost its records may have uploaded them.
+    """
+    is_doubtful = segments.is_remote & ~segments.is_whole
+    is_doubtful |= ends > _local_ends(segments, ends)
+    order = rows[np.lexsort((segments.base_offsets[rows], segments.partitions[rows]))]
+    numbers, bases = segments.partitions[order], segments.base_offsets[order]
+    so_far = running_max(ends[order], np.flatnonzero(np.diff(numbers, prepend=-1)))
+    is_apart = (so_far[:-1] <= bases[1:]) & (bases[1:] != bases[:-1])
+    begins = np.flatnonzero(np.append(True, (numbers[1:] != numbers[:-1]) | is_apart)[: len(order)])
+    bounds = np.append(begins, len(order))
+    is_chosen = np.diff(bounds) > 1
+    if len(begins):
+        is_chosen |= np.logical_or.reduceat(is_doubtful[order], begins)
+    for at in np.flatnonzero(is_chosen).tolist():
+        yield order[bounds[at] : bounds[at + 1]]
+
+
+def _local_ends(segments: TierSegments, ends: Int64s) -> Int64s:
+    """Return for each segment where its partition's local log ends; beyond all without one."""
+    found = np.full(segments.partitions.max(initial=-1) + 1, _NO_END)
+    here = ~segments.is_remote
+    found[segments.partitions[here]] = -1
+    np.maximum.at(found, segments.partitions[here], ends[here])
+    return found[segments.partitions]
+
+
+def _pieces(segments: TierSegments, ends: Int64s, rows: Int64s) -> list[_TierSegment]:
+    columns = (
+        *(segments.base_offsets[rows].tolist(), ends[rows].tolist(), rows.tolist()),
+        *(mask[rows].tolist() for mask in (segments.is_remote, segments.is_whole, segments.is_cut)),
+    )
+    pieces = []
+    for base, end, row, is_remote, is_whole, is_cut in zip(*columns, strict=True):
+        kind = _CUT if is_cut else _REMOTE if is_remote else _LOCAL
+        kind = kind if is_whole or is_cut else _DAMAGED
+        pieces.append(_TierSegment(base, end, kind, row, segments.epochs.of(row)))
+    return pieces
+
+
+def _resolve(pieces: Sequence[_TierSegment], checkpoint: Epochs, found: PutTogether) -> None:
+    """Fill in what is read of the segments of one partition."""
+    valid = [piece for piece in pieces if piece.kind != _DAMAGED]
+    lineage = lineage_of([piece.epochs for piece in valid if piece.epochs], checkpoint)
+    usable = []
+    for piece in valid:
+        until = where_it_leaves(piece.epochs, piece.end, lineage)
+        if until is not None:
+            found.outside_from[piece.number] = found.until_offsets[piece.number] = until
+            found.is_different[piece.number] &= until > piece.base
+        if not found.is_different[piece.number] and (until is None or until > piece.base):
+            usable.append(piece._replace(end=piece.end if until is None else until))
+    chosen = dict(_chain(usable))
+    for piece, end in chosen.items():
+        if end < piece.end:
+            found.until_offsets[piece.number] = end
+    read = list(chosen)
+    bases = [piece.base for piece in read]
+    others = [piece for piece in usable if piece not in chosen]
+    others += [piece for piece in pieces if piece.kind == _DAMAGED and piece.end > piece.base]
+    for piece in others:
+        after = read[max(bisect_right(bases, piece.base) - 1, 0) :]
+        found.is_copy[piece.number] = _covers(after, chosen, piece)
+
+
+def _may_stand_for(one: _TierSegment, other: _TierSegment) -> bool:
+    """Return whether records of `one` are those of `other` at the same offsets.
+
+    Without epochs they may be other records, but a broker reads its own. What it cut is lost there.
+    """
+    if other.is_local:
+        return not one.is_local and (other.kind == _CUT or bool(one.epochs and other.epochs))
+    return one.is_local or bool(one.epochs and (other.epochs or other.kind == _DAMAGED))
+
+
+def _covers(
+    read: Sequence[_TierSegment], ends: Mapping[_TierSegment, int], piece: _TierSegment
+) -> bool:
+    """Return whether segments that are read, in order, have all records of `piece`."""
+    reached = piece.base
+    for one in read:
+        if one.base > reached or reached >= piece.end:
+            break
+        if _may_stand_for(one, piece):
+            reached = max(reached, ends[one])
+    return reached >= piece.end
+
+
+def _chain(pieces: Sequence[_TierSegment]) -> Iterator[tuple[_TierSegment, int]]:
+    """Yield the segments that are read, each with the offset where its reading ends."""
+    reach = _local_reach(pieces)
+    best: dict[int, _TierSegment] = {}
+    for piece in sorted(pieces, key=lambda one: (one.base, one.kind, -one.end)):
+        other = best.setdefault(piece.base, piece)
+        is_longer = piece.end > reach.get(other.number, other.end)
+        if is_longer and piece.epochs and other.epochs:  # the local log ends before it
+            best[piece.base] = piece
+    ordered, bases = list(best.values()), list(best)
+    at = 0
+    while at < len(ordered):
+        piece = ordered[at]
+        last = bisect_right(bases, piece.end)
+        following = _next(piece, ordered[at + 1 : last], reach)
+        end = piece.end if following is None else min(piece.end, following.base)
+        yield piece, end
+        at = last if following is None else bases.index(following.base, at)
+
+
+def _next(
+    piece: _TierSegment, candidates: Sequence[_TierSegment], reach: Mapping[int, int]
+) -> _TierSegment | None:
+    """Return what is read after `piece`: what leads farthest; None: what begins after its end.
+
+    If several do, the local log is read as early as it can be, and `piece` as far as it can be.
+    """
+    best: tuple[tuple[int, bool, int], _TierSegment] | None = None
+    for one in candidates:
+        end, is_local = reach.get(one.number, one.end), one.number in reach
+        may_follow = one.base == piece.end or (is_local and not piece.is_local)
+        may_follow |= _may_stand_for(one, piece) and bool(one.epochs and piece.epochs)
+        rank = end, is_local, -one.base if is_local else one.base
+        is_later = end > piece.end or (end == piece.end and is_local and not piece.is_local)
+        if may_follow and is_later and (best is None or rank > best[0]):
+            best = rank, one
+    return best and best[1]
+
+
+def _local_reach(pieces: Sequence[_TierSegment]) -> dict[int, int]:
+    """Return for each whole segment of the local tier where the local log from there ends."""
+    local = sorted((one for one in pieces if one.is_local), key=lambda one: one.base)
+    ends = {one.base: one.end for one in local}
+    reach: dict[int, int] = {}
+    for one in reversed(local):
+        ends[one.base] = max(one.end, ends.get(one.end, one.end))
+        if one.kind == _LOCAL:
+            reach[one.number] = ends[one.base]
+    return reach
 
 
 def _compared(segments: TierSegments) -> tuple[Mask, Mask]:
     """Return which segments are the same as an earlier one, local before remote, and which differ.
 
-    Only whole segments with the same first and last offset are compared.
+    Only whole segments with the same first and last offset and the same latest leader epoch, as far
+    as it is known, are compared.
     """
     rows = len(segments.partitions)
     is_same, is_different = np.zeros(rows, bool), np.zeros(rows, bool)
-    whole = np.flatnonzero(segments.is_whole & (segments.ends != UNKNOWN_END))
+    whole = np.flatnonzero((segments.is_whole | segments.is_cut) & (segments.ends != UNKNOWN_END))
     if not len(whole):
         return is_same, is_different
-    columns = (segments.is_remote, segments.ends, segments.base_offsets, segments.partitions)
-    order = whole[np.lexsort(tuple(column[whole] for column in columns))]
-    keys = np.stack([column[order] for column in columns[1:]])
-    begins = np.ones(len(order), bool)
-    begins[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+    columns = [segments.is_remote, segments.ends, segments.base_offsets, segments.partitions]
+    latest = segments.epochs.latest()
+    order, begins = _grouped(columns, whole)
+    of_group = np.maximum.reduceat(latest[order], np.flatnonzero(begins))[np.cumsum(begins) - 1]
+    latest[order] = np.where(latest[order] == UNKNOWN_FIGURE, of_group, latest[order])
+    order, begins = _grouped([segments.is_remote, latest, *columns[1:]], whole)
     first = order[np.flatnonzero(begins)][np.cumsum(begins) - 1]
     mine, theirs = segments.figures[order], segments.figures[first]
     is_unknown = (mine == UNKNOWN_FIGURE) | (theirs == UNKNOWN_FIGURE)
@@ -104,12 +301,10 @@ def _compared(segments: TierSegments) -> tuple[Mask, Mask]:
     return is_same, is_different
 
 
-def _first_bases(local: Ranges, partitions: Int64s) -> npt.NDArray[np.int64]:
-    """Return for each segment the first offset of the local tier, or a number beyond all."""
-    if not len(local.partitions):
-        return np.full(len(partitions), _NO_BASE)
-    order = np.lexsort((local.first_offsets, local.partitions))
-    numbers, first = np.unique(local.partitions[order], return_index=True)
-    at = np.minimum(np.searchsorted(numbers, partitions), len(numbers) - 1)
-    bases = local.first_offsets[order][first][at]
-    return np.where(numbers[at] == partitions, bases, _NO_BASE)
+def _grouped(columns: Sequence[Any], rows: Int64s) -> tuple[Int64s, Mask]:
+    """Return rows sorted by columns, the last one first, and where all but the first one change."""
+    order = rows[np.lexsort(tuple(column[rows] for column in columns))]
+    keys = np.stack([column[order] for column in columns[1:]])
+    begins = np.ones(len(order), bool)
+    begins[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+    return order, begins

@@ -74,7 +74,7 @@ def search_partition(
     how = how._replace(as_kafka=how.as_kafka and not how.index_only)
     meter = Meter(how.max_batch_bytes)
     known = _PartitionSegments(ordered, log_start_offset, meter, how)
-    search = _Search(known, meter, how, [segment for segment in every if segment.is_remote])
+    search = _Search(known, meter, how, every)
     found = {target: search.pending(target) for target in set(targets_ms)}
     waiting = [pending for pending in found.values() if pending.answer is None]
     search.ask(sorted(waiting, key=lambda pending: (pending.time_ms, pending.target_ms)))
@@ -233,11 +233,12 @@ class _Search:
         segments: _PartitionSegments,
         meter: Meter,
         how: SearchOptions,
-        remote: Sequence[SearchedSegment],
+        every: Sequence[SearchedSegment],
     ) -> None:
-        """Take the segments to search, and all of the remote tier, with copies."""
+        """Take the segments to search, and all of both tiers, with copies."""
         self._known, self._segments = segments, segments.ordered
-        self._remote = remote
+        self._remote = [segment for segment in every if segment.is_remote]
+        self._local_start = next((s.base_offset for s in every if not s.is_remote), None)
         self._start_offset = segments.start_offset
         self._as_kafka, self._index_only = how.as_kafka, how.index_only
         self._max_of_index = how.as_kafka and how.kafka_version < READS_THE_MAX
@@ -273,11 +274,10 @@ class _Search:
         """Answer where the local tier begins, or where the remote tier ends."""
         if pending.target_ms == LATEST_TIERED:
             self._settle_latest_tiered(pending)
-        elif self._known.first_local is None:
+        elif self._local_start is None:
             pending.settle(SearchResult.NOT_IN_TIER)
         else:
-            first = self._segments[self._known.first_local].base_offset
-            pending.settle(SearchResult.FOUND, max(first, self._start_offset))
+            pending.settle(SearchResult.FOUND, max(self._local_start, self._start_offset))
 
     def _settle_latest_tiered(self, pending: Pending) -> None:
         """Answer with the last offset of whole segments; unsure if others may end later."""
@@ -304,12 +304,13 @@ class _Search:
     def _choose_as_broker(self, pending: Pending) -> None:
         """Choose the segments in which a broker looks: a remote one, then a local one.
 
-        Of the remote tier only segments count that begin before the local tier.
+        Of the remote tier only segments count that begin before the local tier, and whose records
+        are all of the log (`RemoteLogManager.isRemoteSegmentWithinLeaderEpochs`).
         """
         largest = [None if s.doubt else s.largest_timestamp for s in self._segments]
         first = len(largest) if self._known.first_local is None else self._known.first_local
         before = [
-            None if self._known.is_below_start(segment) and segment.is_remote else claimed
+            None if segment.is_remote and self._is_not_asked(segment) else claimed
             for segment, claimed in zip(self._segments[:first], largest[:first], strict=True)
         ]
         remote = kafkas_choice(before, pending.target_ms)
@@ -317,6 +318,9 @@ class _Search:
         local = [None if segment.is_remote else claimed for segment, claimed in pairs]
         here = kafkas_choice(local, pending.target_ms)
         pending.choice, pending.then = (here, None) if remote is None else (remote, here)
+
+    def _is_not_asked(self, segment: SearchedSegment) -> bool:
+        return segment.outside_from is not None or self._known.is_below_start(segment)
 
     def _settle_latest(self, pending: Pending) -> None:
         last = self._segments[-1]
@@ -421,7 +425,7 @@ class _Search:
             hit = search.find(pending.time_ms)
             until = self._segments[place].until_offset
             if hit and until is not None and hit.offset >= until and not self._as_kafka:
-                hit = None  # the local tier has this record
+                hit = None  # another segment has this record, or it was lost
         pending.notes += search.notes
         if hit is None:
             pending.passed_over |= search.log.damage is not None

@@ -40,7 +40,8 @@ class SearchedSegment(NamedTuple):
     # Of two tiers put together: see `catalog.tiers`.
     is_remote: bool = False
     is_copy: bool = False  # another segment has its records
-    until_offset: int | None = None  # from here on the local tier has its records
+    until_offset: int | None = None  # from here on another segment is read
+    outside_from: int | None = None  # from here on its records were lost to a later leader
 
     @property
     def doubt(self) -> str | None:
@@ -68,7 +69,7 @@ class SearchedSegment(NamedTuple):
         return not self.doubt and not self.is_bare and may_hold(self.max_timestamp, target_ms)
 
 
-OF_TIERS: Final = ("is_remote", "is_copy", "until_offset")
+OF_TIERS: Final = ("is_remote", "is_copy", "until_offset", "outside_from")
 """The fields that one catalog does not have."""
 
 

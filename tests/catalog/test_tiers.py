@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.tiers import IS_REMOTE, CatalogSnapshot, Tiers
+from kip33.catalog.tiers import IS_REMOTE, OUTSIDE_FROM, CatalogSnapshot, Tiers
 from kip33.errors import CatalogError
 from tests.builders.snapshots import row, write
 
@@ -132,3 +132,24 @@ def test_only_the_topics_asked_for_are_read(tmp_path: Path) -> None:
     rows = [segment("orders", 0), segment("clicks", 0, B)]
     both = tiers(tmp_path, rows, rows).rows(["topic"], ["clicks"])
     assert both["topic"].to_pylist() == ["clicks", "clicks"]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "outside_from"),
+    [
+        ("0\n1\n0 0\n", None),  # the local log is behind
+        ("0\n2\n0 0\n1 10\n", 10),  # its leader of epoch 1 wrote nothing yet
+        ("no checkpoint", None),
+        (None, None),
+    ],
+)
+def test_the_checkpoint_beside_a_local_log_has_epochs_without_a_batch(
+    tmp_path: Path, checkpoint: str | None, outside_from: int | None
+) -> None:
+    epochs = {"leader_epochs": [0], "leader_epoch_offsets": [0]}
+    if checkpoint is not None:
+        (tmp_path / "leader-epoch-checkpoint").write_text(checkpoint)
+    log = (tmp_path / "0.log").as_uri()
+    local, remote = segment("orders", 0, log_uri=log), segment("orders", 0, last_offset=19)
+    both = tiers(tmp_path, [local | epochs], [remote | epochs]).rows(["log_uri"])
+    assert both.filter(both[IS_REMOTE])[OUTSIDE_FROM].to_pylist() == [outside_from]

@@ -1,27 +1,52 @@
 """Two tiers put together: what both have, where they differ, where a remote segment ends."""
 
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from kip33.formats.partition_metadata import EpochStart
 from kip33.rules.offset_holes import UNKNOWN_END
-from kip33.rules.tiers import UNKNOWN_FIGURE, TierSegments, put_together
+from kip33.rules.tiers import UNKNOWN_FIGURE, EpochColumns, TierSegments, put_together
+from tests.long_forms import examples
 
-WHOLE, SECOND, DAMAGED, NOT_COUNTED = "whole", "second", "damaged", "not counted"
-FIGURES = {WHOLE: 7, SECOND: 8, DAMAGED: 7, NOT_COUNTED: UNKNOWN_FIGURE}
+WHOLE, SECOND, DAMAGED, CUT, NOT_COUNTED = "whole", "second", "damaged", "cut", "not counted"
+FIGURES = {WHOLE: 7, SECOND: 8, DAMAGED: 7, CUT: 7, NOT_COUNTED: UNKNOWN_FIGURE}
 
-Segment = tuple[int, int, str]  # base offset, end, what it is
+Segment = tuple[Any, ...]  # base offset, end, what it is, and its leader epochs with their offsets
 
 
 def columns(local: list[Segment], remote: list[Segment], partition: int = 0) -> TierSegments:
     every = [*local, *remote]
+    what = [segment[2] for segment in every]
+    epochs = [starts for segment in every for starts in segment[3:]]
     return TierSegments(
         np.full(len(every), partition, np.int64),
-        np.array([base for base, _, _ in every], np.int64),
-        np.array([end for _, end, _ in every], np.int64),
+        np.array([segment[0] for segment in every], np.int64),
+        np.array([segment[1] for segment in every], np.int64),
         np.arange(len(every)) >= len(local),
-        np.array([what != DAMAGED for _, _, what in every], bool),
-        np.array([[FIGURES[what]] for _, _, what in every], np.int64).reshape(-1, 1),
+        np.array([one not in (DAMAGED, CUT) for one in what], bool),
+        np.array([one == CUT for one in what], bool),
+        np.array([[FIGURES[one]] for one in what], np.int64).reshape(-1, 1),
+        EpochColumns(
+            np.cumsum([0, *(len(segment[3:]) for segment in every)]),
+            *np.array(epochs, np.int64).reshape(-1, 2).T,
+        ),
     )
+
+
+def places(mask: Any, local: list[Segment]) -> list[int]:
+    """Return the places of the remote segments that have a flag."""
+    return np.flatnonzero(mask[len(local) :]).tolist()
+
+
+def offsets(column: Any, local: list[Segment]) -> dict[int, int]:
+    """Return the offsets of the remote segments that have one, by their places."""
+    remote = column[len(local) :].tolist()
+    return {place: offset for place, offset in enumerate(remote) if offset != UNKNOWN_END}
 
 
 @pytest.mark.parametrize(
@@ -75,16 +100,168 @@ def test_what_two_tiers_have(
     until: dict[int, int],
 ) -> None:
     found = put_together(columns(local, remote))
-    places = range(len(local), len(local) + len(remote))
     assert not found.is_copy[: len(local)].any()
-    assert [n for n, place in enumerate(places) if found.is_copy[place]] == copies
-    assert [n for n, place in enumerate(places) if found.is_different[place]] == different
-    ends = {n: int(found.until_offsets[place]) for n, place in enumerate(places)}
-    assert {n: end for n, end in ends.items() if end != UNKNOWN_END} == until
+    assert places(found.is_copy, local) == copies
+    assert places(found.is_different, local) == different
+    assert offsets(found.until_offsets, local) == until
+    assert not offsets(found.outside_from, local)
+
+
+A, B, C = (0, 0), (1, 40), (2, 60)
+
+
+@pytest.mark.parametrize(
+    ("local", "remote", "checkpoint", "copies", "outside", "until"),
+    [
+        pytest.param(
+            [(60, 90, WHOLE, C)],
+            [(0, 50, WHOLE, A), (40, 60, WHOLE, B)],
+            [], [], {0: 40}, {0: 40}, id="a later leader wrote from 40 on",
+        ),
+        pytest.param(
+            [(60, 90, WHOLE, C)],
+            [(0, 30, WHOLE, A), (20, 60, WHOLE, (0, 20)), (40, 55, WHOLE, B)],
+            [A, C], [], {2: 40}, {0: 20, 2: 40}, id="a leader's records were lost",
+        ),
+        pytest.param(
+            [(60, 90, WHOLE, C)],
+            [(0, 30, WHOLE, A), (20, 60, WHOLE, (0, 20)), (50, 70, WHOLE, (0, 50), C)],
+            [], [2], {}, {0: 20}, id="each leader has its own segments",
+        ),
+        pytest.param(
+            [], [(0, 30, WHOLE, A), (10, 20, WHOLE, (0, 10)), (30, 50, WHOLE, (0, 30))],
+            [], [1], {}, {}, id="one within another",
+        ),
+        pytest.param(
+            [(0, 40, WHOLE, A)], [(0, 60, WHOLE, A)], [A, B], [0], {0: 40}, {0: 40},
+            id="the new leader has no batch yet: its checkpoint tells",
+        ),
+        pytest.param(
+            [(0, 40, WHOLE, A)], [(0, 60, WHOLE, A)], [A], [], {}, {},
+            id="the local log is behind",
+        ),
+        pytest.param(
+            [(0, 40, WHOLE, A), (40, 80, WHOLE, B)], [(0, 60, WHOLE, A), (60, 90, WHOLE, C)],
+            [A, B], [0], {0: 40}, {0: 40}, id="a stale replica and a later leader",
+        ),
+        pytest.param(
+            [(0, 10, CUT, A), (20, 30, WHOLE, (0, 20))], [(0, 20, WHOLE, A)], [], [], {}, {},
+            id="the whole one of the bucket stands for a damaged one",
+        ),
+        pytest.param(
+            [(60, 90, WHOLE, C)], [(40, 60, DAMAGED, B), (40, 60, WHOLE, B)],
+            [], [0], {}, {}, id="an upload that failed, and the next one",
+        ),
+        pytest.param(
+            [(500, 600, WHOLE, (1, 500))], [(0, 400, WHOLE, A), (400, 500, WHOLE, (1, 400))],
+            [(1, 450)], [], {}, {}, id="the checkpoint begins at the log start",
+        ),
+    ],
+)  # fmt: skip
+def test_leader_epochs_say_which_records_are_of_the_log(
+    local: list[Segment],
+    remote: list[Segment],
+    checkpoint: list[tuple[int, int]],
+    copies: list[int],
+    outside: dict[int, int],
+    until: dict[int, int],
+) -> None:
+    checkpoints = {0: tuple(EpochStart(*one) for one in checkpoint)}
+    found = put_together(columns(local, remote), lambda _: checkpoints)
+    assert places(found.is_copy, local) == copies
+    assert offsets(found.outside_from, local) == outside
+    assert offsets(found.until_offsets, local) == until
+    assert not found.is_different.any()
+
+
+@pytest.mark.parametrize(
+    ("local", "remote", "copies"),
+    [
+        pytest.param([(0, 4, CUT), (10, 20, WHOLE)], [(0, 10, WHOLE)], [0], id="has all of it"),
+        pytest.param(
+            [(0, 4, CUT), (10, 20, WHOLE)], [(0, 3, WHOLE), (3, 12, WHOLE)], [0], id="in two"
+        ),
+        pytest.param([(0, 4, CUT), (10, 20, WHOLE)], [(0, 7, WHOLE)], [0], id="has more of it"),
+        pytest.param([(0, 4, CUT), (10, 20, WHOLE)], [(4, 10, WHOLE)], [], id="not the first ones"),
+        pytest.param([(0, 4, CUT), (10, 20, WHOLE)], [(0, 10, DAMAGED)], [], id="damaged, too"),
+        pytest.param([(0, 4, CUT), (4, 20, WHOLE)], [(0, 4, WHOLE)], [2], id="nothing was lost"),
+        pytest.param([(0, 4, CUT)], [(0, 10, WHOLE)], [0], id="the newest one"),
+        pytest.param([(0, 4, CUT)], [(0, 4, WHOLE)], [1], id="the newest one, which has the same"),
+        pytest.param([(0, UNKNOWN_END, CUT)], [(0, 4, WHOLE)], [0], id="the newest one, all of it"),
+    ],
+)
+def test_a_cut_local_log_is_a_copy_if_the_remote_tier_has_its_records(
+    local: list[Segment], remote: list[Segment], copies: list[int]
+) -> None:
+    found = put_together(columns(local, remote))
+    assert np.flatnonzero(found.is_copy).tolist() == copies
+    assert not found.is_different.any()
 
 
 def test_partitions_are_strangers() -> None:
-    one = columns([(0, 10, WHOLE)], [])
-    other = columns([], [(0, 10, WHOLE)], partition=1)
-    both = TierSegments(*(np.concatenate(pair) for pair in zip(one, other, strict=True)))
-    assert not put_together(both).is_copy.any()
+    both = columns([(0, 10, WHOLE)], [(0, 10, WHOLE)])
+    assert put_together(both).is_copy.tolist() == [False, True]
+    apart = both._replace(partitions=np.arange(2))
+    assert not put_together(apart).is_copy.any()
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[int], list[EpochStart], list[tuple[int, list[int]]]]:
+    """Return a log, its checkpoint, and what its leaders uploaded: slices with their offsets.
+
+    A log is the leader epoch of each of its records: two logs with one epoch at an offset have the
+    same records up to there.
+    """
+    log: list[int] = []
+    checkpoint: list[EpochStart] = []
+    uploads: list[tuple[int, list[int]]] = []
+    for epoch in range(draw(st.integers(1, 5))):
+        if draw(st.booleans()):  # an unclean election: the new leader has less
+            log = log[: draw(st.integers(0, len(log)))]
+        checkpoint = [one for one in checkpoint if one.start_offset < len(log)]
+        checkpoint.append(EpochStart(epoch, len(log)))
+        log = [*log, *[epoch] * draw(st.integers(0, 6))]
+        for _ in range(draw(st.integers(0, 3))):
+            begin = draw(st.integers(0, len(log)))
+            end = draw(st.integers(begin, len(log)))
+            if end > begin:
+                uploads.append((begin, log[begin:end]))
+    cut = draw(st.integers(0, len(log)))  # the last leader uploads what is not there
+    again = [(0, log[:cut]), (cut, log[cut:])]
+    return log, checkpoint, [*uploads, *(one for one in again if one[1])]
+
+
+def epochs_of(begin: int, log: list[int]) -> list[tuple[int, int]]:
+    return [
+        (epoch, begin + at) for at, epoch in enumerate(log) if not at or log[at - 1] != epoch
+    ]  # fmt: skip
+
+
+@settings(max_examples=examples(300))
+@given(history=histories(), data=st.data())
+def test_what_is_read_is_each_record_of_the_log_once_and_no_other(
+    history: tuple[list[int], list[EpochStart], list[tuple[int, list[int]]]], data: st.DataObject
+) -> None:
+    log, checkpoint, uploads = history
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(log)), max_size=4)) | {len(log)})
+    local = [(begin, log[begin:end]) for begin, end in pairwise(cuts)]
+    of_both = [
+        [(begin, begin + len(part), NOT_COUNTED, *epochs_of(begin, part)) for begin, part in parts]
+        for parts in (local, uploads)
+    ]
+    of_both[0].append((len(log), UNKNOWN_END, DAMAGED))  # the active segment is empty
+    found = put_together(columns(*of_both), lambda _: {0: tuple(checkpoint)})
+
+    read: list[tuple[int, int]] = []
+    for place, (begin, part) in enumerate([*local, (len(log), []), *uploads]):
+        until = int(found.until_offsets[place])
+        kept = len(part) if until == UNKNOWN_END else max(until - begin, 0)
+        if not found.is_copy[place]:
+            read += enumerate(part[:kept], begin)
+    there = {
+        offset
+        for begin, part in [*local, *uploads]
+        for offset, epoch in enumerate(part, begin)
+        if offset < len(log) and log[offset] == epoch
+    }
+    assert sorted(read) == [(offset, log[offset]) for offset in sorted(there)]

@@ -15,7 +15,13 @@ from kip33.rules.search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, 
 from kip33.search.answers import Answer, SearchOptions
 from kip33.search.catalog_search import by_partition
 from kip33.search.partition_search import search_partition
-from kip33.search.replica_search import SEARCHED, TimeQuestion, answers_of, replicas_of
+from kip33.search.replica_search import (
+    SEARCHED,
+    TimeQuestion,
+    answers_of,
+    overlapping,
+    replicas_of,
+)
 from kip33.search.searched_segment import SearchedSegment, losses_of
 from tests.builders.generated_segments import Written, plain_batch, wire_of
 from tests.builders.searched_segments import Partition, partitions, write_segment
@@ -132,6 +138,13 @@ def test_a_cut_local_segment_lost_nothing_that_the_remote_tier_has(
     rows = united(table(local, "broker-1"), table(remote, "bucket"))
     segments = replicas_of(by_partition(rows)["t", 0])["broker-1"]
     assert losses_of(segments) == [None, None, None]
+    assert [one.log_uri for one in segments if not one.is_copy] == [
+        f"{bucket}/0.log",
+        "file:///l/10.log",
+    ]
+    assert not overlapping(segments)
+    [begin] = ask(local, remote, [EARLIEST_LOCAL])
+    assert (begin.offset, begin.exactness) == (0, "record")
 
 
 def test_the_log_ends_where_the_tier_that_has_more_of_it_ends(tmp_path: Path) -> None:
