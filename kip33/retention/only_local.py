@@ -21,14 +21,22 @@ import pyarrow.compute as pc
 
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog_columns import CatalogColumns
-from kip33.catalog.tiers import IS_REMOTE, OF_UNION, CatalogSnapshot, Tiers, united
+from kip33.catalog.tiers import (
+    IS_REMOTE,
+    OF_UNION,
+    OUTSIDE_FROM,
+    CatalogSnapshot,
+    Tiers,
+    is_outside,
+    united,
+)
 from kip33.errors import CatalogError, counted
 from kip33.retention.uploaded import same_topics
 from kip33.rules.retention import Codes, Int64Column, RetentionReason, reason_codes
 from kip33.stores.locations import Location
 
 _LOG: Final = ["topic", "partition", "log_dir"]
-_READ: Final = (*OF_UNION, "size_bytes", "log_uri")
+_READ: Final = (*OF_UNION, "size_bytes")
 
 
 class LocalLog(NamedTuple):
@@ -88,7 +96,7 @@ def only_local(
     }
     unreferenced = _uris_beside(every, leaders) | _uris_of_others(every, there, here)
     unreferenced -= _uris_in_logs(rows, leaders)
-    alone = there.join(leaders.select(_LOG[:2]), _LOG[:2], join_type="left anti")
+    alone = there.select(_LOG[:2]).join(leaders.select(_LOG[:2]), _LOG[:2], join_type="left anti")
     if alone.num_rows:
         warnings = (*warnings, _alone(alone, local))
     return OnlyLocal(local.catalog.location, logs, frozenset(unreferenced), warnings)
@@ -96,8 +104,8 @@ def only_local(
 
 def _uris_beside(remote: pa.Table, leaders: pa.Table) -> set[str]:
     """Return the remote logs of the partitions that have a leader."""
-    beside = remote.join(leaders.select(_LOG[:2]), _LOG[:2], join_type="left semi")
-    return _uris(beside)
+    logs = remote.select([*_LOG[:2], "log_uri"])
+    return _uris(logs.join(leaders.select(_LOG[:2]), _LOG[:2], join_type="left semi"))
 
 
 def _uris_of_others(remote: pa.Table, matched: pa.Table, local: pa.Table) -> set[str]:
@@ -109,8 +117,9 @@ def _uris_of_others(remote: pa.Table, matched: pa.Table, local: pa.Table) -> set
 
 
 def _uris_in_logs(rows: pa.Table, leaders: pa.Table) -> set[str]:
-    """Return the remote logs that are in the log of a leader."""
-    remote = _filled(rows.filter(rows[IS_REMOTE]).select([*_LOG, "log_uri"]))
+    """Return the remote logs that are in the log of a leader, up to their last record."""
+    is_in = pc.and_(rows[IS_REMOTE], pc.is_null(rows[OUTSIDE_FROM]))
+    remote = _filled(rows.filter(is_in).select([*_LOG, "log_uri"]))
     return _uris(remote.join(leaders.select(_LOG), _LOG, join_type="left semi"))
 
 
@@ -134,8 +143,10 @@ def _leaders(rows: pa.Table) -> pa.Table:
     rows = _filled(rows)
     is_remote = rows[IS_REMOTE]
     open_bases = pc.if_else(pc.is_null(rows["last_offset"]), rows["base_offset"], None)
-    ends: Any = [("last_offset", "max"), ("open_base", "max")]
-    tiered = rows.append_column("open_base", open_bases).filter(is_remote)
+    lasts = pc.coalesce(pc.subtract(rows[OUTSIDE_FROM], 1), rows["last_offset"])
+    tiered = rows.append_column("last", lasts).append_column("open_base", open_bases)
+    tiered = tiered.filter(pc.and_not(is_remote, is_outside(rows)))
+    ends: Any = [("last", "max"), ("open_base", "max")]
     tiered = tiered.group_by(_LOG).aggregate(ends)
     local = rows.filter(pc.invert(is_remote))
     local = local.select([*_LOG, "base_offset", "last_offset", "size_bytes"]).join(

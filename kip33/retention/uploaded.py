@@ -24,6 +24,7 @@ from kip33.catalog.tiers import (
     IS_DIFFERENT,
     IS_REMOTE,
     OF_UNION,
+    OUTSIDE_FROM,
     CatalogSnapshot,
     Tiers,
     topic_ids_of,
@@ -140,6 +141,8 @@ def uploaded_segments(  # parameters: two snapshots, and what is asked of them
     is_proof = pc.is_in(there["log_uri"], _copies_in(rows))
     is_proof = pc.or_(is_proof, _has_id_of(there, topic_ids_of(here)))
     is_proof = pc.and_not(is_proof, pc.is_in(there["log_uri"], _values(differ["log_uri"])))
+    of_a_log = rows.filter(pc.is_null(rows[OUTSIDE_FROM]))
+    is_proof = pc.and_(is_proof, pc.is_in(there["log_uri"], _values(of_a_log["log_uri"])))
     there = there.filter(is_proof)
     if planned:
         there = _still_there(there, planned)

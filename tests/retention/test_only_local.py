@@ -28,7 +28,7 @@ def segment(base: int, last: int | None, size: int = 100, **how: Any) -> Row:
 
 def on(log_dir: str, *rows: Row) -> list[Row]:
     """Return the rows of a broker's log directory."""
-    return [row | {"log_dir": log_dir, "log_uri": f"{log_dir}{row['log_uri']}"} for row in rows]
+    return [row | {"log_dir": log_dir, "log_uri": row["log_uri"] + log_dir} for row in rows]
 
 
 def snapshot_of(folder: Path, rows: list[Row], layout: str) -> CatalogSnapshot:
@@ -107,6 +107,20 @@ def test_the_leftovers_of_an_older_topic_are_not_of_the_log(tmp_path: Path) -> N
     assert found.logs == {("orders", 0): LocalLog(7, 12)}
     assert found.unreferenced == {row["log_uri"] for row in older}
     assert found.warnings == ()
+
+
+def test_a_segment_of_a_leader_whose_records_were_lost_is_not_of_the_log(tmp_path: Path) -> None:
+    """It has no size for retention.bytes, and its end is none of the remote tier."""
+    epochs = {"leader_epochs": [1], "leader_epoch_offsets": [20]}
+    lost = segment(20, 49, **epochs)
+    both = [
+        segment(number, number + 9, leader_epochs=[0], leader_epoch_offsets=[number])
+        for number in (0, 10)
+    ]
+    newer = segment(20, 29, 7, leader_epochs=[2], leader_epoch_offsets=[20])
+    found = beyond(tmp_path, [*both, lost], [both[1], newer])
+    assert found.unreferenced == {lost["log_uri"]}
+    assert found.logs == {("orders", 0): LocalLog(7, 12)}
 
 
 def test_a_topic_of_another_id_is_none_of_the_brokers(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def uploaded(
 
 LOCAL = [
     segment(0, 9, max_timestamp=7),
-    segment(10, 19, valid_bytes=7),
+    segment(10, 19, valid_bytes=7, leader_epochs=[2], leader_epoch_offsets=[10]),
     segment(20, 29),
     segment(30, None, status="empty"),
 ]
@@ -95,6 +95,9 @@ PROOF = {
     ),
     "other records, and an upload of ours": (
         [segment(0, 9, max_timestamp=9), segment(0, 9, max_timestamp=7, log_uri="file:///b")], [0],
+    ),
+    "records of a leader that the log does not have": (
+        [segment(5, 24, leader_epochs=[1], leader_epoch_offsets=[5])], [],
     ),
     "offsets up to Long.MAX": ([segment(0, 2**63 - 1)], [0, 10, 20]),
 }  # fmt: skip
