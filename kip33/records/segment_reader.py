@@ -452,7 +452,7 @@ def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) 
     try:
         with opened(segment.log) as (read_into, size_bytes):
             size_bytes = segment.readable_bytes(size_bytes)
-            scan = BatchScan(read_into, size_bytes)
+            scan = BatchScan(read_into, size_bytes, native=True)
             for every in scan:
                 batches = segment.inside(every)
                 is_cut = len(batches) < len(every)

@@ -92,7 +92,7 @@ def scanned_figures(segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | N
     last_offset, max_timestamp = None, NO_TIMESTAMP
     try:
         with opened(segment.log) as (read_into, size_bytes):
-            scan = BatchScan(read_into, size_bytes)
+            scan = BatchScan(read_into, size_bytes, native=True)
             cut_at = None
             for every in scan:
                 batches = segment.inside(every)
