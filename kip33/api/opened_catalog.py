@@ -36,13 +36,14 @@ from kip33.retention import make_plan
 from kip33.retention.evaluated_tables import answer_columns
 from kip33.retention.evaluation import (
     EvaluatedCatalog,
+    OtherTier,
     RetentionRequest,
     evaluate_catalog,
-    policies_for,
-    tiered_warning,
+    tier_warnings,
 )
+from kip33.retention.only_local import only_local
 from kip33.retention.plan import RetentionPlan
-from kip33.retention.uploaded import Uploaded, uploaded_segments
+from kip33.retention.uploaded import uploaded_segments
 from kip33.rules.policies import Policies, TopicGlobs
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
 from kip33.rules.search import require_tiers
@@ -318,6 +319,7 @@ class OpenedCatalog:
         log_start_offsets: Path | None = None,
         topics: Sequence[str] = (),
         remote: "OpenedCatalog | Path | None" = None,
+        local: "OpenedCatalog | Path | None" = None,
     ) -> pa.Table:
         """Return a row for each segment with retention's decision at `now`.
 
@@ -334,10 +336,14 @@ class OpenedCatalog:
         Kafka 4.2. `log_start_offsets` is a CSV topic,partition,offset[,log_dir] that overrides the
         archive's checkpoints; `topics` are globs. With `remote`, topics with
         `remote.storage.enable` in a broker's log directories are judged by `local.retention.*`,
-        and what is not complete in the remote tier is `not_uploaded`. ValueError for a wrong
-        argument, CatalogError if a topic has another id in the remote tier.
+        and what is not complete in the remote tier is `not_uploaded`. With `local`, the segments of
+        a remote tier are judged as brokers do: `retention.bytes` counts what only the local tier
+        has, its log start offsets are used, and no segment is the active one. A warning names a
+        topic that has another id in the other tier. ValueError for a wrong argument, CatalogError
+        if the two are not the tiers of a cluster.
         """
         chosen = self._chosen(snapshot)
+        other_tier = self._other_tier(chosen, policies, remote, local, log_start_offsets)
         request = RetentionRequest(
             policies_in(policies),
             time_or_now(now),
@@ -345,7 +351,7 @@ class OpenedCatalog:
             topics,
             active_segment,
             boundary,
-            uploaded=self._uploaded(chosen, remote, policies),
+            other_tier=other_tier,
         )
         request.require_valid()
         self._warn_of_tiers(chosen, request)
@@ -428,7 +434,7 @@ class OpenedCatalog:
             active_segment,
             boundary,
             trust_last_modified=trust_last_modified,
-            uploaded=self._uploaded(chosen, remote, policies),
+            other_tier=self._other_tier(chosen, policies, remote),
         )
         self._warn_of_tiers(chosen, request)
         return make_plan.plan_retention(self.catalog, chosen, request, clock_ms)
@@ -451,21 +457,30 @@ class OpenedCatalog:
             found.update(piece[column].unique().drop_null().to_pylist())
         return sorted(found)
 
-    def _uploaded(
-        self, snapshot: Snapshot, remote: "OpenedCatalog | Path | None", policies: _PolicyTables
-    ) -> Uploaded | None:
-        if remote is None:
+    def _other_tier(
+        self,
+        snapshot: Snapshot,
+        policies: _PolicyTables,
+        remote: "OpenedCatalog | Path | None",
+        local: "OpenedCatalog | Path | None" = None,
+        log_start_offsets: Path | None = None,
+    ) -> OtherTier | None:
+        if remote is not None and local is not None:
+            raise ValueError("remote and local found, expected one: this catalog is the other tier")
+        given = local if remote is None else remote
+        if given is None:
             return None
-        tier = remote if isinstance(remote, OpenedCatalog) else open_catalog(remote)
-        place = (tier.catalog, tier._chosen(None))
-        return uploaded_segments(self.catalog, snapshot, *place, policies_in(policies))
+        other = given if isinstance(given, OpenedCatalog) else open_catalog(given)
+        tier = CatalogSnapshot(other.catalog, other._chosen(None))
+        if remote is not None:
+            return uploaded_segments(self.catalog, snapshot, *tier, policies_in(policies))
+        judged = CatalogSnapshot(self.catalog, snapshot)
+        return only_local(judged, tier, text_of(log_start_offsets))
 
     def _warn_of_tiers(self, snapshot: Snapshot, request: RetentionRequest) -> None:
         judged = filter(TopicGlobs.of(request.topics).matches, self._texts(snapshot, "topic"))
-        if request.uploaded is not None:
-            return
-        if warning := tiered_warning(policies_for(snapshot, request.policies), judged):
-            warn_caller(warning)
+        for line in tier_warnings(snapshot, request.policies, judged, request.other_tier):
+            warn_caller(line)
 
 
 def _committed_offsets(offsets: Offsets) -> list[GroupOffset]:

@@ -15,6 +15,7 @@ from kip33.api.offsets_for_times import Path
 from kip33.api.opened_catalog import current_ms, policies_in, text_of, time_or_now
 from kip33.archive.output_files import require_report_places
 from kip33.catalog.catalog import Warn, catalog_at, choose, warn_caller
+from kip33.catalog.tiers import CatalogSnapshot
 from kip33.errors import without_secrets
 from kip33.formats.times import Time
 from kip33.report.facts import FindingLevel, Report, ReportFinding
@@ -103,21 +104,27 @@ def run_report(
     page = Location.of(options.output)
     facts = Location.of(options.output.removesuffix(PAGE_SUFFIX) + ".json")
     opened = catalog_at(Location.of(options.catalog_dir), "CATALOG", warn)
-    tier, words = None, options.policy_words
+    remote: CatalogSnapshot | None = None
+    of_remote: tuple[str, ...] = ()
     if options.remote is not None:
-        remote = Location.of(options.remote)
-        tier, words = catalog_at(remote, "--remote", warn), (*words, "--remote", remote.word)
+        tier = catalog_at(Location.of(options.remote), "--remote", warn)
+        chosen, of_remote = choose(tier, None, warn)
+        remote = CatalogSnapshot(tier, chosen)
     request = ReportRequest(
         options.policies,
-        words if options.policies else (),
+        options.policy_words if options.policies else (),
         clock_ms if options.now is None else options.now,
         clock_ms,
         options.forecast_days,
-        tier,
+        remote,
+        of_remote,
     )
     require_report_places(page, facts)
     on_progress(Progress(Phase.REPORTING))
-    made = make_report(opened, choose(opened, options.snapshot, warn), request)
+    choice = choose(opened, options.snapshot, warn)
+    made = make_report(opened, choice, request)
+    for line in made.warnings[len(choice.warnings) + len(of_remote) :]:
+        warn(line)
     _publish(made, page, facts)
     return WrittenReport(made.evidence.snapshot, page.uri, facts.uri, tuple(made.findings))
 
@@ -152,7 +159,8 @@ def write_report(  # parameters: a notebook user sees each option as a keyword
 
     - `now`: evaluate retention at this time (None: the current time)
     - `snapshot`: a snapshot by name, number or id (None: the newest)
-    - `remote`: the catalog of the remote tier, which says what brokers have uploaded
+    - `remote`: the catalog of the remote tier: it says what brokers have uploaded, and the page
+      also has what they delete there
     - `policy`: a TOML file of policies, or `Policies` or their tables; `kafka_configs`: a file with
       the topics' settings, as Kafka's tools print them; `retention_ms`: one for all topics, in ms
       or such as "7d". Without one of them retention is not judged. The commands in the report name

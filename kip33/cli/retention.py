@@ -50,7 +50,14 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     metavar="CATALOG",
     help="The catalog of the remote tier, for topics with remote.storage.enable in a broker's log "
     "directories: they are judged by local.retention.ms and local.retention.bytes, and only what "
-    "is complete in the remote tier can be deleted.",
+    "is complete in the remote tier can be deleted. Its newest snapshot is used.",
+)
+@click.option(
+    "--local",
+    metavar="CATALOG",
+    help="The catalog of the brokers' log directories, for a CATALOG of the remote tier: "
+    "retention.bytes then also counts what only the brokers have, their log start offsets are "
+    "used, and no segment is the active one. Its newest snapshot is used.",
 )
 @policy_options
 @click.option(
@@ -177,7 +184,7 @@ def retention(request: RetentionCommand) -> None:
     With tiered storage, a broker deletes local segments only after their upload: give --remote with
     a catalog of the remote tier, such as kip33 retention local/_catalog --remote bucket/_catalog
     --policy conf/retention.toml. What is not uploaded is kept and named. Without --remote these
-    topics are kept. For the remote tier itself, give its catalog as CATALOG.
+    topics are kept. For the remote tier itself, give its catalog as CATALOG, and --local.
 
     Sizes are those of the catalog. A log that is a symbolic link counts with the size of its
     target, although deleting the link does not free these bytes. --plan skips links.

@@ -13,6 +13,7 @@ import pyarrow as pa
 from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.partition_ranges import count_rows, reborn_topics
+from kip33.catalog.tiers import CatalogSnapshot
 from kip33.cli.engine_option import EngineOptions, is_typed
 from kip33.cli.metrics_file import MetricsRequest
 from kip33.cli.options import PolicyOptions
@@ -21,14 +22,15 @@ from kip33.cli.times import current_ms
 from kip33.errors import ExitCode, Kip33Error
 from kip33.retention.evaluation import (
     EvaluatedCatalog,
+    OtherTier,
     RetentionRequest,
     evaluate_catalog,
     policies_for,
-    tiered_warning,
+    tier_warnings,
     unlisted_warning,
-    untiered_warning,
 )
 from kip33.retention.make_plan import basis_of
+from kip33.retention.only_local import only_local
 from kip33.retention.plan import Basis
 from kip33.retention.snapshot_sums import SumsRequest
 from kip33.retention.uploaded import uploaded_segments
@@ -52,6 +54,7 @@ class RetentionCommand:
     now: int | None  # ms
     snapshot: str | None
     remote: str | None  # the catalog of the remote tier
+    local: str | None  # that of the local tier, where the remote one is judged
     policy: PolicyOptions
     ignore_future: int | None  # ms
     active_segment: str
@@ -84,6 +87,10 @@ class RetentionCommand:
             _require_none(given & set(_APPLYING), "requires --apply FILE")
             if self.catalog_dir is None:
                 raise click.UsageError("CATALOG is missing: give the catalog folder of a build")
+            if self.remote is not None and self.local is not None:
+                raise click.UsageError(
+                    "--remote and --local cannot be combined: CATALOG is one tier, give the other"
+                )
             return
         _require_none(given & _METRICS, "cannot be combined with --apply: give --summary FILE")
         others = given - {*_APPLYING, *_SHARED}
@@ -129,18 +136,12 @@ class AskedRetention(NamedTuple):
         counts = count_rows(catalog, snapshot)
         log_dirs = _texts_in(counts, "log_dir")
         judged = set(filter(TopicGlobs.of(options.topics).matches, _texts_in(counts, "topic")))
-        uploaded = None
-        if options.remote is not None:
-            remote = open_catalog_dir(options.remote)
-            tier, of_tier = choose_and_warn(remote, None)
-            warnings = (*warnings, *of_tier)
-            uploaded = uploaded_segments(catalog, snapshot, remote, tier, policies)
+        other_tier, of_other = _other_tier(options, CatalogSnapshot(catalog, snapshot), policies)
         about_topics = (
-            untiered_warning(policies, judged)
-            if uploaded
-            else tiered_warning(policies_for(snapshot, policies), judged),
+            *tier_warnings(snapshot, policies, judged, other_tier),
             unlisted_warning(policies, judged) if options.policy.kafka_configs else None,
         )
+        warnings = (*warnings, *of_other)
         for line in filter(None, about_topics):
             warn(line)
             warnings = (*warnings, line)
@@ -155,7 +156,7 @@ class AskedRetention(NamedTuple):
             what_if,
             options.show_broker_view,
             options.trust_last_modified,
-            uploaded,
+            other_tier,
         )
         moments = _moments(options, now_ms)
         return cls(catalog, snapshot, request, counts, clock_ms, moments, options, warnings)
@@ -188,6 +189,22 @@ class AskedRetention(NamedTuple):
     def basis(self) -> Basis:
         """Return the settings by which a plan is made."""
         return basis_of(self.catalog, self.snapshot, self.request, self.clock_ms)
+
+
+def _other_tier(
+    options: RetentionCommand, judged: CatalogSnapshot, policies: Policies
+) -> tuple[OtherTier | None, tuple[str, ...]]:
+    """Return what --remote or --local tells, and the warnings about that catalog's snapshots."""
+    option = "--local" if options.remote is None else "--remote"
+    place = options.local if options.remote is None else options.remote
+    if place is None:
+        return None, ()
+    other = open_catalog_dir(place, option)
+    snapshot, warnings = choose_and_warn(other, None)
+    if option == "--remote":
+        return uploaded_segments(*judged, other, snapshot, policies), warnings
+    tier = CatalogSnapshot(other, snapshot)
+    return only_local(judged, tier, options.log_start_offsets), warnings
 
 
 def _policies(options: RetentionCommand) -> tuple[Policies, WhatIf | None]:

@@ -38,6 +38,7 @@ SHARED: Final[Mapping[str, str]] = {
     "parallelism": "the number of tasks",
     "policies": "retention policies: `Policies`, or their tables",
     "remote": "the catalog of the remote tier, or its path or URI: it says what was uploaded",
+    "local": "for a catalog of the remote tier, that of the log directories, or its path or URI",
     "segment": "a path, a URI or a `Segment`",
     "segment_bytes": "Kafka's `segment.bytes`; None: from the policies",
     "segment_index_bytes": "Kafka's `segment.index.bytes`",

@@ -172,6 +172,22 @@ class FreedFacts:
 
 
 @dataclass(frozen=True)
+class RemoteTierFacts:
+    """What brokers delete in the remote tier, judged over both tiers."""
+
+    catalog: str
+    snapshot: str
+    segments: int
+    bytes: int
+    deletable_segments: int
+    deletable_bytes: int
+    only_local_bytes: int  # in segments that only the brokers have: they count for retention.bytes
+    timelines: Timelines
+    forecast: tuple[FreedFacts, ...]
+    command: str | None  # for a POSIX shell
+
+
+@dataclass(frozen=True)
 class AgeFacts:
     """Segments by the age of their largest timestamp."""
 
@@ -217,6 +233,7 @@ class Report:
     disorder: tuple[DisorderFacts, ...]
     other_disorder: int
     other_disorder_sum: DisorderFacts | None
+    remote: RemoteTierFacts | None  # None: not given, or retention is not judged
     warnings: tuple[str, ...]
 
     def as_record(self) -> dict[str, Any]:

@@ -69,6 +69,14 @@ class CommandWords(NamedTuple):
         """Return the command that shows what is wrong between the tiers."""
         return shlex.join(["kip33", "catalog", self.catalog, remote])
 
+    def of_remote_retention(self, remote: str) -> str | None:
+        """Return a command line that judges the remote tier, None without a policy."""
+        if not self.policy:
+            return None
+        policy = self.policy[: self.policy.index("--remote")]
+        moment = ("--now", iso_time(self.now_ms))
+        return shlex.join(["kip33", "retention", remote, "--local", self.catalog, *policy, *moment])
+
     def of_retention(self, *options: str) -> str | None:
         """Return a command line of `kip33 retention`, None without a policy."""
         if not self.policy:
@@ -284,6 +292,12 @@ def _untrusted(sources: FindingSources) -> Iterator[ReportFinding]:
             is_reason(evaluated.judged.decisions.reason, RetentionReason.NOT_UPLOADED),
             "segment",
             "not uploaded: a broker keeps them, and retention.ms may be over before they are",
+        ),
+        (
+            is_reason(evaluated.judged.decisions.reason, RetentionReason.OTHER_RECORDS),
+            "segment",
+            "of which the remote tier has other records at the same offsets: which are right is "
+            "not known",
         ),
     )
     for which, what, why in kinds:

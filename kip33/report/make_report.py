@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from kip33 import __version__
 from kip33.archive.log_start_offsets import log_start_offsets
-from kip33.catalog.catalog import MOST_COMMIT_BYTES, Catalog, Choice, Snapshot, choose
+from kip33.catalog.catalog import MOST_COMMIT_BYTES, Catalog, Choice, Snapshot
 from kip33.catalog.difference import SegmentChange, count_changes, difference
-from kip33.catalog.holes import hole_totals, read_holes
+from kip33.catalog.holes import HOLES, hole_totals, read_holes
 from kip33.catalog.tier_findings import OF_FINDINGS, findings_between
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.catalog.topic_totals import TopicTotals, topic_totals
@@ -30,13 +30,20 @@ from kip33.report.facts import (
     DisorderFacts,
     Evidence,
     FreedFacts,
+    RemoteTierFacts,
     Report,
     TopicFacts,
     Totals,
 )
 from kip33.report.findings import CommandWords, FindingSources, findings_of
 from kip33.report.timelines import PartitionRanking, make_timelines
-from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evaluate_catalog
+from kip33.retention.evaluation import (
+    EvaluatedCatalog,
+    RetentionRequest,
+    evaluate_catalog,
+    tier_warnings,
+)
+from kip33.retention.only_local import only_local
 from kip33.retention.partition_texts import name_of
 from kip33.retention.policy_files import policies_of
 from kip33.retention.uploaded import uploaded_segments
@@ -73,7 +80,8 @@ class ReportRequest(NamedTuple):
     now_ms: int
     made_ms: int
     forecast_days: int
-    remote: Catalog | None = None  # of the remote tier
+    remote: CatalogSnapshot | None = None  # of the remote tier
+    warnings: tuple[str, ...] = ()  # about newer snapshots there
 
 
 def report_policies(
@@ -97,18 +105,26 @@ def report_policies(
 
 def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Report:
     """Return the facts of a snapshot; CatalogError for a damaged part."""
-    snapshot, warnings = choice.snapshot, list(choice.warnings)
-    evaluated = evaluate_catalog(catalog, snapshot, _evaluation(catalog, snapshot, request))
+    snapshot, warnings = choice.snapshot, [*choice.warnings, *request.warnings]
+    local = CatalogSnapshot(catalog, snapshot)
+    asked = _evaluation(local, request)
+    evaluated = evaluate_catalog(catalog, snapshot, asked)
     batches = _read_batch_columns(catalog, snapshot, evaluated)
     topics = topic_totals(catalog, snapshot)
     holes = read_holes(catalog, snapshot, policies=request.policies)
     ranking = PartitionRanking(evaluated, holes)
-    words = CommandWords(
-        catalog.location.word, snapshot.snapshot_id, request.policy_words, request.now_ms
-    )
+    options = request.policy_words
+    if options and request.remote:
+        options = (*options, "--remote", request.remote.catalog.location.word)
+    words = CommandWords(catalog.location.word, snapshot.snapshot_id, options, request.now_ms)
+    remote = None
+    if request.remote and request.policies:
+        named = [totals.topic for totals in topics if totals.topic]
+        warnings += tier_warnings(snapshot, request.policies, named, asked.other_tier)
+        remote = _remote_facts(local, request.remote, request, words)
     sources = FindingSources(
         *(evaluated, holes, topics, words, snapshot, choice.warnings),
-        *_between_tiers(catalog, snapshot, request),
+        *_between_tiers(local, request),
     )
     shown_topics, other_topics, topics_sum = _topic_facts(topics)
     disorder, other_disorder, disorder_sum = _disorder_of(evaluated, batches)
@@ -133,13 +149,15 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
         disorder,
         other_disorder,
         disorder_sum if other_disorder else None,
+        remote,
         tuple(warnings),
     )
 
 
-def _evaluation(catalog: Catalog, snapshot: Snapshot, request: ReportRequest) -> RetentionRequest:
+def _evaluation(local: CatalogSnapshot, request: ReportRequest) -> RetentionRequest:
     """Return the question of `kip33 retention` without options but the policies and the time."""
     log_dirs: set[Any] = set()
+    catalog, snapshot = local
     for piece in catalog.read_pieces(snapshot, ["log_dir"]):
         log_dirs.update(piece["log_dir"].unique().to_pylist())
     starts: Mapping[tuple[str, str, int], int] = {}
@@ -147,21 +165,40 @@ def _evaluation(catalog: Catalog, snapshot: Snapshot, request: ReportRequest) ->
         starts = log_start_offsets(Location.of(snapshot.source), log_dirs - {None})
     policies, uploaded = request.policies or Policies(), None
     if request.remote is not None:
-        tier = choose(request.remote, None).snapshot
-        uploaded = uploaded_segments(catalog, snapshot, request.remote, tier, policies)
-    return RetentionRequest(policies, request.now_ms, starts, uploaded=uploaded)
+        uploaded = uploaded_segments(*local, *request.remote, policies)
+    return RetentionRequest(policies, request.now_ms, starts, other_tier=uploaded)
 
 
-def _between_tiers(
-    catalog: Catalog, snapshot: Snapshot, request: ReportRequest
-) -> tuple[pa.Table | None, str]:
+def _remote_facts(
+    local: CatalogSnapshot, remote: CatalogSnapshot, request: ReportRequest, words: CommandWords
+) -> RemoteTierFacts:
+    """Return what `kip33 retention REMOTE --local LOCAL` says."""
+    beyond = only_local(remote, local)
+    asked = RetentionRequest(request.policies or Policies(), request.now_ms, other_tier=beyond)
+    evaluated = evaluate_catalog(*remote, asked)
+    begins = _read_batch_columns(*remote, evaluated).first_timestamp
+    sums = evaluated.sums
+    return RemoteTierFacts(
+        remote.catalog.location.uri,
+        remote.snapshot.name,
+        int(sums.number("segments").sum()),
+        int(sums.number("bytes").sum()),
+        int(sums.number("deletable_segments").sum()),
+        int(sums.number("deletable_bytes").sum()),
+        sum(log.bytes_after for log in beyond.logs.values()),
+        make_timelines(PartitionRanking(evaluated, HOLES.empty_table()), begins),
+        _forecast_of(evaluated, request.forecast_days),
+        words.of_remote_retention(remote.catalog.location.word),
+    )
+
+
+def _between_tiers(local: CatalogSnapshot, request: ReportRequest) -> tuple[pa.Table | None, str]:
     """Return what is wrong between the tiers, and the word of the remote catalog."""
     if request.remote is None:
         return None, ""
-    remote = CatalogSnapshot(request.remote, choose(request.remote, None).snapshot)
-    tiers = Tiers.of(CatalogSnapshot(catalog, snapshot), remote)
+    tiers = Tiers.of(local, request.remote)
     found = findings_between(tiers, tiers.rows(OF_FINDINGS), request.policies)
-    return found, request.remote.location.word
+    return found, request.remote.catalog.location.word
 
 
 def _changes(catalog: Catalog, snapshot: Snapshot, warnings: list[str]) -> Changes | None:

@@ -85,17 +85,16 @@ def page_of(report: Report) -> str:
         files("kip33.report").joinpath("page.html").read_text(encoding="utf-8")
     )
     levels = Counter(finding.level for finding in report.findings)
-    axis = report.timelines
     body = template.render(
         report=report,
         totals=report.totals,
         levels={level: levels[level] for level in FindingLevel},
-        ticks=ticks_of(axis.from_ms, axis.until_ms),
-        now_x=_now_x(report),
-        bars=lambda partition: drawn_bars(partition.bars, axis),
-        marks=lambda partition: [_drawn_mark(mark, axis) for mark in partition.marks],
+        ticks_of=lambda axis: ticks_of(axis.from_ms, axis.until_ms),
+        now_x_of=lambda axis: _now_x(report.now_ms, axis),
+        bars=lambda partition, axis: drawn_bars(partition.bars, axis),
+        marks=lambda partition, axis: [_drawn_mark(mark, axis) for mark in partition.marks],
         chips=_chips,
-        milestones=milestones_of(report.forecast),
+        milestones_of=milestones_of,
         freed_days=_freed_days(report.forecast),
         most_aged=max((one.bytes for one in report.ages), default=0),
         states=[state.value for state in BarState],
@@ -154,11 +153,10 @@ def ticks_of(from_ms: int, until_ms: int) -> list[AxisTick]:
     return ticks
 
 
-def _now_x(report: Report) -> str | None:
-    axis = report.timelines
-    if not axis.from_ms <= report.now_ms <= axis.until_ms:
+def _now_x(now_ms: int, axis: Timelines) -> str | None:
+    if not axis.from_ms <= now_ms <= axis.until_ms:
         return None
-    return _coordinate(_place(report.now_ms, axis.from_ms, axis.until_ms))
+    return _coordinate(_place(now_ms, axis.from_ms, axis.until_ms))
 
 
 def drawn_bars(bars: Iterable[Bar], axis: Timelines) -> list[DrawnBar]:

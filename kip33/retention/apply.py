@@ -271,7 +271,7 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
     known: set[str] = set()
     problems: list[str] = []
     place = (catalog, newest, limits_of)
-    for judged in judged_partitions(*place, now_ms=basis.now_ms, uploaded=uploaded):
+    for judged in judged_partitions(*place, now_ms=basis.now_ms, other_tier=uploaded):
         trust = basis.trust_last_modified
         for log_uri, why in _judged_again(partitions[judged.key], judged, trust):
             known.add(log_uri)

@@ -118,7 +118,7 @@ def sum_answers(rows: pa.Table, answers: pa.Table, *, now_ms: int) -> pa.Table:
     answers = answers.take(pa.array(columns.order))
     none, nothing = np.zeros(columns.size, np.int8), np.zeros(columns.size, np.int64)
     starts, never = _number(answers, _START), none > 0
-    limits = LimitColumns(none, nothing, nothing, starts, never, never, nothing)
+    limits = LimitColumns(none, nothing, nothing, starts, never, never, nothing, nothing)
     judged = JudgedColumns(columns, (), segments_of(columns), limits, _decisions_of(answers))
     has_what_if, has_broker = (
         f"{view}_deletable" in answers.column_names for view in ("what_if", "broker")

@@ -17,6 +17,7 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import CatalogColumns, read_columns
 from kip33.errors import counted
 from kip33.retention.broker_files import BrokerViewRow, SeenByBroker, seen_by_broker
+from kip33.retention.only_local import OnlyLocal
 from kip33.retention.uploaded import Uploaded
 from kip33.rules.policies import BUILT_IN_TOPICS, MAX_INT64, Policies, Policy
 from kip33.rules.retention import (
@@ -38,6 +39,7 @@ from kip33.rules.retention import (
     is_reason,
     judge_columns,
     mode_codes,
+    reason_codes,
 )
 from kip33.rules.retention_rows import (
     Decision,
@@ -59,6 +61,9 @@ from kip33.rules.suspicious_timestamps import (
 )
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.locations import Location
+
+OtherTier: TypeAlias = Uploaded | OnlyLocal
+"""What the other tier of the cluster tells: the remote one of log directories, or the local one."""
 
 _MOST_NAMED = 10
 
@@ -198,7 +203,7 @@ def judged_partitions(
     limits_of: _LimitsOf,
     *,
     now_ms: int,
-    uploaded: Uploaded | None = None,
+    other_tier: OtherTier | None = None,
 ) -> Iterator[JudgedPartition]:
     """Yield the partitions of a snapshot by log directory, topic and number.
 
@@ -209,7 +214,7 @@ def judged_partitions(
         None if topic is None or number is None else limits_of(log_dir or "", topic, number)
         for log_dir, topic, number in columns.keys
     ]
-    yield from JudgedColumns.of(columns, limits, uploaded, now_ms=now_ms).partitions()
+    yield from JudgedColumns.of(columns, limits, other_tier, now_ms=now_ms).partitions()
 
 
 class JudgedColumns(NamedTuple):
@@ -226,12 +231,12 @@ class JudgedColumns(NamedTuple):
         cls,
         columns: CatalogColumns,
         limits: Sequence[Limits | None],
-        uploaded: Uploaded | None = None,
+        other_tier: OtherTier | None = None,
         *,
         now_ms: int,
     ) -> "JudgedColumns":
         """Return the columns with decisions; `limits` has one value per partition."""
-        segments = segments_of(columns, uploaded)
+        segments = segments_of(columns, other_tier)
         of_rows = np.repeat(np.arange(columns.starts.size), columns.lengths)
         limits_of_rows = limit_columns([one or _SKIPPED for one in limits], of_rows)
         decisions = judge_columns(segments, limits_of_rows, now_ms=now_ms)
@@ -357,12 +362,22 @@ class RetentionRequest:
     what_if: WhatIf | None = None
     broker_view: bool = False
     trust_last_modified: bool = False  # plan segments that are judged by their file's time, too
-    uploaded: Uploaded | None = None  # None: topics in tiered storage are not judged on a broker
+    other_tier: OtherTier | None = None  # None: topics in tiered storage are kept on a broker
 
     def policy_of(self, topic: str) -> Policy:
         """Return the policy that is applied to a topic."""
         policy = self.policies.of(topic)
-        return policy if self.uploaded is None else policy.of_local_tier()
+        return policy if self.other_tier is None else policy.of_local_tier()
+
+    def limits_of(self, key: tuple[str | None, str | None, int | None], policy: Policy) -> Limits:
+        """Return the limits of a partition; the remote tier has no active segment."""
+        log_dir, topic, number = key[0] or "", key[1] or "", -1 if key[2] is None else key[2]
+        start, rule = self.log_start_offsets.get((log_dir, topic, number)), self.boundary
+        if not isinstance(self.other_tier, OnlyLocal):
+            return Limits.of(policy, start, self.active_segment, rule)
+        log = self.other_tier.logs.get((topic, number))
+        bytes_after, start = log or (0, start)
+        return Limits.of(policy, start, ActiveSegment.KAFKA, rule, bytes_after)
 
     def require_valid(self) -> None:
         """Raise ValueError for a time before 1970 or beyond int64, or an unknown choice."""
@@ -395,7 +410,18 @@ def policies_for(snapshot: Snapshot, policies: Policies) -> Policies:
     return policies if snapshot.layout == KAFKA_LAYOUT.name else policies.of_remote_tier()
 
 
-def tiered_warning(policies: Policies, topics: Iterable[str]) -> str | None:
+def tier_warnings(
+    snapshot: Snapshot, policies: Policies, topics: Iterable[str], other_tier: OtherTier | None
+) -> tuple[str, ...]:
+    """Return a line for each thing to know about the tiers of judged topics."""
+    if other_tier is None:
+        lines = (_tiered_warning(policies_for(snapshot, policies), topics),)
+        return tuple(filter(None, lines))
+    lines = (_untiered_warning(policies, topics, other_tier.option),)
+    return (*other_tier.warnings, *filter(None, lines))
+
+
+def _tiered_warning(policies: Policies, topics: Iterable[str]) -> str | None:
     """Return a line about the topics that are not judged, None without such topics."""
     tiered = sorted(topic for topic in topics if policies.of(topic).mode == RetentionMode.TIERED)
     if not tiered:
@@ -409,15 +435,20 @@ def tiered_warning(policies: Policies, topics: Iterable[str]) -> str | None:
     )
 
 
-def untiered_warning(policies: Policies, topics: Iterable[str]) -> str | None:
-    """Return a line if there are topics and none of them is judged by what was uploaded."""
+_UNTIERED = {
+    Uploaded.option: "so all are judged by retention.ms and retention.bytes, uploaded or not",
+    OnlyLocal.option: "so no broker deletes what is shown as deletable in the remote tier",
+}
+
+
+def _untiered_warning(policies: Policies, topics: Iterable[str], option: str) -> str | None:
+    """Return a line if there are topics and none of them is in tiered storage."""
     found = sorted(topics)
     if not found or any(policies.of(topic).is_tiered for topic in found):
         return None
     return (
-        "--remote: no topic with remote.storage.enable=true (and without remote.log.copy.disable) "
-        "found, so all are judged by retention.ms and retention.bytes, uploaded or not; set it in "
-        "--policy, or give --kafka-configs"
+        f"{option}: no topic with remote.storage.enable=true (and without remote.log.copy.disable) "
+        f"found, {_UNTIERED[option]}; set it in --policy, or give --kafka-configs"
     )
 
 
@@ -446,8 +477,9 @@ def evaluate_columns(columns: CatalogColumns, request: RetentionRequest) -> Eval
         for topic in {topic for _, topic, _ in columns.keys}
     }
     policies = [of_topic[topic] for _, topic, _ in columns.keys]
-    limits = _limits_of(columns, policies, request)
-    judged = JudgedColumns.of(columns, limits, request.uploaded, now_ms=request.now_ms)
+    each = zip(columns.keys, policies, strict=True)
+    limits = [request.limits_of(key, policy or _UNKNOWN_TOPIC) for key, policy in each]
+    judged = JudgedColumns.of(columns, limits, request.other_tier, now_ms=request.now_ms)
     return EvaluatedCatalog(
         judged,
         policies,
@@ -456,23 +488,6 @@ def evaluate_columns(columns: CatalogColumns, request: RetentionRequest) -> Eval
         _what_if(judged, request.what_if, request.now_ms) if request.what_if else None,
         _broker_answer(judged, request.now_ms) if request.broker_view else None,
     )
-
-
-def _limits_of(
-    columns: CatalogColumns, policies: Sequence[Policy | None], request: RetentionRequest
-) -> list[Limits]:
-    """Return the limits of each partition."""
-    starts, rule = request.log_start_offsets, (request.active_segment, request.boundary)
-    limits = []
-    for (log_dir, topic, number), policy in zip(columns.keys, policies, strict=True):
-        start = None
-        if starts and log_dir is not None and topic is not None and number is not None:
-            start = starts.get((log_dir, topic, number))
-        if policy is None:
-            limits.append(Limits(-1, -1, RetentionMode.NO_POLICY, start, *rule))
-        else:
-            limits.append(Limits.of(policy, start, *rule))
-    return limits
 
 
 def _suspicions(judged: JudgedColumns, policies: Sequence[Policy | None], now_ms: int) -> Codes:
@@ -547,10 +562,17 @@ def _seen(judged: JudgedColumns) -> Iterator[tuple[int, SeenByBroker]]:
 
 
 _SKIPPED = Limits(mode=RetentionMode.UNJUDGED)
+_UNKNOWN_TOPIC = Policy("")
 
 
-def segments_of(columns: CatalogColumns, uploaded: Uploaded | None = None) -> SegmentColumns:
+def segments_of(columns: CatalogColumns, other_tier: OtherTier | None = None) -> SegmentColumns:
     """Return the columns of a snapshot that the rule uses."""
+    if other_tier is None:
+        [missing] = reason_codes([RetentionReason.NOT_UPLOADED])
+        nowhere = Int64Column(np.zeros(columns.size, np.int64), np.zeros(columns.size, bool))
+        codes, ends = np.full(columns.size, missing), nowhere
+    else:
+        codes, ends = other_tier.of_segments(columns)
     size = columns.int64("size_bytes")
     statuses = columns.texts("status")
     return SegmentColumns(
@@ -560,7 +582,8 @@ def segments_of(columns: CatalogColumns, uploaded: Uploaded | None = None) -> Se
         columns.int64("largest_timestamp"),
         doubt_codes(statuses)[columns.codes("status")] if statuses else doubt_codes([]),
         columns.directory_names,
-        np.zeros(columns.size, bool) if uploaded is None else uploaded.has(columns),
+        codes,
+        ends,
     )
 
 

@@ -119,7 +119,7 @@ def basis_of(
         request.active_segment,
         request.boundary,
         request.trust_last_modified,
-        request.uploaded.catalog if request.uploaded else None,
+        request.other_tier.catalog if request.other_tier else None,
     )
 
 

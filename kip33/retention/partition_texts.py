@@ -60,6 +60,16 @@ def remarks_of(row: PartitionRow) -> Iterator[str]:
         yield f"{row['tiered_segments']:,} tiered"
     if row["not_uploaded_segments"]:
         yield _not_uploaded(row)
+    if row["other_records_segments"]:
+        where = ""
+        if row["other_records_base_offset"] is not None:
+            where = f", from base offset {row['other_records_base_offset']} on"
+        yield (
+            f"{row['other_records_segments']:,} of which the remote tier has other records at "
+            f"these offsets{where}"
+        )
+    if row["unreferenced_segments"]:
+        yield f"{row['unreferenced_segments']:,} unreferenced: not of this log"
 
 
 def _not_uploaded(row: PartitionRow) -> str:

@@ -5,12 +5,13 @@ highest end offset of a finished upload (`UnifiedLog.isSegmentEligibleForDeletio
 catalog of the remote tier that tells, and more is asked: the offsets of the segment, from first to
 last, are in whole segments there. So a segment whose upload was cut, damaged, not read or has been
 deleted since is no proof, although a broker would not look again. Nor is one with the offsets of a
-local segment but not its records, as another cluster has under the same name.
+local segment but not its records, as another cluster has under the same name. Where the topic's id
+is not known in both tiers, only a copy of a local segment is a proof.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +20,11 @@ import pyarrow.compute as pc
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import CatalogColumns, int64_column_of
 from kip33.catalog.tiers import (
+    IS_COPY,
     IS_DIFFERENT,
+    IS_REMOTE,
     OF_UNION,
+    OUTSIDE_FROM,
     CatalogSnapshot,
     Tiers,
     topic_ids_of,
@@ -28,13 +32,22 @@ from kip33.catalog.tiers import (
 )
 from kip33.errors import CatalogError, FileReadError
 from kip33.rules.policies import Policies
-from kip33.rules.retention import Bools, Int64s, running_max
+from kip33.rules.retention import (
+    Bools,
+    Codes,
+    Int64Column,
+    Int64s,
+    RetentionReason,
+    reason_codes,
+    running_max,
+)
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import one_line, status_of
 from kip33.stores.locations import Location
 
 _ORDER: Final = ("topic", "partition", "base_offset")
+_SEGMENT: Final = ("log_dir", *_ORDER, "last_offset")
 _LISTED: Final = ("log_uri", "size_bytes", "last_modified_ms")
 _READ: Final = tuple(dict.fromkeys((*OF_UNION, *_LISTED)))
 
@@ -43,9 +56,33 @@ _READ: Final = tuple(dict.fromkeys((*OF_UNION, *_LISTED)))
 class Uploaded:
     """The offsets in whole segments of the remote tier; sent to every task."""
 
+    option: ClassVar = "--remote"
+
     catalog: Location  # of the remote tier
     ranges: Mapping[tuple[str, int], tuple[Int64s, Int64s]]
     """The first and the last offset of each range of a partition, rising, with gaps between."""
+    different: Mapping[tuple[str, str, int], frozenset[int]]
+    """The base offsets of segments of which the remote tier has other records, by log directory."""
+    warnings: tuple[str, ...] = ()  # about topics of another id there
+
+    def of_segments(self, columns: CatalogColumns) -> tuple[Codes, Int64Column]:
+        """Return why each segment may not go, and the offsets after them: here unknown."""
+        missing, other, none = reason_codes(
+            [RetentionReason.NOT_UPLOADED, RetentionReason.OTHER_RECORDS, None]
+        )
+        codes = np.where(self.has(columns), none, missing)
+        codes[(codes == missing) & self._differ(columns)] = other
+        return codes, Int64Column(np.zeros(columns.size, np.int64), np.zeros(columns.size, bool))
+
+    def _differ(self, columns: CatalogColumns) -> Bools:
+        found, bases = np.zeros(columns.size, bool), columns.int64("base_offset").values
+        spans = zip(columns.keys, columns.starts.tolist(), columns.lengths.tolist(), strict=True)
+        for (log_dir, topic, number), first, length in spans if self.different else ():
+            key = (log_dir or "", topic or "", -1 if number is None else number)
+            if offsets := self.different.get(key):
+                rows = slice(first, first + length)
+                found[rows] = np.isin(bases[rows], [*offsets])
+        return found
 
     def has(self, columns: CatalogColumns) -> Bools:
         """Return which segments are whole in the remote tier."""
@@ -79,8 +116,8 @@ def uploaded_segments(  # parameters: two snapshots, and what is asked of them
     the snapshot, proves nothing.
 
     Only topics that `policies` have in tiered storage are looked at. A topic with several ids, of
-    which it is not known which one a segment has, proves nothing. CatalogError, one line, where the
-    two are not such catalogs, a topic has another id there, or a part is damaged.
+    which it is not known which one a segment has, proves nothing, nor does one of another id.
+    CatalogError, one line, where the two are not such catalogs, or a part is damaged.
     """
     tiers = Tiers.of(CatalogSnapshot(catalog, snapshot), CatalogSnapshot(remote, tier))
     if tiers.local.catalog != catalog:
@@ -91,24 +128,87 @@ def uploaded_segments(  # parameters: two snapshots, and what is asked of them
     here = tiers.local.rows(_READ)
     names: list[Any] = here["topic"].unique().drop_null().to_pylist()
     tiered = [name for name in names if policies.of(name).is_tiered]
-    there = tiers.remote.rows(_READ, tiered)
-    there = tiers.of_same_topics(here, there.filter(pc.equal(there["status"], SegmentStatus.OK)))
+    there, warnings = same_topics(tiers, here, tiers.remote.rows(_READ, tiered))
+    there = there.filter(pc.equal(there["status"], SegmentStatus.OK))
     known = (topic_ids_of(here), topic_ids_of(there))
     several = {name for ids in known for name, each in ids.items() if len(each) > 1}
     sure = pc.invert(pc.is_in(there["topic"], pa.array(sorted(several), pa.string())))
     whole = pc.and_(sure, pc.is_valid(there["last_offset"]))
     of_tiered = pc.is_in(here["topic"], pa.array(tiered, pa.string()))
-    there = _with_our_records(here.filter(of_tiered), there.filter(whole))
+    here, there = here.filter(of_tiered), there.filter(whole)
+    rows = united(here, there)
+    differ = rows.filter(rows[IS_DIFFERENT])
+    is_proof = pc.is_in(there["log_uri"], _copies_in(rows))
+    is_proof = pc.or_(is_proof, _has_id_of(there, topic_ids_of(here)))
+    is_proof = pc.and_not(is_proof, pc.is_in(there["log_uri"], _values(differ["log_uri"])))
+    of_a_log = rows.filter(pc.is_null(rows[OUTSIDE_FROM]))
+    is_proof = pc.and_(is_proof, pc.is_in(there["log_uri"], _values(of_a_log["log_uri"])))
+    there = there.filter(is_proof)
     if planned:
         there = _still_there(there, planned)
-    return Uploaded(remote.location, _ranges_of(there))
+    return Uploaded(remote.location, _ranges_of(there), _offsets_of(differ), warnings)
 
 
-def _with_our_records(local: pa.Table, remote: pa.Table) -> pa.Table:
-    """Return the remote rows without those that differ from a local one with their offsets."""
-    rows = united(local, remote)
-    differ = rows.filter(rows[IS_DIFFERENT])["log_uri"].combine_chunks()
-    return remote.filter(pc.invert(pc.is_in(remote["log_uri"], differ)))
+def same_topics(
+    tiers: Tiers, local: pa.Table, remote: pa.Table
+) -> tuple[pa.Table, tuple[str, ...]]:
+    """Return the remote rows of topics that the local tier has, too, and a line for each other one.
+
+    Those are topics of which both tiers have ids, but no common one: as after a topic was deleted
+    and created again. CatalogError if a topic id has another name.
+    """
+    ids, remote_ids = topic_ids_of(local), topic_ids_of(remote)
+    other = [
+        name
+        for name in sorted(ids.keys() & remote_ids.keys())
+        if ids[name].isdisjoint(remote_ids[name])
+    ]
+    warnings = tuple(
+        f"topic {name}: topic id {_text(ids[name])} in {tiers.local.catalog.location.uri}, "
+        f"{_text(remote_ids[name])} in {tiers.remote.catalog.location.uri}: that is another topic "
+        "of the name, deleted since or of another cluster; nothing of this one was uploaded, and "
+        "its brokers delete nothing of the other"
+        for name in other
+    )
+    is_other = pc.is_in(remote["topic"], pa.array(other, pa.string()))
+    return tiers.of_same_topics(local, remote.filter(pc.invert(is_other))), warnings
+
+
+def _copies_in(rows: pa.Table) -> Any:
+    """Return the log URIs of remote segments that are equal to local ones; both are whole."""
+    rows = rows.set_column(
+        rows.column_names.index("log_dir"), "log_dir", pc.fill_null(rows["log_dir"], "")
+    )
+    local = rows.filter(pc.invert(rows[IS_REMOTE])).select([*_SEGMENT])
+    remote = rows.filter(pc.and_(rows[IS_REMOTE], rows[IS_COPY])).select([*_SEGMENT, "log_uri"])
+    return _values(remote.join(local, [*_SEGMENT], join_type="left semi")["log_uri"])
+
+
+def _values(column: Any) -> Any:
+    return column.combine_chunks()
+
+
+def _text(ids: set[str]) -> str:
+    return ", ".join(sorted(ids))
+
+
+def _has_id_of(rows: pa.Table, ids: Mapping[str, set[str]]) -> Any:
+    """Return for each row whether its topic id is known and one of the topic's."""
+    names: list[Any] = rows["topic"].to_pylist()
+    own: list[Any] = rows["topic_id"].to_pylist()
+    return pa.array(
+        [topic_id in ids.get(name, ()) for name, topic_id in zip(names, own, strict=True)],
+        pa.bool_(),
+    )
+
+
+def _offsets_of(rows: pa.Table) -> dict[tuple[str, str, int], frozenset[int]]:
+    """Return the base offsets of rows by log directory, topic and partition."""
+    found: dict[tuple[str, str, int], set[int]] = {}
+    columns: list[Sequence[Any]] = [rows[name].to_pylist() for name in _SEGMENT[:4]]
+    for log_dir, topic, number, base in zip(*columns, strict=True):
+        found.setdefault((log_dir or "", topic, number), set()).add(base)
+    return {key: frozenset(bases) for key, bases in found.items()}
 
 
 def _still_there(rows: pa.Table, planned: Mapping[tuple[str, int], int]) -> pa.Table:

@@ -6,7 +6,8 @@ the deletable segments are always the oldest ones, without a gap. The first two 
 run by themselves. So a segment is deletable if a check selects it and all older ones are deletable.
 
 A topic with tiered storage has other limits for a broker's disk, and only what was uploaded whole
-may go there (`isSegmentEligibleForDeletion`): the mode LOCAL_TIER.
+may go there (`isSegmentEligibleForDeletion`): the mode LOCAL_TIER. In the remote tier the same
+checks count what only the local tier has (`RLMExpirationTask`): LimitColumns.bytes_after.
 
 A column has one value per segment. The segments of a partition are adjacent rows, oldest first, so
 "all older ones" is a running count. Modes and reasons are stored as their indexes in `MODES` and
@@ -77,6 +78,8 @@ class RetentionReason(StrEnum):
     ARCHIVED = "archived"  # in S3 Glacier
     NO_TIMESTAMP = "no_timestamp"
     NOT_UPLOADED = "not_uploaded"  # not whole in the remote tier
+    OTHER_RECORDS = "other_records"  # the remote tier has other records at its offsets
+    UNREFERENCED = "unreferenced"  # in the remote tier, but not of the log: it blocks nothing
     TWO_DIRECTORIES = "two_directories"  # of one partition: orders-0 and orders-00
     SAME_BASE_OFFSET = "same_base_offset"  # two files with one base offset
     ACTIVE_SEGMENT = "active_segment"
@@ -112,6 +115,11 @@ class WhatIf(NamedTuple):
 def mode_codes(modes: Iterable[str]) -> Codes:
     """Return each mode as its index in MODES."""
     return np.array([_MODE[mode] for mode in modes], np.int8)
+
+
+def reason_codes(reasons: Iterable[str | None]) -> Codes:
+    """Return each reason as its index in REASONS, -1 for None."""
+    return np.array([_NONE if why is None else _REASON[why] for why in reasons], np.int8)
 
 
 def doubt_codes(statuses: Iterable[str]) -> Codes:
@@ -166,7 +174,12 @@ class SegmentColumns(NamedTuple):
     largest_timestamp: Int64Column
     doubt: Codes  # `doubt_codes` of the status
     directory: Int64s  # a number for its partition directory's name, -1 if it has no such name
-    uploaded: Bools  # whole in the remote tier; False: not, or not known
+    other_tier: Codes
+    """Why the other tier keeps a segment: NOT_UPLOADED, OTHER_RECORDS, UNREFERENCED; -1: no reason.
+
+    The first two are for the mode LOCAL_TIER.
+    """
+    ends: Int64Column  # the offset after each segment; unknown: the next one's base offset
 
     @property
     def lengths(self) -> Int64s:
@@ -190,6 +203,7 @@ class LimitColumns(NamedTuple):
     keeps_active: Bools  # `active_segment` is keep
     is_remote: Bools  # `boundary` is remote
     upload_within_ms: Int64s  # retention.ms of a topic whose local tier is judged, else NO_LIMIT
+    bytes_after: Int64s  # of the segments that only the local tier has, after those of the remote
 
 
 class Decisions(NamedTuple):
@@ -223,9 +237,10 @@ def judge_columns(segments: SegmentColumns, limits: LimitColumns, *, now_ms: int
     wanted = np.where((untimed == _NONE) & breached, _REASON[RetentionReason.RETENTION_MS], untimed)
     kept_for = _kept_for(segments, limits)
     is_kept, is_wanted = kept_for != _NONE, wanted != _NONE
-    stays = is_kept | ~is_wanted
+    of_log = ~is_reason(segments.other_tier, RetentionReason.UNREFERENCED)
+    stays = (is_kept | ~is_wanted) & of_log
     staying = segments.so_far(stays)
-    deletable = staying == 0
+    deletable = (staying == 0) & of_log
     blocked = ~is_kept & is_wanted & ~deletable
     blocker = _first(stays, segments)
     return Decisions(
@@ -237,10 +252,10 @@ def judge_columns(segments: SegmentColumns, limits: LimitColumns, *, now_ms: int
             _unwanted_reason(limits),
         ),
         expires_at,
-        _deletable_at(segments, expires_at, untimed != _NONE, is_kept),
+        _deletable_at(segments, expires_at, untimed != _NONE, is_kept, of_log),
         segments.base_offset.take(blocker).where(blocked),
         segments.largest_timestamp.take(blocker).where(blocked),
-        ~stays & (staying == 1),
+        ~stays & of_log & (staying == 1),
         _upload_before(segments.largest_timestamp, limits, kept_for),
     )
 
@@ -301,8 +316,9 @@ def _untimed_reason(segments: SegmentColumns, limits: LimitColumns) -> Codes:
     is_delete = _deletes(limits)
     by_offset = is_delete | (limits.mode == _MODE[RetentionMode.COMPACT])
     by_offset &= _is_below_log_start(segments, limits, is_last)
-    so_far = np.cumsum(segments.size_bytes)
-    following = np.repeat(so_far[is_last], segments.lengths) - so_far
+    of_log = ~is_reason(segments.other_tier, RetentionReason.UNREFERENCED)
+    so_far = np.cumsum(np.where(of_log, segments.size_bytes, 0))
+    following = np.repeat(so_far[is_last], segments.lengths) - so_far + limits.bytes_after
     limit = limits.retention_bytes
     by_size = is_delete & (limit >= 0) & (limit <= following)
     checks: dict[str, Bools] = {
@@ -313,10 +329,11 @@ def _untimed_reason(segments: SegmentColumns, limits: LimitColumns) -> Codes:
 
 
 def _is_below_log_start(segments: SegmentColumns, limits: LimitColumns, is_last: Bools) -> Bools:
-    """Return which segments are followed by one that begins at the log start offset or before."""
-    base, start = segments.base_offset, limits.log_start_offset
-    next_known = np.roll(base.known, -1) & ~is_last
-    return start.known & next_known & (np.roll(base.values, -1) <= start.values)
+    """Return which segments end, or are followed by one that begins, at the log start or before."""
+    base, start, own = segments.base_offset, limits.log_start_offset, segments.ends
+    known = own.known | (np.roll(base.known, -1) & ~is_last)
+    ends = np.where(own.known, own.values, np.roll(base.values, -1))
+    return start.known & known & (ends <= start.values)
 
 
 def _kept_for(segments: SegmentColumns, limits: LimitColumns) -> Codes:
@@ -324,18 +341,19 @@ def _kept_for(segments: SegmentColumns, limits: LimitColumns) -> Codes:
     is_last = last_rows(segments.starts, segments.size_bytes.size)
     empty = segments.size_bytes == 0
     unjudged = (RetentionMode.UNJUDGED, RetentionMode.NO_POLICY, RetentionMode.TIERED)
-    local_only = (limits.mode == _MODE[RetentionMode.LOCAL_TIER]) & ~segments.uploaded
+    below = _is_below_log_start(segments, limits, is_last)
+    needs_upload = (limits.mode == _MODE[RetentionMode.LOCAL_TIER]) & ~below
+    of_upload = (RetentionReason.NOT_UPLOADED, RetentionReason.OTHER_RECORDS)
     reasons: dict[str, Bools] = {
         **{mode: limits.mode == _MODE[mode] for mode in unjudged},
+        RetentionReason.UNREFERENCED: is_reason(segments.other_tier, RetentionReason.UNREFERENCED),
         **{status: segments.doubt == _REASON[status] for status in KEPT_STATUSES},
         RetentionReason.NO_TIMESTAMP: ~segments.largest_timestamp.known,
         RetentionReason.TWO_DIRECTORIES: _has_two_directories(segments),
         RetentionReason.SAME_BASE_OFFSET: _has_same_base_offset(segments, is_last),
         RetentionReason.ACTIVE_SEGMENT: is_last & limits.keeps_active,
         RetentionReason.EMPTY_ACTIVE_SEGMENT: is_last & empty & ~limits.keeps_active,
-        RetentionReason.NOT_UPLOADED: (
-            local_only & ~_is_below_log_start(segments, limits, is_last)
-        ),
+        **{why: needs_upload & is_reason(segments.other_tier, why) for why in of_upload},
     }
     return first_that_applies(reasons, _REASON)
 
@@ -357,9 +375,11 @@ def _has_two_directories(segments: SegmentColumns) -> Bools:
 
 
 def _has_same_base_offset(segments: SegmentColumns, is_last: Bools) -> Bools:
-    base = segments.base_offset
+    base, ends = segments.base_offset, segments.ends
     found = np.zeros(is_last.size, bool)
     same = base.known[1:] & base.known[:-1] & (base.values[1:] == base.values[:-1]) & ~is_last[:-1]
+    # In the remote tier a new leader uploads longer segments that begin where others do.
+    same &= ~(ends.known[1:] & ends.known[:-1] & (ends.values[1:] != ends.values[:-1]))
     found[1:] |= same
     found[:-1] |= same
     return found
@@ -375,12 +395,17 @@ def _unwanted_reason(limits: LimitColumns) -> Codes:
 
 
 def _deletable_at(
-    segments: SegmentColumns, expires_at: Int64Column, is_untimed: Bools, is_kept: Bools
+    segments: SegmentColumns,
+    expires_at: Int64Column,
+    is_untimed: Bools,
+    is_kept: Bools,
+    of_log: Bools,
 ) -> Int64Column:
     """Return the latest time, over the rows up to each one, at which a check selects the row."""
-    endless = is_kept | ~(is_untimed | expires_at.known)
-    own = np.where(endless | is_untimed, 0, np.maximum(expires_at.values, 0))
-    return Int64Column(running_max(own, segments.starts), segments.so_far(endless) == 0)
+    endless = (is_kept | ~(is_untimed | expires_at.known)) & of_log
+    own = np.where(endless | is_untimed | ~of_log, 0, np.maximum(expires_at.values, 0))
+    is_known = (segments.so_far(endless) == 0) & of_log
+    return Int64Column(running_max(own, segments.starts), is_known)
 
 
 def running_max(values: Int64s, starts: Int64s) -> Int64s:

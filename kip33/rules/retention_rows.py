@@ -27,6 +27,7 @@ from kip33.rules.retention import (
     is_reason,
     judge_columns,
     mode_codes,
+    reason_codes,
 )
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.suspicious_timestamps import SUSPICIONS
@@ -43,7 +44,8 @@ class SegmentFigures(NamedTuple):
     largest_timestamp: int | None
     status: str = SegmentStatus.OK
     directory: str | None = None  # its partition directory's name, None if it has no such name
-    uploaded: bool = False  # whole in the remote tier
+    other_tier: str | None = RetentionReason.NOT_UPLOADED  # why it stays; None: uploaded whole
+    end: int | None = None  # of a segment in the remote tier: the offset after it
 
 
 class Limits(NamedTuple):
@@ -56,6 +58,7 @@ class Limits(NamedTuple):
     active_segment: str = ActiveSegment.KEEP
     boundary: str = Boundary.LOCAL
     upload_within_ms: int = NO_LIMIT  # the topic's retention.ms, where the local tier is judged
+    bytes_after: int = 0  # in segments that only the local tier has, where the remote one is judged
 
     @classmethod
     def of(
@@ -64,11 +67,12 @@ class Limits(NamedTuple):
         log_start_offset: int | None = None,
         active_segment: str = ActiveSegment.KEEP,
         boundary: str = Boundary.LOCAL,
+        bytes_after: int = 0,
     ) -> Self:
         """Return a policy's limits."""
         of_policy = (policy.retention_ms, policy.retention_bytes, policy.mode)
         within_ms = NO_LIMIT if policy.upload_within_ms is None else policy.upload_within_ms
-        return cls(*of_policy, log_start_offset, active_segment, boundary, within_ms)
+        return cls(*of_policy, log_start_offset, active_segment, boundary, within_ms, bytes_after)
 
 
 class Decision(NamedTuple):
@@ -96,7 +100,8 @@ def judge(segments: Sequence[SegmentFigures], limits: Limits, *, now_ms: int) ->
         int64_column([segment.largest_timestamp for segment in segments]),
         doubt_codes(segment.status for segment in segments),
         np.array([names.index(s.directory) if s.directory else -1 for s in segments], np.int64),
-        np.array([segment.uploaded for segment in segments], bool),
+        reason_codes(segment.other_tier for segment in segments),
+        int64_column([segment.end for segment in segments]),
     )
     each = np.zeros(len(segments), np.int64)
     decisions = judge_columns(columns, limit_columns([limits], each), now_ms=now_ms)
@@ -113,6 +118,7 @@ def limit_columns(limits: Sequence[Limits], of_rows: Int64s) -> LimitColumns:
         np.array([limit.active_segment == ActiveSegment.KEEP for limit in limits], bool)[of_rows],
         np.array([limit.boundary == Boundary.REMOTE for limit in limits], bool)[of_rows],
         np.array([limit.upload_within_ms for limit in limits], np.int64)[of_rows],
+        np.array([limit.bytes_after for limit in limits], np.int64)[of_rows],
     )
 
 
@@ -199,9 +205,9 @@ def partition_sums(rows: SummedSegments) -> PartitionSums:
     segments, decisions = rows.segments, rows.decisions
     blocked = is_reason(decisions.reason, RetentionReason.BLOCKED)
     not_uploaded = is_reason(decisions.reason, RetentionReason.NOT_UPLOADED)
-    deletable = rows.number_of(decisions.deletable)
-    kept = Int64Column(segments.starts + deletable, deletable < segments.lengths)
-    kept = Int64Column(np.where(kept.known, kept.values, segments.starts), kept.known)
+    other_records = is_reason(decisions.reason, RetentionReason.OTHER_RECORDS)
+    unreferenced = is_reason(decisions.reason, RetentionReason.UNREFERENCED)
+    kept = _first_row(~decisions.deletable & ~unreferenced, segments)
     expired_active = is_reason(decisions.reason, RetentionReason.ACTIVE_SEGMENT)
     columns: dict[str, Int64s | Int64Column | NamedOffsets] = {
         **rows.total("", np.ones(blocked.size, bool)),
@@ -222,6 +228,9 @@ def partition_sums(rows: SummedSegments) -> PartitionSums:
         **rows.total("not_uploaded_", not_uploaded),
         "not_uploaded_base_offset": _first_of(segments, not_uploaded),
         "upload_before_ms": _earliest(decisions.upload_before_ms, segments.starts),
+        **rows.total("other_records_", other_records),
+        "other_records_base_offset": _first_of(segments, other_records),
+        **rows.total("unreferenced_", unreferenced),
         "active_expired_segments": rows.number_of(expired_active & decisions.retention_ms_breached),
     }
     suspicions = [rows.number_of(rows.suspicions == code) for code in range(len(SUSPICIONS))]
@@ -315,10 +324,16 @@ def _blocking(rows: SummedSegments, blocked: Bools, kept: Int64s) -> dict[str, I
 
 def _first_of(segments: SegmentColumns, which: Bools) -> Int64Column:
     """Return the base offset of each partition's first selected segment, unknown without one."""
+    first = _first_row(which, segments)
+    return segments.base_offset.take(first.values).where(first.known)
+
+
+def _first_row(which: Bools, segments: SegmentColumns) -> Int64Column:
+    """Return the index of each partition's first selected row, unknown without one."""
     numbers = np.where(which, np.arange(which.size), which.size)
     first = _extremes(np.minimum, numbers, segments.starts)
     has_one = first < which.size
-    return segments.base_offset.take(np.where(has_one, first, 0)).where(has_one)
+    return Int64Column(np.where(has_one, first, segments.starts), has_one)
 
 
 def _earliest(times: Int64Column, starts: Int64s) -> Int64Column:

@@ -84,6 +84,10 @@ def evaluate_retention(
     wrong with the index (`broker_index_fault`), `broker_deletable` and `broker_reason`. For it, the
     tasks read the end of each `.timeindex`.
 
+    Topics with `remote.storage.enable` are kept (`tiered`): what was uploaded is in another
+    catalog, which a DataFrame does not name. `kip33 retention --remote --engine spark` and
+    `kip33.open_catalog(...).retention(remote=...)` judge them.
+
     `active_segment` "kafka" judges the last segment as a broker does, "keep" keeps it. `boundary`
     "remote" uses tiered storage's comparison before KAFKA-20091. Lazy: no job runs before the
     result is used. All columns go through Python: for sums alone, select COLUMNS_FOR_SUMS first.
@@ -117,7 +121,7 @@ COLUMNS_FOR_SUMS: Final = (
 def evaluate(catalog: DataFrame, asked: RetentionRequest) -> DataFrame:
     """Return what `evaluate_retention` does; the request's topics are not looked at."""
     needed = (*_NEEDED, "max_timestamp") if asked.broker_view else _NEEDED
-    needed = needed if asked.uploaded is None else (*needed, "last_offset")
+    needed = needed if asked.other_tier is None else (*needed, "last_offset")
     added = _judged(asked, SEGMENTS.empty_table()).answers.schema
     return judge_in_tasks(catalog, needed, partial(_judged, asked), added)
 
@@ -153,8 +157,9 @@ def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
       `doubtful_segments`: segments without a verified message timestamp; `deletable_...`: the
       number of them that are deletable; `tiered_segments`: of topics in tiered storage, which are
       not judged; `not_uploaded_...`, `upload_before_ms`: what the remote tier lacks, and the first
-      time at which `retention.ms` takes some of it; `suspicions`: the number of segments of each
-      kind
+      time at which `retention.ms` takes some of it; `other_records_...`: of which it has other
+      records; `unreferenced_...`: of the remote tier, but not of the log; `suspicions`: the number
+      of segments of each kind
     - `active_expired_segments`: 1 if the last segment has expired and is kept as the active one
     - `log_start_offset`: the value that was used
     - with a what-if or a broker's view: their deletable segments and bytes; for the broker also the

@@ -1,6 +1,7 @@
 """A catalog as one object: what its methods return is what the commands print."""
 
 import json
+import shutil
 import warnings
 from datetime import UTC, datetime
 from pathlib import Path
@@ -158,9 +159,35 @@ def test_a_tiered_topic_is_not_judged_but_its_readers_have_both_tiers(
     assert set(rows["mode"].to_pylist()) == set(rows["reason"].to_pylist()) == {"tiered"}
     with pytest.raises(kip33.CatalogError, match="two catalogs of the local tier found"):
         opened.retention(tiered, now=COPIED_MS, remote=opened)
+    with pytest.raises(ValueError, match="remote and local found, expected one"):
+        opened.retention(tiered, now=COPIED_MS, remote=opened, local=opened)
     lags = [opened.group_lags(OFFSETS, policies=one, now=COPIED_MS) for one in (POLICIES, tiered)]
     assert lags[0] == lags[1]
     assert any(one.unread_expires_at_ms for one in lags[0])
+
+
+def test_the_remote_tier_is_judged_over_both_tiers(
+    opened: kip33.OpenedCatalog, folder: Path, tmp_path: Path
+) -> None:
+    bucket = tmp_path / "bucket/orders-0"
+    bucket.mkdir(parents=True)
+    logs = sorted((folder / "archive/broker-1/orders-0").glob("*.log"))
+    shutil.copy2(logs[0], bucket)
+    layout = "{topic}-{partition}/{base_offset}.log"
+    kip33.build_index(bucket.parent, tmp_path / "remote", layout=layout)
+    remote = kip33.open_catalog(tmp_path / "remote/_catalog")
+    limit = sum(log.stat().st_size for log in logs[1:])
+    sized: dict[str, Any] = {"topics": {"orders": {"retention.bytes": limit}}}
+
+    with pytest.warns(UserWarning, match="--local: no topic with remote.storage.enable=true"):
+        untiered = remote.retention(sized, now=COPIED_MS, local=opened)
+    sized["topics"]["orders"]["remote.storage.enable"] = True
+    both = remote.retention(sized, now=COPIED_MS, local=opened.uri)
+    alone = remote.retention(sized, now=COPIED_MS, active_segment="kafka")
+
+    assert both["reason"].to_pylist() == ["retention_bytes"]
+    assert alone["reason"].to_pylist() == ["not_expired"]
+    assert untiered == both
 
 
 def test_resume_points_are_those_of_the_command(

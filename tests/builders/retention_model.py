@@ -46,6 +46,9 @@ def judge_in_a_loop(
     deletable_at: int | None = 0
     for segment, own in _each_by_itself(segments, limits, now_ms):
         own_at = None if own.kept_for else own.from_ms
+        if own.kept_for == "unreferenced":  # not of the log: it blocks nothing
+            decisions.append(Decision(own.breached, False, own.kept_for, own.expires_at_ms, None))
+            continue
         if deletable_at is not None:
             deletable_at = None if own_at is None else max(deletable_at, own_at)
         if own.wanted and not own.kept_for and blocker is None:
@@ -90,13 +93,14 @@ class _SegmentAlone(NamedTuple):
 def _each_by_itself(
     segments: Sequence[SegmentFigures], limits: Limits, now_ms: int
 ) -> Iterator[tuple[SegmentFigures, _SegmentAlone]]:
-    remaining_bytes = sum(segment.size_bytes or 0 for segment in segments)
+    of_log = [segment for segment in segments if segment.other_tier != "unreferenced"]
+    remaining_bytes = sum(segment.size_bytes or 0 for segment in of_log) + limits.bytes_after
     directories = {segment.directory for segment in segments} - {None}
     is_doubled = len(directories) > 1
     for number, segment in enumerate(segments):
         following = segments[number + 1] if number + 1 < len(segments) else None
         previous = segments[number - 1] if number else None
-        remaining_bytes -= segment.size_bytes or 0
+        remaining_bytes -= (segment.size_bytes or 0) if segment in of_log else 0
         time, expires_at, breached = segment.largest_timestamp, None, False
         if limits.mode in DELETING and time is not None:
             retention_ms, boundary = limits.retention_ms, limits.boundary
@@ -104,7 +108,7 @@ def _each_by_itself(
             breached = is_breached(
                 time, retention_ms=retention_ms, now_ms=now_ms, boundary=boundary
             )
-        untimed = _untimed_reason(following, remaining_bytes, limits)
+        untimed = _untimed_reason(segment, following, remaining_bytes, limits)
         yield (
             segment,
             _SegmentAlone(
@@ -118,11 +122,15 @@ def _each_by_itself(
 
 
 def _untimed_reason(
-    following: SegmentFigures | None, remaining_bytes: int, limits: Limits
+    segment: SegmentFigures,
+    following: SegmentFigures | None,
+    remaining_bytes: int,
+    limits: Limits,
 ) -> str | None:
     """Return the check, other than time, that selects a segment; `remaining_bytes` follow it."""
     start = limits.log_start_offset
     next_base = following.base_offset if following else None
+    next_base = next_base if segment.end is None else segment.end
     if (
         limits.mode in (*DELETING, RetentionMode.COMPACT)
         and start is not None
@@ -146,20 +154,24 @@ def _kept_for(
     """Return why a segment is kept even if a check selects it; None if there is no such reason."""
     if limits.mode in (RetentionMode.UNJUDGED, RetentionMode.NO_POLICY, RetentionMode.TIERED):
         return limits.mode
+    if segment.other_tier == "unreferenced":
+        return segment.other_tier
     doubt = doubt_of(segment.status, segment.largest_timestamp)
     if doubt:
         return doubt
     if is_doubled and segment.directory:
         return "two_directories"
-    if any(other and other.base_offset == segment.base_offset for other in (previous, following)):
-        return "same_base_offset"
+    for other in (previous, following):
+        has_other_end = other and None not in (other.end, segment.end) and other.end != segment.end
+        if other and other.base_offset == segment.base_offset and not has_other_end:
+            return "same_base_offset"
     if following is None and limits.active_segment == "keep":
         return "active_segment"
     if following is None and not segment.size_bytes:
         return "empty_active_segment"
-    if limits.mode == RetentionMode.LOCAL_TIER and not segment.uploaded:
-        below = _untimed_reason(following, 0, limits) == "log_start_offset"
-        return None if below else "not_uploaded"
+    if limits.mode == RetentionMode.LOCAL_TIER and segment.other_tier:
+        below = _untimed_reason(segment, following, 0, limits) == "log_start_offset"
+        return None if below else segment.other_tier
     return None
 
 

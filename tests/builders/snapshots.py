@@ -42,9 +42,10 @@ def write(
     *parts: list[dict[str, Any]],
     now_ms: int = NOW_MS,
     layout: str = "kafka",
+    source: Location = SOURCE,
 ) -> Snapshot:
     """Commit a snapshot with these rows, one part for each list."""
-    draft = Draft.begin(catalog, SOURCE)
+    draft = Draft.begin(catalog, source)
     written = []
     for number, rows in enumerate(parts):
         writer = PartWriter(draft.staging, number)

@@ -19,7 +19,9 @@ COLUMNS = [
     *("last_modified_segments", "last_modified_base_offsets", "deletable_last_modified_segments"),
     *("unverified_segments", "deletable_unverified_segments", "doubtful_segments"),
     *("tiered_segments", "not_uploaded_segments", "not_uploaded_bytes"),
-    *("not_uploaded_base_offset", "upload_before_ms", "active_expired_segments", "suspicions"),
+    *("not_uploaded_base_offset", "upload_before_ms"),
+    *("other_records_segments", "other_records_bytes", "other_records_base_offset"),
+    *("unreferenced_segments", "unreferenced_bytes", "active_expired_segments", "suspicions"),
 ]
 WHAT_IF = ["what_if_deletable_segments", "what_if_deletable_bytes"]
 BROKER = [
@@ -39,7 +41,8 @@ def partition_of(row: Any) -> tuple[str, str, int]:
 
 def expected_of(rows: list[Any]) -> Row:
     """Return the summary of one partition's rows, given oldest first."""
-    kept = next((row for row in rows if not row.deletable), None)
+    of_log = [row for row in rows if row.reason != "unreferenced"]
+    kept = next((row for row in of_log if not row.deletable), None)
     blocked = [row for row in rows if row.reason == "blocked"]
     last = rows[-1]
     end = last.base_offset if last.status == "empty" else None
@@ -75,6 +78,9 @@ def expected_of(rows: list[Any]) -> Row:
         **total("not_uploaded_", missing),
         "not_uploaded_base_offset": min(offsets(missing), default=None),
         "upload_before_ms": min(limits, default=None),
+        **total("other_records_", different := [r for r in rows if r.reason == "other_records"]),
+        "other_records_base_offset": min(offsets(different), default=None),
+        **total("unreferenced_", [row for row in rows if row.reason == "unreferenced"]),
         "suspicions": dict(Counter(row.suspicion for row in rows if row.suspicion)),
         **total("what_if_deletable_", [row for row in rows if row.what_if_deletable]),
         **total("broker_deletable_", [row for row in rows if row.broker_deletable]),

@@ -44,6 +44,7 @@ PLACES: dict[tuple[str, str], str] = {
     ("retention", "--policy"): READS,
     ("retention", "--kafka-configs"): READS,
     ("retention", "--remote"): READS,
+    ("retention", "--local"): READS,
     ("retention", "--log-start-offsets"): READS,
     ("retention", "--output"): OWN,
     ("retention", "--plan"): OWN,

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,47 @@ def test_a_file_of_another_stays(command: Command, demo: Path, there: str) -> No
 def test_a_report_replaces_a_report(command: Command, demo: Path) -> None:
     for _ in range(2):
         assert command("report", demo, "--output", "r.html").exit_code == 0
+
+
+def test_both_tiers_are_on_one_page(command: Command, demo: Path) -> None:
+    """What goes remotely is what `kip33 retention REMOTE --local LOCAL` says, at each time."""
+    bucket = Path("bucket/orders-0")
+    bucket.mkdir(parents=True)
+    logs = sorted((demo.parents[1] / "archive/broker-1/orders-0").glob("*.log"))
+    shutil.copy2(logs[0], bucket)
+    layout = "{topic}-{partition}/{base_offset}.log"
+    assert command("build", "bucket", "--index-dir", "remote", "--layout", layout).exit_code == 0
+    tiered = "[topics.orders]\nremote.storage.enable=true\nretention.ms='30d'\n"
+    file_named("tiered.toml", tiered.encode())
+
+    given = ("--remote", "remote/_catalog", "--policy", "tiered.toml", "--now", "2023-12-15")
+    done = command("report", demo, *given, "--output", "r.html")
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    remote, page = facts_in("r.json")["remote"], Path("r.html").read_text()
+    words = shlex.split(remote["command"])
+    assert words[:2] == ["kip33", "retention"]
+    judged = command(*words[1:], "--forecast", "30d", "--format", "json").lines[0]
+    assert remote["segments"] == 1
+    assert remote["bytes"] == judged["summary"]["bytes"] == logs[0].stat().st_size
+    assert remote["only_local_bytes"] == sum(log.stat().st_size for log in logs[1:])
+    found = {row["at_ms"]: row["segments"] for row in judged["freed"]}
+    assert {row["at_ms"]: row["segments"] for row in remote["forecast"] if row["segments"]} == found
+    assert list(found.values()) == [1]
+    assert "What retention frees in the remote tier" in page
+    assert remote["timelines"]["partitions"][0]["name"] == "orders-0"
+
+
+def test_warnings_about_the_tiers_are_on_the_page_and_printed(command: Command, demo: Path) -> None:
+    bucket = Path("bucket/orders-0")
+    bucket.mkdir(parents=True)
+    layout = "{topic}-{partition}/{base_offset}.log"
+    shutil.copy2(min((demo.parents[1] / "archive/broker-1/orders-0").glob("*.log")), bucket)
+    assert command("build", "bucket", "--index-dir", "remote", "--layout", layout).exit_code == 0
+    given = ("report", demo, "--remote", "remote/_catalog", *RETENTION, "--output", "r.html")
+    done = command(*given)
+    warnings = facts_in("r.json")["warnings"]
+    assert "--remote: no topic with remote.storage.enable=true" in done.stderr
+    assert any(line.startswith("--remote: no topic with remote") for line in warnings)
+    missing = command("report", demo, "--remote", "nowhere", *RETENTION, "--output", "r.html")
+    assert missing.stderr.endswith("/nowhere: --remote does not exist\n")

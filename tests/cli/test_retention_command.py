@@ -488,6 +488,82 @@ def test_a_remote_tier_for_no_topic_is_a_warning(command: Command, built: Path) 
     assert done.stderr.count("\n") == 1
 
 
+BY_SIZE = b"[topics.sensors]\nremote.storage.enable = true\nretention.bytes = %d\n"
+
+
+@pytest.mark.parametrize("run", ["command", pytest.param("spark_command", marks=pytest.mark.spark)])
+def test_the_remote_tier_is_judged_over_both_tiers(
+    request: pytest.FixtureRequest, built: Path, run: str
+) -> None:
+    command: Command = request.getfixturevalue(run)
+    upload(request.getfixturevalue("command"), built, 2)
+    logs = sorted((built / "archive/broker-1/sensors-1").glob("*.log"))
+    sizes = [log.stat().st_size for log in logs]
+    file_named("sized.toml", BY_SIZE % (sum(sizes) - sizes[0]))  # over the remote tier's own size
+    given = ("retention", "remote/_catalog", "--policy", "sized.toml", "--format", "json")
+
+    [alone] = command(*given, "--active-segment", "kafka").lines
+    done = command(*given, "--local", built / "indexes/_catalog", "--show-broker-view")
+    [both] = done.lines
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert [one["reason"] for one in alone["segments"]] == ["not_expired"] * 2
+    assert [one["reason"] for one in both["segments"]] == ["retention_bytes", "not_expired"]
+    assert both["summary"]["deletable_bytes"] == sizes[0]
+    [partition] = both["partitions"]
+    assert (partition["mode"], partition["broker_deletable_segments"]) == ("delete", 1)
+
+
+def test_the_remote_tier_has_no_active_segment_and_no_plan(command: Command, built: Path) -> None:
+    upload(command, built, 2)
+    file_named("timed.toml", BY_SIZE % -1 + b"retention.ms = 1\ncleanup.policy = 'delete'\n")
+    given = ("retention", "remote/_catalog", "--policy", "timed.toml")
+    local = ("--local", built / "indexes/_catalog")
+
+    [answer] = command(*given, *local, "--format", "json").lines
+    planned = command(*given, *local, "--plan", "plan.jsonl")
+    both = command(*given, *local, "--remote", "remote/_catalog")
+
+    assert [one["reason"] for one in answer["segments"]] == ["retention_ms"] * 2
+    assert (planned.exit_code, both.exit_code) == (2, 2)
+    assert "kip33 does not plan or delete there, because " in planned.stderr
+    assert "--remote and --local cannot be combined: CATALOG is one tier" in both.stderr
+    assert not Path("plan.jsonl").exists()
+
+
+@pytest.mark.parametrize("option", ["--remote", "--local"])
+def test_a_catalog_that_is_not_there_is_named_by_its_option(
+    command: Command, built: Path, option: str
+) -> None:
+    given = ("retention", built / "indexes/_catalog", "--retention-ms", "1d")
+    done = command(*given, option, "nowhere")
+    assert done.exit_code == 2
+    assert "nowhere" in done.stderr
+    assert f"{option} " in done.stderr
+    assert "CATALOG" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_tiers_in_the_wrong_places_are_one_line(command: Command, built: Path) -> None:
+    upload(command, built, 1)
+    catalog = built / "indexes/_catalog"
+    done = command("retention", catalog, "--retention-ms", "1d", "--local", "remote/_catalog")
+    assert done.exit_code == 2
+    assert "expected one of the remote tier beside --local; for log directories give" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_local_tier_for_no_topic_in_tiered_storage_is_a_warning(
+    command: Command, built: Path
+) -> None:
+    upload(command, built, 1)
+    given = ("retention", "remote/_catalog", "--local", built / "indexes/_catalog")
+    done = command(*given, "--retention-ms", "1d")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("Warning: --local: no topic with remote.storage.enable=true")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_catalog_of_brokers_is_no_remote_tier(command: Command, built: Path) -> None:
     file_named("configs.txt", KAFKA_CONFIGS.encode())
     catalog = built / "indexes/_catalog"

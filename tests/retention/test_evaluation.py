@@ -193,6 +193,8 @@ NO_REMARKS: Any = {
     "doubtful_segments": 0,
     "tiered_segments": 0,
     "not_uploaded_segments": 0,
+    "other_records_segments": 0,
+    "unreferenced_segments": 0,
 }
 
 
@@ -236,6 +238,14 @@ NO_REMARKS: Any = {
             },
             ["1 not uploaded, from base offset 0 on"],
         ),
+        (
+            {"other_records_segments": 1, "other_records_base_offset": 7},
+            [
+                "1 of which the remote tier has other records at these offsets, "
+                "from base offset 7 on"
+            ],
+        ),
+        ({"unreferenced_segments": 2}, ["2 unreferenced: not of this log"]),
     ],
 )
 def test_the_remarks_on_a_partition(row: dict[str, Any], expected: list[str]) -> None:

@@ -11,6 +11,7 @@ from kip33.catalog.schema import SEGMENTS
 from kip33.errors import CatalogError
 from kip33.retention.uploaded import Uploaded, uploaded_segments
 from kip33.rules.policies import Policies
+from kip33.rules.retention import REASONS
 from tests.builders.snapshots import write
 
 ID, OTHER_ID = "A" * 22, "B" * 22
@@ -45,7 +46,7 @@ def uploaded(
 
 LOCAL = [
     segment(0, 9, max_timestamp=7),
-    segment(10, 19, valid_bytes=7),
+    segment(10, 19, valid_bytes=7, leader_epochs=[2], leader_epoch_offsets=[10]),
     segment(20, 29),
     segment(30, None, status="empty"),
 ]
@@ -74,7 +75,18 @@ PROOF = {
         [segment(0, 9), segment(10, 29, topic_id=OTHER_ID)], [0],
     ),
     "rows without an id beside ours": ([segment(0, 9), segment(10, 19, topic_id=None)], [0, 10]),
-    "no ids: the name matches": ([segment(0, 19, topic_id=None)], [0, 10]),
+    "no ids: the name matches, and the records": (
+        [segment(0, 9, topic_id=None), segment(10, 19, topic_id=None)], [0, 10],
+    ),
+    "no ids: a longer segment may be of another topic of the name": (
+        [segment(0, 19, topic_id=None), segment(20, 35, topic_id=None)], [],
+    ),
+    "no ids: a longer one beside an equal copy": (
+        [segment(0, 35, topic_id=None), segment(10, 19, topic_id=None)], [10],
+    ),
+    "the topic of that name was created again: only leftovers are there": (
+        [segment(0, 29, topic_id=OTHER_ID)], [],
+    ),
     "ids of two topics of the name, of which one may be ours": (
         [segment(0, 9, topic="ours", topic_id=one * 22) for one in "CD"], [],
     ),
@@ -83,6 +95,9 @@ PROOF = {
     ),
     "other records, and an upload of ours": (
         [segment(0, 9, max_timestamp=9), segment(0, 9, max_timestamp=7, log_uri="file:///b")], [0],
+    ),
+    "records of a leader that the log does not have": (
+        [segment(5, 24, leader_epochs=[1], leader_epoch_offsets=[5])], [],
     ),
     "offsets up to Long.MAX": ([segment(0, 2**63 - 1)], [0, 10, 20]),
 }  # fmt: skip
@@ -100,6 +115,24 @@ def test_a_segment_is_uploaded_if_all_its_offsets_are_in_whole_segments(
     assert [base for base in flags if flags[base]] == expected
 
 
+def test_one_line_names_a_topic_of_another_id_and_the_others_are_judged(tmp_path: Path) -> None:
+    clicks = segment(0, 9, topic="clicks", topic_id="C" * 22)
+    remote = [segment(0, 9, topic_id=OTHER_ID), clicks]
+    _, found = uploaded(tmp_path, [*LOCAL, clicks], remote)
+    [warning] = found.warnings
+    assert warning.startswith(f"topic orders: topic id {ID} in file://")
+    assert f", {OTHER_ID} in " in warning
+    assert found.ranges.keys() == {("clicks", 0)}
+
+
+def test_a_segment_that_an_upload_contradicts_is_told_apart(tmp_path: Path) -> None:
+    remote = [segment(0, 9, max_timestamp=9), segment(10, 19, valid_bytes=7)]
+    catalog, found = uploaded(tmp_path, LOCAL, remote)
+    codes, _ = found.of_segments(read_columns(catalog, catalog.require_newest()))
+    reasons = [REASONS[code] if code >= 0 else None for code in codes]
+    assert reasons == ["other_records", None, "not_uploaded", "not_uploaded"]
+
+
 def test_topics_without_tiered_storage_are_not_looked_at(tmp_path: Path) -> None:
     remote = [segment(0, 99, topic="plain")]
     _, found = uploaded(tmp_path, [*LOCAL, segment(0, 9, topic="plain")], remote)
@@ -107,10 +140,6 @@ def test_topics_without_tiered_storage_are_not_looked_at(tmp_path: Path) -> None
 
 
 REFUSED: dict[str, tuple[list[Row], tuple[str, str], str]] = {
-    "another id": (
-        [segment(0, 9, topic_id=OTHER_ID)], ("kafka", "aiven"),
-        f"topic orders: topic id {ID} in the local tier, {OTHER_ID} in the remote tier",
-    ),
     "a catalog of brokers as the remote one": (
         [segment(0, 9)], ("kafka", "kafka"), "two catalogs of the local tier found",
     ),

@@ -26,7 +26,7 @@ def statuses(segments: list[SegmentFigures], **by_number: str) -> list[SegmentFi
 
 def uploaded(segments: list[SegmentFigures], *numbers: int) -> list[SegmentFigures]:
     """The segments; these are whole in the remote tier."""
-    return [s._replace(uploaded=i in numbers) for i, s in enumerate(segments)]
+    return [s._replace(other_tier=None) if i in numbers else s for i, s in enumerate(segments)]
 
 
 def limits(**given: Any) -> Limits:
@@ -217,6 +217,51 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
         limits(mode=RetentionMode.LOCAL_TIER),
         ["not_expired", "blocked", "active_segment"],
     ),
+    (
+        "of a segment of which the remote tier has other records it is the only copy",
+        [s._replace(other_tier="other_records") for s in of(OLD, OLD)],
+        limits(mode=RetentionMode.LOCAL_TIER),
+        ["other_records", "active_segment"],
+    ),
+    (
+        "in the remote tier, what only the brokers have counts, to the byte",
+        of(FRESH, FRESH, FRESH),
+        limits(retention_bytes=20, bytes_after=19, active_segment="kafka"),
+        ["retention_bytes", "retention_bytes", "not_expired"],
+    ),
+    (
+        "the remote tier may lose its last segment, and no other one",
+        of(FRESH, FRESH, FRESH),
+        limits(retention_bytes=20, bytes_after=20, active_segment="kafka"),
+        ["retention_bytes"] * 3,
+    ),
+    (
+        "what is not of the log has no size there, and blocks nothing",
+        [s._replace(other_tier=why) for s, why in zip(
+            of(FRESH, OLD, FRESH, FRESH), [None, "unreferenced", None, None], strict=True
+        )],
+        limits(retention_bytes=20, active_segment="kafka"),
+        ["retention_bytes", "unreferenced", "not_expired", "not_expired"],
+    ),
+    (
+        "an overlapping segment of a new leader ends where it does: nothing beyond the log start",
+        [s._replace(end=end) for s, end in zip(of(FRESH, FRESH), [10, 31], strict=True)]
+        + [SegmentFigures(20, 10, FRESH, end=40)],
+        limits(log_start_offset=30, active_segment="kafka"),
+        ["log_start_offset", "not_expired", "not_expired"],
+    ),
+    (
+        "the last remote segment, too, may be below the log start offset",
+        [s._replace(end=s.base_offset + 10) for s in of(FRESH, FRESH)],
+        limits(log_start_offset=20, active_segment="kafka"),
+        ["log_start_offset", "log_start_offset"],
+    ),
+    (
+        "a new leader's upload begins where a shorter one does: both are of the log",
+        [SegmentFigures(0, 10, OLD, end=5), SegmentFigures(0, 20, OLD, end=10)],
+        limits(active_segment="kafka"),
+        [BY_TIME, BY_TIME],
+    ),
     *(
         (
             f"a segment that is {status} stays and blocks what follows",
@@ -350,6 +395,7 @@ LIMITS = st.builds(
     active_segment=st.sampled_from(["keep", "kafka"]),
     boundary=st.sampled_from(["local", "remote"]),
     upload_within_ms=st.sampled_from([-1, 0, 500, NEVER_MS]),
+    bytes_after=st.sampled_from([0, 0, 7, 10_000]),
 )
 
 
@@ -362,7 +408,7 @@ def partitions(draw: st.DrawFn) -> list[SegmentFigures]:
             draw(st.integers(0, 12)),
             draw(TIMES),
             draw(st.sampled_from(["ok"] * 12 + ["truncated", "unverified"])),
-            uploaded=draw(st.sampled_from([True, True, True, False])),
+            other_tier=draw(st.sampled_from([None] * 6 + ["not_uploaded", "other_records"])),
         )
         for number in range(draw(st.integers(0, 8)))
     ]
@@ -406,7 +452,7 @@ def test_a_brokers_disk_loses_nothing_that_is_nowhere_else(
 
     for segment, decision in zip(segments, judge(segments, tier, now_ms=NOW), strict=True):
         is_below = (segment.base_offset or 0) + 10 <= start
-        assert not decision.deletable or segment.uploaded or is_below
+        assert not decision.deletable or segment.other_tier is None or is_below
 
 
 @given(partitions(), LIMITS)

@@ -18,6 +18,7 @@ from kip33.rules.retention import (
     SegmentColumns,
     doubt_codes,
     judge_columns,
+    reason_codes,
 )
 from kip33.rules.retention_rows import (
     Decision,
@@ -54,9 +55,18 @@ def partitions_of(count: int, seed: int, **how: str) -> list[Partition]:
         is_known = chance.random() < 0.5  # what was uploaded
         policy = policy.of_local_tier() if is_known else policy
         limits = Limits.of(policy, starts.get((log_dir, topic, 0)))._replace(**how)
-        figures = [figures_of(row)._replace(uploaded=chance.random() < 0.8) for row in group]
+        limits = limits._replace(bytes_after=chance.choice([0, 0, 5_000]))
+        figures = [_in_other_tier(figures_of(row), chance) for row in group]
         found.append((figures, limits))
     return found
+
+
+def _in_other_tier(segment: SegmentFigures, chance: Random) -> SegmentFigures:
+    whys = (None, "not_uploaded", "other_records", "unreferenced")
+    [why] = chance.choices(whys, [80, 10, 5, 5])
+    base = segment.base_offset
+    end = None if base is None or chance.random() < 0.7 else base + chance.randint(1, 20)
+    return segment._replace(other_tier=why, end=end)
 
 
 def columns_of(partitions: list[Partition]) -> tuple[SegmentColumns, LimitColumns]:
@@ -71,7 +81,8 @@ def columns_of(partitions: list[Partition]) -> tuple[SegmentColumns, LimitColumn
         int64_column([row.largest_timestamp for row in rows]),
         doubt_codes(row.status for row in rows),
         np.array([names.index(r.directory) if r.directory else -1 for r in rows], np.int64),
-        np.array([row.uploaded for row in rows], bool),
+        reason_codes(row.other_tier for row in rows),
+        int64_column([row.end for row in rows]),
     )
     of_rows = np.repeat(np.arange(len(lengths)), lengths)
     return columns, limit_columns([limits for _, limits in partitions], of_rows)
@@ -115,7 +126,7 @@ def kept_only_by_blocker(decisions: list[Decision]) -> list[bool]:
     flags, staying = [], 0
     for decision in decisions:
         waits = decision.deletable or decision.reason == "blocked"
-        staying += not waits
+        staying += not waits and decision.reason != "unreferenced"
         flags.append(waits and staying == 1)
     return flags
 

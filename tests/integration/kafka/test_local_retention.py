@@ -1,8 +1,12 @@
-"""A broker's local retention of topics in tiered storage, foretold by `kip33 retention --remote`.
+"""A broker's retention of topics in tiered storage, in both tiers, foretold by `kip33 retention`.
 
 A broker of the newest Kafka fills topics and uploads them while no retention runs. Its stopped log
-directory is catalogued and judged. Then it runs again, and what it deletes must be what was
-foretold; what was called not uploaded stays.
+directory is catalogued and judged with `--remote`. Then it runs again, and what it deletes must be
+what was foretold; what was called not uploaded stays.
+
+After that both tiers are catalogued again, and the remote one is judged with `--local`, by limits
+that the topics get in a third run: what is gone from the bucket must be what was foretold. The
+limits are between the size of the remote segments and that of both tiers.
 """
 
 import json
@@ -13,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kip33.formats.times import iso_time
 from tests.integration.kafka.broker import CONFIG_COMMAND, run_tool
 from tests.integration.kafka.command_here import kip33_here
 from tests.integration.kafka.nodes import Nodes
@@ -67,6 +72,27 @@ REASONS = {
 Partition = tuple[str, int]
 
 
+LIMITS = {  # retention.bytes of a later run, in segments; what the tiers have when it begins:
+    "clicks": 2.5,  # remote 0, 8, 16, local 16, 24: together 4, the remote ones 3
+    "payments": 2.9,  # remote 0, local 8, 16, 24, of which an open transaction has two
+    "alerts": 1.5,  # remote 0, 8, local 0, 8, 16: together 3, all files 5
+}
+EXPIRES_IN_MS = 30_000  # the first segments of `orders`, after the tiers were judged
+GONE_WITHIN_MS = 15_000  # that the broker's task and this test take
+
+
+class Gone(NamedTuple):
+    """The remote tier, judged over both, and what the broker did there."""
+
+    answer: dict[str, Any]
+    answer_alone: dict[str, Any]  # without --local
+    expires_at_ms: int
+    before: dict[Partition, list[int]]  # base offsets
+    after: dict[Partition, list[int]]
+    last_there_ms: dict[Partition, int]  # before the last look at which the first segment was there
+    first_gone_ms: dict[Partition, int]  # after the first look at which it was not
+
+
 class Foretold(NamedTuple):
     """What was said of the log directory, and what the broker did with it then."""
 
@@ -78,6 +104,7 @@ class Foretold(NamedTuple):
     after: dict[Partition, list[int]]
     again: dict[Partition, list[int]]  # after one start more
     now_ms: int
+    gone: Gone
 
 
 def steps(now_ms: int) -> list[str]:
@@ -124,13 +151,7 @@ def foretold(tmp_path_factory: pytest.TempPathFactory) -> Foretold:
         wait_for_uploads(nodes, uploaded, ends={("payments", 0): OPEN_FROM})
         nodes.run_steps(["delete trimmed 0 16"])
     before = local_logs(nodes)
-    shutil.copytree(nodes.log_dir(), root / "copy")
-    for source, index_dir, layout in (
-        (root / "copy", root / "local", "kafka"),
-        (tier_of(nodes), root / "remote", "local-tiered"),
-    ):
-        built = kip33_here("build", source, "--index-dir", index_dir, "--layout", layout)
-        assert built.exit_code == 0, built
+    build_both(nodes, root)
     answer, _ = retention(root, now_ms, "--remote", root / "remote/_catalog")
     answer_without, warned = retention(root, now_ms)
     expected = kept(answer)
@@ -138,17 +159,93 @@ def foretold(tmp_path_factory: pytest.TempPathFactory) -> Foretold:
         wait_until(lambda: local_logs(nodes) == expected, f"local retention: {expected}")
         time.sleep(5)  # more retention, which must delete no more
         after = local_logs(nodes)
+    build_both(nodes, root / "later")
+    judged = judge_remote(root / "later", answer)
     with nodes.running():
         time.sleep(5)
-    again = local_logs(nodes)
-    return Foretold(root, answer, answer_without, warned, before, after, again, now_ms)
+        again = local_logs(nodes)
+        gone = delete_remotely(nodes, *judged)
+    return Foretold(root, answer, answer_without, warned, before, after, again, now_ms, gone)
 
 
-def kept(answer: dict[str, Any]) -> dict[Partition, list[int]]:
-    """Return the base offsets of the segments that the answer keeps."""
+def build_both(nodes: Nodes, root: Path) -> None:
+    """Build a catalog of the stopped broker's log directory, and one of the remote tier."""
+    shutil.copytree(nodes.log_dir(), root / "copy")
+    for source, index_dir, layout in (
+        (root / "copy", root / "local", "kafka"),
+        (tier_of(nodes), root / "remote", "local-tiered"),
+    ):
+        built = kip33_here("build", source, "--index-dir", index_dir, "--layout", layout)
+        assert built.exit_code == 0, built
+
+
+def remote_logs(nodes: Nodes) -> dict[Partition, list[int]]:
+    return {one: base_offsets(tier_of(nodes), f"{one[0]}-{one[1]}") for one in AGES}
+
+
+def judge_remote(
+    root: Path, local: dict[str, Any]
+) -> tuple[dict[str, str], dict[str, Any], dict[str, Any], int]:
+    """Return new settings of topics, what they take of the remote tier, also alone, and when."""
+    sizes = {row["topic"]: row["size_bytes"] for row in local["segments"][::-1]}
+    [first] = {
+        row["largest_timestamp"]
+        for row in local["segments"]
+        if (row["topic"], row["base_offset"]) == ("orders", 0)
+    }
+    now_ms = time.time_ns() // 1_000_000
+    expires_at_ms = now_ms + EXPIRES_IN_MS
+    settings = {t: f"retention.bytes={int(n * sizes[t])}" for t, n in LIMITS.items()}
+    settings["orders"] = f"retention.ms={expires_at_ms - 1 - first}"
+    lines = [f"[topics.{t}]\nremote.storage.enable=true\n{how}\n" for t, how in settings.items()]
+    (root / "policy.toml").write_text("".join(lines))
+    moments = ",".join(iso_time(at) for at in (expires_at_ms - 1, expires_at_ms))
+    given = ("--policy", root / "policy.toml", "--now", now_ms, "--at", moments)
+    answers = []
+    for more in (("--local", root / "local/_catalog"), ("--active-segment", "kafka")):
+        asked = (root / "remote/_catalog", *given, *more, "--format", "json")
+        done = kip33_here("retention", *asked)
+        assert done.exit_code == 0, done
+        answers.append(json.loads(done.stdout))
+    return settings, answers[0], answers[1], expires_at_ms
+
+
+def delete_remotely(
+    nodes: Nodes,
+    settings: dict[str, str],
+    answer: dict[str, Any],
+    alone: dict[str, Any],
+    at_ms: int,
+) -> Gone:
+    """Give a running broker the settings, and watch the bucket."""
+    before = remote_logs(nodes)
+    expected = kept(answer, at_ms=at_ms)
+    last_there: dict[Partition, int] = {}
+    first_gone: dict[Partition, int] = {}
+
+    def is_as_foretold() -> bool:
+        looked_at = time.time_ns() // 1_000_000
+        found = remote_logs(nodes)
+        for one in [("orders", 0), ("orders", 1)]:
+            if found[one][0] == 0:
+                last_there[one] = looked_at
+            else:
+                first_gone.setdefault(one, time.time_ns() // 1_000_000)
+        return found == expected
+
+    nodes.run_steps([f"configure {topic} {how}" for topic, how in settings.items()])
+    wait_until(is_as_foretold, f"remote retention: {expected}")
+    time.sleep(3)  # more of the broker's tasks, which must delete no more
+    after = remote_logs(nodes)
+    return Gone(answer, alone, at_ms, before, after, last_there, first_gone)
+
+
+def kept(answer: dict[str, Any], at_ms: int = 0) -> dict[Partition, list[int]]:
+    """Return the base offsets of the segments that the answer keeps, now and at a later time."""
     found: dict[Partition, list[int]] = {one: [] for one in AGES}
     for row in answer["segments"]:
-        if not row["deletable"]:
+        deletable_at_ms = row["deletable_at_ms"]
+        if not row["deletable"] and (deletable_at_ms is None or deletable_at_ms > at_ms):
             found[row["topic"], row["partition"]].append(row["base_offset"])
     return found
 
@@ -200,3 +297,30 @@ def test_a_later_broker_takes_the_time_of_the_file_for_one_in_the_future(
     answer, _ = retention(foretold.root, foretold.now_ms + 3 * DAY_MS // 2, *more)
     found = [row["what_if_deletable"] for row in answer["segments"] if row["topic"] == "ahead"]
     assert found == [True, True, True, False]
+
+
+def test_the_broker_deletes_in_the_bucket_what_was_foretold_over_both_tiers(
+    foretold: Foretold,
+) -> None:
+    gone = foretold.gone
+    assert gone.after == kept(gone.answer, at_ms=gone.expires_at_ms)
+    lost = {one: {*gone.before[one]} - {*gone.after[one]} for one in AGES}
+    assert {one: offsets for one, offsets in lost.items() if offsets} == {
+        one: {0} for one in AGES if one[0] in ("orders", *LIMITS)
+    }
+    found = {row["topic"]: row["reason"] for row in gone.answer["segments"] if row["deletable"]}
+    assert found == dict.fromkeys(LIMITS, "retention_bytes")
+
+
+def test_the_size_of_the_remote_tier_alone_foretells_less(foretold: Foretold) -> None:
+    assert not any(row["deletable"] for row in foretold.gone.answer_alone["segments"])
+
+
+def test_a_segment_goes_at_the_time_of_the_forecast(foretold: Foretold) -> None:
+    gone, at_ms = foretold.gone, foretold.gone.expires_at_ms
+    freed = {(row["at_ms"], row["topic"]): row["segments"] for row in gone.answer["freed"]}
+    by_size = {(at_ms - 1, topic): 1 for topic in LIMITS}
+    assert freed == by_size | {(at_ms, "orders"): 2}
+    assert gone.first_gone_ms.keys() == {("orders", 0), ("orders", 1)}
+    assert all(moment >= at_ms for moment in gone.first_gone_ms.values())
+    assert all(moment < at_ms + GONE_WITHIN_MS for moment in gone.last_there_ms.values())

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.spark
 SEED = 7
 POLICIES = Policies(POLICY)
 UPLOADED = Uploaded(
-    Location.of("/remote"), {("tiered", 0): (np.array([0, 30]), np.array([19, 2**41]))}
+    Location.of("/remote"), {("tiered", 0): (np.array([0, 30]), np.array([19, 2**41]))}, {}
 )
 
 
@@ -49,7 +49,7 @@ def summed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Sum
         if row["base_offset"] is not None:
             row["last_offset"] = row["base_offset"] + 9
     asked = RetentionRequest(
-        POLICIES, NOW_MS, starts, what_if=WhatIf(retention_ms=3_600_000), uploaded=UPLOADED
+        POLICIES, NOW_MS, starts, what_if=WhatIf(retention_ms=3_600_000), other_tier=UPLOADED
     )
     catalog = write_rows(rows, tmp_path_factory.mktemp("catalog"))
     judged = evaluate(spark.read.parquet(str(catalog)), asked)

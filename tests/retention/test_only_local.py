@@ -1,0 +1,143 @@
+"""What only the local tier has of logs in the remote one: bytes, log starts, and whose they are."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.tiers import CatalogSnapshot
+from kip33.errors import CatalogError
+from kip33.retention.only_local import LocalLog, OnlyLocal, only_local
+from kip33.stores.locations import Location
+from tests.builders.snapshots import write
+
+ID, OTHER_ID = "A" * 22, "B" * 22
+Row = dict[str, Any]
+
+
+def segment(base: int, last: int | None, size: int = 100, **how: Any) -> Row:
+    """Return a row of a catalog with these offsets and bytes, by default of orders-0."""
+    place = {"topic": "orders", "partition": 0, "log_dir": "", "status": "ok", "topic_id": ID}
+    figures = {"base_offset": base, "last_offset": last, "size_bytes": size}
+    row = dict.fromkeys(SEGMENTS.names) | place | figures | how
+    log = f"file:///a/{row['topic']}-{row['partition']}/{base:020d}-{row['topic_id']}-{last}.log"
+    return row | {"log_uri": log} | how
+
+
+def on(log_dir: str, *rows: Row) -> list[Row]:
+    """Return the rows of a broker's log directory."""
+    return [row | {"log_dir": log_dir, "log_uri": row["log_uri"] + log_dir} for row in rows]
+
+
+def snapshot_of(folder: Path, rows: list[Row], layout: str) -> CatalogSnapshot:
+    catalog = Catalog.at(str(folder))
+    write(catalog, rows, layout=layout, source=Location.of(str(folder)))
+    return CatalogSnapshot(catalog, catalog.require_newest())
+
+
+def beyond(root: Path, remote: list[Row], local: list[Row]) -> OnlyLocal:
+    there = snapshot_of(root / "remote", remote, "aiven")
+    (root / "local").mkdir()
+    starts = "0\n2\norders 0 12\nclicks 0 7\n"
+    (root / "local/log-start-offset-checkpoint").write_text(starts)
+    return only_local(there, snapshot_of(root / "local", local, "kafka"))
+
+
+REMOTE = [segment(0, 9), segment(10, 19), segment(20, 29)]
+ONLY_LOCAL = {
+    "nothing but copies": ([segment(10, 19), segment(20, 29)], 0),
+    "the active segment": ([segment(20, 29), segment(30, 35, 7)], 7),
+    "what is not uploaded yet, and an empty active segment": (
+        [segment(30, 39, 7), segment(40, 49, 8), segment(50, None, 0, status="empty")], 15,
+    ),
+    "a segment of the last offset there counts twice, as in Kafka": ([segment(29, 29, 5)], 5),
+    "one that reaches beyond does not count": ([segment(25, 39, 50), segment(40, 49, 6)], 6),
+    "damaged ones have their bytes, too": (
+        [segment(30, 39, 7, status="truncated"), segment(40, None, 9, status="unreadable")], 16,
+    ),
+    "an unlistable directory has none": (
+        [segment(30, 39, 7), segment(0, None, base_offset=None, status="unreadable")], 7,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("local", "expected"), ONLY_LOCAL.values(), ids=ONLY_LOCAL)
+def test_bytes_that_were_not_uploaded(tmp_path: Path, local: list[Row], expected: int) -> None:
+    found = beyond(tmp_path, REMOTE, local)
+    assert found.logs == {("orders", 0): LocalLog(expected, 12)}
+    assert (found.unreferenced, found.warnings) == (frozenset(), ())
+
+
+def test_an_upload_of_unknown_end_may_have_what_begins_where_it_does(tmp_path: Path) -> None:
+    remote = [segment(0, 9), segment(10, None, status="unreadable")]
+    found = beyond(tmp_path, remote, [segment(10, 19, 7), segment(20, 29, 8)])
+    assert found.logs["orders", 0].bytes_after == 8
+
+
+REPLICAS = {
+    "the one that goes farthest leads": (
+        on("1", segment(30, 39, 7)) + on("2", segment(30, 40, 5)), 5,
+    ),
+    "of equal ones, the one with the most bytes": (
+        on("1", segment(25, 39, 9)) + on("2", segment(30, 39, 5)), 5,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("local", "expected"), REPLICAS.values(), ids=REPLICAS)
+def test_one_replica_leads(tmp_path: Path, local: list[Row], expected: int) -> None:
+    found = beyond(tmp_path, REMOTE, local)
+    assert found.logs == {("orders", 0): LocalLog(expected, None)}
+
+
+def test_a_partition_that_no_broker_has_is_judged_alone_and_named(tmp_path: Path) -> None:
+    remote = [*REMOTE, *(segment(0, 9, partition=number) for number in (1, 2))]
+    found = beyond(tmp_path, remote, [segment(30, 39, 7)])
+    assert found.logs.keys() == {("orders", 0)}
+    [warning] = found.warnings
+    assert warning.startswith("2 partitions without a log in file://")
+    assert "such as orders-1: judged by the remote segments alone" in warning
+
+
+def test_the_leftovers_of_an_older_topic_are_not_of_the_log(tmp_path: Path) -> None:
+    older = [segment(0, 49, topic_id=OTHER_ID), segment(50, 99, topic_id=OTHER_ID)]
+    found = beyond(tmp_path, [*REMOTE, *older], [segment(30, 39, 7)])
+    assert found.logs == {("orders", 0): LocalLog(7, 12)}
+    assert found.unreferenced == {row["log_uri"] for row in older}
+    assert found.warnings == ()
+
+
+def test_a_segment_of_a_leader_whose_records_were_lost_is_not_of_the_log(tmp_path: Path) -> None:
+    """It has no size for retention.bytes, and its end is none of the remote tier."""
+    epochs = {"leader_epochs": [1], "leader_epoch_offsets": [20]}
+    lost = segment(20, 49, **epochs)
+    both = [
+        segment(number, number + 9, leader_epochs=[0], leader_epoch_offsets=[number])
+        for number in (0, 10)
+    ]
+    newer = segment(20, 29, 7, leader_epochs=[2], leader_epoch_offsets=[20])
+    found = beyond(tmp_path, [*both, lost], [both[1], newer])
+    assert found.unreferenced == {lost["log_uri"]}
+    assert found.logs == {("orders", 0): LocalLog(7, 12)}
+
+
+def test_a_topic_of_another_id_is_none_of_the_brokers(tmp_path: Path) -> None:
+    clicks = segment(0, 9, topic="clicks", topic_id="C" * 22)
+    older = [segment(0, 49, topic_id=OTHER_ID)]
+    local = [segment(30, 39, 7), clicks | segment(10, 19, 3, topic="clicks", topic_id="C" * 22)]
+    found = beyond(tmp_path, [*older, clicks], local)
+    assert found.logs == {("clicks", 0): LocalLog(3, 7)}
+    assert found.unreferenced == {row["log_uri"] for row in older}
+    [warning] = found.warnings
+    assert warning.startswith(f"topic orders: topic id {ID} in ")
+
+
+def test_the_judged_catalog_is_one_of_the_remote_tier(tmp_path: Path) -> None:
+    remote = snapshot_of(tmp_path / "remote", REMOTE, "aiven")
+    local = snapshot_of(tmp_path / "local", REMOTE, "kafka")
+    with pytest.raises(CatalogError, match="expected one of the remote tier beside --local"):
+        only_local(local, remote)
+    with pytest.raises(CatalogError, match="two catalogs of the remote tier found"):
+        only_local(remote, remote)
