@@ -47,7 +47,8 @@ ANSWERS: Final = pa.schema(_FIELDS)
 class OpenedTiers:
     """The catalogs of a cluster's local and remote tier, as one object.
 
-    Of the methods of `OpenedCatalog` it has `offsets_for_times`; the others read one catalog.
+    `kip33.read_arrow`, `kip33.scan_polars` and `kip33.Schemas.from_archive` take it as a source. Of
+    the methods of `OpenedCatalog` it has `offsets_for_times`; the others read one catalog.
     """
 
     catalogs: tuple[Catalog, Catalog]  # in any order
@@ -79,12 +80,17 @@ class OpenedTiers:
         newest = (CatalogSnapshot(one, choose(one, None).snapshot) for one in self.catalogs)
         return answer_table(Tiers.of(*newest), questions, how, log_start_offsets)
 
+    def __str__(self) -> str:
+        """Return the URIs of both catalogs."""
+        return " and ".join(one.location.uri for one in self.catalogs)
+
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError, one line, for a method that reads one catalog."""
         if name.startswith("_"):
             raise AttributeError(name)
         raise AttributeError(
-            f"{name} reads one catalog, and two tiers were opened; they have offsets_for_times"
+            f"{name} reads one catalog, and two tiers were opened; they have offsets_for_times, "
+            "and read_arrow and scan_polars take them"
         )
 
 

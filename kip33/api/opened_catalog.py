@@ -130,10 +130,15 @@ def open_catalog(
     - `filesystem`: a pyarrow or fsspec filesystem instead, whose name for the catalog is the path
       (`kip33.stores.filesystem_option`)
 
-    Raises LocationError if there is no such directory, ValueError unless one or two are given.
+    Raises LocationError if there is no such directory, ValueError unless one or two are given,
+    TypeError for what is neither a path nor a list or tuple of them.
     """
     if isinstance(catalog, str | os.PathLike):
         return OpenedCatalog(catalog_at(place_on(catalog, storage_options, filesystem)))
+    if not isinstance(catalog, list | tuple):
+        raise TypeError(
+            f"catalog: {type(catalog).__name__} found, expected a path, or a list of two"
+        )
     catalogs = [catalog_at(place_on(one, storage_options, filesystem)) for one in catalog]
     if len(catalogs) != 2:
         found = len(catalogs)
@@ -298,7 +303,7 @@ class OpenedCatalog:
         Rows are by group, topic and partition of the other cluster; times are ms
         since 1970 (`resume_points` in RESULTS.md). ValueError for a negative buffer.
         """
-        second = other if isinstance(other, OpenedCatalog) else open_catalog(other)
+        second = _opened(other, "other")
         committed = _committed_offsets(offsets)
         return failover.resume_points(
             self._partitions(committed, self._chosen(None)),
@@ -470,7 +475,7 @@ class OpenedCatalog:
         given = local if remote is None else remote
         if given is None:
             return None
-        other = given if isinstance(given, OpenedCatalog) else open_catalog(given)
+        other = _opened(given, "local" if remote is None else "remote")
         tier = CatalogSnapshot(other.catalog, other._chosen(None))
         if remote is not None:
             return uploaded_segments(self.catalog, snapshot, *tier, policies_in(policies))
@@ -481,6 +486,15 @@ class OpenedCatalog:
         judged = filter(TopicGlobs.of(request.topics).matches, self._texts(snapshot, "topic"))
         for line in tier_warnings(snapshot, request.policies, judged, request.other_tier):
             warn_caller(line)
+
+
+def _opened(catalog: OpenedCatalog | Path, argument: str) -> OpenedCatalog:
+    """Return one opened catalog; TypeError for two, or what is no path."""
+    if isinstance(catalog, OpenedCatalog):
+        return catalog
+    if isinstance(catalog, str | os.PathLike):
+        return open_catalog(catalog)
+    raise TypeError(f"{argument}: {type(catalog).__name__} found, expected a path or OpenedCatalog")
 
 
 def _committed_offsets(offsets: Offsets) -> list[GroupOffset]:

@@ -35,6 +35,9 @@ def count(command: CountCommand) -> None:
 
     A batch with one record, or with LogAppendTime, is counted from its header and not
     decompressed. Of the others the timestamps are read.
+
+    With tiered storage, give the catalog of the log directories and that of the remote tier, in
+    any order: each record of the two tiers is counted once.
     """
     from kip33.cli.count_answer import show_counts
 

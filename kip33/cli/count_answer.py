@@ -40,7 +40,7 @@ from kip33.cli.records_answer import (
     problems_text,
     warn_of_damage,
 )
-from kip33.cli.records_options import ON_ERROR_FAILS, CountCommand
+from kip33.cli.records_options import ON_ERROR_FAILS, CountCommand, source_of
 from kip33.errors import Kip33Error
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD
 from kip33.local.local_engine import LocalEngine
@@ -61,7 +61,7 @@ _LOG_APPEND_TIME: Final = 1
 _LEAST_RECORD_BYTES: Final = 7  # of magic 2, without key, value and headers
 _OF_HEADERS: Final = (
     *("topic", "timestampType", "max_timestamp", "records_count"),
-    *("magic", "codec", "size_bytes"),
+    *("magic", "codec", "size_bytes", "last_offset"),
 )
 
 
@@ -95,7 +95,8 @@ class RecordCount:
         is_committed = Isolation(request.read["isolation"]) == Isolation.READ_COMMITTED
         columns = ["topic", "timestamp", *([UNDECIDED] if is_committed else [])]
         by_record = Reading.of(**(request.read | {"columns": columns}))
-        partitions = others = by_record.partitions(request.source, warn=warn, choice=ON_ERROR_FAILS)
+        source = source_of(request.source, request.remote)
+        partitions = others = by_record.partitions(source, warn=warn, choice=ON_ERROR_FAILS)
         engine = LocalEngine(request.workers, tell=warn)
         if not is_committed:
             headers = _HeaderCount(request, by_record, partitions)
@@ -330,9 +331,10 @@ class _HeaderReader:
     def _counted(self, reader: SegmentReader, segments: PartitionSegments) -> _Counted | None:
         """Return the records of a step, None if they must be read, or to find the error there."""
         counted: _Counted = Counter()
+        untils = [one.until_offset for one in segments if one.until_offset is not None]
         try:
             for batch in reader.read(segments):
-                if reader.first_new_offset or not _is_exact(batch):
+                if reader.first_new_offset or not _is_exact(batch, min(untils, default=None)):
                     return None
                 counted.update(self._of_batch(batch))
         except Kip33Error:
@@ -354,8 +356,12 @@ class _HeaderReader:
         return _by_period(batch, times, counts, self._per_ms)
 
 
-def _is_exact(batch: pa.RecordBatch) -> bool:
-    """Return whether headers have the timestamps of all records."""
+def _is_exact(batch: pa.RecordBatch, until_offset: int | None) -> bool:
+    """Return whether headers have the timestamps of all records, and all are before an offset."""
+    if until_offset is not None:
+        is_later = pc.greater_equal(batch.column("last_offset"), until_offset)
+        if pc.any(is_later).as_py():
+            return False
     counts = batch.column("records_count")
     is_alone = pc.less_equal(counts, 1)
     is_stamped = pc.equal(batch.column("timestampType"), _LOG_APPEND_TIME)

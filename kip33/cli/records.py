@@ -71,6 +71,10 @@ def records(command: RecordsCommand) -> None:
     records between --from and --until are not read. Records are in the order of topic, partition
     and offset. Of a partition that several brokers have, one replica is read.
 
+    With tiered storage, give the catalog of the log directories and that of the remote tier, in
+    any order: each record of the two tiers is shown once. Segments with the same offsets and
+    other records are a place that cannot be read; the local one is shown.
+
     json, jsonl: key and value are texts if they are UTF-8. Otherwise the row has key_base64 or
     value_base64 instead. timestamp is in milliseconds, null without one. json is one object, with
     the records and then a summary. csv always has both columns of each; it does not tell null from

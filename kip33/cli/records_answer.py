@@ -56,7 +56,9 @@ def show_records(request: RecordsCommand) -> None:
     try:
         if request.decode:
             is_parquet = output_format == "parquet"
-            decoding = ValueDecoding(request, selection.topics, to_columns=is_parquet)
+            decoding = ValueDecoding(
+                request, selection.source, selection.topics, to_columns=is_parquet
+            )
             schema = decoding.schema(schema)
         text_of = partial(record_text, output_format) if output_format in TEXTS else None
         with closing(selection.read(MOST_DAMAGE_WARNINGS, decoding, text_of)) as shown:

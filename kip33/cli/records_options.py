@@ -14,8 +14,10 @@ from kip33.cli.options import (
     topic_option,
     workers_option,
 )
+from kip33.cli.output import open_catalog_dir
 from kip33.cli.times import DURATION, MOMENT
 from kip33.formats.batch import MAX_INT32
+from kip33.records.partitions import Source
 from kip33.records.reading import ReadOptions
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ ON_ERROR_FAILS: Final = "--on-error fail"  # in messages
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 choice_options: Final = together(
     click.argument("source", metavar="SOURCE|CATALOG"),
+    click.argument("remote", metavar="[REMOTE]", required=False),
     topic_option("topic"),
     click.option(
         "--partition",
@@ -70,6 +73,15 @@ choice_options: Final = together(
 )
 
 
+def source_of(source: str, remote: str | None) -> Source:
+    """Return what is read: a place, or the catalogs of two tiers; LocationError without one."""
+    if remote is None:
+        return source
+    from kip33.api.offsets_for_times import OpenedTiers
+
+    return OpenedTiers((open_catalog_dir(source), open_catalog_dir(remote, "REMOTE")))
+
+
 def require_times(read: ReadOptions) -> None:
     """Raise UsageError, one line, if no time is between --from and --until."""
     start, end = read["start_time"], read["end_time"]
@@ -84,6 +96,7 @@ class RecordsCommand:
     """The options of `kip33 records`; None if not given."""
 
     source: str
+    remote: str | None  # the catalog of the other tier
     read: ReadOptions
     shown_columns: tuple[str, ...] | None
     where_key: str | None
@@ -110,6 +123,7 @@ class CountCommand:
     """The options of `kip33 count`."""
 
     source: str
+    remote: str | None  # the catalog of the other tier
     read: ReadOptions
     per_ms: int
     workers: int | None

@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.cli.output import warn
-from kip33.cli.records_options import ON_ERROR_FAILS, RecordsCommand
+from kip33.cli.records_options import ON_ERROR_FAILS, RecordsCommand, source_of
 from kip33.errors import LocationError
 from kip33.formats.names import parse_partition_dir
 from kip33.local.local_engine import LocalEngine
 from kip33.records.columns import CORRUPT, UNDECIDED, chosen
 from kip33.records.decode import ValueDecoder, decoder_of, pieces_to_decode
 from kip33.records.parallel_reading import ParallelReading
+from kip33.records.partitions import Source
 from kip33.records.reading import Reading
 from kip33.records.record_request import LogsRead
 from kip33.records.schema_text import SchemaText
@@ -142,7 +143,7 @@ class RecordSelection:
     """Reads the selected records; `records` and the other numbers are counted meanwhile.
 
     `undecided` of the records may be of aborted transactions; None if these were not left out.
-    `topics` are those of the partitions that are read, None for an unknown one.
+    `topics` are those of the partitions that are read, None for an unknown one; `source` has them.
     """
 
     def __init__(
@@ -159,9 +160,8 @@ class RecordSelection:
             problems = [name for name in names if name.startswith("_")]
             names = list(dict.fromkeys([*wanted, *problems]))
         self.schema = chosen(self._reading.schema, names)
-        self._partitions = self._reading.partitions(
-            request.source, warn=warn, choice=ON_ERROR_FAILS
-        )
+        self.source = source_of(request.source, request.remote)
+        self._partitions = self._reading.partitions(self.source, warn=warn, choice=ON_ERROR_FAILS)
         self.topics = {segments[0].topic for segments in self._partitions}
         self.records = self.payload_bytes = self.damaged = self.undecoded = 0
         self.undecided = 0 if UNDECIDED in self._reading.schema.names else None
@@ -233,15 +233,16 @@ class ValueDecoding:
     """
 
     def __init__(
-        self, request: RecordsCommand, topics: set[str | None], *, to_columns: bool
+        self, request: RecordsCommand, source: Source, topics: set[str | None], *, to_columns: bool
     ) -> None:
         """Choose JSON text, or a column of the one schema that values of these topics have.
 
-        `to_columns` is for Parquet; it keeps the bytes that cannot be decoded in `value_bytes`.
-        Raises the errors of `kip33.Schemas`, and ValueError for a schema that cannot be used.
+        `source` is what is read; its schemas are the default. `to_columns` is for Parquet; it keeps
+        the bytes that cannot be decoded in `value_bytes`. Raises the errors of `kip33.Schemas`, and
+        ValueError for a schema that cannot be used.
         """
         self._to_columns = to_columns
-        self._schemas = _schemas_of(request.source, request.schemas, layout=request.read["layout"])
+        self._schemas = _schemas_of(request, source)
         self._reader_schema = self._one_schema(topics) if to_columns else None
         self._decoder: ValueDecoder | None = decoder_of(self._schemas, self._reader_schema)
         self._type = self._decoder.type
@@ -297,11 +298,12 @@ class ValueDecoding:
         return batch, pc.sum(is_wrong).as_py() or 0
 
 
-def _schemas_of(source: str, place: str | None, *, layout: str) -> Schemas:
-    """Return the schemas in the place of --schemas, by default those of SOURCE itself."""
-    if place is not None:
-        return Schemas.of(place, layout=layout)
-    given = Location.of(source)
+def _schemas_of(request: RecordsCommand, source: Source) -> Schemas:
+    """Return the schemas in the place of --schemas, by default those of what is read."""
+    layout = request.read["layout"]
+    if request.schemas is not None:
+        return Schemas.of(request.schemas, layout=layout)
+    given = Location.of(request.source)
     try:
         if given.name.endswith(".log") or parse_partition_dir(given.name):
             raise LocationError(f"{given.uri}: has no topic {SCHEMAS_TOPIC}")

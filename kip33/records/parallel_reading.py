@@ -238,7 +238,9 @@ def _spans_of(segment: ReadSegment, request: RecordRequest) -> list[Span]:
     last_offset = request.limits.last_offset
     is_end = segment.next_base_offset is None or segment.next_base_offset > last_offset
     stops = request.disorder_ms is not None or (last_offset < RecordRequest().limits.last_offset)
-    if 2 * segment.listed_bytes < 3 * PART_BYTES or segment.error or (stops and is_end):
+    if 2 * segment.listed_bytes < 3 * PART_BYTES or segment.error or segment.conflict:
+        return []
+    if segment.until_offset is not None or (stops and is_end):
         return []
     inside = request_inside(request, segment, first_new_of(segment, 0))
     with ExitStack() as files:

@@ -2,6 +2,10 @@
 
 A partition that several brokers have is read from one log directory, the most complete one, as in a
 search. In an archive without a catalog a log counts with its size and its first offset.
+
+With tiered storage the segments of both tiers become one list: `catalog.tiers` says which of them
+make up the log. A segment may then end before its file does, and a remote one whose records differ
+from those of another segment has a conflict, which a reader reports as it reports damage.
 """
 
 import os
@@ -20,8 +24,9 @@ from kip33.archive.listing import with_topic_ids
 from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
 from kip33.archive.sources import log_of, matches, require_log, require_segments
 from kip33.catalog.catalog import Catalog, Warn, catalog_unless_source, choose, warn_caller
+from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, UNTIL, CatalogSnapshot, Tiers
 from kip33.errors import FileReadError, LocationError
-from kip33.formats.batch import MAX_INT32
+from kip33.formats.batch import CODEC_MASK, MAX_INT32, BatchColumns
 from kip33.formats.names import parse_partition_dir
 from kip33.rules.offset_holes import Extent, most_complete_of, newest_topic_id
 from kip33.rules.policies import MAX_INT64, nearest_topics
@@ -37,8 +42,17 @@ class HoldsCatalog(Protocol):
     catalog: Catalog
 
 
-Source: TypeAlias = str | os.PathLike[str] | Segment | HoldsCatalog
-"""A path or URI of an archive, a partition's directory, a log or a catalog; or an opened one."""
+@runtime_checkable
+class HoldsTiers(Protocol):
+    """What `kip33.open_catalog` returns for the catalogs of two tiers."""
+
+    @property
+    def catalogs(self) -> tuple[Catalog, Catalog]:
+        """Return both, in any order."""
+
+
+Source: TypeAlias = str | os.PathLike[str] | Segment | HoldsCatalog | HoldsTiers
+"""A path or URI of an archive, a partition's directory, a log or a catalog; or what is opened."""
 
 
 class HeaderFigures(NamedTuple):
@@ -81,24 +95,47 @@ class ReadSegment(NamedTuple):
     share: OffsetShare | None = None  # None: the whole segment
     topic_id: str | None = None
     last_modified_ms: int | None = None  # of the log
+    is_remote: bool = False  # of two tiers
+    until_offset: int | None = None  # from here on other segments are the log; None: to its end
+    conflict: str | None = None  # why it is not read: another one has its offsets, other records
 
     @property
     def last_offset(self) -> int | None:
-        """Return its last offset."""
-        return self.figures.last_offset if self.figures else None
+        """Return its last offset that is read."""
+        last = self.figures.last_offset if self.figures else None
+        if last is None or self.until_offset is None:
+            return last
+        return min(last, self.until_offset - 1)
 
     @property
     def max_timestamp(self) -> int | None:
-        """Return the largest timestamp of all records, -1 if no record has one."""
+        """Return the largest timestamp of all records of its file, -1 if no record has one."""
         return self.figures.max_timestamp if self.figures else None
 
+    @property
+    def reached_timestamp(self) -> int:
+        """Return the largest timestamp of the records that are read; -1: none, or not known."""
+        return -1 if self.until_offset is not None else self.max_timestamp or -1
+
+    def inside(self, batches: BatchColumns) -> BatchColumns:
+        """Return the batches that begin before `until_offset`.
+
+        A wrapper of v0 or v1 is kept, because its header does not say where it begins.
+        """
+        if self.until_offset is None:
+            return batches
+        is_wrapper = (batches["magic"] < 2) & (batches["attributes"] & CODEC_MASK != 0)
+        inside: BatchColumns = batches[(batches["base_offset"] < self.until_offset) | is_wrapper]
+        return inside
+
     def end_of(self, last_offsets: npt.NDArray[np.int64]) -> int:
-        """Return the offset after the last one of some batches, 0 without any.
+        """Return the offset after the last one of some batches, at most `until_offset`; 0: none.
 
         What is 2^31 or more after the base offset is ignored: no valid segment has such an offset.
         """
         most = min((self.base_offset or 0) + MAX_INT32, MAX_INT64 - 1)
-        return int(last_offsets[last_offsets <= most].max(initial=-1)) + 1
+        end = int(last_offsets[last_offsets <= most].max(initial=-1)) + 1
+        return end if self.until_offset is None else min(end, self.until_offset)
 
     def is_before(self, later: "ReadSegment") -> bool:
         """Return whether both are of one replica of a partition, in order."""
@@ -169,10 +206,13 @@ def partitions_of(
     """Return the partitions to read, by topic and number.
 
     `warn` gets a line for each newer snapshot of a catalog that is ignored. Raises LocationError if
-    there are no segments, CatalogError for a damaged catalog.
+    there are no segments, CatalogError for a damaged catalog, and for two that are not of one
+    cluster's tiers.
     """
     if isinstance(source, HoldsCatalog):
         return _replicas(_of_catalog(source.catalog, selection, warn), selection)
+    if isinstance(source, HoldsTiers):
+        return _replicas(_of_tiers(source.catalogs, selection, warn), selection)
     if isinstance(source, Segment):
         return [[_of_listed(source, log_of(source, storage_options, filesystem))]]
     place = place_on(source, storage_options, filesystem)
@@ -249,9 +289,63 @@ def _of_catalog(catalog: Catalog, selection: Selection, warn: Warn) -> list[Read
             piece = piece.filter(pc.is_in(topics, value_set=pa.array(named, pa.string())))
         found += [_of_row(row) for row in piece.to_pylist()]
     if known and not found:
-        near = nearest_topics(selection.topics, known)
-        raise LocationError(f"no segments of {_shown(selection)} found{near}")
+        raise _nothing_of(selection, known)
     return [segment for segment in _of_newest(found, selection) if selection.takes(segment)]
+
+
+def _nothing_of(selection: Selection, known: Iterable[str | None] = ()) -> LocationError:
+    near = nearest_topics(selection.topics, known)
+    return LocationError(f"no segments of {_shown(selection)} found{near}")
+
+
+def _of_tiers(
+    catalogs: tuple[Catalog, Catalog], selection: Selection, warn: Warn
+) -> list[ReadSegment]:
+    """Return the segments of two tiers that make up each replica's log.
+
+    Directories that were not listed are there, too; a remote one in each replica.
+    """
+    tiers = Tiers.of(*(CatalogSnapshot(one, choose(one, None, warn).snapshot) for one in catalogs))
+    topics = None
+    if selection.topics:
+        known = tiers.topics()
+        topics = [name for name in known if matches(name, selection.topics)]
+        if known and not topics:
+            raise _nothing_of(selection, known)
+    rows = tiers.log_rows(_FROM_CATALOG, topics).to_pylist()
+    firsts: dict[Any, str] = {}
+    for row in rows:
+        if not row[IS_DIFFERENT]:
+            firsts.setdefault(_start_of(row), row["log_uri"])
+    found = [_of_tier(row, firsts.get(_start_of(row), "another segment")) for row in rows]
+    replicas: defaultdict[Any, set[str | None]] = defaultdict(set)
+    for segment in found:
+        replicas[segment.topic, segment.partition].add(segment.log_dir)
+    for tier in tiers:
+        for piece in tier.catalog.read_pieces(tier.snapshot, _FROM_CATALOG):
+            for row in piece.filter(pc.is_null(piece["base_offset"])).to_pylist():
+                of_one = {row["log_dir"]}
+                if tier is tiers.remote:
+                    of_one = replicas.get((row["topic"], row["partition"]), of_one)
+                found += [_of_row(row | {"log_dir": log_dir}) for log_dir in of_one]
+    return [segment for segment in _of_newest(found, selection) if selection.takes(segment)]
+
+
+def _start_of(row: dict[str, Any]) -> Any:
+    return row["log_dir"], row["topic"], row["partition"], row["base_offset"]
+
+
+def _of_tier(row: dict[str, Any], other: str) -> ReadSegment:
+    """Return a row of the union; `other` is what one that differs has its offsets from."""
+    segment = _of_row(row)._replace(is_remote=row[IS_REMOTE], until_offset=row[UNTIL])
+    if segment.until_offset is not None:  # not what is open there
+        segment = segment._replace(open_transactions=None)
+    if not row[IS_DIFFERENT]:
+        return segment
+    return segment._replace(
+        conflict=f"{row['log_uri']}: the offsets of {other} and other records found, expected a "
+        "copy; its records are not read"
+    )
 
 
 def _of_newest(segments: list[ReadSegment], selection: Selection) -> list[ReadSegment]:
@@ -303,18 +397,18 @@ def _replicas(segments: Iterable[ReadSegment], selection: Selection) -> list[Par
         best = most_complete_of({name: [one.extent for one in replicas[name]] for name in replicas})
         found.append(_in_order(replicas[best or ""]))
     if not found:
-        raise LocationError(f"no segments of {_shown(selection)} found")
+        raise _nothing_of(selection)
     return found
 
 
 def _in_order(segments: PartitionSegments) -> PartitionSegments:
-    """Return segments by base offset; those without one come last.
+    """Return segments by base offset, local before remote; those without one come last.
 
     Each gets the next one's base offset, and the offset after the last one of those before.
     """
     ordered = sorted(
         segments,
-        key=lambda segment: (segment.base_offset is None, segment.base_offset, segment.log.uri),
+        key=lambda one: (one.base_offset is None, one.base_offset, one.is_remote, one.log.uri),
     )
     following = [*(segment.base_offset for segment in ordered[1:]), None]
     placed, first_new = [], 0

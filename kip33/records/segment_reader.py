@@ -157,6 +157,10 @@ class SegmentReader:
             first_new = self.first_new_offset
             before = self._latest, self._next_offset
             self._position = None
+            if segment.conflict:  # others have its offsets
+                if asked.needs(segment):
+                    yield from self._faults.found(segment, CorruptSegmentError(segment.conflict, 0))
+                continue
             if needs(asked, segment, first_new):
                 self._use(request_inside(asked, segment, first_new))
                 yield from self._of_segment(segment, span)
@@ -172,7 +176,7 @@ class SegmentReader:
 
     def _pass(self, segment: ReadSegment) -> None:
         """Note what is known about a segment of which no more is read."""
-        self._latest = max(self._latest, segment.max_timestamp or -1)
+        self._latest = max(self._latest, segment.reached_timestamp)
         if segment.base_offset is not None and segment.last_offset is not None:
             self._next_offset = max(self._next_offset, segment.last_offset + 1)
 
@@ -261,10 +265,15 @@ class SegmentReader:
                 count = int(np.searchsorted(held.batches["position"], stop))
                 rest = int(held.batches["position"][count])
                 held = held._replace(batches=held.batches[:count])
+            inside = segment.inside(held.batches)
+            is_cut = len(inside) < len(held.batches)
+            held = held._replace(batches=inside)
             if len(held.batches):
                 yield from self._of_batches(segment, held)
                 if self._request.ends_in(held.batches) or self._request.is_over(self._latest):
                     return
+            if is_cut:  # the rest of the file is not of the log
+                return
             if rest is not None:
                 self._position = rest
                 return
@@ -336,7 +345,8 @@ def needs(request: RecordRequest, segment: ReadSegment, first_new: int) -> bool:
 
 
 def request_inside(request: RecordRequest, segment: ReadSegment, first_new: int) -> RecordRequest:
-    """Return what is wanted of a segment: its share, and what no earlier segment has."""
+    """Return what is wanted of a segment: its share, and what no other segment is read for."""
+    request = request.below(segment.until_offset)
     if first_new:
         request = request.starting_at(first_new)
     share = segment.share
@@ -412,6 +422,8 @@ def _fates_of(
     next_offset: int | None = None
     for number in range(begin, len(partition)):
         segment = partition[number]
+        if segment.conflict:
+            continue
         base_offset = segment.base_offset or 0
         if number > last_needed and _is_decided(fates, partition[last_needed + 1]):
             break
@@ -441,11 +453,15 @@ def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) 
         with opened(segment.log) as (read_into, size_bytes):
             size_bytes = segment.readable_bytes(size_bytes)
             scan = BatchScan(read_into, size_bytes)
-            for batches in scan:
+            for every in scan:
+                batches = segment.inside(every)
+                is_cut = len(batches) < len(every)
                 if first_new is not None:
                     batches = batches[batches["last_offset"] >= first_new]
                 fates.append(batches)
                 next_offset = max(next_offset, segment.end_of(batches["last_offset"]))
+                if is_cut:
+                    return next_offset
     except (FileReadError, Kip33Error):
         return None
     return None if scan.damage or scan.load_failure else next_offset

@@ -46,6 +46,8 @@ class SegmentRows:
         for segment in partition:
             if self._request.needs(segment):
                 figures, problem = self._figures(segment)
+                if segment.conflict:
+                    problem = CorruptSegmentError(segment.conflict, 0)
                 if problem:
                     self._faults.seen(problem)
                 rows.append(self._row(segment, figures, problem))
@@ -53,7 +55,7 @@ class SegmentRows:
             yield pa.RecordBatch.from_pylist(rows, schema=self._schema)
 
     def _figures(self, segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | None]:
-        if segment.figures:
+        if segment.figures and segment.until_offset is None:
             return segment.figures, _known_damage(segment, segment.figures)
         if not self._reads_figures and self._faults.on_error == OnError.ROW:
             return HeaderFigures(), None
@@ -79,7 +81,10 @@ def _known_damage(segment: ReadSegment, figures: HeaderFigures) -> CorruptSegmen
 
 
 def scanned_figures(segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | None]:
-    """Return a segment's figures from its batch headers, and what is wrong with its log."""
+    """Return a segment's figures from its batch headers, and what is wrong with its log.
+
+    They are of what is read: of the batches before `until_offset`.
+    """
     uri = segment.log.uri
     if segment.error:
         return HeaderFigures(), LocationError(f"{uri}: cannot be read: {segment.error}")
@@ -88,19 +93,25 @@ def scanned_figures(segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | N
     try:
         with opened(segment.log) as (read_into, size_bytes):
             scan = BatchScan(read_into, size_bytes)
-            for batches in scan:
+            cut_at = None
+            for every in scan:
+                batches = segment.inside(every)
                 batch_count += len(batches)
                 record_count += int(batches["records_count"].sum())
                 has_wrapper |= bool((batches["records_count"] < 0).any())
-                last_offset = int(batches["last_offset"][-1])
-                max_timestamp = max(max_timestamp, int(batches["max_timestamp"].max()))
+                if len(batches):
+                    last_offset = int(batches["last_offset"][-1])
+                    max_timestamp = max(max_timestamp, int(batches["max_timestamp"].max()))
+                if len(batches) < len(every):  # the rest of the file is not of the log
+                    cut_at = int(every["position"][len(batches)])
+                    break
     except FileReadError as error:
         return HeaderFigures(), LocationError(f"{uri}: cannot be read: {one_line(error)}")
     figures = HeaderFigures(
-        *(size_bytes, scan.valid_bytes, batch_count, None if has_wrapper else record_count),
-        *(last_offset, max_timestamp),
+        *(size_bytes, scan.valid_bytes if cut_at is None else cut_at, batch_count),
+        *(None if has_wrapper else record_count, last_offset, max_timestamp),
     )
-    why = scan.damage or scan.load_failure
+    why = None if cut_at is not None else scan.damage or scan.load_failure
     return figures, CorruptSegmentError(f"{uri}: {why}", scan.valid_bytes) if why else None
 
 

@@ -6,7 +6,7 @@ PySpark 3.5 has no data sources in Python. So what needs them is in `spark.segme
 
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Final, Unpack
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kip33.records.reading import Reading, ReadOptions
 from kip33.spark.jobs import cores, cores_to_come
-from kip33.spark.segment_tasks import rows_of, spark_schema, tasks_of
+from kip33.spark.segment_tasks import rows_of, source_at, spark_schema, tasks_of
 from kip33.spark.store_settings import given_places, is_connect, use_session
 from kip33.spark.tasks import run_in_arrow
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, use_storage_options
@@ -43,7 +43,8 @@ def register(
     - `push_filters`: let filters of a query choose what is read, too
 
     Options are those of `kip33.read_arrow` as texts; lists have commas. Columns are chosen by the
-    option `columns` or by `.schema("offset long, timestamp timestamp")`. In SQL: `CREATE TEMPORARY
+    option `columns` or by `.schema("offset long, timestamp timestamp")`. With tiered storage,
+    `load` one catalog and give that of the other tier as `remote`. In SQL: `CREATE TEMPORARY
     VIEW orders USING `kafka-segments` OPTIONS (path '...', topic 'orders')`. Options choose what is
     read. Rows have no order. Of a catalog, a large segment may be read by several tasks. A
     timestamp that Spark cannot have becomes its latest one.
@@ -83,7 +84,7 @@ def register(
 
 def read_segments(
     spark: SparkSession,
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     storage_options: StorageOptions | None = None,
     filesystem: Filesystem | None = None,
@@ -94,6 +95,7 @@ def read_segments(
     >>> read_segments(spark, "archive", topic="orders", end_offset=3).count()
     3
 
+    - `source`: an archive or a catalog; with tiered storage, the catalogs of both tiers
     - `options`: those of `kip33.read_arrow`
 
     It works with PySpark 3.5 and Spark Connect, too, and needs pandas. The source is listed now;
@@ -110,10 +112,15 @@ def read_segments(
             "pandas, or use kip33.spark.register"
         )
     reading = Reading.of(**options)
-    name, _ = given_places(spark, os.fspath(source), (), storage_options, filesystem)
+    given = [source] if isinstance(source, str | os.PathLike) else source
+    if len(given) not in (1, 2):
+        raise ValueError(f"source: {len(given)} places found, expected one, or two catalogs")
+    first, *more = [os.fspath(one) for one in given]
+    name, others = given_places(spark, first, more, storage_options, filesystem)
     use_session(spark)
     most = max(cores(spark), cores_to_come(spark))
-    tasks = tasks_of(reading, reading.partitions(name), most)
+    places = [name, *filter(None, others)]
+    tasks = tasks_of(reading, reading.partitions(source_at(places)), most)
     work = [pickle.dumps(one) for one in tasks]
     schema = spark_schema(reading)
 

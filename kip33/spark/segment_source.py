@@ -17,12 +17,12 @@ from pyspark.sql.types import StructType
 from kip33.formats.times import milliseconds_of
 from kip33.records.reading import Reading, ReadOptions
 from kip33.records.record_request import Comparison, FilterBounds
-from kip33.spark.segment_tasks import rows_of, spark_schema, tasks_of, with_schema
+from kip33.spark.segment_tasks import rows_of, source_at, spark_schema, tasks_of, with_schema
 from kip33.spark.store_settings import use_session
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 
 NAME: Final = "kafka-segments"
-PATH: Final = "path"
+PATH, REMOTE = "path", "remote"
 _COMPARISONS: Final = {  # by the names of Spark's filters, which PySpark has from 4.1 on
     "EqualTo": Comparison.EQUAL,
     "EqualNullSafe": Comparison.EQUAL,
@@ -86,14 +86,14 @@ class SegmentSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads the columns of `schema`; ValueError for a column that is not there."""
-        source, reading = self._parsed()
+        places, reading = self._parsed()
         kind = FilteringReader if self.takes_filters else RowReader
-        return kind(source, with_schema(reading, schema), schema, self.stores, self.cores)
+        return kind(places, with_schema(reading, schema), schema, self.stores, self.cores)
 
-    def _parsed(self) -> tuple[str, Reading]:
-        source, options = parsed_options(self.options)
+    def _parsed(self) -> tuple[list[str], Reading]:
+        places, options = parsed_options(self.options)
         try:
-            return source, Reading.of(**options)
+            return places, Reading.of(**options)
         except ValueError as error:
             raise ValueError(f"{NAME}: {error}") from error
 
@@ -118,15 +118,20 @@ class RowReader(DataSourceReader):
     """Reads the rows of one query; Spark filters them."""
 
     def __init__(
-        self, source: str, reading: Reading, schema: StructType, stores: SessionStores, cores: int
+        self,
+        places: list[str],
+        reading: Reading,
+        schema: StructType,
+        stores: SessionStores,
+        cores: int,
     ) -> None:
-        self._source, self._reading, self._schema = source, reading, schema
+        self._places, self._reading, self._schema = places, reading, schema
         self._stores, self._cores = stores, cores
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what each task reads; errors are those of `kip33.read_arrow`."""
         self._stores.use()
-        partitions = self._reading.partitions(self._source)
+        partitions = self._reading.partitions(source_at(self._places))
         tasks = tasks_of(self._reading, partitions, self._cores)
         return [PartitionParts(one) for one in tasks]
 
@@ -181,25 +186,27 @@ _PARSED: Final[Mapping[str, Callable[[str], Any]]] = {
 """How the text of each option is read; lists have commas."""
 
 
-def parsed_options(texts: Mapping[str, str]) -> tuple[str, ReadOptions]:
+def parsed_options(texts: Mapping[str, str]) -> tuple[list[str], ReadOptions]:
     """Return the source and the options of `read_arrow`; ValueError, one line, for a wrong one.
+
+    With the catalog of a remote tier there are two sources.
 
     A message has no value of an unknown option: it may be a key.
     """
     options: Any = {}
     for name, text in texts.items():
-        if name == PATH:
+        if name in (PATH, REMOTE):
             continue
         if name not in _PARSED:
             raise ValueError(
-                f"kafka-segments: option {name!r} found, expected some of {', '.join(_PARSED)}; "
+                f"kafka-segments: option {name!r} found, expected some of {', '.join(_PARSED)}, "
+                f"{REMOTE}; "
                 "settings of stores are settings of the session (spark.hadoop.fs.s3a...)"
             )
         try:
             options[name] = _PARSED[name](text.strip())
         except ValueError as error:
             raise ValueError(f"kafka-segments: option {name!r}: {error}") from error
-    source = texts.get(PATH, "")
-    if not source:
+    if not texts.get(PATH):
         raise ValueError("kafka-segments: no path found, expected load(SOURCE) or load(CATALOG)")
-    return source, options
+    return [texts[name] for name in (PATH, REMOTE) if name in texts], options

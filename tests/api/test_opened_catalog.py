@@ -110,6 +110,22 @@ def as_printed(answer: dict[str, Any]) -> dict[str, Any]:
     return answer | {"target_ms": None if target else answer["target_ms"], "target": target}
 
 
+def test_what_is_not_a_catalog_is_one_line(opened: kip33.OpenedCatalog) -> None:
+    both: list[Any] = [opened.uri, opened.uri]
+    for other in (both, tuple(both), set(both), kip33.open_catalog(both), 5):
+        found = f"{type(other).__name__} found, expected a path or OpenedCatalog$"
+        for judge in (opened.retention, opened.plan_retention):
+            with pytest.raises(TypeError, match=f"^remote: {found}"):
+                judge(POLICIES, remote=other)
+        with pytest.raises(TypeError, match=f"^other: {found}"):
+            opened.resume_points(other, OFFSETS, buffer_ms=1)
+    for given in (set(both), dict.fromkeys(both), 5):
+        with pytest.raises(TypeError, match=r"^catalog: \w+ found, expected a path, or a list of"):
+            kip33.open_catalog(given)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match=r"^3 catalogs found, expected one, or one of each"):
+        kip33.open_catalog([*both, opened.uri])
+
+
 @pytest.mark.parametrize(
     ("how", "options"),
     [

@@ -23,6 +23,7 @@ from tests.long_forms import short_and_long
 SEED = int(os.environ.get("KIP33_SEED", "14"))
 MOST_SECONDS = 60
 LOG = f"{0:020d}.log"
+REMOTE = "REMOTE"
 SEGMENT = f"archive/broker-1/orders-0/{LOG}"
 
 WITH_SECRET: Final = "s3a://KEY:s3cr3t@b/x"
@@ -108,18 +109,19 @@ class Case(NamedTuple):
             key = self.option.removeprefix("--")
             Path("kip33.toml").write_text(f"[{self.command}]\n{key} = {self.value}\n")
             return [*base, "--config", "kip33.toml"]
-        if not self.option:
-            return [base[0], self.value, *base[2:]]
+        if self.option in ("", REMOTE):
+            given = [base[1], self.value] if self.option else [self.value]
+            return [base[0], *given, *base[2:]]
         return [*base, *filter(None, [self.option]), self.value]
 
 
 def options_of(name: str) -> list[str]:
-    """Return a command's options that take a value; "" is its argument."""
+    """Return a command's options that take a value; "" is its argument, REMOTE a second one."""
     command = get_command(name)
     taking = (p for p in command.params if isinstance(p, click.Option) and not p.is_flag)
     names = [param.opts[0] for param in taking]
-    has_argument = any(isinstance(param, click.Argument) for param in command.params)
-    return [*names, *([""] if has_argument else [])]
+    arguments = [param for param in command.params if isinstance(param, click.Argument)]
+    return [*names, *("", REMOTE)[: len(arguments)]]
 
 
 def all_cases() -> Iterator[Case]:

@@ -229,7 +229,7 @@ def test_a_decoding_is_sent_to_a_worker_that_is_no_fork(tmp_path: Path, place: s
     }
     request: Any = RecordsCommand.__new__(RecordsCommand)
     request.__dict__.update(source="a", schemas=places[place], read={"layout": "kafka"})
-    decoding = ValueDecoding(request, {"orders"}, to_columns=False)
+    decoding = ValueDecoding(request, "a", {"orders"}, to_columns=False)
 
     sent: ValueDecoding = pickle.loads(pickle.dumps(decoding))
 

@@ -19,6 +19,7 @@ from kip33.spark.jobs import cores
 from kip33.spark.segment_frame import FILTER_PUSHDOWN
 from kip33.spark.segment_tasks import TASK_BYTES, bins_of
 from kip33.stores.locations import Location
+from tests.builders.layouts import Stored
 from tests.builders.log_file import write_log
 from tests.builders.record_questions import (
     COLUMNS,
@@ -29,6 +30,7 @@ from tests.builders.record_questions import (
     those,
 )
 from tests.builders.segment_builder import Record, v2_batch, with_broken_crc
+from tests.cli.test_search_two_tiers import built
 from tests.records.test_levels import build
 
 pytestmark = pytest.mark.spark
@@ -188,6 +190,20 @@ def test_read_segments(spark: SparkSession, sources: tuple[Path, Path]) -> None:
     assert rows(frame) == sorted(rows_of(sources[1], topic="orders", start_offset=3), key=str)
 
 
+@has_sources
+def test_two_tiers(session: SparkSession, tmp_path: Path) -> None:
+    expected = [(offset, T + offset) for offset in range(12)]
+    whole = [v2_batch(offset, [Record(at)]) for offset, at in expected]
+    tiers = built(
+        tmp_path,
+        *([Stored("orders", 0, at, b"".join(whole[at:to]))] for at, to in ((5, 12), (0, 8))),
+    )
+    loaded = session.read.format(FORMAT).option("remote", str(tiers[0])).load(str(tiers[1]))
+    for frame in (loaded, read_segments(session, [*tiers])):
+        found = frame.select("offset", sf.unix_millis("timestamp")).collect()
+        assert sorted(map(tuple, found)) == expected
+
+
 def test_read_segments_has_the_types_of_read_arrow(spark: SparkSession, archive: Path) -> None:
     frame = read_segments(spark, archive, columns=["offset", "timestamp", "headers", "_corrupt"])
     stamp = sf.unix_micros("timestamp").alias("timestamp")
@@ -204,6 +220,8 @@ def test_read_segments_has_the_types_of_read_arrow(spark: SparkSession, archive:
 def test_errors_of_read_segments(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(LocationError, match=r"SOURCE\|CATALOG does not exist"):
         read_segments(spark, tmp_path / "nothing")
+    with pytest.raises(ValueError, match="3 places found, expected one, or two catalogs"):
+        read_segments(spark, [tmp_path] * 3)
     with pytest.raises(ValueError, match="option 'colour' found, expected some of level"):
         read_segments(spark, tmp_path, colour="red")  # type: ignore[call-arg]
 

@@ -1,4 +1,4 @@
-"""Search over two tiers against a broker with tiered storage: thousands of ListOffsets."""
+"""Search and records of two tiers against a broker that has them: thousands of ListOffsets."""
 
 import random
 import shutil
@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kip33
@@ -115,6 +116,8 @@ def expect_the_broker_answers(
     )
     kafkas = ask(questions)
     opened = opened_tiers(nodes, work)
+    for where, of_one in records.items():
+        assert read_by_kip33(opened, *where) == [(one.offset, one.timestamp) for one in of_one]
     mine = opened.offsets_for_times(questions, as_kafka="4.3").to_pylist()
     assert [found_of(row) for row in mine] == kafkas
     exact = opened.offsets_for_times(questions).to_pylist()
@@ -135,6 +138,16 @@ def expect_the_broker_answers(
         cases[f"{topic}, {row['result']}"] += 1
         cases["the broker says something else"] += target >= 0 and kafka != found_of(row)
     return cases
+
+
+def read_by_kip33(opened: Any, topic: str, partition: int) -> list[Found]:
+    """Return the records of both tiers; a consumer gets those from the log start offset on."""
+    columns = ["offset", "timestamp"]
+    reader = kip33.read_arrow(
+        opened, topic=topic, partition=partition, columns=columns, on_error="fail"
+    )
+    found = reader.read_all()
+    return [*zip(*(found[name].cast(pa.int64()).to_pylist() for name in columns), strict=True)]
 
 
 def with_deleted(known: list[Record], found: list[Record]) -> list[Record]:
