@@ -313,7 +313,7 @@ class OpenedCatalog:
             max_batch_bytes=max_batch_bytes,
         )
 
-    def retention(
+    def retention(  # parameters: each is an option of `kip33 retention`
         self,
         policies: _PolicyTables,
         *,
