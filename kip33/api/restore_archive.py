@@ -12,7 +12,15 @@ from kip33.api.offsets_for_times import Path
 from kip33.api.opened_catalog import text_of
 from kip33.archive.bins import Engine
 from kip33.builds.build_options import load_topic_settings
-from kip33.catalog.catalog import Warn, catalog_unless_source, choose, warn_caller
+from kip33.catalog.catalog import (
+    Catalog,
+    Warn,
+    catalog_at,
+    catalog_unless_source,
+    choose,
+    warn_caller,
+)
+from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.formats.times import Time
 from kip33.local.local_engine import LocalEngine
 from kip33.restore.restore_apply import may_continue, planned_or_begun, restore
@@ -55,7 +63,7 @@ def run_restore(
 
 # So many parameters: each is an option of `kip33 restore`, with its name and default.
 def restore_archive(  # parameters: a notebook user sees each option as a keyword
-    source: Path,
+    source: Path | Sequence[Path],
     to: Path,
     *,
     topics: Sequence[str] = (),
@@ -84,7 +92,8 @@ def restore_archive(  # parameters: a notebook user sees each option as a keywor
     """Restore partitions of an archive, or of a catalog's archive, into a broker's log directory.
 
     `to` is the log directory of a stopped broker on this machine. The result is what `kip33
-    restore` makes: a broker starts on it without recovery.
+    restore` makes: a broker starts on it without recovery. With tiered storage, `source` is a list
+    of two catalogs: of the log directories and of the remote tier, in any order.
 
     >>> from pathlib import Path
     >>> Path("data").mkdir()
@@ -113,8 +122,14 @@ def restore_archive(  # parameters: a notebook user sees each option as a keywor
     CatalogError, PolicyError or ValueError if it cannot begin, LockedError while a broker or
     another run uses the log directory, PublishError for a failure after that.
     """
+    given = [source] if isinstance(source, str | os.PathLike) else source
+    sources = [place_on(one, storage_options, filesystem).uri for one in given]
+    if len(sources) not in (1, 2):
+        found = len(sources)
+        raise ValueError(f"{found} sources found, expected one, or a catalog of each of two tiers")
     options = RestoreOptions(
-        source=place_on(source, storage_options, filesystem).uri,
+        source=sources[0],
+        other_source=sources[1] if len(sources) == 2 else None,
         log_dir=os.fspath(to),
         topics=tuple(topics),
         partitions=None if partitions is None else frozenset(partitions),
@@ -186,17 +201,28 @@ def _request(options: RestoreOptions) -> RestoreRequest:
 
 def _with_source(request: RestoreRequest, options: RestoreOptions, warn: Warn) -> RestoreRequest:
     """Return a request with the archive of its catalog, if it has one, and the topic ids."""
-    if catalog := catalog_unless_source(request.source, warn):
-        chosen = choose(catalog, options.snapshot, warn).snapshot
-        archive, found = Location.of(chosen.source), (catalog.location, chosen)
-        request = replace(request, source=archive, catalog=found, layout=chosen.layout)
+    catalog: CatalogSnapshot | Tiers
+    if options.other_source is not None:
+        places = request.source, Location.of(options.other_source)
+        one, other = (_chosen(catalog_at(place, warn=warn), None, warn) for place in places)
+        catalog = Tiers.of(one, other)
+        request = replace(request, catalog=catalog, layout=catalog.remote.snapshot.layout)
+    elif found := catalog_unless_source(request.source, warn):
+        catalog = _chosen(found, options.snapshot, warn)
+        request = replace(request, catalog=catalog, layout=catalog.snapshot.layout)
     elif options.snapshot is not None:
         raise ValueError("--snapshot is for a catalog")
+    if request.catalog is not None:
+        request = replace(request, source=Location.of(request.catalog.local.snapshot.source))
     if options.topic_ids is not None:
         return replace(request, topic_ids=load_topic_ids(options.topic_ids))
     if options.bootstrap_server is not None:
         return replace(request, topic_ids=ask_topic_ids(options.bootstrap_server))
     return request
+
+
+def _chosen(catalog: Catalog, snapshot: str | None, warn: Warn) -> CatalogSnapshot:
+    return CatalogSnapshot(catalog, choose(catalog, snapshot, warn).snapshot)
 
 
 def _offsets(file: str | None) -> dict[tuple[str, int], int]:

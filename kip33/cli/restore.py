@@ -102,10 +102,12 @@ class RestoreCommand:
 
 @click.command(
     epilog="Example: kip33 restore /backup/broker-1 --to /var/lib/kafka/data --topic orders "
-    "--dry-run, then the same without --dry-run. kip33/restore/README.md has the steps and what a "
-    "broker finds after each."
+    "--dry-run, then the same without --dry-run (of two tiers: kip33 restore local/_catalog "
+    "remote/_catalog --to ...). kip33/restore/README.md has the steps and what a broker finds "
+    "after each."
 )
 @click.argument("source", required=False)
+@click.argument("other_source", metavar="[REMOTE]", required=False)
 @click.option(
     "--to",
     "log_dir",
@@ -124,7 +126,7 @@ class RestoreCommand:
     "--replica",
     metavar="LOG_DIR",
     help="Read this log directory of SOURCE, such as broker-1 [default: for each partition the "
-    "one with most bytes].",
+    "one with most bytes; of two tiers, with most offsets].",
 )
 @click.option(
     "--snapshot",
@@ -211,7 +213,8 @@ def restore(command: RestoreCommand) -> None:
     """Restore partitions of an archive into a broker's log directory.
 
     SOURCE is an archive or a catalog of one. With a catalog, damage and missing offsets are known
-    before a log is read.
+    before a log is read. With tiered storage, give the catalog of the log directories and that of
+    the remote tier, in any order: the segments of both become one log directory, each record once.
 
     A broker starts on the result without recovery: beside each log there are its indexes, the
     producers' snapshots, the leader epochs and the topic's id; the log directory gets its
@@ -306,7 +309,8 @@ def _print_abandoned(abandoned: "AbandonedRestore", output_format: str) -> None:
 def _page(summary: Row) -> Iterator[Table]:
     done = "restored" if summary["partitions_restored"] else "nothing is restored"
     title = done if summary["applied"] else "to restore"
-    yield Table(_COLUMNS, summary["partitions"], title, "partitions")
+    columns = [one for one in _COLUMNS if one is not _REMOTE or summary["remote_source"]]
+    yield Table(columns, summary["partitions"], title, "partitions")
     yield facts(
         "restore",
         ("log directory", summary["log_dir"]),
@@ -335,11 +339,13 @@ def _offset_range(row: Row) -> str | None:
     return f"{row['start_offset']:,} to {row['end_offset']:,}"
 
 
+_REMOTE: Final = Column("remote", "remote_segments", rank=3)
 _COLUMNS: Final = (
     Column("partition", lambda row: f"{row['topic']}-{row['partition']}", is_name=True),
     Column("from", lambda row: row["replica"] or "."),
     Column("replicas", "replicas", rank=3),
     Column("segments", "segments", rank=2),
+    _REMOTE,
     Column("bytes", "log_bytes", human_bytes),
     Column("offsets", _offset_range, none=""),
     Column("result", lambda row: "refused" if row["problem"] else "", rank=0),

@@ -25,11 +25,12 @@ _NO_OFFSET: Final = -1
 
 
 class LogToReplay(NamedTuple):
-    """A segment to read: its base offset, its log, and how many bytes of it (None: all)."""
+    """A segment to read: its base offset, its log, and how much of it (None: all)."""
 
     base_offset: int
     place: Location
     size_bytes: int | None = None
+    until_offset: int | None = None  # batches from here on belong to the next segment
 
 
 class KnownProducers(NamedTuple):
@@ -163,6 +164,10 @@ def _read_segment(log: LogToReplay, state: _State, *, check_crc: bool) -> Replay
             size_bytes, view_at = log.size_bytes, None
         scan = BatchScan(read_into, size_bytes, check_crc=check_crc, view_at=view_at)
         for batches in scan:
+            if log.until_offset is not None:
+                batches = batches[batches["base_offset"] < log.until_offset]
+                if not len(batches):
+                    break
             seen.append(batches[batches["last_offset"] >= state.known_to])
             state.epochs = leader_epochs_of(batches, state.epochs)
             state.largest_epoch = max(state.largest_epoch, int(batches["leader_epoch"].max()))

@@ -10,7 +10,6 @@ A partition without earlier segments and snapshots begins without producers, as 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
 from kip33.archive.segment_paths import beside
@@ -36,7 +35,7 @@ from kip33.indexing.partition_replay import (
     snapshot_bytes,
 )
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
-from kip33.restore.restore_source import PartitionPlan, holes_between
+from kip33.restore.restore_source import PartitionPlan, holes_between, overlaps_between
 from kip33.restore.restored_segment import SegmentFacts
 from kip33.rules.leader_epochs import with_later_epochs
 from kip33.rules.producer_state import after_changes
@@ -105,13 +104,12 @@ def finish_partition(
     With a `leader_epoch` no later one is in the `leader-epoch-checkpoint`.
     """
     notes = [segment.note for segment in facts if segment.note]
-    holes = list(
-        holes_between([(one.base_offset, one.end_offset, one.record_count) for one in facts])
-    )
+    ends = [(one.base_offset, one.end_offset, one.record_count) for one in facts]
+    holes = list(holes_between(ends))
     problem = next((segment.problem for segment in facts if segment.problem), None)
     if problem is None and not request.allow_holes:
         problem = next((text for text, is_certain in holes if is_certain), None)
-    problem = problem or _overlap(facts)
+    problem = problem or next(overlaps_between(ends), None)
     if problem is not None:
         return FinishedPartition(plan, facts, problem)
     notes += [text for text, _ in holes]
@@ -168,16 +166,6 @@ def _open(producers: Sequence[ProducerState]) -> Open:
     return {one.producer_id: one.first_offset for one in producers if one.first_offset >= 0}
 
 
-def _overlap(facts: Sequence[SegmentFacts]) -> str | None:
-    for before, after in pairwise(facts):
-        if before.end_offset > after.base_offset:
-            return (
-                f"the segment at offset {before.base_offset} ends at {before.end_offset}, after "
-                f"the next one begins at {after.base_offset}; expected no segment twice"
-            )
-    return None
-
-
 def _known_before(
     plan: PartitionPlan,
 ) -> tuple[tuple[ProducerState, ...], tuple[EpochStart, ...]]:
@@ -189,7 +177,8 @@ def _known_before(
         known = _snapshot(segments[first])
         first -= known is None
     first = max(first, 0)
-    epochs = _checkpoint(plan.segments[0])
+    # A replica's checkpoint may have epochs of another leader than uploaded the remote segments.
+    epochs = () if plan.remote_segments else _checkpoint(plan.segments[0])
     if segments[first:-1]:
         known, epochs = _replayed(segments[first:-1], known, epochs)
     return known.producers if known else (), epochs
@@ -220,7 +209,9 @@ def _replayed(
     known: KnownProducers | None,
     epochs: tuple[EpochStart, ...],
 ) -> tuple[KnownProducers | None, tuple[EpochStart, ...]]:
-    logs = [LogToReplay(one.base_offset, one.log) for one in segments]
+    logs = [
+        LogToReplay(one.base_offset, one.log, until_offset=one.until_offset) for one in segments
+    ]
     try:
         replay = replay_partition(logs, known=known, epochs=epochs, wanted=(), check_crc=False)
     except (FileReadError, CorruptSegmentError):

@@ -157,7 +157,7 @@ def _job(plan: RestorePlan) -> StagingJob:
     request = plan.request
     return StagingJob(
         request.log_dir.child(RESTORE_STAGING),
-        request.source,
+        request.slowest,
         plan.segments,
         request.settings,
         request.is_linked,

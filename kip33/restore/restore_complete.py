@@ -461,6 +461,7 @@ def summary_of(
     done = [one for one in outcomes.values() if one.problem is None]
     return {
         "source": plan.request.source.uri,
+        "remote_source": next((one.uri for one in plan.request.sources[1:]), None),
         "log_dir": plan.request.log_dir.uri,
         "applied": is_applied,
         "partitions_restored": len(restored),
@@ -514,6 +515,7 @@ def _row(plan: PartitionPlan, finished: FinishedPartition | None) -> dict[str, A
         "replica": plan.replica,
         "replicas": plan.replicas,
         "segments": len(plan.segments),
+        "remote_segments": plan.remote_segments,
         "log_bytes": plan.size_bytes,
         "start_offset": known.start_offset if known else None,
         "end_offset": known.end_offset if known else None,

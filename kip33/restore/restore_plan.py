@@ -110,7 +110,8 @@ def plan_restore(request: RestoreRequest, on_progress: OnProgress = tell_nobody)
     Raises LocationError for a source or a log directory that cannot be used, RestoreError if there
     is no such partition.
     """
-    _require_apart(request.source, request.log_dir)
+    for source in request.sources:
+        _require_apart(source, request.log_dir)
     log_dir = read_log_dir(request.log_dir)
     partitions, problems = find_partitions(request, on_progress)
     starts = log_start_offsets(request.source, {one.replica for one in partitions})
@@ -123,7 +124,7 @@ def plan_restore(request: RestoreRequest, on_progress: OnProgress = tell_nobody)
             plan = _in_range(request, plan, start)
         return plan
 
-    plans = tuple(map_in_order(request.source, partitions, planned))
+    plans = tuple(map_in_order(request.slowest, partitions, planned))
     return RestorePlan(request, plans, log_dir, problems)
 
 
@@ -476,9 +477,9 @@ def _first_offset(segments: tuple[SourceSegment, ...], time_ms: int) -> int | No
                 damage = search.log.damage
         except (FileReadError, Kip33Error) as error:
             raise _UnreadableError(f"{segment.log.uri}: {one_line(error)}") from error
-        if hit and hit.exactness == Exactness.BATCH:
-            raise _RangeError(f"{segment.log.uri}: {hit.note}")
-        if hit:
+        if hit and (segment.until_offset is None or hit.offset < segment.until_offset):
+            if hit.exactness == Exactness.BATCH:
+                raise _RangeError(f"{segment.log.uri}: {hit.note}")
             return hit.offset
         if damage and not segment.is_last:
             raise _RangeError(f"{segment.log.uri}: {damage}")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, NamedTuple, Self
 
-from kip33.catalog.catalog import Snapshot
+from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.formats.names import partition_dir_name, segment_file_name
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.index_builder import IndexSettings, TopicSettings
@@ -39,6 +39,7 @@ class RestoreOptions:
 
     source: str | None  # a path or URI, like the next
     log_dir: str
+    other_source: str | None = None  # the catalog of the other tier
     topics: tuple[str, ...] = ()  # globs
     partitions: frozenset[int] | None = None
     replica: str | None = None
@@ -60,6 +61,8 @@ class RestoreOptions:
         """Raise ValueError for options that contradict each other."""
         if self.source is None:
             raise ValueError("Missing argument 'SOURCE'")
+        if self.snapshot is not None and self.other_source is not None:
+            raise ValueError("--snapshot requires one SOURCE, two found")
         if self.is_truncated and self.end is None:
             raise ValueError("--truncate is for --until")
         if self.from_offsets is not None and self.begin is not None:
@@ -73,8 +76,10 @@ class RestoreOptions:
         A restore that was begun with these continues, whether a command or a program began it.
         """
         settings = self.settings
-        given = {
-            "SOURCE": Location.of(self.source or "").uri,
+        given = [self.source or "", *([] if self.other_source is None else [self.other_source])]
+        sources = sorted(Location.of(one).uri for one in given)
+        options = {
+            "SOURCE": sources if len(sources) > 1 else sources[0],
             "--topic": sorted(self.topics),
             "--partitions": None if self.partitions is None else sorted(self.partitions),
             "--replica": self.replica,
@@ -93,16 +98,16 @@ class RestoreOptions:
             "--segment-index-bytes": settings.segment_index_bytes,
             "--kafka-configs": _with_checksum(self.kafka_configs),
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in options.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreRequest:
     """The source, the log directory, and the options of a restore."""
 
-    source: Location
+    source: Location  # of two tiers the local one
     log_dir: Location
-    catalog: tuple[Location, Snapshot] | None = None  # of the source; None: it is listed
+    catalog: CatalogSnapshot | Tiers | None = None  # of the source; None: it is listed
     topics: tuple[str, ...] = ()  # globs; empty: all
     partitions: frozenset[int] | None = None  # None: all
     layout: str = "kafka"
@@ -117,6 +122,18 @@ class RestoreRequest:
     is_linked: bool = False
     allow_holes: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)  # of the command, for the journal
+
+    @property
+    def sources(self) -> tuple[Location, ...]:
+        """Return the archive, or those of the local and of the remote tier."""
+        if not isinstance(self.catalog, Tiers):
+            return (self.source,)
+        return self.source, Location.of(self.catalog.remote.snapshot.source)
+
+    @property
+    def slowest(self) -> Location:
+        """Return the source whose store decides how many files are read at once."""
+        return max(self.sources, key=lambda one: (one.is_object_store, not one.is_local))
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -135,7 +152,9 @@ class SourceSegment(NamedTuple):
     last_modified_ms: int | None
     is_last: bool = False  # of those that are restored of the partition
     cut_offset: int | None = None  # it is cut there, as Kafka truncates
+    until_offset: int | None = None  # from there on another segment has the log's records
     max_timestamp: int | None = None  # of a catalog; None: not known
+    is_remote: bool = False  # of two tiers
 
     @property
     def directory_name(self) -> str:
@@ -163,6 +182,7 @@ class PartitionRestore:
     topic_id: str | None
     problem: str | None
     notes: tuple[str, ...]
+    remote_segments: int = 0  # of two tiers
 
 
 @dataclass(frozen=True)
@@ -187,6 +207,7 @@ class RestoreSummary:
     problems: tuple[str, ...]
     partitions: tuple[PartitionRestore, ...]
     free_bytes: int | None = None  # in the log directory; None: the restore was carried out
+    remote_source: str | None = None  # of two tiers; `source` is the local one
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:

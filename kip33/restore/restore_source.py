@@ -1,19 +1,21 @@
 """The partitions of a restore's source: the replica of each that is restored, and its problems.
 
-The segments come from a listing or from a catalog.
+The segments come from a listing, from a catalog, or from the catalogs of two tiers: then those of
+each replica are its own and the remote ones that its log directory does not have.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import chain, pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 
 from kip33.archive.layouts import layout_of
 from kip33.archive.sources import matches, require_segments
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, UNTIL, Tiers
 from kip33.errors import RestoreError
 from kip33.formats.names import (
     METADATA_TOPIC,
@@ -35,12 +37,18 @@ from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
 
+_OF_TIERS: Final = ("leader_epochs", IS_REMOTE, IS_DIFFERENT, UNTIL)
+_HAS_NO_PLACE: Final = (
+    pc.field("topic").is_null()
+    | pc.field("partition").is_null()
+    | pc.field("base_offset").is_null()
+)
 ONLY_THE_LAST: Final = "only the end of a partition's last segment can be cut"
 UPLOADED_TWICE: Final = ("aiven", "hdfs-rsm", "local-tiered")  # layouts with ids of segments
-_COLUMNS = [
-    *("log_dir", "topic", "partition", "base_offset", "size_bytes", "last_modified_ms", "error"),
-    *("topic_id", "status", "valid_bytes", "last_offset", "record_count", "max_timestamp"),
-]
+_COLUMNS: Final = (
+    *("log_uri", "log_dir", "topic", "partition", "base_offset", "size_bytes", "last_modified_ms"),
+    *("error", "topic_id", "status", "valid_bytes", "last_offset", "record_count", "max_timestamp"),
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,11 @@ class PartitionPlan:
         """Return the size of its logs in the source."""
         return sum(segment.size_bytes for segment in self.segments)
 
+    @property
+    def remote_segments(self) -> int:
+        """Return how many segments come from the remote tier."""
+        return sum(segment.is_remote for segment in self.segments)
+
 
 def find_partitions(
     request: RestoreRequest, on_progress: OnProgress = tell_nobody
@@ -96,15 +109,16 @@ def find_partitions(
         if (one := _chosen(request, topic, partition, replicas))
     ]
     if not partitions:
+        places = " and ".join(one.uri for one in request.sources)
         raise RestoreError(
-            f"{request.source.uri}: no segment of such a partition found; check --topic, "
-            "--partitions and --replica"
+            f"{places}: no segment of such a partition found; check --topic, --partitions and "
+            "--replica"
         )
     return partitions, tuple(problems)
 
 
 class _FoundSegment(NamedTuple):
-    """One segment; of a listing the fields from `valid_bytes` on are not known."""
+    """One segment; of a listing the fields from `status` on are not known, of one tier the last."""
 
     log: Location
     log_dir: str | None
@@ -120,19 +134,29 @@ class _FoundSegment(NamedTuple):
     last_offset: int | None = None
     record_count: int | None = None
     max_timestamp: int | None = None  # -1: no batch has one
+    leader_epochs: Sequence[int] | None = None
+    is_remote: bool | None = None  # None: there is one tier
+    is_different: bool = False
+    until_offset: int | None = None
 
     @property
     def ends(self) -> tuple[int, int, int | None]:
-        """Return its base offset, its end and its number of records."""
+        """Return its base offset, its end and the least number of records before the end."""
         base_offset = self.base_offset or 0
         end = base_offset if self.last_offset is None else self.last_offset + 1
-        return base_offset, end, self.record_count
+        if self.until_offset is None or self.until_offset >= end:
+            return base_offset, end, self.record_count
+        cut = end - self.until_offset
+        return base_offset, self.until_offset, self.record_count and self.record_count - cut
 
     @property
     def extent(self) -> Extent:
-        """Return how much of the partition it has."""
-        last_offset = self.base_offset if self.last_offset is None else self.last_offset
-        return Extent.of(self.status, self.size_bytes, self.valid_bytes, last_offset)
+        """Return how much of the partition it has, of two tiers in offsets: it may be cut."""
+        base_offset, end, _ = self.ends
+        last_offset = max(base_offset, end - 1)
+        if self.is_remote is None:
+            return Extent.of(self.status, self.size_bytes, self.valid_bytes, last_offset)
+        return Extent.of(self.status, end - base_offset, end - base_offset, last_offset)
 
     @property
     def problem(self) -> str | None:
@@ -147,31 +171,52 @@ class _FoundSegment(NamedTuple):
 def _chosen(
     request: RestoreRequest, topic: str, partition: int, replicas: dict[str, list[_FoundSegment]]
 ) -> PartitionPlan | None:
-    """Return the replica to restore: the most complete of those without a known problem."""
+    """Return the replica to restore: the most complete of those without a known problem.
+
+    Of two tiers only those with the latest leader epoch: others may end with records that were lost
+    when their leader was.
+    """
     by_replica = {}
     for replica, segments in replicas.items():
         if request.replica in (None, replica):
-            segments.sort(key=_in_order)
-            if request.layout in UPLOADED_TWICE:
-                segments = list(_without_second_uploads(segments))
+            segments = sorted(_without_second_uploads(request, segments), key=_in_order)
             one = PartitionPlan(topic, partition, replica, len(replicas))
             by_replica[replica] = _with_segments(request, one, segments)
     good = [replica for replica, one in by_replica.items() if one.problem is None]
-    extents = {replica: [one.extent for one in replicas[replica]] for replica in good or by_replica}
+    latest = {replica: _latest_epoch(replicas[replica]) for replica in good or by_replica}
+    extents = {
+        replica: [one.extent for one in replicas[replica]]
+        for replica, epoch in latest.items()
+        if epoch == max(latest.values())
+    }
     chosen = most_complete_of(extents)
     return None if chosen is None else by_replica[chosen]
+
+
+def _latest_epoch(segments: Iterable[_FoundSegment]) -> int:
+    return max((epoch for one in segments for epoch in one.leader_epochs or ()), default=-1)
 
 
 def _in_order(segment: _FoundSegment) -> tuple[int, str]:
     return segment.base_offset or 0, segment.log.uri
 
 
-def _without_second_uploads(segments: list[_FoundSegment]) -> Iterator[_FoundSegment]:
-    """Yield one segment for each base offset: the largest, then the latest.
+def _without_second_uploads(
+    request: RestoreRequest, segments: list[_FoundSegment]
+) -> Iterator[_FoundSegment]:
+    """Yield the segments, of uploads with one base offset only the largest, then the latest.
 
-    A broker uploads a segment again, under another id, if the first attempt was not completed.
+    A broker uploads a segment again, under another id, if the first attempt was not completed. What
+    two tiers show to be different is not such an attempt.
     """
-    for _, same in groupby(segments, key=lambda one: one.base_offset):
+    uploads: dict[int | None, list[_FoundSegment]] = {}
+    is_uploaded = request.layout in UPLOADED_TWICE
+    for segment in segments:
+        if is_uploaded and segment.is_remote is not False and not segment.is_different:
+            uploads.setdefault(segment.base_offset, []).append(segment)
+        else:
+            yield segment
+    for same in uploads.values():
         yield max(
             same, key=lambda one: (one.size_bytes or 0, one.last_modified_ms or 0, one.log.uri)
         )
@@ -192,7 +237,9 @@ def _with_segments(
             segment.size_bytes or 0,
             segment.last_modified_ms,
             is_last=number == len(segments),
+            until_offset=segment.until_offset,
             max_timestamp=segment.max_timestamp,
+            is_remote=bool(segment.is_remote),
         )
         for number, segment in enumerate(segments, 1)
     )
@@ -223,9 +270,10 @@ def _problems(request: RestoreRequest, topic: str, segments: list[_FoundSegment]
             )
         if before.status == SegmentStatus.TRUNCATED:
             yield f"{before.log.uri}: {before.error}; {ONLY_THE_LAST}"
+    ends = [segment.ends for segment in segments]
     if request.catalog and not request.allow_holes:
-        holes = holes_between([segment.ends for segment in segments])
-        yield from (text for text, is_certain in holes if is_certain)
+        yield from (text for text, is_certain in holes_between(ends) if is_certain)
+    yield from overlaps_between(ends)
 
 
 def _listed(request: RestoreRequest, on_progress: OnProgress) -> Iterator[_FoundSegment]:
@@ -248,16 +296,39 @@ def _listed(request: RestoreRequest, on_progress: OnProgress) -> Iterator[_Found
 
 
 def _catalogued(request: RestoreRequest) -> Iterator[_FoundSegment]:
-    assert request.catalog is not None
-    place, snapshot = request.catalog
-    topics: set[str | None] = set()
-    for piece in Catalog(place).read_pieces(snapshot, [*_COLUMNS, "log_uri"]):
-        for row in piece.to_pylist():
-            topics.add(row["topic"])
-            if matches(row["topic"], request.topics):
-                fields = {name: row[name] for name in _COLUMNS}
-                yield _FoundSegment(log=Location.of(row["log_uri"]), **fields)
+    catalog = request.catalog
+    assert catalog is not None
+    topics = catalog.topics()
     require_topics(request.topics, topics)
+    if isinstance(catalog, Tiers):
+        chosen = [topic for topic in topics if matches(topic, request.topics)]
+        rows = catalog.log_rows((*_COLUMNS, "leader_epochs"), chosen)
+        rows = rows.select([*_COLUMNS, *_OF_TIERS])
+        without_place = [tier.rows(_COLUMNS).filter(_HAS_NO_PLACE) for tier in catalog]
+        tables = [rows, *without_place]
+    else:
+        tables = [catalog.rows(_COLUMNS)]
+    for piece in chain.from_iterable(table.to_batches() for table in tables):
+        for row in piece.to_pylist():
+            if matches(row["topic"], request.topics):
+                yield _FoundSegment(Location.of(row.pop("log_uri")), **row)
+
+
+def overlaps_between(ends: Sequence[tuple[int, int, int | None]]) -> Iterator[str]:
+    """Yield a line for each segment that ends after the next one begins.
+
+    `ends` are those of `holes_between`.
+
+    >>> [text] = overlaps_between([(0, 10, 10), (8, 20, 12)])
+    >>> text
+    'the segment at offset 0 ends at 10, after the next one begins at 8; expected no segment twice'
+    """
+    for (base_offset, end, _), (following, _, _) in pairwise(ends):
+        if end > following:
+            yield (
+                f"the segment at offset {base_offset} ends at {end}, after the next one begins at "
+                f"{following}; expected no segment twice"
+            )
 
 
 def holes_between(ends: Sequence[tuple[int, int, int | None]]) -> Iterator[tuple[str, bool]]:

@@ -206,8 +206,10 @@ class RestoredSegment:
     def __init__(self, job: StagingJob, segment: SourceSegment) -> None:
         """Name the places; no file is opened."""
         self._job, self._segment = job, segment
-        # A broker appends to the last log, so it is never a link.
-        self._may_be_linked = job.is_linked and not segment.is_last and not segment.log.inside
+        # A broker appends to the last log, so it is never a link; nor is one that is cut.
+        is_whole = not segment.is_last and segment.until_offset is None
+        is_file = segment.log.is_local and not segment.log.inside
+        self._may_be_linked = job.is_linked and is_whole and is_file
         self._settings = job.settings.of(segment.topic)
         partition = job.staging.child(f"{STAGED_PARTITIONS}/{segment.directory_name}")
         self._places = {kind: partition.child(segment.file_name(kind)) for kind in _KINDS}
@@ -280,6 +282,7 @@ class RestoredSegment:
         except (CorruptSegmentError, FileReadError) as error:
             index = unreadable(one_line(error), self._segment.size_bytes)
         problem, note = self._problem(index)
+        problem = problem or self._split_batch
         if problem is None:
             index = self._cut(index)
             self._write_epochs(index.valid_bytes)
@@ -373,15 +376,15 @@ class RestoredSegment:
         self._later_epochs: list[npt.NDArray[np.int64]] = []  # positions of such batches
         self._producers = SeenProducers()
         self._cut_at: int | None = None  # the first batch to cut off
+        self._split_batch: str | None = None  # why the log cannot be cut between two batches
 
     def _append(self, batches: BatchColumns) -> None:
         """Take the next batches of the log, as they are in the source."""
         if not len(batches):
             return
-        cut_offset, leader_epoch = self._segment.cut_offset, self._job.leader_epoch
-        if cut_offset is not None and self._cut_at is None:
-            reached = np.flatnonzero(batches["last_offset"] >= cut_offset)
-            self._cut_at = int(batches["position"][reached[0]]) if len(reached) else None
+        leader_epoch = self._job.leader_epoch
+        if self._cut_at is None:
+            self._find_cut(batches)
         self._largest_epoch = max(self._largest_epoch, int(batches["leader_epoch"].max()))
         if leader_epoch is not None and self._largest_epoch > leader_epoch:
             batches = batches.copy()
@@ -390,6 +393,26 @@ class RestoredSegment:
             batches["leader_epoch"][is_later] = leader_epoch
         self._epochs = leader_epochs_of(batches, self._epochs)
         self._producers.append(batches)
+
+    def _find_cut(self, batches: BatchColumns) -> None:
+        """Find the first batch with the offset of a cut or a later one.
+
+        As Kafka truncates, a batch that contains the offset is cut off as a whole. But where
+        another segment goes on, both would have some of its records, or none.
+        """
+        segment = self._segment
+        cuts = [one for one in (segment.cut_offset, segment.until_offset) if one is not None]
+        reached = [*np.flatnonzero(batches["last_offset"] >= min(cuts))] if cuts else []
+        if not reached:
+            return
+        batch = batches[reached[0]]
+        self._cut_at = int(batch["position"])
+        if segment.until_offset == min(cuts) > batch["base_offset"]:
+            self._split_batch = (
+                f"{segment.log.uri}: the batch of offsets {batch['base_offset']} to "
+                f"{batch['last_offset']} goes beyond offset {segment.until_offset}, where the next "
+                "segment begins; expected a batch that begins there"
+            )
 
     def _cut(self, index: BuiltIndexes) -> BuiltIndexes:
         """Cut the staged log at the asked offset; return the indexes of what is left."""

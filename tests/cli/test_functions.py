@@ -162,7 +162,7 @@ OTHER_NAMES = {
 }
 NOT_TAKEN = {
     "verify": {"quick", "catalog"},
-    "restore": {"abandon"},  # kip33.abandon_restore
+    "restore": {"abandon", "other_source"},  # kip33.abandon_restore; a list of two sources
 }
 OF_A_PROGRAM = {"on_progress", "storage_options", "filesystem"}
 

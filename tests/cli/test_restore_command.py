@@ -8,6 +8,7 @@ import pytest
 
 from kip33.cli.restore import restore as restore_command
 from kip33.restore import restore_complete
+from tests.builders.layouts import Stored, local_tiered
 from tests.builders.partition_copies import everything_in
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cli.console import Command
@@ -27,6 +28,46 @@ def backup(tmp_path: Path, command: Command) -> Path:
             log = v2_batch(base, [Record(T + base + i) for i in range(10)])
             (directory / f"{base:020d}.log").write_bytes(log)
     return tmp_path / "backup"
+
+
+def both_tiers(backup: Path) -> None:
+    """Leave the first segment in the bucket alone, where it ends later; build both catalogs."""
+    first, second = (backup / "orders-0" / f"{base:020d}.log" for base in (0, 10))
+    uploaded = first.read_bytes() + second.read_bytes()
+    first.unlink()
+    local_tiered(Path("bucket"), [Stored("orders", 0, 0, uploaded)])
+    build_here(backup, Path("disks"))
+    build_here(Path("bucket"), Path("uploads"), layout="local-tiered")
+
+
+def test_two_tiers_become_one_log_directory(backup: Path, command: Command) -> None:
+    both_tiers(backup)
+    given = ("restore", "uploads/_catalog", "disks/_catalog", "--to", "data", "--partitions", "0")
+    plan = command(*given, "--dry-run")
+    assert (plan.exit_code, "remote" in plan.stdout) == (0, True)
+    done = command(*given, "--format", "json")
+    [summary] = done.lines
+    assert summary["remote_source"] == Path("bucket").absolute().as_uri()
+    [row] = summary["partitions"]
+    assert (row["segments"], row["remote_segments"], row["end_offset"]) == (2, 1, 20)
+
+
+@pytest.mark.parametrize(
+    ("sources", "problem"),
+    [
+        (["disks/_catalog", "disks/_catalog"], "two catalogs of the local tier found"),
+        (["disks/_catalog", "bucket"], "no committed snapshot found"),
+        (["disks/_catalog", ""], "the path is empty"),
+        (["disks/_catalog", "uploads/_catalog", "--snapshot", "1"], "requires one SOURCE"),
+    ],
+)
+def test_wrong_tiers_are_one_line(
+    backup: Path, command: Command, sources: list[str], problem: str
+) -> None:
+    both_tiers(backup)
+    done = command("restore", *sources, "--to", "data")
+    assert done.exit_code in (1, 2)
+    assert problem in done.stderr.splitlines()[-1]
 
 
 def test_a_dry_run_shows_partitions_and_changes_nothing(backup: Path, command: Command) -> None:
@@ -61,11 +102,15 @@ def test_chosen_partitions(backup: Path, command: Command) -> None:
     assert "0 to 20" in done.stdout
 
 
-def test_both_engines_restore_the_same_files(backup: Path, spark_command: Command) -> None:
+@pytest.mark.parametrize("sources", [["backup"], ["disks/_catalog", "uploads/_catalog"]])
+def test_both_engines_restore_the_same_files(
+    backup: Path, spark_command: Command, sources: list[str]
+) -> None:
+    both_tiers(backup)
     trees, summaries = [], []
     for engine in ("local", "spark"):
         done = spark_command(
-            *("restore", "backup", "--to", engine, "--allow-holes"),
+            *("restore", *sources, "--to", engine, "--allow-holes"),
             *("--engine", engine, "--format", "json"),
         )
         assert done.exit_code == 0, done.stderr

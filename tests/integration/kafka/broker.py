@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.integration.kafka.kafka_jars import PROJECT, JarFolder, OracleError, kafka_or_skip
+from tests.integration.kafka.kafka_jars import JarFolder, OracleError, kafka_or_skip
 
 STORAGE_TOOL = "kafka.tools.StorageTool"
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
@@ -24,8 +24,7 @@ DELETE_RECORDS_COMMAND = "org.apache.kafka.tools.DeleteRecordsCommand"
 GET_OFFSET_SHELL = "org.apache.kafka.tools.GetOffsetShell"
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 GROUPS_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-DATED_PRODUCER = str(PROJECT / "broker" / "DatedProducer.java")  # ours; Java runs it as it is
-GROUP_MEMBER = str(PROJECT / "broker" / "GroupMember.java")
+DATED_PRODUCER, GROUP_MEMBER = "DatedProducer", "GroupMember"  # ours, in `oracle/broker`
 
 JARS = JarFolder.of_broker()
 OTHER_LOGGERS = ("slf4j-nop", "slf4j-reload4j")  # slf4j-simple says why a broker does not start
@@ -156,7 +155,7 @@ def java_command(
     found = sorted(jar for jar in jars.jars.glob("*.jar") if not jar.name.startswith(OTHER_LOGGERS))
     logger = "-Dorg.slf4j.simpleLogger"
     levels = [f"{logger}.defaultLogLevel=warn", *(f"{logger}.log.{name}=info" for name in informed)]
-    return [*JVM, *levels, "-cp", ":".join(map(str, found)), main_class, *args]
+    return [*JVM, *levels, "-cp", ":".join(map(str, [jars.classes, *found])), main_class, *args]
 
 
 def run_tool(main_class: str, *args: str, jars: JarFolder = JARS) -> str:

@@ -81,8 +81,12 @@ class JarFolder:
         return TARGET / self.name / "jars"
 
     @property
+    def classes(self) -> Path:
+        return TARGET / self.name / "classes"
+
+    @property
     def class_path(self) -> str:
-        return f"{TARGET / self.name / 'classes'}:{self.jars}/*"
+        return f"{self.classes}:{self.jars}/*"
 
     def build(self) -> None:
         """Compile the module and fetch its jars, unless that was done since the last edit.

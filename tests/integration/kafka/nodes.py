@@ -31,9 +31,9 @@ from tests.integration.kafka.broker import (
     wait_until_listening,
     write_configuration,
 )
-from tests.integration.kafka.kafka_jars import BROKER_VERSION, PROJECT, JarFolder
+from tests.integration.kafka.kafka_jars import BROKER_VERSION, JarFolder
 
-LOST_AND_FOUND = str(PROJECT / "broker" / "LostAndFound.java")
+LOST_AND_FOUND = "LostAndFound"  # ours, in `oracle/broker`
 # What is said of logs while they are loaded, by 3.x and 4.x.
 LOG_LOADING = ("kafka.log", "kafka.server.epoch", "org.apache.kafka.storage.internals")
 SETTINGS = OWN_TOPICS | {
@@ -66,7 +66,9 @@ class Nodes:
         *,
         version: str = BROKER_VERSION,
         settings: Mapping[str, str] | None = None,
+        settings_of: Mapping[int, Mapping[str, str]] | None = None,
     ) -> None:
+        """Choose ports; `settings_of` are settings of single nodes, over those of all."""
         self.root = root
         self.jars = JarFolder.of_broker(version)
         self.jars.build()
@@ -75,6 +77,7 @@ class Nodes:
         self._controller = f"127.0.0.1:{controller}"
         self._ports = dict(zip(self.ids, ports, strict=True))
         self._settings = SETTINGS | dict(settings or {})
+        self._settings_of = settings_of or {}
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._starts = count(1)
         self._steps = count(1)
@@ -143,9 +146,13 @@ class Nodes:
         shutil.copy(kept / "meta.properties", self.log_dir(node))
         return kept
 
+    def connect(self, node: int = 1) -> socket.socket:
+        """Return a connection to a node, for requests by the protocol."""
+        return socket.create_connection(("127.0.0.1", self._ports[node]), timeout=60)
+
     def produce(self, topic: str, partition: int, batch: bytes, *, node: int = 1) -> Produced:
         """Send one batch as it is, by the protocol; its first offset is 0 in there."""
-        with socket.create_connection(("127.0.0.1", self._ports[node]), timeout=60) as broker:
+        with self.connect(node) as broker:
             body = struct.pack(">hhih", 0, 3, 1, -1)  # Produce, version 3; no client id
             body += struct.pack(">hhi", -1, -1, 60_000)  # no transaction, all replicas
             body += struct.pack(">ih", 1, len(topic)) + topic.encode()
@@ -164,6 +171,7 @@ class Nodes:
             **node_settings(node, self._ports[node], self._controller, self.log_dir(node)),
             "metadata.log.dir": str(folder / "metadata"),
             **self._settings,
+            **self._settings_of.get(node, {}),
             **changed,
         }
         return write_configuration(folder, settings)

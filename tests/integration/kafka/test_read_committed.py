@@ -16,13 +16,12 @@ import pytest
 
 import kip33
 from tests.integration.kafka.broker import TOPIC_COMMAND, broker_or_skip
-from tests.integration.kafka.kafka_jars import PROJECT
 from tests.records.test_levels import build
 
 pytestmark = pytest.mark.kafka
 
 SEED = os.environ.get("KIP33_SEED", "33")
-TRANSACTIONS = str(PROJECT / "broker" / "Transactions.java")
+TRANSACTIONS = "Transactions"  # ours, in `oracle/broker`
 TOPIC = "orders"
 PARTITIONS, STEPS = 3, 200
 LONG_OPEN = 2  # the partition in which a transaction begins early and does not end

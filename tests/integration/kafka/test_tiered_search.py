@@ -1,11 +1,12 @@
-"""Search and records of two tiers against a broker that has them: thousands of ListOffsets."""
+"""Search, records and restore of two tiers against a broker that has them.
+
+Thousands of ListOffsets are compared; then a broker without the bucket answers on one log.
+"""
 
 import random
 import shutil
-import socket
-import struct
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,23 @@ import kip33
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.tier_findings import OF_FINDINGS, findings_between
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
-from kip33.rules.search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
+from kip33.rules.search import EARLIEST, EARLIEST_LOCAL, MAX_TIMESTAMP
 from tests.builders.generated_segments import plain_batch
 from tests.faults.builds import build_here
 from tests.integration.kafka.cluster_answers import Answers, first_at
 from tests.integration.kafka.cluster_answers import Found as Record
+from tests.integration.kafka.kafka_jars import NEWEST
+from tests.integration.kafka.lost_cluster import asked
 from tests.integration.kafka.nodes import Nodes
+from tests.integration.kafka.restored_start import start_of
 from tests.integration.kafka.test_differential import SEED
 from tests.integration.kafka.tiered_broker import (
     KEEP_LOCAL,
+    SPECIAL,
     TIERED,
+    Found,
+    ListOffsets,
+    Question,
     base_offsets,
     tier_of,
     tiered_nodes,
@@ -40,10 +48,7 @@ TOPICS = {"orders": 2, "clicks": 1, "whole": 1, "plain": 2}
 LOCAL_RETENTION = {"orders": "local.retention.ms=1000", "clicks": "local.retention.bytes=1500000"}
 START_MS, DISORDER_MS, SENDS = 1_700_000_000_000, 60_000, 12
 QUESTIONS = 10_000
-SPECIAL = (EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED)
 
-Question = tuple[str, int, int]  # topic, partition, timestamp or one of SPECIAL
-Found = tuple[int, int]  # offset and timestamp, -1 without any
 Records = dict[tuple[str, int], list[Record]]
 
 
@@ -67,6 +72,33 @@ def test_a_broker_with_two_tiers_gives_the_same_answers(
     with capsys.disabled():
         print(f"\n{QUESTIONS} questions: {dict(sorted(cases.items()))}", end=" ")
     assert cases["the largest timestamp is in the remote tier only"] > 0
+    expect_the_records_without_a_bucket(nodes, tmp_path, Answers.read(tmp_path / "after/answers"))
+
+
+def expect_the_records_without_a_bucket(nodes: Nodes, root: Path, before: Answers) -> None:
+    """Restore both tiers to a new cluster, which has no bucket; compare what it answers."""
+    new = Nodes(root / "new", version=NEWEST)
+    with new.running():
+        new.run_steps(f"create {topic} {partitions} 1" for topic, partitions in TOPICS.items())
+    (root / "stopped").mkdir()
+    both = opened_tiers(nodes, root / "stopped").catalogs
+    places = [catalog.location.uri for catalog in both]
+    done = kip33.restore_archive(places, new.log_dir(), topics=list(TOPICS), leader_epoch=0)
+    assert done.partitions_refused == 0, done
+    assert sum(one.remote_segments for one in done.partitions) > 0
+    with new.running():
+        assert start_of(new.logged()).recoveries == []
+        after = asked(new, "restored", root / "after/times", " ".join(TOPICS))
+    assert (after.earliest, after.latest) == (before.earliest, before.latest)
+    assert before.earliest["orders", 1] == 7  # deleted before that
+    for where, records in before.records["read_uncommitted"].items():
+        found = after.records["read_uncommitted"][where]
+        assert [without_epoch(one) for one in found] == [without_epoch(one) for one in records]
+
+
+def without_epoch(record: Record) -> Record:
+    """Return a record as of the first leader, as `--leader-epoch 0` writes it."""
+    return record._replace(leader_epoch=0)
 
 
 def is_gone(nodes: Nodes, name: str) -> bool:
@@ -108,12 +140,8 @@ def expect_the_broker_answers(
     while len(questions) < count:
         at = rng.choice((rng.choice(times), rng.randint(min(times) - 5, max(times) + 5)))
         questions.append((*rng.choice(partitions), at + rng.randint(-1, 1)))
-    uploaded = [(topic, number) for topic, number in partitions if topic != "plain"]
     ask = ListOffsets(nodes)
-    wait_until(
-        lambda: all(at[0] >= 0 for at in ask([(*one, LATEST_TIERED) for one in uploaded])),
-        "the broker to know what is in the remote tier",
-    )
+    ask.wait_for_remote_tier([where for where in partitions if where[0] != "plain"])
     kafkas = ask(questions)
     opened = opened_tiers(nodes, work)
     for where, of_one in records.items():
@@ -209,54 +237,3 @@ def opened_tiers(nodes: Nodes, work: Path) -> Any:
 def found_of(row: dict[str, Any]) -> Found:
     offset, timestamp = (-1 if row[name] is None else row[name] for name in ("offset", "timestamp"))
     return offset, timestamp
-
-
-class ListOffsets:
-    """The request ListOffsets, version 9, by the protocol: no client asks all of these times."""
-
-    KEY, VERSION = 2, 9
-
-    def __init__(self, nodes: Nodes) -> None:
-        host, _, port = nodes.bootstrap.rpartition(":")
-        self._place = host, int(port)
-
-    def __call__(self, questions: Iterable[Question]) -> list[Found]:
-        """Return offset and timestamp for each question, in their order."""
-        waiting: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
-        asked = list(questions)
-        for number, (topic, partition, timestamp) in enumerate(asked):
-            waiting[topic, partition].append((number, timestamp))
-        answers: list[Found] = [(-1, -1)] * len(asked)
-        with socket.create_connection(self._place, timeout=60) as broker:
-            while any(waiting.values()):  # a request has each partition once
-                once = {where: left.pop() for where, left in waiting.items() if left}
-                found = self._ask(broker, {where: time for where, (_, time) in once.items()})
-                for where, (number, _) in once.items():
-                    answers[number] = found[where]
-        return answers
-
-    def _ask(
-        self, broker: socket.socket, times: dict[tuple[str, int], int]
-    ) -> dict[tuple[str, int], Found]:
-        body = struct.pack(">hhihb", self.KEY, self.VERSION, 0, -1, 0)  # header: no client id
-        body += struct.pack(">ib", -1, 0) + bytes([len(times) + 1])  # a consumer, uncommitted
-        for (topic, partition), timestamp in times.items():
-            body += bytes([len(topic) + 1]) + topic.encode() + bytes([2])
-            body += struct.pack(">iiqbb", partition, -1, timestamp, 0, 0)
-        body += b"\0"
-        broker.sendall(struct.pack(">i", len(body)) + body)
-        with broker.makefile("rb") as answer:
-            (size,) = struct.unpack(">i", answer.read(4))
-            said = answer.read(size)
-        found, at = {}, 4 + 1 + 4 + 1  # after correlation id, tags, throttle time, topics' number
-        while len(found) < len(times):
-            end = at + said[at]
-            topic, count = said[at + 1 : end].decode(), said[end] - 1
-            at = end + 1
-            for _ in range(count):
-                partition, error, timestamp, offset, _ = struct.unpack_from(">ihqqi", said, at)
-                assert error == 0, (topic, partition, error)
-                found[topic, partition] = offset, timestamp
-                at += 26 + 1
-            at += 1
-        return found

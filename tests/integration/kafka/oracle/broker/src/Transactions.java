@@ -22,7 +22,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Runs steps of producers with and without transactions, then prints what consumers read.
  *
- * <p>java -cp JARS Transactions.java BOOTSTRAP TOPIC PARTITIONS STEPS. Each line of the file STEPS
+ * <p>java Transactions BOOTSTRAP TOPIC PARTITIONS STEPS. Each line of the file STEPS
  * is one of: send PRODUCER PARTITION NAME BYTES COUNT; commit PRODUCER; abort PRODUCER. Producer 0
  * writes outside of transactions. A transaction begins with the first send. What is open at the end
  * stays open. A value begins with NAME and a blank. Output: ISOLATION PARTITION OFFSET NAME.

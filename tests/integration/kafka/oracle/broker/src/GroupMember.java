@@ -13,7 +13,7 @@ import org.apache.kafka.tools.consumer.group.ConsumerGroupCommand;
 /**
  * Commits offsets as groups do, and runs Kafka's group tool while one group has a member.
  *
- * <p>java -cp JARS GroupMember.java BOOTSTRAP CLIENT_ID GROUP TOPIC, of the member that stays, then
+ * <p>java GroupMember BOOTSTRAP CLIENT_ID GROUP TOPIC, of the member that stays, then
  * for every offset GROUP TOPIC PARTITION OFFSET, then -- and what the tool is to be asked.
  */
 public final class GroupMember {

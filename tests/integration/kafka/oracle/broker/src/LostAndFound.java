@@ -51,7 +51,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Writes what a cluster is to lose, and prints all that it answers, before and after.
  *
- * <p>java -cp JARS LostAndFound.java BOOTSTRAP STEPS. Each line of the file STEPS is one of
+ * <p>java LostAndFound BOOTSTRAP STEPS. Each line of the file STEPS is one of
  *
  * <pre>
  * create TOPIC PARTITIONS REPLICA,... [KEY=VALUE ...]   all partitions on these brokers
@@ -323,6 +323,8 @@ public final class LostAndFound {
         Properties settings = new Properties();
         settings.put(ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrap);
         settings.put(ConsumerConfig.ISOLATION_LEVEL_CONFIG, isolation);
+        settings.put(ConsumerConfig.FETCH_MAX_WAIT_MS_CONFIG, 20); // at the end of each partition
+        settings.put(ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG, 1 << 22); // whole segments
         ByteArrayDeserializer plain = new ByteArrayDeserializer();
         return new KafkaConsumer<>(settings, plain, plain);
     }

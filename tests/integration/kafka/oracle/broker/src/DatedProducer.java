@@ -7,7 +7,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Produces batches with timestamps of one's own, which no tool of Kafka's does for a partition.
  *
- * <p>java -cp JARS DatedProducer.java BOOTSTRAP RECORDS BYTES, of each batch and of each record,
+ * <p>java DatedProducer BOOTSTRAP RECORDS BYTES, of each batch and of each record,
  * then for every batch TOPIC PARTITION TIMESTAMP. A batch is acknowledged before the next is sent.
  */
 public final class DatedProducer {
