@@ -138,7 +138,8 @@ def uploaded_segments(  # parameters: two snapshots, and what is asked of them
     here, there = here.filter(of_tiered), there.filter(whole)
     rows = united(here, there)
     differ = rows.filter(rows[IS_DIFFERENT])
-    is_proof = pc.is_in(there["log_uri"], _copies_in(rows))
+    copies = _with_local_bounds(rows, IS_COPY)
+    is_proof = pc.is_in(there["log_uri"], _values(copies["log_uri"]))
     is_proof = pc.or_(is_proof, _has_id_of(there, topic_ids_of(here)))
     is_proof = pc.and_not(is_proof, pc.is_in(there["log_uri"], _values(differ["log_uri"])))
     of_a_log = rows.filter(pc.is_null(rows[OUTSIDE_FROM]))
@@ -146,7 +147,8 @@ def uploaded_segments(  # parameters: two snapshots, and what is asked of them
     there = there.filter(is_proof)
     if planned:
         there = _still_there(there, planned)
-    return Uploaded(remote.location, _ranges_of(there), _offsets_of(differ), warnings)
+    different = _offsets_of(_with_local_bounds(rows, IS_DIFFERENT))
+    return Uploaded(remote.location, _ranges_of(there), different, warnings)
 
 
 def same_topics(
@@ -174,14 +176,14 @@ def same_topics(
     return tiers.of_same_topics(local, remote.filter(pc.invert(is_other))), warnings
 
 
-def _copies_in(rows: pa.Table) -> Any:
-    """Return the log URIs of remote segments that are equal to local ones; both are whole."""
+def _with_local_bounds(rows: pa.Table, flag: str) -> pa.Table:
+    """Return the flagged remote segments that have the offsets of a local one; both are whole."""
     rows = rows.set_column(
         rows.column_names.index("log_dir"), "log_dir", pc.fill_null(rows["log_dir"], "")
     )
     local = rows.filter(pc.invert(rows[IS_REMOTE])).select([*_SEGMENT])
-    remote = rows.filter(pc.and_(rows[IS_REMOTE], rows[IS_COPY])).select([*_SEGMENT, "log_uri"])
-    return _values(remote.join(local, [*_SEGMENT], join_type="left semi")["log_uri"])
+    remote = rows.filter(pc.and_(rows[IS_REMOTE], rows[flag])).select([*_SEGMENT, "log_uri"])
+    return remote.join(local, [*_SEGMENT], join_type="left semi")
 
 
 def _values(column: Any) -> Any:

@@ -105,7 +105,7 @@ WRONG_USAGE: dict[str, tuple[Callable[[], list[str]], str]] = {
     "newer catalog": (
         lambda: [*BUILD, "--catalog", newer_catalog()],
         "/newer/commits/00000000000000000001-abc.json: schema version 99 found, this kip33 "
-        "reads versions up to 3",
+        "reads versions up to 4",
     ),
     # options
     "no such command": (lambda: ["zip"], "No such command 'zip'. Try 'kip33 --help'"),

@@ -15,11 +15,11 @@ from kip33.restore import restore_apply, restore_complete
 from kip33.restore.restore_request import RestoreSummary
 from kip33.restore.restore_source import UPLOADED_TWICE
 from kip33.stores.locations import Location
-from tests.builders import snapshots
 from tests.builders.layouts import WRITERS, Stored, kafka, local_tiered
 from tests.builders.partition_copies import INTERVAL_BYTES, everything_in, files_of
 from tests.builders.random_partitions import HOUR_MS, NOW, WrittenBatch, random_partition
 from tests.builders.segment_builder import Record, segment, v2_batch
+from tests.builders.snapshots import write
 from tests.faults.builds import build_here
 from tests.restore.test_restore import Killed, T, batch, log_of, time_of
 
@@ -279,9 +279,7 @@ def test_leader_epochs_are_those_of_the_batches(tmp_path: Path) -> None:
     assert found == b"0\n2\n0 0\n1 30\n"
 
 
-def test_a_directory_that_could_not_be_listed_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_could_not_be_listed_is_named(tmp_path: Path) -> None:
     both = of_two(tmp_path, {"b1": BOTH[2:]}, BOTH[:2])
     local = Catalog.at(str(both[1]))
     rows = local.read(local.require_newest()).to_pylist()
@@ -290,8 +288,7 @@ def test_a_directory_that_could_not_be_listed_is_named(
         **{"error": "cannot be listed", "status": "unreadable", "active_segment": False},
         **{"build_settings": "{}", "kip33_version": "0.2.0"},
     }
-    monkeypatch.setattr(snapshots, "SOURCE", Location.of(tmp_path / "disks"))
-    snapshots.write(local, [*rows, unlisted])
+    write(local, [*rows, unlisted], source=Location.of(tmp_path / "disks"))
     summary = restored(both, tmp_path / "data")
     assert (summary.partitions_restored, summary.partitions_refused) == (1, 1)
     assert "b2: cannot be listed; its segments are not restored" in summary.problems[0]
