@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
-from kip33.catalog.catalog import Catalog, Snapshot, choose
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time, milliseconds_of
@@ -77,8 +77,7 @@ class OpenedTiers:
         """
         how = search_options(as_kafka, index_only, all_replicas, max_batch_bytes)
         questions = [time_question(*request) for request in requests]
-        newest = (CatalogSnapshot(one, choose(one, None).snapshot) for one in self.catalogs)
-        return answer_table(Tiers.of(*newest), questions, how, log_start_offsets)
+        return answer_table(Tiers.newest(self.catalogs), questions, how, log_start_offsets)
 
     def __str__(self) -> str:
         """Return the URIs of both catalogs."""

@@ -477,9 +477,9 @@ class OpenedCatalog:
             return None
         other = _opened(given, "local" if remote is None else "remote")
         tier = CatalogSnapshot(other.catalog, other._chosen(None))
-        if remote is not None:
-            return uploaded_segments(self.catalog, snapshot, *tier, policies_in(policies))
         judged = CatalogSnapshot(self.catalog, snapshot)
+        if remote is not None:
+            return uploaded_segments(judged, tier, policies_in(policies))
         return only_local(judged, tier, text_of(log_start_offsets))
 
     def _warn_of_tiers(self, snapshot: Snapshot, request: RetentionRequest) -> None:

@@ -12,14 +12,7 @@ from kip33.api.offsets_for_times import Path
 from kip33.api.opened_catalog import text_of
 from kip33.archive.bins import Engine
 from kip33.builds.build_options import load_topic_settings
-from kip33.catalog.catalog import (
-    Catalog,
-    Warn,
-    catalog_at,
-    catalog_unless_source,
-    choose,
-    warn_caller,
-)
+from kip33.catalog.catalog import Warn, catalog_at, catalog_unless_source, choose, warn_caller
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.formats.times import Time
 from kip33.local.local_engine import LocalEngine
@@ -203,12 +196,11 @@ def _with_source(request: RestoreRequest, options: RestoreOptions, warn: Warn) -
     """Return a request with the archive of its catalog, if it has one, and the topic ids."""
     catalog: CatalogSnapshot | Tiers
     if options.other_source is not None:
-        places = request.source, Location.of(options.other_source)
-        one, other = (_chosen(catalog_at(place, warn=warn), None, warn) for place in places)
-        catalog = Tiers.of(one, other)
+        other = catalog_at(Location.of(options.other_source), warn=warn)
+        catalog = Tiers.newest((catalog_at(request.source, warn=warn), other), warn)
         request = replace(request, catalog=catalog, layout=catalog.remote.snapshot.layout)
     elif found := catalog_unless_source(request.source, warn):
-        catalog = _chosen(found, options.snapshot, warn)
+        catalog = CatalogSnapshot(found, choose(found, options.snapshot, warn).snapshot)
         request = replace(request, catalog=catalog, layout=catalog.snapshot.layout)
     elif options.snapshot is not None:
         raise ValueError("--snapshot is for a catalog")
@@ -219,10 +211,6 @@ def _with_source(request: RestoreRequest, options: RestoreOptions, warn: Warn) -
     if options.bootstrap_server is not None:
         return replace(request, topic_ids=ask_topic_ids(options.bootstrap_server))
     return request
-
-
-def _chosen(catalog: Catalog, snapshot: str | None, warn: Warn) -> CatalogSnapshot:
-    return CatalogSnapshot(catalog, choose(catalog, snapshot, warn).snapshot)
 
 
 def _offsets(file: str | None) -> dict[tuple[str, int], int]:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot, Warn, choose, warn_caller
 from kip33.catalog.schema import PARTS
 from kip33.catalog.topic_totals import topics_of
 from kip33.errors import CatalogError, Kip33Error
@@ -109,6 +109,11 @@ class Tiers(NamedTuple):
             f"{places}: two catalogs of {'the remote' if kinds[0] else 'the local'} tier found, "
             f"expected one of log directories (layout {LOG_DIRECTORIES}) and one of a bucket"
         )
+
+    @classmethod
+    def newest(cls, catalogs: tuple[Catalog, Catalog], warn: Warn = warn_caller) -> Self:
+        """Return the newest snapshots of two catalogs as tiers; `warn` is told as by `choose`."""
+        return cls.of(*(CatalogSnapshot(one, choose(one, None, warn).snapshot) for one in catalogs))
 
     def topics(self) -> list[str]:
         """Return the topics of both tiers, by name; CatalogError if a part is damaged."""

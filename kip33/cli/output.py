@@ -321,7 +321,7 @@ def choose_and_warn(catalog: "Catalog", text: str | None) -> "Choice":
 
 def chosen_snapshot(
     place: str, name: str | None = None, what: str = "CATALOG"
-) -> "tuple[CatalogSnapshot, list[str]]":
+) -> "tuple[CatalogSnapshot, tuple[str, ...]]":
     """Return a snapshot of the catalog at a path or URI, and the warnings, which are printed.
 
     `what` is the argument that names it.
@@ -330,7 +330,7 @@ def chosen_snapshot(
 
     catalog = open_catalog_dir(place, what)
     snapshot, warnings = choose_and_warn(catalog, name)
-    return CatalogSnapshot(catalog, snapshot), list(warnings)
+    return CatalogSnapshot(catalog, snapshot), warnings
 
 
 def refuse_with_two_catalogs(options: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from kip33.catalog.tiers import CatalogSnapshot
 from kip33.cli.engine_option import EngineOptions, is_typed
 from kip33.cli.metrics_file import MetricsRequest
 from kip33.cli.options import PolicyOptions
-from kip33.cli.output import choose_and_warn, open_catalog_dir, warn
+from kip33.cli.output import chosen_snapshot, warn
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode, Kip33Error
 from kip33.retention.evaluation import (
@@ -131,12 +131,12 @@ class AskedRetention(NamedTuple):
                 "--emit prints what the policy deletes now: remove --ignore-future, a "
                 "--retention-ms beside a policy, or a --now in the future"
             )
-        catalog = open_catalog_dir(options.catalog_dir or "")
-        snapshot, warnings = choose_and_warn(catalog, options.snapshot)
+        chosen, warnings = chosen_snapshot(options.catalog_dir or "", options.snapshot)
+        catalog, snapshot = chosen
         counts = count_rows(catalog, snapshot)
         log_dirs = _texts_in(counts, "log_dir")
         judged = set(filter(TopicGlobs.of(options.topics).matches, _texts_in(counts, "topic")))
-        other_tier, of_other = _other_tier(options, CatalogSnapshot(catalog, snapshot), policies)
+        other_tier, of_other = _other_tier(options, chosen, policies)
         about_topics = (
             *tier_warnings(snapshot, policies, judged, other_tier),
             unlisted_warning(policies, judged) if options.policy.kafka_configs else None,
@@ -199,11 +199,9 @@ def _other_tier(
     place = options.local if options.remote is None else options.remote
     if place is None:
         return None, ()
-    other = open_catalog_dir(place, option)
-    snapshot, warnings = choose_and_warn(other, None)
+    tier, warnings = chosen_snapshot(place, what=option)
     if option == "--remote":
-        return uploaded_segments(*judged, other, snapshot, policies), warnings
-    tier = CatalogSnapshot(other, snapshot)
+        return uploaded_segments(judged, tier, policies), warnings
     return only_local(judged, tier, options.log_start_offsets), warnings
 
 

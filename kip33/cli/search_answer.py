@@ -144,7 +144,7 @@ def _source_of(command: "SearchCommand") -> tuple[CatalogSnapshot | Tiers, tuple
     """Return the snapshot of one catalog, or of both tiers, and the warnings about them."""
     one, warnings = chosen_snapshot(command.catalog_dir, command.snapshot)
     if command.remote_dir is None:
-        return one, tuple(warnings)
+        return one, warnings
     refuse_with_two_catalogs({"--snapshot": command.snapshot})
     other, more = chosen_snapshot(command.remote_dir, what="REMOTE")
     return Tiers.of(one, other), (*warnings, *more)

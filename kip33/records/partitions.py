@@ -24,7 +24,7 @@ from kip33.archive.listing import with_topic_ids
 from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
 from kip33.archive.sources import log_of, matches, require_log, require_segments
 from kip33.catalog.catalog import Catalog, Warn, catalog_unless_source, choose, warn_caller
-from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, UNTIL, CatalogSnapshot, Tiers
+from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, UNTIL, Tiers
 from kip33.errors import FileReadError, LocationError
 from kip33.formats.batch import CODEC_MASK, MAX_INT32, BatchColumns
 from kip33.formats.names import parse_partition_dir
@@ -305,7 +305,7 @@ def _of_tiers(
 
     Directories that were not listed are there, too; a remote one in each replica.
     """
-    tiers = Tiers.of(*(CatalogSnapshot(one, choose(one, None, warn).snapshot) for one in catalogs))
+    tiers = Tiers.newest(catalogs, warn)
     topics = None
     if selection.topics:
         known = tiers.topics()

@@ -54,6 +54,7 @@ class CommandWords(NamedTuple):
     snapshot: str  # its id
     policy: tuple[str, ...]  # options of policies; empty: there is no policy
     now_ms: int
+    remote: str | None  # the catalog of the remote tier
 
     def of_catalog(self, *options: str) -> str:
         """Return a command line of `kip33 catalog`."""
@@ -65,25 +66,24 @@ class CommandWords(NamedTuple):
         with_file = self.policy[:2] if self.policy[:1] == ("--policy",) else ()
         return self.of_catalog("--holes", *with_file)
 
-    def of_tiers(self, remote: str) -> str:
+    def of_tiers(self) -> str:
         """Return the command that shows what is wrong between the tiers."""
-        return shlex.join(["kip33", "catalog", self.catalog, remote])
+        return shlex.join(["kip33", "catalog", self.catalog, self.remote or ""])
 
-    def of_remote_retention(self, remote: str) -> str | None:
+    def of_remote_retention(self) -> str | None:
         """Return a command line that judges the remote tier, None without a policy."""
-        if not self.policy:
-            return None
-        policy = self.policy[: self.policy.index("--remote")]
-        moment = ("--now", iso_time(self.now_ms))
-        return shlex.join(["kip33", "retention", remote, "--local", self.catalog, *policy, *moment])
+        return self._judging(self.remote or "", "--local", self.catalog)
 
     def of_retention(self, *options: str) -> str | None:
         """Return a command line of `kip33 retention`, None without a policy."""
+        other = ("--remote", self.remote) if self.remote else ()
+        return self._judging(self.catalog, "--snapshot", self.snapshot, *other, *options)
+
+    def _judging(self, *words: str) -> str | None:
         if not self.policy:
             return None
         moment = ("--now", iso_time(self.now_ms))
-        words = ["kip33", "retention", self.catalog, "--snapshot", self.snapshot]
-        return shlex.join([*words, *self.policy, *moment, *options])
+        return shlex.join(["kip33", "retention", *words, *self.policy, *moment])
 
 
 class FindingSources(NamedTuple):
@@ -96,7 +96,6 @@ class FindingSources(NamedTuple):
     snapshot: Snapshot
     warnings: Sequence[str]
     between_tiers: pa.Table | None  # of `catalog.tier_findings`; None: without a remote catalog
-    remote: str  # the word of the remote catalog
 
 
 def findings_of(sources: FindingSources) -> tuple[ReportFinding, ...]:
@@ -133,7 +132,7 @@ def _between_tiers(sources: FindingSources) -> Iterator[ReportFinding]:
         if of_kind:
             text = f"{counted(len(of_kind), what)} {why}: {of_kind[0]['advice']}."
             examples = tuple(map(_between_text, of_kind[:MOST_EXAMPLES]))
-            command = sources.words.of_tiers(sources.remote)
+            command = sources.words.of_tiers()
             yield ReportFinding(level, len(of_kind), text, examples, command)
 
 

@@ -113,10 +113,10 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
     topics = topic_totals(catalog, snapshot)
     holes = read_holes(catalog, snapshot, policies=request.policies)
     ranking = PartitionRanking(evaluated, holes)
-    options = request.policy_words
-    if options and request.remote:
-        options = (*options, "--remote", request.remote.catalog.location.word)
-    words = CommandWords(catalog.location.word, snapshot.snapshot_id, options, request.now_ms)
+    words = CommandWords(
+        *(catalog.location.word, snapshot.snapshot_id, request.policy_words, request.now_ms),
+        remote=request.remote.catalog.location.word if request.remote else None,
+    )
     remote = None
     if request.remote and request.policies:
         named = [totals.topic for totals in topics if totals.topic]
@@ -124,7 +124,7 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
         remote = _remote_facts(local, request.remote, request, words)
     sources = FindingSources(
         *(evaluated, holes, topics, words, snapshot, choice.warnings),
-        *_between_tiers(local, request),
+        _between_tiers(local, request),
     )
     shown_topics, other_topics, topics_sum = _topic_facts(topics)
     disorder, other_disorder, disorder_sum = _disorder_of(evaluated, batches)
@@ -165,7 +165,7 @@ def _evaluation(local: CatalogSnapshot, request: ReportRequest) -> RetentionRequ
         starts = log_start_offsets(Location.of(snapshot.source), log_dirs - {None})
     policies, uploaded = request.policies or Policies(), None
     if request.remote is not None:
-        uploaded = uploaded_segments(*local, *request.remote, policies)
+        uploaded = uploaded_segments(local, request.remote, policies)
     return RetentionRequest(policies, request.now_ms, starts, other_tier=uploaded)
 
 
@@ -188,17 +188,15 @@ def _remote_facts(
         sum(log.bytes_after for log in beyond.logs.values()),
         make_timelines(PartitionRanking(evaluated, HOLES.empty_table()), begins),
         _forecast_of(evaluated, request.forecast_days),
-        words.of_remote_retention(remote.catalog.location.word),
+        words.of_remote_retention(),
     )
 
 
-def _between_tiers(local: CatalogSnapshot, request: ReportRequest) -> tuple[pa.Table | None, str]:
-    """Return what is wrong between the tiers, and the word of the remote catalog."""
+def _between_tiers(local: CatalogSnapshot, request: ReportRequest) -> pa.Table | None:
     if request.remote is None:
-        return None, ""
+        return None
     tiers = Tiers.of(local, request.remote)
-    found = findings_between(tiers, tiers.rows(OF_FINDINGS), request.policies)
-    return found, request.remote.catalog.location.word
+    return findings_between(tiers, tiers.rows(OF_FINDINGS), request.policies)
 
 
 def _changes(catalog: Catalog, snapshot: Snapshot, warnings: list[str]) -> Changes | None:

@@ -22,6 +22,7 @@ from kip33.archive.listing import DIRECTORIES_AT_ONCE
 from kip33.archive.segment_paths import PartitionFiles, list_partition
 from kip33.archive.sources import require_outside_brokers
 from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
+from kip33.catalog.tiers import CatalogSnapshot
 from kip33.errors import CatalogError, PlanError, counted
 from kip33.formats.names import segment_file_name
 from kip33.retention.apply_segment import (
@@ -261,13 +262,15 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
     uploaded = None
     if basis.remote:
         remote = Catalog(basis.remote)
-        tier = choose(remote, None, warn).snapshot
+        tier = CatalogSnapshot(remote, choose(remote, None, warn).snapshot)
         ends: dict[tuple[str, int], int] = {}
         for one in partitions.values():
             end = MAX_INT64 if one.first_kept_base_offset is None else one.first_kept_base_offset
             key = one.topic, one.partition
             ends[key] = max(end, ends.get(key, 0))
-        uploaded = uploaded_segments(catalog, newest, remote, tier, basis.policies, planned=ends)
+        uploaded = uploaded_segments(
+            CatalogSnapshot(catalog, newest), tier, basis.policies, planned=ends
+        )
     known: set[str] = set()
     problems: list[str] = []
     place = (catalog, newest, limits_of)

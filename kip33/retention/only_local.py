@@ -31,7 +31,7 @@ from kip33.catalog.tiers import (
     united,
 )
 from kip33.errors import CatalogError, counted
-from kip33.retention.uploaded import same_topics
+from kip33.retention.uploaded import same_topics, with_log_dirs
 from kip33.rules.retention import Codes, Int64Column, RetentionReason, reason_codes
 from kip33.stores.locations import Location
 
@@ -119,7 +119,7 @@ def _uris_of_others(remote: pa.Table, matched: pa.Table, local: pa.Table) -> set
 def _uris_in_logs(rows: pa.Table, leaders: pa.Table) -> set[str]:
     """Return the remote logs that are in the log of a leader, up to their last record."""
     is_in = pc.and_(rows[IS_REMOTE], pc.is_null(rows[OUTSIDE_FROM]))
-    remote = _filled(rows.filter(is_in).select([*_LOG, "log_uri"]))
+    remote = with_log_dirs(rows.filter(is_in).select([*_LOG, "log_uri"]))
     return _uris(remote.join(leaders.select(_LOG), _LOG, join_type="left semi"))
 
 
@@ -128,19 +128,13 @@ def _uris(rows: pa.Table) -> set[str]:
     return set(uris)
 
 
-def _filled(rows: pa.Table) -> pa.Table:
-    """Return rows with "" for the log directory of an archive that is one itself."""
-    at = rows.column_names.index("log_dir")
-    return rows.set_column(at, "log_dir", pc.fill_null(rows["log_dir"], ""))
-
-
 def _leaders(rows: pa.Table) -> pa.Table:
     """Return for each partition with remote segments the replica that leads, as far as it shows.
 
     `beyond_sum` are the bytes of its segments that begin where the remote tier ends, or later. A
     segment that begins where a remote one of unknown end does may be a copy of that one.
     """
-    rows = _filled(rows)
+    rows = with_log_dirs(rows)
     is_remote = rows[IS_REMOTE]
     open_bases = pc.if_else(pc.is_null(rows["last_offset"]), rows["base_offset"], None)
     lasts = pc.coalesce(pc.subtract(rows[OUTSIDE_FROM], 1), rows["last_offset"])

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import CatalogColumns, int64_column_of
 from kip33.catalog.tiers import (
     IS_COPY,
@@ -100,16 +99,14 @@ class Uploaded:
         return found & base.known & last.known
 
 
-def uploaded_segments(  # parameters: two snapshots, and what is asked of them
-    catalog: Catalog,
-    snapshot: Snapshot,
-    remote: Catalog,
-    tier: Snapshot,
+def uploaded_segments(
+    judged: CatalogSnapshot,
+    remote: CatalogSnapshot,
     policies: Policies,
     *,
     planned: Mapping[tuple[str, int], int] | None = None,
 ) -> Uploaded:
-    """Return what `tier`, a snapshot of the catalog `remote`, has of a broker's log directories.
+    """Return what `remote` has of the segments in `judged`, a snapshot of log directories.
 
     `planned` has an offset of each partition that is about to lose the segments before it. Their
     uploads are looked at: one that is not in its store, or has another size or time there than in
@@ -119,11 +116,11 @@ def uploaded_segments(  # parameters: two snapshots, and what is asked of them
     which it is not known which one a segment has, proves nothing, nor does one of another id.
     CatalogError, one line, where the two are not such catalogs, or a part is damaged.
     """
-    tiers = Tiers.of(CatalogSnapshot(catalog, snapshot), CatalogSnapshot(remote, tier))
-    if tiers.local.catalog != catalog:
+    tiers = Tiers.of(judged, remote)
+    if tiers.local.catalog != judged.catalog:
         raise CatalogError(
-            f"{catalog.location.uri}: a catalog of the remote tier found, expected one of brokers' "
-            "log directories beside --remote; without it retention.ms is the limit"
+            f"{judged.catalog.location.uri}: a catalog of the remote tier found, expected one of "
+            "brokers' log directories beside --remote; without it retention.ms is the limit"
         )
     here = tiers.local.rows(_READ)
     names: list[Any] = here["topic"].unique().drop_null().to_pylist()
@@ -148,7 +145,7 @@ def uploaded_segments(  # parameters: two snapshots, and what is asked of them
     if planned:
         there = _still_there(there, planned)
     different = _offsets_of(_with_local_bounds(rows, IS_DIFFERENT))
-    return Uploaded(remote.location, _ranges_of(there), different, warnings)
+    return Uploaded(remote.catalog.location, _ranges_of(there), different, warnings)
 
 
 def same_topics(
@@ -178,12 +175,16 @@ def same_topics(
 
 def _with_local_bounds(rows: pa.Table, flag: str) -> pa.Table:
     """Return the flagged remote segments that have the offsets of a local one; both are whole."""
-    rows = rows.set_column(
-        rows.column_names.index("log_dir"), "log_dir", pc.fill_null(rows["log_dir"], "")
-    )
+    rows = with_log_dirs(rows)
     local = rows.filter(pc.invert(rows[IS_REMOTE])).select([*_SEGMENT])
     remote = rows.filter(pc.and_(rows[IS_REMOTE], rows[flag])).select([*_SEGMENT, "log_uri"])
     return remote.join(local, [*_SEGMENT], join_type="left semi")
+
+
+def with_log_dirs(rows: pa.Table) -> pa.Table:
+    """Return rows with "" for the log directory of an archive that is one itself."""
+    at = rows.column_names.index("log_dir")
+    return rows.set_column(at, "log_dir", pc.fill_null(rows["log_dir"], ""))
 
 
 def _values(column: Any) -> Any:

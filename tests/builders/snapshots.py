@@ -5,6 +5,8 @@ from typing import Any
 
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import Draft, PartWriter
+from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.tiers import CatalogSnapshot
 from kip33.stores.locations import Location
 
 SOURCE = Location.of("/archive")
@@ -35,6 +37,22 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
         "producer_snapshot_modified_ms": None, "producer_snapshot_crc32c": None,
         "leader_epochs": [0], "leader_epoch_offsets": [2**62 + number], "batches_crc32": 2**32 - 1,
     } | fields  # fmt: skip
+
+
+def segment_row(base: int, last: int | None, size: int = 100, **fields: Any) -> dict[str, Any]:
+    """Return a row with these offsets and bytes, by default of orders-0, and little else."""
+    place = {"topic": "orders", "partition": 0, "log_dir": "", "status": "ok", "topic_id": "A" * 22}
+    figures = {"base_offset": base, "last_offset": last, "size_bytes": size}
+    one = dict.fromkeys(SEGMENTS.names) | place | figures | fields
+    log = f"file:///a/{one['topic']}-{one['partition']}/{base:020d}-{one['topic_id']}-{last}.log"
+    return one | {"log_uri": log} | fields
+
+
+def snapshot_of(folder: Path, rows: list[dict[str, Any]], layout: str) -> CatalogSnapshot:
+    """Commit a snapshot of an archive at the folder to a catalog in it."""
+    catalog = Catalog.at(str(folder))
+    snapshot = write(catalog, rows, layout=layout, source=Location.of(str(folder)))
+    return CatalogSnapshot(catalog, snapshot)
 
 
 def write(

@@ -6,10 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.tiers import IS_REMOTE, OUTSIDE_FROM, CatalogSnapshot, Tiers
+from kip33.catalog.tiers import IS_REMOTE, OUTSIDE_FROM, Tiers
 from kip33.errors import CatalogError
-from tests.builders.snapshots import row, write
+from tests.builders.snapshots import row, snapshot_of
 
 A, B = "A" * 22, "B" * 22
 COLUMNS = ("topic", "topic_id", "partition", "base_offset", "last_offset", "status")
@@ -22,16 +21,9 @@ def segment(
     return row(0) | of_one | {"last_offset": base_offset + 9} | fields
 
 
-def catalog(place: Path, layout: str, *rows: dict[str, Any]) -> CatalogSnapshot:
-    made = Catalog.at(str(place))
-    snapshot = write(made, list(rows))
-    snapshot.settings["layout"] = layout
-    return CatalogSnapshot(made, snapshot)
-
-
 def tiers(place: Path, local: list[dict[str, Any]], remote: list[dict[str, Any]]) -> Tiers:
     return Tiers.of(
-        catalog(place / "local", "kafka", *local), catalog(place / "remote", "aiven", *remote)
+        snapshot_of(place / "local", local, "kafka"), snapshot_of(place / "remote", remote, "aiven")
     )
 
 
@@ -41,7 +33,10 @@ def remote_rows(of_both: Tiers) -> pa.Table:
 
 @pytest.mark.parametrize("remote", ["aiven", "local-tiered", "hdfs-rsm", "pinterest", "{topic}"])
 def test_the_layouts_say_which_catalog_is_of_which_tier(tmp_path: Path, remote: str) -> None:
-    disks, bucket = catalog(tmp_path / "a", "kafka"), catalog(tmp_path / "b", remote)
+    disks, bucket = (
+        snapshot_of(tmp_path / "a", [], "kafka"),
+        snapshot_of(tmp_path / "b", [], remote),
+    )
     assert Tiers.of(disks, bucket) == Tiers.of(bucket, disks) == Tiers(disks, bucket)
 
 
@@ -51,7 +46,7 @@ def test_the_layouts_say_which_catalog_is_of_which_tier(tmp_path: Path, remote: 
 def test_two_catalogs_of_one_tier_are_refused_in_one_line(
     tmp_path: Path, layout: str, found: str
 ) -> None:
-    one, other = (catalog(tmp_path / name, layout) for name in "ab")
+    one, other = (snapshot_of(tmp_path / name, [], layout) for name in "ab")
     with pytest.raises(CatalogError, match=f"^[^\n]*{found}[^\n]*$"):
         Tiers.of(one, other)
 

@@ -5,36 +5,18 @@ from typing import Any
 
 import pytest
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.tiers import CatalogSnapshot
 from kip33.errors import CatalogError
 from kip33.retention.only_local import LocalLog, OnlyLocal, only_local
-from kip33.stores.locations import Location
-from tests.builders.snapshots import write
+from tests.builders.snapshots import segment_row as segment
+from tests.builders.snapshots import snapshot_of
 
 ID, OTHER_ID = "A" * 22, "B" * 22
 Row = dict[str, Any]
 
 
-def segment(base: int, last: int | None, size: int = 100, **how: Any) -> Row:
-    """Return a row of a catalog with these offsets and bytes, by default of orders-0."""
-    place = {"topic": "orders", "partition": 0, "log_dir": "", "status": "ok", "topic_id": ID}
-    figures = {"base_offset": base, "last_offset": last, "size_bytes": size}
-    row = dict.fromkeys(SEGMENTS.names) | place | figures | how
-    log = f"file:///a/{row['topic']}-{row['partition']}/{base:020d}-{row['topic_id']}-{last}.log"
-    return row | {"log_uri": log} | how
-
-
 def on(log_dir: str, *rows: Row) -> list[Row]:
     """Return the rows of a broker's log directory."""
     return [row | {"log_dir": log_dir, "log_uri": row["log_uri"] + log_dir} for row in rows]
-
-
-def snapshot_of(folder: Path, rows: list[Row], layout: str) -> CatalogSnapshot:
-    catalog = Catalog.at(str(folder))
-    write(catalog, rows, layout=layout, source=Location.of(str(folder)))
-    return CatalogSnapshot(catalog, catalog.require_newest())
 
 
 def beyond(root: Path, remote: list[Row], local: list[Row]) -> OnlyLocal:
@@ -139,5 +121,3 @@ def test_the_judged_catalog_is_one_of_the_remote_tier(tmp_path: Path) -> None:
     local = snapshot_of(tmp_path / "local", REMOTE, "kafka")
     with pytest.raises(CatalogError, match="expected one of the remote tier beside --local"):
         only_local(local, remote)
-    with pytest.raises(CatalogError, match="two catalogs of the remote tier found"):
-        only_local(remote, remote)
