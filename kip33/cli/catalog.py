@@ -183,8 +183,8 @@ def catalog(
     files of kip33, and unknown files. It removes none of them.
 
     With tiered storage, give the catalog of the log directories and that of the remote tier, in
-    any order: the segments that each partition has in which tier, and what is wrong between the
-    tiers, with what to do. --holes and --segments are then about both tiers together.
+    any order. Then it shows how many segments of each partition are in which tier, what is wrong
+    between the tiers, and what to do. --holes and --segments are about both tiers together.
     """
     _require_one_of(path_only, snapshot, diff, keep)
     if (policy or holes) and (diff or keep or path_only or not holes):

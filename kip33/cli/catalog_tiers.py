@@ -93,7 +93,7 @@ def rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:
 
 def _page(tiers: Tiers, rows: pa.Table, found: pa.Table) -> Iterator[Table | str]:
     partitions = tier_partitions(rows)
-    yield Table(_PARTITION_COLUMNS, rows_of(partitions), _names(tiers), "partitions")
+    yield Table(_PARTITION_COLUMNS, rows_of(partitions), f"tiers, {_names(tiers)}", "partitions")
     counts: Counter[Any] = Counter(found["finding"].to_pylist())
     if counts:
         yield Table(_FINDING_COLUMNS, rows_of(found), "findings", "findings")

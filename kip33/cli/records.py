@@ -72,8 +72,8 @@ def records(command: RecordsCommand) -> None:
     and offset. Of a partition that several brokers have, one replica is read.
 
     With tiered storage, give the catalog of the log directories and that of the remote tier, in
-    any order: each record of the two tiers is shown once. Segments with the same offsets and
-    other records are a place that cannot be read; the local one is shown.
+    any order: each record of the two tiers is shown once. If they have different records at the
+    same offsets, the local ones are shown, and --on-error decides, as for damage.
 
     json, jsonl: key and value are texts if they are UTF-8. Otherwise the row has key_base64 or
     value_base64 instead. timestamp is in milliseconds, null without one. json is one object, with

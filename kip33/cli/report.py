@@ -57,7 +57,8 @@ class ReportCommand:
 @click.option(
     "--remote",
     metavar="CATALOG",
-    help="The catalog of the remote tier, as in kip33 retention --remote.",
+    help="The catalog of the remote tier: the page also has what is wrong between the tiers and, "
+    "with a policy, what goes in each of them.",
 )
 @policy_options
 @click.option(

@@ -182,9 +182,10 @@ def retention(request: RetentionCommand) -> None:
     --apply deletes exactly these.
 
     With tiered storage, a broker deletes local segments only after their upload: give --remote with
-    a catalog of the remote tier, such as kip33 retention local/_catalog --remote bucket/_catalog
-    --policy conf/retention.toml. What is not uploaded is kept and named. Without --remote these
-    topics are kept. For the remote tier itself, give its catalog as CATALOG, and --local.
+    a catalog of the remote tier, such as kip33 retention local/_catalog --remote remote/_catalog
+    --policy conf/retention.toml. What is not uploaded is kept and named. Without --remote, all
+    segments of these topics are kept. For the remote tier itself, give its catalog as CATALOG, and
+    that of the log directories as --local.
 
     Sizes are those of the catalog. A log that is a symbolic link counts with the size of its
     target, although deleting the link does not free these bytes. --plan skips links.
