@@ -63,7 +63,7 @@ class TierFinding(StrEnum):
     EARLIER_LEADER = "earlier leader"  # nothing is wrong
 
 
-ADVICE: Final = {
+_ADVICE: Final = {
     TierFinding.BETWEEN_TIERS: (
         "these records are in neither tier: look for them in other replicas and backups"
     ),
@@ -161,7 +161,7 @@ def tier_findings(
             "segments": list(uris),
             "advice": _STALE
             if is_remote_older and kind is TierFinding.BETWEEN_TIERS
-            else ADVICE[kind],
+            else _ADVICE[kind],
         }
         for kind, replica, first, last, uris in found
     ]
@@ -200,7 +200,7 @@ class _Segments(NamedTuple):
     def of(cls, rows: pa.Table) -> "_Segments":
         status = rows["status"]
         damaged = pa.array([one.value for one in _DAMAGED])
-        last = clipped(rows)["last_offset"]
+        last = _clipped(rows)["last_offset"]
         return cls(
             rows,
             _replica_numbers(rows),
@@ -244,7 +244,7 @@ class _Segments(NamedTuple):
         return (None if self.is_remote[list(rows)].all() else log_dir), topic, partition
 
 
-def clipped(rows: pa.Table) -> pa.Table:
+def _clipped(rows: pa.Table) -> pa.Table:
     """Return rows of `Tiers` with the last offset that is read of each segment's."""
     last = pc.if_else(
         pc.is_valid(rows["last_offset"]),
@@ -261,7 +261,7 @@ def holes_of_log(rows: pa.Table, policies: Policies | None = None) -> pa.Table:
     `rows` are those of `Tiers.rows`, in any order.
     """
     reborn = {name for name, ids in topic_ids_of(rows).items() if len(ids) > 1}
-    log = clipped(rows.filter(pa.array(_Segments.of(rows).is_of_log)))
+    log = _clipped(rows.filter(pa.array(_Segments.of(rows).is_of_log)))
     return holes_of(log, policies, reborn=reborn)
 
 

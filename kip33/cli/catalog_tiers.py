@@ -34,9 +34,9 @@ from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import TopicGlobs, require_topics
 
 _ROWS_AT_ONCE: Final = 10_000
+_ORDER: Final = ("log_dir", "topic", "partition", "base_offset")
 _OF_SEGMENTS: Final = (
-    *("log_uri", "status", "error", "tier", IS_COPY, IS_DIFFERENT, UNTIL),
-    *("log_dir", "topic", "partition", "base_offset", "last_offset"),
+    *("log_uri", "status", "error", "tier", IS_COPY, IS_DIFFERENT, UNTIL, *_ORDER, "last_offset"),
 )
 
 
@@ -139,7 +139,7 @@ def _segments(tiers: Tiers, rows: pa.Table, statuses: Sequence[str]) -> Output:
         rows = rows.filter(pc.is_in(rows["status"], value_set=pa.array(statuses)))
     tier = pc.if_else(rows[IS_REMOTE], "remote", "local")
     rows = rows.append_column("tier", tier).select(_OF_SEGMENTS)
-    rows = rows.sort_by([(name, "ascending") for name in _OF_SEGMENTS[7:11]])
+    rows = rows.sort_by([(name, "ascending") for name in _ORDER])
     sources = {
         name: f"{of_tier.snapshot.source.rstrip('/')}/"
         for name, of_tier in zip(("local", "remote"), tiers, strict=True)

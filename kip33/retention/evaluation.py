@@ -415,10 +415,10 @@ def tier_warnings(
 ) -> tuple[str, ...]:
     """Return a line for each thing to know about the tiers of judged topics."""
     if other_tier is None:
-        lines = (_tiered_warning(policies_for(snapshot, policies), topics),)
-        return tuple(filter(None, lines))
-    lines = (_untiered_warning(policies, topics, other_tier.option),)
-    return (*other_tier.warnings, *filter(None, lines))
+        line = _tiered_warning(policies_for(snapshot, policies), topics)
+        return (line,) if line else ()
+    line = _untiered_warning(policies, topics, other_tier.option)
+    return (*other_tier.warnings, line) if line else other_tier.warnings
 
 
 def _tiered_warning(policies: Policies, topics: Iterable[str]) -> str | None:

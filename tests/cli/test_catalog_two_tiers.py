@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.console import Command
-from tests.cli.test_search_two_tiers import (
+from tests.builders.two_tiers import (
     BOTH,
     GONE,
     NEWEST,
@@ -19,6 +18,7 @@ from tests.cli.test_search_two_tiers import (
     built,
     stored,
 )
+from tests.cli.console import Command
 
 LATER = stored("orders", 10, 900, 950)
 

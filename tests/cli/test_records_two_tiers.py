@@ -13,8 +13,8 @@ from tests.builders import layouts
 from tests.builders.layouts import Stored
 from tests.builders.schema_values import NEW, OLD, V1, V2, framed, registered
 from tests.builders.segment_builder import Record, v2_batch
+from tests.builders.two_tiers import BOTH, GONE, NEWEST, OLDEST, OTHER_TIMES, PLAIN, built
 from tests.cli.console import Command, Finished
-from tests.cli.test_search_two_tiers import BOTH, GONE, NEWEST, OLDEST, OTHER_TIMES, PLAIN, built
 
 T = 1_700_000_000_000
 VALUES = (OLD, NEW, None, framed(2, b"\x02"), b"plain 1", b"plain 2")

@@ -18,7 +18,7 @@ from tests.builders import layouts
 from tests.builders.layouts import Stored
 from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
 from tests.builders.snapshots import row, write
-from tests.cli.test_search_two_tiers import built
+from tests.builders.two_tiers import built
 from tests.faults.builds import build_here
 from tests.records.test_read_committed import Event, committed, offsets, random_events
 

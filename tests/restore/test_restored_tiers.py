@@ -20,18 +20,11 @@ from tests.builders.partition_copies import INTERVAL_BYTES, everything_in, files
 from tests.builders.random_partitions import HOUR_MS, NOW, WrittenBatch, random_partition
 from tests.builders.segment_builder import Record, segment, v2_batch
 from tests.builders.snapshots import write
-from tests.faults.builds import build_here
+from tests.builders.two_tiers import catalogs_of
 from tests.restore.test_restore import Killed, T, batch, log_of, time_of
 
 LAYOUTS = ("local-tiered", "aiven raw", "hdfs both", "pinterest")
 LOGS = int(os.environ.get("KIP33_LOGS", "8"))
-
-
-def catalogs(place: Path, remote_layout: str = "local-tiered") -> list[Path]:
-    """Return the catalogs of `place/disks` and `place/bucket`, the remote one first."""
-    build_here(place / "bucket", place / "remote", layout=remote_layout)
-    build_here(place / "disks", place / "local")
-    return [place / "remote/_catalog", place / "local/_catalog"]
 
 
 def restored(source: Any, log_dir: Path, **how: Any) -> RestoreSummary:
@@ -106,7 +99,7 @@ def test_the_files_are_those_of_the_log_that_was_in_one_place(tmp_path: Path, nu
     local, remote = tiers_of(batches, rng, one_leader=not has_ids)
     kafka(tmp_path / "disks/b1", local)
     write(tmp_path / "bucket", remote)
-    both = catalogs(tmp_path, layout)
+    both = catalogs_of(tmp_path, layout)[::-1]
     summary = restored(both, tmp_path / "data")
     [row] = summary.partitions
     assert (row.problem, row.replica, row.start_offset, row.end_offset) == (
@@ -130,12 +123,12 @@ def stored(base: int, batches: int = 3, **how: Any) -> Stored:
     return Stored("orders", 0, base, log_of(base, batches), **how)
 
 
-def of_two(place: Path, local: dict[str, list[Stored]], remote: list[Stored]) -> list[Path]:
-    """Return the catalogs of local segments by broker and of remote ones."""
+def of_two(place: Path, local: dict[str, list[Stored]], remote: list[Stored]) -> tuple[Path, ...]:
+    """Return the catalogs of remote segments, and of local ones by broker."""
     for broker, segments in local.items():
         kafka(place / "disks" / broker, segments)
     local_tiered(place / "bucket", remote)
-    return catalogs(place)
+    return catalogs_of(place)[::-1]
 
 
 BOTH = [stored(0), stored(30), stored(60)]

@@ -30,7 +30,7 @@ from tests.builders.record_questions import (
     those,
 )
 from tests.builders.segment_builder import Record, v2_batch, with_broken_crc
-from tests.cli.test_search_two_tiers import built
+from tests.builders.two_tiers import built
 from tests.records.test_levels import build
 
 pytestmark = pytest.mark.spark
