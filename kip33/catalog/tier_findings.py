@@ -356,45 +356,25 @@ def _replica_numbers(rows: pa.Table) -> Int64s:
 def tier_partitions(rows: pa.Table) -> pa.Table:
     """Return which segments of each replica are in which tier, as PARTITIONS, by replica."""
     segments = _Segments.of(rows)
-    numbers, firsts = np.unique(segments.replicas, return_index=True)
-    remote = segments.is_remote
+    bases, remote = segments.base_offsets, segments.is_remote
     whole = remote & ~segments.is_damaged & (segments.ends != UNKNOWN_END)
     ends = pc.fill_null(pc.add(rows["last_offset"], 1), UNKNOWN_END).to_numpy()
-    reached = np.maximum(ends, segments.base_offsets)
-    is_known = ends != UNKNOWN_END
-    everywhere = Ranges(segments.replicas, segments.base_offsets, reached)
+    reached = np.maximum(ends, bases)
+    everywhere = Ranges(segments.replicas, bases, reached)
     there = Ranges(*(column[whole] for column in (*everywhere[:2], ends)))
-    only_local = ~remote & ~(is_covered(everywhere, there) & (reached > segments.base_offsets))
-    sizes = pc.fill_null(rows["size_bytes"], 0).to_numpy()
-
-    def count(which: Mask) -> Any:
-        return pa.array(np.bincount(segments.replicas[which], minlength=len(numbers)))
-
-    def of_tier(tier: Mask) -> Iterator[Any]:
-        yield count(tier)
-        added = np.bincount(segments.replicas[tier], sizes[tier], len(numbers))
-        yield pa.array(added.astype(np.int64))
-        yield _each(segments.replicas, segments.base_offsets, tier, len(numbers), np.minimum)
-        yield _each(segments.replicas, ends - 1, tier & is_known, len(numbers), np.maximum)
-
-    columns = [
-        *(rows[name].take(pa.array(firsts)) for name in _KEY),
-        *of_tier(~remote),
-        *of_tier(remote),
-        count(only_local),
-        count(remote & segments.is_of_log),
-        count(segments.is_copy),
-    ]
-    return pa.table(columns, names=PARTITIONS.names).cast(PARTITIONS)
-
-
-def _each(numbers: Int64s, values: Int64s, which: Mask, size: int, most: Any) -> Any:
-    """Return the smallest or largest value of each number, null without any."""
-    chosen = np.flatnonzero(which)
-    order = chosen[np.argsort(numbers[chosen], kind="stable")]
-    groups = np.flatnonzero(np.diff(numbers[order], prepend=-1))
-    found, is_none = np.zeros(size, np.int64), np.ones(size, bool)
-    if len(order):
-        at = numbers[order][groups]
-        found[at], is_none[at] = most.reduceat(values[order], groups), False
-    return pa.array(found, mask=is_none)
+    is_there = is_covered(everywhere, there) & (reached > bases)
+    columns: dict[str, Any] = {"replica": segments.replicas}
+    for tier, is_in in (("local", pa.array(~remote)), ("remote", pa.array(remote))):
+        columns[f"{tier}_segments"] = is_in
+        columns[f"{tier}_bytes"] = pc.if_else(is_in, pc.fill_null(rows["size_bytes"], 0), 0)
+        columns[f"{tier}_first_offset"] = pc.if_else(is_in, rows["base_offset"], None)
+        columns[f"{tier}_last_offset"] = pc.if_else(is_in, rows["last_offset"], None)
+    columns["only_local"] = ~remote & ~is_there
+    columns["only_remote"] = remote & segments.is_of_log
+    columns["copies"] = segments.is_copy
+    how = {"first_offset": "min", "last_offset": "max"}
+    asked: Any = [(name, how.get(name.partition("_")[2], "sum")) for name in [*columns][1:]]
+    sums = pa.table(columns).group_by("replica").aggregate(asked).sort_by("replica")
+    firsts = pa.array(np.unique(segments.replicas, return_index=True)[1])
+    found = [rows[name].take(firsts) for name in _KEY] + [sums["_".join(one)] for one in asked]
+    return pa.table(found, names=PARTITIONS.names).cast(PARTITIONS)
