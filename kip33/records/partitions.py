@@ -24,7 +24,14 @@ from kip33.archive.listing import with_topic_ids
 from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
 from kip33.archive.sources import log_of, matches, require_log, require_segments
 from kip33.catalog.catalog import Catalog, Warn, catalog_unless_source, choose, warn_caller
-from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, UNTIL, CatalogSnapshot, Tiers
+from kip33.catalog.tiers import (
+    IS_DIFFERENT,
+    IS_REMOTE,
+    LATEST_EPOCH,
+    UNTIL,
+    CatalogSnapshot,
+    Tiers,
+)
 from kip33.errors import FileReadError, LocationError
 from kip33.formats.batch import CODEC_MASK, MAX_INT32, BatchColumns
 from kip33.formats.names import parse_partition_dir
@@ -338,6 +345,10 @@ def _start_of(row: dict[str, Any]) -> Any:
 def _of_tier(row: dict[str, Any], other: str) -> ReadSegment:
     """Return a row of the union; `other` is what one that differs has its offsets from."""
     segment = _of_row(row)._replace(is_remote=row[IS_REMOTE], until_offset=row[UNTIL])
+    base, last = row["base_offset"], segment.last_offset
+    end = base if last is None else last + 1
+    extent = Extent.of_tiers(row["status"], base, end, row[LATEST_EPOCH])
+    segment = segment._replace(extent=extent)
     if segment.until_offset is not None:  # not what is open there
         segment = segment._replace(open_transactions=None)
     if not row[IS_DIFFERENT]:

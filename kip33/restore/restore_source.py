@@ -5,7 +5,7 @@ each replica are its own and the remote ones that its log directory does not hav
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from kip33.archive.layouts import layout_of
 from kip33.archive.sources import matches, require_segments
-from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, UNTIL, Tiers
+from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, LATEST_EPOCH, UNTIL, Tiers
 from kip33.errors import RestoreError
 from kip33.formats.names import (
     METADATA_TOPIC,
@@ -37,7 +37,7 @@ from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
 
-_OF_TIERS: Final = ("leader_epochs", IS_REMOTE, IS_DIFFERENT, UNTIL)
+_OF_TIERS: Final = (IS_REMOTE, IS_DIFFERENT, UNTIL, LATEST_EPOCH)
 _HAS_NO_PLACE: Final = (
     pc.field("topic").is_null()
     | pc.field("partition").is_null()
@@ -134,10 +134,10 @@ class _FoundSegment(NamedTuple):
     last_offset: int | None = None
     record_count: int | None = None
     max_timestamp: int | None = None  # -1: no batch has one
-    leader_epochs: Sequence[int] | None = None
     is_remote: bool | None = None  # None: there is one tier
     is_different: bool = False
     until_offset: int | None = None
+    latest_epoch: int | None = None
 
     @property
     def ends(self) -> tuple[int, int, int | None]:
@@ -151,12 +151,12 @@ class _FoundSegment(NamedTuple):
 
     @property
     def extent(self) -> Extent:
-        """Return how much of the partition it has, of two tiers in offsets: it may be cut."""
+        """Return how much of the partition it has."""
         base_offset, end, _ = self.ends
-        last_offset = max(base_offset, end - 1)
         if self.is_remote is None:
+            last_offset = max(base_offset, end - 1)
             return Extent.of(self.status, self.size_bytes, self.valid_bytes, last_offset)
-        return Extent.of(self.status, end - base_offset, end - base_offset, last_offset)
+        return Extent.of_tiers(self.status, base_offset, end, self.latest_epoch)
 
     @property
     def problem(self) -> str | None:
@@ -171,11 +171,7 @@ class _FoundSegment(NamedTuple):
 def _chosen(
     request: RestoreRequest, topic: str, partition: int, replicas: dict[str, list[_FoundSegment]]
 ) -> PartitionPlan | None:
-    """Return the replica to restore: the most complete of those without a known problem.
-
-    Of two tiers only those with the latest leader epoch: others may end with records that were lost
-    when their leader was.
-    """
+    """Return the replica to restore: the most complete of those without a known problem."""
     by_replica = {}
     for replica, segments in replicas.items():
         if request.replica in (None, replica):
@@ -183,18 +179,9 @@ def _chosen(
             one = PartitionPlan(topic, partition, replica, len(replicas))
             by_replica[replica] = _with_segments(request, one, segments)
     good = [replica for replica, one in by_replica.items() if one.problem is None]
-    latest = {replica: _latest_epoch(replicas[replica]) for replica in good or by_replica}
-    extents = {
-        replica: [one.extent for one in replicas[replica]]
-        for replica, epoch in latest.items()
-        if epoch == max(latest.values())
-    }
+    extents = {replica: [one.extent for one in replicas[replica]] for replica in good or by_replica}
     chosen = most_complete_of(extents)
     return None if chosen is None else by_replica[chosen]
-
-
-def _latest_epoch(segments: Iterable[_FoundSegment]) -> int:
-    return max((epoch for one in segments for epoch in one.leader_epochs or ()), default=-1)
 
 
 def _in_order(segment: _FoundSegment) -> tuple[int, str]:
@@ -302,8 +289,7 @@ def _catalogued(request: RestoreRequest) -> Iterator[_FoundSegment]:
     require_topics(request.topics, topics)
     if isinstance(catalog, Tiers):
         chosen = [topic for topic in topics if matches(topic, request.topics)]
-        rows = catalog.log_rows((*_COLUMNS, "leader_epochs"), chosen)
-        rows = rows.select([*_COLUMNS, *_OF_TIERS])
+        rows = catalog.log_rows(_COLUMNS, chosen).select([*_COLUMNS, *_OF_TIERS])
         without_place = [tier.rows(_COLUMNS).filter(_HAS_NO_PLACE) for tier in catalog]
         tables = [rows, *without_place]
     else:

@@ -186,8 +186,14 @@ def test_a_replica_without_the_latest_leader_epoch_is_left(tmp_path: Path) -> No
         "b1": [Stored("orders", 0, 60, log_of(60, 9, leader_epoch=1))],
         "b2": [Stored("orders", 0, 60, log_of(60, 2, leader_epoch=2))],
     }
-    [row] = restored(of_two(tmp_path, local, BOTH[:2]), tmp_path / "data").partitions
+    both = of_two(tmp_path, local, BOTH[:2])
+    [row] = restored(both, tmp_path / "data").partitions
     assert (row.replica, row.end_offset) == ("b2", 80)
+    tiers = kip33.open_catalog(both)
+    read = kip33.read_arrow(tiers, columns=["log_dir"]).read_all()
+    assert set(read["log_dir"].to_pylist()) == {"b2"}
+    answers = tiers.offsets_for_times([("orders", 0, "latest")]).select(["log_dir", "offset"])
+    assert answers.to_pylist() == [{"log_dir": "b2", "offset": 80}]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "unreadable"])
