@@ -31,6 +31,7 @@ from kip33.rules.offset_holes import (
     SegmentEnds,
     find_holes,
     most_complete_of,
+    newest_topic_ids,
 )
 from kip33.rules.policies import require_topics
 from kip33.rules.segment_summary import SegmentStatus
@@ -94,19 +95,25 @@ def find_partitions(
     """
     by_name: dict[PartitionName, dict[str, list[_FoundSegment]]] = {}
     problems = []
-    found = _listed(request, on_progress) if request.catalog is None else _catalogued(request)
+    listed = _listed(request, on_progress) if request.catalog is None else _catalogued(request)
+    found = list(listed)
+    newest = newest_topic_ids(found) if request.replica is None else {}
+    of_no_topic: dict[PartitionName, str] = {}
     for segment in found:
         if segment.topic is None or segment.partition is None or segment.base_offset is None:
             problems.append(f"{segment.log.uri}: {segment.error}; its segments are not restored")
         elif segment.topic == METADATA_TOPIC:  # of the cluster, not of its records
             continue
+        elif newest.get(segment.topic) not in (None, segment.topic_id):
+            if segment.topic_id is None:
+                of_no_topic[segment.topic, segment.partition] = segment.log.parent.uri
         elif request.partitions is None or segment.partition in request.partitions:
             replicas = by_name.setdefault((segment.topic, segment.partition), {})
             replicas.setdefault(segment.log_dir or "", []).append(segment)
     partitions = [
-        one
-        for (topic, partition), replicas in sorted(by_name.items())
-        if (one := _chosen(request, topic, partition, replicas))
+        one if key not in of_no_topic else replace(one, problem=_no_topic(of_no_topic[key]))
+        for key, replicas in sorted(by_name.items())
+        if (one := _chosen(request, *key, replicas))
     ]
     if not partitions:
         places = " and ".join(one.uri for one in request.sources)
@@ -115,6 +122,13 @@ def find_partitions(
             "--replica"
         )
     return partitions, tuple(problems)
+
+
+def _no_topic(directory: str) -> str:
+    return (
+        f"{directory}: its topic id is not known, and there are several topics of this name; give "
+        "--replica"
+    )
 
 
 class _FoundSegment(NamedTuple):

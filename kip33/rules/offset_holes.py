@@ -15,9 +15,10 @@ newest incarnation is the one whose logs changed last. Logs whose topic id is no
 the only incarnation there is; with several they belong to none of them.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -189,6 +190,31 @@ def newest_topic_id(last_modified_ms: Mapping[str | None, int]) -> str | None:
     if len(known) < 2:
         return None
     return max(known, key=lambda topic_id: (known[topic_id], topic_id))
+
+
+class OfTopic(Protocol):
+    """A segment, as far as it shows of which topic it is."""
+
+    @property
+    def topic(self) -> str | None:
+        """Return the topic's name."""
+
+    @property
+    def topic_id(self) -> str | None:
+        """Return the topic's id, None if it is not known."""
+
+    @property
+    def last_modified_ms(self) -> int | None:
+        """Return the time of the last change of the log."""
+
+
+def newest_topic_ids(segments: Iterable[OfTopic]) -> dict[str | None, str | None]:
+    """Return the id of the newest topic of each name, None if there is one, see above."""
+    changed: defaultdict[str | None, dict[str | None, int]] = defaultdict(dict)
+    for segment in segments:
+        times = changed[segment.topic]
+        times[segment.topic_id] = max(times.get(segment.topic_id, 0), segment.last_modified_ms or 0)
+    return {topic: newest_topic_id(times) for topic, times in changed.items()}
 
 
 def overlaps(
