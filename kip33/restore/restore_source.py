@@ -34,7 +34,7 @@ from kip33.rules.offset_holes import (
     newest_topic_ids,
 )
 from kip33.rules.policies import require_topics
-from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
 
@@ -177,7 +177,7 @@ class _FoundSegment(NamedTuple):
         """Return why it cannot be restored wherever it is in its partition, as far as is known."""
         if self.base_offset is None or self.size_bytes is None:
             return self.error or "its size is not known"
-        if self.status in (SegmentStatus.INVALID, SegmentStatus.UNREADABLE):
+        if self.status in (SegmentStatus.INVALID, *NOT_READ):
             return self.error or self.status
         return self.error if self.status == SegmentStatus.UNVERIFIED else None
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -269,6 +270,18 @@ def test_what_is_not_one_log_is_refused_in_one_line(
             assert problem in str(row.problem)
             assert "\n" not in str(row.problem)
     assert not (tmp_path / "data/orders-0").exists()
+
+
+def test_an_archived_upload_is_named(tmp_path: Path) -> None:
+    both = of_two(tmp_path, {"b1": BOTH[2:]}, BOTH[:2])
+    remote = Catalog.at(str(both[0]))
+    unread = dict.fromkeys(("last_offset", "record_count", "valid_bytes", "max_timestamp"))
+    archived = {"status": "archived", "error": "archived: restore it first"} | unread
+    rows = remote.read(remote.require_newest()).to_pylist()
+    rows = [row | archived for row in rows]
+    write(remote, rows, source=Location.of(tmp_path / "bucket"), layout="local-tiered")
+    [refused] = restored(both, tmp_path / "data").partitions
+    assert re.fullmatch(r"file:.*/bucket/.*\.log: archived: restore it first", str(refused.problem))
 
 
 def test_an_upload_that_changed_after_its_build_is_refused(tmp_path: Path) -> None:
