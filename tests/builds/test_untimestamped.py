@@ -36,9 +36,9 @@ def old_messages(base: int, count: int = 4) -> bytes:
 def archive(tmp_path: Path) -> ChangingArchive:
     """Return two old segments without timestamps and two newer ones; the last is of v0, too."""
     archive = ChangingArchive(tmp_path)
-    archive.write(archive.log(PART, 10), old_messages(10))
-    archive.write(archive.log(PART, 20), old_messages(20))
-    archive.write(archive.log(PART, 30), batches(30, 4))
+    archive.write(archive.log(PART, 10), old_messages(10, 10))
+    archive.write(archive.log(PART, 20), old_messages(20, 10))
+    archive.write(archive.log(PART, 30), batches(30, 10))
     archive.write(archive.log(PART, 40), old_messages(40))
     return archive
 
@@ -198,7 +198,7 @@ def test_the_kip33_dialect_follows_the_rule_too(archive: ChangingArchive) -> Non
 
 def test_in_place_is_refused(tmp_path: Path) -> None:
     archive = ChangingArchive(tmp_path, in_place=True)
-    archive.write(archive.log(PART, 10), old_messages(10))
+    archive.write(archive.log(PART, 10), old_messages(10, 10))
     with pytest.raises(ValueError, match="no broker writes entries for logs without timestamps"):
         archive.plan(untimestamped=NEXT)
 
