@@ -58,8 +58,9 @@ OF_UNION: Final = (
 """The columns that `united` needs."""
 
 IS_REMOTE, IS_COPY, IS_DIFFERENT = "is_remote", "is_copy", "is_different"
-OUTSIDE_FROM, UNTIL = "outside_from", "until_offset"
-"""The columns that `united` adds: see `rules.tiers.PutTogether`."""
+OUTSIDE_FROM, UNTIL, LATEST_EPOCH = "outside_from", "until_offset", "latest_epoch"
+ADDED: Final = (IS_REMOTE, IS_COPY, IS_DIFFERENT, OUTSIDE_FROM, UNTIL, LATEST_EPOCH)
+"""The columns that `united` adds: see `rules.tiers.PutTogether`, and the latest leader epoch."""
 
 
 class CatalogSnapshot(NamedTuple):
@@ -127,7 +128,7 @@ class Tiers(NamedTuple):
         needed = [*dict.fromkeys((*columns, *OF_UNION))]
         local, remote = (tier.rows(needed, topics) for tier in self)
         rows = united(local, self.of_same_topics(local, remote))
-        return rows.select([*columns, IS_REMOTE, IS_COPY, IS_DIFFERENT, OUTSIDE_FROM, UNTIL])
+        return rows.select([*columns, *ADDED])
 
     def log_rows(self, columns: Sequence[str], topics: Collection[str] | None = None) -> pa.Table:
         """Return the rows whose segments make up the logs: each record of both tiers once.
@@ -138,7 +139,7 @@ class Tiers(NamedTuple):
         """
         rows = self.rows([*dict.fromkeys((*columns, "base_offset"))], topics)
         rows = rows.filter(pc.invert(pc.or_(rows[IS_COPY], is_outside(rows))))
-        return rows.select([*columns, IS_REMOTE, IS_COPY, IS_DIFFERENT, OUTSIDE_FROM, UNTIL])
+        return rows.select([*columns, *ADDED])
 
     def of_same_topics(self, local: pa.Table, remote: pa.Table) -> pa.Table:
         """Return the remote rows without those of other topics.
@@ -233,7 +234,8 @@ def united(local: pa.Table, remote: pa.Table) -> pa.Table:
     offsets = (found.outside_from, found.until_offsets)
     for name, column in zip((OUTSIDE_FROM, UNTIL), offsets, strict=True):
         rows = rows.append_column(name, pa.array(column, mask=column == UNKNOWN_END))
-    return rows
+    latest = segments.epochs.latest()
+    return rows.append_column(LATEST_EPOCH, pa.array(latest, mask=latest == UNKNOWN_FIGURE))
 
 
 def is_outside(rows: pa.Table) -> Any:

@@ -24,11 +24,11 @@ from kip33.archive.listing import with_topic_ids
 from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
 from kip33.archive.sources import log_of, matches, require_log, require_segments
 from kip33.catalog.catalog import Catalog, Warn, catalog_unless_source, choose, warn_caller
-from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, UNTIL, Tiers
+from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, LATEST_EPOCH, UNTIL, Tiers
 from kip33.errors import FileReadError, LocationError
 from kip33.formats.batch import CODEC_MASK, MAX_INT32, BatchColumns
 from kip33.formats.names import parse_partition_dir
-from kip33.rules.offset_holes import Extent, most_complete_of, newest_topic_id
+from kip33.rules.offset_holes import Extent, most_complete_of, newest_topic_ids
 from kip33.rules.policies import MAX_INT64, nearest_topics
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
@@ -193,6 +193,15 @@ class Selection(NamedTuple):
             and self.log_dir in (None, segment.log_dir)
         )
 
+    def of(self, segments: list[ReadSegment]) -> list[ReadSegment]:
+        """Return its segments, of the newest topic of each name unless a log_dir is given."""
+        newest = newest_topic_ids(segments) if self.log_dir is None else {}
+        return [
+            segment
+            for segment in segments
+            if newest.get(segment.topic) in (None, segment.topic_id) and self.takes(segment)
+        ]
+
 
 def partitions_of(
     source: Source,
@@ -235,7 +244,7 @@ def _of_archive(place: Location, selection: Selection, layout: Layout) -> list[R
     if len(listing.log_dirs) > 1 and selection.log_dir is None:  # replicas of the same topic?
         listing.table = with_topic_ids(place, listing.table).files
     listed = [_of_listed(segment, segment.log(place)) for segment in listing.segments()]
-    return [segment for segment in _of_newest(listed, selection) if selection.takes(segment)]
+    return selection.of(listed)
 
 
 def _of_directory(directory: Location) -> list[ReadSegment]:
@@ -290,7 +299,7 @@ def _of_catalog(catalog: Catalog, selection: Selection, warn: Warn) -> list[Read
         found += [_of_row(row) for row in piece.to_pylist()]
     if known and not found:
         raise _nothing_of(selection, known)
-    return [segment for segment in _of_newest(found, selection) if selection.takes(segment)]
+    return selection.of(found)
 
 
 def _nothing_of(selection: Selection, known: Iterable[str | None] = ()) -> LocationError:
@@ -328,7 +337,7 @@ def _of_tiers(
                 if tier is tiers.remote:
                     of_one = replicas.get((row["topic"], row["partition"]), of_one)
                 found += [_of_row(row | {"log_dir": log_dir}) for log_dir in of_one]
-    return [segment for segment in _of_newest(found, selection) if selection.takes(segment)]
+    return selection.of(found)
 
 
 def _start_of(row: dict[str, Any]) -> Any:
@@ -338,6 +347,10 @@ def _start_of(row: dict[str, Any]) -> Any:
 def _of_tier(row: dict[str, Any], other: str) -> ReadSegment:
     """Return a row of the union; `other` is what one that differs has its offsets from."""
     segment = _of_row(row)._replace(is_remote=row[IS_REMOTE], until_offset=row[UNTIL])
+    base, last = row["base_offset"], segment.last_offset
+    end = base if last is None else last + 1
+    extent = Extent.of_tiers(row["status"], base, end, row[LATEST_EPOCH])
+    segment = segment._replace(extent=extent)
     if segment.until_offset is not None:  # not what is open there
         segment = segment._replace(open_transactions=None)
     if not row[IS_DIFFERENT]:
@@ -346,18 +359,6 @@ def _of_tier(row: dict[str, Any], other: str) -> ReadSegment:
         conflict=f"{row['log_uri']}: the offsets of {other} and other records found, expected a "
         "copy; its records are not read"
     )
-
-
-def _of_newest(segments: list[ReadSegment], selection: Selection) -> list[ReadSegment]:
-    """Return the segments of the newest topic of each name, unless a log_dir is selected."""
-    changed: defaultdict[str | None, dict[str | None, int]] = defaultdict(dict)
-    for segment in segments:
-        times = changed[segment.topic]
-        times[segment.topic_id] = max(times.get(segment.topic_id, 0), segment.last_modified_ms or 0)
-    newest = {topic: newest_topic_id(times) for topic, times in changed.items()}
-    if selection.log_dir is not None or not any(newest.values()):
-        return segments
-    return [segment for segment in segments if newest[segment.topic] in (None, segment.topic_id)]
 
 
 def _of_row(row: dict[str, Any]) -> ReadSegment:

@@ -5,7 +5,7 @@ each replica are its own and the remote ones that its log directory does not hav
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from kip33.archive.layouts import layout_of
 from kip33.archive.sources import matches, require_segments
-from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, UNTIL, Tiers
+from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, LATEST_EPOCH, UNTIL, Tiers
 from kip33.errors import RestoreError
 from kip33.formats.names import (
     METADATA_TOPIC,
@@ -31,13 +31,14 @@ from kip33.rules.offset_holes import (
     SegmentEnds,
     find_holes,
     most_complete_of,
+    newest_topic_ids,
 )
 from kip33.rules.policies import require_topics
-from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
 
-_OF_TIERS: Final = ("leader_epochs", IS_REMOTE, IS_DIFFERENT, UNTIL)
+_OF_TIERS: Final = (IS_REMOTE, IS_DIFFERENT, UNTIL, LATEST_EPOCH)
 _HAS_NO_PLACE: Final = (
     pc.field("topic").is_null()
     | pc.field("partition").is_null()
@@ -94,19 +95,25 @@ def find_partitions(
     """
     by_name: dict[PartitionName, dict[str, list[_FoundSegment]]] = {}
     problems = []
-    found = _listed(request, on_progress) if request.catalog is None else _catalogued(request)
+    listed = _listed(request, on_progress) if request.catalog is None else _catalogued(request)
+    found = list(listed)
+    newest = newest_topic_ids(found) if request.replica is None else {}
+    of_no_topic: dict[PartitionName, str] = {}
     for segment in found:
         if segment.topic is None or segment.partition is None or segment.base_offset is None:
             problems.append(f"{segment.log.uri}: {segment.error}; its segments are not restored")
         elif segment.topic == METADATA_TOPIC:  # of the cluster, not of its records
             continue
+        elif newest.get(segment.topic) not in (None, segment.topic_id):
+            if segment.topic_id is None:
+                of_no_topic[segment.topic, segment.partition] = segment.log.parent.uri
         elif request.partitions is None or segment.partition in request.partitions:
             replicas = by_name.setdefault((segment.topic, segment.partition), {})
             replicas.setdefault(segment.log_dir or "", []).append(segment)
     partitions = [
-        one
-        for (topic, partition), replicas in sorted(by_name.items())
-        if (one := _chosen(request, topic, partition, replicas))
+        one if key not in of_no_topic else replace(one, problem=_no_topic(of_no_topic[key]))
+        for key, replicas in sorted(by_name.items())
+        if (one := _chosen(request, *key, replicas))
     ]
     if not partitions:
         places = " and ".join(one.uri for one in request.sources)
@@ -115,6 +122,13 @@ def find_partitions(
             "--replica"
         )
     return partitions, tuple(problems)
+
+
+def _no_topic(directory: str) -> str:
+    return (
+        f"{directory}: its topic id is not known, and there are several topics of this name; give "
+        "--replica"
+    )
 
 
 class _FoundSegment(NamedTuple):
@@ -134,10 +148,10 @@ class _FoundSegment(NamedTuple):
     last_offset: int | None = None
     record_count: int | None = None
     max_timestamp: int | None = None  # -1: no batch has one
-    leader_epochs: Sequence[int] | None = None
     is_remote: bool | None = None  # None: there is one tier
     is_different: bool = False
     until_offset: int | None = None
+    latest_epoch: int | None = None
 
     @property
     def ends(self) -> tuple[int, int, int | None]:
@@ -151,19 +165,19 @@ class _FoundSegment(NamedTuple):
 
     @property
     def extent(self) -> Extent:
-        """Return how much of the partition it has, of two tiers in offsets: it may be cut."""
+        """Return how much of the partition it has."""
         base_offset, end, _ = self.ends
-        last_offset = max(base_offset, end - 1)
         if self.is_remote is None:
+            last_offset = max(base_offset, end - 1)
             return Extent.of(self.status, self.size_bytes, self.valid_bytes, last_offset)
-        return Extent.of(self.status, end - base_offset, end - base_offset, last_offset)
+        return Extent.of_tiers(self.status, base_offset, end, self.latest_epoch)
 
     @property
     def problem(self) -> str | None:
         """Return why it cannot be restored wherever it is in its partition, as far as is known."""
         if self.base_offset is None or self.size_bytes is None:
             return self.error or "its size is not known"
-        if self.status in (SegmentStatus.INVALID, SegmentStatus.UNREADABLE):
+        if self.status in (SegmentStatus.INVALID, *NOT_READ):
             return self.error or self.status
         return self.error if self.status == SegmentStatus.UNVERIFIED else None
 
@@ -171,11 +185,7 @@ class _FoundSegment(NamedTuple):
 def _chosen(
     request: RestoreRequest, topic: str, partition: int, replicas: dict[str, list[_FoundSegment]]
 ) -> PartitionPlan | None:
-    """Return the replica to restore: the most complete of those without a known problem.
-
-    Of two tiers only those with the latest leader epoch: others may end with records that were lost
-    when their leader was.
-    """
+    """Return the replica to restore: the most complete of those without a known problem."""
     by_replica = {}
     for replica, segments in replicas.items():
         if request.replica in (None, replica):
@@ -183,18 +193,9 @@ def _chosen(
             one = PartitionPlan(topic, partition, replica, len(replicas))
             by_replica[replica] = _with_segments(request, one, segments)
     good = [replica for replica, one in by_replica.items() if one.problem is None]
-    latest = {replica: _latest_epoch(replicas[replica]) for replica in good or by_replica}
-    extents = {
-        replica: [one.extent for one in replicas[replica]]
-        for replica, epoch in latest.items()
-        if epoch == max(latest.values())
-    }
+    extents = {replica: [one.extent for one in replicas[replica]] for replica in good or by_replica}
     chosen = most_complete_of(extents)
     return None if chosen is None else by_replica[chosen]
-
-
-def _latest_epoch(segments: Iterable[_FoundSegment]) -> int:
-    return max((epoch for one in segments for epoch in one.leader_epochs or ()), default=-1)
 
 
 def _in_order(segment: _FoundSegment) -> tuple[int, str]:
@@ -302,8 +303,7 @@ def _catalogued(request: RestoreRequest) -> Iterator[_FoundSegment]:
     require_topics(request.topics, topics)
     if isinstance(catalog, Tiers):
         chosen = [topic for topic in topics if matches(topic, request.topics)]
-        rows = catalog.log_rows((*_COLUMNS, "leader_epochs"), chosen)
-        rows = rows.select([*_COLUMNS, *_OF_TIERS])
+        rows = catalog.log_rows(_COLUMNS, chosen).select([*_COLUMNS, *_OF_TIERS])
         without_place = [tier.rows(_COLUMNS).filter(_HAS_NO_PLACE) for tier in catalog]
         tables = [rows, *without_place]
     else:

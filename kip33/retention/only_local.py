@@ -6,9 +6,9 @@ log is that of the remote segments in the leader's lineage, and of the local seg
 the highest offset in the remote tier or later (`UnifiedLog.onlyLocalLogSegmentsSize`). The remote
 tier has no active segment: all of it may go.
 
-Which broker leads is in no log directory. The replica that goes farthest is taken; of several, the
-one with the most bytes that were not uploaded, because a leader begins a segment where its uploads
-end, and a follower need not.
+Which broker leads is in no log directory. Of the replicas with the latest leader epoch the one that
+goes farthest is taken; of several, the one with the most bytes that were not uploaded, because a
+leader begins a segment where its uploads end, and a follower need not.
 """
 
 from collections.abc import Mapping
@@ -23,6 +23,7 @@ from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.catalog.catalog_columns import CatalogColumns
 from kip33.catalog.tiers import (
     IS_REMOTE,
+    LATEST_EPOCH,
     OF_UNION,
     OUTSIDE_FROM,
     CatalogSnapshot,
@@ -138,25 +139,27 @@ def _leaders(rows: pa.Table) -> pa.Table:
     is_remote = rows[IS_REMOTE]
     open_bases = pc.if_else(pc.is_null(rows["last_offset"]), rows["base_offset"], None)
     lasts = pc.coalesce(pc.subtract(rows[OUTSIDE_FROM], 1), rows["last_offset"])
-    tiered = rows.append_column("last", lasts).append_column("open_base", open_bases)
-    tiered = tiered.filter(pc.and_not(is_remote, is_outside(rows)))
-    ends: Any = [("last", "max"), ("open_base", "max")]
+    rows = rows.append_column("last", lasts).append_column("open_base", open_bases)
+    tiered = rows.filter(pc.and_not(is_remote, is_outside(rows)))
+    ends: Any = [(name, "max") for name in ("last", "open_base", LATEST_EPOCH)]
     tiered = tiered.group_by(_LOG).aggregate(ends)
     local = rows.filter(pc.invert(is_remote))
-    local = local.select([*_LOG, "base_offset", "last_offset", "size_bytes"]).join(
+    local = local.select([*_LOG, "base_offset", "last", "size_bytes", LATEST_EPOCH]).join(
         tiered, _LOG, join_type="inner"
     )
     base = local["base_offset"]
-    highest, open_base = (pc.fill_null(local[f"{name}_max"], -1) for name, _ in ends)
+    highest, open_base, epoch = (pc.fill_null(local[f"{name}_max"], -1) for name, _ in ends)
     is_beyond = pc.and_(pc.greater_equal(base, highest), pc.greater(base, open_base))
     sizes = pc.if_else(is_beyond, pc.fill_null(local["size_bytes"], 0), 0)
-    ends_of = pc.fill_null(local["last_offset"], base)
+    ends_of = pc.fill_null(local["last"], base)
+    epochs = pc.max_element_wise(local[LATEST_EPOCH], epoch)
     local = local.select(_LOG).append_column("beyond", sizes).append_column("end", ends_of)
-    sums: Any = [("beyond", "sum"), ("end", "max")]
+    local = local.append_column("epoch", epochs)
+    sums: Any = [("beyond", "sum"), ("end", "max"), ("epoch", "max")]
     replicas = local.group_by(_LOG).aggregate(sums)
     best_first: Any = [
-        *(("topic", "ascending"), ("partition", "ascending"), ("end_max", "descending")),
-        *(("beyond_sum", "descending"), ("log_dir", "ascending")),
+        *(("topic", "ascending"), ("partition", "ascending"), ("epoch_max", "descending")),
+        *(("end_max", "descending"), ("beyond_sum", "descending"), ("log_dir", "ascending")),
     ]
     replicas = replicas.sort_by(best_first)
     keys = list(zip(*(replicas[name].to_pylist() for name in _LOG[:2]), strict=True))

@@ -5,8 +5,9 @@ highest end offset of a finished upload (`UnifiedLog.isSegmentEligibleForDeletio
 catalog of the remote tier that tells, and more is asked: the offsets of the segment, from first to
 last, are in whole segments there. So a segment whose upload was cut, damaged, not read or has been
 deleted since is no proof, although a broker would not look again. Nor is one with the offsets of a
-local segment but not its records, as another cluster has under the same name. Where the topic's id
-is not known in both tiers, only a copy of a local segment is a proof.
+local segment but not its records, as another cluster has under the same name, nor one with records
+that a leader lost: a replica that was left behind may still have them. Where the topic's id is not
+known in both tiers, only a copy of a local segment is a proof.
 """
 
 from collections.abc import Mapping, Sequence
@@ -139,8 +140,8 @@ def uploaded_segments(
     is_proof = pc.is_in(there["log_uri"], _values(copies["log_uri"]))
     is_proof = pc.or_(is_proof, _has_id_of(there, topic_ids_of(here)))
     is_proof = pc.and_not(is_proof, pc.is_in(there["log_uri"], _values(differ["log_uri"])))
-    of_a_log = rows.filter(pc.is_null(rows[OUTSIDE_FROM]))
-    is_proof = pc.and_(is_proof, pc.is_in(there["log_uri"], _values(of_a_log["log_uri"])))
+    lost = rows.filter(pc.is_valid(rows[OUTSIDE_FROM]))
+    is_proof = pc.and_not(is_proof, pc.is_in(there["log_uri"], _values(lost["log_uri"])))
     there = there.filter(is_proof)
     if planned:
         there = _still_there(there, planned)

@@ -15,9 +15,10 @@ newest incarnation is the one whose logs changed last. Logs whose topic id is no
 the only incarnation there is; with several they belong to none of them.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -191,6 +192,31 @@ def newest_topic_id(last_modified_ms: Mapping[str | None, int]) -> str | None:
     return max(known, key=lambda topic_id: (known[topic_id], topic_id))
 
 
+class OfTopic(Protocol):
+    """A segment, as far as it shows of which topic it is."""
+
+    @property
+    def topic(self) -> str | None:
+        """Return the topic's name."""
+
+    @property
+    def topic_id(self) -> str | None:
+        """Return the topic's id, None if it is not known."""
+
+    @property
+    def last_modified_ms(self) -> int | None:
+        """Return the time of the last change of the log."""
+
+
+def newest_topic_ids(segments: Iterable[OfTopic]) -> dict[str | None, str | None]:
+    """Return the id of the newest topic of each name, None if there is one, see above."""
+    changed: defaultdict[str | None, dict[str | None, int]] = defaultdict(dict)
+    for segment in segments:
+        times = changed[segment.topic]
+        times[segment.topic_id] = max(times.get(segment.topic_id, 0), segment.last_modified_ms or 0)
+    return {topic: newest_topic_id(times) for topic, times in changed.items()}
+
+
 def overlaps(
     partitions: Int64s, base_offsets: Int64s, last_offsets: Int64s
 ) -> npt.NDArray[np.uint8]:
@@ -219,8 +245,9 @@ def overlaps(
 class Extent(NamedTuple):
     """How much of a partition a segment has."""
 
-    valid_bytes: int = 0
+    size: int = 0  # in valid bytes, of two tiers in offsets
     last_offset: int | None = None  # None: not known
+    latest_epoch: int = -1  # of two tiers, the leader epoch of its last records; -1: not known
 
     @classmethod
     def of(
@@ -233,19 +260,32 @@ class Extent(NamedTuple):
         """Return the extent that a catalog row shows; an unverified log counts with its size.
 
         >>> Extent.of("unverified", 100, None, 9)
-        Extent(valid_bytes=100, last_offset=9)
+        Extent(size=100, last_offset=9, latest_epoch=-1)
         """
         if status in (SegmentStatus.INVALID, *NOT_READ):
             return cls(0, last_offset)
         counted = size_bytes if status == SegmentStatus.UNVERIFIED else valid_bytes
         return cls(counted or 0, last_offset)
 
+    @classmethod
+    def of_tiers(
+        cls, status: str | None, base_offset: int, end_offset: int, latest_epoch: int | None
+    ) -> Self:
+        """Return the extent of a segment of two tiers, which is read up to its end (exclusive).
+
+        It is in offsets: bytes depend on which tier has how much of the log.
+        """
+        size = 0 if status in (SegmentStatus.INVALID, *NOT_READ) else end_offset - base_offset
+        epoch = -1 if latest_epoch is None else latest_epoch
+        return cls(size, max(base_offset, end_offset - 1), epoch)
+
 
 def most_complete_of(replicas: Mapping[str, Iterable[Extent]]) -> str | None:
-    """Return the log directory with most valid bytes, then the latest end, then the first name.
+    """Return the log directory with the largest size, then the latest end, then the first name.
 
     None without replicas. A copy with damage, or with segments deleted by retention, has fewer
-    valid bytes.
+    valid bytes. Of two tiers only those with the latest leader epoch count: others may end with
+    records that were lost when their leader was.
 
     >>> most_complete_of({"b2": [Extent(10, 5)], "b1": [Extent(4, 2), Extent(6, 5)]})
     'b1'
@@ -253,7 +293,8 @@ def most_complete_of(replicas: Mapping[str, Iterable[Extent]]) -> str | None:
     return min(replicas, key=lambda log_dir: _rank(log_dir, [*replicas[log_dir]]), default=None)
 
 
-def _rank(log_dir: str, extents: list[Extent]) -> tuple[int, int, str]:
-    valid_bytes = sum(extent.valid_bytes for extent in extents)
+def _rank(log_dir: str, extents: list[Extent]) -> tuple[int, int, int, str]:
+    size = sum(extent.size for extent in extents)
+    latest_epoch = max((extent.latest_epoch for extent in extents), default=-1)
     last_offsets = [extent.last_offset for extent in extents if extent.last_offset is not None]
-    return -valid_bytes, -max(last_offsets, default=-1), log_dir
+    return -latest_epoch, -size, -max(last_offsets, default=-1), log_dir

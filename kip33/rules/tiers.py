@@ -48,6 +48,13 @@ class EpochColumns(NamedTuple):
         latest[has_any] = self.epochs[self.places[1:][has_any] - 1]
         return latest
 
+    def first(self) -> Int64s:
+        """Return the first of each segment; UNKNOWN_FIGURE without any."""
+        has_any = self.places[1:] > self.places[:-1]
+        first = np.full(len(has_any), UNKNOWN_FIGURE)
+        first[has_any] = self.epochs[self.places[:-1][has_any]]
+        return first
+
 
 class TierSegments(NamedTuple):
     """The segments of both tiers, in any order; one element for each in a column."""
@@ -136,7 +143,8 @@ def _groups(segments: TierSegments, ends: Int64s, rows: Int64s) -> Iterator[Int6
     """Yield those of `rows` that are in doubt, in order, the ones that share offsets together.
 
     In doubt are, besides these, damaged remote ones, and those after the end of the local log: a
-    leader that lost its records may have uploaded them.
+    leader that lost its records may have uploaded them. And those before and after a change of
+    leaders at the end of a segment: the next leader may have begun before.
     """
     is_doubtful = segments.is_remote & ~segments.is_whole
     is_doubtful |= ends > _local_ends(segments, ends)
@@ -144,6 +152,7 @@ def _groups(segments: TierSegments, ends: Int64s, rows: Int64s) -> Iterator[Int6
     numbers, bases = segments.partitions[order], segments.base_offsets[order]
     so_far = running_max(ends[order], np.flatnonzero(np.diff(numbers, prepend=-1)))
     is_apart = (so_far[:-1] <= bases[1:]) & (bases[1:] != bases[:-1])
+    is_apart &= ~_has_new_leader(segments, order)
     begins = np.flatnonzero(np.append(True, (numbers[1:] != numbers[:-1]) | is_apart)[: len(order)])
     bounds = np.append(begins, len(order))
     is_chosen = np.diff(bounds) > 1
@@ -151,6 +160,22 @@ def _groups(segments: TierSegments, ends: Int64s, rows: Int64s) -> Iterator[Int6
         is_chosen |= np.logical_or.reduceat(is_doubtful[order], begins)
     for at in np.flatnonzero(is_chosen).tolist():
         yield order[bounds[at] : bounds[at + 1]]
+
+
+def _has_new_leader(segments: TierSegments, order: Int64s) -> Mask:
+    """Return for each but the first of `order` if it begins with another epoch than those before.
+
+    A broker's own log has rising epochs, so of two local ones only those that fall are in doubt.
+    """
+    partitions, first = segments.partitions[order], segments.epochs.first()[order]
+    changes = np.flatnonzero(np.diff(partitions, prepend=-1))
+    latest = running_max(segments.epochs.latest()[order], changes)[:-1]
+    is_known = (first[1:] != UNKNOWN_FIGURE) & (latest != UNKNOWN_FIGURE)
+    is_remote = segments.is_remote[order]
+    may_rise = ~is_remote[1:] & ~is_remote[:-1]
+    is_other = np.where(may_rise, first[1:] < latest, first[1:] != latest)
+    found: Mask = is_known & is_other & (partitions[1:] == partitions[:-1])
+    return found
 
 
 def _local_ends(segments: TierSegments, ends: Int64s) -> Int64s:
@@ -178,6 +203,8 @@ def _pieces(segments: TierSegments, ends: Int64s, rows: Int64s) -> list[_TierSeg
 def _resolve(pieces: Sequence[_TierSegment], checkpoint: Epochs, found: PutTogether) -> None:
     """Fill in what is read of the segments of one partition."""
     valid = [piece for piece in pieces if piece.kind != _DAMAGED]
+    if any(_contradicts(checkpoint, piece) for piece in valid if piece.is_local):
+        checkpoint = ()
     lineage = lineage_of([piece.epochs for piece in valid if piece.epochs], checkpoint)
     usable = []
     for piece in valid:
@@ -198,6 +225,12 @@ def _resolve(pieces: Sequence[_TierSegment], checkpoint: Epochs, found: PutToget
     for piece in others:
         after = read[max(bisect_right(bases, piece.base) - 1, 0) :]
         found.is_copy[piece.number] = _covers(after, chosen, piece)
+
+
+def _contradicts(checkpoint: Epochs, piece: _TierSegment) -> bool:
+    """Return whether a checkpoint is not that of a local segment: older, newer, or damaged."""
+    own = lineage_of([piece.epochs] if piece.epochs else [], checkpoint)
+    return where_it_leaves(piece.epochs, piece.end, own) is not None
 
 
 def _may_stand_for(one: _TierSegment, other: _TierSegment) -> bool:

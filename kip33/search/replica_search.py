@@ -142,14 +142,18 @@ def older_topic_note(rows: Iterable[Mapping[str, Any]]) -> str | None:
 def most_complete(replicas: Mapping[str, list[SearchedSegment]]) -> str | None:
     """Return the log directory of the replica to search, None without replicas."""
     extents = {
-        log_dir: [
-            Extent.of(segment.status, segment.size_bytes, segment.valid_bytes, segment.last_offset)
-            for segment in segments
-            if not segment.is_copy
-        ]
+        log_dir: [_extent(segment) for segment in segments if not segment.is_copy]
         for log_dir, segments in replicas.items()
     }
     return most_complete_of(extents)
+
+
+def _extent(segment: SearchedSegment) -> Extent:
+    status, last = segment.status, segment.last_offset
+    if segment.is_remote is None:
+        return Extent.of(status, segment.size_bytes, segment.valid_bytes, last)
+    end = min(segment.end_offset, segment.until_offset or MAX_INT64)
+    return Extent.of_tiers(status, segment.base_offset, end, segment.latest_epoch)
 
 
 def _segment(row: Mapping[str, Any]) -> SearchedSegment:

@@ -41,10 +41,11 @@ class SearchedSegment(NamedTuple):
     offset_index_modified_ms: int | None = None
     out_of_order_batches: int | None = None  # with a timestamp below an earlier batch's
     # Of two tiers put together: see `catalog.tiers`.
-    is_remote: bool = False
+    is_remote: bool | None = None  # None: there is one tier
     is_copy: bool = False  # another segment has its records
     until_offset: int | None = None  # from here on another segment is read
     outside_from: int | None = None  # from here on its records were lost to a later leader
+    latest_epoch: int | None = None  # of its batches
 
     @property
     def doubt(self) -> str | None:
@@ -72,7 +73,7 @@ class SearchedSegment(NamedTuple):
         return not self.doubt and not self.is_bare and may_hold(self.max_timestamp, target_ms)
 
 
-OF_TIERS: Final = ("is_remote", "is_copy", "until_offset", "outside_from")
+OF_TIERS: Final = ("is_remote", "is_copy", "until_offset", "outside_from", "latest_epoch")
 """The fields that one catalog does not have."""
 
 

@@ -176,12 +176,12 @@ def test_different_segments_are_one_fault_that_names_both(tmp_path: Path, differ
 
 
 def test_one_replica_is_read_and_another_one_by_its_name(tmp_path: Path) -> None:
-    for name, first in (("broker-1", 4), ("broker-2", 2)):
+    for name, first in (("broker-1", 2), ("broker-2", 4)):
         layouts.kafka(tmp_path / "disks" / name, [segment(first, *range(first, 8), name=name)])
     tiers = opened(tmp_path, [], [segment(0, *range(6), name="remote")])
     for options, name, first in (
-        ({}, "broker-2", 2),
-        ({"log_dir": "broker-1"}, "broker-1", 4),
+        ({}, "broker-1", 2),
+        ({"log_dir": "broker-2"}, "broker-2", 4),
     ):
         found = rows_of(tiers, columns=["log_dir", "offset", "value"], **options)
         assert {row["log_dir"] for row in found} == {name}

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from kip33.restore import restore_apply, restore_complete
 from kip33.restore.restore_request import RestoreSummary
 from kip33.restore.restore_source import UPLOADED_TWICE
 from kip33.stores.locations import Location
-from tests.builders.layouts import WRITERS, Stored, kafka, local_tiered
+from tests.builders.layouts import WRITERS, Stored, kafka, local_tiered, put, uuid22
 from tests.builders.partition_copies import INTERVAL_BYTES, everything_in, files_of
 from tests.builders.random_partitions import HOUR_MS, NOW, WrittenBatch, random_partition
 from tests.builders.segment_builder import Record, segment, v2_batch
@@ -179,8 +180,35 @@ def test_a_replica_without_the_latest_leader_epoch_is_left(tmp_path: Path) -> No
         "b1": [Stored("orders", 0, 60, log_of(60, 9, leader_epoch=1))],
         "b2": [Stored("orders", 0, 60, log_of(60, 2, leader_epoch=2))],
     }
-    [row] = restored(of_two(tmp_path, local, BOTH[:2]), tmp_path / "data").partitions
+    both = of_two(tmp_path, local, BOTH[:2])
+    [row] = restored(both, tmp_path / "data").partitions
     assert (row.replica, row.end_offset) == ("b2", 80)
+    tiers = kip33.open_catalog(both)
+    read = kip33.read_arrow(tiers, columns=["log_dir"]).read_all()
+    assert set(read["log_dir"].to_pylist()) == {"b2"}
+    answers = tiers.offsets_for_times([("orders", 0, "latest")]).select(["log_dir", "offset"])
+    assert answers.to_pylist() == [{"log_dir": "b2", "offset": 80}]
+
+
+def test_the_newest_topic_of_a_name_is_restored(tmp_path: Path) -> None:
+    """A broker deletes the segments of a deleted topic from the bucket later, if at all."""
+    both = of_two(tmp_path, {"b1": OTHER}, BOTH[:1])
+    older = tmp_path / "bucket" / f"orders-0-{'B' * 21}A"
+    for one in BOTH:
+        log = older / f"{one.base_offset:020d}-{uuid22(one)}.log"
+        put(log, one.log)
+        os.utime(log, (0, 0))
+    catalogs_of(tmp_path)
+    for source in (both, both[0]):
+        summary = restored(source, tmp_path / f"data {len(str(source))}", topics=["orders"])
+        assert [row.end_offset for row in summary.partitions] == [30]
+    summary = restored(both, tmp_path / "older", topics=["orders"], replica=f"{'B' * 21}A")
+    assert [row.end_offset for row in summary.partitions] == [90]
+
+    kafka(tmp_path / "disks/b1", BOTH[2:])  # no partition.metadata
+    catalogs_of(tmp_path)
+    [row] = restored(both, tmp_path / "none", topics=["orders"]).partitions
+    assert "/disks/b1/orders-0: its topic id is not known, and there are several" in row.problem
 
 
 @pytest.mark.parametrize("damage", ["truncated", "unreadable"])
@@ -235,6 +263,18 @@ def test_what_is_not_one_log_is_refused_in_one_line(
             assert problem in str(row.problem)
             assert "\n" not in str(row.problem)
     assert not (tmp_path / "data/orders-0").exists()
+
+
+def test_an_archived_upload_is_named(tmp_path: Path) -> None:
+    both = of_two(tmp_path, {"b1": BOTH[2:]}, BOTH[:2])
+    remote = Catalog.at(str(both[0]))
+    unread = dict.fromkeys(("last_offset", "record_count", "valid_bytes", "max_timestamp"))
+    archived = {"status": "archived", "error": "archived: restore it first"} | unread
+    rows = remote.read(remote.require_newest()).to_pylist()
+    rows = [row | archived for row in rows]
+    write(remote, rows, source=Location.of(tmp_path / "bucket"), layout="local-tiered")
+    [refused] = restored(both, tmp_path / "data").partitions
+    assert re.fullmatch(r"file:.*/bucket/.*\.log: archived: restore it first", str(refused.problem))
 
 
 def test_an_upload_that_changed_after_its_build_is_refused(tmp_path: Path) -> None:

@@ -58,9 +58,13 @@ def test_an_upload_of_unknown_end_may_have_what_begins_where_it_does(tmp_path: P
     assert found.logs["orders", 0].bytes_after == 8
 
 
+EPOCH = {epoch: {"leader_epochs": [epoch], "leader_epoch_offsets": [30]} for epoch in (1, 2)}
 REPLICAS = {
     "the one that goes farthest leads": (
         on("1", segment(30, 39, 7)) + on("2", segment(30, 40, 5)), 5,
+    ),
+    "the one that goes farthest in the latest epoch": (
+        on("1", segment(30, 39, 7, **EPOCH[1])) + on("2", segment(30, 31, 5, **EPOCH[2])), 5,
     ),
     "of equal ones, the one with the most bytes": (
         on("1", segment(25, 39, 9)) + on("2", segment(30, 39, 5)), 5,

@@ -116,6 +116,18 @@ def test_a_segment_that_an_upload_contradicts_is_told_apart(tmp_path: Path) -> N
     assert reasons == ["other_records", None, "not_uploaded", "not_uploaded"]
 
 
+def test_records_that_only_a_replica_that_was_left_behind_has_prove_nothing(tmp_path: Path) -> None:
+    lost, kept = ({"leader_epochs": [n], "leader_epoch_offsets": [10]} for n in (1, 2))
+    local = [
+        segment(20, 29, log_dir="1", log_uri="file:///1/20.log", **lost),
+        segment(10, 19, log_dir="2", **kept),
+        segment(20, 29, log_dir="2", **kept),
+    ]
+    here, found = uploaded(tmp_path, local, [segment(10, 19, **lost)])
+    columns = read_columns(*here)
+    assert not found.has(columns).any()
+
+
 def test_topics_without_tiered_storage_are_not_looked_at(tmp_path: Path) -> None:
     remote = [segment(0, 99, topic="plain")]
     _, found = uploaded(tmp_path, [*LOCAL, segment(0, 9, topic="plain")], remote)

@@ -156,6 +156,18 @@ A, B, C = (0, 0), (1, 40), (2, 60)
             [(500, 600, WHOLE, (1, 500))], [(0, 400, WHOLE, A), (400, 500, WHOLE, (1, 400))],
             [(1, 450)], [], {}, {}, id="the checkpoint begins at the log start",
         ),
+        pytest.param(
+            [(60, 90, WHOLE, C)], [(0, 60, WHOLE, A)], [A, (2, 50)], [], {0: 50}, {0: 50},
+            id="the later leader began before the local log, and its upload is not there",
+        ),
+        pytest.param(
+            [(60, 90, WHOLE, C)], [(0, 60, WHOLE, A)], [A, (5, 50)], [], {}, {},
+            id="a checkpoint of another log tells nothing",
+        ),
+        pytest.param(
+            [(60, 90, WHOLE, C)], [(0, 60, WHOLE, A)], [A, C], [], {}, {},
+            id="a new leader in a new segment",
+        ),
     ],
 )  # fmt: skip
 def test_leader_epochs_say_which_records_are_of_the_log(
@@ -172,6 +184,14 @@ def test_leader_epochs_say_which_records_are_of_the_log(
     assert offsets(found.outside_from, local) == outside
     assert offsets(found.until_offsets, local) == until
     assert not found.is_different.any()
+
+
+@pytest.mark.parametrize("first", [30, 50])
+def test_a_local_log_with_earlier_epochs_than_what_is_before_it_was_lost(first: int) -> None:
+    local = [(first, 60, WHOLE, (0, first)), (60, 90, WHOLE, (0, 60)), (90, 99, WHOLE, (0, 90))]
+    checkpoints = {0: (EpochStart(0, 0),)}
+    found = put_together(columns(local, [(0, 50, WHOLE, A, B)]), lambda _: checkpoints)
+    assert found.outside_from.tolist() == [40, 40, 40, UNKNOWN_END]
 
 
 @pytest.mark.parametrize(
@@ -245,6 +265,8 @@ def test_what_is_read_is_each_record_of_the_log_once_and_no_other(
     log, checkpoint, uploads = history
     cuts = sorted(data.draw(st.sets(st.integers(0, len(log)), max_size=4)) | {len(log)})
     local = [(begin, log[begin:end]) for begin, end in pairwise(cuts)]
+    if local:  # the remote catalog may be older, or segments are lost
+        uploads = [one for one in uploads if data.draw(st.booleans())]
     of_both = [
         [(begin, begin + len(part), NOT_COUNTED, *epochs_of(begin, part)) for begin, part in parts]
         for parts in (local, uploads)
