@@ -193,14 +193,23 @@ class Selection(NamedTuple):
             and self.log_dir in (None, segment.log_dir)
         )
 
-    def of(self, segments: list[ReadSegment]) -> list[ReadSegment]:
-        """Return its segments, of the newest topic of each name unless a log_dir is given."""
+    def of(self, segments: list[ReadSegment], warn: Warn) -> list[ReadSegment]:
+        """Return its segments, of the newest topic of each name unless a log_dir is given.
+
+        `warn` gets a line for each topic whose logs are left out because their id is not known.
+        """
         newest = newest_topic_ids(segments) if self.log_dir is None else {}
-        return [
-            segment
-            for segment in segments
-            if newest.get(segment.topic) in (None, segment.topic_id) and self.takes(segment)
-        ]
+        taken = [segment for segment in segments if self.takes(segment)]
+        unknown: defaultdict[str, set[str]] = defaultdict(set)
+        for segment in taken:
+            if segment.topic_id is None and newest.get(segment.topic) is not None:
+                unknown[segment.topic or ""].add(segment.log_dir or "")
+        for topic, log_dirs in sorted(unknown.items()):
+            warn(
+                f"topic {topic}: {', '.join(map(repr, sorted(log_dirs)))} is not read: its topic "
+                "id is not known, and several topics have this name; give the log_dir to read it"
+            )
+        return [one for one in taken if newest.get(one.topic) in (None, one.topic_id)]
 
 
 def partitions_of(
@@ -214,7 +223,8 @@ def partitions_of(
 ) -> list[PartitionSegments]:
     """Return the partitions to read, by topic and number.
 
-    `warn` gets a line for each newer snapshot of a catalog that is ignored. Raises LocationError if
+    `warn` gets a line for each newer snapshot of a catalog that is ignored, and for logs that are
+    left out. Raises LocationError if
     there are no segments, CatalogError for a damaged catalog, and for two that are not of one
     cluster's tiers.
     """
@@ -229,10 +239,12 @@ def partitions_of(
         return [[_of_log(place)]]
     if catalog := catalog_unless_source(place, warn):
         return _replicas(_of_catalog(catalog, selection, warn), selection)
-    return _replicas(_of_archive(place, selection, layout_of(layout)), selection)
+    return _replicas(_of_archive(place, selection, layout_of(layout), warn), selection)
 
 
-def _of_archive(place: Location, selection: Selection, layout: Layout) -> list[ReadSegment]:
+def _of_archive(
+    place: Location, selection: Selection, layout: Layout, warn: Warn
+) -> list[ReadSegment]:
     """Return the segments below a directory, or those in it if its name is not a partition's."""
     try:
         listing = require_segments(place, selection.topics, layout=layout)
@@ -244,7 +256,7 @@ def _of_archive(place: Location, selection: Selection, layout: Layout) -> list[R
     if len(listing.log_dirs) > 1 and selection.log_dir is None:  # replicas of the same topic?
         listing.table = with_topic_ids(place, listing.table).files
     listed = [_of_listed(segment, segment.log(place)) for segment in listing.segments()]
-    return selection.of(listed)
+    return selection.of(listed, warn)
 
 
 def _of_directory(directory: Location) -> list[ReadSegment]:
@@ -299,7 +311,7 @@ def _of_catalog(catalog: Catalog, selection: Selection, warn: Warn) -> list[Read
         found += [_of_row(row) for row in piece.to_pylist()]
     if known and not found:
         raise _nothing_of(selection, known)
-    return selection.of(found)
+    return selection.of(found, warn)
 
 
 def _nothing_of(selection: Selection, known: Iterable[str | None] = ()) -> LocationError:
@@ -337,7 +349,7 @@ def _of_tiers(
                 if tier is tiers.remote:
                     of_one = replicas.get((row["topic"], row["partition"]), of_one)
                 found += [_of_row(row | {"log_dir": log_dir}) for log_dir in of_one]
-    return selection.of(found)
+    return selection.of(found, warn)
 
 
 def _start_of(row: dict[str, Any]) -> Any:

@@ -207,3 +207,19 @@ def test_a_directory_that_was_not_listed_is_a_fault_of_the_replica_that_is_read(
     assert [one.error for one in by_topic["orders"]] == [None, "no permission"]
     assert [one.log_dir for one in by_topic["orders"]] == ["b2", "b2"]
     assert [one.log.name for one in by_topic[None]] == ["b3"]
+
+
+def test_a_log_without_topic_id_that_is_left_out_is_named(tmp_path: Path) -> None:
+    of_topic = {"topic": "orders", "partition": 0, "base_offset": 0, "last_offset": 9}
+    catalogs = tuple(Catalog.at(str(tmp_path / name)) for name in ("local", "remote"))
+    of_disk = row(0, **of_topic, topic_id=None, log_dir="b2")
+    in_bucket = [
+        row(n, **of_topic, topic_id=letter * 22, log_dir=letter, last_modified_ms=n)
+        for n, letter in enumerate("AB")
+    ]
+    write(catalogs[0], [of_disk])
+    write(catalogs[1], in_bucket, layout="aiven")
+    lines: list[str] = []
+    found = partitions_of(SimpleNamespace(catalogs=catalogs), Selection(), warn=lines.append)
+    assert [one.log_dir for segments in found for one in segments] == ["B"]
+    assert [line.partition(" is not read")[0] for line in lines] == ["topic orders: 'b2'"]
