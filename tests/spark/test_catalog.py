@@ -186,6 +186,7 @@ def test_spark_has_the_columns_of_the_schema_in_their_order(spark: Any, catalog:
         pa.bool_(): "boolean",
         pa.list_(pa.string()): "array<string>",
         pa.list_(pa.int32()): "array<int>",
+        pa.list_(pa.int64()): "array<bigint>",
         pa.timestamp("ms", "UTC"): "timestamp",
     }
     assert load_catalog(spark, str(catalog)).dtypes == [
