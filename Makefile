@@ -85,11 +85,6 @@ demo: $(VENV)/.kernels java  ## Make a small archive; build, verify, search; jud
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog --diff 1 2
 	$(BIN)/python -m tests.builders.layouts $(DEMO)/archive/broker-1 $(DEMO)/tiered  # zstd chunks
 	$(BIN)/kip33 build $(DEMO)/tiered --layout aiven --index-dir $(DEMO)/tiered-indexes
-	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog $(DEMO)/tiered-indexes/_catalog --topic orders
-	$(BIN)/kip33 restore $(DEMO)/indexes/_catalog $(DEMO)/tiered-indexes/_catalog --topic orders \
-	  --to $(DEMO)/log-dir  # for a broker, from both tiers of a cluster
-	$(BIN)/kip33 search $(DEMO)/indexes/_catalog $(DEMO)/tiered-indexes/_catalog --topic orders \
-	  --time earliest-local --time latest-tiered
 	$(BIN)/kip33 search $(DEMO)/indexes/_catalog --time 2023-11-15T12:00Z --topic 'sens*' --topic orders
 	$(BIN)/kip33 records $(DEMO)/indexes/_catalog --topic orders --from 2023-11-14T22:14Z --limit 5
 	$(BIN)/kip33 count $(DEMO)/indexes/_catalog --topic orders --per 1d
@@ -101,6 +96,12 @@ demo: $(VENV)/.kernels java  ## Make a small archive; build, verify, search; jud
 	$(BIN)/kip33 report $(DEMO)/indexes/_catalog --policy conf/retention.toml --now 2023-12-01 \
 	  --output $(DEMO)/report.html
 	$(BIN)/kip33 retention --apply $(DEMO)/plan.jsonl --trash $(DEMO)/trash
+	$(BIN)/kip33 build $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index  # the oldest are in the bucket only
+	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog $(DEMO)/tiered-indexes/_catalog --topic orders
+	$(BIN)/kip33 restore $(DEMO)/indexes/_catalog $(DEMO)/tiered-indexes/_catalog --topic orders \
+	  --to $(DEMO)/log-dir  # for a broker, from both tiers of a cluster
+	$(BIN)/kip33 search $(DEMO)/indexes/_catalog $(DEMO)/tiered-indexes/_catalog --topic orders \
+	  --time earliest-local --time latest-tiered
 
 ##@ Read it
 
