@@ -42,10 +42,11 @@ class LeaderEpochs:
         row, self._latest = speed(refused_epoch)(batches, before)
         if row < 0:
             if self._latest > before:
-                first = EpochStart(int(batches["leader_epoch"][0]), int(batches["base_offset"][0]))
-                is_one = first.epoch == self._latest  # as in most segments
-                found = (first,) if is_one else leader_epochs_of(batches)
-                self.starts = with_later_epochs(self.starts, found)
+                first = batches[0]
+                if not self.starts and first["leader_epoch"] == self._latest:  # as in most segments
+                    self.starts = (EpochStart(self._latest, int(first["base_offset"])),)
+                else:
+                    self.starts = leader_epochs_of(batches, self.starts)
             return None
         batch = batches[row]
         return int(batch["position"]), (
