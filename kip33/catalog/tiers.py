@@ -28,12 +28,7 @@ from kip33.formats.partition_metadata import (
 )
 from kip33.rules.offset_holes import UNKNOWN_END, Int64s
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.rules.tiers import (
-    UNKNOWN_FIGURE,
-    EpochColumns,
-    TierSegments,
-    put_together,
-)
+from kip33.rules.tiers import UNKNOWN_FIGURE, EpochColumns, TierSegments, put_together
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
@@ -44,9 +39,7 @@ LOG_DIRECTORIES: Final = "kafka"
 TopicIds: TypeAlias = Mapping[str, Collection[str]]
 """The known ids of each topic, by its name."""
 
-COMPARED: Final = (
-    *("valid_bytes", "batch_count", "record_count", "max_timestamp", "batches_crc32"),
-)
+COMPARED: Final = ("valid_bytes", "batch_count", "record_count", "max_timestamp", "batches_crc32")
 """What a segment and its copy have in common, besides their offsets."""
 
 _MOST_BYTES: Final = 1 << 20  # of a checkpoint

@@ -56,7 +56,7 @@ def tiers_answer(
         return _segments(tiers, rows, statuses)
     if holes:
         return holes_answer(holes_of_log(rows, policies), _names(tiers))
-    found = findings_between(tiers, rows)
+    found = findings_between(tiers, rows, policies)
     return Output(
         page=_page(tiers, rows, found),
         head={

@@ -126,7 +126,7 @@ class RestoreCommand:
     "--replica",
     metavar="LOG_DIR",
     help="Read this log directory of SOURCE, such as broker-1 [default: for each partition the "
-    "one with most bytes; of two tiers, with most offsets].",
+    "one with most bytes; of two tiers, with the latest leader epoch, then most offsets].",
 )
 @click.option(
     "--snapshot",

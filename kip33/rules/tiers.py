@@ -41,19 +41,19 @@ class EpochColumns(NamedTuple):
         columns = (self.epochs[here].tolist(), self.first_offsets[here].tolist())
         return tuple(map(EpochStart, *columns))
 
-    def latest(self) -> Int64s:
-        """Return the latest of each segment; UNKNOWN_FIGURE without any."""
-        has_any = self.places[1:] > self.places[:-1]
-        latest = np.full(len(has_any), UNKNOWN_FIGURE)
-        latest[has_any] = self.epochs[self.places[1:][has_any] - 1]
-        return latest
-
     def first(self) -> Int64s:
         """Return the first of each segment; UNKNOWN_FIGURE without any."""
+        return self._at(self.places[:-1])
+
+    def latest(self) -> Int64s:
+        """Return the latest of each segment; UNKNOWN_FIGURE without any."""
+        return self._at(self.places[1:] - 1)
+
+    def _at(self, places: Int64s) -> Int64s:
         has_any = self.places[1:] > self.places[:-1]
-        first = np.full(len(has_any), UNKNOWN_FIGURE)
-        first[has_any] = self.epochs[self.places[:-1][has_any]]
-        return first
+        found = np.full(len(has_any), UNKNOWN_FIGURE)
+        found[has_any] = self.epochs[places[has_any]]
+        return found
 
 
 class TierSegments(NamedTuple):
