@@ -7,7 +7,7 @@ DEMO := .demo
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java wheel dist demo docs pages test quick lint types integration test-integration bench bench-quick clean
+.PHONY: help venv java wheel dist demo docs pages test quick lint types integration test-integration long bench bench-quick clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -115,11 +115,11 @@ pages: venv java  ## Run the commands of all pages and write what they print tod
 ##@ Check it
 
 test: venv java lint types  ## Lint, types and every test that needs no outside service
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not kafka and not integration"
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not kafka and not integration and not long"
 
 quick: venv  ## The pure tests, plain code, few examples: a quarter of a minute
 	KIP33_EXAMPLES=quick $(BIN)/pytest -q -n 2 tests/formats tests/rules tests/test_layering.py \
-	  tests/test_names.py -m "not kafka and not integration and not spark and not slow" -k "not native and not compiled"
+	  tests/test_names.py -m "not kafka and not integration and not long and not spark and not slow" -k "not native and not compiled"
 
 lint: venv
 	$(BIN)/ruff check
@@ -130,9 +130,14 @@ types: venv
 
 test-integration: integration
 
-integration: venv java  ## The tests against Kafka's own jars (Maven), other services; long forms
-	KIP33_EXAMPLES=long $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
-	  -m "kafka or integration or (hypothesis and not spark)"
+integration: venv java  ## The tests against Kafka's own jars (Maven) and other services
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "(kafka or integration) and not long"
+
+SEED ?= $(shell date -u +%Y%m%d)
+long: venv java  ## Sweeps over random inputs and many examples of each property; the date is the seed
+	@echo "seed $(SEED); the same again: make long SEED=$(SEED)"
+	KIP33_EXAMPLES=long KIP33_SEED=$(SEED) $(BIN)/pytest -q -n auto --hypothesis-seed=$(SEED) \
+	  -m "long or (hypothesis and not spark)"
 
 bench bench-quick: venv java
 	$(PIP_INSTALL) --no-build-isolation -e '.[dev,bench]'

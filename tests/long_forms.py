@@ -1,4 +1,4 @@
-"""Tests that have a short form, for `make test`, and a long one, for `make integration`."""
+"""Tests that have a short form, for `make test`, and a long one, for `make long`."""
 
 import os
 from collections.abc import Iterable
@@ -16,8 +16,14 @@ def short_and_long(short: int, long: int, variable: str) -> list[Any]:
     many = int(os.environ.get(variable, long))
     return [
         pytest.param(short, id=f"{short}"),
-        pytest.param(many, id=f"{many} in the long form", marks=pytest.mark.integration),
+        pytest.param(many, id=f"{many} in the long form", marks=pytest.mark.long),
     ]
+
+
+def seeds(many: int) -> range:
+    """Return the seeds of a sweep: the same in each `make test`, others each day in `make long`."""
+    first = int(os.environ.get("KIP33_SEED", "0"))
+    return range(first, first + many)
 
 
 def one_in(count: int, cases: Iterable[Any]) -> list[Any]:
@@ -33,8 +39,8 @@ def one_in(count: int, cases: Iterable[Any]) -> list[Any]:
 
 def _of_the_long_form(case: Any) -> Any:
     if isinstance(case, type(pytest.param())):
-        return case._replace(marks=(*case.marks, pytest.mark.integration))
-    return pytest.param(case, marks=pytest.mark.integration)
+        return case._replace(marks=(*case.marks, pytest.mark.long))
+    return pytest.param(case, marks=pytest.mark.long)
 
 
 def examples(many: int) -> int:
