@@ -96,6 +96,17 @@ def test_rows_for_programs(command: Command) -> None:
     ]
 
 
+def test_a_record_before_1970_has_a_time_although_its_header_has_none(command: Command) -> None:
+    log = file_named(LOG, v2_batch(0, [Record(-1)]) + v2_batch(1, [Record(-HOUR_MS)]))
+    options = ["--per", "1h", "--format", "jsonl"]
+
+    every = rows_of(command("count", log, *options))
+    before = rows_of(command("count", log, "--until", "2024-01-01", *options))
+
+    assert [(row["period_start"], row["records"]) for row in every] == [(-HOUR_MS, 1), (None, 1)]
+    assert [(row["period_start"], row["records"]) for row in before] == [(-HOUR_MS, 1)]
+
+
 def test_batches_with_one_time_are_counted_from_headers(command: Command) -> None:
     """Bodies that nothing could decompress show that none was looked at."""
     stamped = {"codec": "gzip", "body": bytes(40), "log_append_time": START_MS}
