@@ -361,19 +361,15 @@ class _SearchedRows(NamedTuple):
     ) -> list[AnswerRow]:
         from kip33.spark.catalog import load_catalog
         from kip33.spark.jobs import named
-        from kip33.spark.search import offsets_for_times
+        from kip33.spark.search import offsets_for_targets
 
         spark = open_session(self.command.engine)
         schema = "topic string, partition int, target_ms bigint, log_dir string, request int"
         requests = spark.createDataFrame(
             [(*question, number) for number, question in enumerate(questions)], schema
         )
-        answered = offsets_for_times(
-            load_catalog(spark, source.catalog.location.uri, source.snapshot.name),
-            requests,
-            **how._asdict(),
-            log_start_offsets=starts,
-        )
+        segments = load_catalog(spark, source.catalog.location.uri, source.snapshot.name)
+        answered = offsets_for_targets(segments, requests, how, starts)
         in_order = answered.orderBy("request", "partition", "log_dir").select(*ANSWER_COLUMNS)
         with named(spark, f"kip33 search: {counted(len(questions), 'request')}"):
             return [row.asDict() for row in in_order.collect()]

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.topic_totals import IS_OLDER
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
+from kip33.formats.times import LEAST_MS
 from kip33.rules.search import NEWEST_KAFKA
 from kip33.search.answers import SearchOptions
 from kip33.search.replica_search import SEARCHED, TimeQuestion, answers_of
@@ -84,13 +85,20 @@ def offsets_for_times(
         raise ValueError(
             f"requests: missing columns {', '.join(missing)}; found {requests.columns}"
         )
+    how = SearchOptions(as_kafka, index_only, all_replicas, max_batch_bytes, kafka_version)
+    asked = requests.withColumn("target_ms", _target_ms(requests))
+    return offsets_for_targets(catalog, asked, how, log_start_offsets)
+
+
+def offsets_for_targets(
+    catalog: DataFrame,
+    requests: DataFrame,
+    how: SearchOptions,
+    log_start_offsets: LogStartOffsets | None = None,
+) -> DataFrame:
+    """Return what `offsets_for_times` returns; each target is surely in milliseconds."""
     keys = ("topic", "partition")
-    requests = requests.withColumns(
-        {
-            "partition": sf.col("partition").cast("int"),
-            "target_ms": _target_ms(requests),
-        }
-    )
+    requests = requests.withColumn("partition", sf.col("partition").cast("int"))
     if "log_dir" not in requests.columns:
         requests = requests.withColumn("log_dir", sf.lit(None).cast("string"))
     segments = _with_incarnations(catalog.where(sf.col("base_offset").isNotNull()))
@@ -112,7 +120,6 @@ def offsets_for_times(
     work = by_request.join(by_partition, list(keys), "left").repartition(tasks)
     answered = [StructField(name, kind) for name, kind in _ANSWERED]
     schema = StructType([*requests.schema.fields, *answered])
-    how = SearchOptions(as_kafka, index_only, all_replicas, max_batch_bytes, kafka_version)
     run = partial(_answer_all, how, log_start_offsets or {})
     return run_on_rows(work, run, schema)
 
@@ -138,15 +145,24 @@ def _with_incarnations(segments: DataFrame) -> DataFrame:
 
 
 def _target_ms(requests: DataFrame) -> Column:
-    """Return the column of times in ms; ValueError for timestamps without a time zone."""
+    """Return the column of times in ms; ValueError for timestamps without a time zone.
+
+    A number that may be seconds ends the query with both readings, as `require_milliseconds` does.
+    """
     kind = requests.schema["target_ms"].dataType
     if isinstance(kind, TimestampNTZType):
         raise ValueError("target_ms has no time zone: timestamp or bigint expected")
-    return (
-        sf.unix_millis("target_ms")
-        if isinstance(kind, TimestampType)
-        else sf.col("target_ms").cast("long")
+    if isinstance(kind, TimestampType):
+        return sf.unix_millis("target_ms")
+    target = sf.col("target_ms").cast("long")
+    message = sf.format_string(
+        "target_ms %d found, expected a timestamp or milliseconds since 1973: in milliseconds it "
+        "is %s, in seconds %s",
+        target,
+        *(read(target).cast("string") for read in (sf.timestamp_millis, sf.timestamp_seconds)),
     )
+    may_be_seconds = (target > 0) & (target < LEAST_MS)
+    return sf.when(may_be_seconds, sf.raise_error(message)).otherwise(target)
 
 
 def _each_partition(requests: DataFrame, segments: DataFrame) -> DataFrame:

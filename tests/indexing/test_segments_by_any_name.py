@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kip33
-from kip33.formats.times import milliseconds_of
+from kip33.formats.times import iso_time, milliseconds_of
 from tests.builders.segment_builder import Record, v2_batch
 
 NAME = "00000000000000000100.log"
@@ -70,7 +70,7 @@ def test_a_path_and_a_uri_are_as_good(archive: Path, named: Callable[[Path], str
         kip33.read_time_index,
         lambda log: list(kip33.scan_batches(log)),
         lambda log: list(kip33.read_records(log)),
-        lambda log: kip33.find_offset(log, 5),
+        lambda log: kip33.find_offset(log, iso_time(5)),
         kip33.list_segments,
     ],
     ids=["build", "verify", "read index", "scan", "read records", "find", "list"],
