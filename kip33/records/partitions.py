@@ -35,8 +35,10 @@ from kip33.rules.offset_holes import (
     HoleKind,
     SegmentEnds,
     find_holes,
+    is_age_unsure,
+    last_changes,
     most_complete_of,
-    newest_topic_ids,
+    newest_topic_id,
 )
 from kip33.rules.policies import MAX_INT64, nearest_topics
 from kip33.rules.segment_summary import SegmentStatus
@@ -102,6 +104,7 @@ class ReadSegment(NamedTuple):
     refused: str | None = None  # why a broker would keep nothing of a catalog's log
     hole: str | None = None  # which offsets are surely missing before it
     error: str | None = None  # why the segment cannot be read
+    has_inner_times: bool = False  # a wrapper of v0 may have v1 messages: no header has their times
     only_v2: bool = False  # all its batches are complete and of magic 2, by a catalog
     share: OffsetShare | None = None  # None: the whole segment
     topic_id: str | None = None
@@ -121,7 +124,7 @@ class ReadSegment(NamedTuple):
     @property
     def max_timestamp(self) -> int | None:
         """Return the largest timestamp of all records of its file, -1 if no record has one."""
-        return self.figures.max_timestamp if self.figures else None
+        return self.figures.max_timestamp if self.figures and not self.has_inner_times else None
 
     @property
     def reached_timestamp(self) -> int:
@@ -226,8 +229,15 @@ class Selection(NamedTuple):
 
         `warn` gets a line for each topic whose logs are left out because their id is not known.
         """
-        newest = newest_topic_ids(segments) if self.log_dir is None else {}
+        changes = last_changes(segments) if self.log_dir is None else {}
+        newest = {topic: newest_topic_id(of_one) for topic, of_one in changes.items()}
         taken = [segment for segment in segments if self.takes(segment)]
+        for topic in sorted({one.topic or "" for one in taken if one.topic in changes}):
+            if is_age_unsure(changes[topic]):
+                warn(
+                    f"topic {topic}: several topics have this name; that with the newest records "
+                    "is read, but its files are not the newest; give the log_dir to read another"
+                )
         unknown: defaultdict[str, set[str]] = defaultdict(set)
         for segment in taken:
             if segment.topic_id is None and newest.get(segment.topic) is not None:
@@ -421,6 +431,7 @@ def _of_row(row: dict[str, Any]) -> ReadSegment:
         extent=Extent.of(*(row[name] for name in _OF_EXTENT)),
         topic_id=row["topic_id"],
         last_modified_ms=row["last_modified_ms"],
+        has_inner_times=row["record_count"] is None and 0 in (row["magics"] or ()),
         only_v2=row["status"] == SegmentStatus.OK and row["magics"] == [2],
     )
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kip33.errors import Kip33Error, NoReadableLogError, unreadable_logs_text
-from kip33.formats.batch import CODEC_MASK, CONTROL, NO_TIMESTAMP, BatchColumns
+from kip33.formats.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, NO_TIMESTAMP, BatchColumns
 from kip33.formats.times import Time, milliseconds_of
 from kip33.formats.whole_bodies import RecordLimits
 from kip33.records.columns import corrupt_row
@@ -76,7 +76,9 @@ class RecordRequest(NamedTuple):
         is_v2 = batches["magic"] >= 2
         is_out = batches["last_offset"] < limits.first_offset
         is_out |= batches["base_offset"] > limits.last_offset
-        is_out |= batches["max_timestamp"] < limits.first_timestamp
+        has_horizon = batches["attributes"] & DELETE_HORIZON != 0
+        is_false = ~has_horizon & (batches["base_timestamp"] > batches["max_timestamp"])
+        is_out |= (batches["max_timestamp"] < limits.first_timestamp) & ~is_false
         if not self.include_control:
             is_out |= (batches["attributes"] & CONTROL) != 0
         wanted: npt.NDArray[np.bool_] = ~(is_out & is_v2)

@@ -46,10 +46,11 @@ def rows_of(source: CatalogSnapshot | Tiers, topics: Iterable[str]) -> "pa.Table
 
     The columns are `topic`, `partition`, SEARCHED, IS_OLDER, and what `Tiers` add.
     """
-    rows = source.rows(("topic", "partition", *SEARCHED, *OF_INCARNATIONS), set(topics))
+    more = [name for name in OF_INCARNATIONS if name not in SEARCHED]
+    rows = source.rows(("topic", "partition", *SEARCHED, *more), set(topics))
     if OUTSIDE_FROM in rows.column_names:
         rows = rows.filter(pc.invert(is_outside(rows)))
-    return with_incarnations(rows).drop_columns(list(OF_INCARNATIONS))
+    return with_incarnations(rows).drop_columns(more)
 
 
 def partition_rows(

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from kip33.archive.log_start_offsets import LogStartOffsets
-from kip33.catalog.topic_totals import IS_OLDER
+from kip33.catalog.topic_totals import IS_AGE_UNSURE, IS_OLDER
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import LEAST_MS
 from kip33.rules.search import NEWEST_KAFKA
@@ -114,7 +114,7 @@ def offsets_for_targets(
     )
     wanted = segments.join(by_request.select(*keys), list(keys), "left_semi")
     by_partition = wanted.groupBy(*keys).agg(
-        sf.collect_list(sf.struct(*SEARCHED, IS_OLDER)).alias("segments")
+        sf.collect_list(sf.struct(*SEARCHED, IS_OLDER, IS_AGE_UNSURE)).alias("segments")
     )
     tasks = TASKS_PER_CORE * cores(catalog.sparkSession)
     work = by_request.join(by_partition, list(keys), "left").repartition(tasks)
@@ -125,23 +125,32 @@ def offsets_for_targets(
 
 
 def _with_incarnations(segments: DataFrame) -> DataFrame:
-    """Return the segments with IS_OLDER, as `catalog.topic_totals` gives it."""
+    """Return the segments with IS_OLDER and IS_AGE_UNSURE, as `catalog.topic_totals` has them."""
     if "topic_id" not in segments.columns:
-        return segments.withColumn(IS_OLDER, sf.lit(False))
+        return segments.withColumns({IS_OLDER: sf.lit(False), IS_AGE_UNSURE: sf.lit(False)})
     known = segments.where(sf.col("topic_id").isNotNull())
-    each = known.groupBy("topic", "topic_id").agg(sf.max("last_modified_ms").alias("_changed_ms"))
+    each = known.groupBy("topic", "topic_id").agg(
+        sf.coalesce(sf.max("last_modified_ms"), sf.lit(0)).alias("_changed"),
+        sf.coalesce(sf.max("max_timestamp"), sf.lit(-1)).alias("_record"),
+    )
+    least = sf.min("_record").over(Window.partitionBy("topic"))
+    each = each.withColumn("_by", sf.when(least >= 0, sf.col("_record")).otherwise(0))
+    last = sf.struct("_by", "_changed", "topic_id")
     newest = (
         each.groupBy("topic")
         .agg(
-            sf.max_by("topic_id", sf.struct("_changed_ms", "topic_id")).alias("_newest"),
+            sf.max_by("topic_id", last).alias("_newest"),
+            (sf.max_by("_changed", last) < sf.max("_changed")).alias("_unsure"),
             sf.count("topic_id").alias("_ids"),
         )
         .where(sf.col("_ids") > 1)
-        .select("topic", "_newest")
+        .select("topic", "_newest", "_unsure")
     )
     is_newest = sf.col("_newest").isNull() | sf.col("topic_id").eqNullSafe(sf.col("_newest"))
     joined = segments.join(sf.broadcast(newest), "topic", "left")
-    return joined.withColumn(IS_OLDER, ~is_newest).drop("_newest")
+    is_unsure = sf.coalesce("_unsure", sf.lit(False))
+    added = joined.withColumns({IS_OLDER: ~is_newest, IS_AGE_UNSURE: is_unsure})
+    return added.drop("_newest", "_unsure")
 
 
 def _target_ms(requests: DataFrame) -> Column:

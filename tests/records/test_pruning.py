@@ -173,6 +173,25 @@ def entries_of_any_time(draw: st.DrawFn) -> list[bytes]:
     return entries
 
 
+def test_times_that_no_header_has_are_found_as_without_a_catalog(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    inner = [v1_message(1, T + 5), v1_message(2, T + 9)]
+    logs = {
+        "messages of v1 in a wrapper of v0": wrapper(2, inner, magic=0),
+        "a base timestamp above the largest": v2_batch(1, [Record(T + 5)] * 2, max_timestamp=T),
+    }
+    for number, (name, late) in enumerate(logs.items()):
+        with subtests.test(name):
+            here = tmp_path / str(number)
+            write_log(here / "archive/orders-0", 0, v2_batch(0, [Record(T)]), late)
+            assert [offset for offset, _ in rows(here / "archive", start_time=T + 1)] == [1, 2]
+            if "wrapper" in name:
+                kip33.build_index(here / "archive", index_dir=here / "indexes")
+                found = rows(here / "indexes/_catalog", start_time=T + 1)
+                assert [offset for offset, _ in found] == [1, 2]
+
+
 def timed_rows(reading: Reading, source: Path) -> list[Row]:
     """Return the rows that have a timestamp."""
     table = reading.read(reading.partitions(source)).read_all()
