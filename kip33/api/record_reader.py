@@ -86,8 +86,9 @@ def read_arrow(  # parameters: each selects rows or columns, or says how to read
     `isolation="read_committed"` leaves out records of aborted transactions, and all records from
     the first one of the oldest open transaction on, as a consumer does. It reads all headers of the
     partition first. If the log has a gap or damage, the records of transactions that are open there
-    are returned, with the reason in `_undecided`. Control records are left out unless
-    `include_control`.
+    are returned, with the reason in `_undecided`. A Python warning names each log that ends with an
+    open transaction; on Spark it is in the standard error of the worker. Control records are left
+    out unless `include_control`.
 
     A batch whose records cannot be read, the damaged end of a log, a file that cannot be opened, a
     log of which a broker would keep nothing (its records are returned), and offsets that a catalog

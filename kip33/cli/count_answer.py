@@ -73,7 +73,7 @@ class _Found(NamedTuple):
 
 
 class RecordCount:
-    """Counts the records of a request; `damaged` is the number of places that cannot be read.
+    """Counts the records of a request; `damaged` is the number of problems in the logs.
 
     `undecided` is the number of records that may be of aborted transactions.
     """
@@ -103,7 +103,7 @@ class RecordCount:
             self._take(headers.counted(engine, skipped, self.logs), skipped, on_progress)
             others = headers.others
         of_headers, self.problems = self.problems, []
-        reading = ParallelReading(by_record, engine, partial(_found_in, request.per_ms))
+        reading = ParallelReading(by_record, engine, partial(_found_in, request.per_ms), warn)
         self._take(reading.read(others, skipped, self.logs), skipped, on_progress)
         problems = _in_order([*of_headers, *self.problems], partitions)
         self.problems = problems[:MOST_DAMAGE_WARNINGS]
@@ -131,7 +131,7 @@ class RecordCount:
         self._skip(skipped)
 
     def _skip(self, problems: list[str]) -> None:
-        """Count places that cannot be read; the list is emptied."""
+        """Count problems in the logs; the list is emptied."""
         self.damaged += len(problems)
         self.problems += problems[: MOST_DAMAGE_WARNINGS - len(self.problems)]
         problems.clear()

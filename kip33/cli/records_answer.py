@@ -31,7 +31,7 @@ from kip33.stores.locations import Location
 from kip33.stores.own_files import streamed_file
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
-MOST_DAMAGE_WARNINGS: Final = 20  # about what cannot be read
+MOST_DAMAGE_WARNINGS: Final = 20  # about problems in the logs
 _IN_TABLE: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
 _FILES: Final = ("json", "jsonl", "csv", "parquet")
 Summary: TypeAlias = Callable[[], dict[str, Any]]
@@ -174,7 +174,7 @@ def warn_of_damage(problems: Sequence[str], damaged: int) -> None:
     for problem in problems:
         warn(problem)
     if damaged > len(problems) > 0:
-        warn(f"and {damaged - len(problems):,} more places that cannot be read")
+        warn(f"and {damaged - len(problems):,} more problems in the logs")
 
 
 def _print_summary(selection: RecordSelection, seconds: float) -> None:
@@ -187,9 +187,12 @@ def _print_summary(selection: RecordSelection, seconds: float) -> None:
 
 
 def problems_text(damaged: int, undecided: int | None, undecoded: int = 0) -> str:
-    """Return how much cannot be read, is of unknown outcome or cannot be decoded; empty for 0."""
+    """Return how many problems there are, and of which records and values; empty for 0.
+
+    A problem is damage, a log that cannot be read or is invalid, or offsets that are missing.
+    """
     found = (
-        (damaged, "place", "cannot be read"),
+        (damaged, "problem", "in the logs"),
         (undecided, "record", "may be of aborted transactions"),
         (undecoded, "value", "cannot be decoded"),
     )

@@ -14,22 +14,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kip33.catalog.catalog import Warn, warn_caller
 from kip33.errors import FileReadError, Kip33Error
 from kip33.records.partitions import PartitionSegments, ReadSegment
 from kip33.records.reading import Level, Reading, points_of
 from kip33.records.record_request import Faults, LogsRead, RecordRequest
 from kip33.records.segment_reader import (
-    Begun,
     Reached,
     SegmentReader,
     Span,
-    begun_of,
     first_new_of,
     needs,
     offset_index_of,
     request_inside,
     start_of,
 )
+from kip33.records.transaction_fates import Begun, begun_of
 from kip33.rules.packing import FILE_COST_BYTES, LEAST_BIN_COST
 from kip33.stores.files import opened
 
@@ -89,9 +89,11 @@ class ParallelReading(Generic[Result]):
         reading: Reading,
         engine: PartEngine,
         then: Callable[[pa.RecordBatch], Iterable[Result]],
+        warn: Warn = warn_caller,
     ) -> None:
-        """Take what is read, who runs it, and what becomes of record batches."""
+        """Take what is read, who runs it, what becomes of record batches, and who is warned."""
         self._reading, self._engine, self._then = reading, engine, then
+        self._warn = warn
 
     def read(
         self,
@@ -112,7 +114,7 @@ class ParallelReading(Generic[Result]):
             workers = self._engine.workers_for(self._sizes_of(partitions))
         lines: list[str] = [] if skipped is None else skipped
         if workers == 1:
-            with self._reading.read(partitions, lines, logs) as batches:
+            with self._reading.read(partitions, lines, logs, self._warn) as batches:
                 yield from chain.from_iterable(map(self._then, batches))
             return
         over: set[int] = set()  # partitions of which no later record is wanted
@@ -140,7 +142,7 @@ class ParallelReading(Generic[Result]):
 
         A part without pieces is read by this process.
         """
-        faults = Faults(self._reading.on_error, self._reading.schema, lines, logs)
+        faults = Faults(self._reading.on_error, self._reading.schema, lines, logs, self._warn)
         reader = self._reading.segment_reader(faults)
         number = -1
         for part, pieces in running:

@@ -209,6 +209,14 @@ _OF_EXTENT: Final = ("status", "size_bytes", "valid_bytes", "last_offset")
 _KNOWN: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 
 
+class Tell(NamedTuple):
+    """Who gets a line about what is read, and what is not."""
+
+    unsure: Warn = warn_caller  # something was chosen that may not be what the caller means
+    ignored: Warn = warn_caller  # a newer snapshot of a catalog is damaged
+    left_out: Warn = warn_caller  # it is not known of which topic some logs are
+
+
 class Selection(NamedTuple):
     """Which partitions are read."""
 
@@ -224,17 +232,14 @@ class Selection(NamedTuple):
             and self.log_dir in (None, segment.log_dir)
         )
 
-    def of(self, segments: list[ReadSegment], warn: Warn) -> list[ReadSegment]:
-        """Return its segments, of the newest topic of each name unless a log_dir is given.
-
-        `warn` gets a line for each topic whose logs are left out because their id is not known.
-        """
+    def of(self, segments: list[ReadSegment], tell: Tell) -> list[ReadSegment]:
+        """Return its segments, of the newest topic of each name unless a log_dir is given."""
         changes = last_changes(segments) if self.log_dir is None else {}
         newest = {topic: newest_topic_id(of_one) for topic, of_one in changes.items()}
         taken = [segment for segment in segments if self.takes(segment)]
         for topic in sorted({one.topic or "" for one in taken if one.topic in changes}):
             if is_age_unsure(changes[topic]):
-                warn(
+                tell.unsure(
                     f"topic {topic}: several topics have this name; that with the newest records "
                     "is read, but its files are not the newest; give the log_dir to read another"
                 )
@@ -243,7 +248,7 @@ class Selection(NamedTuple):
             if segment.topic_id is None and newest.get(segment.topic) is not None:
                 unknown[segment.topic or ""].add(segment.log_dir or "")
         for topic, log_dirs in sorted(unknown.items()):
-            warn(
+            tell.left_out(
                 f"topic {topic}: {', '.join(map(repr, sorted(log_dirs)))} is not read: its topic "
                 "id is not known, and several topics have this name; give the log_dir to read it"
             )
@@ -257,31 +262,30 @@ def partitions_of(
     layout: str = "kafka",
     storage_options: StorageOptions | None = None,
     filesystem: Filesystem | None = None,
-    warn: Warn = warn_caller,
+    tell: Tell | None = None,
 ) -> list[PartitionSegments]:
     """Return the partitions to read, by topic and number.
 
-    `warn` gets a line for each newer snapshot of a catalog that is ignored, and for logs that are
-    left out. Raises LocationError if
-    there are no segments, CatalogError for a damaged catalog, and for two that are not of one
-    cluster's tiers.
+    Raises LocationError if there are no segments, CatalogError for a damaged catalog, and for two
+    that are not of one cluster's tiers.
     """
+    tell = tell or Tell()
     if isinstance(source, HoldsCatalog):
-        return _replicas(_of_catalog(source.catalog, selection, warn), selection)
+        return _replicas(_of_catalog(source.catalog, selection, tell), selection)
     if isinstance(source, HoldsTiers):
-        return _replicas(_of_tiers(source.catalogs, selection, warn), selection)
+        return _replicas(_of_tiers(source.catalogs, selection, tell), selection)
     if isinstance(source, Segment):
         return [[_of_listed(source, log_of(source, storage_options, filesystem))]]
     place = place_on(source, storage_options, filesystem)
     if place.name.endswith(".log"):
         return [[_of_log(place)]]
-    if catalog := catalog_unless_source(place, warn):
-        return _replicas(_of_catalog(catalog, selection, warn), selection)
-    return _replicas(_of_archive(place, selection, layout_of(layout), warn), selection)
+    if catalog := catalog_unless_source(place, tell.unsure):
+        return _replicas(_of_catalog(catalog, selection, tell), selection)
+    return _replicas(_of_archive(place, selection, layout_of(layout), tell), selection)
 
 
 def _of_archive(
-    place: Location, selection: Selection, layout: Layout, warn: Warn
+    place: Location, selection: Selection, layout: Layout, tell: Tell
 ) -> list[ReadSegment]:
     """Return the segments below a directory, or those in it if its name is not a partition's."""
     try:
@@ -294,7 +298,7 @@ def _of_archive(
     if len(listing.log_dirs) > 1 and selection.log_dir is None:  # replicas of the same topic?
         listing.table = with_topic_ids(place, listing.table).files
     listed = [_of_listed(segment, segment.log(place)) for segment in listing.segments()]
-    return selection.of(listed, warn)
+    return selection.of(listed, tell)
 
 
 def _of_directory(directory: Location) -> list[ReadSegment]:
@@ -335,8 +339,8 @@ def _of_listed(segment: Segment, log: Location) -> ReadSegment:
     )
 
 
-def _of_catalog(catalog: Catalog, selection: Selection, warn: Warn) -> list[ReadSegment]:
-    snapshot = choose(catalog, None, warn).snapshot
+def _of_catalog(catalog: Catalog, selection: Selection, tell: Tell) -> list[ReadSegment]:
+    snapshot = choose(catalog, None, tell.ignored).snapshot
     found = []
     known: set[str | None] = set()
     for piece in catalog.read_pieces(snapshot, _FROM_CATALOG):
@@ -349,7 +353,7 @@ def _of_catalog(catalog: Catalog, selection: Selection, warn: Warn) -> list[Read
         found += [_of_row(row) for row in piece.to_pylist()]
     if known and not found:
         raise _nothing_of(selection, known)
-    return selection.of(found, warn)
+    return selection.of(found, tell)
 
 
 def _nothing_of(selection: Selection, known: Iterable[str | None] = ()) -> LocationError:
@@ -358,13 +362,13 @@ def _nothing_of(selection: Selection, known: Iterable[str | None] = ()) -> Locat
 
 
 def _of_tiers(
-    catalogs: tuple[Catalog, Catalog], selection: Selection, warn: Warn
+    catalogs: tuple[Catalog, Catalog], selection: Selection, tell: Tell
 ) -> list[ReadSegment]:
     """Return the segments of two tiers that make up each replica's log.
 
     Directories that were not listed are there, too; a remote one in each replica.
     """
-    tiers = Tiers.newest(catalogs, warn)
+    tiers = Tiers.newest(catalogs, tell.ignored)
     topics = None
     if selection.topics:
         known = tiers.topics()
@@ -387,7 +391,7 @@ def _of_tiers(
                 if tier is tiers.remote:
                     of_one = replicas.get((row["topic"], row["partition"]), of_one)
                 found += [_of_row(row | {"log_dir": log_dir}) for log_dir in of_one]
-    return selection.of(found, warn)
+    return selection.of(found, tell)
 
 
 def _start_of(row: dict[str, Any]) -> Any:

@@ -9,7 +9,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from itertools import chain
-from typing import Final, Literal, NamedTuple, Protocol, Self, TypeAlias, TypedDict, Unpack
+from typing import (
+    Final,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypedDict,
+    Unpack,
+)
 
 import pyarrow as pa
 
@@ -26,6 +36,7 @@ from kip33.records.partitions import (
     ReadSegment,
     Selection,
     Source,
+    Tell,
     partitions_of,
 )
 from kip33.records.record_request import (
@@ -171,13 +182,13 @@ class Reading(NamedTuple):
         """Return the partitions to read; errors as those of `partitions_of`.
 
         A filter that no partition passes is not an error. With `on_error="fail"`, CatalogError if a
-        newer snapshot is damaged; it names this `choice` as the caller wrote it.
+        newer snapshot is damaged; it names this `choice` as the caller wrote it. LocationError then
+        if logs are left out because it is not known of which topic they are.
         """
 
-        def missed(message: str) -> None:
-            if self.on_error == OnError.FAIL:
-                raise CatalogError(f"{message}, and {choice} takes no older one; run `kip33 build`")
-            warn(message)
+        tell = Tell(warn, warn, warn)
+        if self.on_error == OnError.FAIL:
+            tell = Tell(warn, _refused_snapshot(choice), _refused_logs)
 
         def listed(selection: Selection) -> list[PartitionSegments]:
             return partitions_of(
@@ -186,7 +197,7 @@ class Reading(NamedTuple):
                 layout=self.layout,
                 storage_options=storage_options,
                 filesystem=filesystem,
-                warn=missed,
+                tell=tell,
             )
 
         if self.bounds.is_empty:
@@ -249,12 +260,15 @@ class Reading(NamedTuple):
         partitions: Iterable[PartitionSegments],
         skipped: list[str] | None = None,
         logs: LogsRead | None = None,
+        warn: Warn = warn_caller,
     ) -> pa.RecordBatchReader:
         """Return the rows of partitions or parts in their order; `skipped` as in `read_arrow`.
 
-        `logs` gets which logs could be read.
+        `logs` gets which logs could be read, `warn` a line for each log that is not read to its end
+        although it could be.
         """
-        faults = Faults(self.on_error, self.schema, [] if skipped is None else skipped, logs)
+        lines: list[str] = [] if skipped is None else skipped
+        faults = Faults(self.on_error, self.schema, lines, logs, warn)
         reader: PartitionReader
         if self.level == Level.SEGMENTS:
             reader = SegmentRows(self.request, self.schema, faults)
@@ -269,6 +283,17 @@ class Reading(NamedTuple):
             return SegmentReader(self.request, BatchRows(self.schema), faults)
         rows = RecordRows(self.schema, self.max_batch_bytes)
         return SegmentReader(self.request, rows, faults)
+
+
+def _refused_snapshot(choice: str) -> Warn:
+    def refuse(message: str) -> NoReturn:
+        raise CatalogError(f"{message}, and {choice} takes no older one; run `kip33 build`")
+
+    return refuse
+
+
+def _refused_logs(message: str) -> NoReturn:
+    raise LocationError(message)
 
 
 def _schema(kind: Level, choice: OnError, request: RecordRequest) -> pa.Schema:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kip33.catalog.catalog import Warn, warn_caller
 from kip33.errors import Kip33Error, NoReadableLogError, unreadable_logs_text
 from kip33.formats.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, NO_TIMESTAMP, BatchColumns
 from kip33.formats.times import Time, milliseconds_of
@@ -186,10 +187,14 @@ class Faults:
         schema: pa.Schema,
         skipped: list[str],
         logs: LogsRead | None = None,
+        warn: Warn = warn_caller,
     ) -> None:
-        """Take the caller's choice, the columns of a row, and what gets lines and logs."""
+        """Take the caller's choice, the columns of a row, and what gets lines and logs.
+
+        `warn` gets what the caller is told although it is no fault.
+        """
         self.on_error, self._schema, self._skipped = on_error, schema, skipped
-        self.logs = logs or LogsRead()
+        self.logs, self.warn = logs or LogsRead(), warn
 
     def seen(self, error: Kip33Error) -> None:
         """Raise an error, or count it as skipped, unless it becomes a row."""

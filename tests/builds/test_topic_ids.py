@@ -20,7 +20,7 @@ from kip33.catalog.topic_totals import topic_totals
 from kip33.cli.main import kip33
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.partition_metadata import PartitionMetadata
-from kip33.records.partitions import Selection, partitions_of
+from kip33.records.partitions import Selection, Tell, partitions_of
 from kip33.report.facts import FindingLevel
 from kip33.report.make_report import ReportRequest, make_report
 from kip33.search.answers import SearchOptions
@@ -188,7 +188,7 @@ def test_the_newest_topic_is_that_of_the_newest_records_whatever_a_copy_did_to_t
     assert "by its records it is older, by the times of its files it is newer" in answer.note
 
     lines: list[str] = []
-    read = partitions_of(str(two_brokers.catalog), Selection(), warn=lines.append)
+    read = partitions_of(str(two_brokers.catalog), Selection(), tell=Tell(lines.append))
     assert [(one.log_dir, one.partition) for [one] in read] == [("b2", 0)]
     assert [line.split(":")[0] for line in lines] == ["topic t"]
     [total] = topic_totals(opened(two_brokers), opened(two_brokers).require_newest())

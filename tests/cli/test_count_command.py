@@ -41,7 +41,7 @@ def test_records_per_day_of_the_demo_archive(command: Command) -> None:
         ("payments", "2023-11-14T00:00:00.000Z", "180"),
     ]
     assert done.stdout.splitlines()[-1].startswith(
-        "14,381 records in 8 periods; 3 places cannot be read; read in "
+        "14,381 records in 8 periods; 3 problems in the logs; read in "
     )
     assert done.stderr.count("Warning: ") == len(done.stderr.splitlines()) == 3
 

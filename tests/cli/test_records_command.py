@@ -216,7 +216,7 @@ def test_much_damage_is_counted(command: Command) -> None:
 
     lines = done.stderr.splitlines()
     assert (done.exit_code, done.stdout, len(lines)) == (0, "", 22)
-    assert lines[-2] == "Warning: and 30 more places that cannot be read"
+    assert lines[-2] == "Warning: and 30 more problems in the logs"
     assert result_in(done)["damaged"] == 50
 
 
@@ -312,7 +312,7 @@ def test_a_log_that_begins_with_damage_has_no_records(command: Command) -> None:
 
     assert done.exit_code == 0
     assert done.stdout.splitlines()[-1].startswith(
-        "0 records of 0 segments, 0 B of keys and values; 1 place cannot be read; read in "
+        "0 records of 0 segments, 0 B of keys and values; 1 problem in the logs; read in "
     )
 
 
@@ -336,3 +336,19 @@ def test_records_that_may_be_of_aborted_transactions_are_counted(
     assert (failed.exit_code, failed.stderr.count("\n")) == (2, 1)
     assert UNDECIDED_WHY in failed.stderr
     assert "undecided" not in result_in(command(*plain, "--format", "jsonl", "--result-line"))
+
+
+@pytest.mark.parametrize(
+    "asked", [("records",), ("count", "--per", "1h")], ids=["records", "count"]
+)
+def test_a_transaction_that_is_open_at_the_end_is_said_and_is_no_damage(
+    command: Command, tmp_path: Path, asked: tuple[str, ...]
+) -> None:
+    write(tmp_path / "open" / "orders-0", [Event(0, 3, -1), Event(3, 2, 7)], [])
+
+    committed = (*asked, str(tmp_path / "open"), "--isolation", "read_committed")
+    done = command(*committed, "--format", "jsonl", "--result-line")
+
+    assert (done.exit_code, result_in(done)["damaged"], result_in(done)["records"]) == (0, 0, 3)
+    assert done.stderr.count("Warning: ") == 1
+    assert "at offset 3 producer 7 begins a transaction that is still open" in done.stderr

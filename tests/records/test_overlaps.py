@@ -126,6 +126,7 @@ def test_with_a_catalog_parts_are_read_alone(tmp_path: Path, seed: int) -> None:
         assert read(catalog, start_time=T + start) == wanted
 
 
+@pytest.mark.filterwarnings("ignore:.*still open at the end of the log")
 def test_an_overlap_is_no_gap_between_transactions(tmp_path: Path) -> None:
     for seed in range(30):
         random = Random(seed)

@@ -1,5 +1,6 @@
 """`read_committed` compared with a model: a log as a list of what producers did."""
 
+import warnings
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -79,6 +80,9 @@ def write(partition: Path, events: list[Event], cuts: list[int]) -> None:
         log.write_bytes(b"".join(event.wire for event in events[first:end]))
 
 
+IGNORED = "ignore:.*still open at the end of the log"
+
+
 def offsets(source: Any, **options: Any) -> list[int]:
     reader = kip33.read_arrow(source, isolation="read_committed", **options)
     rows = reader.read_all()
@@ -87,6 +91,7 @@ def offsets(source: Any, **options: Any) -> list[int]:
     return found
 
 
+@pytest.mark.filterwarnings(IGNORED)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_transactions(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
@@ -100,6 +105,7 @@ def test_random_transactions(tmp_path: Path, seed: int) -> None:
     assert offsets(tmp_path, start_offset=start, end_offset=end) == wanted
 
 
+@pytest.mark.filterwarnings(IGNORED)
 def test_a_catalog_tells_what_is_open_at_a_segment(tmp_path: Path) -> None:
     for seed in range(3):
         random = Random(seed)
@@ -116,6 +122,35 @@ def test_a_catalog_tells_what_is_open_at_a_segment(tmp_path: Path) -> None:
         assert offsets(catalog, start_offset=later) == wanted
 
 
+def test_a_log_says_once_that_an_open_transaction_ends_it(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    open_at_2 = [Event(0, 1, -1), Event(1, 1, -1), Event(2, 2, 7), Event(4, 1, 8), Event(5, 1, -1)]
+    write(tmp_path / "orders-0", open_at_2, [1, 4])
+    write(tmp_path / "orders-1", [Event(0, 1, 7), Event(1, 1, 7, "abort"), Event(2, 1, -1)], [])
+    log = (tmp_path / "orders-0" / f"{1:020d}.log").as_uri()
+    expected = f"{log}: at offset 2 producer 7 begins a transaction that is still open at the end"
+    cases: dict[str, tuple[dict[str, Any], bool]] = {
+        "one process": ({}, True),
+        "two processes": ({"workers": 2}, True),
+        "from an offset behind it": ({"start_offset": 4}, True),
+        "up to the offset before it": ({"end_offset": 2}, False),
+        "uncommitted": ({"isolation": "read_uncommitted"}, False),
+    }
+    for name, (options, is_said) in cases.items():
+        for on_error in ("row", "fail", "skip"):
+            with (
+                subtests.test(name, on_error=on_error),
+                warnings.catch_warnings(record=True) as seen,
+            ):
+                warnings.simplefilter("always")
+                asked = {"isolation": "read_committed", "on_error": on_error, **options}
+                kip33.read_arrow(tmp_path, **asked).read_all()
+                lines = [str(one.message) for one in seen]
+                assert [line.startswith(expected) for line in lines] == [True] * is_said
+
+
+@pytest.mark.filterwarnings(IGNORED)
 def test_batches_of_aborted_transactions(tmp_path: Path) -> None:
     events = [Event(0, 2, 7), Event(2, 1, -1), Event(3, 1, 7, "abort"), Event(4, 1, 7)]
     write(tmp_path / "orders-0", events, [])

@@ -1,0 +1,214 @@
+"""What becomes of transactional records with `isolation="read_committed"`.
+
+The batch headers of the partition are read first, from the oldest segment or from one whose catalog
+row has the open transactions at its end. A producer's next marker decides about its transactional
+batches: COMMIT or ABORT. Records end at the last stable offset, where the oldest transaction begins
+that is still open, as for a broker. If the log has a gap or damage, the marker of a transaction
+that is open there may be lost: its outcome is unknown. In Kafka this is `Fetcher`'s list of aborted
+transactions and `UnifiedLog.lastStableOffset`.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kip33.errors import FileReadError, Kip33Error
+from kip33.formats.batch import CONTROL, TRANSACTIONAL, BatchColumns
+from kip33.formats.scan import BatchScan
+from kip33.formats.walk import ABORT, COMMIT
+from kip33.records.partitions import PartitionSegments, ReadSegment
+from kip33.records.record_request import RecordRequest
+from kip33.rules.transaction_index import UNCHANGED, Open, open_from_json
+from kip33.stores.files import opened
+
+_FATE_COLUMNS: Final = ("producer_id", "base_offset", "attributes", "control")
+
+
+class Begun(NamedTuple):
+    """What is read of a partition, as its transactions allow."""
+
+    request: RecordRequest
+    fates: "TransactionFates"
+    notice: str | None = None  # that an open transaction ends it before the log does
+
+
+def begun_of(partition: PartitionSegments, asked: RecordRequest) -> Begun | None:
+    """Return what is read of a partition, None if no segment may have wanted records.
+
+    With `read_committed` this reads the headers of its batches.
+    """
+    needed = [number for number, one in enumerate(partition) if asked.needs(one)]
+    if not needed:
+        return None
+    if not asked.only_committed:
+        return Begun(asked, TransactionFates())
+    fates = _fates_of(partition, first_needed=needed[0], last_needed=needed[-1])
+    notice = _notice_of(partition[: needed[-1] + 1], fates, asked)
+    return Begun(asked.below(fates.last_stable_offset), fates, notice)
+
+
+def _notice_of(
+    partition: Sequence[ReadSegment], fates: "TransactionFates", asked: RecordRequest
+) -> str | None:
+    """Return that records of these segments are not read, because a transaction is open."""
+    end = fates.last_stable_offset
+    if end is None or end > asked.limits.last_offset:
+        return None
+    if not asked.starting_at(end).needs(partition[-1]):
+        return None
+    producer = min(producer for producer, first in fates.open.items() if first == end)
+    begins_in = [one for one in partition if (one.base_offset or 0) <= end] or partition
+    return (
+        f"{begins_in[-1].log.uri}: at offset {end} producer {producer} begins a transaction that "
+        "is still open at the end of the log; read_committed ends before it"
+    )
+
+
+class TransactionFates:
+    """Follows the batches of a partition, in order."""
+
+    def __init__(self, open_at_start: Open | None = None) -> None:
+        """Start with the first offset of each producer's open transaction."""
+        self.open = dict(open_at_start or {})
+        self._aborted: dict[int, _Spans] = {}
+        self._undecided: dict[int, _Spans] = {}
+
+    def append(self, batches: BatchColumns) -> None:
+        """Process batches, rows of BATCH whose `control` is known."""
+        marked = (batches["attributes"] & (TRANSACTIONAL | CONTROL)) != 0
+        rows = batches[marked & (batches["producer_id"] >= 0)]
+        for producer, offset, attributes, control in zip(
+            *(rows[name].tolist() for name in _FATE_COLUMNS), strict=True
+        ):
+            if not attributes & CONTROL:
+                self.open.setdefault(producer, offset)
+            elif control in (ABORT, COMMIT):
+                first = self.open.pop(producer, None)
+                if first is not None and control == ABORT:
+                    _add(self._aborted, producer, first, offset)
+
+    def lose(self, next_offset: int) -> None:
+        """Process a gap or damage before an offset: markers may have been there."""
+        for producer, first in self.open.items():
+            _add(self._undecided, producer, first, next_offset - 1)
+        self.open.clear()
+
+    @property
+    def last_stable_offset(self) -> int | None:
+        """Return the first offset of the oldest open transaction, None if none is open."""
+        return min(self.open.values(), default=None)
+
+    def aborted(self, batches: BatchColumns) -> npt.NDArray[np.bool_]:
+        """Return which batches are of aborted transactions."""
+        return _inside_spans(self._aborted, batches)
+
+    def undecided(self, batches: BatchColumns) -> npt.NDArray[np.bool_]:
+        """Return which batches are of transactions with unknown outcome."""
+        return _inside_spans(self._undecided, batches)
+
+
+def _fates_of(
+    partition: Sequence[ReadSegment], *, first_needed: int, last_needed: int
+) -> TransactionFates:
+    """Return the fates of the transactions in the segments with these numbers.
+
+    A transaction that begins in a later segment may be missing. A segment that cannot be read is a
+    gap; reading its records reports it.
+    """
+    begin, open_at_start = _known_start(partition, first_needed)
+    fates = TransactionFates(open_at_start)
+    next_offset: int | None = None
+    for number in range(begin, len(partition)):
+        segment = partition[number]
+        if segment.conflict:
+            continue
+        base_offset = segment.base_offset or 0
+        if number > last_needed and _is_decided(fates, partition[last_needed + 1]):
+            break
+        if next_offset is not None and base_offset > next_offset:
+            fates.lose(base_offset)
+        next_offset = _pass(segment, fates, next_offset)
+        if next_offset is None and number + 1 < len(partition):
+            fates.lose(partition[number + 1].base_offset or 0)
+    return fates
+
+
+def _is_decided(fates: TransactionFates, segment: ReadSegment) -> bool:
+    """Return whether no transaction that began before a segment is open."""
+    oldest = fates.last_stable_offset
+    return oldest is None or oldest >= (segment.base_offset or 0)
+
+
+def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) -> int | None:
+    """Process a segment; return the offset after the last one, None if its end is damaged.
+
+    Batches are left out whose offsets an earlier segment has; these are below `first_new`.
+    """
+    next_offset = max(segment.base_offset or 0, first_new or 0)
+    if segment.error:
+        return None
+    try:
+        with opened(segment.log) as (read_into, size_bytes):
+            size_bytes = segment.readable_bytes(size_bytes)
+            scan = BatchScan(read_into, size_bytes, native=True)
+            for every in scan:
+                batches = segment.inside(every)
+                is_cut = len(batches) < len(every)
+                if first_new is not None:
+                    batches = batches[batches["last_offset"] >= first_new]
+                fates.append(batches)
+                next_offset = max(next_offset, segment.end_of(batches["last_offset"]))
+                if is_cut:
+                    return next_offset
+    except (FileReadError, Kip33Error):
+        return None
+    return None if scan.damage or scan.load_failure else next_offset
+
+
+def _known_start(partition: Sequence[ReadSegment], first_needed: int) -> tuple[int, Open | None]:
+    """Return the segment at which the pass begins, and the transactions open there.
+
+    These are those at the end of the nearest earlier segment whose row has them, if all segments
+    between have no transactions and follow without a gap.
+    """
+    for number in range(first_needed - 1, -1, -1):
+        segment = partition[number]
+        if segment.last_offset is None or segment.open_transactions is None:
+            break
+        if partition[number + 1].base_offset != segment.last_offset + 1:
+            break
+        if segment.open_transactions != UNCHANGED:
+            return number + 1, open_from_json(segment.open_transactions, None)
+    return 0, None
+
+
+class _Spans(NamedTuple):
+    """Parts of the log with one producer's batches, in order; both offsets are inclusive."""
+
+    firsts: list[int]
+    lasts: list[int]
+
+    def have(self, offset: int) -> bool:
+        place = bisect_right(self.firsts, offset) - 1
+        return place >= 0 and offset <= self.lasts[place]
+
+
+def _add(spans: dict[int, _Spans], producer: int, first: int, last: int) -> None:
+    of_producer = spans.setdefault(producer, _Spans([], []))
+    of_producer.firsts.append(first)
+    of_producer.lasts.append(last)
+
+
+def _inside_spans(spans: dict[int, _Spans], batches: BatchColumns) -> npt.NDArray[np.bool_]:
+    found = np.zeros(len(batches), bool)
+    if spans:
+        kinds = batches["attributes"] & (TRANSACTIONAL | CONTROL)
+        for row in np.flatnonzero((kinds == TRANSACTIONAL) & (batches["magic"] >= 2)):
+            of_producer = spans.get(int(batches["producer_id"][row]))
+            found[row] = of_producer is not None and of_producer.have(
+                int(batches["base_offset"][row])
+            )
+    return found
