@@ -37,6 +37,8 @@ LZ4_STORED: Final = 0x80000000  # flag in a block size: the block is not compres
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
 _UINT32 = 0xFFFFFFFF
+_AGAIN_TAKEN_BYTES: Final = 1 << 23  # of a damaged body, to decode it again
+_AGAIN_GIVEN_BYTES: Final = 1 << 25
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _LARGE_STEP_BYTES: Final = 4096
 _NO_MEMORY: Final = "not enough memory"  # zstd's text, in an error of Arrow
@@ -135,7 +137,8 @@ def decompress(
     """Yield the decompressed bytes of a body that arrives in pieces; `codec` is a name of
     `CODEC_NAMES`.
 
-    `steps` sets how many bytes are taken and given at once; without it those of `Steps`.
+    `steps` sets how many bytes are taken and given at once; without it those of `Steps`, and all
+    bytes before damage are yielded, if the body is not large (`decode_prefix`).
 
     Raises `BatchTooLargeError` beyond `most_bytes`, `UnsupportedFormatError` for a codec that the
     magic does not have, and `CorruptSegmentError` for bytes that the codec cannot read. Errors are
@@ -144,10 +147,35 @@ def decompress(
     >>> b"".join(decompress([b"\\x03\\x08abc"], "snappy", magic=2))
     b'abc'
     """
-    reader, steps = PieceReader(stored), steps or Steps()
-    if most_bytes is not None:
-        return _bounded(_decoded(reader, codec, magic, steps, most_bytes), most_bytes)
-    return _decoded(reader, codec, magic, steps, None)
+    if steps is None and codec != "none":
+        pieces = _up_to_damage(stored, codec, magic, most_bytes)
+    else:
+        pieces = _decoded(PieceReader(stored), codec, magic, steps or Steps(), most_bytes)
+    return pieces if most_bytes is None else _bounded(pieces, most_bytes)
+
+
+def _up_to_damage(
+    stored: Iterable[bytes], codec: str, magic: int, most_bytes: int | None
+) -> Iterator[bytes]:
+    """Yield every byte before damage; of a body above the limits not those of the last step."""
+    taken, given = bytearray(), 0
+
+    def pieces() -> Iterator[bytes]:
+        for piece in stored:
+            taken.extend(piece[: _AGAIN_TAKEN_BYTES + 1 - len(taken)])
+            yield piece
+
+    try:
+        for chunk in _decoded(PieceReader(pieces()), codec, magic, Steps(), most_bytes):
+            given += len(chunk)
+            yield chunk
+    except CorruptSegmentError:
+        if len(taken) <= _AGAIN_TAKEN_BYTES and given <= _AGAIN_GIVEN_BYTES:
+            most = given + 2 * DECOMPRESSED_CHUNK_BYTES
+            prefix = decode_prefix(bytes(taken), codec, magic=magic, most_bytes=most)
+            if len(prefix.data) > given:
+                yield prefix.data[given:]
+        raise
 
 
 def _bounded(pieces: Iterator[bytes], most_bytes: int) -> Iterator[bytes]:

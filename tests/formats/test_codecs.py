@@ -255,6 +255,16 @@ def decoded_byte_by_byte(stored: bytes, name: str, most_bytes: int) -> tuple[byt
     return data, False
 
 
+def decoded_to_damage(stored: bytes, name: str) -> tuple[bytes, bool]:
+    data = b""
+    try:
+        for piece in decompress([stored], name, magic=2):
+            data += piece
+    except CorruptSegmentError:
+        return data, True
+    return data, False
+
+
 def damaged(chance: Random, stored: bytes) -> bytes:
     """The bytes with a bit turned, a piece cut out, or an end cut off."""
     at = chance.randrange(len(stored))
@@ -277,6 +287,7 @@ def test_a_prefix_is_what_decodes_byte_by_byte(codec: str, seed: int) -> None:
         prefix = decode_prefix(stored, name, magic=2, most_bytes=20_000)
         expected = decoded_byte_by_byte(stored, name, 20_000)
         assert (prefix.data, prefix.error is not None) == expected, f"seed {codec} {seed} {number}"
+        assert decoded_to_damage(stored, name) == expected, f"seed {codec} {seed} {number}"
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
