@@ -4,7 +4,7 @@ import json
 import os
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -133,37 +133,45 @@ def test_in_place(archive: Archive) -> None:
     assert built.row["index_uri"] == archive.log.with_suffix(".timeindex").as_uri()
 
 
-REPLACING = [
-    # what is there, whose, with --overwrite -> what is there then, what the row says
-    pytest.param(None, False, False, TIME_INDEX, "written", id="nothing there: written"),
-    pytest.param(FOREIGN, False, False, FOREIGN, "kept", id="somebody else's: kept"),
-    pytest.param(FOREIGN, False, True, TIME_INDEX, "written", id="somebody else's: overwritten"),
-    pytest.param(FOREIGN, True, False, TIME_INDEX, "written", id="ours: replaced"),
-    pytest.param(TIME_INDEX, True, False, TIME_INDEX, "written", id="ours and the same"),
-    pytest.param(TIME_INDEX, False, False, TIME_INDEX, "kept", id="somebody else's, the same"),
-    pytest.param(
-        TIME_INDEX, False, True, TIME_INDEX, "written", id="overwritten by the same: not written"
-    ),
-    pytest.param(b"", False, False, b"", "kept", id="somebody else's empty file"),
-]  # fmt: skip
+class Existing(NamedTuple):
+    """What is there, and what a build leaves there and says."""
+
+    before: bytes | None
+    after: bytes
+    says: str
+    ours: bool = False
+    overwrite: bool = False
 
 
-@pytest.mark.parametrize(("before", "ours", "overwrite", "after", "says"), REPLACING)
+EXISTING = {
+    "nothing there: written": Existing(None, TIME_INDEX, "written"),
+    "somebody else's: kept": Existing(FOREIGN, FOREIGN, "kept"),
+    "somebody else's: overwritten": Existing(FOREIGN, TIME_INDEX, "written", overwrite=True),
+    "somebody else's, the same": Existing(TIME_INDEX, TIME_INDEX, "kept"),
+    "somebody else's empty file": Existing(b"", b"", "kept"),
+    "ours: replaced": Existing(FOREIGN, TIME_INDEX, "written", ours=True),
+    "ours and the same": Existing(TIME_INDEX, TIME_INDEX, "written", ours=True),
+    "overwritten by the same": Existing(TIME_INDEX, TIME_INDEX, "written", overwrite=True),
+}
+
+
 def test_an_existing_file_is_published_kept_or_removed(
-    archive: Archive, before: bytes | None, ours: bool, overwrite: bool, after: bytes, says: str
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    if before is not None:
-        archive.place(before)
-    inode = archive.time_index.stat().st_ino if before == TIME_INDEX else None
-    row = archive.build(ours=ours, overwrite=overwrite).row
-    assert archive.time_index.read_bytes() == after
-    assert row["index_file"] == says
-    assert row["time_index_settings"] == (SETTINGS if after == TIME_INDEX else None)
-    assert row["time_index_modified_ms"] == modified(archive.time_index)
-    kept_another = after not in (TIME_INDEX,)
-    assert ("--overwrite" in (row["error"] or "")) == kept_another
-    assert row["status"] == "ok"
-    assert inode is None or archive.time_index.stat().st_ino == inode
+    for name, case in EXISTING.items():
+        with subtests.test(name):
+            archive = Archive(tmp_path / name)
+            if case.before is not None:
+                archive.place(case.before)
+            is_same = case.before == TIME_INDEX
+            inode = archive.time_index.stat().st_ino if is_same else None
+            row = archive.build(ours=case.ours, overwrite=case.overwrite).row
+            assert archive.time_index.read_bytes() == case.after
+            assert (row["status"], row["index_file"]) == ("ok", case.says)
+            assert row["time_index_settings"] == (SETTINGS if case.after == TIME_INDEX else None)
+            assert row["time_index_modified_ms"] == modified(archive.time_index)
+            assert ("--overwrite" in (row["error"] or "")) == (case.after != TIME_INDEX)
+            assert inode is None or archive.time_index.stat().st_ino == inode
 
 
 def test_one_of_two_files_kept_is_kept(archive: Archive) -> None:
@@ -178,17 +186,12 @@ def test_one_of_two_files_kept_is_kept(archive: Archive) -> None:
     assert row["offset_index_modified_ms"] == modified(archive.offset_index)
 
 
-WITHDRAWN = [
-    pytest.param(INVALID, True, False, id="ours, and the log gives none: withdrawn"),
-    pytest.param(INVALID, False, True, id="somebody else's: left"),
-]
-
-
-@pytest.mark.parametrize(("log", "ours", "stays"), WITHDRAWN)
-def test_withdrawing_an_index(archive: Archive, log: bytes, ours: bool, stays: bool) -> None:
-    archive.write_log(log)
+@pytest.mark.parametrize("ours", [False, True], ids=["another's stays", "ours is withdrawn"])
+def test_an_index_of_a_log_that_gives_none(archive: Archive, ours: bool) -> None:
+    archive.write_log(INVALID)
     archive.place(WRONG, offset_index=b"12345678")
     row = archive.build(ours=ours, overwrite=True, offset_index=True).row
+    stays = not ours
     assert (archive.time_index.exists(), archive.offset_index.exists()) == (stays, stays)
     assert (row["status"], row["index_file"]) == ("invalid", None)
     assert row.get("index_uri") is None
@@ -276,31 +279,31 @@ def test_a_directory_that_could_not_be_listed_is_a_row(archive: Archive) -> None
     assert built.bytes_read == 0
 
 
-ONLY_DAMAGED = [
-    pytest.param(FOREIGN, FOREIGN, "kept", id="true: left as it is, whoever wrote it"),
-    pytest.param(TIME_INDEX, TIME_INDEX, "kept", id="identical"),
-    pytest.param(WRONG, TIME_INDEX, "written", id="wrong: replaced"),
-    pytest.param(b"", TIME_INDEX, "written", id="incomplete: replaced"),
-    pytest.param(bytes(1200), TIME_INDEX, "written", id="padded: replaced"),
-    pytest.param(b"abc", TIME_INDEX, "written", id="malformed: replaced"),
-    pytest.param(None, TIME_INDEX, "written", id="missing: written"),
-]
+ONLY_DAMAGED = {
+    # A leader of 3.6 records the first record with the max: FOREIGN is consistent with the log.
+    "true: left as it is, whoever wrote it": Existing(FOREIGN, FOREIGN, "kept"),
+    "identical": Existing(TIME_INDEX, TIME_INDEX, "kept"),
+    "wrong: replaced": Existing(WRONG, TIME_INDEX, "written"),
+    "incomplete: replaced": Existing(b"", TIME_INDEX, "written"),
+    "padded: replaced": Existing(bytes(1200), TIME_INDEX, "written"),
+    "malformed: replaced": Existing(b"abc", TIME_INDEX, "written"),
+    "missing: written": Existing(None, TIME_INDEX, "written"),
+}
 
 
 @pytest.mark.parametrize("ours", [False, True])
-@pytest.mark.parametrize(("before", "after", "says"), ONLY_DAMAGED)
-def test_only_damaged(
-    archive: Archive, before: bytes | None, after: bytes, says: str, ours: bool
-) -> None:
-    # A leader of 3.6 records the first record with the max: FOREIGN is consistent with the log.
-    if before is not None:
-        archive.place(before)
-    row = archive.build(only_damaged=True, overwrite=True, ours=ours).row
-    assert archive.time_index.read_bytes() == after
-    assert row["index_file"] == ("written" if ours else says)
-    assert row["time_index_entries"] == len(after) // 12
-    assert row["time_index_settings"] == (SETTINGS if after == TIME_INDEX else None)
-    assert row["time_index_modified_ms"] == modified(archive.time_index)
+def test_only_damaged(tmp_path: Path, ours: bool, subtests: pytest.Subtests) -> None:
+    for name, (before, after, says, *_) in ONLY_DAMAGED.items():
+        with subtests.test(name):
+            archive = Archive(tmp_path / name)
+            if before is not None:
+                archive.place(before)
+            row = archive.build(only_damaged=True, overwrite=True, ours=ours).row
+            assert archive.time_index.read_bytes() == after
+            assert row["index_file"] == ("written" if ours else says)
+            assert row["time_index_entries"] == len(after) // 12
+            assert row["time_index_settings"] == (SETTINGS if after == TIME_INDEX else None)
+            assert row["time_index_modified_ms"] == modified(archive.time_index)
 
 
 @pytest.mark.parametrize("ours", [False, True])
