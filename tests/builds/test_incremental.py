@@ -304,14 +304,6 @@ def test_rows_of_other_topics_are_carried_never_dropped(archive: ChangingArchive
     assert archive.outcome() == archive.fresh(offset_index=True)
 
 
-def test_topics_left_out_are_carried(archive: ChangingArchive) -> None:
-    archive.build()
-    summary = archive.build(topics=["!a"], full=True)
-    rows_of_a = [row for row in archive.rows() if row["topic"] == "a"]
-    assert summary.carried == len(rows_of_a) > 0
-    assert summary.indexed == summary.segments - len(rows_of_a)
-
-
 @pytest.mark.parametrize(
     ("partition", "topics", "carried"), [(A, (), 3), (B, ("a",), 3)], ids=["all topics", "topic a"]
 )
@@ -373,20 +365,6 @@ def test_files_that_we_wrote_stay_ours_with_any_options(
             archive.write(archive.log(A), batches(0, 15))
             archive.build(**settings[-1])
             assert archive.outcome() == archive.fresh(**settings[-1])
-
-
-def test_an_offset_index_that_is_not_ours_is_kept_when_they_are_switched_on(
-    tmp_path: Path,
-) -> None:
-    archive = ChangingArchive(tmp_path)
-    archive.write(archive.log(A), batches(0, 10))
-    archive.build()
-    theirs = archive.index(A).with_suffix(".index")
-    theirs.write_bytes(b"12345678")
-    assert archive.build(offset_index=True).kept == 1
-    assert theirs.read_bytes() == b"12345678"
-    assert archive.build(offset_index=True, overwrite=True).written == 1
-    assert archive.outcome() == archive.fresh(offset_index=True)
 
 
 def test_a_second_index_directory_gets_all_files_and_its_rows(tmp_path: Path) -> None:

@@ -219,20 +219,6 @@ def test_a_log_that_came_back_keeps_its_index_files(changing: ChangingArchive) -
     assert f"its log exists again: {changing.log(CLICKS).as_uri()}" in whys(done)
 
 
-def test_after_a_build_with_the_log_its_index_files_are_kept(changing: ChangingArchive) -> None:
-    plan, _ = plan_of(changing)
-    changing.write(changing.log(CLICKS), batches(0, 20))
-    changing.build(offset_index=True)
-    before = state(changing)
-    done = apply(changing, plan)
-    assert state(changing) == before
-    assert outcomes(done) == {
-        temporary(changing).name: "already removed",  # by the build
-        changing.index(CLICKS).name: "kept",
-        changing.index(CLICKS).with_suffix(".index").name: "kept",
-    }
-
-
 def test_a_log_that_comes_back_after_the_listing(
     changing: ChangingArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

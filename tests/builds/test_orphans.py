@@ -177,18 +177,6 @@ def test_an_index_file_from_before_its_log_is_kept_and_the_note_says_so(
     assert archive.build(offset_index=True).kept_though_other == 1, "and it is said on"
 
 
-def test_a_foreign_file_of_the_first_build_has_the_note_it_always_had(tmp_path: Path) -> None:
-    archive = ChangingArchive(tmp_path)
-    archive.write(archive.log(A), batches(0, 9))
-    archive.index(A).parent.mkdir(parents=True)
-    archive.index(A).write_bytes(FOREIGN)
-    archive.build()
-    assert archive.row(A)["error"].endswith("kip33 did not write it; --overwrite replaces it")
-    archive.log(A).unlink()
-    archive.write(archive.log(B), batches(0, 9))
-    assert archive.build().orphaned == 0, "what was not ours is not orphaned"
-
-
 def test_topics_that_are_not_listed_keep_their_orphaned_files(archive: ChangingArchive) -> None:
     archive.log(A).unlink()
     archive.build(offset_index=True)

@@ -1,7 +1,6 @@
 """Build one segment: files that are written, kept, replaced and withdrawn, and the row."""
 
 import json
-import os
 import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,12 +126,6 @@ def test_both_indexes(archive: Archive) -> None:
     assert (built.row["time_index_settings"], built.row["offset_index_settings"]) == (both, both)
 
 
-def test_in_place(archive: Archive) -> None:
-    built = archive.build(index_dir=archive.source)
-    assert archive.log.with_suffix(".timeindex").read_bytes() == TIME_INDEX
-    assert built.row["index_uri"] == archive.log.with_suffix(".timeindex").as_uri()
-
-
 class Existing(NamedTuple):
     """What is there, and what a build leaves there and says."""
 
@@ -216,15 +209,6 @@ def test_an_unreadable_log_proves_nothing(archive: Archive) -> None:
     assert row["error"]
 
 
-def test_a_fifo_named_like_a_segment_is_a_row_and_does_not_block(archive: Archive) -> None:
-    archive.log.unlink()
-    os.mkfifo(archive.log)
-    (segment,) = list_tree(Location.of(archive.source)).segments()
-    build = BuildSpec(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
-    row = build_segment(build, known(segment), native=False).row
-    assert (row["status"], row["error"]) == ("unreadable", "not a regular file")
-
-
 def test_a_truncated_log_gets_the_index_of_its_prefix(archive: Archive) -> None:
     archive.write_log(LOG + BROKEN)
     row = archive.build().row
@@ -257,26 +241,6 @@ def test_records_in_a_wrapper_are_not_counted(archive: Archive) -> None:
     row = archive.build().row
     assert (row["record_count"], row["batch_count"]) == (None, 1)
     assert (row["magics"], row["codecs"]) == ([1], ["gzip"])
-
-
-def test_a_place_that_cannot_be_written_is_reported(archive: Archive) -> None:
-    archive.index_dir.mkdir()
-    (archive.index_dir / "b1").write_bytes(b"a file in the way")
-    row = archive.build().row
-    assert row["status"] == "ok"
-    assert row["index_file"] is None
-    assert "cannot be written" in row["error"]
-    assert (row.get("index_uri"), row["time_index_entries"]) == (None, 1)
-
-
-def test_a_directory_that_could_not_be_listed_is_a_row(archive: Archive) -> None:
-    (archive.source / "loop").symlink_to(archive.source)
-    (loop,) = [s for s in list_tree(Location.of(archive.source)).segments() if s.error]
-    build = BuildSpec(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
-    built = build_segment(build, known(loop))
-    assert (built.row["status"], built.row["topic"]) == ("unreadable", None)
-    assert built.row["error"] == loop.error
-    assert built.bytes_read == 0
 
 
 ONLY_DAMAGED = {

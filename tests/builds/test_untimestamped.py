@@ -106,13 +106,6 @@ def test_the_names_of_the_rules() -> None:
         rule_of("last")
 
 
-def test_a_second_build_reads_nothing(archive: ChangingArchive) -> None:
-    archive.build(untimestamped=NEXT)
-    before = archive.outcome()
-    assert archive.build(untimestamped=NEXT).indexed == 0
-    assert archive.outcome() == before
-
-
 def _touched(archive: ChangingArchive) -> None:
     archive.touch(archive.log(PART, 10), age_ms=3 * DAY_MS)
 
@@ -161,23 +154,6 @@ def test_a_row_says_what_its_index_has(archive: ChangingArchive) -> None:
     assert (settings["untimestamped"], settings[FILE_TIME_OFFSET]) == ("next-base-offset", 20)
     assert FILE_TIME_OFFSET not in archive.row(PART, 30)["time_index_settings"]
     assert FILE_TIME_OFFSET not in archive.row(PART, 40)["time_index_settings"]
-
-
-def test_an_index_of_another_program_is_kept(archive: ChangingArchive) -> None:
-    index = archive.index(PART, 10)
-    index.parent.mkdir(parents=True)
-    index.write_bytes(b"")
-    archive.build(untimestamped=NEXT)
-    assert (index.read_bytes(), archive.row(PART, 10)["index_file"]) == (b"", "kept")
-    assert archive.build(untimestamped=NEXT).indexed == 0
-
-
-def test_only_damaged_leaves_the_entry(archive: ChangingArchive) -> None:
-    archive.build(untimestamped=NEXT)
-    before = archive.outcome()
-    archive.build(untimestamped=NEXT, only_damaged=True)
-    assert archive.outcome().files == before.files
-    assert archive.build(untimestamped=NEXT).indexed == 0
 
 
 def test_the_kip33_dialect_follows_the_rule_too(archive: ChangingArchive) -> None:
