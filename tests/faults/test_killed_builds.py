@@ -23,7 +23,7 @@ from tests.faults.wrecks import Night, Place
 from tests.long_forms import one_in
 
 SEED = 20_260_102
-PARTITIONS = 24
+PARTITIONS = 40
 FOUR_BINS = ("--parallelism", "4")
 ON_SPARK = ("--master", "local[2]", *FOUR_BINS)
 IN_WORKERS = ("--engine", "local", "--workers", "2", *FOUR_BINS)
