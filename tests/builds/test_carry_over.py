@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +11,6 @@ from kip33.builds.commit import execute_build
 from kip33.catalog import draft as part_writer
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import Draft
-from kip33.catalog.schema import SEGMENTS
 from kip33.local.local_engine import LocalEngine
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import ChangingArchive, batches
@@ -22,7 +20,6 @@ NAMES = [
     "plain", "two words", "100%", "%41", "a%2Fb", "grüße", "日本", "semi;colon,comma", "plus+and&",
     "hash#question?", "[brackets]{braces}", "quote'\"", "dot.dot..", "tab\there", "~tilde", "a:b",
 ]  # fmt: skip
-EVERY_COLUMN = len(SEGMENTS)
 
 
 @pytest.mark.parametrize("in_place", one_in(2, [False, True]))
@@ -120,20 +117,6 @@ def test_many_bins_make_few_parts_and_few_row_groups(tmp_path: Path) -> None:
         assert len(shape()) == (1 if indexed in (0, 40) else 4), "few small ones stay as they are"
         assert all(groups == 1 for _, groups in shape())
     assert archive.outcome() == archive.fresh()
-
-
-def test_every_column_of_a_row_is_copied_unchanged(tmp_path: Path) -> None:
-    archive = ChangingArchive(tmp_path)
-    archive.write(archive.log("b/t-0"), batches(0, 9))
-    archive.write(archive.log("b/t-0", 20), b"")
-    archive.write(archive.log("b/t-1"), batches(0, 9)[:-1])
-    archive.build(offset_index=True)
-    before = archive.rows()
-    assert all(len(row) == EVERY_COLUMN for row in before)
-    for settings in ({}, {"topics": ["other", "t"]}, {"read": "tail"}):
-        how: dict[str, Any] = {"offset_index": True} | settings
-        assert archive.build(**how).reused == 3
-        assert archive.rows() == before
 
 
 def test_an_empty_snapshot_has_no_rows_to_copy(tmp_path: Path) -> None:
