@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
+from tests.cases import each_case
 
 PROJECT = Path(__file__).parents[1]
 PACKAGE = PROJECT / "kip33"
@@ -83,7 +83,7 @@ def found_in(kind: str, words: re.Pattern[str]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "words"),
     [
         ("messages", REPLACED),
@@ -91,7 +91,6 @@ def found_in(kind: str, words: re.Pattern[str]) -> list[str]:
         ("prose", REPLACED),
         ("prose", RIDDLES),
     ],
-    ids=["replaced messages", "archaic messages", "replaced prose", "riddles"],
 )
 def test_no_module_has_such_words(kind: str, words: re.Pattern[str]) -> None:
     assert found_in(kind, words) == []
@@ -107,7 +106,7 @@ def test_no_page_has_such_words() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "text"),
     [
         (ARCHAIC, "hold every .timeindex against its log"),
@@ -120,7 +119,6 @@ def test_no_page_has_such_words() -> None:
         (RIDDLES, "it is passed over"),
         (RIDDLES, "CorruptSegmentError for what is none"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_such_a_sentence_is_found(words: re.Pattern[str], text: str) -> None:
     assert words.search(text)

@@ -28,6 +28,7 @@ from tests.builders.layouts import (
     uuid22,
 )
 from tests.builders.plans import plan_build
+from tests.cases import each_case
 from tests.faults.builds import build_here, outcome
 
 NOW_MS = MODIFIED_MS + DAY_MS
@@ -319,7 +320,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("layout", "says"), WRONG)
+@each_case(("layout", "says"), WRONG)
 def test_texts_that_are_not_layouts(layout: str, says: str) -> None:
     with pytest.raises(ValueError, match=says) as raised:
         layout_of(layout)

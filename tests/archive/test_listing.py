@@ -19,6 +19,7 @@ from kip33.archive.listing import (
 )
 from kip33.formats.index_kinds import IndexKind
 from kip33.stores.locations import Location
+from tests.cases import each_case
 
 NAME = "00000000000000000042"
 MODIFIED_MS = 1_700_000_000_123
@@ -433,8 +434,8 @@ def test_three_hundred_directories_side_by_side(archive: Path, tmp_path: Path) -
 PLAIN = ["b1/orders-0/00000000000000000000.log", "orders_1-2/~a.log", ""]
 
 
-@pytest.mark.parametrize("source", ["/archive", "/an archive/é", "/", "s3://bucket/a b"])
-@pytest.mark.parametrize("others", [[], ["a b/%20.log"], ["line\n"], ["é#.log"]])
+@each_case("source", ["/archive", "/an archive/é", "/", "s3://bucket/a b"])
+@each_case("others", [[], ["a b/%20.log"], ["line\n"], ["é#.log"]])
 def test_log_uris_are_those_of_the_locations(source: str, others: list[str]) -> None:
     place, paths = Location.of(source), [*PLAIN, *others]
     found = log_uris(place, pa.chunked_array([paths]), pa.chunked_array([pa.nulls(len(paths))]))

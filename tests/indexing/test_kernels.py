@@ -30,6 +30,7 @@ from kip33.indexing.kernels import samples
 from kip33.rules.leader_epochs import refused_epoch
 from tests.builders.logs_to_verify import random_logs, with_many_transactions
 from tests.builders.verified_log import everything_about
+from tests.cases import each_case
 
 ROOT = Path(__file__).parents[2]
 HERE = next((target for target in CPU_TARGETS if target.is_here), None)
@@ -136,7 +137,7 @@ def test_checksums_of_every_length_and_from_many_threads(loaded: library.Library
     assert found == expected * 5
 
 
-@pytest.mark.parametrize("otherwise", [native._by_numba, native.plain], ids=["numba", "plain"])
+@each_case("otherwise", [native._by_numba, native.plain])
 def test_arguments_of_other_types_go_elsewhere(loaded: library.Library, otherwise: Any) -> None:
     batches = np.zeros(6, BATCH)
     batches["leader_epoch"] = [1, 1, 3, 2, 5, 5]
@@ -284,7 +285,7 @@ def unopened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "_opened", opened)
 
 
-@pytest.mark.parametrize("suffix", [".so", ".json"])
+@each_case("suffix", [".so", ".json"])
 def test_a_damaged_library_is_not_loaded(copied: Path, unopened: None, suffix: str) -> None:
     place = copied.with_suffix(suffix)
     data = place.read_bytes()
@@ -308,7 +309,7 @@ def test_one_with_a_changed_file_of_sources_or_none_is_not_loaded(
         assert load_from(copied.parent) is None
 
 
-@pytest.mark.parametrize("header", ["[]", "1", "{}", '{"kernels": {"a": []}}', "\x00"])
+@each_case("header", ["[]", "1", "{}", '{"kernels": {"a": []}}', "\x00"])
 def test_one_with_another_description_is_not_loaded(
     copied: Path, unopened: None, header: str
 ) -> None:
@@ -316,13 +317,13 @@ def test_one_with_another_description_is_not_loaded(
     assert load_from(copied.parent) is None
 
 
-@pytest.mark.parametrize("kernels", [{}, {"kip33.formats.crc.with_crc32c": []}])
+@each_case("kernels", [{}, {"kip33.formats.crc.with_crc32c": []}])
 def test_one_without_the_kernels_is_not_loaded(copied: Path, kernels: dict[str, Any]) -> None:
     describe(copied, kernels=kernels)
     assert load_from(copied.parent) is None
 
 
-@pytest.mark.parametrize("code", [b"", b"no ELF file at all".ljust(100), b"\x7fELF"])
+@each_case("code", [b"", b"no ELF file at all".ljust(100), b"\x7fELF"])
 def test_what_the_system_refuses_is_passed_over(copied: Path, code: bytes) -> None:
     copied.write_bytes(code)
     describe(copied)

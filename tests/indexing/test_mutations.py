@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.index_mutants import bases, recovered
+from tests.cases import each_case
 from tests.golden.vectors import Vector, read_vectors
 from tests.long_forms import short_and_long
 
@@ -32,7 +33,7 @@ MODELLED = [
 ]
 
 
-@pytest.mark.parametrize("vector", MODELLED, ids=str)
+@each_case("vector", MODELLED)
 def test_the_short_recovery_agrees_with_kafka(vector: Vector) -> None:
     seen = recovered(vector.log, vector.index_interval_bytes, vector.base_offset)
     assert (seen.time_index, seen.offset_index) == (vector.time_index, vector.offset_index)

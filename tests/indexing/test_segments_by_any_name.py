@@ -9,6 +9,7 @@ import pytest
 import kip33
 from kip33.formats.times import milliseconds_of
 from tests.builders.segment_builder import Record, v2_batch
+from tests.cases import each_case
 
 NAME = "00000000000000000100.log"
 T = 1_700_000_000_000
@@ -141,7 +142,7 @@ def test_a_wrong_time_is_a_value_error_of_one_line(archive: Path, time: object) 
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text", ["2023-11-15T12:00Z", "2023-11-15 12:00", "2023-11-15T13:00+01:00", "1700049600000"]
 )
 def test_a_time_may_be_a_text(text: str) -> None:

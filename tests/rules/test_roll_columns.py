@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 
 from kip33.rules.retention_rows import int64_column
 from kip33.rules.roll_verdicts import (
@@ -19,6 +18,7 @@ from kip33.rules.roll_verdicts import (
     status_doubts,
 )
 from kip33.rules.rolling import RollSettings
+from tests.cases import each_case
 
 SETTINGS = RollSettings(segment_ms=1000, segment_bytes=1000)
 
@@ -244,9 +244,8 @@ CASES: dict[str, tuple[list[Row], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_why_the_first_segment_ended(case: str) -> None:
-    rows, expected = CASES[case]
+@each_case(("rows", "expected"), CASES)
+def test_why_the_first_segment_ended(rows: list[Row], expected: dict[str, Any]) -> None:
     found = first_row(judged(rows))
     assert {name: found[name] for name in expected} == expected
 
@@ -330,7 +329,7 @@ def test_no_rows_give_no_verdicts() -> None:
     assert judged().ended_by.size == 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rows", "expected"),
     [
         (

@@ -18,6 +18,7 @@ from kip33.rules.suspicious_timestamps import (
     suspicions_of,
 )
 from tests.builders.retention_model import suspicion_of_one
+from tests.cases import each_case
 
 FUTURE, SECONDS, MICROSECONDS, NANOSECONDS, BEFORE_1990, BACKFILL = SUSPICIONS
 NOW: Final = 1_700_000_000_250  # a November day in 2023
@@ -92,9 +93,7 @@ TIMES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("timestamp", "kind"), [pytest.param(t, kind, id=name) for t, kind, name in TIMES]
-)
+@each_case(("timestamp", "kind"), {name: (t, kind) for t, kind, name in TIMES})
 def test_a_timestamp_alone(timestamp: int, kind: str | None) -> None:
     assert suspicion_of(timestamp, now_ms=NOW) == kind
 
@@ -117,9 +116,7 @@ LIMITS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("timestamp", "after_max_ms", "kind"), [pytest.param(*row, id=name) for *row, name in LIMITS]
-)
+@each_case(("timestamp", "after_max_ms", "kind"), {name: row for *row, name in LIMITS})
 def test_how_far_ahead_a_broker_lets_a_timestamp_be(
     timestamp: int, after_max_ms: int, kind: str | None
 ) -> None:
