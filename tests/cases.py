@@ -14,7 +14,8 @@ def each_case(names: str | tuple[str, ...], cases: Mapping[str, Any] | Iterable[
     """Run a test with each case, as one test.
 
     A case is the value of the parameter `names`, or a tuple of the values of several. A mapping
-    names its cases. Several tables of one test are combined. The cases share the test's fixtures.
+    names its cases. Several tables of one test are combined. The cases share the test's fixtures,
+    but each has a `tmp_path` of its own.
     """
     pairs = cases.items() if isinstance(cases, Mapping) else [(str(case), case) for case in cases]
     several = (names,) if isinstance(names, str) else names
@@ -37,7 +38,11 @@ def _of_every_case(
 
     @wraps(one_case)
     def of_every_case(subtests: pytest.Subtests, **fixtures: Any) -> None:
-        for name, values in every:
+        top = fixtures.get("tmp_path")
+        for number, (name, values) in enumerate(every):
+            if top:
+                fixtures["tmp_path"] = top / f"case{number}"
+                fixtures["tmp_path"].mkdir()
             try:
                 one_case(**values, **fixtures)
             except (Exception, pytest.fail.Exception, pytest.skip.Exception):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.cases import each_case
+from tests.sources import nodes_of
 
 PROJECT = Path(__file__).parents[1]
 PACKAGE = PROJECT / "kip33"
@@ -50,7 +51,7 @@ class Texts(NamedTuple):
 @cache
 def texts_of(module: Path) -> Texts:
     source = module.read_text(encoding="utf-8")
-    nodes = list(ast.walk(ast.parse(source)))
+    nodes = nodes_of(module)
     docstrings = [
         node.value
         for node in nodes

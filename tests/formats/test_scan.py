@@ -297,11 +297,7 @@ def test_without_crcs_the_record_with_the_max_is_still_searched(native: bool) ->
     data = v2_batch(0, records, crc=0) + v2_batch(4, records)
     for chunk_bytes in (SMALLEST_CHUNK_BYTES, 1000, SCAN_CHUNK_BYTES):
         seen = scan(
-            data,
-            native=native,
-            check_crc=False,
-            seek_max_record=True,
-            chunk_bytes=chunk_bytes,
+            data, native=native, check_crc=False, seek_max_record=True, chunk_bytes=chunk_bytes
         )
         assert [row[5] for row in seen.rows] == [1, 5]
         assert seen.valid_bytes == len(data)

@@ -8,6 +8,7 @@ from kip33 import build_time_index
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.transaction_index import complete_transactions
+from tests.cases import each_case
 from tests.golden.vectors import RECOVER, Vector, read_vectors
 
 SMALLEST_INDEX_BYTES = 12
@@ -43,7 +44,7 @@ def expected_status(vector: Vector) -> str:
     return "ok" if vector.valid_bytes == vector.size_bytes else "truncated"
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=str)
+@each_case("vector", VECTORS)
 def test_rebuilt_as_kafka_recovers(vector: Vector, tmp_path: Path) -> None:
     result = rebuild(vector, vector.lay_out(tmp_path))
 
@@ -57,7 +58,7 @@ def test_rebuilt_as_kafka_recovers(vector: Vector, tmp_path: Path) -> None:
         assert result.error
 
 
-@pytest.mark.parametrize("vector", RECOVERED, ids=str)
+@each_case("vector", RECOVERED)
 def test_what_recovery_left_is_rebuilt_the_same(vector: Vector, tmp_path: Path) -> None:
     log = tmp_path / f"{vector.base_offset:020d}.log"
     log.write_bytes(vector.log[: vector.valid_bytes])
@@ -71,7 +72,7 @@ def test_what_recovery_left_is_rebuilt_the_same(vector: Vector, tmp_path: Path) 
     )
 
 
-@pytest.mark.parametrize("vector", REFUSED_SETTINGS, ids=str)
+@each_case("vector", REFUSED_SETTINGS)
 def test_a_setting_that_kafka_cannot_open_a_segment_with_is_refused(
     vector: Vector, tmp_path: Path
 ) -> None:

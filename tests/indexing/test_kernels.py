@@ -212,7 +212,7 @@ def shared(made: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("broken", [True, False])
+@each_case("broken", [True, False])
 def test_the_library_needs_no_numba(made: Path, tmp_path: Path, broken: bool) -> None:
     log = with_many_transactions(tmp_path)
     plain = everything_about(log, compiled=False)
@@ -230,10 +230,8 @@ def test_the_library_needs_no_numba(made: Path, tmp_path: Path, broken: bool) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "error", ["ImportError('no')", "OSError('libllvmlite.so: file too short')"]
-)
-@pytest.mark.parametrize("name", ["numba", "llvmlite"])
+@each_case("error", ["ImportError('no')", "OSError('libllvmlite.so: file too short')"])
+@each_case("name", ["numba", "llvmlite"])
 def test_without_library_and_numba_the_plain_code_runs(
     tmp_path: Path, name: str, error: str
 ) -> None:
@@ -423,7 +421,7 @@ def dynamic_section(elf: bytes) -> tuple[list[tuple[int, int]], list[bytes]]:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda target: target.name)
+@each_case("target", CPU_TARGETS)
 def test_each_target_can_be_made_on_any_machine(target: Target, tmp_path: Path) -> None:
     """Not run here unless it is this machine's: that it is complete, and needs nothing."""
     done = make(tmp_path, "--target", target.name)

@@ -101,7 +101,7 @@ LONG = [
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", LONG)
+@each_case("name", LONG)
 def test_with_half_of_its_entries_an_offset_index_is_sparse(name: str, tmp_path: Path) -> None:
     log, _, offset_index = files_of(name)
     data = offset_index.read_bytes()

@@ -4,12 +4,7 @@ import pytest
 
 from kip33.errors import PolicyError
 from kip33.rules.policies import Policies
-from kip33.rules.rolling import (
-    GivenSettings,
-    RollReason,
-    RollSettings,
-    TopicRollSettings,
-)
+from kip33.rules.rolling import GivenSettings, RollReason, RollSettings, TopicRollSettings
 from tests.builders.replayed_logs import NextBatch, OpenSegment, why_roll
 from tests.cases import each_case
 

@@ -136,12 +136,7 @@ def test_summary_of_any_log_in_any_pieces(entries: list[Written], step: int) -> 
 
 @each_case(
     ("max_timestamp", "expected"),
-    [
-        (5, (5, "log")),
-        (0, (0, "log")),
-        (-1, (777, "last_modified")),
-        (-7, (777, "last_modified")),
-    ],
+    [(5, (5, "log")), (0, (0, "log")), (-1, (777, "last_modified")), (-7, (777, "last_modified"))],
 )
 def test_largest_timestamp_falls_back_to_the_modification_time(
     max_timestamp: int, expected: tuple[int, str]

@@ -105,12 +105,7 @@ LIMITS = [
     (NOW + DAY + 1, DAY, FUTURE, "a day and a millisecond, and a day is let through"),
     (NOW + 730 * DAY, LONG_MAX, None, "two years ahead, and all is let through (Kafka 3.6 to 3.9)"),
     (LONG_MAX, LONG_MAX, None, "the largest there is, and all is let through"),
-    (
-        NOW * 1_000,
-        LONG_MAX,
-        MICROSECONDS,
-        "a unit is no matter of what is let through: micros",
-    ),
+    (NOW * 1_000, LONG_MAX, MICROSECONDS, "a unit is no matter of what is let through: micros"),
     (NOW * 1_000_000, LONG_MAX, NANOSECONDS, "nanos"),
     (NOW // 1_000, LONG_MAX, SECONDS, "seconds"),
 ]
@@ -125,12 +120,7 @@ def test_how_far_ahead_a_broker_lets_a_timestamp_be(
 
 OLD: Final = NOW - 90 * DAY
 BACKFILLS: list[tuple[int, dict[str, Any], str | None, str]] = [
-    (
-        OLD,
-        {"last_modified_ms": OLD + WEEK + 1},
-        BACKFILL,
-        "all had expired when it was written",
-    ),
+    (OLD, {"last_modified_ms": OLD + WEEK + 1}, BACKFILL, "all had expired when it was written"),
     (OLD, {"last_modified_ms": OLD + WEEK}, None, "its newest record had not, by a millisecond"),
     (OLD, {"last_modified_ms": OLD}, None, "written as it happened"),
     (OLD, {"last_modified_ms": OLD - 1}, None, "written before it happened"),

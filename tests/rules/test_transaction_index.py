@@ -235,11 +235,7 @@ def test_transactions_open_at_the_end_are_open_in_the_next_segment() -> None:
 
 @each_case(
     ("last_offset", "base_offset"),
-    {
-        "a hole": (9, 11),
-        "segments that overlap": (9, 9),
-        "a segment without a batch": (None, 10),
-    },
+    {"a hole": (9, 11), "segments that overlap": (9, 9), "a segment without a batch": (None, 10)},
 )
 def test_open_transactions_are_unknown_after_a_gap(
     last_offset: int | None, base_offset: int
