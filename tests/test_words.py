@@ -105,21 +105,3 @@ def test_no_page_has_such_words() -> None:
         for match in words.finditer(" ".join(page.read_text(encoding="utf-8").split()))
     ]
     assert found == []
-
-
-@each_case(
-    ("words", "text"),
-    [
-        (ARCHAIC, "hold every .timeindex against its log"),
-        (ARCHAIC, "there is none"),
-        (ARCHAIC, "it lies in two directories"),
-        (ARCHAIC, "nobody said so"),
-        (ARCHAIC_MESSAGE, "the file is gone"),
-        (REPLACED, "run it again"),
-        (RIDDLES, "a file that is gone"),
-        (RIDDLES, "it is passed over"),
-        (RIDDLES, "CorruptSegmentError for what is none"),
-    ],
-)
-def test_such_a_sentence_is_found(words: re.Pattern[str], text: str) -> None:
-    assert words.search(text)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
-from kip33.formats.time_index import OFFSET_ENTRY, OFFSET_ENTRY_BYTES, OffsetIndex
+from kip33.formats.time_index import OffsetIndex
 from tests.cases import each_case
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 
@@ -33,10 +33,6 @@ def test_read_both_ways(wire: str, base: int, entries: list[tuple[int, int]]) ->
     assert OffsetIndex.from_entries(entries, base_offset=base).to_bytes() == data
     assert index.last_entry == (entries[-1] if entries else (base, 0))
     index.sanity_check()
-
-
-def test_sizes_are_those_of_the_format() -> None:
-    assert OFFSET_ENTRY.itemsize == OFFSET_ENTRY_BYTES == 8
 
 
 near = st.integers(0, 30)

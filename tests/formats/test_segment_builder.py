@@ -32,24 +32,6 @@ def test_bytes_that_kafka_writes(entry: bytes, wire: str) -> None:
     assert entry == bytes.fromhex(wire)
 
 
-def test_sizes_that_kafka_writes() -> None:
-    assert len(v2_batch(0, last_offset_delta=9, max_timestamp=T)) == 61
-    assert len(build.end_txn_marker(0, T, producer_id=1)) == 78
-
-
-@each_case(
-    ("data", "crc"),
-    [(b"", 0), (b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43)],
-)
-def test_crc32c_known_answers(data: bytes, crc: int) -> None:  # RFC 3720, B.4
-    assert build.crc32c(data) == crc
-
-
-@each_case(("data", "digest"), [(b"", 0x02CC5D05), (b"a", 0x550D7456), (b"abc", 0x32D153FF)])
-def test_xxh32_known_answers(data: bytes, digest: int) -> None:
-    assert build.xxh32(data) == digest
-
-
 # Readers differ on little-endian framing versions (kafka-python#2414), so snappy-le is left out.
 LEGACY_CODECS = [codec for codec in build.LEGACY_CODECS if codec != "snappy-le"]
 V2_CODECS = [codec for codec in build.V2_CODECS if codec != "snappy-le"]

@@ -234,7 +234,7 @@ def some_bytes(chance: Random) -> bytes:
     return b"".join(chance.choice(parts) for _ in range(chance.randrange(6)))
 
 
-@pytest.mark.parametrize("count", short_and_long(200, 4_000, "KIP33_INDEX_BYTES"))
+@pytest.mark.parametrize("count", short_and_long(60, 4_000, "KIP33_INDEX_BYTES"))
 def test_index_bytes_are_sliced_and_compared_like_bytes(count: int) -> None:
     for seed in range(count):
         chance = Random(seed)
@@ -257,7 +257,7 @@ def test_index_bytes_are_sliced_and_compared_like_bytes(count: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [TimeIndex, OffsetIndex])
-@pytest.mark.parametrize("count", short_and_long(200, 4_000, "KIP33_INDEX_PIECES"))
+@pytest.mark.parametrize("count", short_and_long(60, 4_000, "KIP33_INDEX_PIECES"))
 def test_entries_in_pieces_are_the_entries(
     kind: type[TimeIndex | OffsetIndex], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

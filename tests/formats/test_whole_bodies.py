@@ -55,7 +55,7 @@ def test_every_codec_and_size(codec: str, magic: int) -> None:
     assert all(one.is_complete for one in placed)
 
 
-@pytest.mark.parametrize("count", short_and_long(60, 1000, "KIP33_BODIES"))
+@pytest.mark.parametrize("count", short_and_long(20, 1000, "KIP33_BODIES"))
 @each_case("codec", V2_CODECS)
 def test_damaged_bodies(codec: str, count: int) -> None:
     bodies, random, damaged = WholeBodies(MOST), Random(f"damage {codec}"), 0

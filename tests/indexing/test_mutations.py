@@ -41,7 +41,7 @@ def test_the_short_recovery_agrees_with_kafka(vector: Vector) -> None:
         assert seen.valid_bytes == vector.valid_bytes
 
 
-@pytest.mark.parametrize("mutants", short_and_long(1_000, 20_000, "KIP33_MUTANTS"))
+@pytest.mark.parametrize("mutants", short_and_long(200, 20_000, "KIP33_MUTANTS"))
 def test_mutants(mutants: int, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n{mutants} mutants of {len(bases())} segments, KIP33_SEED={SEED}", end=" ")
