@@ -36,14 +36,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_fits_a_phone_and_its_code_has_buttons(
-    browser: Chromium, site: Path, page: Path
+    browser: Chromium, site: Path, subtests: pytest.Subtests
 ) -> None:
-    browser.open((site / name_of(page)).with_suffix(".html"), width=PHONE, scheme="light")
-    assert browser.value_of("innerWidth") == PHONE
-    assert browser.value_of(SCROLLED) == []
-    assert browser.value_of(f"{WITHOUT_BUTTON}.length") == 0
+    for name in map(name_of, PAGES):
+        with subtests.test(name):
+            browser.open((site / name).with_suffix(".html"), width=PHONE, scheme="light")
+            assert browser.value_of("innerWidth") == PHONE
+            assert browser.value_of(SCROLLED) == []
+            assert browser.value_of(f"{WITHOUT_BUTTON}.length") == 0
 
 
 def test_what_is_copied_is_what_one_types(browser: Chromium, site: Path) -> None:

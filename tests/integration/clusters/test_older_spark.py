@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.clusters.conftest import PROJECT
-from tests.integration.servers.environments import held
+from tests.integration.servers.environments import QUICKLY, held
 from tests.integration.servers.fixtures import or_skip
 from tests.integration.servers.processes import ServerMissingError, cache_folder
 
@@ -35,7 +35,7 @@ def older_python() -> Path:
         if not (folder / "whole").exists():
             commands = (
                 [sys.executable, "-m", "venv", "--clear", folder / "venv"],
-                [python, "-m", "pip", "install", "-q", *PACKAGES, f"{PROJECT}[hdfs]"],
+                [python, "-m", "pip", "install", *QUICKLY, *PACKAGES, f"{PROJECT}[hdfs]"],
                 [python, "-m", "pip", "uninstall", "-q", "-y", "kip33"],  # the tests' own is tested
             )
             for command in commands:
