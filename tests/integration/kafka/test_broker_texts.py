@@ -16,7 +16,6 @@ from kip33.stores.locations import Location
 from tests.integration.kafka.broker import (
     CONFIG_COMMAND,
     DELETE_RECORDS_COMMAND,
-    PRODUCER_PERFORMANCE,
     TOPIC_COMMAND,
     Broker,
     broker_or_skip,
@@ -47,10 +46,12 @@ TOPICS = {
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    created = []
     with broker_or_skip(tmp_path_factory.mktemp("broker"), BROKER) as broker:
         for topic, settings in TOPICS.items():
-            options = [f"--config={key}={value}" for key, value in settings.items()]
-            broker.run(TOPIC_COMMAND, "--create", "--topic", topic, *options, *broker.server)
+            options = [f"{key}={value}" for key, value in settings.items()]
+            created.append(" ".join((f"create {topic} 1 1", *options)))
+        broker.run_steps(created)
         yield broker
 
 
@@ -118,11 +119,9 @@ def test_kafka_topics_tells_what_differs(broker: Broker) -> None:
 
 def test_a_log_start_offset_that_a_broker_wrote(broker: Broker, tmp_path: Path) -> None:
     topic = "clicks"
-    produce = ["--topic", topic, "--num-records", "10", "--record-size", "9", "--throughput", "-1"]
-    bootstrap = f"bootstrap.servers={broker.bootstrap}"
     offsets = {"partitions": [{"topic": topic, "partition": 0, "offset": 7}], "version": 1}
     (tmp_path / "offsets.json").write_text(json.dumps(offsets))
-    broker.run(PRODUCER_PERFORMANCE, *produce, "--producer-props", bootstrap)
+    broker.run_steps([f"send p none {topic} 0 1700000000000 0 10 9 1"])
     file = str(tmp_path / "offsets.json")
     broker.run(DELETE_RECORDS_COMMAND, "--offset-json-file", file, *broker.server)
 

@@ -140,13 +140,8 @@ def foretold(tmp_path_factory: pytest.TempPathFactory) -> Foretold:
     with nodes.running(**KEEP_LOCAL):
         nodes.run_steps(steps(now_ms))
         what = ("--describe", "--all", "--entity-type", "topics", "--bootstrap-server")
-        said = [
-            run_tool(
-                CONFIG_COMMAND, *what, nodes.bootstrap, "--entity-name", topic, jars=nodes.jars
-            )
-            for topic in TOPICS
-        ]
-        (root / "configs.txt").write_text("".join(said))
+        said = run_tool(CONFIG_COMMAND, *what, nodes.bootstrap, jars=nodes.jars)
+        (root / "configs.txt").write_text(said)
         uploaded = {topic: TOPICS[topic][0] for topic in TOPICS.keys() - {"frozen", "plain"}}
         wait_for_uploads(nodes, uploaded, ends={("payments", 0): OPEN_FROM})
         nodes.run_steps(["delete trimmed 0 16"])
