@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kip33 import build_time_index
-from tests.integration.kafka.golden_cases import CODECS_OF_MAGIC, TIMESTAMP_TYPES
 from tests.integration.kafka.oracle import Oracle, Request
+from tests.integration.kafka.random_segments import CODECS_OF_MAGIC, TIMESTAMP_TYPES
 from tests.integration.kafka.test_differential import SEED
 from tests.long_forms import short_and_long
 
