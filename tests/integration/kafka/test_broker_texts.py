@@ -31,6 +31,7 @@ BROKER = {
     "log.flush.start.offset.checkpoint.interval.ms": "200",
     "log.initial.task.delay.ms": "200",
 }
+WAIT_S = 300
 TOPICS = {
     "orders.eu_1-x": {"cleanup.policy": "compact,delete", "retention.ms": "-1"},
     "clicks": {
@@ -126,7 +127,7 @@ def test_a_log_start_offset_that_a_broker_wrote(broker: Broker, tmp_path: Path) 
     broker.run(DELETE_RECORDS_COMMAND, "--offset-json-file", file, *broker.server)
 
     checkpoint = broker.log_dir / LOG_START_OFFSET_CHECKPOINT
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT_S
     while topic not in checkpoint.read_text() and time.monotonic() < deadline:
         time.sleep(0.1)
 

@@ -32,6 +32,7 @@ from tests.integration.kafka.kafka_jars import OracleError, kafka_or_skip
 pytestmark = pytest.mark.kafka
 
 DAY_MS = 86_400_000
+WAIT_S = 300
 BROKER = {
     "log.segment.bytes": "1048576",  # the least
     "log.retention.ms": "-1",
@@ -229,7 +230,7 @@ def records_deleted(judged: Judged, kip33: Kip33) -> RecordsDeleted:
 def planned(records_deleted: RecordsDeleted, kip33: Kip33) -> Judged:
     """The log directory judged again, once the broker wrote down where its logs start."""
     cluster = records_deleted.cluster
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT_S
     while (log_starts := checkpoint_of(cluster)) != LOG_STARTS and time.monotonic() < deadline:
         time.sleep(0.1)
     assert log_starts == LOG_STARTS
@@ -284,7 +285,7 @@ def started_again(applied: Tried) -> StartedAgain:
     cluster = applied.cluster
     cluster.start(log_retention_check_interval_ms="200")
     expired = cluster.log_dir / "alerts-0" / f"{0:020d}.log"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT_S
     while expired.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(1)  # some passes more
