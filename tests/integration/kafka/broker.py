@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.integration.kafka.kafka_jars import JarFolder, OracleError, kafka_or_skip
+from tests.integration.servers.processes import free_port
 
 STORAGE_TOOL = "kafka.tools.StorageTool"
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
@@ -183,11 +184,10 @@ def run_steps(bootstrap: str, file: Path, steps: Iterable[str], *, jars: JarFold
 
 def free_ports(count: int) -> list[int]:
     """Return ports of loopback that no program listens on."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return list(ports)
 
 
 def wait_until_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
