@@ -20,7 +20,7 @@ OLDER = "3.5.7"
 PACKAGES = (
     f"pyspark=={OLDER}",
     *("duckdb>=1.1,<3", "pandas>=2.2,<3", "polars>=1.9,<3"),  # which read catalogs in the tests
-    *("hypothesis>=6.100,<7", "pytest>=8.3,<10"),
+    *("hypothesis>=6.100,<7", "pytest>=9,<10"),
 )
 
 
