@@ -19,9 +19,7 @@ from tests.integration.kafka.broker import (
     TOPIC_COMMAND,
     Broker,
     broker_or_skip,
-    running_broker,
 )
-from tests.integration.kafka.kafka_jars import OracleError
 
 pytestmark = pytest.mark.kafka
 
@@ -133,9 +131,3 @@ def test_a_log_start_offset_that_a_broker_wrote(broker: Broker, tmp_path: Path) 
 
     source = Location.of(broker.log_dir.parent)
     assert log_start_offsets(source, [broker.log_dir.name]) == {("logs", topic, 0): 7}
-
-
-def test_a_broker_that_does_not_start_says_why(tmp_path: Path) -> None:
-    wrong = {"log.cleanup.policy": "purge"}
-    with pytest.raises(OracleError, match=r"log\.cleanup\.policy"), running_broker(tmp_path, wrong):
-        pass

@@ -210,16 +210,6 @@ def test_a_broker_deletes_from_the_foretold_moment_on(
     assert foretold > count // 8
 
 
-def test_a_log_start_offset_beyond_the_end_empties_the_log_when_it_is_loaded(
-    oracle: Oracle, tmp_path: Path
-) -> None:
-    """Not retention's doing: no segment is left for the rule to judge."""
-    log = next(iter(random_logs(seed=SEED, count=1)))
-    log.write_to(tmp_path / "oracle-0")
-    kafkas = oracle.expire(tmp_path / "oracle-0", now_ms=NOW, log_start_offset=MAX_INT64 // 2)
-    assert (list(kafkas.largest_timestamps), kafkas.deleted) == ([MAX_INT64 // 2], [])
-
-
 def remote_cases(rng: random.Random) -> Iterator[tuple[int, int, int]]:
     """Yield now, retention.ms and a largest timestamp, most of them at an edge."""
     for _ in range(REMOTE_CASES):
