@@ -106,6 +106,7 @@ def run(groups: Sequence[Group]) -> int:
     """Run groups at once; return the number of those that failed."""
     with tempfile.TemporaryDirectory() as folder:
         started = [Running(group, Path(folder)) for group in groups]
+        print("running:", ", ".join(f"{one.name} ({one.workers})" for one in groups), flush=True)
         try:
             left = list(started)
             while left:

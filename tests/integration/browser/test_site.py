@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kip33.cli.main import COMMANDS
 from tests.integration.browser.chromium import Chromium
 from tests.test_api_reference import EVERY
 from tests.test_docs import BUILD_SITE, DOCS, PAGES, name_of
@@ -34,6 +35,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert (done.returncode, done.stderr) == (0, "")
     return folder
+
+
+def test_the_reference_has_every_command(site: Path) -> None:
+    commands = (site / "reference/commands.html").read_text(encoding="utf-8")
+    assert all(f'id="kip33-{name}"' in commands for name in COMMANDS)
+    assert "an archive of another --layout" in commands
 
 
 def test_a_page_fits_a_phone_and_its_code_has_buttons(
