@@ -10,7 +10,6 @@ import pytest
 from tests.integration.kafka.kafka_jars import KAFKA_3_6, KAFKA_VERSION, kafka_or_skip
 from tests.integration.kafka.oracle import Oracle
 
-
 # Short lives: the first compiler only, one collector thread.
 QUICK_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
