@@ -5,7 +5,8 @@
 
 Each group is a process of pytest with workers of its own. Its output is shown when it ends, and the
 closing lines of all groups are shown last. Files belong to the first group that has their folder.
-The last group has every other file, so no test is in none.
+The last group has every other file, so no test is in none. Each has two workers or more: the one
+that ends last then still has both cores.
 """
 
 import re
@@ -54,7 +55,7 @@ GROUPS = (
         folders=("integration",),
         first=("test_older_spark.py", "test_nightly.py", "test_how_to_pages.py"),
     ),
-    Group("others", workers=1, folders=("",)),
+    Group("others", workers=2, folders=("",)),
 )
 
 
