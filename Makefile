@@ -135,8 +135,9 @@ types: venv
 
 test-integration: integration
 
-integration: venv java  ## The tests against Kafka's own jars (Maven) and other services
-	$(PYTEST) -m "(kafka or integration) and not long"
+GROUPS ?=
+integration: venv java  ## The tests against Kafka's own jars (Maven) and other services; GROUPS=kafka for some
+	$(BIN)/python -m tests.integration.groups $(GROUPS)
 
 SEED ?= $(shell date -u +%Y%m%d)
 long: venv java  ## Sweeps over random inputs and many examples of each property; the date is the seed
