@@ -140,28 +140,27 @@ def test_another_language_than_that_of_the_reader_schema(tmp_path: Path) -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("table", "options", "message"),
-    [
-        (table_of(OLD), {"column": "v"}, "column: 'v' found, expected one of value"),
-        (pa.table({"value": ["text"]}), {}, "column: 'value' is string, expected binary"),
-        (
-            pa.table({"value": [OLD], "decoded": [1]}),
-            {},
-            "columns decoded found already: pass prefix= for other names",
-        ),
-        (table_of(OLD), {}, "records without a column 'topic' found: pass reader_schema="),
-        (table_of(OLD, topic="orders"), {}, "subject 'orders-value' is not in file:"),
-        (table_of(OLD), {"reader_schema": 8}, "reader_schema: 8 found, it is not in file:"),
-        (table_of(OLD), {"reader_schema": 3}, "reader schema 3 of file:.* Avro type 'Missing'"),
-    ],
-)
-def test_a_wrong_argument_is_a_value_error(
-    table: pa.Table, options: dict[str, Any], message: str, schemas: Path
-) -> None:
-    put_schemas(schemas, avsc_3='"Missing"')
-    with pytest.raises(ValueError, match=message):
-        kip33.decode(table, schemas, **options)
+WRONG_ARGUMENTS = [
+    (table_of(OLD), {"column": "v"}, "column: 'v' found, expected one of value"),
+    (pa.table({"value": ["text"]}), {}, "column: 'value' is string, expected binary"),
+    (
+        pa.table({"value": [OLD], "decoded": [1]}),
+        {},
+        "columns decoded found already: pass prefix= for other names",
+    ),
+    (table_of(OLD), {}, "records without a column 'topic' found: pass reader_schema="),
+    (table_of(OLD, topic="orders"), {}, "subject 'orders-value' is not in file:"),
+    (table_of(OLD), {"reader_schema": 8}, "reader_schema: 8 found, it is not in file:"),
+    (table_of(OLD), {"reader_schema": 3}, "reader schema 3 of file:.* Avro type 'Missing'"),
+]
+
+
+def test_a_wrong_argument_is_a_value_error(schemas: Path, subtests: pytest.Subtests) -> None:
+    for table, options, message in WRONG_ARGUMENTS:
+        with subtests.test(message):
+            put_schemas(schemas, avsc_3='"Missing"')
+            with pytest.raises(ValueError, match=message):
+                kip33.decode(table, schemas, **options)
 
 
 def test_an_empty_table_has_the_columns(schemas: Path) -> None:
@@ -173,18 +172,21 @@ def test_an_empty_table_has_the_columns(schemas: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden["writer"])
-def test_values_of_other_writers(golden: dict[str, str], tmp_path: Path) -> None:
+def test_values_of_other_writers(tmp_path: Path, subtests: pytest.Subtests) -> None:
     """Bytes by the serializers of confluent-kafka 2.16 and by Apache Avro 1.12 for Python."""
-    value = bytes.fromhex(golden["value"])
-    number = int.from_bytes(value[1:5], "big")
-    put_schemas(tmp_path, **{f"{SUFFIX[golden['kind']]}_{number}": golden["schema"]})
-    assert [json.loads(one) for one in decoded(tmp_path, value, as_json=True)] == [
-        EXPECTED[golden["writer"].partition(" by ")[0]]
-    ]
-    cut = decoded(tmp_path, *(value[:end] for end in range(len(value))), as_json=True)
-    assert len(cut) == len(value)
-    assert golden["kind"] == "PROTOBUF" or not any(one.startswith("{") for one in cut)
+    for number, golden in enumerate(GOLDEN):
+        with subtests.test(golden["writer"]):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            value = bytes.fromhex(golden["value"])
+            number = int.from_bytes(value[1:5], "big")
+            put_schemas(folder, **{f"{SUFFIX[golden['kind']]}_{number}": golden["schema"]})
+            assert [json.loads(one) for one in decoded(folder, value, as_json=True)] == [
+                EXPECTED[golden["writer"].partition(" by ")[0]]
+            ]
+            cut = decoded(folder, *(value[:end] for end in range(len(value))), as_json=True)
+            assert len(cut) == len(value)
+            assert golden["kind"] == "PROTOBUF" or not any(one.startswith("{") for one in cut)
 
 
 EXPECTED = {
