@@ -102,13 +102,3 @@ def test_as_kafka_every_wrong_answer_is_marked(
     ]
     assert wrong and all(row["exactness"] == "unsure" for row in wrong)
     assert all("unverified" in row["note"] for row in wrong)
-
-
-def test_as_kafka_the_largest_timestamp_is_unsure_if_a_segment_is_unverified(
-    archive: ChangingArchive,
-) -> None:
-    put_indexes(archive, 2, BASES[-1:])
-    archive.build(read="tail")
-    (largest,) = answers(archive, as_kafka=True)[-1:]
-    assert (largest["exactness"], largest["passed_over"]) == ("unsure", True)
-    assert "could name a later record" in largest["note"]
