@@ -210,39 +210,35 @@ BLOCKED = """
 import sys
 sys.modules.update({name: None for name in {names}})
 import pyarrow as pa, kip33
-try:
-    table = kip33.decode(pa.table({"value": [{value}]}), {schemas}, **{options})
-    print(table.column("decoded").to_pylist(), table.column("decode_error").to_pylist())
-except ImportError as error:
-    print(error)
+for as_json in (False, True):
+    try:
+        table = kip33.decode(pa.table({"value": [{value}]}), {schemas}, as_json=as_json)
+        print(table.column("decoded").to_pylist(), table.column("decode_error").to_pylist())
+    except ImportError as error:
+        print(error)
 """
+TEXTS = {"json": "{}", "avsc": "long", "proto": 'syntax = "proto3"; message O { int32 x = 1; }'}
+NEEDED: list[tuple[list[str], str, bytes, str]] = [  # packages that are missing, and what is said
+    (["fastavro"], "avsc", OLD, "decode: the Python package of fastavro is not installed"),
+    (["google.protobuf"], "proto", OLD, "decode: the Python package of google.protobuf."),
+    (["grpc_tools"], "proto", OLD, "decode: the Python package of grpc_tools is not installed"),
+    (["fastavro", "google.protobuf", "grpc_tools"], "json", b"\0\0\0\0\1{}", "['{}'] [None]"),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("names", "schema", "value", "said"),
-    [
-        (["fastavro"], "avsc", OLD, "decode: the Python package of fastavro is not installed"),
-        (["google.protobuf"], "proto", OLD, "decode: the Python package of google.protobuf."),
-        (["grpc_tools"], "proto", OLD, "decode: the Python package of grpc_tools is not installed"),
-        (["fastavro", "google.protobuf", "grpc_tools"], "json", b"\0\0\0\0\1{}", "['{}'] [None]"),
-    ],
-)
-def test_what_the_extra_is_needed_for(
-    names: list[str], schema: str, value: bytes, said: str, tmp_path: Path
-) -> None:
-    texts = {"json": "{}", "avsc": "long", "proto": 'syntax = "proto3"; message O { int32 x = 1; }'}
-    put_schemas(tmp_path, **{f"{schema}_1": texts[schema]})
-    code = BLOCKED
-    for name, text in (("names", names), ("value", value), ("schemas", str(tmp_path))):
-        code = code.replace(f"{{{name}}}", repr(text))
-    for options in ({}, {"as_json": True}):
-        text = code.replace("{options}", repr(options))
-        done = subprocess.run(
-            [sys.executable, "-c", text], capture_output=True, text=True, check=True
-        )
-        assert done.stdout.startswith(said)
-        assert "decode:" not in said or "pip install 'kip33[schemas]'\n" in done.stdout
+def test_what_the_extra_is_needed_for(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for names, schema, value, said in NEEDED:
+        with subtests.test(f"{schema} without {names}"):
+            folder = put_schemas(tmp_path / names[-1] / schema, **{f"{schema}_1": TEXTS[schema]})
+            code = BLOCKED
+            for name, text in (("names", names), ("value", value), ("schemas", str(folder))):
+                code = code.replace(f"{{{name}}}", repr(text))
+            done = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, check=True
+            )
+            assert done.stdout.count(said) == 2
+            assert "decode:" not in said or "pip install 'kip33[schemas]'\n" in done.stdout
 
 
 @pytest.mark.slow

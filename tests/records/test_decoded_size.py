@@ -102,7 +102,7 @@ def test_the_error_of_a_batch_reads_no_record_again(
 READ = "import kip33; print(sum(batch.num_rows for batch in kip33.read_arrow({log!r})))"
 
 
-@pytest.mark.integration
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is in /proc")
 @pytest.mark.parametrize("codec", ["zstd", "none"])
 def test_a_large_record_is_in_memory_once(tmp_path: Path, codec: str) -> None:
