@@ -15,6 +15,7 @@ from kip33.demo import START_MS, orders
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.search.catalog_search import by_partition
 from kip33.search.group_lag import group_lags
+from kip33.search.range_size import range_size
 from tests.builders import layouts as archives
 from tests.builders.layout_segments import DAY_MS
 from tests.builders.layouts import MODIFIED_MS, Stored, local_tiered
@@ -83,3 +84,10 @@ def test_a_short_segment_inside_a_long_one_does_not_end_the_log(tmp_path: Path) 
     offset = [GroupOffset("g", "orders", 0, 200)]
     (lag,) = group_lags(partitions(rows(tmp_path / "i")), offset, now_ms=NOW_MS)
     assert (lag.log_end_offset, lag.lag_records) == (300, 100)
+
+
+def test_a_count_says_what_it_counted_twice(place: Path) -> None:
+    size = range_size(rows(place), 0, 800)
+    assert size.records == 300 + 300 + 300 + 300
+    assert "counted twice" in (size.note or "")
+    assert range_size(rows(place), 500, 800).note is None

@@ -585,3 +585,14 @@ def test_a_foreign_file_stays_and_is_named(tmp_path: Path, subtests: pytest.Subt
                 assert sorted(line.partition(": ")[0] for line in one.plan.foreign) == sorted(
                     folder.as_uri() for folder in folders
                 )
+
+
+def test_a_foreign_file_in_staging_stays_after_a_commit(catalog: Catalog) -> None:
+    draft = Draft.begin(catalog, SOURCE)
+    note = path_of(draft.staging) / "notes.txt"
+    note.write_bytes(b"mine")
+    writer = PartWriter(draft.staging, 0)
+
+    draft.commit([writer.publish()], settings={}, now_ms=NOW_MS)
+
+    assert [path.name for path in note.parent.iterdir()] == ["notes.txt"]

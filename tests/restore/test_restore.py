@@ -241,6 +241,13 @@ def test_only_what_a_broker_makes_for_a_new_topic_is_replaced(
             assert (log_dir / "orders-1").is_dir()
 
 
+def test_the_first_foreign_files_of_a_partition_are_named(source: Path, log_dir: Path) -> None:
+    folder = new_topic(log_dir, "orders-0")
+    for name in ("d", "b", "c", "a", "e"):
+        (folder / name).write_bytes(b"")
+    assert "replace: a, b, c and 2 others; move it away" in problem_of(restored(source, log_dir))
+
+
 def _file(place: Path) -> None:
     place.write_bytes(b"mine")
 
@@ -690,6 +697,25 @@ def test_a_restore_is_abandoned_before_its_journal_and_after_its_end(
     assert (done.partitions_removed, done.partitions_in_place) == (0, ("orders-0", "orders-1"))
     assert (log_dir / "orders-0").is_dir()
     assert not list(log_dir.glob(".kip33*"))
+
+
+def test_a_restore_is_abandoned_while_its_folder_was_being_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    for gone in ("partitions", "facts", "replaced/orders-0", STAGED_RUN):
+        with subtests.test(gone):
+            folder = tmp_path / gone.replace("/", " ")
+            source, log_dir = archived(folder), formatted(folder)
+            new_topic(log_dir, "orders-0")
+            before = everything_in(log_dir)
+            killed("remove_staging", source, log_dir, monkeypatch)
+            part = log_dir / RESTORE_STAGING / gone
+            part.unlink() if part.is_file() else shutil.rmtree(part)
+            assert abandon(Location.of(log_dir)).partitions_removed == 2
+            if gone == "replaced/orders-0":  # a broker makes it again
+                shutil.rmtree(new_topic(log_dir, "orders-0"))
+                before = {path: data for path, data in before.items() if "orders-0" not in path}
+            assert everything_in(log_dir) == before | dict.fromkeys(CHECKPOINTS, b"0\n0\n")
 
 
 def test_an_abandoned_restore_leaves_no_temporary_file(

@@ -387,6 +387,14 @@ def test_unknown_choices_of_judgement_are_refused(
         archive.plan(**how)
 
 
+def test_a_time_in_the_future(archive: ExpiringArchive) -> None:
+    archive.partition(A, 3, expired=3)
+    archive.snapshot()
+    with pytest.raises(PlanError, match="1 ms in the future"):
+        archive.plan(now_ms=NOW_MS + 1)
+    assert archive.plan(now_ms=NOW_MS - 1).basis.created_ms == NOW_MS
+
+
 def test_a_damaged_snapshot(archive: ExpiringArchive) -> None:
     archive.partition(A, 3, expired=3)
     snapshot = archive.snapshot()

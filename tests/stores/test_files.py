@@ -76,6 +76,15 @@ def test_a_failed_publish_leaves_the_old_file_alone(
             assert Path(place.path).read_bytes() == b"old"
 
 
+def test_a_disk_that_takes_one_byte_at_a_time_gets_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:1]))
+    place = Location.of(tmp_path / "x")
+    assert publish(place, b"twelve bytes").size_bytes == 12
+    assert Path(place.path).read_bytes() == b"twelve bytes"
+
+
 def test_a_failed_rename_leaves_the_old_file_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

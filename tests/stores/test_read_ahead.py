@@ -168,6 +168,19 @@ def test_small_files_wait_for_the_memory_of_large_ones() -> None:
     assert done == sizes
 
 
+def test_a_file_of_one_range_is_read_in_the_thread_that_wants_it() -> None:
+    threads = []
+
+    def fetch_range(position: int, count: int) -> memoryview:
+        threads.append(threading.current_thread())
+        return memoryview(bytes(count))
+
+    with reading_ahead(fetch_range, 100) as (read_into, view_at):
+        assert read_into(10, memoryview(bytearray(60))) == 60
+        assert len(view_at(90)) == 10
+    assert threads == [threading.current_thread()]
+
+
 def test_on_local_disk_one_runs_after_the_other(tmp_path: Path) -> None:
     threads = map_in_order(
         Location.of(tmp_path), range(3), lambda _: threading.current_thread().name
