@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 
 from kip33.stores import own_files
+from tests.integration.groups import IS_MARKED, MARKS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +34,14 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that ask for the Spark session, and let what takes long come first."""
+    """Mark the tests that ask for the Spark session, and let what takes long come first.
+
+    A test of a service that no group of CI would run ends the run.
+    """
+    needs_service = {item.path for mark in MARKS for item in items if item.get_closest_marker(mark)}
+    for path in needs_service:
+        if not IS_MARKED.search(path.read_text(encoding="utf-8")):
+            raise pytest.UsageError(f"{path}: write pytest.mark.{MARKS[-1]} in it, or CI misses it")
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)

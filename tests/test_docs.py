@@ -7,8 +7,6 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
-
 from kip33.cli.main import COMMANDS, get_command
 from tests.pages import Block, blocks_of
 

@@ -8,7 +8,7 @@ import pytest
 
 from kip33.cli.main import COMMANDS
 from tests.integration.browser.chromium import Chromium
-from tests.test_api_reference import EVERY
+from tests.test_api_reference import every
 from tests.test_docs import BUILD_SITE, DOCS, PAGES, name_of
 
 pytestmark = pytest.mark.integration
@@ -64,7 +64,7 @@ def test_what_is_copied_is_what_one_types(browser: Chromium, site: Path) -> None
 def test_every_name_has_an_address_and_is_linked(browser: Chromium, site: Path) -> None:
     browser.open(site / PYTHON, width=1200, scheme="light")
     there = browser.value_of("[...document.querySelectorAll('dt[id]')].map(e => e.id)")
-    assert {entry.name for entry in EVERY} <= {*there}
+    assert {entry.name for entry in every()} <= {*there}
     broken = "a => a.hash && !document.getElementById(decodeURIComponent(a.hash.slice(1)))"
     links = "[...document.querySelectorAll('article a.reference.internal')]"
     here = f"{links}.filter(a => a.pathname === location.pathname)"
