@@ -1,6 +1,7 @@
 """`kip33 catalog LOCAL REMOTE`: what is in which tier, and what is wrong between the tiers."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,20 @@ def test_the_holes_are_those_of_both_tiers(command: Command, tmp_path: Path) -> 
     policy.write_text('[defaults]\ncleanup.policy = "compact"\n')
     holes = found(command, *places, "--holes", "--policy", policy)["holes"]
     assert [row["hole"] for row in holes] == ["possible"]
+
+
+def test_a_report_has_the_findings_and_the_command_that_shows_them(
+    command: Command, tmp_path: Path
+) -> None:
+    local, remote = built(tmp_path, [BOTH, LATER], [OLDEST, OTHER_TIMES])
+    given = ("report", local, "--output", "r.html", "--format", "json")
+    alone, both = (command(*given, *more).lines[0] for more in ((), ("--remote", remote)))
+    added = [one for one in both["details"] if one not in alone["details"]]
+    assert [(one["level"], one["text"].partition(":")[0]) for one in added] == [
+        ("problem", "1 hole in the log of both tiers"),
+        ("problem", "1 segment not the same in both tiers"),
+    ]
+    assert "orders-0: offsets 6 to 9, 0000" in added[0]["examples"][0]
+    assert added[0]["text"] in " ".join(Path("r.html").read_text().split())
+    words = shlex.split(added[0]["command"])
+    assert "1 hole, 1 difference" in command(*words[1:]).stdout

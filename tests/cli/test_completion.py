@@ -2,13 +2,15 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pexpect
 import pytest
 
-from kip33.cli.main import COMMANDS, get_command
+from kip33.cli.main import COMMANDS, get_command, main
 from tests.cli.console import VENV_BIN, Command, subprocess_of
 
 SHELLS = {
@@ -79,18 +81,21 @@ Complete = Callable[[str], list[str]]
 
 @pytest.fixture
 def complete(
-    command: Command, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Complete:
     """What bash is told of a line, whose last word is completed."""
-    (tmp_path / "indexes").symlink_to(built / "indexes")
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "argv", ["kip33"])
     monkeypatch.setenv("_KIP33_COMPLETE", "bash_complete")
 
     def told(line: str) -> list[str]:
         monkeypatch.setenv("COMP_WORDS", line)
         monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
-        done = command()
-        assert (done.exit_code, done.stderr) == (0, "")
-        return done.stdout.split()
+        with suppress(SystemExit):
+            main()
+        stdout, stderr = capfd.readouterr()
+        assert stderr == ""
+        return stdout.split()
 
     return told
 

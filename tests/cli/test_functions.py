@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import kip33
+import kip33.spark
 from kip33.cli.main import get_command
 from kip33.drafts.designs import DESIGNS
 from kip33.errors import RestoreError

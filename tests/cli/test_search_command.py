@@ -118,6 +118,8 @@ def test_delete_records_takes_offsets_for_times(search: Command) -> None:
     done = search("--time", AT_107, "--topic", "sensors", "--emit", "delete-records")
 
     assert done.stderr.startswith("Newer records before the offsets: 0, in 2 partitions; ")
+    without_a_time = search("--time", "earliest", "--topic", "sensors", "--emit", "delete-records")
+    assert "Newer records" not in without_a_time.stderr
     assert json.loads(done.stdout)["partitions"] == [
         {"topic": "sensors", "partition": partition, "offset": 107} for partition in (0, 1)
     ]
