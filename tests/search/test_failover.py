@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kip33.errors import counted
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.rules.search import EARLIEST
-from kip33.search.failover import NONE_IN_ARCHIVE, ResumePoint, resume_points
+from kip33.search.failover import NO_TIMESTAMP_READ, NONE_IN_ARCHIVE, ResumePoint, resume_points
 from kip33.search.searched_segment import SearchedSegment
 from tests.builders.catalog_rows import catalog_rows
 from tests.builders.generated_segments import plain_batch, wire_of
@@ -578,3 +578,22 @@ def test_a_part_of_the_first_cannot_be_read(tmp_path: Path) -> None:
     assert (point.last_read_timestamp, point.target_ms, point.resume_offset) == (2_100, 1_600, 30)
     assert point.read_twice_at_most is None
     assert point.guarantee
+
+
+def test_what_was_read_last_has_no_timestamp(tmp_path: Path) -> None:
+    first = write_segment(tmp_path, 0, wire_of([plain_batch(0, [5_000, -1, 6_000])]))
+
+    [point] = resumed(topic([first]), topic(ten_batches(tmp_path, "b", 700)), 2)
+
+    assert (point.target_ms, point.resume_offset, point.read_twice_at_most) == (EARLIEST, 700, 2)
+    assert (point.guarantee, point.note) == (FROM_THE_START, NO_TIMESTAMP_READ)
+
+
+def test_the_second_ends_with_markers(tmp_path: Path) -> None:
+    log = plain_batch(0, [100]).wire + end_txn_marker(1, 9_999, producer_id=1)
+    second = write_segment(tmp_path, 0, log)
+
+    [point] = resumed(topic(ten_batches(tmp_path, "a")), topic([second]), 27)
+
+    assert (point.resume_offset, point.resume_timestamp, point.result) == (2, None, "after_end")
+    assert point.note == "no record there is late enough: resume at the end"

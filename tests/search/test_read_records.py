@@ -221,3 +221,11 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         read_records([log, write(tmp_path / "other", 0, GOOD)])
     with pytest.raises(ValueError, match="milliseconds"):
         find_offset(log, -1)
+
+
+@pytest.mark.parametrize("damage", ["torn", "zeros", "a codec that does not decode"])
+def test_find_offset_does_not_skip_damage(tmp_path: Path, damage: str) -> None:
+    write(tmp_path, 0, GOOD, DAMAGE[damage])
+    write(tmp_path, 9, v2_batch(9, [Sent(4)]))
+    with pytest.raises(CorruptSegmentError):
+        find_offset(tmp_path, 3)

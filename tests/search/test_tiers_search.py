@@ -24,7 +24,7 @@ from kip33.search.replica_search import (
     replicas_of,
 )
 from kip33.search.searched_segment import SearchedSegment, losses_of
-from tests.builders.generated_segments import Written, wire_of
+from tests.builders.generated_segments import Written, plain_batch, wire_of
 from tests.builders.searched_segments import Partition, partitions, write_segment
 from tests.long_forms import examples
 
@@ -171,3 +171,15 @@ def test_a_local_log_without_topic_id_may_go_on_with_the_newest_topic_of_the_buc
         rows = by_partition(with_incarnations(united_rows))["t", 0]
         [found] = answers_of(rows, questions, SearchOptions())
         assert (found.answer.offset, found.answer.exactness) == expected
+
+
+def test_the_log_ends_where_the_tier_that_has_more_of_it_ends(tmp_path: Path) -> None:
+    entries = [plain_batch(offset, [100 + offset]) for offset in range(8)]
+    remote = write(tmp_path / "r", entries, [0, 8])
+    local = write(tmp_path / "l", entries, [0, 3, 6])
+    found, of_broker = (
+        ask(local, remote, [LATEST], SearchOptions(as_kafka=is_broker))[0]
+        for is_broker in (False, True)
+    )
+    assert (found.offset, found.exactness, of_broker.offset) == (8, "unsure", 6)
+    assert "ends after the last segment" in (found.note or "")
