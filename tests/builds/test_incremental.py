@@ -199,7 +199,7 @@ def require_incremental(archive: ChangingArchive, case: Case) -> None:
     assert archive.outcome() == outcome
 
 
-@pytest.mark.parametrize("step", short_and_long(4, 1, "KIP33_STEP"))
+@pytest.mark.parametrize("step", short_and_long(6, 1, "KIP33_STEP"))
 def test_changed_segments_are_read_others_reused_and_the_result_is_that_of_a_full_build(
     built: KeptArchive, step: int, subtests: pytest.Subtests
 ) -> None:

@@ -76,6 +76,18 @@ def test_a_file_of_ours_whose_flush_failed_is_deleted(tmp_path: Path, broken: se
     assert {path.name for path in tmp_path.iterdir()} == left
 
 
+def test_a_failure_while_files_are_added_is_the_same_error(
+    tmp_path: Path, broken: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_flusher, "MOST_WAITING", 0)
+    flusher = IndexFlusher()
+    broken.add(f"{0:020d}.timeindex")
+    with pytest.raises(PublishError, match="--no-fsync"):
+        for number in range(FILES):
+            (tmp_path / f"{number:020d}.timeindex").write_bytes(bytes(12))
+            flusher.add(row(tmp_path, number))
+
+
 def test_files_that_cannot_be_opened_are_deleted_if_their_file_system_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

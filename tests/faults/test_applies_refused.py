@@ -48,15 +48,12 @@ def apply_as_any_owner(forks_as_any_owner: Forks, place: CutShort) -> Apply:
 
 @pytest.mark.parametrize(
     ("where", "mode", "left", "said"),
-    one_in(
-        2,
-        [
-            pytest.param(f"archive/{A}", 0o500, 28, "00.log: cannot be deleted: ", id="partition"),
-            pytest.param(f"archive/{A}", 0, 28, "cannot be listed: ", id="shut"),
-            pytest.param(f"indexes/{A}", 0o500, 26, "00.index: cannot be deleted: ", id="indexes"),
-            pytest.param(f"indexes/{A}", 0, 28, "cannot be checked: ", id="indexes are shut"),
-        ],
-    ),
+    [
+        pytest.param(f"archive/{A}", 0o500, 28, "00.log: cannot be deleted: ", id="partition"),
+        pytest.param(f"archive/{A}", 0, 28, "cannot be listed: ", id="shut"),
+        pytest.param(f"indexes/{A}", 0o500, 26, "00.index: cannot be deleted: ", id="indexes"),
+        pytest.param(f"indexes/{A}", 0, 28, "cannot be checked: ", id="indexes are shut"),
+    ],
 )
 def test_permission_denied(
     place: CutShort, apply_as_any_owner: Apply, where: str, mode: int, left: int, said: str

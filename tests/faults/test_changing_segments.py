@@ -19,7 +19,7 @@ from kip33.formats.scan import SCAN_CHUNK_BYTES
 from kip33.stores.files import Scanned, opened
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import DAY_MS, ChangingArchive, KeptArchive, batches
-from tests.long_forms import one_in
+from tests.long_forms import one_in, short_and_long
 
 Change = Callable[[Path], object]
 A, B = "broker 1/a-0", "broker 1/b-0"
@@ -118,6 +118,7 @@ def restore(archive: ChangingArchive, log: Path) -> None:
     archive.write(log, LOG, age_ms=DAY_MS + DAY_MS // 2 - replaced)
 
 
+@pytest.mark.parametrize("step", short_and_long(4, 1, "KIP33_STEP"))
 @pytest.mark.parametrize("kept", one_in(2, ["known", "new"]))
 @pytest.mark.parametrize("afterwards", one_in(2, ["it is as before", "it stays so"]))
 @pytest.mark.parametrize("read", one_in(2, ["log", "tail"]))
@@ -125,11 +126,12 @@ def test_a_segment_that_changes_after_the_listing_is_a_row_and_the_next_build_is
     kept: str,
     afterwards: str,
     read: str,
+    step: int,
     request: pytest.FixtureRequest,
     subtests: pytest.Subtests,
 ) -> None:
     segments: KeptArchive = request.getfixturevalue(kept)
-    for name, (change, status) in CHANGES.items():
+    for name, (change, status) in [*CHANGES.items()][::step]:
         with subtests.test(name):
             archive = segments.again()
             log = archive.log(A)
@@ -208,11 +210,12 @@ WHILE_READ: dict[str, tuple[Change, str]] = {
 }
 
 
+@pytest.mark.parametrize("step", short_and_long(3, 1, "KIP33_STEP"))
 def test_a_segment_that_changes_while_it_is_read_is_a_row_and_read_again(
-    tmp_path: Path, subtests: pytest.Subtests
+    tmp_path: Path, step: int, subtests: pytest.Subtests
 ) -> None:
     assert len(LONG) > SCAN_CHUNK_BYTES, "more than one read"
-    for name, (change, status) in WHILE_READ.items():
+    for name, (change, status) in [*WHILE_READ.items()][::step]:
         with subtests.test(name):
             archive = ChangingArchive(tmp_path / name)
             archive.write(archive.log(A), LONG)

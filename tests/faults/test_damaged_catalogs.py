@@ -232,13 +232,14 @@ def test_a_newer_schema_version_stops_even_below_a_newer_snapshot(archive: Chang
     assert archive.build(offset_index=True).reused == 4
 
 
+@pytest.mark.parametrize("damage", [flip(0.5), lose_a_part], ids=["a flipped bit", "a lost part"])
 def test_a_snapshot_that_is_damaged_after_the_plan_stops_the_build(
-    archive: ChangingArchive,
+    archive: ChangingArchive, damage: Damage
 ) -> None:
     catalog, snapshot = newest(archive)
     archive.write(archive.log(A, 40), batches(40, 3))
     plan = archive.plan(offset_index=True)
-    flip(0.5)(catalog, snapshot)
+    damage(catalog, snapshot)
     names = catalog.commit_names()
 
     with pytest.raises(CatalogError, match=r"part-0000\d\.parquet: "):

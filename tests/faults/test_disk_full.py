@@ -170,7 +170,7 @@ def test_the_catalog(archive: Archive, subtests: pytest.Subtests) -> None:
 
 
 def test_a_part_in_a_worker(archive: Archive) -> None:
-    archive.disks.fill(archive.catalog_disk, leave=pages([1]))
+    archive.disks.fill(archive.catalog_disk, leave=pages([1, archive.part_sizes[0]]))
     done = archive.build(workers=2)
 
     require_one_line(done, "part-0000")

@@ -245,10 +245,10 @@ WORLDS = {
     "remove leftovers": Removal,
 }
 SHORT = {  # at every so many operations
-    ("before", "apply: deleted"): 4,
-    ("before", "restore"): 8,
+    ("before", "apply: deleted"): 8,
+    ("before", "restore"): 14,
     ("before", "truncate: in a segment"): 4,
-    ("after", "remove leftovers"): 1,
+    ("after", "remove leftovers"): 4,
 }
 AROUND = [
     *(pytest.param(when, name, every) for (when, name), every in SHORT.items()),
@@ -256,7 +256,6 @@ AROUND = [
         pytest.param(when, name, 1, marks=pytest.mark.long)
         for name in WORLDS
         for when in ("before", "after")
-        if SHORT.get((when, name)) != 1
     ),
 ]
 
