@@ -8,6 +8,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 from tests.sources import nodes_of, tree_of
 
 PACKAGE = Path(__file__).parents[1] / "kip33"
@@ -57,12 +59,13 @@ IMPORT = re.compile(r"^ *from ((?:kip33|tests)[\w.]*) import ([\w, ]+)$", re.MUL
 def imports_in_texts() -> Iterator[tuple[Path, str, str]]:
     """Yield each import in a text of a test: code that another process runs."""
     for path in sorted((PACKAGE.parent / "tests").rglob("*.py")):
-        for node in nodes_of(path):
+        for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 for module, names in IMPORT.findall(node.value):
                     yield from ((path, module, name.strip()) for name in names.split(","))
 
 
+@pytest.mark.slow
 def test_what_texts_of_tests_import_exists() -> None:
     found = list(imports_in_texts())
     missing = [

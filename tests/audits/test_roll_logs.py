@@ -1,5 +1,7 @@
 """What the header of a segment's first batch tells, and how many bytes are read for it."""
 
+import pytest
+
 from kip33.audits.audited_logs import logs_below
 from kip33.audits.roll_audit import audit_columns, roll_table
 from kip33.audits.roll_logs import FirstBatch, first_batch_of, read_source
@@ -38,7 +40,10 @@ def test_the_first_messages_timestamp(log: bytes, timestamp: int, last_offset: i
 
 
 @needs_real_segments
-@each_case(("topic", "partitions"), [("test_topic_a", 30), ("timeindex_test", 3)])
+@pytest.mark.parametrize(
+    ("topic", "partitions"),
+    [("timeindex_test", 3), pytest.param("test_topic_a", 30, marks=pytest.mark.integration)],
+)
 def test_what_explains_the_ends_of_real_segments_gives_them_again(
     topic: str, partitions: int
 ) -> None:

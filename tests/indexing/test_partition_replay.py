@@ -98,18 +98,18 @@ def replayed(directory: Path, partition: RandomPartition) -> PartitionReplay:
 
 def test_the_states_are_those_of_a_walk_batch_for_batch(tmp_path: Path) -> None:
     open_at_end = 0
-    for partition in random_partitions(seed="replay", count=60):
+    for partition in random_partitions(seed="replay", count=25):
         replay = replayed(tmp_path / str(partition.number), partition)
         expected = one_by_one(partition)
         assert set(replay.snapshots) == set(list(expected)[1:]), str(partition)
         for offset, data in replay.snapshots.items():
             assert producers(data) == expected[offset], f"{partition} at {offset}"
         open_at_end += any(state.first_offset >= 0 for state in replay.producers)
-    assert open_at_end > 5
+    assert open_at_end > 2
 
 
 def test_a_replay_goes_on_from_a_snapshot(tmp_path: Path) -> None:
-    for partition in random_partitions(seed="known", count=20):
+    for partition in random_partitions(seed="known", count=6):
         directory = tmp_path / str(partition.number)
         whole = replayed(directory, partition)
         for offset, data in whole.snapshots.items():

@@ -48,6 +48,7 @@ def files_of(name: str) -> tuple[Path, Path, Path]:
     return log, log.with_suffix(".timeindex"), log.with_suffix(".index")
 
 
+@pytest.mark.integration  # verification of the same files compares with every dialect
 @each_case("dialect", ["recover", "live"])
 @each_case("name", [*REAL_SEGMENTS])
 def test_rebuilt_byte_for_byte_where_the_manifest_says_so(name: str, dialect: str) -> None:

@@ -30,6 +30,7 @@ from kip33.rules.transactions import (
     push,
 )
 from tests.cases import each_case
+from tests.long_forms import short_and_long
 from tests.rules.test_transactions import (
     ABORT_MARKER,
     SPEEDS,
@@ -42,7 +43,6 @@ from tests.rules.test_transactions import (
 )
 
 SEED = os.environ.get("KIP33_SEED") or str(random.SystemRandom().randrange(2**32))
-LOGS = int(os.environ.get("KIP33_LOGS", "300"))
 
 
 def summary_of(
@@ -188,9 +188,10 @@ def random_log(dice: random.Random) -> list[list[Step]]:
 
 
 @pytest.mark.slow
-def test_segments_scanned_apart_give_what_one_pass_gives() -> None:
+@pytest.mark.parametrize("logs", short_and_long(50, 3_000, "KIP33_LOGS"))
+def test_segments_scanned_apart_give_what_one_pass_gives(logs: int) -> None:
     carried = 0
-    for number in range(LOGS):
+    for number in range(logs):
         dice = random.Random(f"{SEED}/{number}")
         states, open_at_end = ProducerStates(), {}
         for steps in random_log(dice):
@@ -204,7 +205,7 @@ def test_segments_scanned_apart_give_what_one_pass_gives() -> None:
             assert found.open_at_end == states.open_of, f"KIP33_SEED={SEED}, log {number}"
             carried += sum(one.first_offset < base_offset for one in expected)
             open_at_end = dict(found.open_at_end)
-    assert carried > LOGS / 10
+    assert carried > logs / 10
 
 
 # Transactions that are open between the segments of a partition, and the catalog's column.

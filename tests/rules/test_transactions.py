@@ -6,7 +6,7 @@ against a model that keeps what is open in a dict and a set.
 
 import random
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 import pytest
@@ -36,6 +36,7 @@ from kip33.rules.transactions import (
     twice_as_large,
 )
 from tests.cases import each_case
+from tests.long_forms import short_and_long
 
 PLAIN, TRANSACTIONAL, CONTROL = 0, 0x10, 0x30
 OTHER_CONTROL = 0x20  # not transactional
@@ -223,8 +224,8 @@ def random_steps(dice: random.Random, producers: Sequence[int], offsets: int) ->
     """
     chosen = [0, LONG_MIN, LONG_MAX, -1, *(dice.randrange(LONG_MIN, LONG_MAX) for _ in range(96))]
     markers, offset = 0.3, 0
-    for i in range(6000):
-        if i % 1500 == 0:
+    for i in count():
+        if i % 500 == 0:
             markers = dice.choice([0.03, 0.3, 0.6])
         producer = dice.choice(producers)
         offset = dice.choice(chosen[:offsets]) if offsets else offset + dice.randint(1, 9)
@@ -263,15 +264,15 @@ STREAMS = {
 
 
 @pytest.mark.slow
-@each_case("again", range(3))
+@pytest.mark.parametrize("steps", short_and_long(1_500, 20_000, "KIP33_TRANSACTION_STEPS"))
 @each_case(("producers", "offsets"), STREAMS)
 def test_random_logs_fail_where_the_model_fails(
-    producers: Sequence[int], offsets: int, again: int
+    producers: Sequence[int], offsets: int, steps: int
 ) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    batches = columns(list(random_steps(dice, producers, offsets)))
+    batches = columns(list(islice(random_steps(dice, producers, offsets), steps)))
     model, as_written, machine_code = Model(), OpenTransactions(), OpenTransactions()
     for piece in random_pieces(dice, batches):  # on after a failure, from the next piece
         expected = model.append(piece)
@@ -316,10 +317,10 @@ def test_leader_epochs(epochs: list[tuple[int, int]], at: int | None, step: int 
 EDGES = [LONG_MIN, LONG_MIN + 1, -(2**32), -1, 0, 1, 2**31, 2**32, LONG_MAX - 1, LONG_MAX]
 
 
-def keys_at_home_in(home: int, count: int) -> list[int]:
+def keys_at_home_in(home: int, most: int) -> list[int]:
     """Return keys that all want one slot of the smallest table."""
     keys = (key for key in range(10**6) if home_of(key, FEWEST_SLOTS) == home)
-    return list(islice(keys, count))
+    return list(islice(keys, most))
 
 
 def contents(table: Table) -> dict[int, int]:
