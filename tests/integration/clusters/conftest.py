@@ -30,7 +30,8 @@ def _make_dist(folder: Path) -> None:
     made = subprocess.run(
         ["make", "dist", f"DIST={folder / 'dist'}"],
         cwd=PROJECT,
-        env=os.environ | {"PIP_NO_COMPILE": "1", "GZIP": "-1"},  # it is unpacked a minute later
+        # It is unpacked a minute later; pip takes the first for the value of `compile`.
+        env=os.environ | {"PIP_NO_COMPILE": "0", "GZIP": "-1"},
         capture_output=True,
         text=True,
         check=False,

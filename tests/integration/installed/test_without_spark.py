@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kip33.demo import make_archive
-from tests.integration.installed.stranger import Stranger
+from tests.integration.installed.stranger import COMPILED, Stranger
 from tests.pages import blocks_of
 from tests.test_packaging import KIP33, PAGE, costs
 
@@ -39,7 +39,7 @@ def stranger(wheel: Path) -> Iterator[Stranger]:
             f"python3 -m venv kip33-environment\n. kip33-environment/bin/activate\n{block.code}"
         )
         # The sizes of the page include compiled modules.
-        done = found.run("bash", "-euc", script, PIP_NO_COMPILE="0")
+        done = found.run("bash", "-euc", script, PIP_NO_COMPILE=COMPILED)
         assert done.exit_code == 0, done.stderr
         yield found
 
