@@ -9,6 +9,9 @@ rows are always tried again. `unverified` rows are reused only by another `--rea
 only while the offset of their index does not conflict with the next segment. With
 `--untimestamped`, a log without timestamps is read again if its index should have another entry
 now: another segment follows, or the log is no longer the last.
+
+Rows of before schema 4 have no leader epochs. Batches of magic 2 have some, so such a log is read
+again, once. `--read tail` reads it only if the index is its own: otherwise its row would say less.
 """
 
 from collections.abc import Sequence, Set
@@ -44,6 +47,7 @@ TIME and OFFSET are the same: both files are ours, if the build writes both.
 Int64s = npt.NDArray[np.int64]
 SETTLED_MS: Final = 2_000  # coarsest resolution of file times: two changes within it look like one
 SET_AHEAD_MS: Final = 86_400_000
+FIRST_WITH_EPOCHS: Final = 2  # the magic of batches that have a leader epoch
 NULL_NUMBER: Final = -1  # for a null size or time: no file has it
 _COLUMNS: Final = [
     "log_uri",
@@ -66,6 +70,8 @@ _COLUMNS: Final = [
     "max_timestamp",
     "batch_count",
     "time_index_settings",
+    "magics",
+    "leader_epochs",
 ]
 
 
@@ -269,6 +275,11 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     stale = pc.equal(table["index_file"], IndexFileState.STALE).fill_null(False)
     wrote_all = pc.match_substring(table["build_settings"], '"offset_index": true').fill_null(False)
     holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)
+    lacks_epochs = _lacks_epochs(table)
+    if build.read_tail:
+        is_ours = pc.equal(table["index_file"], IndexFileState.WRITTEN).fill_null(False)
+        lacks_epochs = pc.and_(lacks_epochs, is_ours)
+    holds = pc.and_not(holds, lacks_epochs)
     if build.in_place and IndexKind.OFFSET not in build.kinds:  # the `.txnindex` may have come back
         hides = pc.match_substring(table["error"], HIDDEN_ABORTS).fill_null(False)
         holds = pc.and_not(holds, hides)
@@ -300,6 +311,16 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
         _mask(ours) & (place == _AT_TARGET),
         *_file_times(table, build),
     )
+
+
+def _lacks_epochs(table: pa.Table) -> Any:
+    """Return which rows are of logs with batches of magic 2 or later whose epochs are not known."""
+    is_unknown = pc.is_null(table["leader_epochs"])
+    magics = table["magics"].combine_chunks()
+    has_epochs = np.zeros(table.num_rows, bool)
+    parents, values = pc.list_parent_indices(magics), pc.list_flatten(magics)
+    has_epochs[parents.to_numpy()[values.to_numpy() >= FIRST_WITH_EPOCHS]] = True
+    return pc.and_(is_unknown, pa.array(has_epochs))
 
 
 def _expected_settings(topics: Column, build: BuildSpec) -> Any:

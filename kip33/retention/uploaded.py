@@ -27,6 +27,7 @@ from kip33.catalog.tiers import (
     OUTSIDE_FROM,
     CatalogSnapshot,
     Tiers,
+    of_same_topics,
     topic_ids_of,
     united,
 )
@@ -157,21 +158,13 @@ def same_topics(
     Those are topics of which both tiers have ids, but no common one: as after a topic was deleted
     and created again. CatalogError if a topic id has another name.
     """
-    ids, remote_ids = topic_ids_of(local), topic_ids_of(remote)
-    other = [
-        name
-        for name in sorted(ids.keys() & remote_ids.keys())
-        if ids[name].isdisjoint(remote_ids[name])
-    ]
+    kept, others = of_same_topics(tiers, local, remote)
     warnings = tuple(
-        f"topic {name}: topic id {_text(ids[name])} in {tiers.local.catalog.location.uri}, "
-        f"{_text(remote_ids[name])} in {tiers.remote.catalog.location.uri}: that is another topic "
-        "of the name, deleted since or of another cluster; nothing of this one was uploaded, and "
-        "its brokers delete nothing of the other"
-        for name in other
+        f"{one.text(tiers)}; nothing of this one was uploaded, and its brokers delete nothing of "
+        "the other"
+        for one in others
     )
-    is_other = pc.is_in(remote["topic"], pa.array(other, pa.string()))
-    return tiers.of_same_topics(local, remote.filter(pc.invert(is_other))), warnings
+    return kept, warnings
 
 
 def _with_local_bounds(rows: pa.Table, flag: str) -> pa.Table:
@@ -190,10 +183,6 @@ def with_log_dirs(rows: pa.Table) -> pa.Table:
 
 def _values(column: Any) -> Any:
     return column.combine_chunks()
-
-
-def _text(ids: set[str]) -> str:
-    return ", ".join(sorted(ids))
 
 
 def _has_id_of(rows: pa.Table, ids: Mapping[str, set[str]]) -> Any:

@@ -12,10 +12,12 @@ and a note names what hid the record; otherwise the search continues.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from operator import itemgetter
 from typing import Final
 
 from kip33.archive.log_window import Meter
 from kip33.errors import FileReadError, Kip33Error
+from kip33.rules.policies import MAX_INT64
 from kip33.rules.search import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -43,6 +45,10 @@ from kip33.stores.files import one_line
 
 _PASSED_OVER: Final = "skipped: a record there could be earlier"
 _IN_A_HOLE: Final = "a record there could be the answer"
+_OF_EARLIER_LEADER: Final = (
+    "an earlier leader wrote its records, and a later one never had them; this replica was left "
+    "behind"
+)
 _BELIEVED: Final = (
     "unverified segments were skipped by the last entry of their .timeindex: entries that it lost "
     "could name an earlier record"
@@ -68,7 +74,7 @@ def search_partition(
     for target in targets_ms:
         require_target(target)
     every = sorted(segments, key=lambda segment: segment.base_offset)
-    ordered = [segment for segment in every if not segment.is_copy]
+    ordered = [segment for segment in every if segment.is_read]
     if not ordered:
         none = SearchResult.NO_SUCH_PARTITION
         return [Answer(t, None, None, none, Exactness.RECORD, 0, None) for t in targets_ms]
@@ -190,8 +196,10 @@ class _PartitionSegments:
         except (FileReadError, Kip33Error):
             return True  # the search that found nothing said why
 
-    def largest_record(self, claimed_ms: int) -> Hit | None:
+    def largest_record(self, claimed_ms: int) -> tuple[int, Hit] | None:
         """Return the record with the largest timestamp, None if no record can be read.
+
+        Its segment's number is before it.
 
         `claimed_ms` is the largest timestamp in the headers; no record has it. First the batches
         with the largest claims below it are decoded, then those that claim more than these have. No
@@ -205,7 +213,7 @@ class _PartitionSegments:
         best = self._largest(None, claimed, None)
         if claimed >= 0:
             best = self._largest(best, 0, claimed)
-        return best[1] if best else None
+        return best
 
     def _largest(
         self, best: tuple[int, Hit] | None, claimed_from: int, claimed_below: int | None
@@ -243,7 +251,7 @@ class _Search:
         """Take the segments to search, and all of both tiers, with copies."""
         self._known, self._segments = segments, segments.ordered
         self._remote = [segment for segment in every if segment.is_remote]
-        self._local_start = next((s.base_offset for s in every if not s.is_remote), None)
+        self._local = [segment for segment in every if not segment.is_remote]
         self._start_offset = segments.start_offset
         self._as_kafka, self._index_only = how.as_kafka, how.index_only
         self._max_of_index = how.as_kafka and how.kafka_version < READS_THE_MAX
@@ -279,19 +287,39 @@ class _Search:
         """Answer where the local tier begins, or where the remote tier ends."""
         if pending.target_ms == LATEST_TIERED:
             self._settle_latest_tiered(pending)
-        elif self._local_start is None:
+        elif not self._local:
             pending.settle(SearchResult.NOT_IN_TIER)
         else:
-            pending.settle(SearchResult.FOUND, max(self._local_start, self._start_offset))
+            first = self._local[0]
+            if first.is_outside and not self._as_kafka:
+                pending.pass_over(f"{first.log_uri}: {_OF_EARLIER_LEADER}")
+            pending.settle(SearchResult.FOUND, max(first.base_offset, self._start_offset))
 
     def _settle_latest_tiered(self, pending: Pending) -> None:
-        """Answer with the last offset of whole segments; unsure if others may end later."""
-        whole = [s for s in self._remote if s.status == SegmentStatus.OK]
-        offset = max((s.last_offset for s in whole if s.last_offset is not None), default=None)
-        last = self._remote[-1] if self._remote else None
+        """Answer with the last offset of the log in whole segments; unsure if others end later.
+
+        A broker asks the remote tier for the latest of its leader epochs that is there, and goes no
+        farther than that epoch in its own log (`RemoteLogManager.findHighestRemoteOffset`).
+        """
+        remote = [segment for segment in self._remote if not segment.is_outside]
+        asked = self._remote if self._as_kafka else remote
+        ends = [
+            (min(s.last_offset, MAX_INT64 if s.outside_from is None else s.outside_from - 1), s)
+            for s in asked
+            if (s.outside_from is None or s.outside_from != s.base_offset)
+            and s.status == SegmentStatus.OK
+            and s.last_offset is not None
+        ]
+        offset, segment = max(ends, key=itemgetter(0), default=(None, None))
+        last = remote[-1] if remote else None
         if last and not last.is_bare and (offset is None or last.base_offset > offset):
             pending.pass_over(f"{last.log_uri}: {last.status}, so the remote tier may end later")
-        is_there = offset is not None or any(not segment.is_bare for segment in self._remote)
+        if offset is not None and segment and (why := segment.doubt_at(offset)):
+            pending.pass_over(why)
+        is_end_known = all(s.is_bare or s.last_offset is not None for s in self._local)
+        if offset is not None and self._as_kafka and self._local and is_end_known:
+            offset = min(offset, max(s.end_offset for s in self._local) - 1)
+        is_there = offset is not None or any(not segment.is_bare for segment in remote)
         pending.settle(SearchResult.FOUND if is_there else SearchResult.NOT_IN_TIER, offset)
 
     def _maxima_of_broker(self, pending: Pending) -> list[int | None]:
@@ -332,6 +360,8 @@ class _Search:
         longest = last if self._as_kafka else max(self._segments, key=lambda s: s.end_offset)
         is_known = last.last_offset is not None or last.status == SegmentStatus.TRUNCATED
         if not last.doubt and (is_known or last.is_bare):
+            if why := longest.doubt_at(longest.end_offset - 1):
+                pending.pass_over(why)
             if longest.end_offset > last.end_offset:
                 pending.pass_over(f"{longest.log_uri}: ends after the last segment, {last.log_uri}")
             end_offset = max(longest.end_offset, last.end_offset, self._start_offset)
@@ -410,6 +440,8 @@ class _Search:
                 offset = max(indexes.first_offset_for(pending.time_ms), self._start_offset)
                 pending.bytes_read += self._meter.bytes_read - before
                 pending.notes += [f"{segment.log_uri}: {note}" for note in indexes.notes]
+                if why := segment.doubt_at(offset):
+                    pending.pass_over(why)
                 pending.settle(SearchResult.FOUND, offset, None, Exactness.INDEX)
 
     def _ask_segment(self, place: int, asking: list[Pending]) -> None:
@@ -442,8 +474,7 @@ class _Search:
         if hit is None:
             pending.passed_over |= search.log.damage is not None
             return
-        if hit.note:
-            pending.notes.append(hit.note)
+        self._note_hit(pending, place, hit)
         if self._as_kafka and place not in (pending.choice, pending.then):
             pending.notes.append(
                 f"{self._trap(pending)}; the record at offset {hit.offset} is late enough"
@@ -462,6 +493,12 @@ class _Search:
         result = SearchResult.BEFORE_START if is_first else SearchResult.FOUND
         pending.settle(result, hit.offset, hit.timestamp, hit.exactness)
 
+    def _note_hit(self, pending: Pending, place: int, hit: Hit) -> None:
+        if hit.note:
+            pending.notes.append(hit.note)
+        if why := self._segments[place].doubt_at(hit.offset):
+            pending.pass_over(why)
+
     def _trap(self, pending: Pending) -> str:
         """Return why a broker finds nothing in the one segment that it searches."""
         segment = self._segments[pending.choice or 0]
@@ -477,10 +514,10 @@ class _Search:
         if pending.answer is not None or pending.time_ms < 0 or self._index_only:
             return
         before = self._meter.bytes_read
-        hit = self._known.largest_record(pending.time_ms)
-        if hit:
-            if hit.note:
-                pending.notes.append(hit.note)
+        found = self._known.largest_record(pending.time_ms)
+        if found:
+            place, hit = found
+            self._note_hit(pending, place, hit)
             pending.settle(SearchResult.FOUND, hit.offset, hit.timestamp, hit.exactness)
         pending.bytes_read += self._meter.bytes_read - before
 

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from kip33.catalog.tiers import unsure_text
 from kip33.rules.offset_holes import KINDS, UNKNOWN_END, HoleKind, SegmentEnds, find_holes
 from kip33.rules.search import may_hold
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
@@ -45,6 +46,7 @@ class SearchedSegment(NamedTuple):
     is_copy: bool = False  # another segment has its records
     until_offset: int | None = None  # from here on another segment is read
     outside_from: int | None = None  # from here on its records were lost to a later leader
+    unsure_from: int | None = None  # from here on they may have been, see `catalog.tiers`
     latest_epoch: int | None = None  # of its batches
 
     @property
@@ -57,6 +59,22 @@ class SearchedSegment(NamedTuple):
     def is_bare(self) -> bool:
         """Return whether the segment certainly has no batch."""
         return not self.doubt and (self.status == SegmentStatus.EMPTY or self.size_bytes == 0)
+
+    @property
+    def is_outside(self) -> bool:
+        """Return whether all its records were lost to a later leader."""
+        return self.outside_from is not None and self.outside_from <= self.base_offset
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether it is of the log, and no other segment has its records."""
+        return not self.is_copy and not self.is_outside
+
+    def doubt_at(self, offset: int) -> str | None:
+        """Return why its record at an offset may not be of the log, None if it surely is."""
+        if self.unsure_from is None or offset < self.unsure_from:
+            return None
+        return f"{self.log_uri}: {unsure_text(self.unsure_from)}"
 
     @property
     def end_offset(self) -> int:
@@ -73,7 +91,9 @@ class SearchedSegment(NamedTuple):
         return not self.doubt and not self.is_bare and may_hold(self.max_timestamp, target_ms)
 
 
-OF_TIERS: Final = ("is_remote", "is_copy", "until_offset", "outside_from", "latest_epoch")
+OF_TIERS: Final = (
+    *("is_remote", "is_copy", "until_offset", "outside_from", "unsure_from", "latest_epoch"),
+)
 """The fields that one catalog does not have."""
 
 

@@ -287,3 +287,33 @@ def test_what_is_read_is_each_record_of_the_log_once_and_no_other(
         if offset < len(log) and log[offset] == epoch
     }
     assert sorted(read) == [(offset, log[offset]) for offset in sorted(there)]
+
+
+NOT_READ = (UNKNOWN_END, DAMAGED)  # as after a build with --read tail
+
+
+def test_without_leader_epochs_what_is_after_the_local_log_is_unsure(
+    subtests: pytest.Subtests,
+) -> None:
+    whole = [(0, 5, WHOLE, A), (5, 8, WHOLE, (2, 5))]
+    lost = (8, 13, WHOLE, (1, 8))
+    cases: list[tuple[str, list[Segment], list[Segment], list[Any], dict[int, int]]] = [
+        ("all epochs are known", whole, [lost], [A, (2, 5)], {}),
+        ("those of the upload are not", whole, [(8, 13, WHOLE)], [A, (2, 5)], {0: 8}),
+        ("it begins before", whole, [(5, 13, WHOLE)], [A, (2, 5)], {0: 8}),
+        ("nor those of the local log", [(0, 8, WHOLE)], [lost], [], {0: 8}),
+        ("but its checkpoint tells them", [(0, 8, WHOLE)], [lost], [A, (2, 5)], {}),
+        ("those of its first segment", [(0, 5, WHOLE), whole[1]], [(8, 13, WHOLE, (2, 8))], [], {}),
+        ("those of its last one", [whole[0], (5, 8, WHOLE)], [lost], [], {0: 8}),
+        ("no log was read", [(0, *NOT_READ)], [(0, *NOT_READ), (8, *NOT_READ)], [A], {0: 0, 1: 8}),
+        ("what is before it", [(5, *NOT_READ)], [(0, *NOT_READ), (5, *NOT_READ)], [A], {1: 5}),
+        ("nothing is after it", [(0, 8, WHOLE)], [(0, 5, WHOLE), (5, 8, WHOLE)], [], {}),
+        ("there is no local log", [], [(0, 5, WHOLE), (5, 8, WHOLE)], [], {}),
+        ("a checkpoint of another log", [whole[0]], [lost], [(0, 3), (7, 4)], {}),
+    ]
+    for name, local, remote, checkpoint, unsure in cases:
+        checkpoints = {0: tuple(EpochStart(*one) for one in checkpoint)}
+        with subtests.test(name):
+            found = put_together(columns(local, remote), lambda _, known=checkpoints: known)
+            assert offsets(found.unsure_from, local) == unsure
+            assert (found.unsure_from[: len(local)] == UNKNOWN_END).all()
