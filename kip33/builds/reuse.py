@@ -26,7 +26,7 @@ from kip33.archive.listing import Column, uris_beside
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.index_files import FOREIGN_TRANSACTION_INDEX
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.schema import IndexFileState
+from kip33.catalog.schema import IndexFileState, lacks_epochs
 from kip33.formats.index_kinds import FOLDED, IndexKind
 from kip33.rules.broker_start import HIDDEN_ABORTS
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
@@ -47,7 +47,6 @@ TIME and OFFSET are the same: both files are ours, if the build writes both.
 Int64s = npt.NDArray[np.int64]
 SETTLED_MS: Final = 2_000  # coarsest resolution of file times: two changes within it look like one
 SET_AHEAD_MS: Final = 86_400_000
-FIRST_WITH_EPOCHS: Final = 2  # the magic of batches that have a leader epoch
 NULL_NUMBER: Final = -1  # for a null size or time: no file has it
 _COLUMNS: Final = [
     "log_uri",
@@ -275,11 +274,11 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     stale = pc.equal(table["index_file"], IndexFileState.STALE).fill_null(False)
     wrote_all = pc.match_substring(table["build_settings"], '"offset_index": true').fill_null(False)
     holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)
-    lacks_epochs = _lacks_epochs(table)
+    unknown = lacks_epochs(table)
     if build.read_tail:
         is_ours = pc.equal(table["index_file"], IndexFileState.WRITTEN).fill_null(False)
-        lacks_epochs = pc.and_(lacks_epochs, is_ours)
-    holds = pc.and_not(holds, lacks_epochs)
+        unknown = pc.and_(unknown, is_ours)
+    holds = pc.and_not(holds, unknown)
     if build.in_place and IndexKind.OFFSET not in build.kinds:  # the `.txnindex` may have come back
         hides = pc.match_substring(table["error"], HIDDEN_ABORTS).fill_null(False)
         holds = pc.and_not(holds, hides)
@@ -311,16 +310,6 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
         _mask(ours) & (place == _AT_TARGET),
         *_file_times(table, build),
     )
-
-
-def _lacks_epochs(table: pa.Table) -> Any:
-    """Return which rows are of logs with batches of magic 2 or later whose epochs are not known."""
-    is_unknown = pc.is_null(table["leader_epochs"])
-    magics = table["magics"].combine_chunks()
-    has_epochs = np.zeros(table.num_rows, bool)
-    parents, values = pc.list_parent_indices(magics), pc.list_flatten(magics)
-    has_epochs[parents.to_numpy()[values.to_numpy() >= FIRST_WITH_EPOCHS]] = True
-    return pc.and_(is_unknown, pa.array(has_epochs))
 
 
 def _expected_settings(topics: Column, build: BuildSpec) -> Any:

@@ -44,13 +44,13 @@ TopicIds: TypeAlias = Mapping[str, Collection[str]]
 """The known ids of each topic, by its name."""
 
 COMPARED: Final = ("valid_bytes", "batch_count", "record_count", "max_timestamp", "batches_crc32")
-"""What a segment and its copy have in common, besides their offsets."""
+"""What a segment and its copy have in common, besides their offsets and the magic of batches."""
 
 _MOST_BYTES: Final = 1 << 20  # of a checkpoint
 _UNREAD: Final = pa.array([status.value for status in NOT_READ])
 OF_UNION: Final = (
     *("log_dir", "topic", "topic_id", "partition"),
-    *("base_offset", "last_offset", "status", "log_uri", *COMPARED),
+    *("base_offset", "last_offset", "status", "log_uri", *COMPARED, "magics"),
     *("leader_epochs", "leader_epoch_offsets"),
 )
 """The columns that `united` needs."""
@@ -243,15 +243,21 @@ def united(local: pa.Table, remote: pa.Table) -> pa.Table:
     rows = pa.concat_tables([local, remote]).combine_chunks()
     is_remote = np.arange(rows.num_rows) >= local.num_rows
     status = rows["status"].to_numpy()
+    is_empty = pc.equal(rows["status"], SegmentStatus.EMPTY.value)
+    ends = pc.if_else(is_empty, rows["base_offset"], pc.add(rows["last_offset"], 1))
     segments = TierSegments(
         _numbers(rows),
         rows["base_offset"].to_numpy(),
-        pc.fill_null(pc.add(rows["last_offset"], 1), UNKNOWN_END).to_numpy(),
+        pc.fill_null(ends, UNKNOWN_END).to_numpy(),
         is_remote,
-        status == SegmentStatus.OK.value,
+        (status == SegmentStatus.OK.value) | is_empty.to_numpy(),
         (status == SegmentStatus.TRUNCATED.value) & ~is_remote,
         np.stack(
-            [pc.fill_null(rows[name], UNKNOWN_FIGURE).to_numpy() for name in COMPARED], axis=1
+            [
+                *(pc.fill_null(rows[name], UNKNOWN_FIGURE).to_numpy() for name in COMPARED),
+                _magics_of(rows),
+            ],
+            axis=1,
         ),
         _epochs_of(rows),
     )
@@ -280,6 +286,14 @@ def unsure_text(from_offset: int) -> str:
 def is_outside(rows: pa.Table) -> Any:
     """Return which segments of `united` rows have no record of the log, by their leader epochs."""
     return pc.fill_null(pc.less_equal(rows[OUTSIDE_FROM], rows["base_offset"]), False)
+
+
+def _magics_of(rows: pa.Table) -> Int64s:
+    """Return a number for the magics of each segment's batches, which no CRC covers."""
+    texts = pc.binary_join(rows["magics"].combine_chunks().cast(pa.list_(pa.string())), ",")
+    numbers = pc.dictionary_encode(texts).indices.cast(pa.int64())
+    found: Int64s = pc.fill_null(numbers, UNKNOWN_FIGURE).to_numpy(zero_copy_only=False)
+    return found
 
 
 def _epochs_of(rows: pa.Table) -> EpochColumns:

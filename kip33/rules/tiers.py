@@ -64,7 +64,7 @@ class TierSegments(NamedTuple):
 
     partitions: Int64s  # numbers, different for each local replica
     base_offsets: Int64s
-    ends: Int64s  # exclusive; UNKNOWN_END
+    ends: Int64s  # exclusive, the base offset of an empty one; UNKNOWN_END
     is_remote: Mask
     is_whole: Mask  # all its batches are valid
     is_cut: Mask  # its batches are valid up to `ends`, and then it is damaged
@@ -231,13 +231,16 @@ def _resolve(pieces: Sequence[_TierSegment], checkpoint: Epochs, found: PutToget
             found.is_different[piece.number] &= until > piece.base
         if not found.is_different[piece.number] and (until is None or until > piece.base):
             usable.append(piece._replace(end=piece.end if until is None else until))
-    chosen = dict(_chain(usable))
+    empty = [piece for piece in usable if piece.end == piece.base]
+    chosen = dict(_chain([piece for piece in usable if piece.end > piece.base]))
     for piece, end in chosen.items():
         if end < piece.end:
             found.until_offsets[piece.number] = end
     read = list(chosen)
     bases = [piece.base for piece in read]
-    others = [piece for piece in usable if piece not in chosen]
+    for piece in empty:  # within a segment that is read it ends no log
+        found.is_copy[piece.number] = any(one.base <= piece.base < chosen[one] for one in read)
+    others = [piece for piece in usable if piece.end > piece.base and piece not in chosen]
     others += [piece for piece in pieces if piece.kind == _DAMAGED and piece.end > piece.base]
     for piece in others:
         after = read[max(bisect_right(bases, piece.base) - 1, 0) :]

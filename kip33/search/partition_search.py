@@ -356,15 +356,18 @@ class _Search:
         return segment.outside_from is not None or self._known.is_below_start(segment)
 
     def _settle_latest(self, pending: Pending) -> None:
+        if self._as_kafka and self._local and self._local[-1].is_bare:
+            end_offset = max(self._local[-1].base_offset, self._start_offset)
+            return pending.settle(SearchResult.FOUND, end_offset)
         last = self._segments[-1]
-        longest = last if self._as_kafka else max(self._segments, key=lambda s: s.end_offset)
+        longest = last if self._as_kafka else max(self._segments, key=lambda s: s.read_end)
         is_known = last.last_offset is not None or last.status == SegmentStatus.TRUNCATED
         if not last.doubt and (is_known or last.is_bare):
-            if why := longest.doubt_at(longest.end_offset - 1):
+            if why := longest.doubt_at(longest.read_end - 1):
                 pending.pass_over(why)
-            if longest.end_offset > last.end_offset:
+            if longest.read_end > last.read_end:
                 pending.pass_over(f"{longest.log_uri}: ends after the last segment, {last.log_uri}")
-            end_offset = max(longest.end_offset, last.end_offset, self._start_offset)
+            end_offset = max(longest.read_end, last.read_end, self._start_offset)
             pending.settle(SearchResult.FOUND, end_offset)
         else:
             pending.pass_over(f"{last.log_uri}: {last.status}, so the last offset is not known")

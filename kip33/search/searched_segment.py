@@ -82,6 +82,12 @@ class SearchedSegment(NamedTuple):
         return self.base_offset if self.last_offset is None else self.last_offset + 1
 
     @property
+    def read_end(self) -> int:
+        """Return the offset after the last known one that is read of it."""
+        until = self.until_offset
+        return self.end_offset if until is None else min(self.end_offset, until)
+
+    @property
     def has_file_time(self) -> bool:
         """Return whether its index has the log file's time, for records without timestamps."""
         return f'"{FILE_TIME_OFFSET}"' in (self.time_index_settings or "")

@@ -317,3 +317,18 @@ def test_without_leader_epochs_what_is_after_the_local_log_is_unsure(
             found = put_together(columns(local, remote), lambda _, known=checkpoints: known)
             assert offsets(found.unsure_from, local) == unsure
             assert (found.unsure_from[: len(local)] == UNKNOWN_END).all()
+
+
+def test_an_empty_segment_within_one_that_is_read_is_a_copy(subtests: pytest.Subtests) -> None:
+    # As the active one of a local log that is behind: without it there is nothing to be in doubt.
+    cases: list[tuple[str, list[Segment], list[Segment], list[int]]] = [
+        ("within it", [(0, 8, WHOLE, A), (8, 8, WHOLE)], [(5, 12, WHOLE, (0, 5))], [1]),
+        ("at its begin", [(8, 8, WHOLE)], [(0, 8, WHOLE, A), (8, 12, WHOLE, (0, 8))], [0]),
+        ("at its end", [(12, 12, WHOLE)], [(5, 12, WHOLE, (0, 5))], []),
+        ("a remote one", [(0, 8, WHOLE, A)], [(3, 3, WHOLE)], [1]),
+    ]
+    for name, local, remote, copies in cases:
+        with subtests.test(name):
+            found = put_together(columns(local, remote))
+            assert np.flatnonzero(found.is_copy).tolist() == copies
+            assert (found.unsure_from == UNKNOWN_END).all()

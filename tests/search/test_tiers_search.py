@@ -249,3 +249,19 @@ def test_an_answer_after_the_local_log_is_unsure_without_leader_epochs(tmp_path:
             unsure = [one.target_ms for one in found if one.exactness == "unsure"]
             assert unsure == ([] if is_sure else [108, LATEST, MAX_TIMESTAMP]), how
             assert ("leader epochs are not known" in (found[2].note or "")) != is_sure
+
+
+def test_the_log_ends_where_its_last_segment_is_read_to(subtests: pytest.Subtests) -> None:
+    # A broker's log ends where the local one does.
+    empty = SearchedSegment("file:///l/8.log", 8, None, 0, 0, -1, None, "empty", record_count=0)
+    cases: list[tuple[str, list[Any], list[Any], tuple[int, int]]] = [
+        ("a remote segment has lost records", [of_offsets("l", 3, 7)], [[(2, 3)]], (8, 8)),
+        ("the active one is empty", [of_offsets("l", 3, 7), empty], [[(0, 3)], []], (10, 8)),
+    ]
+    for name, local, epochs, ends in cases:
+        remote = with_epochs(table([of_offsets("r", 0, 9)], "bucket"), FIRST)
+        rows = united(with_epochs(table(local, "broker-1"), *epochs), remote)
+        with subtests.test(name):
+            for as_kafka, end in zip((False, True), ends, strict=True):
+                [answer] = settled(rows, [LATEST], SearchOptions(as_kafka=as_kafka))
+                assert answer == ("found", end, "record")
