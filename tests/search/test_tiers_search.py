@@ -196,7 +196,9 @@ def with_epochs(rows: pa.Table, *of_segments: list[tuple[int, int]] | None) -> p
 
 def of_offsets(place: str, base: int, last: int, status: str = "ok") -> SearchedSegment:
     uri = f"file:///{place}/{base}.log"
-    return SearchedSegment(uri, base, last, 99, 99, last, last, status, record_count=last + 1 - base)
+    return SearchedSegment(
+        uri, base, last, 99, 99, last, last, status, record_count=last + 1 - base
+    )
 
 
 def settled(rows: pa.Table, targets: list[int], how: SearchOptions) -> list[tuple[Any, ...]]:

@@ -255,7 +255,7 @@ def test_a_leader_that_lost_the_end_of_its_log_says_how_far_its_uploads_are_of_t
     """
     nodes = tiered_nodes(tmp_path / "cluster")
     with nodes.running(**KEEP_LOCAL):
-        sends = [f"send a none orders 0 {START_MS} {DISORDER_MS} 10 40000 5"] * 4
+        sends = [f"send a none orders 0 {START_MS} {DISORDER_MS} 10 40000 5"] * 10
         nodes.run_steps([f"create orders 1 1 {TIERED}", *sends])
         wait_for_uploads(nodes, {"orders": 1})
     directory = nodes.log_dir() / "orders-0"
