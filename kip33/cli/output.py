@@ -22,8 +22,8 @@ from kip33.cli.tables import Column as Column
 from kip33.cli.tables import Table as Table
 from kip33.cli.tables import facts as facts
 from kip33.cli.tables import print_sentences
-from kip33.errors import counted as counted
 from kip33.errors import Kip33Error, unreadable_logs_text, without_secrets
+from kip33.errors import counted as counted
 from kip33.formats.times import iso_time as iso_time
 from kip33.rules.policies import human_bytes as human_bytes
 from kip33.rules.policies import human_duration as human_duration

@@ -12,12 +12,10 @@ and a note names what hid the record; otherwise the search continues.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from operator import itemgetter
 from typing import Final
 
 from kip33.archive.log_window import Meter
 from kip33.errors import FileReadError, Kip33Error
-from kip33.rules.policies import MAX_INT64
 from kip33.rules.search import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -39,16 +37,19 @@ from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.answers import Answer, Hit, Pending, SearchOptions
 from kip33.search.index_lookup import IndexLookup
 from kip33.search.offset_lookup import counts_from, has_timestamp_from
-from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, holes_of, losses_of
+from kip33.search.searched_segment import (
+    MAX_BELIEVED,
+    SearchedSegment,
+    earliest_local,
+    holes_of,
+    latest_tiered,
+    losses_of,
+)
 from kip33.search.segment_search import LATER_THAN_ALL_MS, SegmentSearch, opened_search
 from kip33.stores.files import one_line
 
 _PASSED_OVER: Final = "skipped: a record there could be earlier"
 _IN_A_HOLE: Final = "a record there could be the answer"
-_OF_EARLIER_LEADER: Final = (
-    "an earlier leader wrote its records, and a later one never had them; this replica was left "
-    "behind"
-)
 _BELIEVED: Final = (
     "unverified segments were skipped by the last entry of their .timeindex: entries that it lost "
     "could name an earlier record"
@@ -250,8 +251,7 @@ class _Search:
     ) -> None:
         """Take the segments to search, and all of both tiers, with copies."""
         self._known, self._segments = segments, segments.ordered
-        self._remote = [segment for segment in every if segment.is_remote]
-        self._local = [segment for segment in every if not segment.is_remote]
+        self._every = every
         self._start_offset = segments.start_offset
         self._as_kafka, self._index_only = how.as_kafka, how.index_only
         self._max_of_index = how.as_kafka and how.kafka_version < READS_THE_MAX
@@ -286,41 +286,13 @@ class _Search:
     def _settle_tier(self, pending: Pending) -> None:
         """Answer where the local tier begins, or where the remote tier ends."""
         if pending.target_ms == LATEST_TIERED:
-            self._settle_latest_tiered(pending)
-        elif not self._local:
-            pending.settle(SearchResult.NOT_IN_TIER)
+            found = latest_tiered(self._every, as_kafka=self._as_kafka)
         else:
-            first = self._local[0]
-            if first.is_outside and not self._as_kafka:
-                pending.pass_over(f"{first.log_uri}: {_OF_EARLIER_LEADER}")
-            pending.settle(SearchResult.FOUND, max(first.base_offset, self._start_offset))
-
-    def _settle_latest_tiered(self, pending: Pending) -> None:
-        """Answer with the last offset of the log in whole segments; unsure if others end later.
-
-        A broker asks the remote tier for the latest of its leader epochs that is there, and goes no
-        farther than that epoch in its own log (`RemoteLogManager.findHighestRemoteOffset`).
-        """
-        remote = [segment for segment in self._remote if not segment.is_outside]
-        asked = self._remote if self._as_kafka else remote
-        ends = [
-            (min(s.last_offset, MAX_INT64 if s.outside_from is None else s.outside_from - 1), s)
-            for s in asked
-            if (s.outside_from is None or s.outside_from != s.base_offset)
-            and s.status == SegmentStatus.OK
-            and s.last_offset is not None
-        ]
-        offset, segment = max(ends, key=itemgetter(0), default=(None, None))
-        last = remote[-1] if remote else None
-        if last and not last.is_bare and (offset is None or last.base_offset > offset):
-            pending.pass_over(f"{last.log_uri}: {last.status}, so the remote tier may end later")
-        if offset is not None and segment and (why := segment.doubt_at(offset)):
-            pending.pass_over(why)
-        is_end_known = all(s.is_bare or s.last_offset is not None for s in self._local)
-        if offset is not None and self._as_kafka and self._local and is_end_known:
-            offset = min(offset, max(s.end_offset for s in self._local) - 1)
-        is_there = offset is not None or any(not segment.is_bare for segment in remote)
-        pending.settle(SearchResult.FOUND if is_there else SearchResult.NOT_IN_TIER, offset)
+            found = earliest_local(self._every, self._start_offset, as_kafka=self._as_kafka)
+        if found.doubt:
+            pending.pass_over(found.doubt)
+        result = SearchResult.FOUND if found.is_there else SearchResult.NOT_IN_TIER
+        pending.settle(result, found.offset)
 
     def _maxima_of_broker(self, pending: Pending) -> list[int | None]:
         """Return the largest timestamps without those of the remote tier, which no broker sees."""
@@ -356,9 +328,11 @@ class _Search:
         return segment.outside_from is not None or self._known.is_below_start(segment)
 
     def _settle_latest(self, pending: Pending) -> None:
-        if self._as_kafka and self._local and self._local[-1].is_bare:
-            end_offset = max(self._local[-1].base_offset, self._start_offset)
-            return pending.settle(SearchResult.FOUND, end_offset)
+        local = [segment for segment in self._every if not segment.is_remote]
+        if self._as_kafka and local and local[-1].is_bare:
+            end_offset = max(local[-1].base_offset, self._start_offset)
+            pending.settle(SearchResult.FOUND, end_offset)
+            return
         last = self._segments[-1]
         longest = last if self._as_kafka else max(self._segments, key=lambda s: s.read_end)
         is_known = last.last_offset is not None or last.status == SegmentStatus.TRUNCATED

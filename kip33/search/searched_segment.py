@@ -1,16 +1,22 @@
 """The facts about a segment that a search has before it opens a file: one row of the catalog."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from kip33.catalog.tiers import unsure_text
 from kip33.rules.offset_holes import KINDS, UNKNOWN_END, HoleKind, SegmentEnds, find_holes
+from kip33.rules.policies import MAX_INT64
 from kip33.rules.search import may_hold
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.rules.untimestamped import FILE_TIME_OFFSET
 
+_LEFT_BEHIND: Final = (
+    "an earlier leader wrote its records, and a later one never had them: this replica was left "
+    "behind"
+)
 MAX_BELIEVED: Final = (
     "the largest timestamp of an unverified segment is the last entry of its .timeindex: entries "
     "that it lost could name a later record"
@@ -101,6 +107,58 @@ OF_TIERS: Final = (
     *("is_remote", "is_copy", "until_offset", "outside_from", "unsure_from", "latest_epoch"),
 )
 """The fields that one catalog does not have."""
+
+
+class TierEnd(NamedTuple):
+    """Where one of two tiers begins or ends; without `is_there` the tier has no such segment."""
+
+    is_there: bool
+    offset: int | None = None
+    doubt: str | None = None  # why the offset may be another one
+
+
+def earliest_local(
+    segments: Sequence[SearchedSegment], start_offset: int, *, as_kafka: bool
+) -> TierEnd:
+    """Return where the local log begins, which may be one whose records were all lost.
+
+    `segments` are all of both tiers, in order; the log begins at `start_offset`, or later.
+    """
+    first = next((segment for segment in segments if not segment.is_remote), None)
+    if first is None:
+        return TierEnd(is_there=False)
+    doubt = f"{first.log_uri}: {_LEFT_BEHIND}" if first.is_outside and not as_kafka else None
+    return TierEnd(True, max(first.base_offset, start_offset), doubt)
+
+
+def latest_tiered(segments: Sequence[SearchedSegment], *, as_kafka: bool) -> TierEnd:
+    """Return the last offset of the log in whole remote segments; doubtful if others end later.
+
+    `segments` are all of both tiers, in order. A broker asks the remote tier for the latest of its
+    leader epochs that is there, and goes no farther than that epoch in its own log, even if no
+    segment has that offset (`RemoteLogManager.findHighestRemoteOffset`).
+    """
+    remote = [segment for segment in segments if segment.is_remote]
+    of_log = [segment for segment in remote if not segment.is_outside]
+    asked = [one for one in remote if one.outside_from != one.base_offset] if as_kafka else of_log
+    ends = [
+        (min(one.last_offset, MAX_INT64 if one.outside_from is None else one.outside_from - 1), one)
+        for one in asked
+        if one.status == SegmentStatus.OK and one.last_offset is not None
+    ]
+    is_there = any(not segment.is_bare for segment in of_log) or bool(ends)
+    offset, segment = max(ends, key=itemgetter(0), default=(None, None))
+    last = of_log[-1] if of_log else None
+    doubt = None
+    if last and not last.is_bare and (offset is None or last.base_offset > offset):
+        doubt = f"{last.log_uri}: {last.status}, so the remote tier may end later"
+    elif offset is not None and segment:
+        doubt = segment.doubt_at(offset)
+    local = [segment for segment in segments if not segment.is_remote]
+    is_end_known = all(one.is_bare or one.last_offset is not None for one in local)
+    if as_kafka and offset is not None and local and is_end_known:
+        offset = min(offset, max(one.end_offset for one in local) - 1)
+    return TierEnd(is_there, offset, doubt)
 
 
 def losses_of(segments: Sequence[SearchedSegment]) -> list[str | None]:
