@@ -78,14 +78,11 @@ def test_there_is_no_new_offset_index_without_a_time_index(archive: ChangingArch
     assert archive.row(P, MIDDLE)["index_file"] == "written"
 
 
-def left_to_the_broker(archive: ChangingArchive, base_offset: int) -> None:
-    row = archive.row(P, base_offset)
-    assert (row["status"], row["index_file"], row["offset_index_bytes"]) == ("ok", "kept", None)
-    assert "the .index is not written either" in row["error"]
-
-
-@pytest.mark.parametrize("how", [{}, {"only_damaged": True}], ids=["all", "only damaged"])
-@pytest.mark.parametrize("foreign", [b"", bytes(12)], ids=["empty", "wrong"])
+@pytest.mark.parametrize(
+    ("foreign", "how"),
+    [(b"", {"only_damaged": True}), (bytes(12), {})],
+    ids=["empty, only damaged", "wrong"],
+)
 def test_there_is_no_new_offset_index_beside_a_wrong_time_index_that_is_kept(
     archive: ChangingArchive, foreign: bytes, how: dict[str, Any]
 ) -> None:
@@ -94,7 +91,9 @@ def test_there_is_no_new_offset_index_beside_a_wrong_time_index_that_is_kept(
     archive.build(offset_index=True, **how)
     assert archive.index(P, SOUND).read_bytes() == foreign
     assert offset_indexes(archive) == {MIDDLE, ACTIVE}
-    left_to_the_broker(archive, SOUND)
+    row = archive.row(P, SOUND)
+    assert (row["status"], row["index_file"], row["offset_index_bytes"]) == ("ok", "kept", None)
+    assert "the .index is not written either" in row["error"]
     if not how:
         assert archive.build(offset_index=True).reused == 3
 
@@ -143,36 +142,34 @@ def test_a_waiting_offset_index_does_not_replace_that_of_a_newer_build(
     assert "another build wrote this file" in row["error"]
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"offset_index": True},
-        {"offset_index": True, "overwrite": True},
-        {"offset_index": True, "only_damaged": True},
-        {"offset_index": True, "only_damaged": True, "overwrite": True},
-        {},
-    ],
-    ids=lambda how: " ".join(how) or "no .index asked for",
-)
+WAYS: list[dict[str, bool]] = [
+    {"offset_index": True},
+    {},
+    {"offset_index": True, "only_damaged": True},
+    {"offset_index": True, "only_damaged": True, "overwrite": True},
+]
+
+
 def test_an_offset_index_that_hides_damage_stays_and_is_named(
-    archive: ChangingArchive, how: dict[str, bool]
+    archive: ChangingArchive, subtests: pytest.Subtests
 ) -> None:
     hidden = offset_index(archive, MIDDLE)
     built = build_time_index(str(archive.log(P, MIDDLE)), index_interval_bytes=INTERVAL)
     assert built.offset_index_data
     hidden.write_bytes(built.offset_index_data)
     valid_bytes = damage(archive)
-    summary = archive.build(**how)
-    assert hidden.read_bytes() == built.offset_index_data
-    error = archive.row(P, MIDDLE)["error"]
-    assert f"{hidden.as_uri()} keeps a broker from cutting" in error
-    assert f"its {valid_bytes} valid bytes: {REMOVE_IT}" in error
-    assert summary.hidden_from_recovery == 1
-    (warning,) = warnings_of(summary)
-    assert warning.startswith("1 damaged log with an .index that keeps a broker from cutting")
+    for how in WAYS:
+        with subtests.test(str(how)):
+            summary = archive.build(**how)
+            assert hidden.read_bytes() == built.offset_index_data
+            error = archive.row(P, MIDDLE)["error"]
+            assert f"{hidden.as_uri()} keeps a broker from cutting" in error
+            assert f"its {valid_bytes} valid bytes: {REMOVE_IT}" in error
+            assert summary.hidden_from_recovery == 1
+            (warning,) = warnings_of(summary)
+            assert warning.startswith("1 damaged log with an .index that keeps a broker from")
     hidden.unlink()
-    if how:
-        assert archive.build(**how).hidden_from_recovery == 0, "the removed file was noticed"
+    assert archive.build(**WAYS[0]).hidden_from_recovery == 0, "the removed file was noticed"
 
 
 def test_our_offset_index_is_removed_if_its_log_is_damaged(
@@ -224,20 +221,6 @@ def test_an_index_size_that_is_too_small_for_recovery_is_named(archive: Changing
     assert archive.build(offset_index=True).by_status == {"ok": 3}, "with the default it can"
 
 
-def test_elsewhere_than_in_place_nothing_is_withheld(tmp_path: Path) -> None:
-    archive = ChangingArchive(tmp_path)
-    for base_offset in (SOUND, MIDDLE, ACTIVE):
-        archive.write(archive.log(P, base_offset), batches(base_offset, 20))
-    damage(archive)
-    summary = archive.build(offset_index=True)
-    assert {int(path.stem) for path in (tmp_path / "indexes").rglob("*.index")} == {
-        SOUND,
-        MIDDLE,
-        ACTIVE,
-    }
-    assert (summary.hidden_from_recovery, summary.may_not_start) == (0, 0)
-
-
 KAFKA, OTHER = (4711, 4712), (4721, 4722)
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
 
@@ -253,35 +236,23 @@ def owner_of(path: Path) -> tuple[int, int, int]:
 
 
 @only_root
-def test_a_new_index_file_belongs_to_the_owner_of_its_log(archive: ChangingArchive) -> None:
+def test_index_files_belong_to_the_owner_of_their_log_or_keep_their_own(
+    archive: ChangingArchive,
+) -> None:
+    """A new file is given to the log's owner, also if an earlier build left it to root."""
+    archive.index(P, MIDDLE).write_bytes(b"123456789012")
+    owned(archive.index(P, MIDDLE), OTHER, 0o604)
+    archive.build(only_damaged=True)
     owned(archive.log(P, SOUND), KAFKA, 0o640)
     before = os.umask(0o077)
     try:
-        archive.build(offset_index=True)
+        archive.build(offset_index=True, overwrite=True, full=True)
     finally:
         os.umask(before)
-    for path in (archive.index(P, SOUND), offset_index(archive, SOUND)):
-        assert owner_of(path) == (*KAFKA, 0o640)
-
-
-@only_root
-def test_a_replaced_index_file_keeps_its_owner(archive: ChangingArchive) -> None:
-    owned(archive.log(P, SOUND), KAFKA, 0o640)
-    archive.index(P, SOUND).write_bytes(b"123456789012")
-    owned(archive.index(P, SOUND), OTHER, 0o604)
-    archive.build(overwrite=True)
-    assert archive.index(P, SOUND).read_bytes() != b"123456789012"
-    assert owner_of(archive.index(P, SOUND)) == (*OTHER, 0o604)
-
-
-@only_root
-def test_our_file_owned_by_root_is_given_to_the_owner_of_its_log(
-    archive: ChangingArchive,
-) -> None:
-    archive.build()
-    owned(archive.log(P, SOUND), KAFKA, 0o640)
-    archive.build(full=True)
+    assert owner_of(offset_index(archive, SOUND)) == (*KAFKA, 0o640)
     assert owner_of(archive.index(P, SOUND))[:2] == KAFKA
+    assert archive.index(P, MIDDLE).read_bytes() != b"123456789012"
+    assert owner_of(archive.index(P, MIDDLE)) == (*OTHER, 0o604), "a replaced one keeps its owner"
 
 
 @only_root

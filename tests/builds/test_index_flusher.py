@@ -38,10 +38,9 @@ def test_a_file_that_has_another_name_now_is_flushed_with_its_file_system(tmp_pa
     flusher.flush()
 
 
-@pytest.mark.parametrize("files", [1, FILES])
-def test_a_folder_that_cannot_be_flushed_ends_the_build(tmp_path: Path, files: int) -> None:
+def test_a_folder_that_cannot_be_flushed_ends_the_build(tmp_path: Path) -> None:
     flusher = IndexFlusher()
-    for number in range(files):
+    for number in range(FILES):
         flusher.add(row(tmp_path / "none", number))
     with pytest.raises(PublishError, match="--no-fsync"):
         flusher.flush()
@@ -75,18 +74,6 @@ def test_a_file_of_ours_whose_flush_failed_is_deleted(tmp_path: Path, broken: se
         flusher.flush()
     left = {f"{number:020d}.{kind}" for number in (1, 2) for kind in ("timeindex", "index")}
     assert {path.name for path in tmp_path.iterdir()} == left
-
-
-def test_a_failure_while_files_are_added_is_the_same_error(
-    tmp_path: Path, broken: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(index_flusher, "MOST_WAITING", 0)
-    flusher = IndexFlusher()
-    broken.add(f"{0:020d}.timeindex")
-    with pytest.raises(PublishError, match="--no-fsync"):
-        for number in range(FILES):
-            (tmp_path / f"{number:020d}.timeindex").write_bytes(bytes(12))
-            flusher.add(row(tmp_path, number))
 
 
 def test_files_that_cannot_be_opened_are_deleted_if_their_file_system_fails(

@@ -38,50 +38,63 @@ def remote_rows(of_both: Tiers) -> tuple[pa.Table, tuple[OtherTopic, ...]]:
     return of_same_topics(of_both, *(tier.rows(COLUMNS) for tier in of_both))
 
 
-@pytest.mark.parametrize("remote", ["aiven", "local-tiered", "hdfs-rsm", "pinterest", "{topic}"])
-def test_the_layouts_say_which_catalog_is_of_which_tier(tmp_path: Path, remote: str) -> None:
-    disks, bucket = (
-        snapshot_of(tmp_path / "a", [], "kafka"),
-        snapshot_of(tmp_path / "b", [], remote),
-    )
-    assert Tiers.of(disks, bucket) == Tiers.of(bucket, disks) == Tiers(disks, bucket)
+def test_the_layouts_say_which_catalog_is_of_which_tier(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for number, remote in enumerate(("aiven", "local-tiered", "hdfs-rsm", "pinterest", "{topic}")):
+        with subtests.test(remote):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            disks, bucket = (
+                snapshot_of(folder / "a", [], "kafka"),
+                snapshot_of(folder / "b", [], remote),
+            )
+            assert Tiers.of(disks, bucket) == Tiers.of(bucket, disks) == Tiers(disks, bucket)
 
 
-@pytest.mark.parametrize(
-    ("layout", "found"), [("kafka", "two catalogs of the local"), ("aiven", "of the remote tier")]
-)
+ONE_TIER = [
+    ("kafka", "two catalogs of the local"),
+    ("aiven", "of the remote tier"),
+]
+
+
 def test_two_catalogs_of_one_tier_are_refused_in_one_line(
-    tmp_path: Path, layout: str, found: str
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    one, other = (snapshot_of(tmp_path / name, [], layout) for name in "ab")
-    with pytest.raises(CatalogError, match=f"^[^\n]*{found}[^\n]*$"):
-        Tiers.of(one, other)
+    for number, (layout, found) in enumerate(ONE_TIER):
+        with subtests.test(layout):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            one, other = (snapshot_of(folder / name, [], layout) for name in "ab")
+            with pytest.raises(CatalogError, match=f"^[^\n]*{found}[^\n]*$"):
+                Tiers.of(one, other)
 
 
-@pytest.mark.parametrize(
-    ("local", "remote", "bases"),
-    [
-        ([A], [A], [0]),
-        ([A], [None], [0]),  # by name
-        ([None], [A], [0]),
-        ([None], [None], [0]),
-        ([A], [A, B], [0]),  # B was deleted before A was created
-        ([A, B], [B], [0]),
-        ([A], [], []),
-        ([], [A], [0]),
-    ],
-)
-def test_topics_are_matched_by_id_then_by_name(
-    tmp_path: Path, local: list[str | None], remote: list[str | None], bases: list[int]
-) -> None:
-    of_both = tiers(
-        tmp_path,
-        [segment("orders", 10 * n, topic_id) for n, topic_id in enumerate(local)],
-        [segment("orders", 10 * n, topic_id) for n, topic_id in enumerate(remote)],
-    )
-    rows, others = remote_rows(of_both)
-    assert rows["base_offset"].to_pylist() == bases
-    assert not others
+IDS = [
+    ([A], [A], [0]),
+    ([A], [None], [0]),  # by name
+    ([None], [A], [0]),
+    ([None], [None], [0]),
+    ([A], [A, B], [0]),  # B was deleted before A was created
+    ([A, B], [B], [0]),
+    ([A], [], []),
+    ([], [A], [0]),
+]
+
+
+def test_topics_are_matched_by_id_then_by_name(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (local, remote, bases) in enumerate(IDS):
+        with subtests.test(f"{local} {remote}"):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            of_both = tiers(
+                folder,
+                [segment("orders", 10 * n, topic_id) for n, topic_id in enumerate(local)],
+                [segment("orders", 10 * n, topic_id) for n, topic_id in enumerate(remote)],
+            )
+            rows, others = remote_rows(of_both)
+            assert rows["base_offset"].to_pylist() == bases
+            assert not others
 
 
 def test_a_topic_id_of_two_names_is_an_error_of_one_line(tmp_path: Path) -> None:
@@ -139,34 +152,36 @@ def test_a_partition_of_which_only_an_older_topic_is_here_keeps_its_remote_segme
     assert both.filter(both[IS_REMOTE])["log_dir"].to_pylist() == [B]
 
 
-def test_only_the_topics_asked_for_are_read(tmp_path: Path) -> None:
-    rows = [segment("orders", 0), segment("clicks", 0, B)]
-    both = tiers(tmp_path, rows, rows).rows(["topic"], ["clicks"])
-    assert both["topic"].to_pylist() == ["clicks", "clicks"]
+CHECKPOINTS = [
+    ("0\n1\n0 0\n", None),  # the local log is behind
+    ("0\n2\n0 0\n1 10\n", 10),  # its leader of epoch 1 wrote nothing yet
+    ("no checkpoint", None),
+    (None, None),
+]
 
 
-@pytest.mark.parametrize(
-    ("checkpoint", "outside_from"),
-    [
-        ("0\n1\n0 0\n", None),  # the local log is behind
-        ("0\n2\n0 0\n1 10\n", 10),  # its leader of epoch 1 wrote nothing yet
-        ("no checkpoint", None),
-        (None, None),
-    ],
-)
 def test_the_checkpoint_beside_a_local_log_has_epochs_without_a_batch(
-    tmp_path: Path, checkpoint: str | None, outside_from: int | None
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    epochs = {"leader_epochs": [0], "leader_epoch_offsets": [0]}
-    if checkpoint is not None:
-        (tmp_path / "leader-epoch-checkpoint").write_text(checkpoint)
-    log = (tmp_path / "0.log").as_uri()
-    local, remote = segment("orders", 0, log_uri=log), segment("orders", 0, last_offset=19)
-    both = tiers(tmp_path, [local | epochs], [remote | epochs]).rows(["log_uri"])
-    assert both.filter(both[IS_REMOTE])[OUTSIDE_FROM].to_pylist() == [outside_from]
+    for number, (checkpoint, outside_from) in enumerate(CHECKPOINTS):
+        with subtests.test(f"{checkpoint!r}"):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            epochs = {"leader_epochs": [0], "leader_epoch_offsets": [0]}
+            if checkpoint is not None:
+                (folder / "leader-epoch-checkpoint").write_text(checkpoint)
+            log = (folder / "0.log").as_uri()
+            local, remote = segment("orders", 0, log_uri=log), segment("orders", 0, last_offset=19)
+            both = tiers(folder, [local | epochs], [remote | epochs]).rows(["log_uri"])
+            assert both.filter(both[IS_REMOTE])[OUTSIDE_FROM].to_pylist() == [outside_from]
 
 
-def test_what_no_build_has_read_is_unsure_after_the_local_log(tmp_path: Path) -> None:
+NOT_READ = dict.fromkeys(("last_offset", "leader_epochs", "leader_epoch_offsets"))
+
+
+def test_what_no_build_has_read_is_unsure_after_the_local_log(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     cases: list[tuple[str, dict[str, Any], int | None]] = [
         ("with leader epochs", {}, None),
         ("without leader epochs", {"leader_epochs": None, "leader_epoch_offsets": None}, 10),
@@ -177,9 +192,7 @@ def test_what_no_build_has_read_is_unsure_after_the_local_log(tmp_path: Path) ->
     for name, fields, unsure_from in cases:
         upload = segment("orders", 0, last_offset=29) | epochs | fields
         upload |= {"base_offset": 20} if unsure_from == 20 else {}
-        both = tiers(tmp_path / name, [segment("orders", 0) | epochs], [upload]).rows(["log_uri"])
-        found = both.filter(both[IS_REMOTE])[UNSURE_FROM].to_pylist()
-        assert found == [unsure_from], name
-
-
-NOT_READ = dict.fromkeys(("last_offset", "leader_epochs", "leader_epoch_offsets"))
+        with subtests.test(name):
+            both = tiers(tmp_path / name, [segment("orders", 0) | epochs], [upload])
+            rows = both.rows(["log_uri"])
+            assert rows.filter(rows[IS_REMOTE])[UNSURE_FROM].to_pylist() == [unsure_from]

@@ -21,6 +21,7 @@ from kip33.catalog.pruning import prune
 from kip33.demo import COPIED_MS, make_archive, make_sensors
 from tests.cli.console import Command, Finished
 from tests.faults.builds import build_here
+from tests.long_forms import one_in
 
 DAY_MS = 86_400_000
 HOURS_MS = 2 * 3_600_000
@@ -117,7 +118,7 @@ def readers() -> Iterator[Any]:
             yield pytest.param((*words, "--snapshot", "2"), id=f"{name} of a named snapshot")
 
 
-@pytest.mark.parametrize("words", list(readers()))
+@pytest.mark.parametrize("words", one_in(6, readers()))
 def test_the_answer_is_complete_or_one_line(
     words: tuple[str, ...],
     snapshots: Path,

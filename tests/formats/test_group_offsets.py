@@ -5,6 +5,7 @@ import re
 import pytest
 
 from kip33.formats.kafka_configs import GroupOffset, parse_group_offsets
+from tests.cases import each_case
 
 DESCRIBED = """\
 
@@ -45,7 +46,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("text", "offsets"), CASES.values(), ids=CASES)
+@each_case(("text", "offsets"), CASES)
 def test_offsets(text: str, offsets: list[tuple[str, str, int, int]]) -> None:
     assert parse_group_offsets(text) == [GroupOffset(*one) for one in offsets]
 
@@ -69,7 +70,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("text", "says"), WRONG.values(), ids=WRONG)
+@each_case(("text", "says"), WRONG)
 def test_a_line_without_an_offset_is_named(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=re.escape(says)):
         parse_group_offsets(text)

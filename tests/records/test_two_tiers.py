@@ -20,6 +20,7 @@ from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
 from tests.builders.snapshots import row, write
 from tests.builders.two_tiers import built
 from tests.faults.builds import build_here
+from tests.long_forms import seeds, short_and_long
 from tests.records.test_read_committed import Event, committed, offsets, random_events
 
 T = 1_700_000_000_000
@@ -50,10 +51,14 @@ def rows_of(source: Any, **options: Any) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(15))
-def test_the_records_are_those_of_the_whole_log(tmp_path: Path, seed: int) -> None:
-    # Segments begin anywhere, and some were uploaded twice, as after a change of leaders.
-    random = Random(seed)
+@pytest.mark.parametrize("logs", short_and_long(3, 60, "KIP33_LOGS"))
+def test_the_records_are_those_of_the_whole_log(tmp_path: Path, logs: int) -> None:
+    for seed in seeds(logs):
+        require_the_whole_log(tmp_path / str(seed), Random(seed))
+
+
+def require_the_whole_log(place: Path, random: Random) -> None:
+    """Segments begin anywhere, and some were uploaded twice, as after a change of leaders."""
     events = random_events(random, random.choice((3, 10, 40)))
     local_from = random.randrange(len(events))
     remote_to = random.randint(max(local_from, 1), len(events))
@@ -61,17 +66,17 @@ def test_the_records_are_those_of_the_whole_log(tmp_path: Path, seed: int) -> No
     remote = pieces(random, events[:remote_to])
     if again[0] < again[1]:
         remote += pieces(random, events[slice(*again)], upload=1)
-    tiers = opened(tmp_path / "tiers", pieces(random, events[local_from:]), remote)
-    layouts.kafka(tmp_path / "whole", [stored(events)])
+    tiers = opened(place / "tiers", pieces(random, events[local_from:]), remote)
+    layouts.kafka(place / "whole", [stored(events)])
 
     start, end = sorted(random.choices(range(events[0].offset, events[-1].offset + 3), k=2))
     for options in ({}, {"start_offset": start, "end_offset": end}, {"disorder": 0}):
-        assert rows_of(tiers, **options) == rows_of(tmp_path / "whole", **options)
+        assert rows_of(tiers, **options) == rows_of(place / "whole", **options)
     assert offsets(tiers) == committed(events)
     alone = Reading.of(columns=COLUMNS, on_error="fail")
     parts = alone.parts(alone.partitions(tiers))  # as a task of Spark reads them
     read = [row for part in parts for row in alone.read([part]).read_all().to_pylist()]
-    assert read == rows_of(tmp_path / "whole")
+    assert read == rows_of(place / "whole")
 
 
 def batches(base: int, *times: int, size: int = 1, name: str = "") -> list[bytes]:

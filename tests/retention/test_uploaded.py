@@ -90,16 +90,21 @@ PROOF = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("remote", "expected"), PROOF.values(), ids=PROOF)
 def test_a_segment_is_uploaded_if_all_its_offsets_are_in_whole_segments(
-    tmp_path: Path, remote: list[Row], expected: list[int]
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    local, found = uploaded(tmp_path, [*LOCAL, *NO_ID], remote)
-    columns = read_columns(*local)
+    for number, (name, (remote, expected)) in enumerate(PROOF.items()):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            local, found = uploaded(folder, [*LOCAL, *NO_ID], remote)
+            columns = read_columns(*local)
 
-    flags = dict(zip(columns.int64("base_offset").to_list(), found.has(columns), strict=True))
+            flags = dict(
+                zip(columns.int64("base_offset").to_list(), found.has(columns), strict=True)
+            )
 
-    assert [base for base in flags if flags[base]] == expected
+            assert [base for base in flags if flags[base]] == expected
 
 
 def test_one_line_names_a_topic_of_another_id_and_the_others_are_judged(tmp_path: Path) -> None:

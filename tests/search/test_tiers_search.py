@@ -26,6 +26,7 @@ from kip33.search.replica_search import (
 from kip33.search.searched_segment import SearchedSegment, losses_of
 from tests.builders.generated_segments import Written, plain_batch, wire_of
 from tests.builders.searched_segments import Partition, partitions, write_segment
+from tests.long_forms import examples
 
 COLUMNS = [*dict.fromkeys(("topic", "partition", *SEARCHED, *OF_UNION, *OF_INCARNATIONS))]
 SPECIAL = (EARLIEST, LATEST, MAX_TIMESTAMP)
@@ -76,7 +77,7 @@ def cuts_between(draw: st.DrawFn, low: int, high: int) -> list[int]:
     return sorted({low, high} | inner)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(whole=partitions(), data=st.data())
 def test_the_answers_are_those_of_the_whole_log(
     whole: Partition, data: st.DataObject, tmp_path: Path
@@ -101,63 +102,53 @@ def test_the_answers_are_those_of_the_whole_log(
     assert tuple(one.offset for one in tiers) == ends
 
 
-@pytest.mark.parametrize(
-    ("statuses", "found"),
-    [
-        ([], (None, "not_in_tier", "record")),
-        (["empty"], (None, "not_in_tier", "record")),
-        (["ok", "ok"], (19, "found", "record")),
-        (["truncated", "ok"], (19, "found", "record")),
-        (["ok", "truncated"], (9, "found", "unsure")),
-        (["ok", "unreadable"], (9, "found", "unsure")),
-        (["unverified"], (None, "found", "unsure")),  # a build with --read tail
-    ],
-)
-def test_the_remote_tier_may_end_after_its_whole_segments(
-    statuses: list[str], found: tuple[Any, ...]
-) -> None:
-    remote = [
-        SearchedSegment(f"file:///r/{n}.log", 10 * n, 10 * n + 9, 99, 99, 9, 9, status)
-        for n, status in enumerate(statuses)
-    ]
-    local = [SearchedSegment("file:///l/90.log", 90, 99, 99, 99, 9, 9, "ok")]
-    [answer] = ask(local, remote, [LATEST_TIERED])
-    assert (answer.offset, answer.result, answer.exactness) == found
-    assert ("so the remote tier may end later" in (answer.note or "")) == (found[2] == "unsure")
+ENDS = [
+    ([], (None, "not_in_tier", "record")),
+    (["empty"], (None, "not_in_tier", "record")),
+    (["ok", "ok"], (19, "found", "record")),
+    (["truncated", "ok"], (19, "found", "record")),
+    (["ok", "truncated"], (9, "found", "unsure")),
+    (["ok", "unreadable"], (9, "found", "unsure")),
+    (["unverified"], (None, "found", "unsure")),  # a build with --read tail
+]
 
 
-@pytest.mark.parametrize("bucket", ["file:///a", "file:///z"])
-@pytest.mark.parametrize("last_offset", [3, None])
+def test_the_remote_tier_may_end_after_its_whole_segments(subtests: pytest.Subtests) -> None:
+    for statuses, found in ENDS:
+        with subtests.test(f"{statuses}"):
+            remote = [
+                SearchedSegment(f"file:///r/{n}.log", 10 * n, 10 * n + 9, 99, 99, 9, 9, status)
+                for n, status in enumerate(statuses)
+            ]
+            local = [SearchedSegment("file:///l/90.log", 90, 99, 99, 99, 9, 9, "ok")]
+            [answer] = ask(local, remote, [LATEST_TIERED])
+            assert (answer.offset, answer.result, answer.exactness) == found
+            assert ("so the remote tier may end later" in (answer.note or "")) == (
+                found[2] == "unsure"
+            )
+
+
 def test_a_cut_local_segment_lost_nothing_that_the_remote_tier_has(
-    bucket: str, last_offset: int | None
+    subtests: pytest.Subtests,
 ) -> None:
-    local = [
-        SearchedSegment("file:///l/0.log", 0, last_offset, 99, 40, 3, 3, "truncated"),
-        SearchedSegment("file:///l/10.log", 10, 19, 99, 99, 9, 9, "ok"),
-    ]
-    remote = [SearchedSegment(f"{bucket}/0.log", 0, 9, 99, 99, 9, 9, "ok")]
-    rows = united(table(local, "broker-1"), table(remote, "bucket"))
-    segments = replicas_of(by_partition(rows)["t", 0])["broker-1"]
-    assert losses_of(segments) == [None, None, None]
-    assert [one.log_uri for one in segments if not one.is_copy] == [
-        f"{bucket}/0.log",
-        "file:///l/10.log",
-    ]
-    assert not overlapping(segments)
-    [begin] = ask(local, remote, [EARLIEST_LOCAL])
-    assert (begin.offset, begin.exactness) == (0, "record")
-
-
-def test_the_log_ends_where_the_tier_that_has_more_of_it_ends(tmp_path: Path) -> None:
-    entries = [plain_batch(offset, [100 + offset]) for offset in range(8)]
-    remote = write(tmp_path / "r", entries, [0, 8])
-    local = write(tmp_path / "l", entries, [0, 3, 6])
-    found, of_broker = (
-        ask(local, remote, [LATEST], SearchOptions(as_kafka=is_broker))[0]
-        for is_broker in (False, True)
-    )
-    assert (found.offset, found.exactness, of_broker.offset) == (8, "unsure", 6)
-    assert "ends after the last segment" in (found.note or "")
+    for last_offset in (3, None):
+        for bucket in ("file:///a", "file:///z"):
+            with subtests.test(f"{last_offset}, {bucket}"):
+                local = [
+                    SearchedSegment("file:///l/0.log", 0, last_offset, 99, 40, 3, 3, "truncated"),
+                    SearchedSegment("file:///l/10.log", 10, 19, 99, 99, 9, 9, "ok"),
+                ]
+                remote = [SearchedSegment(f"{bucket}/0.log", 0, 9, 99, 99, 9, 9, "ok")]
+                rows = united(table(local, "broker-1"), table(remote, "bucket"))
+                segments = replicas_of(by_partition(rows)["t", 0])["broker-1"]
+                assert losses_of(segments) == [None, None, None]
+                assert [one.log_uri for one in segments if not one.is_copy] == [
+                    f"{bucket}/0.log",
+                    "file:///l/10.log",
+                ]
+                assert not overlapping(segments)
+                [begin] = ask(local, remote, [EARLIEST_LOCAL])
+                assert (begin.offset, begin.exactness) == (0, "record")
 
 
 def test_a_local_log_without_topic_id_may_go_on_with_the_newest_topic_of_the_bucket() -> None:

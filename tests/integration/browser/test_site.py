@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kip33.cli.main import COMMANDS
 from tests.integration.browser.chromium import Chromium
 from tests.test_api_reference import EVERY
 from tests.test_docs import BUILD_SITE, DOCS, PAGES, name_of
@@ -36,14 +37,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_reference_has_every_command(site: Path) -> None:
+    commands = (site / "reference/commands.html").read_text(encoding="utf-8")
+    assert all(f'id="kip33-{name}"' in commands for name in COMMANDS)
+    assert "an archive of another --layout" in commands
+
+
 def test_a_page_fits_a_phone_and_its_code_has_buttons(
-    browser: Chromium, site: Path, page: Path
+    browser: Chromium, site: Path, subtests: pytest.Subtests
 ) -> None:
-    browser.open((site / name_of(page)).with_suffix(".html"), width=PHONE, scheme="light")
-    assert browser.value_of("innerWidth") == PHONE
-    assert browser.value_of(SCROLLED) == []
-    assert browser.value_of(f"{WITHOUT_BUTTON}.length") == 0
+    for name in map(name_of, PAGES):
+        with subtests.test(name):
+            browser.open((site / name).with_suffix(".html"), width=PHONE, scheme="light")
+            assert browser.value_of("innerWidth") == PHONE
+            assert browser.value_of(SCROLLED) == []
+            assert browser.value_of(f"{WITHOUT_BUTTON}.length") == 0
 
 
 def test_what_is_copied_is_what_one_types(browser: Chromium, site: Path) -> None:

@@ -60,6 +60,7 @@ class Stranger:
         return {
             "PIP_CACHE_DIR": str(Path.home() / ".cache" / "pip"),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_NO_COMPILE": "1",  # Spark has much that these pages do not import
             "LANG": "C.UTF-8",
             **found,
             "HOME": str(self.home),

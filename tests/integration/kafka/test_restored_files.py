@@ -1,9 +1,9 @@
 """`kip33 restore` against the files that Kafka's own recovery and clean close leave, byte for byte.
 
-`KIP33_SEED` chooses other logs, `KIP33_LOGS` how many; a difference names its log.
+`KIP33_SEED` chooses other logs, `KIP33_LOGS` how many the long form has; a difference names its
+log.
 """
 
-import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -19,17 +19,17 @@ from tests.builders.random_partitions import RandomPartition, random_partitions
 from tests.integration.kafka.oracle import Oracle
 from tests.integration.kafka.recovered_logs import load_and_close, write_as_broker
 from tests.integration.kafka.test_differential import SEED
+from tests.long_forms import short_and_long
 
 pytestmark = pytest.mark.kafka
 
-LOGS = int(os.environ.get("KIP33_LOGS", "200"))
 
-
+@pytest.mark.parametrize("count", short_and_long(30, 200, "KIP33_LOGS"))
 def test_a_restored_partition_has_the_files_that_kafka_leaves(
-    truncating_oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    count: int, truncating_oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kinds: Counter[str] = Counter()
-    for log in random_partitions(seed=SEED, count=LOGS):
+    for log in random_partitions(seed=SEED, count=count):
         source, kafkas = tmp_path / "source", tmp_path / "kafka" / "oracle-0"
         shutil.rmtree(source, ignore_errors=True)
         log.write_to(source / "oracle-0")
@@ -49,8 +49,8 @@ def test_a_restored_partition_has_the_files_that_kafka_leaves(
         kinds.update(name.rpartition(".")[2] for name in theirs)
         shutil.rmtree(ours)
     with capsys.disabled():
-        print(f"\n{LOGS} logs of KIP33_SEED={SEED}: {dict(kinds)}", end=" ")
-    if LOGS >= 200:
+        print(f"\n{count} logs of KIP33_SEED={SEED}: {dict(kinds)}", end=" ")
+    if count >= 200:
         assert min(kinds[kind] for kind in ("txnindex", "snapshot")) >= 50, kinds
 
 

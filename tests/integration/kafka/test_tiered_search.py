@@ -53,7 +53,7 @@ pytestmark = pytest.mark.kafka
 TOPICS = {"orders": 2, "clicks": 1, "whole": 1, "plain": 2}
 LOCAL_RETENTION = {"orders": "local.retention.ms=1000", "clicks": "local.retention.bytes=1500000"}
 START_MS, DISORDER_MS, SENDS = 1_700_000_000_000, 60_000, 12
-QUESTIONS = 10_000
+QUESTIONS = 3_000
 
 Records = dict[tuple[str, int], list[Record]]
 
