@@ -24,8 +24,16 @@ from kip33.archive.listing import with_topic_ids
 from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
 from kip33.archive.sources import log_of, matches, require_log, require_segments
 from kip33.catalog.catalog import Catalog, Warn, catalog_unless_source, choose, warn_caller
-from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, LATEST_EPOCH, UNTIL, Tiers
-from kip33.errors import FileReadError, LocationError
+from kip33.catalog.tiers import (
+    IS_DIFFERENT,
+    IS_REMOTE,
+    LATEST_EPOCH,
+    UNSURE_FROM,
+    UNTIL,
+    Tiers,
+    unsure_text,
+)
+from kip33.errors import FileReadError, LocationError, counted
 from kip33.formats.batch import CODEC_MASK, MAX_INT32, BatchColumns
 from kip33.formats.names import parse_partition_dir
 from kip33.rules.offset_holes import Extent, most_complete_of, newest_topic_ids
@@ -97,6 +105,7 @@ class ReadSegment(NamedTuple):
     last_modified_ms: int | None = None  # of the log
     is_remote: bool = False  # of two tiers
     until_offset: int | None = None  # from here on other segments are the log; None: to its end
+    unsure_from: int | None = None  # from here on its records may not be of the log
     conflict: str | None = None  # why it is not read: another one has its offsets, other records
 
     @property
@@ -220,18 +229,20 @@ def partitions_of(
     storage_options: StorageOptions | None = None,
     filesystem: Filesystem | None = None,
     warn: Warn = warn_caller,
+    tell: Warn | None = None,
 ) -> list[PartitionSegments]:
     """Return the partitions to read, by topic and number.
 
     `warn` gets a line for each newer snapshot of a catalog that is ignored, and for logs that are
-    left out. Raises LocationError if
-    there are no segments, CatalogError for a damaged catalog, and for two that are not of one
-    cluster's tiers.
+    left out; `tell`, or `warn` without it, for remote segments of another topic. Raises
+    LocationError if there are no segments, CatalogError for a damaged catalog, and for two that are
+    not of one cluster's tiers.
     """
     if isinstance(source, HoldsCatalog):
         return _replicas(_of_catalog(source.catalog, selection, warn), selection)
     if isinstance(source, HoldsTiers):
-        return _replicas(_of_tiers(source.catalogs, selection, warn), selection)
+        tiers = Tiers.newest(source.catalogs, warn, tell)
+        return _replicas(_of_tiers(tiers, selection, warn), selection)
     if isinstance(source, Segment):
         return [[_of_listed(source, log_of(source, storage_options, filesystem))]]
     place = place_on(source, storage_options, filesystem)
@@ -319,14 +330,11 @@ def _nothing_of(selection: Selection, known: Iterable[str | None] = ()) -> Locat
     return LocationError(f"no segments of {_shown(selection)} found{near}")
 
 
-def _of_tiers(
-    catalogs: tuple[Catalog, Catalog], selection: Selection, warn: Warn
-) -> list[ReadSegment]:
+def _of_tiers(tiers: Tiers, selection: Selection, warn: Warn) -> list[ReadSegment]:
     """Return the segments of two tiers that make up each replica's log.
 
     Directories that were not listed are there, too; a remote one in each replica.
     """
-    tiers = Tiers.newest(catalogs, warn)
     topics = None
     if selection.topics:
         known = tiers.topics()
@@ -358,7 +366,9 @@ def _start_of(row: dict[str, Any]) -> Any:
 
 def _of_tier(row: dict[str, Any], other: str) -> ReadSegment:
     """Return a row of the union; `other` is what one that differs has its offsets from."""
-    segment = _of_row(row)._replace(is_remote=row[IS_REMOTE], until_offset=row[UNTIL])
+    segment = _of_row(row)._replace(
+        is_remote=row[IS_REMOTE], until_offset=row[UNTIL], unsure_from=row[UNSURE_FROM]
+    )
     base, last = row["base_offset"], segment.last_offset
     end = base if last is None else last + 1
     extent = Extent.of_tiers(row["status"], base, end, row[LATEST_EPOCH])
@@ -412,6 +422,24 @@ def _replicas(segments: Iterable[ReadSegment], selection: Selection) -> list[Par
     if not found:
         raise _nothing_of(selection)
     return found
+
+
+def unsure_line(partitions: Iterable[PartitionSegments]) -> str | None:
+    """Return a line about records of which it is not known whether they are of the log, or None."""
+    unsure = [
+        min((one for one in partition if one.unsure_from is not None), key=_unsure_from)
+        for partition in partitions
+        if any(one.unsure_from is not None for one in partition)
+    ]
+    if not unsure:
+        return None
+    first = unsure[0]
+    more = f" and {counted(len(unsure) - 1, 'other partition')}" if len(unsure) > 1 else ""
+    return f"{first.topic}-{first.partition}{more}: {unsure_text(_unsure_from(first))}"
+
+
+def _unsure_from(segment: ReadSegment) -> int:
+    return segment.unsure_from or 0
 
 
 def _in_order(segments: PartitionSegments) -> PartitionSegments:

@@ -15,7 +15,15 @@ import pyarrow.compute as pc
 
 from kip33.archive.layouts import layout_of
 from kip33.archive.sources import matches, require_segments
-from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, LATEST_EPOCH, UNTIL, Tiers
+from kip33.catalog.tiers import (
+    IS_DIFFERENT,
+    IS_REMOTE,
+    LATEST_EPOCH,
+    UNSURE_FROM,
+    UNTIL,
+    Tiers,
+    unsure_text,
+)
 from kip33.errors import RestoreError
 from kip33.formats.names import (
     METADATA_TOPIC,
@@ -38,7 +46,7 @@ from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
 
-_OF_TIERS: Final = (IS_REMOTE, IS_DIFFERENT, UNTIL, LATEST_EPOCH)
+_OF_TIERS: Final = (IS_REMOTE, IS_DIFFERENT, UNTIL, UNSURE_FROM, LATEST_EPOCH)
 _HAS_NO_PLACE: Final = (
     pc.field("topic").is_null()
     | pc.field("partition").is_null()
@@ -68,6 +76,7 @@ class PartitionPlan:
     asked_start: int | None = None  # None: the first segment's base offset
     starts_at_end: bool = False  # no record is at or after `--from`
     is_unreadable: bool = False  # the problem is a log that could not be read
+    notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -151,6 +160,7 @@ class _FoundSegment(NamedTuple):
     is_remote: bool | None = None  # None: there is one tier
     is_different: bool = False
     until_offset: int | None = None
+    unsure_from: int | None = None
     latest_epoch: int | None = None
 
     @property
@@ -245,7 +255,9 @@ def _with_segments(
         for number, segment in enumerate(segments, 1)
     )
     topic_id = next((one.topic_id for one in segments if one.topic_id), None)
-    return replace(plan, segments=chosen, own_topic_id=topic_id)
+    unsure = [one.unsure_from for one in segments if one.unsure_from is not None]
+    notes = (unsure_text(min(unsure)),) if unsure else ()
+    return replace(plan, segments=chosen, own_topic_id=topic_id, notes=notes)
 
 
 def _problems(request: RestoreRequest, topic: str, segments: list[_FoundSegment]) -> Iterator[str]:

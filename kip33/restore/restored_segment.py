@@ -15,6 +15,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -39,7 +40,7 @@ from kip33.restore.restore_plan import STAGED_FACTS, STAGED_PARTITIONS, STAGED_R
 from kip33.restore.restore_request import SourceSegment
 from kip33.restore.restore_source import ONLY_THE_LAST
 from kip33.rules.index_builder import TopicSettings
-from kip33.rules.leader_epochs import leader_epochs_of
+from kip33.rules.leader_epochs import EpochFall, leader_epochs_of, lowest_fall
 from kip33.rules.producer_state import (
     ProducerChange,
     SeenProducers,
@@ -56,7 +57,7 @@ from kip33.stores.own_files import flush_filesystems, remove, set_flushing
 _KINDS: Final = ("log", "index", "timeindex")
 _LEADER_EPOCH_POSITION: Final = 12  # in a batch
 _KERNEL_BYTES: Final = 8 << 20  # copied ahead of the scan
-_FACTS_FORMAT: Final = 1
+_FACTS_FORMAT: Final = 2
 _CHANGED: Final = (
     "the log changed after it was listed; run the same command again (for a catalog after a new "
     "build)"
@@ -80,7 +81,9 @@ class SegmentFacts(NamedTuple):
     last_offset: int | None  # None: no batch
     record_count: int | None  # None: not known (compressed messages of v0 and v1)
     epochs: tuple[EpochStart, ...]  # of its batches alone, as they are in the result
-    largest_epoch: int  # of its batches in the source; -1: none has one
+    first_epoch: int  # of its batches in the source; -1: none has one
+    largest_epoch: int  # likewise
+    epoch_fall: EpochFall | None  # likewise, within the segment
     transactions: TransactionSummary
     producers: tuple[ProducerChange, ...]
     note: str | None = None  # the cut end, as a broker cuts it
@@ -115,6 +118,7 @@ class SegmentFacts(NamedTuple):
         values["status"] = SegmentStatus(record["status"])
         values["index_bytes"] = tuple(record["index_bytes"])
         values["epochs"] = tuple(EpochStart(*one) for one in record["epochs"])
+        values["epoch_fall"] = record["epoch_fall"] and EpochFall(*record["epoch_fall"])
         values["transactions"] = TransactionSummary.from_json(record["transactions"])
         values["producers"] = changes_from_json(record["producers"])
         return cls(**values, was_there=True)
@@ -308,7 +312,9 @@ class RestoredSegment:
             int(summary["last_offset"]) if summary["batch_count"] else None,
             None if summary["wrappers"] else int(summary["record_count"]),
             self._epochs,
+            self._first_epoch,
             self._largest_epoch,
+            self._epoch_fall,
             index.transactions or NO_TRANSACTIONS,
             producers,
             note,
@@ -372,7 +378,8 @@ class RestoredSegment:
 
     def _forget_batches(self) -> None:
         self._epochs: tuple[EpochStart, ...] = ()
-        self._largest_epoch = -1
+        self._first_epoch = self._largest_epoch = -1
+        self._epoch_fall: EpochFall | None = None
         self._later_epochs: list[npt.NDArray[np.int64]] = []  # positions of such batches
         self._producers = SeenProducers()
         self._cut_at: int | None = None  # the first batch to cut off
@@ -385,6 +392,11 @@ class RestoredSegment:
         leader_epoch = self._job.leader_epoch
         if self._cut_at is None:
             self._find_cut(batches)
+        falls = (self._epoch_fall, lowest_fall(batches, self._largest_epoch))
+        self._epoch_fall = min(filter(None, falls), key=attrgetter("epoch"), default=None)
+        known = batches["leader_epoch"][batches["leader_epoch"] >= 0]
+        if self._first_epoch < 0 and len(known):
+            self._first_epoch = int(known[0])
         self._largest_epoch = max(self._largest_epoch, int(batches["leader_epoch"].max()))
         if leader_epoch is not None and self._largest_epoch > leader_epoch:
             batches = batches.copy()
