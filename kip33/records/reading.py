@@ -311,7 +311,7 @@ def _shares_of(segment: ReadSegment, share_bytes: int) -> list[ReadSegment]:
     size_bytes = segment.listed_bytes
     if not segment.only_v2 or segment.last_offset is None or 2 * size_bytes < 3 * share_bytes:
         return [segment]
-    if segment.conflict:  # is reported once
+    if segment.conflict or segment.hole:  # is reported once
         return [segment]
     base_offset, end_offset = segment.base_offset or 0, segment.last_offset + 1
     places = [(base_offset, 0)]

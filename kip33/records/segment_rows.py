@@ -46,6 +46,8 @@ class SegmentRows:
         for segment in partition:
             if self._request.needs(segment):
                 figures, problem = self._figures(segment)
+                for warning in segment.warnings(self._request.limits.first_offset):
+                    problem = CorruptSegmentError(warning, 0)
                 if segment.conflict:
                     problem = CorruptSegmentError(segment.conflict, 0)
                 if problem:

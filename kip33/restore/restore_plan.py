@@ -48,6 +48,8 @@ from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan, find_partitions
 from kip33.rules.search import Exactness
+from kip33.rules.segment_summary import SegmentStatus
+from kip33.search.offset_lookup import first_without_timestamp
 from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import opened_search
 from kip33.stores.concurrently import map_in_order
@@ -453,9 +455,27 @@ def _in_range(
 
 def _start_of(request: RestoreRequest, segments: tuple[SourceSegment, ...]) -> int | None:
     if request.from_ms is not None:
-        return _first_offset(segments, request.from_ms)
+        return _not_behind_untimed(segments, _first_offset(segments, request.from_ms))
     name = segments[0].topic, segments[0].partition
     return request.from_offsets.get(name)
+
+
+def _not_behind_untimed(segments: tuple[SourceSegment, ...], start: int | None) -> int | None:
+    """Return the start, or the first record without a timestamp before it: it may be later."""
+    rows = [
+        SearchedSegment(
+            *(one.log.uri, one.base_offset),
+            size_bytes=one.size_bytes,
+            max_timestamp=one.max_timestamp,
+            until_offset=one.until_offset,
+            status=SegmentStatus.UNVERIFIED if one.max_timestamp is None else SegmentStatus.OK,
+        )
+        for one in segments
+    ]
+    untimed = first_without_timestamp(rows, start, Meter(DEFAULT_MAX_BATCH_BYTES))
+    if untimed.note:
+        raise _UnreadableError(untimed.note)
+    return start if untimed.offset is None else untimed.offset
 
 
 def _first_offset(segments: tuple[SourceSegment, ...], time_ms: int) -> int | None:

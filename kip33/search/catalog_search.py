@@ -46,8 +46,9 @@ def rows_of(source: CatalogSnapshot | Tiers, topics: Iterable[str]) -> "pa.Table
 
     The columns are `topic`, `partition`, SEARCHED, IS_OLDER, and what `Tiers` add.
     """
-    rows = source.rows(("topic", "partition", *SEARCHED, *OF_INCARNATIONS), set(topics))
-    return with_incarnations(rows).drop_columns(list(OF_INCARNATIONS))
+    more = [name for name in OF_INCARNATIONS if name not in SEARCHED]
+    rows = source.rows(("topic", "partition", *SEARCHED, *more), set(topics))
+    return with_incarnations(rows).drop_columns(more)
 
 
 def partition_rows(

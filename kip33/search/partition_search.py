@@ -463,7 +463,8 @@ class _Search:
             return
         if self._as_kafka and hit.exactness == Exactness.BATCH:
             pending.notes.append("a broker returns an error there")
-        is_later = hit.timestamp is not None and hit.timestamp > pending.time_ms
+        is_time = pending.target_ms != MAX_TIMESTAMP  # a header may claim less than its records
+        is_later = is_time and hit.timestamp is not None and hit.timestamp > pending.time_ms
         is_first = (
             is_later and search.begins_with(hit) and self._known.is_bare_before(place, pending)
         )

@@ -47,6 +47,7 @@ class SearchedSegment(NamedTuple):
     time_index_modified_ms: int | None = None
     offset_index_modified_ms: int | None = None
     out_of_order_batches: int | None = None  # with a timestamp below an earlier batch's
+    smallest_timestamp: int | None = None  # of all records; None: unknown
     # Of two tiers put together: see `catalog.tiers`.
     is_remote: bool | None = None  # None: there is one tier
     is_copy: bool = False  # another segment has its records
