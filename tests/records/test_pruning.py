@@ -50,7 +50,9 @@ def random_partition(random: Random, folder: Path, *, disorder_ms: int) -> None:
             times = [latest - random.choice((0, 0, disorder_ms)) for _ in range(count)]
             latest = max(latest, *times)
             log.append(random_entry(random, offset, times, v2=v2))
-            offset += count + random.choice((0, 0, 0, 3))
+            end = offset + count
+            offset = end + random.choice((0, 0, 0, 3))
+        offset = end  # the next segment begins here, so no offsets are missing between them
         (folder / f"{base:020d}.log").write_bytes(b"".join(log))
 
 

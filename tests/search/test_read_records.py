@@ -229,4 +229,4 @@ def test_find_offset_does_not_skip_damage(tmp_path: Path, damage: str) -> None:
     write(tmp_path, 0, GOOD, DAMAGE[damage])
     write(tmp_path, 9, v2_batch(9, [Sent(4)]))
     with pytest.raises(CorruptSegmentError):
-        find_offset(tmp_path, 3)
+        find_offset(tmp_path, iso_time(3))
