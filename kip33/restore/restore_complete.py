@@ -475,7 +475,7 @@ def summary_of(
         "bytes_linked": sum(one.bytes_linked for one in done),
         "bytes_there": sum(one.bytes_there for one in done),
         "clean_shutdown": plan.log_dir.is_cleanly_shut or not others,
-        "notes": [*notes, *_notes(plan, rows, others)],
+        "notes": [*notes, *plan.notes, *_notes(plan, rows, others)],
         "problems": list(plan.problems),
         "partitions": rows,
     }

@@ -92,6 +92,7 @@ class RestorePlan(NamedTuple):
     partitions: tuple[PartitionPlan, ...]
     log_dir: _LogDirState
     problems: tuple[str, ...]  # of directories whose partition is not known
+    notes: tuple[str, ...] = ()  # on what is left out of the source
 
     @property
     def wanted(self) -> tuple[PartitionPlan, ...]:
@@ -113,7 +114,7 @@ def plan_restore(request: RestoreRequest, on_progress: OnProgress = tell_nobody)
     for source in request.sources:
         _require_apart(source, request.log_dir)
     log_dir = read_log_dir(request.log_dir)
-    partitions, problems = find_partitions(request, on_progress)
+    partitions, problems, notes = find_partitions(request, on_progress)
     starts = log_start_offsets(request.source, {one.replica for one in partitions})
 
     def planned(plan: PartitionPlan) -> PartitionPlan:
@@ -125,7 +126,7 @@ def plan_restore(request: RestoreRequest, on_progress: OnProgress = tell_nobody)
         return plan
 
     plans = tuple(map_in_order(request.slowest, partitions, planned))
-    return RestorePlan(request, plans, log_dir, problems)
+    return RestorePlan(request, plans, log_dir, problems, notes)
 
 
 def _require_apart(source: Location, log_dir: Location) -> None:

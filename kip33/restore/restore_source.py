@@ -13,7 +13,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from kip33.archive.layouts import layout_of
+from kip33.archive.layouts import KAFKA, layout_of
+from kip33.archive.listing import (
+    segments_of,
+    with_log_dirs_by_topic_id,
+    with_neighbours,
+    with_topic_ids,
+)
 from kip33.archive.sources import matches, require_segments
 from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, LATEST_EPOCH, UNTIL, Tiers
 from kip33.errors import RestoreError
@@ -45,6 +51,10 @@ _HAS_NO_PLACE: Final = (
     | pc.field("base_offset").is_null()
 )
 ONLY_THE_LAST: Final = "only the end of a partition's last segment can be cut"
+_NO_METADATA: Final = (
+    f"{METADATA_TOPIC} is left out: it has the cluster's metadata, no records of topics; a broker "
+    "gets it from the other controllers, or from kafka-storage.sh format"
+)
 UPLOADED_TWICE: Final = ("aiven", "hdfs-rsm", "local-tiered")  # layouts with ids of segments
 _COLUMNS: Final = (
     *("log_uri", "log_dir", "topic", "partition", "base_offset", "size_bytes", "last_modified_ms"),
@@ -85,49 +95,101 @@ class PartitionPlan:
         return sum(segment.is_remote for segment in self.segments)
 
 
+class FoundPartitions(NamedTuple):
+    """The chosen replica of each partition by topic and number, and what is not restored."""
+
+    partitions: list[PartitionPlan]
+    problems: tuple[str, ...]  # of directories that cannot be listed
+    notes: tuple[str, ...]  # on what is left out
+
+
 def find_partitions(
     request: RestoreRequest, on_progress: OnProgress = tell_nobody
-) -> tuple[list[PartitionPlan], tuple[str, ...]]:
-    """Return the chosen replicas by topic and number, and problems of unlisted directories.
+) -> FoundPartitions:
+    """Return the partitions of a source, each with the replica to restore.
 
     Raises LocationError if there are no segments, RestoreError if none is of such a partition,
     CatalogError for a damaged catalog.
     """
     by_name: dict[PartitionName, dict[str, list[_FoundSegment]]] = {}
-    problems = []
-    listed = _listed(request, on_progress) if request.catalog is None else _catalogued(request)
-    found = list(listed)
-    newest = newest_topic_ids(found) if request.replica is None else {}
-    of_no_topic: dict[PartitionName, str] = {}
+    problems: list[str] = []
+    if request.catalog is None:
+        found, notes = _listed(request, on_progress)
+    else:
+        found, notes = _catalogued(request), []
+    if any(one.topic == METADATA_TOPIC for one in found):
+        notes.append(_NO_METADATA)
+    newest = newest_topic_ids(one for one in found if request.replica in (None, one.log_dir))
+
+    def is_left_out(segment: _FoundSegment) -> bool:
+        chosen = request.partitions
+        is_other = chosen is not None and segment.partition not in chosen
+        return is_other or segment.topic == METADATA_TOPIC
+
+    def is_named(segment: _FoundSegment) -> bool:
+        """Return whether `--replica` says that it is of the topic: no id says it."""
+        return request.replica is not None and segment.topic_id is None
+
+    of_no_topic: dict[PartitionName, _FoundSegment] = {}
+    older: dict[tuple[str, str], set[tuple[str, int]]] = {}
     for segment in found:
-        if segment.topic is None or segment.partition is None or segment.base_offset is None:
+        topic, partition = segment.topic, segment.partition
+        if topic is None or partition is None or segment.base_offset is None:
             problems.append(f"{segment.log.uri}: {segment.error}; its segments are not restored")
-        elif segment.topic == METADATA_TOPIC:  # of the cluster, not of its records
+        elif is_left_out(segment):
             continue
-        elif newest.get(segment.topic) not in (None, segment.topic_id):
-            if segment.topic_id is None:
-                of_no_topic[segment.topic, segment.partition] = segment.log.parent.uri
-        elif request.partitions is None or segment.partition in request.partitions:
-            replicas = by_name.setdefault((segment.topic, segment.partition), {})
+        elif newest.get(topic) in (None, segment.topic_id) or is_named(segment):
+            replicas = by_name.setdefault((topic, partition), {})
             replicas.setdefault(segment.log_dir or "", []).append(segment)
+        elif segment.topic_id is None:
+            of_no_topic[topic, partition] = segment
+        else:
+            log_dirs = older.setdefault((topic, segment.topic_id), set())
+            log_dirs.add((segment.log_dir or "", partition))
+    notes += [_older_topic(*key, newest[key[0]], where) for key, where in sorted(older.items())]
     partitions = [
-        one if key not in of_no_topic else replace(one, problem=_no_topic(of_no_topic[key]))
-        for key, replicas in sorted(by_name.items())
-        if (one := _chosen(request, *key, replicas))
+        one
+        for key in sorted({*by_name, *of_no_topic})
+        if (one := _of_known_topic(request, key, by_name.get(key, {}), of_no_topic.get(key)))
     ]
     if not partitions:
         places = " and ".join(one.uri for one in request.sources)
         raise RestoreError(
             f"{places}: no segment of such a partition found; check --topic, --partitions and "
-            "--replica"
+            "--replica" + "".join(f"; {note}" for note in notes)
         )
-    return partitions, tuple(problems)
+    return FoundPartitions(partitions, tuple(problems), tuple(notes))
 
 
-def _no_topic(directory: str) -> str:
+def _older_topic(
+    topic: str, topic_id: str, newest_id: str | None, where: set[tuple[str, int]]
+) -> str:
+    """Return the line that names a topic that was deleted, and where its partitions are."""
+    log_dirs = ", ".join(sorted({log_dir for log_dir, _ in where if log_dir}))
+    numbers = ", ".join(str(number) for number in sorted({number for _, number in where}))
+    remedy = "give --replica to restore it" if log_dirs else "give its directories alone as SOURCE"
     return (
-        f"{directory}: its topic id is not known, and there are several topics of this name; give "
-        "--replica"
+        f"topic {topic}: the newest topic of this name, with the id {newest_id}, is restored; an "
+        f"older one with the id {topic_id} is left out ({log_dirs or 'SOURCE'}, partitions "
+        f"{numbers}): {remedy}"
+    )
+
+
+def _of_known_topic(
+    request: RestoreRequest,
+    name: PartitionName,
+    replicas: dict[str, list["_FoundSegment"]],
+    of_no_topic: "_FoundSegment | None",
+) -> PartitionPlan | None:
+    """Return the chosen replica; a problem if the topic of a segment is not known."""
+    chosen = _chosen(request, *name, replicas)
+    if of_no_topic is None:
+        return chosen
+    plan = chosen or PartitionPlan(*name, of_no_topic.log_dir or "", 1)
+    return replace(
+        plan,
+        problem=f"{of_no_topic.log.parent.uri}: its topic id is not known, and there are several "
+        "topics of this name; give --replica",
     )
 
 
@@ -277,26 +339,33 @@ def _problems(request: RestoreRequest, topic: str, segments: list[_FoundSegment]
     yield from overlaps_between(ends)
 
 
-def _listed(request: RestoreRequest, on_progress: OnProgress) -> Iterator[_FoundSegment]:
-    listing = require_segments(
-        request.source, request.topics, layout=layout_of(request.layout), on_progress=on_progress
-    )
-    for segment in listing.segments():
-        log = segment.log(request.source) if segment.path else request.source
-        is_known = not segment.is_directory
-        yield _FoundSegment(
-            *(
-                log,
-                segment.log_dir,
-                segment.topic,
-                segment.partition,
-                segment.base_offset if is_known else None,
-            ),
+def _listed(
+    request: RestoreRequest, on_progress: OnProgress
+) -> tuple[list[_FoundSegment], list[str]]:
+    """Return the segments of an archive with their topic ids, and a line on ids that are damaged.
+
+    As `kip33 build`, which writes the ids into a catalog.
+    """
+    source, layout = request.source, layout_of(request.layout)
+    listing = require_segments(source, request.topics, layout=layout, on_progress=on_progress)
+    files, warnings = with_topic_ids(source, listing.table)
+    if layout != KAFKA:  # where log_dir is a path
+        files = with_neighbours(with_log_dirs_by_topic_id(files))
+    found = [
+        _FoundSegment(
+            segment.log(source) if segment.path else source,
+            segment.log_dir,
+            segment.topic,
+            segment.partition,
+            None if segment.is_directory else segment.base_offset,
             *(segment.size_bytes, segment.last_modified_ms, segment.error, segment.topic_id),
         )
+        for segment in segments_of(files)
+    ]
+    return found, [*warnings]
 
 
-def _catalogued(request: RestoreRequest) -> Iterator[_FoundSegment]:
+def _catalogued(request: RestoreRequest) -> list[_FoundSegment]:
     catalog = request.catalog
     assert catalog is not None
     topics = catalog.topics()
@@ -308,10 +377,12 @@ def _catalogued(request: RestoreRequest) -> Iterator[_FoundSegment]:
         tables = [rows, *without_place]
     else:
         tables = [catalog.rows(_COLUMNS)]
-    for piece in chain.from_iterable(table.to_batches() for table in tables):
-        for row in piece.to_pylist():
-            if matches(row["topic"], request.topics):
-                yield _FoundSegment(Location.of(row.pop("log_uri")), **row)
+    return [
+        _FoundSegment(Location.of(row.pop("log_uri")), **row)
+        for piece in chain.from_iterable(table.to_batches() for table in tables)
+        for row in piece.to_pylist()
+        if matches(row["topic"], request.topics)
+    ]
 
 
 def overlaps_between(ends: Sequence[tuple[int, int, int | None]]) -> Iterator[str]:

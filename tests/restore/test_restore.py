@@ -37,6 +37,7 @@ from tests.retention.test_broker_locks import held_by_another
 T = 1_700_000_000_000
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
 TOPIC_ID = "bn9RMmT4REWVDFQzf3IUaQ"
+OLDER_ID = "e4rNbTcjT_elpYRxU0Jgtw"
 SETTINGS = TopicSettings(IndexSettings("recover", INTERVAL_BYTES))
 
 
@@ -358,6 +359,45 @@ def test_the_replica_with_most_bytes_is_restored(tmp_path: Path, log_dir: Path) 
     assert (row["replica"], row["replicas"], row["end_offset"]) == ("b2", 2, 30)
 
 
+def test_of_two_topics_with_one_name_the_newest_is_restored(tmp_path: Path) -> None:
+    """The older one has more bytes, and a partition that the newest one never had."""
+    archive = tmp_path / "archive"
+    for log_dir, topic_id, partition, batches in (
+        ("b1", OLDER_ID, 0, 3),
+        ("b1", OLDER_ID, 1, 1),
+        ("b2", TOPIC_ID, 0, 2),
+    ):
+        folder = write_logs(archive / log_dir / f"orders-{partition}", {0: log_of(0, batches)})
+        (folder / "partition.metadata").write_bytes(PartitionMetadata(topic_id).to_bytes())
+        if topic_id == OLDER_ID:
+            os.utime(folder / f"{0:020d}.log", (0, 0))
+    for summary in (
+        restored(archive, tmp_path / "data"),
+        planned_or_begun(asked(archive, tmp_path / "dry")),
+    ):
+        [row] = summary["partitions"]
+        assert (row["partition"], row["replica"], row["topic_id"]) == (0, "b2", TOPIC_ID)
+        [note] = [note for note in summary["notes"] if OLDER_ID in note]
+        assert "is left out (b1, partitions 0, 1): give --replica" in note
+    named = restored(archive, tmp_path / "older", replica="b1")
+    assert [row["topic_id"] for row in named["partitions"]] == [OLDER_ID, OLDER_ID]
+    with pytest.raises(RestoreError, match=f"an older one with the id {OLDER_ID} is left out"):
+        plan_restore(asked(archive, tmp_path / "dry", partitions=frozenset([1])))
+
+
+def test_a_partition_of_one_of_several_topics_is_refused_if_its_topic_is_not_known(
+    tmp_path: Path, log_dir: Path
+) -> None:
+    archive = tmp_path / "archive"
+    for name, topic_id in (("b1", OLDER_ID), ("b2", TOPIC_ID), ("b3", None)):
+        folder = write_logs(archive / name / f"orders-{int(topic_id is None)}", {0: log_of(0, 2)})
+        if topic_id:
+            (folder / "partition.metadata").write_bytes(PartitionMetadata(topic_id).to_bytes())
+    summary = restored(archive, log_dir)
+    assert (summary["partitions_restored"], summary["partitions_refused"]) == (1, 1)
+    assert "its topic id is not known, and there are several topics" in problem_of(summary, 1)
+
+
 def time_of(offset: int) -> int:
     return T + offset
 
@@ -449,8 +489,11 @@ def test_a_new_cluster_needs_leader_epoch_0(source: Path, log_dir: Path) -> None
 
 def test_the_topic_of_metadata_is_left_out(source: Path, log_dir: Path) -> None:
     write_logs(source / "__cluster_metadata-0", {0: log_of(0)})
-    restored(source, log_dir)
+    summary = restored(source, log_dir)
     assert not (log_dir / "__cluster_metadata-0").exists()
+    assert any("__cluster_metadata is left out" in note for note in summary["notes"])
+    orders = plan_restore(asked(source, log_dir, topics=("orders",)))
+    assert not orders.notes
 
 
 def test_given_topic_ids(source: Path, log_dir: Path, tmp_path: Path) -> None:
