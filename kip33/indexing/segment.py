@@ -21,7 +21,7 @@ import numpy as np
 
 from kip33.archive.directory import Segment
 from kip33.drafts.designs import other_entries
-from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
+from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error, counted
 from kip33.formats.batch import (
     MAX_SEGMENT_BYTES,
     NO_TIMESTAMP,
@@ -46,7 +46,12 @@ from kip33.rules.index_entries import preallocated_bytes
 from kip33.rules.index_tail import ENTRIES_READ, LAST_HEADER_BYTES, distrust
 from kip33.rules.leader_epochs import LeaderEpochs
 from kip33.rules.producer_state import ProducerChange, SeenProducers
-from kip33.rules.segment_summary import SegmentStatus, new_summary, summarize
+from kip33.rules.segment_summary import (
+    SegmentStatus,
+    is_whole_before_zeros,
+    new_summary,
+    summarize,
+)
 from kip33.rules.transactions import NO_TRANSACTIONS, OpenTransactions, TransactionSummary
 from kip33.rules.untimestamped import entry_offset, index_of_file_time
 from kip33.stores.files import FileStatus, is_archived, one_line, opened, scanned
@@ -82,6 +87,19 @@ class BuiltIndexes:
     producer_changes: tuple[ProducerChange, ...] | None = None  # None: not asked for, or no index
     leader_epochs: tuple[EpochStart, ...] = ()
     batches_crc32: int = 0  # of the CRCs of its batches, 4 bytes each, big-endian
+    only_zeros_follow: bool = False  # after its valid bytes
+
+    @property
+    def end_offset(self) -> int:
+        """Return the offset after its last record, its base offset if it has no batch."""
+        return int(self.summary["last_offset"]) + 1 if self.valid_bytes else self.base_offset
+
+    @property
+    def recovered_status(self) -> SegmentStatus:
+        """Return its status for a broker that recovers it: zeros at the end are cut, too."""
+        if self.only_zeros_follow and self.status in (SegmentStatus.OK, SegmentStatus.EMPTY):
+            return SegmentStatus.TRUNCATED
+        return self.status
 
     @property
     def time_index(self) -> TimeIndex | None:
@@ -134,6 +152,7 @@ class _Gathered:
         bytes_read: int = 0,
         builder: IndexBuilder | None = None,
         producer_changes: tuple[ProducerChange, ...] | None = None,
+        only_zeros_follow: bool = False,
     ) -> BuiltIndexes:
         transactions: TransactionSummary | None = None
         if builder:
@@ -154,6 +173,7 @@ class _Gathered:
             producer_changes,
             self._epochs.starts,
             self.batches_crc32,
+            only_zeros_follow,
         )
 
 
@@ -233,6 +253,7 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
         bytes_read=scan.bytes_read,
         builder=None if status == SegmentStatus.INVALID else builder,
         producer_changes=changes,
+        only_zeros_follow=status == SegmentStatus.TRUNCATED and scan.only_zeros_follow,
     )
 
 
@@ -291,6 +312,26 @@ def index_file(
         archived = is_archived(error)
         status = SegmentStatus.ARCHIVED if archived else SegmentStatus.UNREADABLE
         return unreadable(one_line(error), size_bytes, status)
+
+
+def with_whole_log(
+    index: BuiltIndexes, *, is_last: bool, next_base_offset: int | None
+) -> BuiltIndexes:
+    """Return the indexes of a scanned log; zeros after its last batch may be no damage.
+
+    `error` is then a note, and the status is that of the batches.
+    """
+    if not index.only_zeros_follow or not is_whole_before_zeros(
+        index.end_offset, is_last=is_last, next_base_offset=next_base_offset
+    ):
+        return index
+    zeros = index.size_bytes - index.valid_bytes
+    note = (
+        f"the last {counted(zeros, 'byte')} are zeros, as in a preallocated file or after a power "
+        "failure; they are not of the log"
+    )
+    status = SegmentStatus.OK if index.valid_bytes else SegmentStatus.EMPTY
+    return replace(index, status=status, error=note)
 
 
 class FileTimeEntry(NamedTuple):

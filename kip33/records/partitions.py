@@ -30,7 +30,7 @@ from kip33.formats.batch import CODEC_MASK, MAX_INT32, BatchColumns
 from kip33.formats.names import parse_partition_dir
 from kip33.rules.offset_holes import Extent, most_complete_of, newest_topic_ids
 from kip33.rules.policies import MAX_INT64, nearest_topics
-from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus, is_whole_before_zeros
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
 
@@ -116,6 +116,14 @@ class ReadSegment(NamedTuple):
     def reached_timestamp(self) -> int:
         """Return the largest timestamp of the records that are read; -1: none, or not known."""
         return -1 if self.until_offset is not None else self.max_timestamp or -1
+
+    def is_whole_before_zeros(self, next_offset: int) -> bool:
+        """Return whether zeros after its last batch are no damage; `next_offset` follows it."""
+        end_offset = max(next_offset, self.base_offset or 0)
+        is_last = self.next_base_offset is None
+        return is_whole_before_zeros(
+            end_offset, is_last=is_last, next_base_offset=self.next_base_offset
+        )
 
     def inside(self, batches: BatchColumns) -> BatchColumns:
         """Return the batches that begin before `until_offset`.

@@ -112,7 +112,7 @@ def planned_or_begun(
     log_dir = request.log_dir
     journal = may_continue(request)
     if journal is None:
-        plan = plan_restore(request, on_progress)
+        plan = plan_restore(request, on_progress, reads_ends=True)
         _require_space(plan, _job(plan))
         require_checkpoints(log_dir)
         return planned_summary(plan)
@@ -163,6 +163,7 @@ def _job(plan: RestorePlan) -> StagingJob:
         request.is_linked,
         request.leader_epoch,
         is_flushing(),
+        allow_cut=request.allow_cut,
         native=sum(segment.size_bytes for segment in plan.segments) > SMALL_BYTES,
     )
 

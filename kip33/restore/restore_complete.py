@@ -522,7 +522,7 @@ def _row(plan: PartitionPlan, finished: FinishedPartition | None) -> dict[str, A
         "largest_leader_epoch": known.largest_epoch if known else None,
         "topic_id": plan.topic_id,
         "problem": problem,
-        "notes": list(finished.notes) if finished else [],
+        "notes": list(finished.notes if finished else plan.notes),
     }
 
 

@@ -45,6 +45,7 @@ from kip33.formats.partition_metadata import (
     parse_topic_ids,
 )
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
+from kip33.restore.damaged_ends import with_end
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan, find_partitions
 from kip33.rules.search import Exactness
@@ -105,9 +106,12 @@ class RestorePlan(NamedTuple):
         return tuple(segment for one in self.wanted for segment in one.segments)
 
 
-def plan_restore(request: RestoreRequest, on_progress: OnProgress = tell_nobody) -> RestorePlan:
+def plan_restore(
+    request: RestoreRequest, on_progress: OnProgress = tell_nobody, *, reads_ends: bool = False
+) -> RestorePlan:
     """Return how the source is restored into the log directory; nothing is written.
 
+    With `reads_ends` the last log of each partition is read, unless a catalog knows its end.
     Raises LocationError for a source or a log directory that cannot be used, RestoreError if there
     is no such partition.
     """
@@ -123,7 +127,7 @@ def plan_restore(request: RestoreRequest, on_progress: OnProgress = tell_nobody)
         if plan.problem is None:
             start = starts.get((plan.replica, plan.topic, plan.partition))
             plan = _in_range(request, plan, start)
-        return plan
+        return with_end(plan, request, reads=reads_ends)
 
     plans = tuple(map_in_order(request.slowest, partitions, planned))
     return RestorePlan(request, plans, log_dir, problems, notes)

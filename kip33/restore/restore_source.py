@@ -29,7 +29,12 @@ from kip33.formats.names import (
     partition_dir_name,
     two_directories_in,
 )
-from kip33.restore.restore_request import PartitionName, RestoreRequest, SourceSegment
+from kip33.restore.restore_request import (
+    LogEnd,
+    PartitionName,
+    RestoreRequest,
+    SourceSegment,
+)
 from kip33.rules.offset_holes import (
     KINDS,
     Extent,
@@ -78,6 +83,7 @@ class PartitionPlan:
     asked_start: int | None = None  # None: the first segment's base offset
     starts_at_end: bool = False  # no record is at or after `--from`
     is_unreadable: bool = False  # the problem is a log that could not be read
+    notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -235,6 +241,14 @@ class _FoundSegment(NamedTuple):
         return Extent.of_tiers(self.status, base_offset, end, self.latest_epoch)
 
     @property
+    def end(self) -> LogEnd | None:
+        """Return how its log ends; None if no build has read it."""
+        if self.valid_bytes is None or self.size_bytes is None:
+            return None
+        is_damaged = self.status == SegmentStatus.TRUNCATED
+        return LogEnd(self.size_bytes, self.valid_bytes, is_damaged, self.error)
+
+    @property
     def problem(self) -> str | None:
         """Return why it cannot be restored wherever it is in its partition, as far as is known."""
         if self.base_offset is None or self.size_bytes is None:
@@ -299,12 +313,14 @@ def _with_segments(
             segment.base_offset or 0,
             segment.size_bytes or 0,
             segment.last_modified_ms,
-            is_last=number == len(segments),
+            is_last=following is None,
             until_offset=segment.until_offset,
             max_timestamp=segment.max_timestamp,
             is_remote=bool(segment.is_remote),
+            next_base_offset=following.base_offset if following else None,
+            end=segment.end,
         )
-        for number, segment in enumerate(segments, 1)
+        for segment, following in zip(segments, [*segments[1:], None], strict=True)
     )
     topic_id = next((one.topic_id for one in segments if one.topic_id), None)
     return replace(plan, segments=chosen, own_topic_id=topic_id)

@@ -35,6 +35,7 @@ from kip33.formats.byte_sources import PIECE_BYTES, ReadInto, read_fully
 from kip33.formats.partition_metadata import EpochStart
 from kip33.indexing.segment import BuiltIndexes, index_segment, unreadable
 from kip33.indexing.segment_producers import read_changes
+from kip33.restore.damaged_ends import CutEnd, end_of, whole
 from kip33.restore.restore_plan import STAGED_FACTS, STAGED_PARTITIONS, STAGED_RUN
 from kip33.restore.restore_request import SourceSegment
 from kip33.restore.restore_source import ONLY_THE_LAST
@@ -56,7 +57,7 @@ from kip33.stores.own_files import flush_filesystems, remove, set_flushing
 _KINDS: Final = ("log", "index", "timeindex")
 _LEADER_EPOCH_POSITION: Final = 12  # in a batch
 _KERNEL_BYTES: Final = 8 << 20  # copied ahead of the scan
-_FACTS_FORMAT: Final = 1
+_FACTS_FORMAT: Final = 2
 _CHANGED: Final = (
     "the log changed after it was listed; run the same command again (for a catalog after a new "
     "build)"
@@ -83,6 +84,7 @@ class SegmentFacts(NamedTuple):
     largest_epoch: int  # of its batches in the source; -1: none has one
     transactions: TransactionSummary
     producers: tuple[ProducerChange, ...]
+    source_valid_bytes: int  # of the log in the source, before it is cut at an offset
     note: str | None = None  # the cut end, as a broker cuts it
     is_linked: bool = False
     was_there: bool = False  # an earlier run staged it
@@ -132,6 +134,7 @@ class StagingJob(NamedTuple):
     is_flushed: bool = True
     native: bool = True  # loading compiled code takes as long as a small restore
     run_id: str = ""  # in the file `run`
+    allow_cut: bool = False  # of more than a tenth of a last log
 
     def files(self) -> pa.Table:
         """Return the segments as a table that an engine divides; `number` is that in the job."""
@@ -254,7 +257,8 @@ class RestoredSegment:
     @property
     def _identity(self) -> str:
         """Return a text that differs if the source or the options differ."""
-        options = (self._settings, self._may_be_linked, self._job.leader_epoch)
+        job = self._job
+        options = (self._settings, self._may_be_linked, job.leader_epoch, job.allow_cut)
         return json.dumps([self._segment.log.uri, *self._segment[1:], options], default=str)
 
     def _earlier_facts(self) -> SegmentFacts | None:
@@ -281,6 +285,7 @@ class RestoredSegment:
             index, is_linked = self._copied()
         except (CorruptSegmentError, FileReadError) as error:
             index = unreadable(one_line(error), self._segment.size_bytes)
+        source_valid_bytes = index.valid_bytes
         problem, note = self._problem(index)
         problem = problem or self._split_batch
         if problem is None:
@@ -311,6 +316,7 @@ class RestoredSegment:
             self._largest_epoch,
             index.transactions or NO_TRANSACTIONS,
             producers,
+            source_valid_bytes,
             note,
             is_linked,
         )
@@ -331,7 +337,7 @@ class RestoredSegment:
             if self._may_be_linked:
                 index = self._scan(read_into, size_bytes)
                 self._require_unchanged()
-                if index.status == SegmentStatus.OK and not self._later_epochs:
+                if index.recovered_status == SegmentStatus.OK and not self._later_epochs:
                     with _target_errors(self._log):
                         os.link(os.path.realpath(segment.log.path), self._log.path)
                     return index, True
@@ -360,7 +366,7 @@ class RestoredSegment:
     def _scan(self, read_into: ReadInto, size_bytes: int) -> BuiltIndexes:
         """Return the indexes of a log; what its batches tell besides is kept in this object."""
         self._forget_batches()
-        return index_segment(
+        index = index_segment(
             read_into,
             size_bytes,
             base_offset=self._segment.base_offset,
@@ -369,6 +375,7 @@ class RestoredSegment:
             native=self._job.native,
             on_batches=self._append,
         )
+        return whole(index, self._segment)
 
     def _forget_batches(self) -> None:
         self._epochs: tuple[EpochStart, ...] = ()
@@ -440,17 +447,12 @@ class RestoredSegment:
         return is_cut or index.status in (SegmentStatus.OK, SegmentStatus.EMPTY)
 
     def _problem(self, index: BuiltIndexes) -> tuple[str | None, str | None]:
-        """Return why the segment cannot be restored, and a note if its end is cut."""
-        what = f"{self._segment.log.uri}: {index.error}"
+        """Return why the segment cannot be restored, and a note if its end is left out."""
+        uri = self._segment.log.uri
+        if self._is_kept(index):
+            return CutEnd.of(uri, end_of(index), allow_cut=self._job.allow_cut)
         is_damaged = index.status == SegmentStatus.TRUNCATED
-        if not self._is_kept(index):
-            return f"{what}; {ONLY_THE_LAST}" if is_damaged else what, None
-        if not is_damaged:
-            return None, None
-        return None, (
-            f"{what}; the last {index.size_bytes - index.valid_bytes} bytes are cut, as a broker "
-            "cuts them when it recovers the log"
-        )
+        return f"{uri}: {index.error}" + (f"; {ONLY_THE_LAST}" if is_damaged else ""), None
 
 
 class CopyingReader:

@@ -4,6 +4,7 @@ A case is a log and how it ends; `fed` runs it at once, in the smallest chunks, 
 that returns one byte at a time.
 """
 
+import gzip
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -109,6 +110,8 @@ TOO_FEW = "left, too few for a batch header"
 PAST_END = "the batch's size points past the end of the file"
 TOO_SMALL = "the size field is smaller than any batch"
 WRONG_CRC = "the batch's bytes do not match its CRC"
+ZEROS = ": only zeros follow, as in a preallocated file or after a power failure"
+TEXT = b"offset,timestamp,key\n" + b"1,1700000000000,a\n" * 9
 ENDS_AFTER_TWO_BATCHES = [
     pytest.param(batch(2)[:40], PAST_END, id="torn header"),
     pytest.param(batch(2)[:60], PAST_END, id="torn one byte before the records"),
@@ -132,10 +135,19 @@ ENDS_AFTER_TWO_BATCHES = [
     pytest.param(with_broken_crc(v1_message(2, 5)) + batch(3), WRONG_CRC, id="bad crc, magic 1"),
     pytest.param(with_broken_crc(v0_message(2)) + batch(3), WRONG_CRC, id="bad crc, magic 0"),
     pytest.param(batch(2, crc=0), WRONG_CRC, id="crc 0"),
-    pytest.param(bytes(18), TOO_SMALL, id="18 zero bytes"),
-    pytest.param(bytes(4096), TOO_SMALL, id="a preallocated tail of zeros"),
+    pytest.param(bytes(18), TOO_SMALL + ZEROS, id="18 zero bytes"),
+    pytest.param(bytes(4096), TOO_SMALL + ZEROS, id="a preallocated tail of zeros"),
+    pytest.param(
+        bytes(700_000) + batch(2),
+        f"{TOO_SMALL}: zeros are there, and other bytes after them",
+        id="zeros, then a batch",
+    ),
+    pytest.param(
+        gzip.compress(TEXT), f"{PAST_END}; these look like gzip (1f8b)", id="compressed bytes"
+    ),
+    pytest.param(TEXT, f"{PAST_END}; these look like text", id="text"),
     *(
-        pytest.param(bytes(n), f"{counted(n, 'byte')} {TOO_FEW}", id=f"{n} zero bytes")
+        pytest.param(bytes(n), f"{counted(n, 'byte')} {TOO_FEW}{ZEROS}", id=f"{n} zero bytes")
         for n in (1, 10, 16, 17)
     ),
     pytest.param(batch(2)[:17], f"17 bytes {TOO_FEW}", id="torn inside the first 17 bytes"),

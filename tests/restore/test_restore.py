@@ -4,6 +4,7 @@ Kafka's own files are compared in `tests/integration/kafka/test_restored_files.p
 """
 
 import errno
+import gzip
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kip33 import build_index, restore_archive
 from kip33.archive.plans import with_content_id
 from kip33.archive.sources import RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.errors import LocationError, LockedError, RestoreError
@@ -26,6 +28,7 @@ from kip33.restore.restore_apply import planned_or_begun, restore
 from kip33.restore.restore_complete import abandon
 from kip33.restore.restore_plan import STAGED_RUN, load_topic_ids, plan_restore
 from kip33.restore.restore_request import RestoreRequest
+from kip33.restore.restore_source import ONLY_THE_LAST
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.stores.locations import Location
@@ -333,14 +336,94 @@ def test_damage_before_the_last_segment_refuses_a_partition(
     assert (log_dir / "orders-1").is_dir()
 
 
-def test_the_damaged_end_of_the_last_segment_is_cut(source: Path, log_dir: Path) -> None:
+def test_a_damaged_end_of_a_tenth_of_the_last_segment_is_cut(source: Path, log_dir: Path) -> None:
     log = source / "orders-0" / f"{60:020d}.log"
-    log.write_bytes(log.read_bytes()[:-7])
+    log.write_bytes(log_of(60, 12)[:-7])
+    planned = planned_or_begun(asked(source, log_dir))
     summary = restored(source, log_dir)
     [row] = [row for row in summary["partitions"] if row["partition"] == 0]
-    assert (row["problem"], row["end_offset"]) == (None, 80)
+    assert (row["problem"], row["end_offset"]) == (None, 170)
     assert "are cut, as a broker cuts them" in row["notes"][0]
-    assert (log_dir / "orders-0" / log.name).read_bytes() == log_of(60, 2, leader_epoch=2)
+    assert row["notes"] == planned["partitions"][0]["notes"]
+    assert (log_dir / "orders-0" / log.name).read_bytes() == log_of(60, 11)
+
+
+def flipped(data: bytes, position: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+def test_a_larger_cut_refuses_the_partition_unless_it_is_allowed(
+    source: Path, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """A plan says it, too, with a catalog and without one."""
+    cases = {
+        "a torn batch of three": (log_of(60)[:-7], 80),
+        "a bit of the first batch of a thousand": (flipped(log_of(60, 1000), 80), 60),
+        "a compressed log": (gzip.compress(log_of(60)), 60),
+    }
+    for name, (data, end_offset) in cases.items():
+        with subtests.test(name):
+            (source / "orders-0" / f"{60:020d}.log").write_bytes(data)
+            build_index(source, tmp_path / "indexes", topics=["orders"])
+            for number, place in enumerate((source, tmp_path / "indexes" / "_catalog")):
+                log_dir = tmp_path / f"{end_offset} {len(data)} {number}"
+                planned = restore_archive(place, log_dir, dry_run=True).partitions[0]
+                done = restore_archive(place, log_dir, workers=1).partitions[0]
+                for row in (planned, done):
+                    assert "a broker would cut" in (row.problem or "")
+                    assert "give --allow-cut" in (row.problem or "")
+                assert ("gzip (1f8b)" in (done.problem or "")) == (name == "a compressed log")
+                assert not (log_dir / "orders-0").exists()
+                allowed = restore_archive(place, log_dir / "all", allow_cut=True, workers=1)
+                assert allowed.partitions[0].end_offset == end_offset
+
+
+def test_a_partition_without_any_batch_is_refused(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    cases = {
+        "gzip": (gzip.compress(log_of(0)), "these look like gzip (1f8b)"),
+        "zstd": (bytes.fromhex("28b52ffd") + log_of(0), "these look like zstd (28b52ffd)"),
+        "text": (b"offset,key,value\n1,a,b\n" * 20, "these look like text"),
+        "zeros": (bytes(1 << 20), "only zeros follow"),
+    }
+    for name, (data, said) in cases.items():
+        with subtests.test(name):
+            archive = tmp_path / name
+            write_logs(archive / "orders-0", {0: data})
+            for allow_cut in (False, True):
+                how = {"allow_cut": allow_cut}
+                summary = restored(archive, tmp_path / f"{name} {allow_cut}", **how)
+                planned = planned_or_begun(asked(archive, tmp_path / "dry", **how))
+                assert summary["partitions_restored"] == planned["partitions_restored"] == 0
+                for problem in (problem_of(summary), problem_of(planned)):
+                    assert "no batch" in problem and "valid" in problem and said in problem
+
+
+def test_zeros_of_a_preallocated_log_are_left_out(
+    tmp_path: Path, log_dir: Path, subtests: pytest.Subtests
+) -> None:
+    """Those of a closed one, too, if the next segment begins at its end."""
+    zeros = bytes(100_000)
+    cases = {
+        "the last segment": ({0: log_of(0), 30: log_of(30) + zeros}, 60),
+        "a segment before the last": ({0: log_of(0) + zeros, 30: log_of(30)}, 60),
+        "the last segment has no batch yet": ({0: log_of(0), 30: zeros}, 30),
+        "records are missing after a segment": ({0: log_of(0) + zeros, 40: log_of(40)}, None),
+    }
+    for number, (name, (logs, end_offset)) in enumerate(cases.items()):
+        with subtests.test(name):
+            archive = tmp_path / str(number)
+            write_logs(archive / "orders-0", logs)
+            [row] = restored(archive, log_dir / str(number), is_linked=True)["partitions"]
+            assert row["end_offset"] == end_offset
+            if end_offset is None:
+                assert ONLY_THE_LAST in row["problem"]
+                continue
+            assert "the last 100,000 bytes are zeros" in row["notes"][0]
+            for base, data in logs.items():
+                log = log_dir / str(number) / "orders-0" / f"{base:020d}.log"
+                assert log.read_bytes() == data.removesuffix(zeros)
 
 
 def test_missing_offsets_refuse_a_partition(source: Path, log_dir: Path) -> None:
