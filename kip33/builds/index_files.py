@@ -224,6 +224,7 @@ class Published:
             is_there=there is not None,
             valid_bytes=index.valid_bytes,
             error=index.error,
+            is_split=index.is_split,
         )
         self.notes += [note] if note else []
         if there and asked:

@@ -214,6 +214,7 @@ def _verified(
         error=error,
         cut_bytes=cut_bytes,
         aborts_lost=lost,
+        is_split=index is not None and index.is_split,
     )
     return SegmentRepair(segment, verdict, repair, cut_bytes), index
 

@@ -388,9 +388,12 @@ def _row_of(
         row["index_uri"] = time_index.uri
         for kind, file in zip((IndexKind.TIME, IndexKind.OFFSET), published.files, strict=True):
             record(row, kind, file)
-    # What the other figures of an invalid log count depends on where the scan stopped.
+    # What the other figures of an invalid log count depends on where the scan stopped. One that
+    # Kafka splits is read to its end.
     if index.status == SegmentStatus.INVALID:
-        return row | {"size_bytes": index.size_bytes, "valid_bytes": index.valid_bytes}
+        last_offset = int(index.summary["last_offset"]) if index.is_split else None
+        sizes = {"size_bytes": index.size_bytes, "valid_bytes": index.valid_bytes}
+        return row | sizes | {"last_offset": last_offset}
     if index.status in NOT_READ:
         return row
     # One call for all numbers: each field of a record is an object of numpy.

@@ -88,6 +88,7 @@ class BuiltIndexes:
     leader_epochs: tuple[EpochStart, ...] = ()
     batches_crc32: int = 0  # of the CRCs of its batches, 4 bytes each, big-endian
     only_zeros_follow: bool = False  # after its valid bytes
+    is_split: bool = False  # `invalid`, but all batches are valid: Kafka splits the segment
 
     @property
     def end_offset(self) -> int:
@@ -153,6 +154,7 @@ class _Gathered:
         builder: IndexBuilder | None = None,
         producer_changes: tuple[ProducerChange, ...] | None = None,
         only_zeros_follow: bool = False,
+        is_split: bool = False,
     ) -> BuiltIndexes:
         transactions: TransactionSummary | None = None
         if builder:
@@ -174,6 +176,7 @@ class _Gathered:
             self._epochs.starts,
             self.batches_crc32,
             only_zeros_follow,
+            is_split,
         )
 
 
@@ -238,10 +241,12 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
             on_batches(batches)
         if watcher:
             watcher(batches, speed)
-        elif builder.refusal or gathered.failure:
+        elif gathered.failure or (builder.refusal and not builder.is_beyond_int32):
             break
     builder.close(scan.valid_bytes, speed)
     status, error, valid_bytes = _outcome(scan, builder, gathered)
+    is_whole = scan.valid_bytes == size_bytes and not (scan.load_failure or gathered.failure)
+    is_split = builder.is_beyond_int32 and is_whole
     changes = None
     if gathered.producers and status != SegmentStatus.INVALID:
         changes = read_changes(gathered.producers, read_into)
@@ -254,6 +259,7 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
         builder=None if status == SegmentStatus.INVALID else builder,
         producer_changes=changes,
         only_zeros_follow=status == SegmentStatus.TRUNCATED and scan.only_zeros_follow,
+        is_split=is_split,
     )
 
 

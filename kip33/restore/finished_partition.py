@@ -105,7 +105,7 @@ def finish_partition(
     With a `leader_epoch` no later one is in the `leader-epoch-checkpoint`.
     """
     notes = [segment.note for segment in facts if segment.note]
-    ends = [(one.base_offset, one.end_offset, one.record_count) for one in facts]
+    ends = [_extent(*one) for one in zip(plan.segments, facts, strict=True)]
     holes = list(holes_between(ends))
     problem = next((segment.problem for segment in facts if segment.problem), None)
     if problem is None and not request.allow_holes:
@@ -150,6 +150,14 @@ def finish_partition(
     if open_now:
         notes.append(_left_open(open_now))
     return FinishedPartition(plan, facts, None, files, start, tuple(notes))
+
+
+def _extent(segment: SourceSegment, facts: SegmentFacts) -> tuple[int, int, int | None]:
+    """Return the base offset, the end and the records of a segment; no hole is inside of a log."""
+    end = facts.end_offset
+    if segment.part and segment.part.next_base_offset is not None:
+        end = max(end, segment.part.next_base_offset)
+    return facts.base_offset, end, facts.record_count
 
 
 def _at_most(epochs: Sequence[EpochStart], leader_epoch: int | None) -> Iterator[EpochStart]:

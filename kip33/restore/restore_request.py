@@ -125,6 +125,7 @@ class RestoreRequest:
     allow_holes: bool = False
     allow_cut: bool = False  # of more than a tenth of a last log
     options: Mapping[str, Any] = field(default_factory=dict)  # of the command, for the journal
+    to_split: frozenset[str] = frozenset()  # logs whose offsets span 2^31 or more, by a scan
 
     @property
     def sources(self) -> tuple[Location, ...]:
@@ -153,6 +154,14 @@ class LogEnd(NamedTuple):
     error: str | None  # or a note
 
 
+class LogPart(NamedTuple):
+    """The bytes of a log that are one segment: of a log that Kafka splits."""
+
+    start: int
+    log_bytes: int  # of the whole log
+    next_base_offset: int | None  # of the log's next part
+
+
 class SourceSegment(NamedTuple):
     """One segment to restore, as the source was listed."""
 
@@ -169,6 +178,8 @@ class SourceSegment(NamedTuple):
     is_remote: bool = False  # of two tiers
     next_base_offset: int | None = None  # of the partition's next segment; None: it is the last
     end: LogEnd | None = None  # of a catalog; None: not known
+    part: LogPart | None = None  # None: the whole log
+    is_split: bool = False  # a catalog shows that Kafka splits its log
 
     @property
     def directory_name(self) -> str:

@@ -241,8 +241,15 @@ class _FoundSegment(NamedTuple):
         return Extent.of_tiers(self.status, base_offset, end, self.latest_epoch)
 
     @property
+    def is_split(self) -> bool:
+        """Return whether a catalog shows that Kafka splits its log."""
+        return self.status == SegmentStatus.INVALID and self.last_offset is not None
+
+    @property
     def end(self) -> LogEnd | None:
-        """Return how its log ends; None if no build has read it."""
+        """Return how its log ends; None if no build has read it, or Kafka splits it."""
+        if self.is_split:
+            return None
         if self.valid_bytes is None or self.size_bytes is None:
             return None
         is_damaged = self.status == SegmentStatus.TRUNCATED
@@ -253,6 +260,8 @@ class _FoundSegment(NamedTuple):
         """Return why it cannot be restored wherever it is in its partition, as far as is known."""
         if self.base_offset is None or self.size_bytes is None:
             return self.error or "its size is not known"
+        if self.is_split:
+            return None
         if self.status in (SegmentStatus.INVALID, *NOT_READ):
             return self.error or self.status
         return self.error if self.status == SegmentStatus.UNVERIFIED else None
@@ -319,6 +328,7 @@ def _with_segments(
             is_remote=bool(segment.is_remote),
             next_base_offset=following.base_offset if following else None,
             end=segment.end,
+            is_split=segment.is_split,
         )
         for segment, following in zip(segments, [*segments[1:], None], strict=True)
     )

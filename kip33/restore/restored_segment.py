@@ -85,6 +85,7 @@ class SegmentFacts(NamedTuple):
     transactions: TransactionSummary
     producers: tuple[ProducerChange, ...]
     source_valid_bytes: int  # of the log in the source, before it is cut at an offset
+    is_split: bool = False  # Kafka splits its log: it is planned again, as its parts
     note: str | None = None  # the cut end, as a broker cuts it
     is_linked: bool = False
     was_there: bool = False  # an earlier run staged it
@@ -210,7 +211,7 @@ class RestoredSegment:
         """Name the places; no file is opened."""
         self._job, self._segment = job, segment
         # A broker appends to the last log, so it is never a link; nor is one that is cut.
-        is_whole = not segment.is_last and segment.until_offset is None
+        is_whole = not (segment.is_last or segment.part) and segment.until_offset is None
         is_file = segment.log.is_local and not segment.log.inside
         self._may_be_linked = job.is_linked and is_whole and is_file
         self._settings = job.settings.of(segment.topic)
@@ -285,7 +286,7 @@ class RestoredSegment:
             index, is_linked = self._copied()
         except (CorruptSegmentError, FileReadError) as error:
             index = unreadable(one_line(error), self._segment.size_bytes)
-        source_valid_bytes = index.valid_bytes
+        source_valid_bytes, is_split = index.valid_bytes, index.is_split
         problem, note = self._problem(index)
         problem = problem or self._split_batch
         if problem is None:
@@ -317,6 +318,7 @@ class RestoredSegment:
             index.transactions or NO_TRANSACTIONS,
             producers,
             source_valid_bytes,
+            is_split,
             note,
             is_linked,
         )
@@ -331,9 +333,10 @@ class RestoredSegment:
         Raises FileReadError or CorruptSegmentError for a log that cannot be read or has changed.
         """
         segment = self._segment
-        with scanned(segment.log) as (read_into, size_bytes, _):
-            if size_bytes != segment.size_bytes:
+        with scanned(segment.log) as (of_log, log_bytes, _):
+            if log_bytes != (segment.part.log_bytes if segment.part else segment.size_bytes):
                 raise CorruptSegmentError(_CHANGED)
+            read_into, size_bytes = _part(of_log, segment), segment.size_bytes
             if self._may_be_linked:
                 index = self._scan(read_into, size_bytes)
                 self._require_unchanged()
@@ -341,7 +344,8 @@ class RestoredSegment:
                     with _target_errors(self._log):
                         os.link(os.path.realpath(segment.log.path), self._log.path)
                     return index, True
-            with _new_file(self._log) as descriptor, _local_file(segment.log) as source:
+            whole_log = None if segment.part else segment.log
+            with _new_file(self._log) as descriptor, _local_file(whole_log) as source:
                 copying = CopyingReader(read_into, descriptor, self._log, source)
                 index = self._scan(copying.read_into, size_bytes)
                 if self._is_kept(index):
@@ -359,7 +363,8 @@ class RestoredSegment:
         modified_ms, listed_ms = (status.modified_ms if status else None), segment.last_modified_ms
         if place.is_object_store and listed_ms is not None:
             listed_ms -= listed_ms % 1000
-        is_same_size = segment.log.inside or (status and status.size_bytes == segment.size_bytes)
+        log_bytes = segment.part.log_bytes if segment.part else segment.size_bytes
+        is_same_size = segment.log.inside or (status and status.size_bytes == log_bytes)
         if not status or not is_same_size or modified_ms != listed_ms:
             raise CorruptSegmentError(_CHANGED)
 
@@ -515,10 +520,19 @@ class CopyingReader:
                 data = data[count:]
 
 
+def _part(read_into: ReadInto, segment: SourceSegment) -> ReadInto:
+    """Return what reads the bytes of a log that are this segment."""
+    part = segment.part
+    if part is None:
+        return read_into
+    start, size_bytes = part.start, segment.size_bytes
+    return lambda position, view: read_into(start + position, view[: size_bytes - position])
+
+
 @contextmanager
-def _local_file(log: Location) -> Iterator[int | None]:
+def _local_file(log: Location | None) -> Iterator[int | None]:
     """Open a log that is a local file; None for others."""
-    if not log.is_local or log.inside:
+    if log is None or not log.is_local or log.inside:
         yield None
         return
     with READ_FAULTS:

@@ -400,6 +400,46 @@ def test_a_partition_without_any_batch_is_refused(
                     assert "no batch" in problem and "valid" in problem and said in problem
 
 
+FAR = 2**31 + 10
+
+
+def test_a_log_whose_offsets_span_2_31_is_split_as_kafka_splits_it(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """`tests/integration/kafka/test_restored_files.py` compares the files with Kafka's."""
+    near, far = batch(0) + batch(20), batch(FAR) + batch(FAR + 2**31)
+    cases = {
+        "a segment before the last": {0: near + far, FAR + 2**31 + 10: batch(FAR + 2**31 + 10)},
+        "the last segment": {0: near + far},
+        "its first batch is not at its base offset": {0: batch(7) + far},
+    }
+    for number, (name, logs) in enumerate(cases.items()):
+        with subtests.test(name):
+            archive = tmp_path / str(number)
+            write_logs(archive / "orders-0", logs)
+            built = build_index(archive, tmp_path / f"{number} indexes")
+            assert built.missing_offsets == 0
+            catalog = tmp_path / f"{number} indexes" / "_catalog"
+            for place in (archive, catalog):
+                log_dir = tmp_path / f"{number} {place.name}"
+                [row] = restore_archive(place, log_dir, workers=1).partitions
+                assert row.problem is None
+                whole = b"".join(logs.values())
+                files = files_of(log_dir / "orders-0")
+                kept = {name: data for name, data in files.items() if name.endswith(".log")}
+                assert b"".join(kept.values()) == whole
+                first = int.from_bytes(whole[:8])
+                bases = dict.fromkeys((first, FAR, FAR + 2**31, *[b for b in logs if b]))
+                assert [int(name[:20]) for name in kept] == list(bases)
+
+
+def test_records_that_are_missing_after_a_split_log_are_a_hole(tmp_path: Path) -> None:
+    logs = {0: batch(0) + batch(FAR), FAR + 15: batch(FAR + 15)}
+    write_logs(tmp_path / "archive" / "orders-0", logs)
+    built = build_index(tmp_path / "archive", tmp_path / "indexes")
+    assert (built.by_hole, built.missing_offsets) == ({"certain": 1}, 5)
+
+
 def test_zeros_of_a_preallocated_log_are_left_out(
     tmp_path: Path, log_dir: Path, subtests: pytest.Subtests
 ) -> None:
