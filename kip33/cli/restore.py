@@ -38,6 +38,7 @@ from kip33.cli.times import MOMENT
 from kip33.errors import exit_code_of, unreadable_logs_text
 from kip33.formats.batch import MAX_INT32
 from kip33.restore.restore_request import Moment, RestoreOptions
+from kip33.rules.broker_directory import STRAY
 
 if TYPE_CHECKING:
     from kip33.restore.restore_complete import AbandonedRestore
@@ -285,8 +286,8 @@ def _print_restore(summary: dict[str, Any], output_format: str) -> None:
         more = f" and {counted(len(without_id) - 1, 'other topic')}" if len(without_id) > 1 else ""
         warn(
             f"{without_id[0]}{more}: the topic id is not known, so there is no "
-            "partition.metadata; a broker of a KRaft cluster does not start with such a partition: "
-            "create the topic first and restore over its empty directories"
+            f"partition.metadata; {STRAY}: create the topic first and restore over its empty "
+            "directories, or give --topic-ids"
         )
     if not summary["applied"]:
         warn("nothing was changed; the same command without --dry-run carries this out")

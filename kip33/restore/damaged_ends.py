@@ -14,6 +14,7 @@ from kip33.errors import counted
 from kip33.indexing.segment import BuiltIndexes, index_file, with_whole_log
 from kip33.restore.restore_request import LogEnd, RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan
+from kip33.rules.broker_directory import start_beyond_end
 from kip33.rules.segment_summary import SegmentStatus
 
 _LARGEST_SHARE: Final = 10  # a tenth of the log
@@ -50,7 +51,7 @@ class CutEnd(NamedTuple):
 def end_of(index: BuiltIndexes) -> LogEnd:
     """Return how a scanned log ends."""
     is_damaged = index.status == SegmentStatus.TRUNCATED
-    return LogEnd(index.size_bytes, index.valid_bytes, is_damaged, index.error)
+    return LogEnd(index.size_bytes, index.valid_bytes, is_damaged, index.end_offset, index.error)
 
 
 def whole(index: BuiltIndexes, segment: SourceSegment) -> BuiltIndexes:
@@ -74,6 +75,14 @@ def nothing_left(logs: Iterable[tuple[SourceSegment, int]]) -> str | None:
     )
 
 
+def beyond_end(plan: PartitionPlan, end_offset: int) -> str | None:
+    """Return why a partition is refused that ends before its log start offset in the source."""
+    if plan.log_start is None or plan.log_start <= end_offset:
+        return None
+    uri = plan.segments[0].log.parent.uri
+    return start_beyond_end(uri, end_offset, plan.log_start, plan.name).line
+
+
 def with_end(plan: PartitionPlan, request: RestoreRequest, *, reads: bool) -> PartitionPlan:
     """Return the plan with what the end of its last log means for it, if the end is known.
 
@@ -89,6 +98,8 @@ def with_end(plan: PartitionPlan, request: RestoreRequest, *, reads: bool) -> Pa
     problem = cut.problem
     if problem is None and len(plan.segments) == 1:
         problem = nothing_left([(segment, end.valid_bytes)])
+    if problem is None and segment.cut_offset is None:
+        problem = beyond_end(plan, end.end_offset)
     if problem:
         why = f"; {end.error}" if end.error and end.error not in problem else ""
         return replace(plan, problem=problem + why)

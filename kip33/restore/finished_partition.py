@@ -34,7 +34,7 @@ from kip33.indexing.partition_replay import (
     replay_partition,
     snapshot_bytes,
 )
-from kip33.restore.damaged_ends import nothing_left
+from kip33.restore.damaged_ends import beyond_end, nothing_left
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan, holes_between, overlaps_between
 from kip33.restore.restored_segment import SegmentFacts
@@ -114,6 +114,7 @@ def finish_partition(
     valid_bytes = (segment.source_valid_bytes for segment in facts)
     nothing = nothing_left(zip(plan.segments, valid_bytes, strict=True))
     problem = problem or (nothing and "; ".join([nothing, *notes]))
+    problem = problem or beyond_end(plan, max(end for _, end, _ in ends))
     if problem is not None:
         return FinishedPartition(plan, facts, problem)
     notes += [text for text, _ in holes]

@@ -80,6 +80,7 @@ class _LogDirState(NamedTuple):
     is_cleanly_shut: bool
     is_formatted: bool  # it has `meta.properties`
     free_bytes: int
+    is_there: bool = True
 
     def others(self, names: set[str]) -> list[str]:
         """Return the partitions that are not among `names` and that a broker loads as logs."""
@@ -246,13 +247,17 @@ def read_log_dir(place: Location) -> _LogDirState:
         disk = os.statvfs(above.path)
         free_bytes = disk.f_bavail * disk.f_frsize
         if above != place:
-            return _LogDirState(place, (), False, False, free_bytes)
+            return _LogDirState(place, (), False, False, free_bytes, is_there=False)
         require_own_files(place)
         with os.scandir(place.path) as entries:
             names = sorted(entry.name for entry in entries)
         partitions = tuple(name for name in names if _is_partition(place, name))
         return _LogDirState(
-            place, partitions, CLEAN_SHUTDOWN in names, OF_A_BROKER in names, free_bytes
+            place,
+            partitions,
+            CLEAN_SHUTDOWN in names,
+            OF_A_BROKER in names,
+            free_bytes,
         )
     except OSError as error:
         raise RestoreError(
@@ -453,6 +458,7 @@ def _in_range(
         segments=tuple(kept),
         earlier=tuple(chosen[:first]),
         asked_start=max((n for n in (start, start_offset) if n is not None), default=None),
+        log_start=start_offset,
         starts_at_end=starts_at_end,
     )
 

@@ -151,6 +151,7 @@ class LogEnd(NamedTuple):
     size_bytes: int
     valid_bytes: int
     is_damaged: bool
+    end_offset: int
     error: str | None  # or a note
 
 

@@ -81,6 +81,7 @@ class PartitionPlan:
     problem: str | None = None  # why it cannot be restored
     earlier: tuple[SourceSegment, ...] = ()  # not restored, before the first one
     asked_start: int | None = None  # None: the first segment's base offset
+    log_start: int | None = None  # by the source's log-start-offset-checkpoint
     starts_at_end: bool = False  # no record is at or after `--from`
     is_unreadable: bool = False  # the problem is a log that could not be read
     notes: tuple[str, ...] = ()
@@ -253,7 +254,8 @@ class _FoundSegment(NamedTuple):
         if self.valid_bytes is None or self.size_bytes is None:
             return None
         is_damaged = self.status == SegmentStatus.TRUNCATED
-        return LogEnd(self.size_bytes, self.valid_bytes, is_damaged, self.error)
+        _, end_offset, _ = self.ends
+        return LogEnd(self.size_bytes, self.valid_bytes, is_damaged, end_offset, self.error)
 
     @property
     def problem(self) -> str | None:

@@ -440,6 +440,34 @@ def test_records_that_are_missing_after_a_split_log_are_a_hole(tmp_path: Path) -
     assert (built.by_hole, built.missing_offsets) == ({"certain": 1}, 5)
 
 
+def test_what_keeps_a_broker_from_starting_is_named(source: Path, log_dir: Path) -> None:
+    """`tests/integration/kafka/test_log_directory.py` has the list. Own partitions are replaced."""
+    (log_dir / "lost+found").mkdir()
+    (log_dir / "others-0").mkdir()
+    (log_dir / "others-0" / "leader-epoch-checkpoint").write_text("garbage")
+    new_topic(log_dir, "orders-0")
+    (log_dir / "orders-1").mkdir()
+    lines = [
+        "lost%2Bfound: this directory is no partition",
+        "others-0/leader-epoch-checkpoint: line 1: 'garbage' found",
+        "no partition.metadata in others-0; a KRaft broker before 3.7.1 refuses to start",
+    ]
+    for summary in (planned_or_begun(asked(source, log_dir)), restored(source, log_dir)):
+        for line in lines:
+            assert [note for note in summary["notes"] if line in note], line
+        assert not [note for note in summary["notes"] if "orders-1" in note]
+
+
+def test_a_log_that_ends_before_its_log_start_is_refused(source: Path, log_dir: Path) -> None:
+    """A broker deletes all its segments. A log that ends there is one without records."""
+    (source / "log-start-offset-checkpoint").write_text("0\n2\norders 0 91\norders 1 530\n")
+    for summary in (planned_or_begun(asked(source, log_dir)), restored(source, log_dir)):
+        said = problem_of(summary)
+        assert "the log ends at 90, before its log start offset 91; a broker that starts" in said
+        assert summary["partitions_restored"] == 1
+    assert summary["partitions"][1]["start_offset"] == 530
+
+
 def test_zeros_of_a_preallocated_log_are_left_out(
     tmp_path: Path, log_dir: Path, subtests: pytest.Subtests
 ) -> None:
