@@ -34,10 +34,10 @@ from kip33.indexing.partition_replay import (
     replay_partition,
     snapshot_bytes,
 )
-from kip33.restore.damaged_ends import beyond_end, nothing_left
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan, holes_between, overlaps_between
 from kip33.restore.restored_segment import SegmentFacts
+from kip33.restore.source_logs import beyond_end, nothing_left
 from kip33.rules.leader_epochs import with_later_epochs
 from kip33.rules.producer_state import after_changes
 from kip33.rules.segment_summary import SegmentStatus

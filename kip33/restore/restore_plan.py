@@ -45,10 +45,9 @@ from kip33.formats.partition_metadata import (
     parse_topic_ids,
 )
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
-from kip33.indexing.split_segment import SplitPart, split_parts
-from kip33.restore.damaged_ends import with_end
-from kip33.restore.restore_request import LogPart, RestoreRequest, SourceSegment
+from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan, find_partitions
+from kip33.restore.source_logs import with_end, with_split_logs
 from kip33.rules.search import Exactness
 from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import opened_search
@@ -128,7 +127,7 @@ def plan_restore(
             plan = _in_log_dir(request, plan, log_dir)
         if plan.problem is None:
             start = starts.get((plan.replica, plan.topic, plan.partition))
-            plan = _split(request, _in_range(request, plan, start))
+            plan = with_split_logs(request, _in_range(request, plan, start))
         return with_end(plan, request, reads=reads_ends)
 
     plans = tuple(map_in_order(request.slowest, partitions, planned))
@@ -461,40 +460,6 @@ def _in_range(
         log_start=start_offset,
         starts_at_end=starts_at_end,
     )
-
-
-def _split(request: RestoreRequest, plan: PartitionPlan) -> PartitionPlan:
-    """Return the plan with the parts of logs that Kafka splits, instead of these logs."""
-    segments: list[SourceSegment] = []
-    for segment in plan.segments:
-        if not (segment.is_split or segment.log.uri in request.to_split):
-            segments.append(segment)
-            continue
-        try:
-            parts = split_parts(segment.log, segment.base_offset)
-        except (FileReadError, Kip33Error) as error:
-            problem = f"{segment.log.uri}: {one_line(error)}"
-            return replace(plan, problem=problem, is_unreadable=isinstance(error, FileReadError))
-        segments += _parts_of(segment, parts) or [segment]
-    return replace(plan, segments=tuple(segments))
-
-
-def _parts_of(segment: SourceSegment, parts: Sequence[SplitPart]) -> list[SourceSegment]:
-    """Return the segments that a log is split into, before an offset where it is cut."""
-    cuts = [one for one in (segment.cut_offset, segment.until_offset) if one is not None]
-    kept = [one for one in parts if not cuts or one.base_offset < min(cuts)]
-    following = [one.base_offset for one in parts[1:]]
-    log_bytes = parts[-1].stop if parts else 0
-    return [
-        segment._replace(
-            base_offset=part.base_offset,
-            size_bytes=part.stop - part.start,
-            is_last=segment.is_last and part is kept[-1],
-            next_base_offset=next_base or segment.next_base_offset,
-            part=LogPart(part.start, log_bytes, next_base),
-        )
-        for part, next_base in zip(kept, [*following, None], strict=False)
-    ]
 
 
 def _start_of(request: RestoreRequest, segments: tuple[SourceSegment, ...]) -> int | None:

@@ -5,10 +5,10 @@ each replica are its own and the remote ones that its log directory does not hav
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow.compute as pc
@@ -118,46 +118,18 @@ def find_partitions(
     Raises LocationError if there are no segments, RestoreError if none is of such a partition,
     CatalogError for a damaged catalog.
     """
-    by_name: dict[PartitionName, dict[str, list[_FoundSegment]]] = {}
-    problems: list[str] = []
     if request.catalog is None:
         found, notes = _listed(request, on_progress)
     else:
         found, notes = _catalogued(request), []
     if any(one.topic == METADATA_TOPIC for one in found):
         notes.append(_NO_METADATA)
-    newest = newest_topic_ids(one for one in found if request.replica in (None, one.log_dir))
-
-    def is_left_out(segment: _FoundSegment) -> bool:
-        chosen = request.partitions
-        is_other = chosen is not None and segment.partition not in chosen
-        return is_other or segment.topic == METADATA_TOPIC
-
-    def is_named(segment: _FoundSegment) -> bool:
-        """Return whether `--replica` says that it is of the topic: no id says it."""
-        return request.replica is not None and segment.topic_id is None
-
-    of_no_topic: dict[PartitionName, _FoundSegment] = {}
-    older: dict[tuple[str, str], set[tuple[str, int]]] = {}
-    for segment in found:
-        topic, partition = segment.topic, segment.partition
-        if topic is None or partition is None or segment.base_offset is None:
-            problems.append(f"{segment.log.uri}: {segment.error}; its segments are not restored")
-        elif is_left_out(segment):
-            continue
-        elif newest.get(topic) in (None, segment.topic_id) or is_named(segment):
-            replicas = by_name.setdefault((topic, partition), {})
-            replicas.setdefault(segment.log_dir or "", []).append(segment)
-        elif segment.topic_id is None:
-            of_no_topic[topic, partition] = segment
-        else:
-            log_dirs = older.setdefault((topic, segment.topic_id), set())
-            log_dirs.add((segment.log_dir or "", partition))
-    notes += [_older_topic(*key, newest[key[0]], where) for key, where in sorted(older.items())]
+    by_topic = _ByTopic.of(request, found)
+    notes += by_topic.older_topics()
     partitions = [
         one
-        for key in sorted({*by_name, *of_no_topic})
-        if (one := _of_known_topic(request, key, by_name.get(key, {}), of_no_topic.get(key)))
+        for key in sorted({*by_topic.replicas, *by_topic.unknown})
+        if (one := _of_known_topic(request, key, by_topic))
     ]
     if not partitions:
         places = " and ".join(one.uri for one in request.sources)
@@ -165,7 +137,51 @@ def find_partitions(
             f"{places}: no segment of such a partition found; check --topic, --partitions and "
             "--replica" + "".join(f"; {note}" for note in notes)
         )
+    problems = (
+        f"{segment.log.uri}: {segment.error}; its segments are not restored"
+        for segment in found
+        if None in (segment.topic, segment.partition, segment.base_offset)
+    )
     return FoundPartitions(partitions, tuple(problems), tuple(notes))
+
+
+class _ByTopic(NamedTuple):
+    """The segments of the newest topic of each name, and those of others."""
+
+    newest: Mapping[str | None, str | None]  # topic ids
+    replicas: dict[PartitionName, dict[str, list["_FoundSegment"]]]
+    unknown: dict[PartitionName, "_FoundSegment"]  # one whose topic is not known
+    older: dict[tuple[str, str], set[tuple[str, int]]]  # topic and id -> log_dir and partition
+
+    @classmethod
+    def of(cls, request: RestoreRequest, found: Sequence["_FoundSegment"]) -> Self:
+        """Return the segments of the asked partitions; `--replica` says of which topic it is."""
+        asked = [one for one in found if request.replica in (None, one.log_dir)]
+        sorted_ = cls(newest_topic_ids(asked), {}, {}, {})
+        for segment in found:
+            topic, partition = segment.topic, segment.partition
+            if topic is None or partition is None or segment.base_offset is None:
+                continue
+            if topic == METADATA_TOPIC:
+                continue
+            if request.partitions is None or partition in request.partitions:
+                sorted_._add(segment, topic, partition, is_named=request.replica is not None)
+        return sorted_
+
+    def _add(self, segment: "_FoundSegment", topic: str, partition: int, *, is_named: bool) -> None:
+        log_dir, topic_id = segment.log_dir or "", segment.topic_id
+        is_newest = self.newest.get(topic) in (None, topic_id)
+        if is_newest or (is_named and topic_id is None):
+            self.replicas.setdefault((topic, partition), {}).setdefault(log_dir, []).append(segment)
+        elif topic_id is None:
+            self.unknown[topic, partition] = segment
+        else:
+            self.older.setdefault((topic, topic_id), set()).add((log_dir, partition))
+
+    def older_topics(self) -> list[str]:
+        """Return a line for each topic that was deleted."""
+        older = sorted(self.older.items())
+        return [_older_topic(*key, self.newest[key[0]], where) for key, where in older]
 
 
 def _older_topic(
@@ -183,19 +199,17 @@ def _older_topic(
 
 
 def _of_known_topic(
-    request: RestoreRequest,
-    name: PartitionName,
-    replicas: dict[str, list["_FoundSegment"]],
-    of_no_topic: "_FoundSegment | None",
+    request: RestoreRequest, name: PartitionName, by_topic: _ByTopic
 ) -> PartitionPlan | None:
     """Return the chosen replica; a problem if the topic of a segment is not known."""
-    chosen = _chosen(request, *name, replicas)
-    if of_no_topic is None:
+    chosen = _chosen(request, *name, by_topic.replicas.get(name, {}))
+    unknown = by_topic.unknown.get(name)
+    if unknown is None:
         return chosen
-    plan = chosen or PartitionPlan(*name, of_no_topic.log_dir or "", 1)
+    plan = chosen or PartitionPlan(*name, unknown.log_dir or "", 1)
     return replace(
         plan,
-        problem=f"{of_no_topic.log.parent.uri}: its topic id is not known, and there are several "
+        problem=f"{unknown.log.parent.uri}: its topic id is not known, and there are several "
         "topics of this name; give --replica",
     )
 

@@ -35,10 +35,10 @@ from kip33.formats.byte_sources import PIECE_BYTES, ReadInto, read_fully
 from kip33.formats.partition_metadata import EpochStart
 from kip33.indexing.segment import BuiltIndexes, index_segment, unreadable
 from kip33.indexing.segment_producers import read_changes
-from kip33.restore.damaged_ends import CutEnd, end_of, whole
 from kip33.restore.restore_plan import STAGED_FACTS, STAGED_PARTITIONS, STAGED_RUN
 from kip33.restore.restore_request import SourceSegment
 from kip33.restore.restore_source import ONLY_THE_LAST
+from kip33.restore.source_logs import CutEnd, end_of, whole
 from kip33.rules.index_builder import TopicSettings
 from kip33.rules.leader_epochs import leader_epochs_of
 from kip33.rules.producer_state import (

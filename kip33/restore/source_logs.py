@@ -1,21 +1,24 @@
-"""The damaged end of a partition's last log: whether a restore cuts it, or refuses the partition.
+"""What a restore makes of logs that are not as they should be: damaged ends, zeros, long offsets.
 
 A broker cuts whatever follows the last valid batch. One flipped bit in the first batch, or a log
 that is compressed under its own name, is then an empty partition. So a restore cuts a tenth of the
 log at most, unless more is allowed, and never makes a partition without any batch of logs that are
-not empty. Zeros after the last batch are no damage: `rules.segment_summary`.
+not empty. Zeros after the last batch are no damage: `rules.segment_summary`. A log whose offsets span 2^31 or
+more becomes the segments that Kafka splits it into: `indexing.split_segment`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, Self
 
-from kip33.errors import counted
+from kip33.errors import FileReadError, Kip33Error, counted
 from kip33.indexing.segment import BuiltIndexes, index_file, with_whole_log
-from kip33.restore.restore_request import LogEnd, RestoreRequest, SourceSegment
+from kip33.indexing.split_segment import SplitPart, split_parts
+from kip33.restore.restore_request import LogEnd, LogPart, RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan
 from kip33.rules.broker_directory import start_beyond_end
 from kip33.rules.segment_summary import SegmentStatus
+from kip33.stores.files import one_line
 
 _LARGEST_SHARE: Final = 10  # a tenth of the log
 _ENDS: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
@@ -115,3 +118,37 @@ def _read_end(request: RestoreRequest, segment: SourceSegment) -> LogEnd | None:
         settings=request.settings.of(segment.topic),
     )
     return end_of(whole(index, segment)) if index.status in _ENDS else None
+
+
+def with_split_logs(request: RestoreRequest, plan: PartitionPlan) -> PartitionPlan:
+    """Return the plan with the parts of logs that Kafka splits, instead of these logs."""
+    segments: list[SourceSegment] = []
+    for segment in plan.segments:
+        if not (segment.is_split or segment.log.uri in request.to_split):
+            segments.append(segment)
+            continue
+        try:
+            parts = split_parts(segment.log, segment.base_offset)
+        except (FileReadError, Kip33Error) as error:
+            problem = f"{segment.log.uri}: {one_line(error)}"
+            return replace(plan, problem=problem, is_unreadable=isinstance(error, FileReadError))
+        segments += _parts_of(segment, parts) or [segment]
+    return replace(plan, segments=tuple(segments))
+
+
+def _parts_of(segment: SourceSegment, parts: Sequence[SplitPart]) -> list[SourceSegment]:
+    """Return the segments that a log is split into, before an offset where it is cut."""
+    cuts = [one for one in (segment.cut_offset, segment.until_offset) if one is not None]
+    kept = [one for one in parts if not cuts or one.base_offset < min(cuts)]
+    following = [one.base_offset for one in parts[1:]]
+    log_bytes = parts[-1].stop if parts else 0
+    return [
+        segment._replace(
+            base_offset=part.base_offset,
+            size_bytes=part.stop - part.start,
+            is_last=segment.is_last and part is kept[-1],
+            next_base_offset=next_base or segment.next_base_offset,
+            part=LogPart(part.start, log_bytes, next_base),
+        )
+        for part, next_base in zip(kept, [*following, None], strict=False)
+    ]
