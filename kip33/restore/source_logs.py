@@ -3,8 +3,8 @@
 A broker cuts whatever follows the last valid batch. One flipped bit in the first batch, or a log
 that is compressed under its own name, is then an empty partition. So a restore cuts a tenth of the
 log at most, unless more is allowed, and never makes a partition without any batch of logs that are
-not empty. Zeros after the last batch are no damage: `rules.segment_summary`. A log whose offsets span 2^31 or
-more becomes the segments that Kafka splits it into: `indexing.split_segment`.
+not empty. Zeros after the last batch are no damage: `rules.segment_summary`. A log whose offsets
+span 2^31 or more becomes the segments that Kafka splits it into: `indexing.split_segment`.
 """
 
 from collections.abc import Iterable, Sequence
