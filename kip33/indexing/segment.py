@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from kip33.archive.directory import Segment
 from kip33.drafts.designs import other_entries
 from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error, counted
 from kip33.formats.batch import (
+    MAX_INT32,
     MAX_SEGMENT_BYTES,
     NO_TIMESTAMP,
     BatchColumns,
@@ -57,6 +58,7 @@ from kip33.rules.untimestamped import entry_offset, index_of_file_time
 from kip33.stores.files import FileStatus, is_archived, one_line, opened, scanned
 from kip33.stores.locations import Location
 
+SPLIT: Final = "its offsets span 2^31 or more; Kafka splits the segment when it recovers it"
 _HAS_BATCHES = (SegmentStatus.OK, SegmentStatus.TRUNCATED)
 
 
@@ -246,7 +248,10 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
     builder.close(scan.valid_bytes, speed)
     status, error, valid_bytes = _outcome(scan, builder, gathered)
     is_whole = scan.valid_bytes == size_bytes and not (scan.load_failure or gathered.failure)
-    is_split = builder.is_beyond_int32 and is_whole
+    last_offset = int(gathered.summary["last_offset"][0])
+    is_split = builder.is_beyond_int32 and is_whole and last_offset - base_offset > MAX_INT32
+    if is_split:
+        error = SPLIT
     changes = None
     if gathered.producers and status != SegmentStatus.INVALID:
         changes = read_changes(gathered.producers, read_into)

@@ -92,7 +92,7 @@ TIME_OFFSETS_GO_BACK: Final = 6
 REFUSALS: Final = {
     OFFSET_BELOW_BASE: "its last offset is below the segment's base offset; Kafka fails to load",
     OFFSET_BEYOND_INT32: "its last offset is 2^31 or more above the base offset; "
-    "Kafka splits the segment when it recovers it",
+    "Kafka splits the segment or fails to load",
     OFFSET_INDEX_FULL: "the offset index is full (segment.index.bytes); Kafka fails to load",
     OFFSETS_GO_BACK: "its last offset is not above the last indexed one; Kafka empties the segment",
     TIME_INDEX_FULL: "the time index is full (segment.index.bytes); Kafka fails to load",

@@ -74,7 +74,11 @@ STATUSES = [
         id="row 36: data outside the open transaction",
     ),
     pytest.param(GOOD + batch(-7), "invalid", "below the segment's base", len(GOOD), id="row 40"),
-    pytest.param(GOOD + batch(2**31), "invalid", "2^31 or more", len(GOOD), id="row 42"),
+    pytest.param(GOOD + batch(2**31), "invalid", "Kafka splits", len(GOOD), id="row 42"),
+    pytest.param(
+        *(GOOD + batch(2**31) + batch(9), "invalid", "splits the segment or fails", len(GOOD)),
+        id="row 42: the last batch is in range",
+    ),
     pytest.param(
         batch(-1, last_offset_delta=1),
         *("invalid", "leader epoch 0 begins at offset -1", 0),
