@@ -2,7 +2,7 @@
 
 Seen with brokers of 3.9.1 and 4.1.1 (`tests/integration/kafka/test_log_directory.py`) that have one
 log directory. A broker that has several goes on without the one where a small file is damaged. Not
-listed here is what a broker loads as it is, or passes over: files of other names, directories that
+listed here is what a broker loads as it is, or ignores: files of other names, directories that
 end in `-delete`, `-stray` or `-future`, `remote-log-index-cache`, an empty
 `leader-epoch-checkpoint`, a clean-shutdown file with any content.
 
