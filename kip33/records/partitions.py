@@ -49,7 +49,7 @@ from kip33.rules.offset_holes import (
     newest_topic_id,
 )
 from kip33.rules.policies import MAX_INT64, nearest_topics
-from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus, is_whole_before_zeros
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
 
@@ -156,6 +156,14 @@ class ReadSegment(NamedTuple):
                 "none of it, and catalogs do not count its records"
             )
         return found
+
+    def is_whole_before_zeros(self, next_offset: int) -> bool:
+        """Return whether zeros after its last batch are no damage; `next_offset` follows it."""
+        end_offset = max(next_offset, self.base_offset or 0)
+        is_last = self.next_base_offset is None
+        return is_whole_before_zeros(
+            end_offset, is_last=is_last, next_base_offset=self.next_base_offset
+        )
 
     def inside(self, batches: BatchColumns) -> BatchColumns:
         """Return the batches that begin before `until_offset`.
@@ -424,6 +432,7 @@ def _of_tier(row: dict[str, Any], other: str) -> ReadSegment:
 def _of_row(row: dict[str, Any]) -> ReadSegment:
     """Return a catalog row; only a log that a build has read gives facts."""
     is_known = row["status"] in _KNOWN
+    is_refused = row["status"] == SegmentStatus.INVALID and row["last_offset"] is None  # not split
     return ReadSegment(
         log=Location.of(row["log_uri"]),
         log_dir=row["log_dir"],
@@ -435,7 +444,7 @@ def _of_row(row: dict[str, Any]) -> ReadSegment:
         open_transactions=row["open_transactions"] if is_known else None,
         index_uri=row["index_uri"],
         damage=row["error"] if row["status"] == SegmentStatus.TRUNCATED else None,
-        refused=row["error"] if row["status"] == SegmentStatus.INVALID else None,
+        refused=row["error"] if is_refused else None,
         error=row["error"] if row["base_offset"] is None else None,  # a directory, not listed
         listed_bytes=row["valid_bytes" if is_known else "size_bytes"] or 0,
         extent=Extent.of(*(row[name] for name in _OF_EXTENT)),

@@ -283,6 +283,8 @@ class SegmentReader:
             if rest is not None:
                 self._position = rest
                 return
+        if windows.only_zeros_follow and segment.is_whole_before_zeros(self._next_offset):
+            return
         if windows.damage and stop is not None and windows.position >= stop:
             self._position = windows.position
         elif windows.damage:
@@ -483,6 +485,8 @@ def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) 
                     return next_offset
     except (FileReadError, Kip33Error):
         return None
+    if scan.only_zeros_follow and segment.is_whole_before_zeros(next_offset):
+        return next_offset
     return None if scan.damage or scan.load_failure else next_offset
 
 
