@@ -7,7 +7,7 @@ DEMO := .demo
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java wheel dist demo docs pages test quick lint types integration test-integration long bench bench-quick clean
+.PHONY: help venv java wheel dist demo docs pages test unit quick lint types integration test-integration long bench bench-quick clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -114,11 +114,16 @@ pages: venv java  ## Run the commands of all pages and write what they print tod
 
 ##@ Check it
 
-test: venv java lint types  ## Lint, types and every test that needs no outside service
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not kafka and not integration and not long"
+PYTEST := $(BIN)/pytest -q -n auto --dist loadgroup --no-loadscope-reorder
+
+test: venv java  ## Lint, types and every test that needs no outside service
+	@$(MAKE) --no-print-directory --jobs=3 unit lint types  # side by side
+
+unit: venv java
+	$(PYTEST) -m "not kafka and not integration and not long"
 
 quick: venv  ## The pure tests, plain code, few examples: a quarter of a minute
-	KIP33_EXAMPLES=quick $(BIN)/pytest -q -n 2 tests/formats tests/rules tests/test_layering.py \
+	KIP33_EXAMPLES=quick $(BIN)/pytest -q -n auto tests/formats tests/rules tests/test_layering.py \
 	  tests/test_names.py -m "not kafka and not integration and not long and not spark and not slow" -k "not native and not compiled"
 
 lint: venv
@@ -130,13 +135,14 @@ types: venv
 
 test-integration: integration
 
-integration: venv java  ## The tests against Kafka's own jars (Maven) and other services
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "(kafka or integration) and not long"
+GROUPS ?=
+integration: venv java  ## The tests against Kafka's own jars (Maven) and other services; GROUPS=kafka for some
+	$(BIN)/python -m tests.integration.groups $(GROUPS)
 
 SEED ?= $(shell date -u +%Y%m%d)
 long: venv java  ## Sweeps over random inputs and many examples of each property; the date is the seed
 	@echo "seed $(SEED); the same again: make long SEED=$(SEED)"
-	KIP33_EXAMPLES=long KIP33_SEED=$(SEED) $(BIN)/pytest -q -n auto --hypothesis-seed=$(SEED) \
+	KIP33_EXAMPLES=long KIP33_SEED=$(SEED) $(PYTEST) --hypothesis-seed=$(SEED) \
 	  -m "long or (hypothesis and not spark)"
 
 bench bench-quick: venv java

@@ -1,17 +1,15 @@
 """The one Spark session that every test marked `spark` shares, and the order of the tests."""
 
 import os
-import re
 import sys
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from kip33.stores import own_files
+from tests.integration.groups import IS_MARKED, MARKS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,32 +32,39 @@ def pytest_configure() -> None:
     own_files._syncfs = lambda: lambda _: 0
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let what takes long come first, a file at a time: two workers then end at the same time."""
-    spark = {item.path for item in items if item.get_closest_marker("spark")}
-    items.sort(key=lambda item: (item.path not in spark, item.path.parent.name != "faults"))
+    """Mark the tests that ask for the Spark session, and let what takes long come first.
 
-
-SHARES_SESSION = re.compile(r"\bspark: |\bspark_command\b")  # a parameter, or the fixture's name
-
-
-@cache
-def shares_session(path: str) -> bool:
-    """Return whether tests of a file ask for the shared Spark session."""
-    return bool(SHARES_SESSION.search((Path(__file__).parents[1] / path).read_text()))
+    A test of a service that no group of CI would run ends the run.
+    """
+    needs_service = {item.path for mark in MARKS for item in items if item.get_closest_marker(mark)}
+    for path in needs_service:
+        if not IS_MARKED.search(path.read_text(encoding="utf-8")):
+            raise pytest.UsageError(f"{path}: write pytest.mark.{MARKS[-1]} in it, or CI misses it")
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("xdist_group") is None,
+            item.path.parent.name not in ("faults", "builds"),
+        )
+    )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give a file at a time to a worker, and all files with the Spark session to the same one."""
-    if config.getoption("dist") != "loadfile":
+    """Give a file at a time to a worker, and all tests with the Spark session to the same one."""
+    if config.getoption("dist") != "loadgroup":
         return None
-    from xdist.scheduler import LoadFileScheduling
+    from xdist.scheduler import LoadGroupScheduling
 
-    class OneSessionScheduling(LoadFileScheduling):
+    class OneSessionScheduling(LoadGroupScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            path = nodeid.partition("::")[0]
-            return "the Spark session" if shares_session(path) else path
+            group = super()._split_scope(nodeid)
+            return nodeid.partition("::")[0] if group == nodeid else group
 
     return OneSessionScheduling(config, log)
 

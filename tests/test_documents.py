@@ -5,9 +5,10 @@ import doctest
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.sources import tree_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kip33"
@@ -18,11 +19,6 @@ PAGES = sorted(
 )
 FOLDERS = tuple(sorted(path.name for path in ROOT.iterdir() if path.is_dir()))
 PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
-MODULES = {
-    path.relative_to(PACKAGE).as_posix(): path
-    for path in sorted(PACKAGE.rglob("*.py"))
-    if path.name != "__init__.py"
-}
 
 IN_BACKTICKS = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"(?:[\w.-]+/)*[\w.-]+(?:\.(?:py|md|toml|ipynb|conf|properties|svg)|/)")
@@ -34,10 +30,6 @@ NOT_OURS = re.compile(  # names of files, settings of Spark and Kafka
     r"\w+\.(py|md|ms|bytes)|(local|remote)\.\w+(\.\w+)?|spark\.(archives|cores|driver|dynamicAllocation|eventLog|executor|"
     r"hadoop|io|jars|kerberos|kubernetes|pyspark|python|redaction|speculation|sql|submit|task|yarn)(\..+)?"
 )
-
-
-def name_of(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
 
 
 def is_there(path: str, page: Path) -> bool:
@@ -69,15 +61,18 @@ def paths_in(page: Path) -> Iterator[str]:
             folder = above or folder
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_path_on_a_page_exists(page: Path) -> None:
-    assert [path for path in paths_in(page) if not is_there(path, page)] == []
+def test_every_path_on_a_page_exists() -> None:
+    missing = [
+        f"{page}: {path}" for page in PAGES for path in paths_in(page) if not is_there(path, page)
+    ]
+    assert missing == []
 
 
 def prose_of(page: Path) -> str:
     return CODE_BLOCK.sub("", page.read_text(encoding="utf-8"))
 
 
+@cache
 def anchors_of(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub and MyST name them."""
     known: Counter[str] = Counter()
@@ -96,24 +91,34 @@ def is_dead(link: tuple[str, str], page: Path) -> bool:
     return not target.exists() or bool(anchor and anchor not in anchors_of(target))
 
 
-@pytest.mark.parametrize("page", (*PAGES, *sorted((ROOT / ".github").rglob("*.md"))), ids=name_of)
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
-    assert [link for link in LINK.findall(prose_of(page)) if is_dead(link, page)] == []
+def test_every_link_of_a_page_leads_somewhere() -> None:
+    dead = [
+        f"{page}: {link}"
+        for page in (*PAGES, *(ROOT / ".github").rglob("*.md"))
+        for link in LINK.findall(prose_of(page))
+        if is_dead(link, page)
+    ]
+    assert dead == []
 
 
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_test_on_a_page_exists(page: Path) -> None:
-    named = TEST.findall(page.read_text(encoding="utf-8"))
-    assert [(path, test) for path, test in named if test not in names_in(ROOT / path)] == []
+def test_every_test_on_a_page_exists() -> None:
+    missing = [
+        f"{page}: {path}::{test}"
+        for page in PAGES
+        for path, test in TEST.findall(page.read_text(encoding="utf-8"))
+        if test not in names_in(ROOT / path)
+    ]
+    assert missing == []
 
 
+@cache
 def names_in(module: Path) -> set[str]:
     """Return what a module defines at its top."""
     names = set()
-    body = ast.parse(module.read_text(encoding="utf-8")).body
+    body = tree_of(module).body
     for_types = [node for one in body if isinstance(one, ast.If) for node in one.body]
     for node in (*body, *for_types):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -151,22 +156,20 @@ def dotted_in(text: str) -> list[str]:
     return [name for name in names if not NOT_OURS.fullmatch(name)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_module_and_function_on_a_page_exists(page: Path) -> None:
-    found = dotted_in(page.read_text(encoding="utf-8"))
-    assert [name for name in found if not is_defined(name)] == []
-
-
-def test_every_module_and_function_that_a_module_speaks_of_exists() -> None:
+def test_every_module_and_function_that_a_page_or_a_module_names_exists() -> None:
     unknown = [
         f"{path}: {name}"
-        for path, module in MODULES.items()
-        for name in dotted_in(module.read_text(encoding="utf-8"))
+        for path in (*PAGES, *PACKAGE.rglob("*.py"))
+        for name in dotted_in(path.read_text(encoding="utf-8"))
         if not is_defined(name)
     ]
     assert unknown == []
 
 
-@pytest.mark.parametrize("page", sorted(PACKAGE.rglob("*.md")), ids=name_of)
-def test_the_examples_on_a_page_give_what_it_says(page: Path) -> None:
-    assert doctest.testfile(str(page), module_relative=False, encoding="utf-8").failed == 0
+def test_the_examples_on_a_page_give_what_it_says() -> None:
+    failed = [
+        str(page)
+        for page in PACKAGE.rglob("*.md")
+        if doctest.testfile(str(page), module_relative=False, encoding="utf-8").failed
+    ]
+    assert failed == []

@@ -7,9 +7,10 @@ errors <- formats <- rules | stores <- drafts <- archive | catalog
 
 import ast
 from collections.abc import Iterable, Iterator
-from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+
+from tests.sources import nodes_of
 
 ROOT = Path(__file__).parents[1]
 TIERS = (
@@ -74,11 +75,6 @@ def is_fault(mine: str, theirs: str) -> bool:
     return mine != theirs and TIER[theirs] >= TIER[mine]
 
 
-@cache
-def nodes_of(module: str) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(MODULES[module].read_text())))
-
-
 def imports_of(nodes: Iterable[ast.AST], module: str) -> Iterator[str]:
     """Yield every module and name that one of `nodes` imports, in full."""
     is_package = MODULES[module].name == "__init__.py"
@@ -109,7 +105,7 @@ def faults_of(module: str, imported: str) -> Iterator[str]:
 def test_imports_go_left_only() -> None:
     faults = []
     for module in MODULES:
-        imported = imports_of(nodes_of(module), module)
+        imported = imports_of(nodes_of(MODULES[module]), module)
         faults += [(module, fault) for name in imported for fault in faults_of(module, name)]
     assert faults == []
 
@@ -132,7 +128,7 @@ def unit_of(module: str) -> str:
 def test_no_modules_import_each_other_in_a_circle() -> None:
     imports: dict[str, set[str]] = {}
     for module in MODULES:
-        imported = imports_of(that_runs(nodes_of(module)[0]), module)
+        imported = imports_of(that_runs(nodes_of(MODULES[module])[0]), module)
         units = {unit_of(name) for name in imported if name in MODULES} - {unit_of(module)}
         imports.setdefault(unit_of(module), set()).update(units)
     TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
@@ -152,7 +148,7 @@ def test_drafts_are_met_at_one_seam() -> None:
     for module in MODULES:
         if package_of(module) == "drafts":
             continue
-        imported = set(imports_of(nodes_of(module), module))
+        imported = set(imports_of(nodes_of(MODULES[module]), module))
         drafts = {name for name in imported if is_inside(name, "kip33.drafts")} - allowed
         if module in READERS_OF_COMPARISONS:
             drafts = {n for n in drafts if not is_inside(n, "kip33.drafts.comparison")}
@@ -171,7 +167,7 @@ def test_the_clock_is_read_in_cli_only() -> None:
     may_read = {m for m in MODULES if package_of(m) in ("cli", "jobs", None)}
     reads = []
     for module in MODULES.keys() - may_read - {ENDS_OF_KEYS, CALLERS_CLOCK}:
-        calls = [node.func for node in nodes_of(module) if isinstance(node, ast.Call)]
+        calls = [node.func for node in nodes_of(MODULES[module]) if isinstance(node, ast.Call)]
         clocks = [f for f in calls if isinstance(f, ast.Attribute) and f.attr in CLOCKS]
         reads += [f"{module}, line {clock.lineno}" for clock in clocks]
     assert reads == []

@@ -8,18 +8,22 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
+from tests.sources import nodes_of, tree_of
+
 PACKAGE = Path(__file__).parents[1] / "kip33"
-TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 MOST_PARAMETERS = 8
 REASON = "# parameters: "  # and why, beside the few that take more
+MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
-def classes(tree: ast.Module) -> Iterator[str]:
-    return (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+def classes(module: Path) -> Iterator[str]:
+    return (node.name for node in nodes_of(module) if isinstance(node, ast.ClassDef))
 
 
-def public_constants(tree: ast.Module) -> Iterator[str]:
-    for node in tree.body:
+def public_constants(module: Path) -> Iterator[str]:
+    for node in tree_of(module).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             name = node.target.id
             if node.value and name.isupper() and not name.startswith("_"):
@@ -28,17 +32,17 @@ def public_constants(tree: ast.Module) -> Iterator[str]:
 
 def test_each_class_and_each_public_constant_stands_once() -> None:
     places = defaultdict(list)
-    for path, tree in TREES.items():
-        for name in (*classes(tree), *public_constants(tree)):
+    for path in MODULES:
+        for name in (*classes(path), *public_constants(path)):
             places[name].append(str(path.relative_to(PACKAGE)))
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 def test_functions_have_at_most_eight_parameters_or_a_reason() -> None:
     found = []
-    for path, tree in TREES.items():
+    for path in MODULES:
         lines = path.read_text().splitlines()
-        for node in ast.walk(tree):
+        for node in nodes_of(path):
             if not isinstance(node, ast.FunctionDef):
                 continue
             names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
@@ -61,6 +65,7 @@ def imports_in_texts() -> Iterator[tuple[Path, str, str]]:
                     yield from ((path, module, name.strip()) for name in names.split(","))
 
 
+@pytest.mark.slow
 def test_what_texts_of_tests_import_exists() -> None:
     found = list(imports_in_texts())
     missing = [

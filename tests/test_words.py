@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
+from tests.cases import each_case
+from tests.sources import nodes_of
 
 PROJECT = Path(__file__).parents[1]
 PACKAGE = PROJECT / "kip33"
@@ -50,7 +51,7 @@ class Texts(NamedTuple):
 @cache
 def texts_of(module: Path) -> Texts:
     source = module.read_text(encoding="utf-8")
-    nodes = list(ast.walk(ast.parse(source)))
+    nodes = nodes_of(module)
     docstrings = [
         node.value
         for node in nodes
@@ -83,7 +84,7 @@ def found_in(kind: str, words: re.Pattern[str]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "words"),
     [
         ("messages", REPLACED),
@@ -91,7 +92,6 @@ def found_in(kind: str, words: re.Pattern[str]) -> list[str]:
         ("prose", REPLACED),
         ("prose", RIDDLES),
     ],
-    ids=["replaced messages", "archaic messages", "replaced prose", "riddles"],
 )
 def test_no_module_has_such_words(kind: str, words: re.Pattern[str]) -> None:
     assert found_in(kind, words) == []
@@ -105,22 +105,3 @@ def test_no_page_has_such_words() -> None:
         for match in words.finditer(" ".join(page.read_text(encoding="utf-8").split()))
     ]
     assert found == []
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (ARCHAIC, "hold every .timeindex against its log"),
-        (ARCHAIC, "there is none"),
-        (ARCHAIC, "it lies in two directories"),
-        (ARCHAIC, "nobody said so"),
-        (ARCHAIC_MESSAGE, "the file is gone"),
-        (REPLACED, "run it again"),
-        (RIDDLES, "a file that is gone"),
-        (RIDDLES, "it is passed over"),
-        (RIDDLES, "CorruptSegmentError for what is none"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_such_a_sentence_is_found(words: re.Pattern[str], text: str) -> None:
-    assert words.search(text)

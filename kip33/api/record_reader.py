@@ -103,8 +103,9 @@ def read_arrow(  # parameters: each selects rows or columns, or says how to read
     most 128 MiB that were not taken yet, or one record batch, beside what it reads. Workers end
     with the reader: at its end, with an error, with `close()`, or when it is no longer used.
 
-    If the newest snapshot of a catalog is damaged, an older one is read, with a Python warning;
-    with `on_error="fail"` CatalogError is raised.
+    If the newest snapshot of a catalog is damaged, an older one is read, with a Python warning; if
+    leader epochs do not tell whether records of two tiers are of the log, these are read with one.
+    With `on_error="fail"` CatalogError is raised for both.
 
     Raises ValueError for a wrong argument, LocationError if there are no segments, CatalogError if
     the catalog is damaged, and as in a build WorkerLostError and WorkerStartError.

@@ -151,7 +151,8 @@ def _source_of(command: "SearchCommand") -> tuple[CatalogSnapshot | Tiers, tuple
         return one, warnings
     refuse_with_two_catalogs({"--snapshot": command.snapshot})
     other, more = chosen_snapshot(command.remote_dir, what="REMOTE")
-    return Tiers.of(one, other), (*warnings, *more)
+    tiers = Tiers.of(one, other, warn)
+    return tiers, (*warnings, *more)
 
 
 def _printed(answer: AnswerRow) -> AnswerRow:

@@ -24,8 +24,16 @@ from kip33.archive.listing import with_topic_ids
 from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
 from kip33.archive.sources import log_of, matches, require_log, require_segments
 from kip33.catalog.catalog import Catalog, Warn, catalog_unless_source, choose, warn_caller
-from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, LATEST_EPOCH, UNTIL, Tiers
-from kip33.errors import FileReadError, LocationError
+from kip33.catalog.tiers import (
+    IS_DIFFERENT,
+    IS_REMOTE,
+    LATEST_EPOCH,
+    UNSURE_FROM,
+    UNTIL,
+    Tiers,
+    unsure_text,
+)
+from kip33.errors import FileReadError, LocationError, counted
 from kip33.formats.batch import CODEC_MASK, MAX_INT32, BatchColumns
 from kip33.formats.names import parse_partition_dir
 from kip33.rules.offset_holes import (
@@ -41,7 +49,7 @@ from kip33.rules.offset_holes import (
     newest_topic_id,
 )
 from kip33.rules.policies import MAX_INT64, nearest_topics
-from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus, is_whole_before_zeros
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
 
@@ -111,6 +119,7 @@ class ReadSegment(NamedTuple):
     last_modified_ms: int | None = None  # of the log
     is_remote: bool = False  # of two tiers
     until_offset: int | None = None  # from here on other segments are the log; None: to its end
+    unsure_from: int | None = None  # from here on its records may not be of the log
     conflict: str | None = None  # why it is not read: another one has its offsets, other records
 
     @property
@@ -147,6 +156,14 @@ class ReadSegment(NamedTuple):
                 "none of it, and catalogs do not count its records"
             )
         return found
+
+    def is_whole_before_zeros(self, next_offset: int) -> bool:
+        """Return whether zeros after its last batch are no damage; `next_offset` follows it."""
+        end_offset = max(next_offset, self.base_offset or 0)
+        is_last = self.next_base_offset is None
+        return is_whole_before_zeros(
+            end_offset, is_last=is_last, next_base_offset=self.next_base_offset
+        )
 
     def inside(self, batches: BatchColumns) -> BatchColumns:
         """Return the batches that begin before `until_offset`.
@@ -273,7 +290,8 @@ def partitions_of(
     if isinstance(source, HoldsCatalog):
         return _replicas(_of_catalog(source.catalog, selection, tell), selection)
     if isinstance(source, HoldsTiers):
-        return _replicas(_of_tiers(source.catalogs, selection, tell), selection)
+        tiers = Tiers.newest(source.catalogs, tell.ignored, tell.unsure)
+        return _replicas(_of_tiers(tiers, selection, tell), selection)
     if isinstance(source, Segment):
         return [[_of_listed(source, log_of(source, storage_options, filesystem))]]
     place = place_on(source, storage_options, filesystem)
@@ -361,14 +379,11 @@ def _nothing_of(selection: Selection, known: Iterable[str | None] = ()) -> Locat
     return LocationError(f"no segments of {_shown(selection)} found{near}")
 
 
-def _of_tiers(
-    catalogs: tuple[Catalog, Catalog], selection: Selection, tell: Tell
-) -> list[ReadSegment]:
+def _of_tiers(tiers: Tiers, selection: Selection, tell: Tell) -> list[ReadSegment]:
     """Return the segments of two tiers that make up each replica's log.
 
     Directories that were not listed are there, too; a remote one in each replica.
     """
-    tiers = Tiers.newest(catalogs, tell.ignored)
     topics = None
     if selection.topics:
         known = tiers.topics()
@@ -400,7 +415,9 @@ def _start_of(row: dict[str, Any]) -> Any:
 
 def _of_tier(row: dict[str, Any], other: str) -> ReadSegment:
     """Return a row of the union; `other` is what one that differs has its offsets from."""
-    segment = _of_row(row)._replace(is_remote=row[IS_REMOTE], until_offset=row[UNTIL])
+    segment = _of_row(row)._replace(
+        is_remote=row[IS_REMOTE], until_offset=row[UNTIL], unsure_from=row[UNSURE_FROM]
+    )
     base, last = row["base_offset"], segment.last_offset
     end = base if last is None else last + 1
     extent = Extent.of_tiers(row["status"], base, end, row[LATEST_EPOCH])
@@ -418,6 +435,7 @@ def _of_tier(row: dict[str, Any], other: str) -> ReadSegment:
 def _of_row(row: dict[str, Any]) -> ReadSegment:
     """Return a catalog row; only a log that a build has read gives facts."""
     is_known = row["status"] in _KNOWN
+    is_refused = row["status"] == SegmentStatus.INVALID and row["last_offset"] is None  # not split
     return ReadSegment(
         log=Location.of(row["log_uri"]),
         log_dir=row["log_dir"],
@@ -429,7 +447,7 @@ def _of_row(row: dict[str, Any]) -> ReadSegment:
         open_transactions=row["open_transactions"] if is_known else None,
         index_uri=row["index_uri"],
         damage=row["error"] if row["status"] == SegmentStatus.TRUNCATED else None,
-        refused=row["error"] if row["status"] == SegmentStatus.INVALID else None,
+        refused=row["error"] if is_refused else None,
         error=row["error"] if row["base_offset"] is None else None,  # a directory, not listed
         listed_bytes=row["valid_bytes" if is_known else "size_bytes"] or 0,
         extent=Extent.of(*(row[name] for name in _OF_EXTENT)),
@@ -456,6 +474,24 @@ def _replicas(segments: Iterable[ReadSegment], selection: Selection) -> list[Par
     if not found:
         raise _nothing_of(selection)
     return found
+
+
+def unsure_line(partitions: Iterable[PartitionSegments]) -> str | None:
+    """Return a line about records of which it is not known whether they are of the log, or None."""
+    unsure = [
+        min((one for one in partition if one.unsure_from is not None), key=_unsure_from)
+        for partition in partitions
+        if any(one.unsure_from is not None for one in partition)
+    ]
+    if not unsure:
+        return None
+    first = unsure[0]
+    more = f" and {counted(len(unsure) - 1, 'other partition')}" if len(unsure) > 1 else ""
+    return f"{first.topic}-{first.partition}{more}: {unsure_text(_unsure_from(first))}"
+
+
+def _unsure_from(segment: ReadSegment) -> int:
+    return segment.unsure_from or 0
 
 
 def _in_order(segments: PartitionSegments) -> PartitionSegments:

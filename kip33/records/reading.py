@@ -38,6 +38,7 @@ from kip33.records.partitions import (
     Source,
     Tell,
     partitions_of,
+    unsure_line,
 )
 from kip33.records.record_request import (
     Faults,
@@ -182,8 +183,9 @@ class Reading(NamedTuple):
         """Return the partitions to read; errors as those of `partitions_of`.
 
         A filter that no partition passes is not an error. With `on_error="fail"`, CatalogError if a
-        newer snapshot is damaged; it names this `choice` as the caller wrote it. LocationError then
-        if logs are left out because it is not known of which topic they are.
+        newer snapshot is damaged, which names this `choice` as the caller wrote it, and if records
+        of two tiers may not be of the log. LocationError then if logs are left out because it is
+        not known of which topic they are.
         """
 
         tell = Tell(warn, warn, warn)
@@ -210,7 +212,12 @@ class Reading(NamedTuple):
                 partitions = listed(self.selection._replace(topics=tuple(sorted(topics))))
             except LocationError:
                 partitions = listed(self.selection)  # raises if there is another reason
-        return [one for one in partitions if self._is_inside(one[0])]
+        partitions = [one for one in partitions if self._is_inside(one[0])]
+        if line := unsure_line(partitions):
+            if self.on_error == OnError.FAIL:
+                raise CatalogError(line)
+            warn(line)
+        return partitions
 
     def _is_inside(self, segment: ReadSegment) -> bool:
         topics, partitions = self.bounds.topics, self.bounds.partitions

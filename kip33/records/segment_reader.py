@@ -265,6 +265,8 @@ class SegmentReader:
             if rest is not None:
                 self._position = rest
                 return
+        if windows.only_zeros_follow and segment.is_whole_before_zeros(self._next_offset):
+            return
         if windows.damage and stop is not None and windows.position >= stop:
             self._position = windows.position
         elif windows.damage:

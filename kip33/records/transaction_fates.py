@@ -165,6 +165,8 @@ def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) 
                     return next_offset
     except (FileReadError, Kip33Error):
         return None
+    if scan.only_zeros_follow and segment.is_whole_before_zeros(next_offset):
+        return next_offset
     return None if scan.damage or scan.load_failure else next_offset
 
 

@@ -154,19 +154,17 @@ def first_disordered(
     """Return position and reason of the first batch whose offsets are not those of its place.
 
     `last_offset` is the last one before these batches. Recovery refuses such a segment wherever it
-    makes an index entry for the batch.
+    makes an index entry for the batch. It splits a segment whose offsets grow beyond int32.
     """
     offsets = batches["last_offset"]
     before = np.concatenate(([last_offset], offsets[:-1]))
-    is_below, is_beyond = offsets < base_offset, offsets - base_offset > MAX_INT32
-    found = np.flatnonzero(is_below | is_beyond | (offsets <= before))
+    is_below = offsets < base_offset
+    found = np.flatnonzero(is_below | (offsets <= before))
     if not len(found):
         return None
     row = int(found[0])
     if is_below[row]:
         why = REFUSALS[OFFSET_BELOW_BASE]
-    elif is_beyond[row]:
-        why = REFUSALS[OFFSET_BEYOND_INT32]
     else:
         why = f"its last offset, {offsets[row]}, is not above the one before, {before[row]}"
     return int(batches["position"][row]), why

@@ -146,7 +146,7 @@ def older_topic_note(rows: Iterable[Mapping[str, Any]]) -> str | None:
 def most_complete(replicas: Mapping[str, list[SearchedSegment]]) -> str | None:
     """Return the log directory of the replica to search, None without replicas."""
     extents = {
-        log_dir: [_extent(segment) for segment in segments if not segment.is_copy]
+        log_dir: [_extent(segment) for segment in segments if segment.is_read]
         for log_dir, segments in replicas.items()
     }
     return most_complete_of(extents)
@@ -170,7 +170,7 @@ def overlapping(segments: Sequence[SearchedSegment]) -> list[SearchedSegment]:
 
     `segments` are in order of their base offsets.
     """
-    segments = [segment for segment in segments if not segment.is_copy]
+    segments = [segment for segment in segments if segment.is_read]
     bases = np.array([segment.base_offset for segment in segments], np.int64)
     lasts = [
         UNKNOWN_OFFSET

@@ -1,7 +1,6 @@
 """A catalog as one object: what its methods return is what the commands print."""
 
 import json
-import shutil
 import warnings
 from datetime import UTC, datetime
 from pathlib import Path
@@ -126,30 +125,31 @@ def test_what_is_not_a_catalog_is_one_line(opened: kip33.OpenedCatalog) -> None:
         kip33.open_catalog([*both, opened.uri])
 
 
-@pytest.mark.parametrize(
-    ("how", "options"),
-    [
-        ({}, []),
-        ({"as_kafka": True}, ["--as", "kafka"]),
-        ({"as_kafka": "3.7"}, ["--as", "kafka:3.7"]),
-        ({"index_only": True}, ["--index-only"]),
-        ({"all_replicas": True, "snapshot": "1"}, ["--all-replicas", "--snapshot", "1"]),
-    ],
-    ids=["kip33", "kafka", "kafka 3.7", "index only", "replicas of the first snapshot"],
-)
 def test_offsets_are_those_of_the_command(
-    opened: kip33.OpenedCatalog, how: dict[str, Any], options: list[str]
+    opened: kip33.OpenedCatalog, subtests: pytest.Subtests
 ) -> None:
-    times = [NOON, START_MS + 60_000, "earliest", "max-timestamp", -1]
-    said = [NOON.isoformat(), START_MS + 60_000, "earliest", "max-timestamp", "latest"]
-    requests = [(topic, None, time) for topic in ("orders", "payments") for time in times]
-    answers = opened.offsets_for_times(requests, **how)
-    asked = [word for text in said for word in ("--time", text)]
-    named = ["--topic", "orders", "--topic", "payments"]
-    assert answers.schema == ANSWERS
-    lines = printed(search_command, opened.uri, *asked, *named, *options)
-    assert [*map(as_printed, answers.to_pylist())] == lines
-    assert answers.num_rows >= len(requests)
+    cases = {
+        "kip33": ({}, []),
+        "kafka": ({"as_kafka": True}, ["--as", "kafka"]),
+        "kafka 3.7": ({"as_kafka": "3.7"}, ["--as", "kafka:3.7"]),
+        "index only": ({"index_only": True}, ["--index-only"]),
+        "replicas of the first snapshot": (
+            {"all_replicas": True, "snapshot": "1"},
+            ["--all-replicas", "--snapshot", "1"],
+        ),
+    }
+    for name, (how, options) in cases.items():
+        with subtests.test(name):
+            times = [NOON, START_MS + 60_000, "earliest", "max-timestamp", -1]
+            said = [NOON.isoformat(), START_MS + 60_000, "earliest", "max-timestamp", "latest"]
+            requests = [(topic, None, time) for topic in ("orders", "payments") for time in times]
+            answers = opened.offsets_for_times(requests, **how)
+            asked = [word for text in said for word in ("--time", text)]
+            named = ["--topic", "orders", "--topic", "payments"]
+            assert answers.schema == ANSWERS
+            lines = printed(search_command, opened.uri, *asked, *named, *options)
+            assert [*map(as_printed, answers.to_pylist())] == lines
+            assert answers.num_rows >= len(requests)
 
 
 def test_lags_are_those_of_the_command(opened: kip33.OpenedCatalog, tmp_path: Path) -> None:
@@ -182,30 +182,6 @@ def test_a_tiered_topic_is_not_judged_but_its_readers_have_both_tiers(
     assert any(one.unread_expires_at_ms for one in lags[0])
 
 
-def test_the_remote_tier_is_judged_over_both_tiers(
-    opened: kip33.OpenedCatalog, folder: Path, tmp_path: Path
-) -> None:
-    bucket = tmp_path / "bucket/orders-0"
-    bucket.mkdir(parents=True)
-    logs = sorted((folder / "archive/broker-1/orders-0").glob("*.log"))
-    shutil.copy2(logs[0], bucket)
-    layout = "{topic}-{partition}/{base_offset}.log"
-    kip33.build_index(bucket.parent, tmp_path / "remote", layout=layout)
-    remote = kip33.open_catalog(tmp_path / "remote/_catalog")
-    limit = sum(log.stat().st_size for log in logs[1:])
-    sized: dict[str, Any] = {"topics": {"orders": {"retention.bytes": limit}}}
-
-    with pytest.warns(UserWarning, match="--local: no topic with remote.storage.enable=true"):
-        untiered = remote.retention(sized, now=COPIED_MS, local=opened)
-    sized["topics"]["orders"]["remote.storage.enable"] = True
-    both = remote.retention(sized, now=COPIED_MS, local=opened.uri)
-    alone = remote.retention(sized, now=COPIED_MS, active_segment="kafka")
-
-    assert both["reason"].to_pylist() == ["retention_bytes"]
-    assert alone["reason"].to_pylist() == ["not_expired"]
-    assert untiered == both
-
-
 def test_resume_points_are_those_of_the_command(
     opened: kip33.OpenedCatalog, tmp_path: Path
 ) -> None:
@@ -220,24 +196,6 @@ def test_resume_points_are_those_of_the_command(
         assert [row | {"target_ms": None} for row in rows_of(points)] == [
             row | {"target_ms": None} for row in expected
         ]
-
-
-def test_retention_is_in_order_and_limited_to_the_given_topics(opened: kip33.OpenedCatalog) -> None:
-    rows = opened.retention(POLICIES, now=COPIED_MS, topics=["o*"]).to_pylist()
-    keys = [
-        (one["log_dir"], one["topic"], one["partition"], one["base_offset"] or -1) for one in rows
-    ]
-    assert keys == sorted(keys)
-    assert {one["topic"] for one in rows} == {"orders"}
-
-
-def test_a_directory_that_could_not_be_listed_is_no_segment(tmp_path: Path) -> None:
-    unlistable = {"log_dir": "", "topic": "broker", "partition": 1, "base_offset": None}
-    catalog = Catalog.at(str(tmp_path))
-    uri = "file:///archive/broker-1"
-    write(catalog, [row(0), row(0, **unlistable, status="unreadable", log_uri=uri)])
-    table = kip33.open_catalog(tmp_path).retention(POLICIES, now=COPIED_MS)
-    assert table["topic"].to_pylist() == ["orders"]
 
 
 def test_a_plan_is_made_tested_written_and_carried_out(tmp_path: Path) -> None:
@@ -259,15 +217,6 @@ def test_a_plan_is_made_tested_written_and_carried_out(tmp_path: Path) -> None:
     assert before.keys() - archive.files().keys() == archive.planned_files(plan)
 
 
-def test_a_plan_of_the_future_is_refused(tmp_path: Path) -> None:
-    archive = ExpiringArchive.with_two_partitions(tmp_path)
-    opened = kip33.open_catalog(archive.catalog.location.uri)
-    with pytest.raises(kip33.PlanError):
-        opened.plan_retention(WEEK, now=datetime(9999, 1, 1, tzinfo=UTC))
-    with pytest.raises(kip33.PlanError):
-        kip33.apply_plan(opened.plan_retention(WEEK, now=NOW_MS), limit_bytes=1)
-
-
 def test_a_damaged_newer_snapshot_is_named_in_a_warning(tmp_path: Path) -> None:
     catalog = Catalog.at(str(tmp_path))
     first = write(catalog, [row(1)])
@@ -285,9 +234,10 @@ def test_a_damaged_newer_snapshot_is_named_in_a_warning(tmp_path: Path) -> None:
         opened.segments("7")
 
 
-@pytest.mark.parametrize(
-    ("call", "token"),
-    [
+def test_a_wrong_argument_is_a_value_error_of_one_line(
+    opened: kip33.OpenedCatalog, subtests: pytest.Subtests
+) -> None:
+    for call, token in [
         (lambda o: o.offsets_for_times([("orders", 0, datetime(2024, 5, 1))]), "time zone"),
         (lambda o: o.offsets_for_times([("orders", 0, "yesterday")]), "max-timestamp"),
         (lambda o: o.offsets_for_times([("orders", 0, -7)]), "-7"),
@@ -297,14 +247,11 @@ def test_a_damaged_newer_snapshot_is_named_in_a_warning(tmp_path: Path) -> None:
         (lambda o: o.plan_retention(POLICIES, now=2**63), "at most 9223372036854775807"),
         (lambda o: o.retention(POLICIES, boundary="far"), "far"),
         (lambda o: o.resume_points(o, OFFSETS, buffer_ms=-1), "buffer_ms"),
-    ],
-)
-def test_a_wrong_argument_is_a_value_error_of_one_line(
-    opened: kip33.OpenedCatalog, call: Any, token: str
-) -> None:
-    with pytest.raises(ValueError, match=token) as error:
-        call(opened)
-    assert "\n" not in str(error.value)
+    ]:
+        with subtests.test(f"{call}"):
+            with pytest.raises(ValueError, match=token) as error:
+                call(opened)
+            assert "\n" not in str(error.value)
 
 
 def test_a_missing_catalog_or_file_is_a_location_error(
@@ -317,3 +264,30 @@ def test_a_missing_catalog_or_file_is_a_location_error(
     ):
         with pytest.raises(kip33.LocationError):
             call()
+
+
+def test_retention_is_in_order_and_limited_to_the_given_topics(opened: kip33.OpenedCatalog) -> None:
+    rows = opened.retention(POLICIES, now=COPIED_MS, topics=["o*"]).to_pylist()
+    keys = [
+        (one["log_dir"], one["topic"], one["partition"], one["base_offset"] or -1) for one in rows
+    ]
+    assert keys == sorted(keys)
+    assert {one["topic"] for one in rows} == {"orders"}
+
+
+def test_a_directory_that_could_not_be_listed_is_no_segment(tmp_path: Path) -> None:
+    unlistable = {"log_dir": "", "topic": "broker", "partition": 1, "base_offset": None}
+    catalog = Catalog.at(str(tmp_path))
+    uri = "file:///archive/broker-1"
+    write(catalog, [row(0), row(0, **unlistable, status="unreadable", log_uri=uri)])
+    table = kip33.open_catalog(tmp_path).retention(POLICIES, now=COPIED_MS)
+    assert table["topic"].to_pylist() == ["orders"]
+
+
+def test_a_plan_of_the_future_is_refused(tmp_path: Path) -> None:
+    archive = ExpiringArchive.with_two_partitions(tmp_path)
+    opened = kip33.open_catalog(archive.catalog.location.uri)
+    with pytest.raises(kip33.PlanError):
+        opened.plan_retention(WEEK, now=datetime(9999, 1, 1, tzinfo=UTC))
+    with pytest.raises(kip33.PlanError):
+        kip33.apply_plan(opened.plan_retention(WEEK, now=NOW_MS), limit_bytes=1)

@@ -76,20 +76,22 @@ def table_of(name: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in rows]
 
 
-@pytest.mark.parametrize("name", RESULTS)
-def test_the_page_has_each_column_with_its_type(name: str) -> None:
-    told = [(column.strip("`"), kind) for column, kind, _ in table_of(name)]
-    assert told == columns_of(RESULTS[name])
+def test_the_page_has_each_column_with_its_type(subtests: pytest.Subtests) -> None:
+    for name in RESULTS:
+        with subtests.test(name):
+            told = [(column.strip("`"), kind) for column, kind, _ in table_of(name)]
+            assert told == columns_of(RESULTS[name])
 
 
-@pytest.mark.parametrize("name", RESULTS)
-def test_every_number_has_a_unit(name: str) -> None:
-    without = [
-        column
-        for column, kind, meaning in table_of(name)
-        if kind.split(" or ")[0] in NUMBERS and not UNITS.search(meaning)
-    ]
-    assert without == []
+def test_every_number_has_a_unit(subtests: pytest.Subtests) -> None:
+    for name in RESULTS:
+        with subtests.test(name):
+            without = [
+                column
+                for column, kind, meaning in table_of(name)
+                if kind.split(" or ")[0] in NUMBERS and not UNITS.search(meaning)
+            ]
+            assert without == []
 
 
 def test_the_page_has_no_other_table() -> None:

@@ -28,6 +28,7 @@ from tests.builders.layouts import (
     uuid22,
 )
 from tests.builders.plans import plan_build
+from tests.cases import each_case
 from tests.faults.builds import build_here, outcome
 
 NOW_MS = MODIFIED_MS + DAY_MS
@@ -38,9 +39,7 @@ NEXT = made_segments()[1]
 
 def listed(root: Path, layout: str, index_dir: Path | None = None) -> Listing:
     return list_tree(
-        Location.of(root),
-        Location.of(index_dir) if index_dir else None,
-        layout=layout_of(layout),
+        Location.of(root), Location.of(index_dir) if index_dir else None, layout=layout_of(layout)
     )
 
 
@@ -48,7 +47,7 @@ def rows(root: Path, layout: str) -> list[Segment]:
     return list(listed(root, layout).segments())
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@each_case("name", [*WRITERS])
 def test_what_is_known_before_a_log_is_read(tmp_path: Path, name: str) -> None:
     layout, write, log_dir = WRITERS[name]
     write(tmp_path / "a", [ONE, NEXT])
@@ -62,7 +61,7 @@ def test_what_is_known_before_a_log_is_read(tmp_path: Path, name: str) -> None:
     assert (first.error, last.error) == (None, None)
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@each_case("name", [*WRITERS])
 def test_index_files_are_seen_where_a_build_puts_them(tmp_path: Path, name: str) -> None:
     layout, write, _ = WRITERS[name]
     write(tmp_path / "a", [ONE])
@@ -80,7 +79,7 @@ def test_index_files_are_seen_where_a_build_puts_them(tmp_path: Path, name: str)
     assert [Path(place.path) for place, _ in unfinished] == [killed]
 
 
-@pytest.mark.parametrize("name", [name for name in WRITERS if name not in ("kafka", "pinterest")])
+@each_case("name", [name for name in WRITERS if name not in ("kafka", "pinterest")])
 def test_a_segment_uploaded_twice_is_two_rows(tmp_path: Path, name: str) -> None:
     layout, write, _ = WRITERS[name]
     write(tmp_path / "a", [ONE, ONE._replace(upload=1)])
@@ -91,7 +90,7 @@ def test_a_segment_uploaded_twice_is_two_rows(tmp_path: Path, name: str) -> None
     assert [row["status"] for row in found] == ["ok", "ok"]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each_case("layout", [*LAYOUTS])
 def test_a_directory_that_is_not_an_archive(tmp_path: Path, layout: str) -> None:
     put(tmp_path / "photos" / "0001.jpg", b"x")
     put(tmp_path / "orders-0" / "README", b"x")
@@ -144,7 +143,7 @@ def cut(text: str) -> str:
     return text[:50]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "says"),
     [
         (cut, "cannot be read"),
@@ -184,7 +183,7 @@ def test_our_index_stays_ours_while_its_manifest_is_unreadable(tmp_path: Path) -
     assert outcome(tmp_path / "i") == before
 
 
-@pytest.mark.parametrize("name", ["hdfs files", "hdfs directories"])
+@each_case("name", ["hdfs files", "hdfs directories"])
 def test_our_index_stays_ours_while_its_hdfs_segment_is_unreadable(
     tmp_path: Path, name: str
 ) -> None:
@@ -211,7 +210,7 @@ def test_our_index_stays_ours_while_its_hdfs_segment_is_unreadable(
 NO_LOGS = [b"", b"\x00" * 25, archives.rsm_file(ONE._replace(log=b"")), b"x" * 4000]
 
 
-@pytest.mark.parametrize("data", NO_LOGS, ids=["empty", "no header", "no log", "garbage"])
+@each_case("data", NO_LOGS)
 def test_an_hdfs_file_without_a_batch_is_a_row(tmp_path: Path, data: bytes) -> None:
     put(tmp_path / f"orders-0-{uuid22('orders')}" / segment_id(ONE), data)
     (row,) = rows(tmp_path, "hdfs-rsm")
@@ -256,8 +255,8 @@ def test_two_topics_with_one_name_differ_only_in_their_ids(tmp_path: Path) -> No
 TOPICS = ["a", "-a-10-", "a-0-x", "a.b-c-0", "a_1_x_0", "x" * 200]
 
 
-@pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.parametrize("topic", TOPICS)
+@each_case("name", [*WRITERS])
+@each_case("topic", TOPICS)
 def test_topics_with_dashes_and_digits(tmp_path: Path, name: str, topic: str) -> None:
     layout, write, _ = WRITERS[name]
     write(tmp_path, [ONE._replace(topic=topic, partition=12)])
@@ -275,7 +274,7 @@ SOURCES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "below"), SOURCES)
+@each_case(("name", "below"), SOURCES)
 def test_source_may_be_one_partitions_directory(tmp_path: Path, name: str, below: str) -> None:
     layout, write, _ = WRITERS[name]
     write(tmp_path, [ONE])
@@ -294,7 +293,7 @@ PATTERNS = [
 ]
 
 
-@pytest.mark.parametrize(("pattern", "path", "log_dir"), PATTERNS)
+@each_case(("pattern", "path", "log_dir"), PATTERNS)
 def test_patterns(tmp_path: Path, pattern: str, path: str, log_dir: str) -> None:
     put(tmp_path / path, LOG)
     put(tmp_path / f"{path}.old", LOG)
@@ -319,14 +318,14 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("layout", "says"), WRONG)
+@each_case(("layout", "says"), WRONG)
 def test_texts_that_are_not_layouts(layout: str, says: str) -> None:
     with pytest.raises(ValueError, match=says) as raised:
         layout_of(layout)
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["aiven raw", "hdfs files", "hdfs directories", "pattern"])
+@each_case("name", ["aiven raw", "hdfs files", "hdfs directories", "pattern"])
 def test_in_place_is_refused_for_layouts_without_indexes_beside_logs(
     tmp_path: Path, name: str
 ) -> None:
@@ -339,7 +338,7 @@ def test_in_place_is_refused_for_layouts_without_indexes_beside_logs(
         )
 
 
-@pytest.mark.parametrize("name", ["pinterest", "local-tiered"])
+@each_case("name", ["pinterest", "local-tiered"])
 def test_in_place(tmp_path: Path, name: str) -> None:
     layout, write, _ = WRITERS[name]
     write(tmp_path / "a", [ONE._replace(timeindex=b"", index=b"")])

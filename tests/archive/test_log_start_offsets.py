@@ -7,6 +7,7 @@ import pytest
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.errors import LocationError
 from kip33.stores.locations import Location
+from tests.cases import each_case
 
 NAME = "log-start-offset-checkpoint"
 
@@ -60,7 +61,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize(("data", "message"), DAMAGES.values(), ids=DAMAGES)
+@each_case(("data", "message"), DAMAGES)
 def test_a_damaged_checkpoint_is_an_error_not_missing(
     archive: Path, data: bytes, message: str
 ) -> None:
@@ -93,11 +94,7 @@ FILES: dict[str, tuple[str, LogStartOffsets]] = {
     "a row of one log directory": (WIDE + "orders,0,5,broker-2\n", {("broker-2", "orders", 0): 5}),
     "a row of one over a row of all, wherever it stands": (
         WIDE + "orders,0,5,broker-2\norders,0,7,\n",
-        {
-            ("broker-1", "orders", 0): 7,
-            ("broker-2", "orders", 0): 5,
-            ("broker-3", "orders", 0): 7,
-        },
+        {("broker-1", "orders", 0): 7, ("broker-2", "orders", 0): 5, ("broker-3", "orders", 0): 7},
     ),
     "a smaller offset goes over a larger one": (
         WIDE + "orders,0,0,broker-1\n",
@@ -121,7 +118,7 @@ FILES: dict[str, tuple[str, LogStartOffsets]] = {
 }
 
 
-@pytest.mark.parametrize(("text", "over"), FILES.values(), ids=FILES)
+@each_case(("text", "over"), FILES)
 def test_a_file_overrides_the_checkpoints(archive: Path, text: str, over: LogStartOffsets) -> None:
     file = archive.parent / "starts.csv"
     file.write_text(text)
@@ -151,7 +148,7 @@ WRONG_FILES = {
 }
 
 
-@pytest.mark.parametrize(("text", "message"), WRONG_FILES.values(), ids=WRONG_FILES)
+@each_case(("text", "message"), WRONG_FILES)
 def test_a_wrong_file(archive: Path, text: str, message: str) -> None:
     file = archive.parent / "starts.csv"
     file.write_text(text)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -11,18 +11,16 @@ from kip33 import list_segments, verify_segment
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import PlanError
-from kip33.formats.kafka_configs import GroupOffset
-from kip33.retention.evaluation import RetentionRequest, judged_partitions
+from kip33.retention.evaluation import RetentionRequest
 from kip33.retention.make_plan import plan_retention
 from kip33.rules.policies import Policies
-from kip33.rules.retention_rows import Limits
 from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import by_partition
-from kip33.search.group_lag import GroupLag, group_lags
 from kip33.search.replica_search import TimeQuestion, answers_of
 from kip33.stores.locations import Location
 from tests.builders.layout_segments import DAY_MS, made_segments, real_segments
 from tests.builders.layouts import MODIFIED_MS, WRITERS, Stored, kafka
+from tests.cases import each_case
 from tests.faults.builds import Outcome, build_here, outcome
 from tests.formats.real_segments import needs_real_segments
 
@@ -49,48 +47,50 @@ def index_bytes(row: dict[str, Any]) -> tuple[bytes, bytes]:
     return path.read_bytes(), path.with_suffix(".index").read_bytes()
 
 
-@pytest.fixture(scope="session")
-def of_kafka(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    root = tmp_path_factory.mktemp("of-kafka")
-    kafka(root / "a", made_segments())
-    build_here(root / "a", root / "i", **SETTINGS)
-    return outcome(root / "i")
+class Built(NamedTuple):
+    """An archive in one layout, and what a build made of it."""
+
+    source: Path
+    indexes: Path
+    found: Outcome
 
 
-def built(place: Path, name: str, segments: Sequence[Stored], **settings: Any) -> Outcome:
+def built(place: Path, name: str, segments: Sequence[Stored], **settings: Any) -> Built:
     layout, write, _ = WRITERS[name]
     write(place / "a", segments)
     build_here(place / "a", place / "i", layout=layout, **SETTINGS | settings)
-    return outcome(place / "i")
+    return Built(place / "a", place / "i", outcome(place / "i"))
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_same_rows_and_index_bytes_as_in_a_log_directory(
-    tmp_path: Path, of_kafka: Outcome, name: str
-) -> None:
-    expected = by_key(of_kafka.rows)
-    found = by_key(built(tmp_path, name, made_segments()).rows)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Built]:
+    """The same segments in every layout, by the layout's name."""
+    top = tmp_path_factory.mktemp("layouts")
+    return {name: built(top / name.replace(" ", "_"), name, made_segments()) for name in WRITERS}
+
+
+@each_case("name", OTHERS)
+def test_same_rows_and_index_bytes_as_in_a_log_directory(made: dict[str, Built], name: str) -> None:
+    expected = by_key(made["kafka"].found.rows)
+    found = by_key(made[name].found.rows)
     assert found.keys() == expected.keys()
     for key, row in found.items():
         assert without_place(row) == without_place(expected[key])
         assert index_bytes(row) == index_bytes(expected[key])
         assert row["log_dir"] == WRITERS[name][2]
-        assert row["index_uri"].startswith((tmp_path / "i").as_uri() + "/")
+        assert row["index_uri"].startswith(made[name].indexes.as_uri() + "/")
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_a_second_build_reads_nothing_again(tmp_path: Path, name: str) -> None:
-    before = built(tmp_path, name, made_segments())
-    layout = WRITERS[name][0]
-    again = build_here(tmp_path / "a", tmp_path / "i", layout=layout, **SETTINGS)
+@each_case("name", [*WRITERS])
+def test_a_second_build_reads_nothing_again(made: dict[str, Built], name: str) -> None:
+    source, indexes, before = made[name]
+    again = build_here(source, indexes, layout=WRITERS[name][0], **SETTINGS)
     assert (again.indexed, again.reused, again.bytes_read) == (0, len(made_segments()), 0)
-    assert outcome(tmp_path / "i") == before
+    assert outcome(indexes) == before
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_searches_give_the_same_answers(tmp_path: Path, of_kafka: Outcome, name: str) -> None:
-    rows = built(tmp_path, name, made_segments()).rows
-
+@each_case("name", OTHERS)
+def test_searches_give_the_same_answers(made: dict[str, Built], name: str) -> None:
     def found(rows: list[dict[str, Any]]) -> list[Any]:
         partitions = by_partition(pa.Table.from_pylist(rows, SEGMENTS))
         times = [0, *(row["largest_timestamp"] for row in rows), -1, -2, -3]
@@ -105,12 +105,12 @@ def test_searches_give_the_same_answers(tmp_path: Path, of_kafka: Outcome, name:
             for key, own in sorted(partitions.items())
         ]
 
-    assert found(rows) == found(of_kafka.rows)
+    assert found(made[name].found.rows) == found(made["kafka"].found.rows)
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_verify_finds_the_built_files_identical(tmp_path: Path, name: str) -> None:
-    for row in built(tmp_path, name, made_segments()).rows:
+@each_case("name", [*WRITERS])
+def test_verify_finds_the_built_files_identical(made: dict[str, Built], name: str) -> None:
+    for row in made[name].found.rows:
         verdict = verify_segment(
             row["log_uri"],
             row["index_uri"],
@@ -120,9 +120,26 @@ def test_verify_finds_the_built_files_identical(tmp_path: Path, name: str) -> No
         assert (verdict.verdict, verdict.offset_index_verdict) == ("identical", "identical")
 
 
+@each_case("name", [*WRITERS])
+def test_deletions_are_planned_only_in_log_directories(made: dict[str, Built], name: str) -> None:
+    catalog = Catalog.at(str(made[name].indexes / "_catalog"))
+    newest = catalog.require_newest()
+    assert newest.layout == WRITERS[name][0]
+    policies = Policies({"defaults": {"cleanup.policy": "delete", "retention.ms": DAY_MS}})
+    request = RetentionRequest(policies, NOW_MS, active_segment="kafka")
+    if name == "kafka":
+        assert len(plan_retention(catalog, newest, request, NOW_MS).partitions) == 3
+    else:
+        with pytest.raises(
+            PlanError, match="kip33 does not plan or delete there, because"
+        ) as raised:
+            plan_retention(catalog, newest, request, NOW_MS)
+        assert "\n" not in str(raised.value)
+
+
 @pytest.mark.integration
 @needs_real_segments
-@pytest.mark.parametrize("name", [name for name in WRITERS if name != "pattern"])
+@each_case("name", [name for name in WRITERS if name != "pattern"])
 def test_indexes_of_real_brokers_are_found_where_the_archive_has_them(
     tmp_path: Path, name: str
 ) -> None:
@@ -144,55 +161,17 @@ def test_indexes_of_real_brokers_are_found_where_the_archive_has_them(
 
 
 @needs_real_segments
-@pytest.mark.parametrize("name", OTHERS)
+@each_case("name", OTHERS)
 def test_tail_trusts_the_archives_own_indexes(tmp_path: Path, name: str) -> None:
     kafka(tmp_path / "k", real_segments())
     build_here(tmp_path / "k", tmp_path / "ki", **SETTINGS | {"read": "tail"})
     expected = by_key(outcome(tmp_path / "ki").rows)
-    found = by_key(built(tmp_path, name, real_segments(), read="tail").rows)
+    found = by_key(built(tmp_path, name, real_segments(), read="tail").found.rows)
     if name != "pattern":  # it has no indexes
         assert {k: without_place(r) for k, r in found.items()} == {
             k: without_place(r) for k, r in expected.items()
         }
     again = build_here(
-        *(tmp_path / "a", tmp_path / "i"),
-        layout=WRITERS[name][0],
-        **SETTINGS | {"read": "tail"},
+        *(tmp_path / "a", tmp_path / "i"), layout=WRITERS[name][0], **SETTINGS | {"read": "tail"}
     )
     assert (again.indexed, again.bytes_read) == (0, 0)
-
-
-@pytest.mark.parametrize("name", WRITERS)
-def test_retention_is_the_same_and_plans_only_in_log_directories(
-    tmp_path: Path, of_kafka: Outcome, name: str
-) -> None:
-    built(tmp_path, name, made_segments())
-    catalog = Catalog.at(str(tmp_path / "i" / "_catalog"))
-    newest = catalog.require_newest()
-    assert newest.layout == WRITERS[name][0]
-    limits = Limits(DAY_MS, -1, active_segment="kafka")
-    judged = judged_partitions(catalog, newest, lambda *_: limits, now_ms=NOW_MS)
-    found = {one.key[1:]: [d.deletable for d in one.decisions] for one in judged}
-    assert found == {("audit", 1): [True], ("orders", 0): [True] * 3, ("pay.ments-2", 7): [True]}
-    policies = Policies({"defaults": {"cleanup.policy": "delete", "retention.ms": DAY_MS}})
-    request = RetentionRequest(policies, NOW_MS, active_segment="kafka")
-    if name == "kafka":
-        assert len(plan_retention(catalog, newest, request, NOW_MS).partitions) == 3
-    else:
-        with pytest.raises(
-            PlanError, match="kip33 does not plan or delete there, because"
-        ) as raised:
-            plan_retention(catalog, newest, request, NOW_MS)
-        assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_lag_is_the_same(tmp_path: Path, of_kafka: Outcome, name: str) -> None:
-    offsets = [GroupOffset("g", "orders", 0, offset) for offset in (0, 77, 600, 1499, 1500, 9999)]
-
-    def lags(rows: list[dict[str, Any]]) -> list[GroupLag]:
-        partitions = by_partition(pa.Table.from_pylist(rows, SEGMENTS))
-        found = group_lags(partitions, offsets, now_ms=NOW_MS)
-        return [one._replace(log_dir=None, bytes_read=0) for one in found]
-
-    assert lags(built(tmp_path, name, made_segments()).rows) == lags(of_kafka.rows)

@@ -10,6 +10,7 @@ from kip33.archive.bins import Work, first_seen, require_seen
 from kip33.errors import NotSeenError
 from kip33.stores.locations import Location
 from kip33.stores.progress import Phase
+from tests.cases import each_case
 
 
 @pytest.fixture
@@ -33,21 +34,18 @@ def unseen(work: Work, files: pa.Table) -> str:
     return ""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("paths", "missing"),
-    [
-        pytest.param(["disk-1/orders-0/1.log", "disk-2/orders-1/1.log"], "", id="all"),
-        pytest.param(["disk-1/orders-0/gone.log"], "", id="a log that was deleted since"),
-        pytest.param(
-            ["disk-1/orders-0/1.log", "disk-1/gone-0/1.log"], "", id="a partition deleted since"
-        ),
-        pytest.param(
+    {
+        "all": (["disk-1/orders-0/1.log", "disk-2/orders-1/1.log"], ""),
+        "a log that was deleted since": (["disk-1/orders-0/gone.log"], ""),
+        "a partition deleted since": (["disk-1/orders-0/1.log", "disk-1/gone-0/1.log"], ""),
+        "a disk that is not mounted": (
             ["disk-1/orders-0/1.log", "disk-3/orders-2/1.log"],
             "disk-3/orders-2",
-            id="a disk that is not mounted",
         ),
-        pytest.param([], "", id="no logs"),
-    ],
+        "no logs": ([], ""),
+    },
 )
 def test_a_machine_sees_a_directory_of_each_log_directory(
     source: Path, paths: list[str], missing: str

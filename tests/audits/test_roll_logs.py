@@ -11,6 +11,7 @@ from kip33.local.local_engine import LocalEngine
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
 from tests.builders.replayed_logs import scanned_columns
 from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
+from tests.cases import each_case
 from tests.formats.real_segments import FOLDER, needs_real_segments
 
 TWO = [Record(timestamp=1000), Record(timestamp=900)]
@@ -31,16 +32,18 @@ FIRST = {
 }
 
 
-@pytest.mark.parametrize("case", FIRST)
-def test_the_first_messages_timestamp(case: str) -> None:
-    log, timestamp, last_offset = FIRST[case]
+@each_case(("log", "timestamp", "last_offset"), FIRST)
+def test_the_first_messages_timestamp(log: bytes, timestamp: int, last_offset: int) -> None:
     batches, read_into = scanned_columns(log)
     header = read_header_at(read_into, int(batches[0]["position"]))
     assert first_batch_of(header) == FirstBatch(len(log), last_offset, timestamp)
 
 
 @needs_real_segments
-@pytest.mark.parametrize(("topic", "partitions"), [("test_topic_a", 30), ("timeindex_test", 3)])
+@pytest.mark.parametrize(
+    ("topic", "partitions"),
+    [("timeindex_test", 3), pytest.param("test_topic_a", 30, marks=pytest.mark.integration)],
+)
 def test_what_explains_the_ends_of_real_segments_gives_them_again(
     topic: str, partitions: int
 ) -> None:

@@ -27,6 +27,7 @@ from kip33.local.local_engine import LocalEngine
 from kip33.rules.timestamp_profile import LimitChoice, ProfileQuestion, TimestampProfile
 from tests.builders.generated_segments import Written, random_segment, rows_of
 from tests.builders.segment_builder import Record, v2_batch
+from tests.cases import each_case
 from tests.faults.builds import build_here
 from tests.long_forms import short_and_long
 from tests.rules.test_timestamp_profile import as_record
@@ -74,7 +75,7 @@ def one_pass(segments: list[list[Written]], question: TimestampQuestion) -> Time
     return made
 
 
-@pytest.mark.parametrize("clock", AuditClock)
+@each_case("clock", AuditClock)
 @pytest.mark.parametrize("logs", short_and_long(3, 20, "KIP33_TIMESTAMP_LOGS"))
 def test_segments_one_by_one_give_what_one_pass_gives(
     logs: int, clock: AuditClock, tmp_path: Path

@@ -6,8 +6,6 @@
     engines    complete commands on the local engine, and unchanged builds by spark-submit
     small      builds of 20,000 small segments against plain loops of the same files
     jobs       builds on both engines against bare processes and Kafka
-    cold       the first batch of a process: shared library, numba's cache, no cache
-    imports    the CPU time of each command's imports, against numpy's and pyarrow's
     commands   how long small commands take, and how many bytes a read of headers reads
     nightly    unchanged and `--read tail` builds against full ones, on large and many segments
     restores   restores into a log directory against `cp -r` of the same logs
@@ -17,7 +15,6 @@
     records    records a second into Arrow, against Kafka's `FileRecords`, and questions about a
                week of records; needs Maven
     remote     builds over S3 and HDFS against reading alone; needs Go and Maven for the servers
-    hostile    time and memory for inputs that are expensive to read
     growth     how cost grows with segments, cores and workers, on both engines, and from which size
                on a cluster pays
 
@@ -44,8 +41,6 @@ GROUPS: Final = {
     "engines": ["whole_commands", "submitted_builds"],
     "small": ["small_files"],
     "jobs": ["large_jobs"],
-    "cold": ["cold_start"],
-    "imports": ["imports"],
     "commands": ["commands", "headers_only"],
     "nightly": ["nightly"],
     "restores": ["restores"],
@@ -54,7 +49,6 @@ GROUPS: Final = {
     "search": ["search"],
     "records": ["records", "record_questions"],
     "remote": ["remote"],
-    "hostile": ["hostile"],
     "growth": ["growth", "cluster_sizes"],
 }
 QUICK_GROUPS: Final = ("kafka", "engines", "jobs", "commands", "nightly", "search")

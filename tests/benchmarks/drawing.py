@@ -16,6 +16,7 @@ PANEL_INCHES: Final = (4.6, 3.4)
 def draw(curves: Sequence[Curves], file: Path) -> None:
     """Draw one panel for each set of curves; the same figures give the same bytes."""
     mpl.rcParams["svg.hashsalt"] = "kip33"
+    mpl.rcParams["svg.fonttype"] = "none"  # text, not the outlines of each letter
     rows = -(-len(curves) // COLUMNS)
     width, height = PANEL_INCHES
     figure = Figure(figsize=(COLUMNS * width, rows * height), layout="constrained")

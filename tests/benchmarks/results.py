@@ -1,7 +1,7 @@
 """The files of the results: one JSON file, from which the page and the drawing are made.
 
     results/full.json   full.md   full.svg      `make bench`
-    results/quick.json  quick.md                `make bench-quick`
+    results/quick.json  quick.md                `make bench-quick`; not committed
 
 Each section of the JSON has its Markdown `lines`, `ratios` and `curves`, so one group can be
 measured again while the others stay.

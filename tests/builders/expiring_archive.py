@@ -5,7 +5,8 @@ The files only have the names of segments; their rows are those of a build. No r
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,7 +38,7 @@ class ExpiringArchive:
         self.policies = Policies(WEEK)
         self.rows: dict[Path, dict[str, Any]] = {}
         for place in (self.source, self.index_dir):
-            place.mkdir()
+            place.mkdir(parents=True)
 
     @classmethod
     def with_two_partitions(cls, folder: Path) -> Self:
@@ -168,15 +169,8 @@ class ExpiringArchive:
 
 
 def clock(start_ms: int = NOW_MS + 60_000) -> Callable[[], int]:
-    """Return a clock that advances by a millisecond whenever it is read."""
-
-    def ticks() -> Iterator[int]:
-        now = start_ms
-        while True:
-            yield now
-            now += 1
-
-    return ticks().__next__
+    """Return a clock that advances by a millisecond whenever a thread reads it."""
+    return count(start_ms).__next__
 
 
 Rename = Callable[[str, str], None]

@@ -17,11 +17,21 @@ def build(folder: Path, *, allow_empty: bool = False, topics: tuple[str, ...] = 
     )
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("once")
+    make_archive(folder / "here/archive")
+    build(folder / "here")
+    shutil.copytree(folder / "here", folder / "kept")
+    return folder
+
+
 @pytest.fixture
-def built(tmp_path: Path) -> Path:
-    make_archive(tmp_path / "archive")
-    build(tmp_path)
-    return tmp_path
+def built(once: Path) -> Path:
+    """Return an archive that was built, at the place that its catalog names."""
+    shutil.rmtree(once / "here")
+    shutil.copytree(once / "kept", once / "here")
+    return once / "here"
 
 
 def delete_all(folder: Path) -> None:
@@ -29,18 +39,15 @@ def delete_all(folder: Path) -> None:
         shutil.rmtree(below)
 
 
-def test_it_is_refused_and_the_line_says_how_it_is_done(built: Path) -> None:
+def test_it_is_refused_unless_it_is_allowed_and_the_index_files_are_orphans(built: Path) -> None:
     delete_all(built)
     with pytest.raises(LocationError, match=NAMES_IT):
         build(built)
-    assert [one.rows for one in open_catalog(built / "indexes/_catalog").snapshots()] == [13]
+    catalog = open_catalog(built / "indexes/_catalog")
+    assert [one.rows for one in catalog.snapshots()] == [13]
 
-
-def test_with_allow_empty_the_snapshot_has_no_rows_and_the_index_files_are_orphans(
-    built: Path,
-) -> None:
-    delete_all(built)
     emptied = build(built, allow_empty=True)
+
     assert (emptied.segments, emptied.dropped, emptied.orphaned) == (0, 13, 12)
     catalog = open_catalog(built / "indexes/_catalog")
     assert (catalog.segments().num_rows, catalog.topics()) == (0, [])
@@ -55,25 +62,18 @@ def test_logs_that_come_back_are_built_again(built: Path) -> None:
     assert (back.index_files, back.files_written) == (12, 0)  # ours, and still right
 
 
-def test_a_source_that_does_not_exist_is_refused_all_the_same(built: Path) -> None:
-    shutil.rmtree(built / "archive")
-    with pytest.raises(LocationError, match="SOURCE does not exist"):
-        build(built, allow_empty=True)
-
-
-def test_no_line_proposes_it_where_something_else_is_wrong(built: Path, tmp_path: Path) -> None:
+def test_nothing_else_is_allowed_by_it_and_no_line_proposes_it(built: Path, tmp_path: Path) -> None:
     with pytest.raises(LocationError) as misspelt:
         build(built, topics=("oders",))
     (tmp_path / "other").mkdir()
     with pytest.raises(LocationError) as first:
         build_index(tmp_path / "other", tmp_path / "new")
     assert NAMES_IT not in str(misspelt.value) + str(first.value)
-
-
-def test_another_source_is_refused(built: Path, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
     with pytest.raises(CatalogError, match="describes file:"):
         build_index(tmp_path / "other", built / "indexes", allow_empty=True)
+    shutil.rmtree(built / "archive")
+    with pytest.raises(LocationError, match="SOURCE does not exist"):
+        build(built, allow_empty=True)
 
 
 def test_a_build_counts_the_index_files_that_it_writes(built: Path) -> None:

@@ -225,7 +225,7 @@ def walk(folder: Path, seed: str, nights: int = 6) -> None:
         raise
 
 
-@pytest.mark.parametrize("walks", short_and_long(4, 150, "KIP33_DISTURBED"))
+@pytest.mark.parametrize("walks", short_and_long(2, 150, "KIP33_DISTURBED"))
 def test_after_faults_an_undisturbed_build_is_as_a_fresh_one(tmp_path: Path, walks: int) -> None:
     for number in range(walks):
         seed = f"{SEED}/{number}"

@@ -4,13 +4,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kip33 import read_arrow, verify_index
 from kip33.builds.commit import warnings_of
 from kip33.builds.pending_rows import Built, WaitingIndexes
+from kip33.errors import CorruptSegmentError
 from kip33.indexing.by_path import build_time_index
 from tests.builders.changing_archive import DAY_MS, INTERVAL, ChangingArchive, batches
 from tests.builders.segment_builder import Record, v2_batch
@@ -48,6 +51,52 @@ def offset_indexes(archive: ChangingArchive) -> set[int]:
     return {int(path.stem) for path in archive.source.rglob("*.index")}
 
 
+ZEROS = 5000
+
+
+def test_zeros_after_the_last_batch_are_no_damage(
+    archive: ChangingArchive, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """In the last segment, and in an earlier one if the next begins at its end. No `.index` is
+    put beside such a log: it would keep a broker from cutting the zeros."""
+    cases = {
+        "the last segment": (ACTIVE, batches(ACTIVE, 20), "ok"),
+        "the next one begins at its end": (MIDDLE, batches(MIDDLE, 20), "ok"),
+        "batches are missing before the next one": (MIDDLE, batches(MIDDLE, 10), "truncated"),
+        "the last segment has no batch yet": (ACTIVE, b"", "empty"),
+        "a batch follows the zeros": (ACTIVE, batches(ACTIVE, 3) + bytes(ZEROS), "truncated"),
+    }
+    sound = {base: archive.log(P, base).read_bytes() for base in (SOUND, MIDDLE, ACTIVE)}
+    for name, (base, data, status) in cases.items():
+        with subtests.test(name):
+            for each, log in sound.items():
+                archive.write(archive.log(P, each), log)
+            after = batches(ACTIVE, 1) if name == "a batch follows the zeros" else b""
+            archive.write(archive.log(P, base), data + bytes(ZEROS) + after)
+            archive.build(offset_index=True)
+            row = archive.row(P, base)
+            assert row["status"] == status, row["error"]
+            assert "zeros" in row["error"]
+            assert base not in offset_indexes(archive)
+            read = partial(read_arrow, str(archive.source), columns=["offset"])
+            if status == "truncated":
+                with pytest.raises(CorruptSegmentError, match="zeros"):
+                    list(read(on_error="fail"))
+            else:
+                assert row["valid_bytes"] == len(data)
+                list(read(on_error="fail"))
+            verdict = verified(archive, base)
+            assert verdict["log_status"] == status
+            assert "zeros" in verdict["log_error"]
+
+
+def verified(archive: ChangingArchive, base_offset: int) -> dict[str, Any]:
+    """Return the verdict on a segment, of `kip33 verify` of the whole tree."""
+    rows = verify_index(str(archive.source), str(archive.source)).to_pylist()
+    [found] = [row for row in rows if row["log_uri"] == archive.log(P, base_offset).as_uri()]
+    return found
+
+
 def test_a_damaged_log_gets_no_offset_index_and_its_row_says_why(archive: ChangingArchive) -> None:
     valid_bytes = damage(archive)
     summary = archive.build(offset_index=True)
@@ -78,14 +127,11 @@ def test_there_is_no_new_offset_index_without_a_time_index(archive: ChangingArch
     assert archive.row(P, MIDDLE)["index_file"] == "written"
 
 
-def left_to_the_broker(archive: ChangingArchive, base_offset: int) -> None:
-    row = archive.row(P, base_offset)
-    assert (row["status"], row["index_file"], row["offset_index_bytes"]) == ("ok", "kept", None)
-    assert "the .index is not written either" in row["error"]
-
-
-@pytest.mark.parametrize("how", [{}, {"only_damaged": True}], ids=["all", "only damaged"])
-@pytest.mark.parametrize("foreign", [b"", bytes(12)], ids=["empty", "wrong"])
+@pytest.mark.parametrize(
+    ("foreign", "how"),
+    [(b"", {"only_damaged": True}), (bytes(12), {})],
+    ids=["empty, only damaged", "wrong"],
+)
 def test_there_is_no_new_offset_index_beside_a_wrong_time_index_that_is_kept(
     archive: ChangingArchive, foreign: bytes, how: dict[str, Any]
 ) -> None:
@@ -94,7 +140,9 @@ def test_there_is_no_new_offset_index_beside_a_wrong_time_index_that_is_kept(
     archive.build(offset_index=True, **how)
     assert archive.index(P, SOUND).read_bytes() == foreign
     assert offset_indexes(archive) == {MIDDLE, ACTIVE}
-    left_to_the_broker(archive, SOUND)
+    row = archive.row(P, SOUND)
+    assert (row["status"], row["index_file"], row["offset_index_bytes"]) == ("ok", "kept", None)
+    assert "the .index is not written either" in row["error"]
     if not how:
         assert archive.build(offset_index=True).reused == 3
 
@@ -143,36 +191,34 @@ def test_a_waiting_offset_index_does_not_replace_that_of_a_newer_build(
     assert "another build wrote this file" in row["error"]
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"offset_index": True},
-        {"offset_index": True, "overwrite": True},
-        {"offset_index": True, "only_damaged": True},
-        {"offset_index": True, "only_damaged": True, "overwrite": True},
-        {},
-    ],
-    ids=lambda how: " ".join(how) or "no .index asked for",
-)
+WAYS: list[dict[str, bool]] = [
+    {"offset_index": True},
+    {},
+    {"offset_index": True, "only_damaged": True},
+    {"offset_index": True, "only_damaged": True, "overwrite": True},
+]
+
+
 def test_an_offset_index_that_hides_damage_stays_and_is_named(
-    archive: ChangingArchive, how: dict[str, bool]
+    archive: ChangingArchive, subtests: pytest.Subtests
 ) -> None:
     hidden = offset_index(archive, MIDDLE)
     built = build_time_index(str(archive.log(P, MIDDLE)), index_interval_bytes=INTERVAL)
     assert built.offset_index_data
     hidden.write_bytes(built.offset_index_data)
     valid_bytes = damage(archive)
-    summary = archive.build(**how)
-    assert hidden.read_bytes() == built.offset_index_data
-    error = archive.row(P, MIDDLE)["error"]
-    assert f"{hidden.as_uri()} keeps a broker from cutting" in error
-    assert f"its {valid_bytes} valid bytes: {REMOVE_IT}" in error
-    assert summary.hidden_from_recovery == 1
-    (warning,) = warnings_of(summary)
-    assert warning.startswith("1 damaged log with an .index that keeps a broker from cutting")
+    for how in WAYS:
+        with subtests.test(str(how)):
+            summary = archive.build(**how)
+            assert hidden.read_bytes() == built.offset_index_data
+            error = archive.row(P, MIDDLE)["error"]
+            assert f"{hidden.as_uri()} keeps a broker from cutting" in error
+            assert f"its {valid_bytes} valid bytes: {REMOVE_IT}" in error
+            assert summary.hidden_from_recovery == 1
+            (warning,) = warnings_of(summary)
+            assert warning.startswith("1 damaged log with an .index that keeps a broker from")
     hidden.unlink()
-    if how:
-        assert archive.build(**how).hidden_from_recovery == 0, "the removed file was noticed"
+    assert archive.build(**WAYS[0]).hidden_from_recovery == 0, "the removed file was noticed"
 
 
 def test_our_offset_index_is_removed_if_its_log_is_damaged(
@@ -224,20 +270,6 @@ def test_an_index_size_that_is_too_small_for_recovery_is_named(archive: Changing
     assert archive.build(offset_index=True).by_status == {"ok": 3}, "with the default it can"
 
 
-def test_elsewhere_than_in_place_nothing_is_withheld(tmp_path: Path) -> None:
-    archive = ChangingArchive(tmp_path)
-    for base_offset in (SOUND, MIDDLE, ACTIVE):
-        archive.write(archive.log(P, base_offset), batches(base_offset, 20))
-    damage(archive)
-    summary = archive.build(offset_index=True)
-    assert {int(path.stem) for path in (tmp_path / "indexes").rglob("*.index")} == {
-        SOUND,
-        MIDDLE,
-        ACTIVE,
-    }
-    assert (summary.hidden_from_recovery, summary.may_not_start) == (0, 0)
-
-
 KAFKA, OTHER = (4711, 4712), (4721, 4722)
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
 
@@ -253,35 +285,23 @@ def owner_of(path: Path) -> tuple[int, int, int]:
 
 
 @only_root
-def test_a_new_index_file_belongs_to_the_owner_of_its_log(archive: ChangingArchive) -> None:
+def test_index_files_belong_to_the_owner_of_their_log_or_keep_their_own(
+    archive: ChangingArchive,
+) -> None:
+    """A new file is given to the log's owner, also if an earlier build left it to root."""
+    archive.index(P, MIDDLE).write_bytes(b"123456789012")
+    owned(archive.index(P, MIDDLE), OTHER, 0o604)
+    archive.build(only_damaged=True)
     owned(archive.log(P, SOUND), KAFKA, 0o640)
     before = os.umask(0o077)
     try:
-        archive.build(offset_index=True)
+        archive.build(offset_index=True, overwrite=True, full=True)
     finally:
         os.umask(before)
-    for path in (archive.index(P, SOUND), offset_index(archive, SOUND)):
-        assert owner_of(path) == (*KAFKA, 0o640)
-
-
-@only_root
-def test_a_replaced_index_file_keeps_its_owner(archive: ChangingArchive) -> None:
-    owned(archive.log(P, SOUND), KAFKA, 0o640)
-    archive.index(P, SOUND).write_bytes(b"123456789012")
-    owned(archive.index(P, SOUND), OTHER, 0o604)
-    archive.build(overwrite=True)
-    assert archive.index(P, SOUND).read_bytes() != b"123456789012"
-    assert owner_of(archive.index(P, SOUND)) == (*OTHER, 0o604)
-
-
-@only_root
-def test_our_file_owned_by_root_is_given_to_the_owner_of_its_log(
-    archive: ChangingArchive,
-) -> None:
-    archive.build()
-    owned(archive.log(P, SOUND), KAFKA, 0o640)
-    archive.build(full=True)
+    assert owner_of(offset_index(archive, SOUND)) == (*KAFKA, 0o640)
     assert owner_of(archive.index(P, SOUND))[:2] == KAFKA
+    assert archive.index(P, MIDDLE).read_bytes() != b"123456789012"
+    assert owner_of(archive.index(P, MIDDLE)) == (*OTHER, 0o604), "a replaced one keeps its owner"
 
 
 @only_root

@@ -46,23 +46,17 @@ def test_a_broker_that_starts_after_the_plan_refuses_the_build(archive: Changing
     assert files(archive) == before
 
 
-@pytest.mark.parametrize("source", ["b2", "b2/orders-0"], ids=["log directory", "partition"])
-def test_the_lock_is_searched_in_parent_directories(archive: ChangingArchive, source: str) -> None:
-    lock = archive.source / "b2/.lock"
-    archive.source = archive.source / source
-    with held_by_another(lock), pytest.raises(LockedError, match=HELD):
-        archive.plan()
-
-
-def test_a_linked_partition_is_locked_at_its_real_place(
-    archive: ChangingArchive, tmp_path: Path
+def test_the_lock_is_searched_in_parent_directories_and_at_the_real_place(
+    archive: ChangingArchive, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     lock = archive.source / "b2/.lock"
     (tmp_path / "links").mkdir()
     (tmp_path / "links/orders-0").symlink_to(archive.source / "b2/orders-0")
-    archive.source = tmp_path / "links"
-    with held_by_another(lock), pytest.raises(LockedError, match=HELD):
-        archive.plan()
+    sources = [archive.source / "b2", archive.source / "b2/orders-0", tmp_path / "links"]
+    with held_by_another(lock):
+        for archive.source in sources:
+            with subtests.test(archive.source.name), pytest.raises(LockedError, match=HELD):
+                archive.plan()
 
 
 def test_the_locks_are_held_while_segments_are_built(

@@ -54,14 +54,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def changing(made: Path) -> ChangingArchive:
-    """Leftovers of every kind, as they were before the other tests."""
-    shutil.rmtree(made / "archive")
+def again(made: Path) -> ChangingArchive:
+    """Return leftovers of every kind, as they were before the other tests."""
+    for name in ("archive", "elsewhere", "outside"):
+        shutil.rmtree(made / name, ignore_errors=True)
     shutil.copytree(made / "saved", made / "archive")
     changing = ChangingArchive(made / "archive")
     changing.now_ms += 2 * DAY_MS
     return changing
+
+
+@pytest.fixture
+def changing(made: Path) -> ChangingArchive:
+    return again(made)
 
 
 def plan_of(
@@ -115,17 +120,17 @@ def test_a_plan_removes_what_is_ours_and_nothing_else(changing: ChangingArchive)
     assert after.items() <= before.items()
     assert set(outcomes(done).values()) == {"removed"}
     assert (done.files, done.size_bytes) == (3, plan.size_bytes)
-
-
-def test_after_a_removal_the_next_build_knows_no_orphans(changing: ChangingArchive) -> None:
-    apply(changing, plan_of(changing)[0])
     assert changing.build(offset_index=True).orphaned == 0
     assert changing.outcome() == changing.fresh(offset_index=True)
 
 
 def test_kinds_on_request_are_removed_and_others_never(changing: ChangingArchive) -> None:
+    plan, _ = plan_of(changing, ALL)
     before = state(changing)
-    done = apply(changing, plan_of(changing, ALL)[0])
+    tried = apply(changing, plan, dry_run=True)
+    assert state(changing) == before
+    done = apply(changing, plan)
+    assert tried.results == done.results
     removed = before.keys() - state(changing).keys()
     partition = changing.source / ORDERS
     expected = {
@@ -144,32 +149,17 @@ def test_kinds_on_request_are_removed_and_others_never(changing: ChangingArchive
     found = find_leftovers(catalog, catalog.require_newest()).found
     assert {one.kind for one in found} == left
 
+    again = apply(changing, plan)
+    assert set(outcomes(again).values()) == {"already removed"}
+    assert (again.files, again.size_bytes) == (0, 0)
 
-@pytest.mark.parametrize("kind", sorted(set(LeftoverKind) - {*ALWAYS_PLANNED, *ALL}))
+
 def test_a_kind_that_may_be_needed_is_refused(
-    changing: ChangingArchive, kind: LeftoverKind
+    changing: ChangingArchive, subtests: pytest.Subtests
 ) -> None:
-    with pytest.raises(ValueError, match="never removes"):
-        plan_of(changing, (kind,))
-
-
-def test_a_second_apply_finds_all_removed(changing: ChangingArchive) -> None:
-    plan, _ = plan_of(changing, ALL)
-    apply(changing, plan)
-    before = state(changing)
-    done = apply(changing, plan)
-    assert set(outcomes(done).values()) == {"already removed"}
-    assert (done.files, done.size_bytes) == (0, 0)
-    assert state(changing) == before
-
-
-def test_a_dry_run_says_the_same_and_removes_nothing(changing: ChangingArchive) -> None:
-    plan, _ = plan_of(changing, ALL)
-    before = state(changing)
-    tried = apply(changing, plan, dry_run=True)
-    assert state(changing) == before
-    done = apply(changing, plan)
-    assert tried.results == done.results
+    for kind in sorted(set(LeftoverKind) - {*ALWAYS_PLANNED, *ALL}):
+        with subtests.test(kind), pytest.raises(ValueError, match="never removes"):
+            plan_of(changing, (kind,))
 
 
 def rewrite(path: Path) -> None:
@@ -190,31 +180,31 @@ def directory(path: Path) -> None:
     path.mkdir()
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (rewrite, "bytes found, the plan says"),
-        (touch, "ms, the plan says"),
-        (link, "is a symbolic link now"),
-        (directory, "is not a file now"),
-    ],
-)
-def test_a_file_that_changed_is_kept_and_named(
-    changing: ChangingArchive, change: Callable[[Path], None], says: str
-) -> None:
-    plan, _ = plan_of(changing, ALL)
-    changed = [changing.index(CLICKS), temporary(changing)]
-    for path in changed:
-        change(path)
-    before = state(changing)
-    done = apply(changing, plan)
-    after = state(changing)
-    assert {path: after.get(path) for path in changed} == {path: before[path] for path in changed}
-    assert [outcomes(done)[path.name] for path in changed] == ["kept"] * 2
-    for path in changed:
-        assert f"{path.as_uri()}: " in whys(done)
-    assert says in whys(done)
-    assert not changing.index(CLICKS).with_suffix(".index").exists(), "the others are removed"
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "bytes found, the plan says": rewrite,
+    "ms, the plan says": touch,
+    "is a symbolic link now": link,
+    "is not a file now": directory,
+}
+
+
+def test_a_file_that_changed_is_kept_and_named(made: Path, subtests: pytest.Subtests) -> None:
+    for says, change in CHANGES.items():
+        with subtests.test(says):
+            changing = again(made)
+            plan, _ = plan_of(changing, ALL)
+            changed = [changing.index(CLICKS), temporary(changing)]
+            for path in changed:
+                change(path)
+            before = state(changing)
+            done = apply(changing, plan)
+            after = state(changing)
+            for path in changed:
+                assert (after.get(path), outcomes(done)[path.name]) == (before[path], "kept")
+                assert f"{path.as_uri()}: " in whys(done)
+            assert says in whys(done)
+            other = changing.index(CLICKS).with_suffix(".index")
+            assert not other.exists(), "the others are removed"
 
 
 def test_a_log_that_came_back_keeps_its_index_files(changing: ChangingArchive) -> None:
@@ -227,20 +217,6 @@ def test_a_log_that_came_back_keeps_its_index_files(changing: ChangingArchive) -
     assert [outcomes(done)[name] for name in names] == ["kept"] * 4
     assert changing.index(CLICKS).exists()
     assert f"its log exists again: {changing.log(CLICKS).as_uri()}" in whys(done)
-
-
-def test_after_a_build_with_the_log_its_index_files_are_kept(changing: ChangingArchive) -> None:
-    plan, _ = plan_of(changing)
-    changing.write(changing.log(CLICKS), batches(0, 20))
-    changing.build(offset_index=True)
-    before = state(changing)
-    done = apply(changing, plan)
-    assert state(changing) == before
-    assert outcomes(done) == {
-        temporary(changing).name: "already removed",  # by the build
-        changing.index(CLICKS).name: "kept",
-        changing.index(CLICKS).with_suffix(".index").name: "kept",
-    }
 
 
 def test_a_log_that_comes_back_after_the_listing(
@@ -411,12 +387,9 @@ def test_an_edited_plan_is_refused(changing: ChangingArchive) -> None:
         read_leftover_plan(Location.of(path))
 
 
-@pytest.mark.parametrize("name", ["timeindex", "index"])
-def test_a_plan_made_by_hand_removes_no_file_of_a_segment(
-    changing: ChangingArchive, name: str
-) -> None:
+def test_a_plan_made_by_hand_removes_no_file_of_a_segment(changing: ChangingArchive) -> None:
     path, records = records_of(changing)
-    target = changing.index(ORDERS).with_suffix(f".{name}")
+    target = changing.index(ORDERS)
     status = target.stat()
     file = {
         "uri": target.as_uri(),
@@ -439,40 +412,37 @@ def at(uri: str) -> dict[str, Any]:
     return {"uri": uri, "files": [{"uri": uri, "size_bytes": 1, "last_modified_ms": 1}]}
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"leftover": "unknown file"}, "unknown file, which kip33 never removes"),
-        ({"leftover": ".swap file"}, "never removes"),
-        ({"leftover": "something"}, "is not a valid LeftoverKind"),
-        ({"uri": "file:///elsewhere/x.timeindex"}, "not a file of"),
-        (at("{index_dir}/../etc/x.timeindex"), "not a path of plain names"),
-        (at("{index_dir}//x.timeindex"), "not a file of"),
-        (at("{index_dir}/b1//c/x.timeindex"), "not a path of plain names"),
-        (at("{index_dir}/b1/x.log"), "not the name of: index file of kip33"),
-        (at("{index_dir}/b1/passwd"), "not the name of: index file of kip33"),
-        (
-            {"leftover": LeftoverKind.TEMPORARY.value} | at("file:///etc/.0.timeindex.0a.tmp"),
-            "not a path of plain names",
-        ),
-        (
-            {"leftover": LeftoverKind.TEMPORARY.value} | at("{index_dir}/b1/0.timeindex"),
-            "not the name of: temporary file",
-        ),
-        ({"files": []}, "expected this one file"),
-        ({"files": [{"uri": "x"}]}, "not written by kip33"),
-        ({"uri": "ftp://x/y"}, "unknown scheme"),
-    ],
-)
+OF_TEMPORARY = {"leftover": LeftoverKind.TEMPORARY.value}
+FORGED: list[tuple[dict[str, Any], str]] = [
+    ({"leftover": "unknown file"}, "unknown file, which kip33 never removes"),
+    ({"leftover": ".swap file"}, "never removes"),
+    ({"leftover": "something"}, "is not a valid LeftoverKind"),
+    ({"uri": "file:///elsewhere/x.timeindex"}, "not a file of"),
+    (at("{index_dir}/../etc/x.timeindex"), "not a path of plain names"),
+    (at("{index_dir}//x.timeindex"), "not a file of"),
+    (at("{index_dir}/b1//c/x.timeindex"), "not a path of plain names"),
+    (at("{index_dir}/b1/x.log"), "not the name of: index file of kip33"),
+    (at("{index_dir}/b1/passwd"), "not the name of: index file of kip33"),
+    (OF_TEMPORARY | at("file:///etc/.0.timeindex.0a.tmp"), "not a path of plain names"),
+    (OF_TEMPORARY | at("{index_dir}/b1/0.timeindex"), "not the name of: temporary file"),
+    ({"files": []}, "expected this one file"),
+    ({"files": [{"uri": "x"}]}, "not written by kip33"),
+    ({"uri": "ftp://x/y"}, "unknown scheme"),
+]
+
+
 def test_what_kip33_does_not_write_is_not_read(
-    changing: ChangingArchive, change: dict[str, Any], says: str
+    changing: ChangingArchive, subtests: pytest.Subtests
 ) -> None:
     path, records = records_of(changing)
-    text = json.dumps(change).replace("{index_dir}", records[0]["index_dir"])
-    records[1] |= json.loads(text)
-    with pytest.raises(PlanError, match=says) as refused:
-        read_leftover_plan(forge(path, records))
-    assert "\n" not in str(refused.value)
+    header, first, *others = records
+    for change, says in FORGED:
+        text = json.dumps(change).replace("{index_dir}", header["index_dir"])
+        forged = forge(path, [dict(header), first | json.loads(text), *others])
+        with subtests.test(f"{says}: {text}"):
+            with pytest.raises(PlanError, match=says) as refused:
+                read_leftover_plan(forged)
+            assert "\n" not in str(refused.value)
 
 
 def test_only_such_a_plan_is_replaced(changing: ChangingArchive) -> None:

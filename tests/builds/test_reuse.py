@@ -1,7 +1,6 @@
 """Modification times with which a file may change, or have changed, undetected."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,27 +8,23 @@ from kip33.builds.reuse import SET_AHEAD_MS, SETTLED_MS, may_change_unseen
 
 LISTED_MS = 1_800_000_000_000
 
-TIMES = [
-    pytest.param(-LISTED_MS, False, id="1970"),
-    pytest.param(-SETTLED_MS - 1, False, id="more than 2 s before"),
-    pytest.param(-SETTLED_MS, False, id="2 s before"),
-    pytest.param(-SETTLED_MS + 1, True, id="less than 2 s before"),
-    pytest.param(0, True, id="as the listing began"),
-    pytest.param(60_000, True, id="since: a long listing, or a clock that is ahead"),
-    pytest.param(SET_AHEAD_MS - 1, True, id="within a day ahead"),
-    pytest.param(SET_AHEAD_MS, False, id="a day ahead: no clock's time"),
-    pytest.param(2**62, False, id="hundreds of millions of years ahead"),
-]
+TIMES = {
+    # ms after the listing began -> whether the file may change unseen
+    -LISTED_MS: False,
+    -SETTLED_MS - 1: False,
+    -SETTLED_MS: False,
+    -SETTLED_MS + 1: True,
+    0: True,
+    60_000: True,  # a long listing, or a clock that is ahead
+    SET_AHEAD_MS - 1: True,
+    SET_AHEAD_MS: False,  # no clock's time
+    2**62: False,
+}
 
 
-@pytest.mark.parametrize(("after_ms", "unseen"), TIMES)
-def test_modified_before_or_after_the_listing(after_ms: int, unseen: bool) -> None:
-    assert may_change_unseen(np.array([LISTED_MS + after_ms]), LISTED_MS).tolist() == [unseen]
-
-
-def test_each_file_for_itself_and_none_for_none() -> None:
-    times = np.array([0, LISTED_MS, LISTED_MS - 5000])
-    assert may_change_unseen(times, LISTED_MS).tolist() == [False, True, False]
+def test_modified_before_or_after_the_listing() -> None:
+    times = LISTED_MS + np.array(list(TIMES))
+    assert may_change_unseen(times, LISTED_MS).tolist() == list(TIMES.values())
     assert may_change_unseen(times[:0], LISTED_MS).tolist() == []
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -21,6 +22,7 @@ from kip33.stores.locations import Location
 from tests.builders.changing_archive import ChangingArchive
 from tests.builders.random_partitions import RandomPartition, random_partitions
 from tests.builders.segment_builder import Record, segment, v2_batch
+from tests.long_forms import short_and_long
 
 SEED = os.environ.get("KIP33_SEED") or str(random.SystemRandom().randrange(2**32))
 T = "t-0"
@@ -89,13 +91,6 @@ def test_each_base_offset_but_the_first_has_a_file(archive: ProducerArchive) -> 
     assert [row["producer_snapshot_bytes"] for row in rows] == [None, 56, 102]
     assert {row["index_file"] for row in rows} == {"written"}
     assert {row["error"] for row in rows} == {None}
-
-
-def test_without_the_option_nothing_is_written(archive: ProducerArchive) -> None:
-    archive.write_segments()
-    archive.build(offset_index=True)
-    assert archive.built() == {}
-    assert {row["producer_changes"] for row in archive.rows()} == {None}
 
 
 def test_a_night_that_reads_only_new_segments_continues(archive: ProducerArchive) -> None:
@@ -178,26 +173,25 @@ def test_after_a_damaged_log_the_states_are_unknown(archive: ProducerArchive) ->
     assert "the .snapshot is not written: the producers of" in archive.row(T, 20)["error"]
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({}, "requires --offset-index"),
-        ({"offset_index": True, "in_place": True}, "requires --index-dir"),
-        ({"offset_index": True, "read": "tail"}, "cannot be combined with --read tail"),
-    ],
-)
-def test_what_it_is_not_combined_with(
-    archive: ProducerArchive, options: dict[str, bool | str], why: str
-) -> None:
+REFUSED: dict[str, dict[str, Any]] = {
+    "requires --offset-index": {},
+    "requires --index-dir": {"offset_index": True, "in_place": True},
+    "cannot be combined with --read tail": {"offset_index": True, "read": "tail"},
+}
+
+
+def test_what_it_is_not_combined_with(archive: ProducerArchive, subtests: pytest.Subtests) -> None:
     archive.write_segments()
-    with pytest.raises(ValueError, match=why):
-        archive.plan(producer_snapshots=True, **options)
+    for why, options in REFUSED.items():
+        with subtests.test(why), pytest.raises(ValueError, match=why):
+            archive.plan(producer_snapshots=True, **options)
 
 
-def test_random_partitions_night_after_night(tmp_path: Path) -> None:
+@pytest.mark.parametrize("partitions", short_and_long(2, 40, "KIP33_PARTITIONS"))
+def test_random_partitions_night_after_night(tmp_path: Path, partitions: int) -> None:
     print(f"KIP33_SEED={SEED}")
     dice = random.Random(SEED)
-    for partition in random_partitions(seed=SEED, count=8):
+    for partition in random_partitions(seed=SEED, count=partitions):
         archive = ProducerArchive(tmp_path / str(partition.number))
         for base in partition.segments:
             archive.write_partition(partition, base)

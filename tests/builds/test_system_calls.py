@@ -33,7 +33,7 @@ FLUSH: Final = Counter(open=1, fsync=1, close=1)
     ("fsync", "expected"),
     [
         ("fsync", LOG + NEW_INDEX + FLUSH),
-        pytest.param("no-fsync", LOG + NEW_INDEX, marks=pytest.mark.integration),
+        pytest.param("no-fsync", LOG + NEW_INDEX, marks=pytest.mark.long),
     ],
 )
 def test_a_segment_and_its_new_index_file_take_few_calls(

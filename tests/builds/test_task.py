@@ -1,10 +1,9 @@
 """Build one segment: files that are written, kept, replaced and withdrawn, and the row."""
 
 import json
-import os
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -127,43 +126,45 @@ def test_both_indexes(archive: Archive) -> None:
     assert (built.row["time_index_settings"], built.row["offset_index_settings"]) == (both, both)
 
 
-def test_in_place(archive: Archive) -> None:
-    built = archive.build(index_dir=archive.source)
-    assert archive.log.with_suffix(".timeindex").read_bytes() == TIME_INDEX
-    assert built.row["index_uri"] == archive.log.with_suffix(".timeindex").as_uri()
+class Existing(NamedTuple):
+    """What is there, and what a build leaves there and says."""
+
+    before: bytes | None
+    after: bytes
+    says: str
+    ours: bool = False
+    overwrite: bool = False
 
 
-REPLACING = [
-    # what is there, whose, with --overwrite -> what is there then, what the row says
-    pytest.param(None, False, False, TIME_INDEX, "written", id="nothing there: written"),
-    pytest.param(FOREIGN, False, False, FOREIGN, "kept", id="somebody else's: kept"),
-    pytest.param(FOREIGN, False, True, TIME_INDEX, "written", id="somebody else's: overwritten"),
-    pytest.param(FOREIGN, True, False, TIME_INDEX, "written", id="ours: replaced"),
-    pytest.param(TIME_INDEX, True, False, TIME_INDEX, "written", id="ours and the same"),
-    pytest.param(TIME_INDEX, False, False, TIME_INDEX, "kept", id="somebody else's, the same"),
-    pytest.param(
-        TIME_INDEX, False, True, TIME_INDEX, "written", id="overwritten by the same: not written"
-    ),
-    pytest.param(b"", False, False, b"", "kept", id="somebody else's empty file"),
-]  # fmt: skip
+EXISTING = {
+    "nothing there: written": Existing(None, TIME_INDEX, "written"),
+    "somebody else's: kept": Existing(FOREIGN, FOREIGN, "kept"),
+    "somebody else's: overwritten": Existing(FOREIGN, TIME_INDEX, "written", overwrite=True),
+    "somebody else's, the same": Existing(TIME_INDEX, TIME_INDEX, "kept"),
+    "somebody else's empty file": Existing(b"", b"", "kept"),
+    "ours: replaced": Existing(FOREIGN, TIME_INDEX, "written", ours=True),
+    "ours and the same": Existing(TIME_INDEX, TIME_INDEX, "written", ours=True),
+    "overwritten by the same": Existing(TIME_INDEX, TIME_INDEX, "written", overwrite=True),
+}
 
 
-@pytest.mark.parametrize(("before", "ours", "overwrite", "after", "says"), REPLACING)
 def test_an_existing_file_is_published_kept_or_removed(
-    archive: Archive, before: bytes | None, ours: bool, overwrite: bool, after: bytes, says: str
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    if before is not None:
-        archive.place(before)
-    inode = archive.time_index.stat().st_ino if before == TIME_INDEX else None
-    row = archive.build(ours=ours, overwrite=overwrite).row
-    assert archive.time_index.read_bytes() == after
-    assert row["index_file"] == says
-    assert row["time_index_settings"] == (SETTINGS if after == TIME_INDEX else None)
-    assert row["time_index_modified_ms"] == modified(archive.time_index)
-    kept_another = after not in (TIME_INDEX,)
-    assert ("--overwrite" in (row["error"] or "")) == kept_another
-    assert row["status"] == "ok"
-    assert inode is None or archive.time_index.stat().st_ino == inode
+    for name, case in EXISTING.items():
+        with subtests.test(name):
+            archive = Archive(tmp_path / name)
+            if case.before is not None:
+                archive.place(case.before)
+            is_same = case.before == TIME_INDEX
+            inode = archive.time_index.stat().st_ino if is_same else None
+            row = archive.build(ours=case.ours, overwrite=case.overwrite).row
+            assert archive.time_index.read_bytes() == case.after
+            assert (row["status"], row["index_file"]) == ("ok", case.says)
+            assert row["time_index_settings"] == (SETTINGS if case.after == TIME_INDEX else None)
+            assert row["time_index_modified_ms"] == modified(archive.time_index)
+            assert ("--overwrite" in (row["error"] or "")) == (case.after != TIME_INDEX)
+            assert inode is None or archive.time_index.stat().st_ino == inode
 
 
 def test_one_of_two_files_kept_is_kept(archive: Archive) -> None:
@@ -178,17 +179,12 @@ def test_one_of_two_files_kept_is_kept(archive: Archive) -> None:
     assert row["offset_index_modified_ms"] == modified(archive.offset_index)
 
 
-WITHDRAWN = [
-    pytest.param(INVALID, True, False, id="ours, and the log gives none: withdrawn"),
-    pytest.param(INVALID, False, True, id="somebody else's: left"),
-]
-
-
-@pytest.mark.parametrize(("log", "ours", "stays"), WITHDRAWN)
-def test_withdrawing_an_index(archive: Archive, log: bytes, ours: bool, stays: bool) -> None:
-    archive.write_log(log)
+@pytest.mark.parametrize("ours", [False, True], ids=["another's stays", "ours is withdrawn"])
+def test_an_index_of_a_log_that_gives_none(archive: Archive, ours: bool) -> None:
+    archive.write_log(INVALID)
     archive.place(WRONG, offset_index=b"12345678")
     row = archive.build(ours=ours, overwrite=True, offset_index=True).row
+    stays = not ours
     assert (archive.time_index.exists(), archive.offset_index.exists()) == (stays, stays)
     assert (row["status"], row["index_file"]) == ("invalid", None)
     assert row.get("index_uri") is None
@@ -211,15 +207,6 @@ def test_an_unreadable_log_proves_nothing(archive: Archive) -> None:
     assert build_segment(build, known(segment)).row["index_file"] is None
     assert (row["size_bytes"], row["base_offset"]) == (len(LOG), BASE)
     assert row["error"]
-
-
-def test_a_fifo_named_like_a_segment_is_a_row_and_does_not_block(archive: Archive) -> None:
-    archive.log.unlink()
-    os.mkfifo(archive.log)
-    (segment,) = list_tree(Location.of(archive.source)).segments()
-    build = BuildSpec(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
-    row = build_segment(build, known(segment), native=False).row
-    assert (row["status"], row["error"]) == ("unreadable", "not a regular file")
 
 
 def test_a_truncated_log_gets_the_index_of_its_prefix(archive: Archive) -> None:
@@ -256,51 +243,31 @@ def test_records_in_a_wrapper_are_not_counted(archive: Archive) -> None:
     assert (row["magics"], row["codecs"]) == ([1], ["gzip"])
 
 
-def test_a_place_that_cannot_be_written_is_reported(archive: Archive) -> None:
-    archive.index_dir.mkdir()
-    (archive.index_dir / "b1").write_bytes(b"a file in the way")
-    row = archive.build().row
-    assert row["status"] == "ok"
-    assert row["index_file"] is None
-    assert "cannot be written" in row["error"]
-    assert (row.get("index_uri"), row["time_index_entries"]) == (None, 1)
-
-
-def test_a_directory_that_could_not_be_listed_is_a_row(archive: Archive) -> None:
-    (archive.source / "loop").symlink_to(archive.source)
-    (loop,) = [s for s in list_tree(Location.of(archive.source)).segments() if s.error]
-    build = BuildSpec(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
-    built = build_segment(build, known(loop))
-    assert (built.row["status"], built.row["topic"]) == ("unreadable", None)
-    assert built.row["error"] == loop.error
-    assert built.bytes_read == 0
-
-
-ONLY_DAMAGED = [
-    pytest.param(FOREIGN, FOREIGN, "kept", id="true: left as it is, whoever wrote it"),
-    pytest.param(TIME_INDEX, TIME_INDEX, "kept", id="identical"),
-    pytest.param(WRONG, TIME_INDEX, "written", id="wrong: replaced"),
-    pytest.param(b"", TIME_INDEX, "written", id="incomplete: replaced"),
-    pytest.param(bytes(1200), TIME_INDEX, "written", id="padded: replaced"),
-    pytest.param(b"abc", TIME_INDEX, "written", id="malformed: replaced"),
-    pytest.param(None, TIME_INDEX, "written", id="missing: written"),
-]
+ONLY_DAMAGED = {
+    # A leader of 3.6 records the first record with the max: FOREIGN is consistent with the log.
+    "true: left as it is, whoever wrote it": Existing(FOREIGN, FOREIGN, "kept"),
+    "identical": Existing(TIME_INDEX, TIME_INDEX, "kept"),
+    "wrong: replaced": Existing(WRONG, TIME_INDEX, "written"),
+    "incomplete: replaced": Existing(b"", TIME_INDEX, "written"),
+    "padded: replaced": Existing(bytes(1200), TIME_INDEX, "written"),
+    "malformed: replaced": Existing(b"abc", TIME_INDEX, "written"),
+    "missing: written": Existing(None, TIME_INDEX, "written"),
+}
 
 
 @pytest.mark.parametrize("ours", [False, True])
-@pytest.mark.parametrize(("before", "after", "says"), ONLY_DAMAGED)
-def test_only_damaged(
-    archive: Archive, before: bytes | None, after: bytes, says: str, ours: bool
-) -> None:
-    # A leader of 3.6 records the first record with the max: FOREIGN is consistent with the log.
-    if before is not None:
-        archive.place(before)
-    row = archive.build(only_damaged=True, overwrite=True, ours=ours).row
-    assert archive.time_index.read_bytes() == after
-    assert row["index_file"] == ("written" if ours else says)
-    assert row["time_index_entries"] == len(after) // 12
-    assert row["time_index_settings"] == (SETTINGS if after == TIME_INDEX else None)
-    assert row["time_index_modified_ms"] == modified(archive.time_index)
+def test_only_damaged(tmp_path: Path, ours: bool, subtests: pytest.Subtests) -> None:
+    for name, (before, after, says, *_) in ONLY_DAMAGED.items():
+        with subtests.test(name):
+            archive = Archive(tmp_path / name)
+            if before is not None:
+                archive.place(before)
+            row = archive.build(only_damaged=True, overwrite=True, ours=ours).row
+            assert archive.time_index.read_bytes() == after
+            assert row["index_file"] == ("written" if ours else says)
+            assert row["time_index_entries"] == len(after) // 12
+            assert row["time_index_settings"] == (SETTINGS if after == TIME_INDEX else None)
+            assert row["time_index_modified_ms"] == modified(archive.time_index)
 
 
 @pytest.mark.parametrize("ours", [False, True])

@@ -4,23 +4,19 @@ The expected files come from one scan over all segments of a partition as one lo
 chooses other logs.
 """
 
-import json
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from kip33 import build_time_index, verify_segment
 from kip33.builds import transaction_files
 from kip33.builds.commit import warnings_of
-from kip33.builds.index_files import Published
-from kip33.cli.dump import dump
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.tree_verdicts import TreeVerdicts, blocks_of
@@ -29,9 +25,9 @@ from kip33.rules.transaction_index import complete_transactions
 from tests.builders.changing_archive import ChangingArchive, Row, batches
 from tests.builders.segment_builder import Record, end_txn_marker, segment, v2_batch
 from tests.integration.kafka.random_transactions import transactional_logs
+from tests.long_forms import one_in, short_and_long
 
 SEED = os.environ.get("KIP33_SEED") or str(random.SystemRandom().randrange(2**32))
-LOGS = int(os.environ.get("KIP33_LOGS", "12"))
 T = "t-0"
 P, Q = 5, 6  # producers
 
@@ -117,15 +113,6 @@ def test_transactions_are_carried_from_segment_to_segment(archive: Transactional
     assert (summary.written, summary.segments) == (3, 3)
 
 
-def test_without_offset_index_no_transaction_index_is_written(
-    archive: TransactionalArchive,
-) -> None:
-    archive.write_segments()
-    archive.build()
-    assert [archive.built(base) for base in SEGMENTS] == [None, None, None]
-    assert {row["open_transactions"] for row in archive.rows()} == {None}
-
-
 def test_a_segment_without_transactions_between_two_with_transactions(
     archive: TransactionalArchive,
 ) -> None:
@@ -138,12 +125,11 @@ def test_a_segment_without_transactions_between_two_with_transactions(
     assert list(found) == [(P, 0, 5, 6)]
 
 
-@pytest.mark.parametrize("settings", [{}, {"producer_snapshots": True}], ids=["", "snapshots"])
 def test_a_log_that_can_be_read_again_gives_later_segments_their_files(
-    archive: TransactionalArchive, settings: dict[str, bool]
+    archive: TransactionalArchive,
 ) -> None:
     archive.write_segments()
-    how = {"offset_index": True} | settings
+    how = {"offset_index": True, "producer_snapshots": True}
     with unreadable(archive.log(T, 0)):
         archive.build(**how)
         assert NOT_KNOWN in archive.error(6)
@@ -199,9 +185,10 @@ def test_a_night_that_reads_only_new_segments_carries_on(archive: TransactionalA
     assert archive.build(offset_index=True).reused == 3
 
 
-def test_random_logs_night_after_night(tmp_path: Path) -> None:
+@pytest.mark.parametrize("logs", short_and_long(3, 60, "KIP33_LOGS"))
+def test_random_logs_night_after_night(tmp_path: Path, logs: int) -> None:
     print(f"KIP33_SEED={SEED}")
-    for log in transactional_logs(seed=SEED, count=LOGS):
+    for log in transactional_logs(seed=SEED, count=logs):
         dice, whole = random.Random(f"{SEED}/{log.number}"), tmp_path / f"{min(log.segments)}.log"
         whole.write_bytes(b"".join(log.segments.values()))
         summary = build_time_index(str(whole)).transactions
@@ -235,15 +222,6 @@ def test_transactions_before_the_first_segment_are_unknown(archive: Transactiona
     assert archive.build(offset_index=True).reused == 2
 
 
-def test_a_segment_without_an_abort_never_needs_a_file(
-    archive: TransactionalArchive,
-) -> None:
-    archive.write(archive.log(T, 3), segment([data(3, P), commit(4, P)]))
-    archive.build(offset_index=True)
-    assert archive.row(T, 3)["error"] is None
-    assert archive.row(T, 3)["open_transactions"] is None
-
-
 def test_a_snapshot_beside_the_log_has_the_open_transactions(archive: TransactionalArchive) -> None:
     archive.write_segments(3, 6)
     archive.log(T, 3).with_suffix(".snapshot").write_bytes(snapshot(p5=0, p7=-1))
@@ -252,31 +230,34 @@ def test_a_snapshot_beside_the_log_has_the_open_transactions(archive: Transactio
     assert archive.error(3) == ""
 
 
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(snapshot(p5=0)[:-1], id="cut short"),
-        pytest.param(snapshot(p5=9), id="of a transaction that begins later"),
-        pytest.param(snapshot(p5=1, p7=1), id="of two that begin together"),
-    ],
-)
-def test_an_impossible_snapshot_is_ignored(archive: TransactionalArchive, damaged: bytes) -> None:
+IMPOSSIBLE = {
+    "empty": b"",
+    "cut short": snapshot(p5=0)[:-1],
+    "of a transaction that begins later": snapshot(p5=9),
+    "of two that begin together": snapshot(p5=1, p7=1),
+}
+
+
+def test_an_impossible_snapshot_is_ignored(
+    archive: TransactionalArchive, subtests: pytest.Subtests
+) -> None:
     archive.write_segments(3)
-    archive.log(T, 3).with_suffix(".snapshot").write_bytes(damaged)
-    archive.build(offset_index=True)
-    assert archive.built(3) is None
-    assert "the .txnindex is not written" in archive.error(3)
+    for name, damaged in IMPOSSIBLE.items():
+        with subtests.test(name):
+            archive.log(T, 3).with_suffix(".snapshot").write_bytes(damaged)
+            archive.build(offset_index=True, full=True)
+            assert archive.built(3) is None
+            assert "the .txnindex is not written" in archive.error(3)
 
 
-@pytest.mark.parametrize("lost", ["a segment", "the end of a segment"])
-def test_transactions_after_a_gap_are_unknown(archive: TransactionalArchive, lost: str) -> None:
+def test_transactions_after_a_gap_are_unknown(archive: TransactionalArchive) -> None:
+    """A segment is missing, then the end of one."""
     archive.write_segments(0, 6)
-    if lost == "the end of a segment":
+    for _ in range(2):
+        archive.build(offset_index=True)
+        assert archive.built(6) is None
+        assert NOT_KNOWN in archive.error(6)
         archive.write(archive.log(T, 3), SECOND[:-1])
-    archive.build(offset_index=True)
-    assert archive.built(6) is None
-    assert NOT_KNOWN in archive.error(6)
 
 
 def test_later_segments_are_read_again_after_a_changed_one(
@@ -293,21 +274,21 @@ def test_later_segments_are_read_again_after_a_changed_one(
     assert list(found) == [(Q, 1, 4, 5)]
 
 
-@pytest.mark.parametrize("what", ["deleted", "changed", "touched"])
 def test_a_transaction_index_that_is_not_as_it_was_left_is_built_again(
-    archive: TransactionalArchive, what: str
+    archive: TransactionalArchive, subtests: pytest.Subtests
 ) -> None:
     archive.write_segments()
     archive.build(offset_index=True)
-    if what == "deleted":
-        archive.place(3).unlink()
-    elif what == "changed":
-        archive.place(3).write_bytes(bytes(34))
-    else:
-        os.utime(archive.place(3), (1, 1))
-    summary = archive.build(offset_index=True)
-    assert summary.indexed >= 1
-    assert archive.built(3) == wire(3)
+    changes: dict[str, Callable[[Path], object]] = {
+        "deleted": Path.unlink,
+        "changed": lambda file: file.write_bytes(bytes(34)),
+        "touched": lambda file: os.utime(file, (1, 1)),
+    }
+    for name, change in changes.items():
+        with subtests.test(name):
+            change(archive.place(3))
+            assert archive.build(offset_index=True).indexed >= 1
+            assert archive.built(3) == wire(3)
     assert archive.outcome() == archive.fresh(offset_index=True)
 
 
@@ -428,7 +409,7 @@ def test_in_place_an_index_that_hides_aborts_is_named(
     assert not index.exists(), "a broker that starts now writes both"
 
 
-@pytest.mark.parametrize("left", [None, b""], ids=["lost", "emptied"])
+@pytest.mark.parametrize("left", one_in(2, [None, b""]), ids=["lost", "emptied"])
 def test_in_place_a_lost_transaction_index_is_named_without_offset_index(
     in_place: TransactionalArchive, left: bytes | None
 ) -> None:
@@ -470,34 +451,23 @@ def test_in_place_a_marker_alone_is_no_lost_transaction_index(
     assert in_place.build().aborts_hidden == 0
 
 
-@pytest.mark.parametrize("has_index", [False, True])
-def test_in_place_a_brokers_own_transaction_index_is_no_finding(
-    in_place: TransactionalArchive, has_index: bool
-) -> None:
-    in_place.write_segments(3)
-    in_place.place(3).write_bytes(wire(3))
-    if has_index:
-        in_place.place(3, ".index").write_bytes(b"")
-
-    assert in_place.build(offset_index=True).aborts_hidden == 0
-
-
-def test_in_place_an_index_goes_beside_a_brokers_transaction_index(
+def test_in_place_a_brokers_own_transaction_index_is_no_finding_and_gets_an_index_beside_it(
     in_place: TransactionalArchive,
 ) -> None:
     in_place.write_segments(3)
     in_place.place(3).write_bytes(wire(3))
-    in_place.build(offset_index=True)
-    assert in_place.built(3) == wire(3)
-    assert in_place.place(3, ".index").exists()
+    for _ in range(2):
+        assert in_place.build(offset_index=True).aborts_hidden == 0
+        assert in_place.built(3) == wire(3)
+        assert in_place.place(3, ".index").exists()
+        in_place.place(3, ".index").write_bytes(b"")
 
 
-@pytest.mark.parametrize("suffix", [".timeindex", ".txnindex"])
-def test_in_place_there_is_no_index_beside_a_wrong_file_that_is_kept(
-    in_place: TransactionalArchive, suffix: str
+def test_in_place_there_is_no_index_beside_a_wrong_transaction_index_that_is_kept(
+    in_place: TransactionalArchive,
 ) -> None:
     in_place.write_segments()
-    in_place.place(3, suffix).write_bytes(bytes(12))
+    in_place.place(3).write_bytes(bytes(12))
     in_place.build(offset_index=True)
     assert [in_place.place(base, ".index").exists() for base in SEGMENTS] == [True, False, True]
     assert in_place.row(T, 3)["index_file"] == "kept"
@@ -530,36 +500,6 @@ def test_in_place_the_files_of_a_newer_build_stay(
     assert {suffix: in_place.place(6, suffix).read_bytes() for suffix in newer} == newer
     assert in_place.row(T, 6)["index_file"] == "stale"
     assert "another build wrote this file" in in_place.error(6)
-
-
-def test_in_place_the_index_comes_after_the_transaction_index(
-    in_place: TransactionalArchive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Killed(BaseException):
-        """The build ends here."""
-
-    def killed(*_: object, **__: object) -> None:
-        raise Killed
-
-    in_place.write_segments()
-    monkeypatch.setattr(Published, "add", _until_transaction_index(killed))
-    with pytest.raises(Killed):
-        in_place.build(offset_index=True)
-    assert [in_place.place(base, ".index").exists() for base in SEGMENTS] == [True, False, False]
-    monkeypatch.undo()
-    in_place.build(offset_index=True)
-    assert [in_place.built(base) for base in SEGMENTS] == [None, wire(3), wire(6)]
-
-
-def _until_transaction_index(killed):
-    add = Published.add
-
-    def added(self, file, **how):
-        if file.place.name.endswith(".txnindex"):
-            killed()
-        add(self, file, **how)
-
-    return added
 
 
 def test_a_transaction_index_that_cannot_be_written_is_tried_again(
@@ -604,17 +544,6 @@ def test_verify_says_unknown_where_earlier_segments_are_missing(
     assert verdicts(archive) == ["identical", "identical"]
 
 
-def test_verify_of_a_file_beside_a_segment_without_transactions(
-    archive: TransactionalArchive,
-) -> None:
-    archive.write(archive.log(T), batches(0, 2))
-    archive.build(offset_index=True)
-    archive.place(0).write_bytes(bytes(34))
-    assert verdicts(archive) == ["wrong"]
-    archive.place(0).write_bytes(b"")
-    assert verdicts(archive) == ["identical"]
-
-
 def test_verify_of_one_segment_knows_transactions_from_a_snapshot(
     in_place: TransactionalArchive,
 ) -> None:
@@ -627,18 +556,3 @@ def test_verify_of_one_segment_knows_transactions_from_a_snapshot(
     assert found.problems[-1].startswith(".txnindex: the open transactions")
     log.with_suffix(".snapshot").write_bytes(snapshot(p5=0))
     assert verify_segment(str(log)).transaction_index_verdict == "identical"
-
-
-def test_dump_shows_aborted_transactions(archive: TransactionalArchive) -> None:
-    archive.write_segments()
-    archive.build(offset_index=True)
-    shown = CliRunner().invoke(dump, [str(archive.place(3)), "--format", "jsonl"])
-    assert shown.exit_code == 0, shown.output
-    first, second = (json.loads(line) for line in shown.output.splitlines())
-    assert first == {
-        "file": str(archive.place(3)), "kind": "aborted_transaction", "entry": 0,
-        "producer_id": Q, "first_offset": 3, "last_offset": 4, "last_stable_offset": 0,
-    }  # fmt: skip
-    assert (second["producer_id"], second["first_offset"]) == (P, 0)
-    table = CliRunner().invoke(dump, [str(archive.place(3))])
-    assert "last_stable_offset" in table.output

@@ -5,7 +5,6 @@ Nights of builds notice when the file's time, the next segment or the last segme
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +31,19 @@ def old_messages(base: int, count: int = 4) -> bytes:
     return segment(v0_message(base + number, value=b"v") for number in range(count))
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> ChangingArchive:
+def four_segments(folder: Path) -> ChangingArchive:
     """Return two old segments without timestamps and two newer ones; the last is of v0, too."""
-    archive = ChangingArchive(tmp_path)
+    archive = ChangingArchive(folder)
     archive.write(archive.log(PART, 10), old_messages(10, 10))
     archive.write(archive.log(PART, 20), old_messages(20, 10))
     archive.write(archive.log(PART, 30), batches(30, 10))
     archive.write(archive.log(PART, 40), old_messages(40))
     return archive
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> ChangingArchive:
+    return four_segments(tmp_path)
 
 
 def entries(archive: ChangingArchive) -> dict[int, list[tuple[int, int]]]:
@@ -56,56 +59,51 @@ def modified_ms(archive: ChangingArchive, base: int) -> int:
     return archive.log(PART, base).stat().st_mtime_ns // 1_000_000
 
 
-@pytest.mark.parametrize(
-    ("rule", "offsets"),
-    [
-        (Untimestamped.NONE, {10: [], 20: [], 40: []}),
-        (NEXT, {10: [20], 20: [30], 40: []}),
-        (FIRST, {10: [10], 20: [20], 40: []}),
-    ],
-)
+OFFSETS: dict[str, dict[int, list[int]]] = {
+    NEXT: {10: [20], 20: [30], 40: []},
+    FIRST: {10: [10], 20: [20], 40: []},
+    Untimestamped.NONE: {10: [], 20: [], 40: []},
+}
+
+
 def test_each_text_of_the_kip_names_its_offset_and_the_last_segment_has_none(
-    archive: ChangingArchive, rule: str, offsets: dict[int, list[int]]
+    archive: ChangingArchive, subtests: pytest.Subtests
 ) -> None:
-    archive.build(untimestamped=rule)
-    assert entries(archive) == {
-        base: [(modified_ms(archive, base), offset) for offset in some]
-        for base, some in offsets.items()
-    }
-    assert [row["time_index_entries"] for row in archive.rows()][:2] == [len(offsets[10])] * 2
-    sources = {row["largest_timestamp_source"] for row in archive.rows() if row["magics"] == [0]}
-    assert sources == {"last_modified"}, "the time stays one of a file"
+    """Builds of one catalog: another rule reads the logs again."""
+    for rule, offsets in OFFSETS.items():
+        with subtests.test(rule):
+            archive.build(untimestamped=rule)
+            assert entries(archive) == {
+                base: [(modified_ms(archive, base), offset) for offset in some]
+                for base, some in offsets.items()
+            }
+            rows = archive.rows()
+            assert [row["time_index_entries"] for row in rows][:2] == [len(offsets[10])] * 2
+            sources = {row["largest_timestamp_source"] for row in rows if row["magics"] == [0]}
+            assert sources == {"last_modified"}, "the time stays one of a file"
+            assert archive.outcome().files == archive.fresh(untimestamped=rule).files
+    assert "untimestamped" not in archive.row(PART, 10)["build_settings"], "as earlier releases"
 
 
-@pytest.mark.parametrize(
-    ("base", "following", "time_ms", "offset"),
-    [
-        (10, 20, 1000, 20),
-        pytest.param(10, None, 1000, None, id="the last segment"),
-        pytest.param(10, 20, 0, None, id="an entry of zeros would be padding"),
-        pytest.param(10, 20, -5, None, id="before 1970"),
-        pytest.param(10, 10 + 2**31 - 1, 1000, 10 + 2**31 - 1, id="the largest relative offset"),
-        pytest.param(10, 10 + 2**31, 1000, None, id="beyond int32"),
-    ],
-)
-def test_the_offset_of_the_entry(
-    base: int, following: int | None, time_ms: int, offset: int | None
-) -> None:
-    assert entry_offset(NEXT, base, following, time_ms) == offset
-    assert entry_offset(Untimestamped.NONE, base, following, time_ms) is None
+def test_the_offset_of_the_entry(subtests: pytest.Subtests) -> None:
+    largest = 10 + 2**31 - 1  # whose relative offset is an int32
+    for name, following, time_ms, offset in (
+        ("of the next segment", 20, 1000, 20),
+        ("the last segment", None, 1000, None),
+        ("an entry of zeros would be padding", 20, 0, None),
+        ("before 1970", 20, -5, None),
+        ("the largest relative offset", largest, 1000, largest),
+        ("beyond int32", largest + 1, 1000, None),
+    ):
+        with subtests.test(name):
+            assert entry_offset(NEXT, 10, following, time_ms) == offset
+            assert entry_offset(Untimestamped.NONE, 10, following, time_ms) is None
 
 
 def test_the_names_of_the_rules() -> None:
     assert rule_of("entry") == NEXT
     with pytest.raises(ValueError, match="expected one of none, next-base-offset"):
         rule_of("last")
-
-
-def test_a_second_build_reads_nothing(archive: ChangingArchive) -> None:
-    archive.build(untimestamped=NEXT)
-    before = archive.outcome()
-    assert archive.build(untimestamped=NEXT).indexed == 0
-    assert archive.outcome() == before
 
 
 def _touched(archive: ChangingArchive) -> None:
@@ -133,30 +131,21 @@ CHANGES = [_touched, _next_deleted, _next_inserted, _last_closed, _last_again]
 
 
 @pytest.mark.parametrize("rule", one_in(2, [NEXT, FIRST]))
-@pytest.mark.parametrize("change", CHANGES)
 def test_the_next_build_ends_as_one_that_reads_everything(
-    archive: ChangingArchive, change: Callable[[ChangingArchive], None], rule: str
+    tmp_path: Path, rule: str, subtests: pytest.Subtests
 ) -> None:
-    archive.build(untimestamped=rule)
-    change(archive)
-    archive.build(untimestamped=rule)
-    kept = {path.relative_to(archive.source).stem for path in archive.source.rglob("*.log")}
-    files = {
-        name: data for name, data in archive.outcome().files.items() if Path(name).stem in kept
-    }
-    assert files == archive.fresh(untimestamped=rule).files
-    before = archive.outcome()
-    assert archive.build(untimestamped=rule).indexed == 0, "and the one after that reads nothing"
-    assert archive.outcome() == before
-
-
-@pytest.mark.parametrize("order", [(NEXT, "none"), ("none", NEXT), (NEXT, FIRST)])
-def test_another_rule_reads_the_logs_again(
-    archive: ChangingArchive, order: tuple[str, str]
-) -> None:
-    for rule in order:
-        archive.build(untimestamped=rule)
-    assert archive.outcome().files == archive.fresh(untimestamped=order[1]).files
+    for change in CHANGES:
+        with subtests.test(change.__name__):
+            archive = four_segments(tmp_path / change.__name__)
+            archive.build(untimestamped=rule)
+            change(archive)
+            archive.build(untimestamped=rule)
+            kept = {path.stem for path in archive.source.rglob("*.log")}
+            before = archive.outcome()
+            files = {name: data for name, data in before.files.items() if Path(name).stem in kept}
+            assert files == archive.fresh(untimestamped=rule).files
+            assert archive.build(untimestamped=rule).indexed == 0, "the one after reads nothing"
+            assert archive.outcome() == before
 
 
 def test_a_row_says_what_its_index_has(archive: ChangingArchive) -> None:
@@ -165,30 +154,6 @@ def test_a_row_says_what_its_index_has(archive: ChangingArchive) -> None:
     assert (settings["untimestamped"], settings[FILE_TIME_OFFSET]) == ("next-base-offset", 20)
     assert FILE_TIME_OFFSET not in archive.row(PART, 30)["time_index_settings"]
     assert FILE_TIME_OFFSET not in archive.row(PART, 40)["time_index_settings"]
-
-
-def test_without_the_rule_rows_have_the_settings_of_earlier_releases(
-    archive: ChangingArchive,
-) -> None:
-    archive.build()
-    assert "untimestamped" not in archive.row(PART, 10)["build_settings"]
-
-
-def test_an_index_of_another_program_is_kept(archive: ChangingArchive) -> None:
-    index = archive.index(PART, 10)
-    index.parent.mkdir(parents=True)
-    index.write_bytes(b"")
-    archive.build(untimestamped=NEXT)
-    assert (index.read_bytes(), archive.row(PART, 10)["index_file"]) == (b"", "kept")
-    assert archive.build(untimestamped=NEXT).indexed == 0
-
-
-def test_only_damaged_leaves_the_entry(archive: ChangingArchive) -> None:
-    archive.build(untimestamped=NEXT)
-    before = archive.outcome()
-    archive.build(untimestamped=NEXT, only_damaged=True)
-    assert archive.outcome().files == before.files
-    assert archive.build(untimestamped=NEXT).indexed == 0
 
 
 def test_the_kip33_dialect_follows_the_rule_too(archive: ChangingArchive) -> None:
@@ -210,10 +175,9 @@ def verdicts(archive: ChangingArchive, rule: str) -> dict[int, tuple[str, tuple[
     return {int(Path(one.log_uri).stem): (one.verdict, one.problems) for one in found}
 
 
-@pytest.mark.parametrize("rule", one_in(2, [NEXT, FIRST]))
-def test_verify_with_the_rule_knows_the_entry(archive: ChangingArchive, rule: str) -> None:
-    archive.build(untimestamped=rule)
-    assert {verdict for verdict, _ in verdicts(archive, rule).values()} == {"identical"}
+def test_verify_with_the_rule_knows_the_entry(archive: ChangingArchive) -> None:
+    archive.build(untimestamped=NEXT)
+    assert {verdict for verdict, _ in verdicts(archive, NEXT).values()} == {"identical"}
 
 
 def test_verify_without_the_rule_says_what_the_entry_may_be(archive: ChangingArchive) -> None:
@@ -240,20 +204,19 @@ def answers(archive: ChangingArchive, *times: int, **how: Any) -> list[Answer]:
     return search_partition(rows, times, SearchOptions(**how))
 
 
-@pytest.mark.parametrize("how", [{}, {"index_only": True}])
-@pytest.mark.parametrize("rule", one_in(2, [NEXT, FIRST]))
 def test_search_finds_the_same_and_names_the_time_that_is_not_trusted(
-    archive: ChangingArchive, rule: str, how: dict[str, bool]
+    archive: ChangingArchive,
 ) -> None:
     archive.build(untimestamped="none")
-    [without] = answers(archive, START_MS, **how)
-    archive.build(untimestamped=rule)
-    [answer] = answers(archive, START_MS, **how)
-    assert answer[1:6] == without[1:6], "the entry changes no answer"
-    assert without.note is None
-    for base in (10, 20):
-        said = f"records from offset {base} on have no timestamps; the log file's time, "
-        assert said + f"{modified_ms(archive, base)}, is late enough" in (answer.note or "")
+    without = [answers(archive, START_MS, index_only=only)[0] for only in (False, True)]
+    archive.build(untimestamped=NEXT)
+    for index_only in (False, True):
+        [answer] = answers(archive, START_MS, index_only=index_only)
+        assert answer[1:6] == without[index_only][1:6], "the entry changes no answer"
+        assert without[index_only].note is None
+        for base in (10, 20):
+            said = f"records from offset {base} on have no timestamps; the log file's time, "
+            assert said + f"{modified_ms(archive, base)}, is late enough" in (answer.note or "")
 
 
 def test_search_says_nothing_for_a_time_after_the_files(archive: ChangingArchive) -> None:

@@ -80,7 +80,7 @@ def test_rows_get_the_times_of_their_files_in_order(segments: int, tmp_path: Pat
         assert (row["index_file"], row["error"]) == ("written", None)
 
 
-@pytest.mark.parametrize(("data", "found"), [(b"inde", 4), (b"indexes", 7), (None, None)])
+@pytest.mark.parametrize(("data", "found"), [(b"inde", 4), (None, None)])
 def test_a_file_that_a_store_did_not_keep_whole_is_an_error_and_tried_again(
     data: bytes | None, found: int | None, tmp_path: Path
 ) -> None:
@@ -112,22 +112,13 @@ def test_a_row_with_known_times_does_not_wait_unless_others_before_it_do(tmp_pat
     assert known.row["time_index_modified_ms"] == 1
 
 
-@pytest.mark.parametrize(
-    ("segments", "size_bytes", "how", "waits"),
-    [
-        pytest.param(3, 5, {}, True, id="several small logs"),
-        pytest.param(3, SMALL_LOG_BYTES + 1, {}, False, id="a large log"),
-        pytest.param(2, 5, {}, False, id="few files in the folder"),
-        pytest.param(3, 5, {"lists_puts": False}, False, id="a folder of older files"),
-    ],
-)
-def test_which_segments_wait(
-    segments: int, size_bytes: int, how: dict[str, Any], waits: bool, tmp_path: Path
-) -> None:
-    folder = Folder(tmp_path, segments)
-    segment = next(iter(folder.listing.segments()))._replace(size_bytes=size_bytes)
-
-    assert folder.puts(**how).waits(segment) == waits
+def test_which_segments_wait(tmp_path: Path) -> None:
+    many, few = Folder(tmp_path / "many", 3), Folder(tmp_path / "few", 2)
+    small = next(iter(many.listing.segments()))
+    assert many.puts().waits(small)
+    assert not many.puts().waits(small._replace(size_bytes=SMALL_LOG_BYTES + 1))
+    assert not many.puts(lists_puts=False).waits(small), "a folder of older files"
+    assert not few.puts().waits(next(iter(few.listing.segments())))
 
 
 def test_on_a_filesystem_no_file_waits_for_a_listing(tmp_path: Path) -> None:

@@ -71,11 +71,6 @@ def test_a_snapshot_without_rows(catalog: Catalog) -> None:
     assert catalog.read(nothing, ["topic"]).schema.names == ["topic"]
 
 
-def test_some_columns(catalog: Catalog) -> None:
-    snapshot = write(catalog, [row(0)], [row(1)])
-    assert catalog.read(snapshot, ["partition", "topic"]).column_names == ["partition", "topic"]
-
-
 def test_a_large_part_has_several_row_groups(catalog: Catalog) -> None:
     snapshot = write(catalog, [row(i % 7) for i in range(ROWS_PER_GROUP + 5)])
     assert pq.ParquetFile(part_path(catalog, snapshot)).num_row_groups == 2
@@ -105,13 +100,6 @@ def test_ties_go_to_the_higher_id(catalog: Catalog, tmp_path: Path) -> None:
     _, higher = two_of_one_number(catalog, tmp_path)
     assert catalog.require_newest() == higher
     assert [one.sequence for one in catalog.snapshots()] == [1, 1]
-
-
-def test_sequence_numbers_of_more_than_one_digit(catalog: Catalog) -> None:
-    snapshots = [write(catalog, []) for _ in range(12)]
-    assert catalog.require_newest() == snapshots[-1]
-    assert snapshots[-1].sequence == 12
-    assert snapshots[-1].name.startswith("00000000000000000012-")
 
 
 def test_an_uncommitted_snapshot_is_invisible(catalog: Catalog) -> None:
@@ -145,41 +133,35 @@ def change_commit(text: Callable[[str], str]) -> Callable[[Catalog, Snapshot], N
 
 
 DAMAGES = [
-    pytest.param(lose_a_part, id="a part is missing"),
-    pytest.param(cut_a_part, id="a part is shorter"),
-    pytest.param(lose_the_folder, id="the folder is missing"),
-    pytest.param(change_commit(lambda text: ""), id="an empty commit file"),
-    pytest.param(change_commit(lambda text: text[:-20]), id="a commit file cut short"),
-    pytest.param(change_commit(lambda text: "[]"), id="a commit file of another shape"),
-    pytest.param(change_commit(lambda text: "{}"), id="a commit file without fields"),
-    pytest.param(change_commit(lambda text: '"\\udcff"'), id="a commit file of one string"),
-    pytest.param(
+    ("a part is missing", lose_a_part),
+    ("a part is shorter", cut_a_part),
+    ("the folder is missing", lose_the_folder),
+    ("an empty commit file", change_commit(lambda text: "")),
+    ("a commit file cut short", change_commit(lambda text: text[:-20])),
+    ("a commit file of another shape", change_commit(lambda text: "[]")),
+    ("a commit file without fields", change_commit(lambda text: "{}")),
+    ("a commit file of one string", change_commit(lambda text: '"\\udcff"')),
+    (
+        "a part without its size",
         change_commit(lambda text: text.replace('"parts": [', '"parts": [["x"], ')),
-        id="a part without its size",
     ),
-    pytest.param(
+    (
+        "a schema version that is no number",
         change_commit(lambda text: text.replace('"schema_version": 4', '"schema_version": "4"')),
-        id="a schema version that is no number",
     ),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_newest_snapshot_is_ignored(
-    catalog: Catalog, damage: Callable[[Catalog, Snapshot], None]
-) -> None:
-    good, newer = write(catalog, [row(0)]), write(catalog, [row(1)])
-    damage(catalog, newer)
-    assert catalog.require_newest() == good
-    after = write(catalog, [row(2)])
-    assert after.sequence == 3
-    assert catalog.require_newest() == after
-
-
-def test_a_commit_file_that_is_no_text(catalog: Catalog) -> None:
-    good, newer = write(catalog, [row(0)]), write(catalog, [row(1)])
-    commit_path(catalog, newer).write_bytes(b"\xff\xfe\x00")
-    assert catalog.require_newest() == good
+def test_a_damaged_newest_snapshot_is_ignored(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (name, damage) in enumerate(DAMAGES):
+        with subtests.test(name):
+            catalog = Catalog.at(str(tmp_path / str(number)))
+            good, newer = write(catalog, [row(0)]), write(catalog, [row(1)])
+            damage(catalog, newer)
+            assert catalog.require_newest() == good
+            after = write(catalog, [row(2)])
+            assert after.sequence == 3
+            assert catalog.require_newest() == after
 
 
 def test_unknown_files_among_the_commits_are_ignored(catalog: Catalog) -> None:
@@ -258,10 +240,14 @@ def test_candidates_are_the_newest_first_each_with_what_is_wrong(catalog: Catalo
     )
 
 
-@pytest.mark.parametrize("of", ["name", "sequence", "snapshot_id"])
-def test_a_snapshot_is_named_by(catalog: Catalog, of: str) -> None:
-    first, second = write(catalog, [row(0)]), write(catalog, [row(1)])
-    assert [catalog.named(str(getattr(one, of))) for one in (first, second)] == [first, second]
+def test_a_snapshot_is_named_by(catalog: Catalog, subtests: pytest.Subtests) -> None:
+    for of in ("name", "sequence", "snapshot_id"):
+        with subtests.test(of):
+            first, second = write(catalog, [row(0)]), write(catalog, [row(1)])
+            assert [catalog.named(str(getattr(one, of))) for one in (first, second)] == [
+                first,
+                second,
+            ]
 
 
 def test_an_ambiguous_or_unknown_number_is_an_error(catalog: Catalog, tmp_path: Path) -> None:
@@ -293,26 +279,6 @@ def test_pyarrow_reads_it(folder: str) -> None:
     assert sorted(table.to_pylist(), key=lambda r: r["partition"]) == ROWS
 
 
-def test_pandas_reads_it(folder: str) -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    frame = pandas.read_parquet(folder).sort_values("partition")
-    assert frame["largest_timestamp"].tolist() == [2**63 - 1] * 3
-    assert [list(magics) for magics in frame["magics"]] == [[-1, 2]] * 3
-
-
-def test_duckdb_reads_it(folder: str) -> None:
-    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
-    query = f"select partition, largest_timestamp, magics from '{folder}/*.parquet' order by 1"
-    assert duckdb.sql(query).fetchall() == [(i, 2**63 - 1, [-1, 2]) for i in range(3)]
-
-
-def test_polars_reads_it(folder: str) -> None:
-    polars = pytest.importorskip("polars", reason="polars is not installed")
-    frame = polars.read_parquet(folder).sort("partition")
-    assert frame["base_offset"].to_list() == [2**62 + i for i in range(3)]
-    assert frame["magics"].to_list() == [[-1, 2]] * 3
-
-
 def test_totals_of_topics(catalog: Catalog) -> None:
     no_time = {"largest_timestamp_source": "last_modified", "first_batch_timestamp": -1}
     snapshot = write(
@@ -335,22 +301,21 @@ def test_totals_of_topics(catalog: Catalog) -> None:
     assert (orders.record_count, orders.time_index_entries, orders.not_ok) == (3, 3, {})
 
 
-@pytest.mark.parametrize(
-    ("ids", "older"),
-    [
-        ({"a": ["A"], "b": ["B", "B"]}, [False] * 3),
-        ({"a": [None], "b": ["B1", "B2"]}, [False, True, False]),
-        ({"a": [None, None], "b": [None, "B1"], "c": ["C1", "C2"]}, [*[False] * 4, True, False]),
-        ({"a": ["A1", "A2"], "b": ["A2"]}, [True, False, False]),
-    ],
-)
-def test_the_incarnation_that_changed_last_is_the_newest(
-    ids: dict[str, list[str | None]], older: list[bool]
-) -> None:
-    pairs = [(topic, topic_id) for topic, known in ids.items() for topic_id in known]
-    rows = [
-        row(number, topic=topic, topic_id=topic_id, last_modified_ms=NOW_MS + number)
-        for number, (topic, topic_id) in enumerate(pairs)
-    ]
-    table = pa.Table.from_pylist(rows, schema=SEGMENTS)
-    assert with_incarnations(table)[IS_OLDER].to_pylist() == older
+INCARNATIONS = [
+    ({"a": ["A"], "b": ["B", "B"]}, [False] * 3),
+    ({"a": [None], "b": ["B1", "B2"]}, [False, True, False]),
+    ({"a": [None, None], "b": [None, "B1"], "c": ["C1", "C2"]}, [*[False] * 4, True, False]),
+    ({"a": ["A1", "A2"], "b": ["A2"]}, [True, False, False]),
+]
+
+
+def test_the_incarnation_that_changed_last_is_the_newest(subtests: pytest.Subtests) -> None:
+    for ids, older in INCARNATIONS:
+        with subtests.test(f"{ids}"):
+            pairs = [(topic, topic_id) for topic, known in ids.items() for topic_id in known]
+            rows = [
+                row(number, topic=topic, topic_id=topic_id, last_modified_ms=NOW_MS + number)
+                for number, (topic, topic_id) in enumerate(pairs)
+            ]
+            table = pa.Table.from_pylist(rows, schema=SEGMENTS)
+            assert with_incarnations(table)[IS_OLDER].to_pylist() == older

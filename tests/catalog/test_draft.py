@@ -1,6 +1,5 @@
 """A draft is invisible before its commit and contains only the parts of successful attempts."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -10,7 +9,7 @@ import pytest
 
 from kip33.catalog.catalog import Catalog, SnapshotPart
 from kip33.catalog.draft import CLAIMS, ROWS_AS_OBJECTS, Draft, PartWriter, claimed_index_uris
-from kip33.errors import CatalogError, Kip33Error, PublishError
+from kip33.errors import CatalogError, PublishError
 from kip33.stores.locations import Location
 from tests.builders.snapshots import NOW_MS, SOURCE, commit_path, path_of, row, write
 
@@ -85,27 +84,25 @@ def put_a_file_for_the_commits(draft: Draft, part: SnapshotPart) -> None:
     path_of(draft.catalog.location.child("commits")).write_bytes(b"")
 
 
-@pytest.mark.parametrize(
-    ("harm", "error", "says"),
-    [
-        pytest.param(remove_the_part, CatalogError, "this part is missing", id="a part is gone"),
-        pytest.param(remove_staging, CatalogError, "this part is missing", id="all of staging is"),
-        pytest.param(
-            cut_the_part, CatalogError, "4 bytes found, the commit file says", id="a part is cut"
-        ),
-        pytest.param(put_a_file_for_the_folder, PublishError, "written", id="no folder can be"),
-        pytest.param(put_a_file_for_the_commits, PublishError, "written", id="no commit can be"),
-    ],
-)
-def test_a_failed_commit_leaves_no_snapshot(
-    draft: Draft, harm: Callable[[Draft, SnapshotPart], None], error: type[Kip33Error], says: str
-) -> None:
-    part = published(draft, 0)
-    harm(draft, part)
-    with pytest.raises(error, match=says) as told:
-        draft.commit([part], settings={}, now_ms=NOW_MS)
-    assert "the newest snapshot does not change" in str(told.value)
-    assert not path_of(draft.catalog.commit_place(draft.name)).exists()
+HARMS = [
+    ("a part is gone", remove_the_part, CatalogError, "this part is missing"),
+    ("all of staging is", remove_staging, CatalogError, "this part is missing"),
+    ("a part is cut", cut_the_part, CatalogError, "4 bytes found, the commit file says"),
+    ("no folder can be", put_a_file_for_the_folder, PublishError, "written"),
+    ("no commit can be", put_a_file_for_the_commits, PublishError, "written"),
+]
+
+
+def test_a_failed_commit_leaves_no_snapshot(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (name, harm, error, says) in enumerate(HARMS):
+        with subtests.test(name):
+            draft = Draft.begin(Catalog.at(str(tmp_path / str(number))), SOURCE)
+            part = published(draft, 0)
+            harm(draft, part)
+            with pytest.raises(error, match=says) as told:
+                draft.commit([part], settings={}, now_ms=NOW_MS)
+            assert "the newest snapshot does not change" in str(told.value)
+            assert not path_of(draft.catalog.commit_place(draft.name)).exists()
 
 
 def test_a_row_of_the_wrong_type_is_not_written(draft: Draft) -> None:
@@ -152,15 +149,20 @@ def test_the_claims_of_a_committed_build_count_only_if_its_snapshot_is_lost(draf
         assert claimed_index_uris(draft.catalog, since=0, above=above).to_pylist() == claimed
 
 
-def test_a_build_without_claims_also_shows_that_it_runs(draft: Draft) -> None:
-    draft.claim(pa.array([], pa.string()))
-    assert names_in(draft.staging) == [CLAIMS]
-    assert len(claimed_index_uris(draft.catalog, since=0)) == 0
+UNREADABLE_CLAIMS = [
+    ("empty", b""),
+    ("text", b"half a claim"),
+    ("zeros", bytes(100)),
+]
 
 
-@pytest.mark.parametrize("data", [b"", b"half a claim", bytes(100)], ids=["empty", "text", "zeros"])
-def test_unreadable_claims_are_ignored(draft: Draft, data: bytes) -> None:
-    other = Draft.begin(draft.catalog, SOURCE)
-    other.claim(pa.array(["file:///i/0.timeindex"]))
-    path_of(draft.staging.child(CLAIMS)).write_bytes(data)
-    assert claimed_index_uris(draft.catalog, since=0).to_pylist() == ["file:///i/0.timeindex"]
+def test_unreadable_claims_are_ignored(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (name, data) in enumerate(UNREADABLE_CLAIMS):
+        with subtests.test(name):
+            draft = Draft.begin(Catalog.at(str(tmp_path / str(number))), SOURCE)
+            other = Draft.begin(draft.catalog, SOURCE)
+            other.claim(pa.array(["file:///i/0.timeindex"]))
+            path_of(draft.staging.child(CLAIMS)).write_bytes(data)
+            assert claimed_index_uris(draft.catalog, since=0).to_pylist() == [
+                "file:///i/0.timeindex"
+            ]

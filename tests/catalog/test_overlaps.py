@@ -13,13 +13,9 @@ from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.topic_totals import topic_totals
 from kip33.demo import START_MS, orders
 from kip33.formats.kafka_configs import GroupOffset
-from kip33.retention.evaluation import judged_partitions
-from kip33.rules.retention_rows import Limits
-from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import by_partition
 from kip33.search.group_lag import group_lags
 from kip33.search.range_size import range_size
-from kip33.search.replica_search import TimeQuestion, answers_of
 from tests.builders import layouts as archives
 from tests.builders.layout_segments import DAY_MS
 from tests.builders.layouts import MODIFIED_MS, Stored, local_tiered
@@ -74,19 +70,6 @@ def test_an_archive_that_cannot_be_listed_has_no_overlaps(tmp_path: Path) -> Non
     assert overlaps_by_topic(catalog, catalog.require_newest()) == {}
 
 
-def test_search_notes_what_depends_on_the_one_that_is_read(place: Path) -> None:
-    (own,) = partitions(rows(place)).values()
-    asked = [TimeQuestion("orders", 0, t) for t in (START_MS + 1, START_MS + 121_000, -1)]
-    early, late, end = [one.answer for one in answers_of(own, asked, SearchOptions())]
-    assert early.offset is not None
-    assert early.offset < 300
-    assert NOTE in (early.note or "")
-    assert late.offset is not None
-    assert late.offset >= 500
-    assert late.note is None
-    assert (end.offset, end.note) == (800, None)
-
-
 def test_lag_notes_it(place: Path) -> None:
     offsets = [GroupOffset("g", "orders", 0, offset) for offset in (100, 250, 600, 800)]
     found = group_lags(partitions(rows(place)), offsets, now_ms=NOW_MS)
@@ -108,10 +91,3 @@ def test_a_count_says_what_it_counted_twice(place: Path) -> None:
     assert size.records == 300 + 300 + 300 + 300
     assert "counted twice" in (size.note or "")
     assert range_size(rows(place), 500, 800).note is None
-
-
-def test_retention_judges_them(place: Path) -> None:
-    catalog = Catalog.at(str(place / "_catalog"))
-    limits = Limits(DAY_MS, -1, active_segment="kafka")
-    judged = judged_partitions(catalog, catalog.require_newest(), lambda *_: limits, now_ms=NOW_MS)
-    assert {one.topic: len(one.decisions) for one in judged} == {"clicks": 1, "orders": 4}

@@ -62,22 +62,27 @@ def names(catalog: Catalog) -> list[str]:
     return [snapshot.name for snapshot in catalog.snapshots()]
 
 
-@pytest.mark.parametrize(
-    ("keep", "left"), [(1, [4]), (2, [3, 4]), (4, [1, 2, 3, 4]), (9, [1, 2, 3, 4])]
-)
-def test_the_newest_stay(catalog: Catalog, keep: int, left: list[int]) -> None:
-    snapshots = [snapshot_of(catalog) for _ in range(4)]
-    sizes = [
-        commit_path(catalog, one).stat().st_size + one.parts[0].size_bytes for one in snapshots
-    ]
-    pruned = prune(catalog, keep=keep, now_ms=NOW_MS)
-    assert [one.sequence for one in catalog.snapshots()] == left
-    assert pruned.count(RemovalKind.OLD_SNAPSHOT) == len(pruned.removed) == 4 - len(left)
-    assert (pruned.plan.kept, pruned.plan.kept_young, pruned.failures) == (len(left), 0, ())
-    assert pruned.bytes_freed == sum(sizes[: 4 - len(left)])
-    folders = sorted(path.name for path in path_of(catalog.location.child("snapshots")).iterdir())
-    assert folders == names(catalog)
-    assert [catalog.read(one).num_rows for one in catalog.snapshots()] == [1] * len(left)
+def test_the_newest_stay(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (keep, left) in enumerate(
+        ((1, [4]), (2, [3, 4]), (4, [1, 2, 3, 4]), (9, [1, 2, 3, 4]))
+    ):
+        with subtests.test(f"{keep}"):
+            catalog = Catalog.at(str(tmp_path / str(number)))
+            snapshots = [snapshot_of(catalog) for _ in range(4)]
+            sizes = [
+                commit_path(catalog, one).stat().st_size + one.parts[0].size_bytes
+                for one in snapshots
+            ]
+            pruned = prune(catalog, keep=keep, now_ms=NOW_MS)
+            assert [one.sequence for one in catalog.snapshots()] == left
+            assert pruned.count(RemovalKind.OLD_SNAPSHOT) == len(pruned.removed) == 4 - len(left)
+            assert (pruned.plan.kept, pruned.plan.kept_young, pruned.failures) == (len(left), 0, ())
+            assert pruned.bytes_freed == sum(sizes[: 4 - len(left)])
+            folders = sorted(
+                path.name for path in path_of(catalog.location.child("snapshots")).iterdir()
+            )
+            assert folders == names(catalog)
+            assert [catalog.read(one).num_rows for one in catalog.snapshots()] == [1] * len(left)
 
 
 def test_the_claims_of_a_snapshot_go_with_it(catalog: Catalog) -> None:
@@ -104,59 +109,48 @@ def test_a_newest_snapshot_with_a_rotten_byte_does_not_cost_the_last_good_one(
     assert problem.endswith("part-00000.parquet: the CRC does not match the commit file")
 
 
-@pytest.mark.parametrize(("age_ms", "goes"), [(DAY, True), (DAY - 1, False)])
-def test_an_unfinished_commit_file_is_removed_after_a_day(
-    catalog: Catalog, age_ms: int, goes: bool
-) -> None:
-    newest = snapshot_of(catalog)
-    half = commit_path(catalog, newest).with_name(f".{newest.name}.json.0f.tmp")
-    half.write_text("{")
-    set_age(half, age_ms)
-    assert prune(catalog, keep=1, now_ms=NOW_MS).count(RemovalKind.DEAD_BUILD) == goes
-    assert half.exists() != goes
-    assert names(catalog) == [newest.name]
-
-
-@pytest.mark.parametrize(("newer_ms", "goes"), [(HOUR, True), (HOUR - 1, False)])
 def test_the_snapshot_that_was_the_newest_within_the_last_hour_stays(
-    catalog: Catalog, newer_ms: int, goes: bool
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """It is a week old, but a reader may have chosen it just before the newer one came."""
-    before, was_newest = snapshot_of(catalog), snapshot_of(catalog)
-    newest = snapshot_of(catalog, age_ms=newer_ms)
-    pruned = prune(catalog, keep=1, now_ms=NOW_MS)
-    stays = [newest.name] if goes else [was_newest.name, newest.name]
-    assert names(catalog) == stays, f"{before.name} goes"
-    assert pruned.plan.kept_young == (0 if goes else 1)
+    for number, (newer_ms, goes) in enumerate(((HOUR, True), (HOUR - 1, False))):
+        with subtests.test(f"{newer_ms}"):
+            catalog = Catalog.at(str(tmp_path / str(number)))
+            before, was_newest = snapshot_of(catalog), snapshot_of(catalog)
+            newest = snapshot_of(catalog, age_ms=newer_ms)
+            pruned = prune(catalog, keep=1, now_ms=NOW_MS)
+            stays = [newest.name] if goes else [was_newest.name, newest.name]
+            assert names(catalog) == stays, f"{before.name} goes"
+            assert pruned.plan.kept_young == (0 if goes else 1)
 
 
-@pytest.mark.parametrize("keep", [0, -1])
-def test_keeping_no_snapshot_is_refused(catalog: Catalog, keep: int) -> None:
+def test_keeping_no_snapshot_is_refused(catalog: Catalog) -> None:
     snapshot_of(catalog)
-    with pytest.raises(ValueError, match="expected 1 or more"):
-        prune(catalog, keep=keep, now_ms=NOW_MS)
+    for keep in (0, -1):
+        with pytest.raises(ValueError, match="expected 1 or more"):
+            prune(catalog, keep=keep, now_ms=NOW_MS)
     assert len(names(catalog)) == 1
 
 
-@pytest.mark.parametrize(
-    ("by_file", "by_clock", "goes"),
-    [
-        pytest.param(HOUR, HOUR, True, id="an hour old"),
-        pytest.param(HOUR - 1, HOUR - 1, False, id="a millisecond less"),
-        pytest.param(HOUR - 1, DAY, False, id="younger by its commit file only"),
-        pytest.param(DAY, HOUR - 1, False, id="younger by its own clock only"),
-        pytest.param(-DAY, DAY, False, id="a commit file from the future"),
-        pytest.param(DAY, -DAY, False, id="a clock in the future"),
-    ],
-)
-def test_a_snapshot_younger_than_an_hour_stays(
-    catalog: Catalog, by_file: int, by_clock: int, goes: bool
-) -> None:
-    old = snapshot_of(catalog, age_ms=by_file, by_clock=by_clock)
-    newest = snapshot_of(catalog)
-    pruned = prune(catalog, keep=1, now_ms=NOW_MS)
-    assert names(catalog) == ([newest.name] if goes else [old.name, newest.name])
-    assert pruned.plan.kept_young == (0 if goes else 1)
+AGES = [
+    ("an hour old", HOUR, HOUR, True),
+    ("a millisecond less", HOUR - 1, HOUR - 1, False),
+    ("younger by its commit file only", HOUR - 1, DAY, False),
+    ("younger by its own clock only", DAY, HOUR - 1, False),
+    ("a commit file from the future", -DAY, DAY, False),
+    ("a clock in the future", DAY, -DAY, False),
+]
+
+
+def test_a_snapshot_younger_than_an_hour_stays(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (name, by_file, by_clock, goes) in enumerate(AGES):
+        with subtests.test(name):
+            catalog = Catalog.at(str(tmp_path / str(number)))
+            old = snapshot_of(catalog, age_ms=by_file, by_clock=by_clock)
+            newest = snapshot_of(catalog)
+            pruned = prune(catalog, keep=1, now_ms=NOW_MS)
+            assert names(catalog) == ([newest.name] if goes else [old.name, newest.name])
+            assert pruned.plan.kept_young == (0 if goes else 1)
 
 
 def lose_a_part(catalog: Catalog, snapshot: Snapshot) -> None:
@@ -188,45 +182,49 @@ def damaged(
     return snapshot
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_snapshot_before_the_newest_undamaged_one_is_removed(
-    catalog: Catalog, damage: Callable[[Catalog, Snapshot], None]
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    bad = damaged(catalog, damage)
-    good = snapshot_of(catalog)
-    pruned = prune(catalog, keep=5, now_ms=NOW_MS)
-    assert [(one.what, one.name) for one in pruned.removed] == [
-        (RemovalKind.DAMAGED_SNAPSHOT, bad.name)
-    ]
-    assert (pruned.plan.kept, pruned.plan.problems) == (1, ())
-    assert files_of(catalog) == {
-        f"commits/{good.name}.json",
-        f"snapshots/{good.name}/part-00000.parquet",
-    }
+    for number, damage in enumerate(DAMAGES):
+        with subtests.test(damage.__name__):
+            catalog = Catalog.at(str(tmp_path / str(number)))
+            bad = damaged(catalog, damage)
+            good = snapshot_of(catalog)
+            pruned = prune(catalog, keep=5, now_ms=NOW_MS)
+            assert [(one.what, one.name) for one in pruned.removed] == [
+                (RemovalKind.DAMAGED_SNAPSHOT, bad.name)
+            ]
+            assert (pruned.plan.kept, pruned.plan.problems) == (1, ())
+            assert files_of(catalog) == {
+                f"commits/{good.name}.json",
+                f"snapshots/{good.name}/part-00000.parquet",
+            }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_young_damaged_snapshot_stays(
-    catalog: Catalog, damage: Callable[[Catalog, Snapshot], None]
-) -> None:
-    bad = damaged(catalog, damage, age_ms=HOUR - 1)
-    snapshot_of(catalog)
-    pruned = prune(catalog, keep=1, now_ms=NOW_MS)
-    assert commit_path(catalog, bad).exists()
-    assert (pruned.removed, pruned.plan.kept_young, len(pruned.plan.problems)) == ((), 1, 1)
+def test_a_young_damaged_snapshot_stays(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, damage in enumerate(DAMAGES):
+        with subtests.test(damage.__name__):
+            catalog = Catalog.at(str(tmp_path / str(number)))
+            bad = damaged(catalog, damage, age_ms=HOUR - 1)
+            snapshot_of(catalog)
+            pruned = prune(catalog, keep=1, now_ms=NOW_MS)
+            assert commit_path(catalog, bad).exists()
+            assert (pruned.removed, pruned.plan.kept_young, len(pruned.plan.problems)) == ((), 1, 1)
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_snapshot_is_not_counted_among_those_to_keep_and_stays_if_it_is_the_newest(
-    catalog: Catalog, damage: Callable[[Catalog, Snapshot], None]
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    gone, good, bad = snapshot_of(catalog), snapshot_of(catalog), damaged(catalog, damage)
-    pruned = prune(catalog, keep=1, now_ms=NOW_MS)
-    assert [one.name for one in pruned.removed] == [gone.name]
-    assert commit_path(catalog, bad).exists()
-    assert catalog.require_newest() == good
-    [problem] = pruned.plan.problems
-    assert bad.name in problem
+    for number, damage in enumerate(DAMAGES):
+        with subtests.test(damage.__name__):
+            catalog = Catalog.at(str(tmp_path / str(number)))
+            gone, good, bad = snapshot_of(catalog), snapshot_of(catalog), damaged(catalog, damage)
+            pruned = prune(catalog, keep=1, now_ms=NOW_MS)
+            assert [one.name for one in pruned.removed] == [gone.name]
+            assert commit_path(catalog, bad).exists()
+            assert catalog.require_newest() == good
+            [problem] = pruned.plan.problems
+            assert bad.name in problem
 
 
 def test_nothing_is_removed_while_no_snapshot_is_undamaged(catalog: Catalog) -> None:
@@ -262,20 +260,28 @@ def test_a_snapshot_of_a_later_version_ends_it_before_anything_is_removed(catalo
 # What dead builds left
 
 
-@pytest.mark.parametrize(
-    ("age_ms", "goes"),
-    [(DAY, True), (DAY - 1, False), (-HOUR, False)],
-    ids=["a day ago", "less", "in the future"],
-)
-def test_the_staging_folder_of_a_build_idle_for_a_day_is_removed(
-    catalog: Catalog, age_ms: int, goes: bool
+def test_what_dead_builds_left_is_removed_after_a_day(
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    snapshot_of(catalog)
-    draft = dead_draft(catalog, age_ms=age_ms)
-    pruned = prune(catalog, keep=1, now_ms=NOW_MS)
-    assert path_of(draft.staging).exists() != goes
-    assert pruned.count(RemovalKind.DEAD_BUILD) == goes
-    assert len(names(catalog)) == 1
+    """A folder in staging, a snapshot's folder without its commit, and half a commit file."""
+    for name, age_ms, goes in (
+        ("a day ago", DAY, True),
+        ("less", DAY - 1, False),
+        ("in the future", -HOUR, False),
+    ):
+        with subtests.test(name):
+            catalog = Catalog.at(str(tmp_path / name))
+            folder = uncommitted(catalog, age_ms)
+            newest = snapshot_of(catalog)
+            draft = dead_draft(catalog, age_ms=age_ms)
+            half = commit_path(catalog, newest).with_name(f".{newest.name}.json.0f.tmp")
+            half.write_text("{")
+            set_age(half, age_ms)
+            pruned = prune(catalog, keep=1, now_ms=NOW_MS)
+            left = [one.exists() for one in (folder, path_of(draft.staging), half)]
+            assert left == [not goes] * 3
+            assert pruned.count(RemovalKind.DEAD_BUILD) == 3 * goes
+            assert names(catalog) == [newest.name]
 
 
 def put_a_part(draft: Draft) -> None:
@@ -301,26 +307,16 @@ def move_a_part(draft: Draft) -> None:
     set_age(path_of(draft.staging), 2 * DAY)
 
 
-@pytest.mark.parametrize("sign", [put_a_part, put_deep_below, touch_the_folder, move_a_part])
-def test_an_active_build_keeps_all_its_files(
-    catalog: Catalog, sign: Callable[[Draft], None]
-) -> None:
-    snapshot_of(catalog)
-    draft = dead_draft(catalog, age_ms=2 * DAY)
-    sign(draft)
-    before = files_of(catalog)
-    assert prune(catalog, keep=1, now_ms=NOW_MS).removed == ()
-    assert files_of(catalog) == before
-
-
-def test_a_build_that_began_and_put_nothing_yet_keeps_its_folder(catalog: Catalog) -> None:
-    snapshot_of(catalog)
-    draft = Draft.begin(catalog, SOURCE)
-    prune(catalog, keep=1, now_ms=NOW_MS)
-    assert path_of(draft.staging).exists()
-    set_age(path_of(draft.staging), DAY)
-    prune(catalog, keep=1, now_ms=NOW_MS)
-    assert not path_of(draft.staging).exists()
+def test_an_active_build_keeps_all_its_files(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, sign in enumerate((put_a_part, put_deep_below, touch_the_folder, move_a_part)):
+        with subtests.test(sign.__name__):
+            catalog = Catalog.at(str(tmp_path / str(number)))
+            snapshot_of(catalog)
+            draft = dead_draft(catalog, age_ms=2 * DAY)
+            sign(draft)
+            before = files_of(catalog)
+            assert prune(catalog, keep=1, now_ms=NOW_MS).removed == ()
+            assert files_of(catalog) == before
 
 
 def uncommitted(catalog: Catalog, age_ms: int) -> Path:
@@ -328,17 +324,6 @@ def uncommitted(catalog: Catalog, age_ms: int) -> Path:
     snapshot = snapshot_of(catalog, age_ms=age_ms)
     commit_path(catalog, snapshot).unlink()
     return path_of(catalog.snapshot_folder(snapshot.name))
-
-
-@pytest.mark.parametrize(("age_ms", "goes"), [(DAY, True), (DAY - 1, False)], ids=["day", "less"])
-def test_a_snapshot_folder_without_a_commit_is_removed_after_a_day(
-    catalog: Catalog, age_ms: int, goes: bool
-) -> None:
-    folder = uncommitted(catalog, age_ms)
-    snapshot_of(catalog)
-    pruned = prune(catalog, keep=1, now_ms=NOW_MS)
-    assert folder.exists() != goes
-    assert pruned.count(RemovalKind.DEAD_BUILD) == goes
 
 
 def test_files_of_a_zombie_after_its_commit_are_removed_and_its_snapshot_stays(
@@ -369,12 +354,6 @@ def test_claims_stay_until_a_newer_snapshot_is_committed(catalog: Catalog) -> No
         snapshot_of(catalog)
         prune(catalog, keep=1, now_ms=NOW_MS)
         assert path_of(draft.staging).exists() == expected
-
-
-def test_claims_of_the_first_build_stay_if_it_was_killed(catalog: Catalog) -> None:
-    draft = dead_draft(catalog, claims=True, age_ms=30 * DAY)
-    prune(catalog, keep=1, now_ms=NOW_MS)
-    assert [path.name for path in path_of(draft.staging).iterdir()] == [CLAIMS]
 
 
 def test_the_snapshot_that_a_running_build_began_from_stays(catalog: Catalog) -> None:
@@ -576,32 +555,36 @@ def test_on_an_object_store_only_files_have_an_age(
     assert path_of(empty.staging).exists()  # no time is known of it: that is not old
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "inner/copy-of-part.parquet", "00000000.log"])
-def test_a_foreign_file_stays_and_is_named(catalog: Catalog, name: str) -> None:
-    old, dead = snapshot_of(catalog), dead_draft(catalog)
-    snapshot_of(catalog)
-    folders = [path_of(catalog.snapshot_folder(old.name)), path_of(dead.staging)]
-    for folder in folders:
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(b"mine")
-        set_age(folder, 7 * DAY)
+def test_a_foreign_file_stays_and_is_named(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, name in enumerate(("notes.txt", "inner/copy-of-part.parquet", "00000000.log")):
+        with subtests.test(name):
+            catalog = Catalog.at(str(tmp_path / str(number)))
+            old, dead = snapshot_of(catalog), dead_draft(catalog)
+            snapshot_of(catalog)
+            folders = [path_of(catalog.snapshot_folder(old.name)), path_of(dead.staging)]
+            for folder in folders:
+                (folder / name).parent.mkdir(exist_ok=True)
+                (folder / name).write_bytes(b"mine")
+                set_age(folder, 7 * DAY)
 
-    pruned = prune(catalog, keep=1, now_ms=NOW_MS)
-    for folder in folders:  # removing its files touched it
-        set_age(folder, 7 * DAY)
-    again = prune(catalog, keep=1, now_ms=NOW_MS)
+            pruned = prune(catalog, keep=1, now_ms=NOW_MS)
+            for folder in folders:  # removing its files touched it
+                set_age(folder, 7 * DAY)
+            again = prune(catalog, keep=1, now_ms=NOW_MS)
 
-    for folder in folders:
-        assert [str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()] == [name]
-    assert (
-        pruned.failures,
-        pruned.count(RemovalKind.OLD_SNAPSHOT),
-        pruned.count(RemovalKind.DEAD_BUILD),
-    ) == ((), 1, 1)
-    for one in (pruned, again):
-        assert sorted(line.partition(": ")[0] for line in one.plan.foreign) == sorted(
-            folder.as_uri() for folder in folders
-        )
+            for folder in folders:
+                assert [str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()] == [
+                    name
+                ]
+            assert (
+                pruned.failures,
+                pruned.count(RemovalKind.OLD_SNAPSHOT),
+                pruned.count(RemovalKind.DEAD_BUILD),
+            ) == ((), 1, 1)
+            for one in (pruned, again):
+                assert sorted(line.partition(": ")[0] for line in one.plan.foreign) == sorted(
+                    folder.as_uri() for folder in folders
+                )
 
 
 def test_a_foreign_file_in_staging_stays_after_a_commit(catalog: Catalog) -> None:

@@ -68,96 +68,86 @@ def findings(table: pa.Table, **how: Any) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("local", "remote", "found"),
-    [
-        pytest.param([(0, 10, WHOLE)], [], [], id="nothing uploaded"),
-        pytest.param([], [(0, 10, WHOLE)], [], id="not on these brokers"),
-        pytest.param([(10, 20, WHOLE)], [(0, 10, WHOLE)], [], id="one after the other"),
-        pytest.param([(10, 20, WHOLE)], [(0, 10, WHOLE), (10, 20, WHOLE)], [], id="a copy"),
-        pytest.param([(5, 20, WHOLE)], [(0, 10, WHOLE)], [], id="other boundaries"),
-        pytest.param(
-            [(500, 510, WHOLE)], [(400, 500, WHOLE)], [], id="a front that retention took"
-        ),
-        pytest.param(
-            [(15, 20, WHOLE)],
-            [(0, 10, WHOLE)],
-            [("hole between tiers", "b1", 10, 14, "r/0 b1/15")],
-            id="lost before the upload",
-        ),
-        pytest.param(
-            [(30, 40, WHOLE)],
-            [(0, 10, WHOLE), (20, 30, WHOLE)],
-            [("hole", None, 10, 19, "r/0 r/20")],
-            id="an object is gone",
-        ),
-        pytest.param(
-            [(0, 10, WHOLE), (20, 30, WHOLE)],
-            [(0, 10, WHOLE), (10, 20, WHOLE)],
-            [],
-            id="the remote tier has what is gone locally",
-        ),
-        pytest.param(
-            [(15, 20, WHOLE)], [(0, 10, {"record_count": 7})], [], id="a hole of compaction"
-        ),
-        pytest.param(
-            [(0, 10, WHOLE)],
-            [(0, 10, SECOND)],
-            [("difference", "b1", 0, 9, "b1/0 r/0")],
-            id="not the same records",
-        ),
-        pytest.param([(0, 10, WHOLE)], [(0, 10, UNREADABLE)], [], id="a damaged copy"),
-        pytest.param(
-            [(10, 20, WHOLE)],
-            [(0, None, UNREADABLE)],
-            [("damage", None, 0, 9, "r/0")],
-            id="a damaged upload",
-        ),
-        pytest.param(
-            [],
-            [(0, 10, WHOLE), (10, None, UNREADABLE)],
-            [("damage", None, 10, None, "r/10")],
-            id="the last upload is damaged",
-        ),
-        pytest.param(
-            [(10, 20, WHOLE)],
-            [(0, 4, CUT)],
-            [("damage", None, 4, 9, "r/0")],
-            id="a part of an upload",
-        ),
-        pytest.param(
-            [],
-            [(0, None, UNREADABLE), (0, 10, WHOLE), (10, 20, WHOLE)],
-            [],
-            id="an unfinished upload, and another one",
-        ),
-        pytest.param([(0, 4, CUT), (10, 20, WHOLE)], [(0, 10, WHOLE)], [], id="cut, and uploaded"),
-        pytest.param(
-            [(0, 4, CUT), (10, 20, WHOLE)],
-            [],
-            [("damage", "b1", 4, 9, "b1/0")],
-            id="cut, and not uploaded",
-        ),
-        pytest.param(
-            [(15, 30, epochs({2: 15}))],
-            [(0, 10, epochs({0: 0})), (10, 20, epochs({0: 10}))],
-            [("earlier leader", None, 15, 19, "r/10")],
-            id="the last records of a leader were lost",
-        ),
-        pytest.param(
-            [(0, 5, WHOLE)],
-            [(0, 10, WHOLE), (7, 20, WHOLE)],
-            [("overlap", None, 7, 9, "r/0 r/7"), ("overlap", "b1", 0, 4, "b1/0 r/0")],
-            id="other boundaries, and no leader epochs",
-        ),
-        pytest.param([(0, 4, CUT)], [], [], id="the end of a log that is written"),
-        pytest.param([], [], [], id="nothing"),
-    ],
-)
-def test_what_is_wrong_between_the_tiers(
-    local: list[Segment], remote: list[Segment], found: list[Any]
-) -> None:
-    assert findings(put_together(local, remote=remote)) == found
+FINDINGS = [
+    ("nothing uploaded", [(0, 10, WHOLE)], [], []),
+    ("not on these brokers", [], [(0, 10, WHOLE)], []),
+    ("one after the other", [(10, 20, WHOLE)], [(0, 10, WHOLE)], []),
+    ("a copy", [(10, 20, WHOLE)], [(0, 10, WHOLE), (10, 20, WHOLE)], []),
+    ("other boundaries", [(5, 20, WHOLE)], [(0, 10, WHOLE)], []),
+    ("a front that retention took", [(500, 510, WHOLE)], [(400, 500, WHOLE)], []),
+    (
+        "lost before the upload",
+        [(15, 20, WHOLE)],
+        [(0, 10, WHOLE)],
+        [("hole between tiers", "b1", 10, 14, "r/0 b1/15")],
+    ),
+    (
+        "an object is gone",
+        [(30, 40, WHOLE)],
+        [(0, 10, WHOLE), (20, 30, WHOLE)],
+        [("hole", None, 10, 19, "r/0 r/20")],
+    ),
+    (
+        "the remote tier has what is gone locally",
+        [(0, 10, WHOLE), (20, 30, WHOLE)],
+        [(0, 10, WHOLE), (10, 20, WHOLE)],
+        [],
+    ),
+    ("a hole of compaction", [(15, 20, WHOLE)], [(0, 10, {"record_count": 7})], []),
+    (
+        "not the same records",
+        [(0, 10, WHOLE)],
+        [(0, 10, SECOND)],
+        [("difference", "b1", 0, 9, "b1/0 r/0")],
+    ),
+    ("a damaged copy", [(0, 10, WHOLE)], [(0, 10, UNREADABLE)], []),
+    (
+        "a damaged upload",
+        [(10, 20, WHOLE)],
+        [(0, None, UNREADABLE)],
+        [("damage", None, 0, 9, "r/0")],
+    ),
+    (
+        "the last upload is damaged",
+        [],
+        [(0, 10, WHOLE), (10, None, UNREADABLE)],
+        [("damage", None, 10, None, "r/10")],
+    ),
+    ("a part of an upload", [(10, 20, WHOLE)], [(0, 4, CUT)], [("damage", None, 4, 9, "r/0")]),
+    (
+        "an unfinished upload, and another one",
+        [],
+        [(0, None, UNREADABLE), (0, 10, WHOLE), (10, 20, WHOLE)],
+        [],
+    ),
+    ("cut, and uploaded", [(0, 4, CUT), (10, 20, WHOLE)], [(0, 10, WHOLE)], []),
+    ("cut, and not uploaded", [(0, 4, CUT), (10, 20, WHOLE)], [], [("damage", "b1", 4, 9, "b1/0")]),
+    (
+        "the last records of a leader were lost",
+        [(15, 30, epochs({2: 15}))],
+        [(0, 10, epochs({0: 0})), (10, 20, epochs({0: 10}))],
+        [("earlier leader", None, 15, 19, "r/10")],
+    ),
+    (
+        "other boundaries, and no leader epochs",
+        [(0, 5, WHOLE)],
+        [(0, 10, WHOLE), (7, 20, WHOLE)],
+        [
+            ("overlap", None, 7, 9, "r/0 r/7"),
+            ("overlap", "b1", 0, 4, "b1/0 r/0"),
+            ("unknown epochs", None, 5, 9, "r/0"),
+            ("unknown epochs", None, 7, 19, "r/7"),
+        ],
+    ),
+    ("the end of a log that is written", [(0, 4, CUT)], [], []),
+    ("nothing", [], [], []),
+]
+
+
+def test_what_is_wrong_between_the_tiers(subtests: pytest.Subtests) -> None:
+    for name, local, remote, found in FINDINGS:
+        with subtests.test(name):
+            assert findings(put_together(local, remote=remote)) == found
 
 
 def test_what_concerns_the_remote_tier_alone_is_found_once_for_all_replicas() -> None:

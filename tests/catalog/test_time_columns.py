@@ -6,8 +6,10 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -87,13 +89,16 @@ def folder(catalog: Catalog) -> str:
     return catalog.snapshot_folder(write(catalog, rows[:9], rows[9:]).name).path
 
 
-@pytest.fixture(params=["UTC", "Europe/Berlin", "America/New_York"])
-def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+ZONES = ("UTC", "Europe/Berlin", "America/New_York")
+
+
+@contextmanager
+def zone(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Work in a time zone: DuckDB and Python take it from the environment."""
-    monkeypatch.setenv("TZ", request.param)
-    time.tzset()
-    yield
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", name)
+        time.tzset()
+        yield
     time.tzset()
 
 
@@ -123,12 +128,13 @@ def by_arrow(folder: str, column: str) -> Times:
     return table[column].to_pylist()
 
 
-@pytest.mark.parametrize("read", [by_pandas, by_polars, by_duckdb, by_arrow])
-@pytest.mark.parametrize("column", TIME_COLUMNS)
-def test_a_tool_shows_times(
-    folder: str, zone: None, read: Callable[[str, str], Times], column: str
+def test_tools_show_times(
+    folder: str, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    assert read(folder, column) == expected(EVERY)
+    for read, name in product((by_pandas, by_polars, by_duckdb, by_arrow), ZONES):
+        with subtests.test(f"{read.__name__} in {name}"), zone(name, monkeypatch):
+            for column in TIME_COLUMNS:
+                assert read(folder, column) == expected(EVERY), column
 
 
 def test_the_integers_have_every_timestamp(catalog: Catalog) -> None:

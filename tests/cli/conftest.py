@@ -1,6 +1,7 @@
 """The command, in this process and on the tests' Spark session, beside the demo archive."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,22 @@ def command(
         return Finished(exit_.value.code or 0, *capfd.readouterr())
 
     return run
+
+
+@pytest.fixture
+def new_folder(
+    tmp_path: Path, archive: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], Path]:
+    """Return a function that changes into a new folder with ./archive, for the next case."""
+
+    def enter() -> Path:
+        folder = tmp_path / f"case-{len([*tmp_path.glob('case-*')])}"
+        folder.mkdir()
+        (folder / "archive").symlink_to(archive)
+        monkeypatch.chdir(folder)
+        return folder
+
+    return enter
 
 
 @pytest.fixture

@@ -1,48 +1,49 @@
 """The `kip33` command as a user meets it: help, output, exit codes, configuration files."""
 
 import json
-import os
-import pty
 import shutil
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kip33 import __version__, build_time_index
 from kip33.cli.main import COMMANDS
-from kip33.demo import START_MS, make_archive
+from kip33.demo import START_MS
 from kip33.formats import native
 from tests.cli.console import (
-    KIP33,
     PROJECT,
     Command,
-    Finished,
     directory_named,
     file_named,
-    subprocess_of,
 )
 from tests.imported_modules import modules_of
 
 FIRST = "00000000000000000000"
 BUILD = ["build", "archive", "--index-dir", "indexes"]
-SUMMARY_KEYS = ["snapshot", "catalog", "segments", "by_status", "entries", "log_bytes"]
-VERDICT_KEYS = ["log_uri", "index_uri", "verdict", "dialect", "entries", "problems"]
-BY_STATUS = {"empty": 1, "invalid": 1, "ok": 9, "truncated": 2}
 
 
-@pytest.mark.parametrize("name", ["", *COMMANDS])
-def test_help_has_an_example(command: Command, name: str) -> None:
-    done = command(*filter(None, [name]), "--help")
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert "Example: " in done.stdout
-    assert f"kip33 {name or 'build'} " in done.stdout.partition("Example: ")[2]
+def copied(partition: str) -> Path:
+    """Copy a partition of the archive, and return its first log."""
+    copy = Path("logs", partition)
+    shutil.copytree(f"archive/broker-1/{partition}", copy, dirs_exist_ok=True)
+    return copy / f"{FIRST}.log"
 
 
-@pytest.mark.parametrize("name", ["", *COMMANDS])
-def test_help_fits_80_columns(command: Command, name: str) -> None:
-    done = command(*filter(None, [name]), "--help")
-    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+def test_help_has_an_example(command: Command, subtests: pytest.Subtests) -> None:
+    for name in ["", *COMMANDS]:
+        with subtests.test(name):
+            done = command(*filter(None, [name]), "--help")
+            assert (done.exit_code, done.stderr) == (0, "")
+            assert "Example: " in done.stdout
+            assert f"kip33 {name or 'build'} " in done.stdout.partition("Example: ")[2]
+
+
+def test_help_fits_80_columns(command: Command, subtests: pytest.Subtests) -> None:
+    for name in ["", *COMMANDS]:
+        with subtests.test(name):
+            done = command(*filter(None, [name]), "--help")
+            assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
 
 
 def test_kip33_alone_is_its_help(command: Command) -> None:
@@ -107,33 +108,17 @@ def lay_out_files(built: Path, folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", ALLOWED)
-def test_a_command_imports_only_what_it_needs(built: Path, tmp_path: Path, line: str) -> None:
-    lay_out_files(built, tmp_path)
-    loaded = set(modules_of(*line.split(), cwd=tmp_path))
-    assert "click" in loaded
-    assert loaded & HEAVY <= ALLOWED[line]
-
-
-WITHOUT_SPARK = """\
-import sys
-
-class NoSpark:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("pyspark", "py4j"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, NoSpark())
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("line", ["build archive --index-dir new", "verify archive"])
-def test_without_pyspark_the_local_engine_works(archive: Path, tmp_path: Path, line: str) -> None:
-    (tmp_path / "archive").symlink_to(archive)
-    (tmp_path / "sitecustomize.py").write_text(WITHOUT_SPARK)
-    done = subprocess_of(KIP33, *line.split(), cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert (done.exit_code, done.stderr) == (0, "")
+def test_a_command_imports_only_what_it_needs(
+    built: Path, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for line in ALLOWED:
+        with subtests.test(line):
+            folder = tmp_path / line.replace("/", " ")
+            folder.mkdir()
+            lay_out_files(built, folder)
+            loaded = set(modules_of(*line.split(), cwd=folder))
+            assert "click" in loaded
+            assert loaded & HEAVY <= ALLOWED[line]
 
 
 def test_without_pyspark_spark_is_one_line(
@@ -147,97 +132,39 @@ def test_without_pyspark_spark_is_one_line(
     assert "pip install pyspark" in line
 
 
-@pytest.mark.parametrize("path", ["shared library x86-64-v4", "plain Python"])
 def test_the_version_says_how_logs_are_read(
-    command: Command, monkeypatch: pytest.MonkeyPatch, path: str
+    command: Command, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    monkeypatch.setattr(native, "how", lambda: path)
-    version = f"kip33, version {__version__}\n"
-    assert command("--version").stdout == version
-    assert command("--version", "-v").stdout == f"{version}kernels: {path}\n"
-    done = command("-v")
-    assert (done.exit_code, done.stdout) == (2, "")
+    for path in ["shared library x86-64-v4", "plain Python"]:
+        with subtests.test(f"{path}"):
+            monkeypatch.setattr(native, "how", lambda path=path: path)
+            version = f"kip33, version {__version__}\n"
+            assert command("--version").stdout == version
+            assert command("--version", "-v").stdout == f"{version}kernels: {path}\n"
+            done = command("-v")
+            assert (done.exit_code, done.stdout) == (2, "")
 
 
-WITHOUT_PANDAS = """\
-import os, sys
-from pathlib import Path
-
-class NoPandas:
-    def find_spec(self, name, path=None, target=None):
-        if name == "pandas":
-            raise ImportError("this test has no pandas")
-
-sys.meta_path.insert(0, NoPandas())
-(Path(os.environ["STARTED"]) / str(os.getpid())).write_text(" ".join(sys.orig_argv))
-"""
-
-
-@pytest.mark.integration
-@pytest.mark.spark
-def test_build_in_a_pipe_prints_one_object_and_no_process_needs_pandas(
-    archive: Path, tmp_path: Path
-) -> None:
-    started = tmp_path / "started"
-    started.mkdir()
-    (tmp_path / "sitecustomize.py").write_text(WITHOUT_PANDAS)
-
-    done = subprocess_of(
-        *(KIP33, "build", archive, "--index-dir", "indexes", "--format", "json"),
-        *("--fail-on", "invalid", "--engine", "spark"),
-        cwd=tmp_path,
-        PYTHONPATH=str(tmp_path),
-        STARTED=str(started),
-    )
-
-    assert (done.exit_code, done.stderr) == (3, "")
-    [summary] = done.lines
-    assert list(summary)[: len(SUMMARY_KEYS)] == SUMMARY_KEYS
-    assert {"index_bytes", "seconds"} <= summary.keys()
-    assert summary["by_status"] == BY_STATUS
-    assert summary["catalog"] == (tmp_path / "indexes/_catalog").as_uri()
-    assert "pyspark.daemon" in " ".join(path.read_text() for path in started.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("fail_on", "exit_code"),
-    [
-        ([], 0),
-        (["unreadable"], 0),
-        (["unreadable", "unverified"], 0),
-        (["truncated"], 3),
-        (["unreadable", "invalid"], 3),
-    ],
-    ids=lambda value: ",".join(value) or "nothing" if isinstance(value, list) else "",
-)
-def test_findings_are_an_exit_code_only_on_request(
-    command: Command, fail_on: list[str], exit_code: int
-) -> None:
-    options = [word for status in fail_on for word in ("--fail-on", status)]
-    done = command(*BUILD, "--topic", "clicks", "--format", "json", *options)
-    assert (done.exit_code, done.stderr) == (exit_code, "")
-    assert done.lines[0]["by_status"] == {"empty": 1, "invalid": 1, "truncated": 2}
-
-
-@pytest.mark.parametrize(("fail_on", "exit_code"), [("unwritten", 3), ("invalid", 1)])
 def test_a_build_that_could_write_no_index_file_warns_and_fails_on_request(
-    command: Command, fail_on: str, exit_code: int
+    command: Command, subtests: pytest.Subtests
 ) -> None:
     Path("indexes").mkdir()
     for broker in ("broker-1", "broker-2"):
         Path("indexes", broker).touch()  # no directory can be made here
-    done = command(
-        *(*BUILD, "--topic", "orders", "--format", "json", "--catalog", "catalog"),
-        *("--fail-on", fail_on),
-    )
-    [summary] = done.lines
-    assert (done.exit_code, summary["written"]) == (exit_code, 0)
-    assert summary["failed"] == summary["segments"] > 0
-    warning = done.stderr.removesuffix("\n")
-    place = Path("indexes").resolve().as_uri()
-    assert f"could not be written, for example {place}/broker-" in warning
-    assert ".timeindex: cannot be written: " in warning
-    assert "\n" not in warning
+    for fail_on, exit_code in [("unwritten", 3), ("invalid", 1)]:
+        with subtests.test(f"{fail_on}"):
+            done = command(
+                *(*BUILD, "--topic", "orders", "--format", "json", "--catalog", "catalog"),
+                *("--fail-on", fail_on),
+            )
+            [summary] = done.lines
+            assert (done.exit_code, summary["written"]) == (exit_code, 0)
+            assert summary["failed"] == summary["segments"] > 0
+            warning = done.stderr.removesuffix("\n")
+            place = Path("indexes").resolve().as_uri()
+            assert f"could not be written, for example {place}/broker-" in warning
+            assert ".timeindex: cannot be written: " in warning
+            assert "\n" not in warning
 
 
 def test_build_prints_a_table_that_names_what_is_not_as_expected(command: Command) -> None:
@@ -284,130 +211,63 @@ def test_options_of_build_reach_the_build(command: Command) -> None:
     assert done.lines[0]["by_status"] == {"empty": 1, "invalid": 3}
 
 
-@pytest.mark.parametrize(
-    ("options", "verdict"),
-    [((), "consistent"), (("--index-interval-bytes", "100"), "identical")],
-)
-def test_options_of_verify_reach_the_verdict(
-    command: Command, options: tuple[str, ...], verdict: str
-) -> None:
-    make_archive(Path("logs"))
-    log = f"logs/broker-1/orders-0/{FIRST}.log"
-    index = build_time_index(log, index_interval_bytes=100)
-    Path(log).with_suffix(".timeindex").write_bytes(index.time_index_data or b"")
-    assert command("verify", log, *options, "--format", "jsonl").lines[0]["verdict"] == verdict
+def test_options_of_verify_reach_the_verdict(command: Command, subtests: pytest.Subtests) -> None:
+    for options, verdict in [((), "consistent"), (("--index-interval-bytes", "100"), "identical")]:
+        with subtests.test(f"{options}"):
+            log = copied("orders-0")
+            index = build_time_index(log, index_interval_bytes=100)
+            Path(log).with_suffix(".timeindex").write_bytes(index.time_index_data or b"")
+            assert (
+                command("verify", log, *options, "--format", "jsonl").lines[0]["verdict"] == verdict
+            )
 
 
-def test_verify_without_crc_does_not_see_bit_rot(command: Command) -> None:
-    rotten = ("verify", f"archive/broker-2/clicks-1/{FIRST}.log", "--format", "jsonl")
-    found = [command(*rotten, *options).lines[0] for options in ((), ("--no-check-crc",))]
-    assert [one["log_status"] for one in found] == ["truncated", "ok"]
-
-
-def test_verify_of_one_file_includes_the_offset_index_beside_the_log(
-    command: Command,
-) -> None:
-    make_archive(Path("logs"))
-    log = f"logs/broker-1/orders-0/{FIRST}.log"
-    index = build_time_index(log)
-    Path(log).with_suffix(".index").write_bytes(index.offset_index_data or b"")
-    Path(directory_named("indexes"), f"{FIRST}.timeindex").write_bytes(index.time_index_data or b"")
-    row = command("verify", log, "--index-dir", "indexes", "--format", "jsonl").lines[0]
-    assert (row["verdict"], row["offset_index_verdict"]) == ("identical", "identical")
-
-
-def test_build_reports_ignored_files(command: Command) -> None:
-    directory_named("logs/b-0.0123456789abcdef0123456789abcdef-delete")
-    partition = directory_named("logs/a-0")
-    for name in ("00.log", "01.log.deleted", "notes.log"):
-        Path(partition, name).touch()
-    done = command("build", "logs", "--index-dir", "indexes", "--format", "jsonl")
-    [summary] = done.lines
-    assert summary["segments"] == 1
-    assert summary["passed_over"] == {
-        ".deleted files": 1,
-        "-delete directories": 1,
-        "files not named as segments": 1,
-    }
-
-
-@pytest.mark.parametrize(
-    ("config", "options", "dialect", "interval"),
-    [
-        (None, [], "recover", 4096),
-        ("the project's", [], "recover", 4096),
-        ('[build]\ndialect = "live"\n', [], "live", 4096),
-        ('[build]\ndialect = "live"\n', ["--dialect", "kip33"], "kip33", 4096),
-        ("index-interval-bytes = 512\n", [], "recover", 512),
-        ("index_interval_bytes = 1\n[build]\nindex-interval-bytes = 2\n", [], "recover", 2),
-        ('[verify]\nfail-on = ["wrong"]\n[catalog]\nformat = "json"\n', [], "recover", 4096),
-        ('catalog = "elsewhere"\n', [], "recover", 4096),
-    ],
-    ids=[
-        "no file",
-        "conf/kip33.toml",
-        "a command's table",
-        "the command line wins",
-        "a key for every command",
-        "the table wins over it",
-        "tables of other commands",
-        "an option named as a command",
-    ],
-)
 def test_a_configuration_file_gives_defaults(
-    command: Command, config: str | None, options: list[str], dialect: str, interval: int
+    command: Command, new_folder: Callable[[], Path], subtests: pytest.Subtests
 ) -> None:
-    path = str(PROJECT / "conf" / "kip33.toml")
-    if config != "the project's":
-        path = file_named("kip33.toml", (config or "").encode())
-    given = ["--config", path] if config else []
+    cases = {
+        "no file": (None, [], "recover", 4096),
+        "conf/kip33.toml": ("the project's", [], "recover", 4096),
+        "a command's table": ('[build]\ndialect = "live"\n', [], "live", 4096),
+        "the command line wins": (
+            '[build]\ndialect = "live"\n',
+            ["--dialect", "kip33"],
+            "kip33",
+            4096,
+        ),
+        "a key for every command": ("index-interval-bytes = 512\n", [], "recover", 512),
+        "the table wins over it": (
+            "index_interval_bytes = 1\n[build]\nindex-interval-bytes = 2\n",
+            [],
+            "recover",
+            2,
+        ),
+        "tables of other commands": (
+            '[verify]\nfail-on = ["wrong"]\n[catalog]\nformat = "json"\n',
+            [],
+            "recover",
+            4096,
+        ),
+        "an option named as a command": ('catalog = "elsewhere"\n', [], "recover", 4096),
+    }
+    for name, (config, options, dialect, interval) in cases.items():
+        with subtests.test(name):
+            new_folder()
+            path = str(PROJECT / "conf" / "kip33.toml")
+            if config != "the project's":
+                path = file_named("kip33.toml", (config or "").encode())
+            given = ["--config", path] if config else []
 
-    done = command(*BUILD, "--topic", "payments", *given, *options, "--format", "json")
+            done = command(*BUILD, "--topic", "payments", *given, *options, "--format", "json")
 
-    assert (done.exit_code, done.stderr) == (0, "")
-    catalog = Path("elsewhere" if "elsewhere" in (config or "") else "indexes/_catalog").absolute()
-    assert done.lines[0]["catalog"] == catalog.as_uri()
-    [commit] = (catalog / "commits").iterdir()
-    settings = json.loads(json.loads(commit.read_text())["settings"]["build"])
-    assert (settings["dialect"], settings["index_interval_bytes"]) == (dialect, interval)
-
-
-@pytest.mark.integration  # a JVM of its own
-def test_verify_on_a_terminal_draws_on_standard_error_only(archive: Path, tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    options = ("--engine", "spark", "--format", "jsonl", "--fail-on", "wrong")
-    with subprocess.Popen(
-        [KIP33, "verify", str(archive / "broker-2"), *options],
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        cwd=tmp_path,
-        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"},
-    ) as process:
-        os.close(theirs)
-        drawn = read_all(ours)
-        stdout = process.stdout.read().decode()
-    done = Finished(process.returncode, stdout, drawn)
-
-    assert done.exit_code == 3
-    assert "reading logs" in drawn
-    assert "of 8 segments" in drawn
-    assert "Traceback" not in drawn
-    assert len(done.lines) == 8
-    for line in done.lines:
-        assert list(line)[: len(VERDICT_KEYS)] == VERDICT_KEYS
-        assert "offset_index_verdict" in line
-
-
-def read_all(terminal: int) -> str:
-    pieces = []
-    while True:
-        try:
-            pieces.append(os.read(terminal, 65536))
-        except OSError:  # how Linux says that the other end is closed
-            pieces.append(b"")
-        if not pieces[-1]:
-            os.close(terminal)
-            return b"".join(pieces).decode()
+            assert (done.exit_code, done.stderr) == (0, "")
+            catalog = Path(
+                "elsewhere" if "elsewhere" in (config or "") else "indexes/_catalog"
+            ).absolute()
+            assert done.lines[0]["catalog"] == catalog.as_uri()
+            [commit] = (catalog / "commits").iterdir()
+            settings = json.loads(json.loads(commit.read_text())["settings"]["build"])
+            assert (settings["dialect"], settings["index_interval_bytes"]) == (dialect, interval)
 
 
 def test_verify_prints_one_object_or_a_table(command: Command) -> None:
@@ -423,41 +283,39 @@ def test_verify_prints_one_object_or_a_table(command: Command) -> None:
     assert f"broker-2/orders-0/{FIRST}.timeindex" in table
 
 
-@pytest.mark.parametrize("suffix", [".log", ".timeindex", ".index"])
-@pytest.mark.parametrize(
-    ("partition", "fail_on", "exit_code", "verdict"),
-    [
+def test_verify_of_one_file_needs_no_spark(command: Command, subtests: pytest.Subtests) -> None:
+    for partition, fail_on, exit_code, verdict in [
         ("broker-1/payments-0", "wrong", 0, "missing"),
         ("broker-1/payments-0", "missing", 3, "missing"),
         ("broker-2/orders-0", "wrong", 3, "wrong"),
-    ],
-)
-def test_verify_of_one_file_needs_no_spark(
-    command: Command, suffix: str, partition: str, fail_on: str, exit_code: int, verdict: str
-) -> None:
-    path = f"archive/{partition}/{FIRST}{suffix}"
-    done = command("verify", path, "--format", "jsonl", "--fail-on", fail_on)
-    [line] = done.lines
-    assert (done.exit_code, done.stderr, line["verdict"]) == (exit_code, "", verdict)
-    assert line["log_uri"] == Path(f"archive/{partition}/{FIRST}.log").absolute().as_uri()
+    ]:
+        for suffix in [".log", ".timeindex", ".index"]:
+            with subtests.test(f"{partition}, {suffix}"):
+                path = f"archive/{partition}/{FIRST}{suffix}"
+                done = command("verify", path, "--format", "jsonl", "--fail-on", fail_on)
+                [line] = done.lines
+                assert (done.exit_code, done.stderr, line["verdict"]) == (exit_code, "", verdict)
+                assert (
+                    line["log_uri"] == Path(f"archive/{partition}/{FIRST}.log").absolute().as_uri()
+                )
 
 
-@pytest.mark.parametrize(
-    ("offset_index", "verdict"),
-    [(bytes.fromhex("0000000100000001"), "wrong"), (b"half", "malformed")],
-)
-def test_fail_on_looks_at_the_offset_index_too(
-    command: Command, offset_index: bytes, verdict: str
-) -> None:
-    make_archive(Path("logs"))
-    log = Path(f"logs/broker-1/payments-0/{FIRST}.log")
-    log.with_suffix(".timeindex").write_bytes(build_time_index(str(log)).time_index_data or b"")
-    log.with_suffix(".index").write_bytes(offset_index)
-    done = command("verify", log, "--format", "jsonl", "--fail-on", verdict)
-    [line] = done.lines
-    assert (line["verdict"], line["offset_index_verdict"]) == ("identical", verdict)
-    assert done.exit_code == 3
-    assert command("verify", log, "--fail-on", "padded").exit_code == 0
+def test_fail_on_looks_at_the_offset_index_too(command: Command, subtests: pytest.Subtests) -> None:
+    for offset_index, verdict in [
+        (bytes.fromhex("0000000100000001"), "wrong"),
+        (b"half", "malformed"),
+    ]:
+        with subtests.test(f"{offset_index}"):
+            log = copied("payments-0")
+            log.with_suffix(".timeindex").write_bytes(
+                build_time_index(str(log)).time_index_data or b""
+            )
+            log.with_suffix(".index").write_bytes(offset_index)
+            done = command("verify", log, "--format", "jsonl", "--fail-on", verdict)
+            [line] = done.lines
+            assert (line["verdict"], line["offset_index_verdict"]) == ("identical", verdict)
+            assert done.exit_code == 3
+            assert command("verify", log, "--fail-on", "padded").exit_code == 0
 
 
 def test_verify_of_an_offset_index_says_that_it_is_missing(command: Command) -> None:
@@ -468,8 +326,7 @@ def test_verify_of_an_offset_index_says_that_it_is_missing(command: Command) -> 
 
 
 def test_a_sparse_index_is_counted_shown_and_failed_on(command: Command) -> None:
-    make_archive(Path("logs"))
-    log = Path(f"logs/broker-1/orders-0/{FIRST}.log")
+    log = copied("orders-0")
     index = build_time_index(str(log), index_interval_bytes=100)
     log.with_suffix(".timeindex").write_bytes(index.time_index_data or b"")
     log.with_suffix(".index").write_bytes(b"")
@@ -480,17 +337,6 @@ def test_a_sparse_index_is_counted_shown_and_failed_on(command: Command) -> None
     assert found["offset_index_largest_gap_bytes"] == log.stat().st_size
     table = command(*asked).stdout
     assert "sparse" in table and "entries missing" in table
-
-
-def test_verify_reads_the_kip33_dialect_only_where_it_is_asked_for(command: Command) -> None:
-    make_archive(Path("logs"))
-    log = Path(f"logs/broker-1/orders-0/{FIRST}.log")
-    index = build_time_index(str(log), dialect="kip33")
-    log.with_suffix(".timeindex").write_bytes(index.time_index_data or b"")
-    [seen] = command("verify", log, "--format", "jsonl").lines
-    assert (seen["verdict"], "--dialect kip33" in seen["problems"][-1]) == ("wrong", True)
-    [seen] = command("verify", log, "--dialect", "kip33", "--format", "jsonl").lines
-    assert (seen["verdict"], seen["dialect"]) == ("identical", "kip33")
 
 
 def test_a_long_path_stays_on_one_line_where_no_terminal_shows_it(command: Command) -> None:

@@ -2,13 +2,15 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pexpect
 import pytest
 
-from kip33.cli.main import COMMANDS, get_command
+from kip33.cli.main import COMMANDS, get_command, main
 from tests.cli.console import VENV_BIN, Command, subprocess_of
 
 SHELLS = {
@@ -16,6 +18,7 @@ SHELLS = {
     "zsh": ["-f", "-i"],
     "fish": ["--no-config", "-i"],
 }
+DELETE_THE_LINE = "\x15"  # Ctrl-U
 SOURCED = {
     "bash": 'eval "$(kip33 completion bash)"',
     "zsh": 'autoload -Uz compinit; compinit -u; eval "$(kip33 completion zsh)"',
@@ -32,12 +35,12 @@ COMPLETED = {  # what is typed before the Tab key, and the line that it makes
 }
 
 
-def completed_at_a_terminal(shell: str, folder: Path, typed: str, line: str) -> None:
-    """Type a line and a Tab into a shell; fail unless it becomes the other line."""
+def require_completions(shell: str, folder: Path, subtests: pytest.Subtests) -> None:
+    """Type each line and a Tab into a shell; fail unless it becomes the other line."""
     path = shutil.which(shell)
     assert path, f"{shell} is not installed"
     home = folder / "home"
-    home.mkdir(exist_ok=True)
+    home.mkdir()
     environment = os.environ | {
         **{"PATH": f"{VENV_BIN}:{os.environ['PATH']}", "HOME": str(home), "TERM": "dumb"},
         **{"INPUTRC": "/dev/null", "fish_features": "no-query-term"},
@@ -47,8 +50,11 @@ def completed_at_a_terminal(shell: str, folder: Path, typed: str, line: str) -> 
     )
     terminal.sendline(f"{SOURCED[shell]}; echo rea''dy")
     terminal.expect_exact("ready\r\n")
-    terminal.send(f"{typed}\t")
-    terminal.expect_exact(line[len(typed) :].strip())
+    for name, (typed, line) in COMPLETED.items():
+        with subtests.test(name):
+            terminal.send(f"{typed}\t")
+            terminal.expect_exact(line[len(typed) :].strip())
+            terminal.send(DELETE_THE_LINE)
     terminal.close(force=True)
 
 
@@ -66,29 +72,34 @@ def place(tmp_path: Path, built: Path) -> Path:
     "shell",
     ["bash", *(pytest.param(name, marks=pytest.mark.integration) for name in ("zsh", "fish"))],
 )
-@pytest.mark.parametrize(("typed", "line"), COMPLETED.values(), ids=COMPLETED)
-def test_a_shell_completes(shell: str, typed: str, line: str, place: Path) -> None:
-    completed_at_a_terminal(shell, place, typed, line)
+def test_a_shell_completes(shell: str, place: Path, subtests: pytest.Subtests) -> None:
+    require_completions(shell, place, subtests)
 
 
 Complete = Callable[[str], list[str]]
 
 
 @pytest.fixture
-def complete(place: Path) -> Complete:
+def complete(
+    place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Complete:
     """What bash is told of a line, whose last word is completed."""
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "argv", ["kip33"])
+    monkeypatch.setenv("_KIP33_COMPLETE", "bash_complete")
 
     def told(line: str) -> list[str]:
-        words = line.split(" ")
-        environment = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-        done = subprocess_of("kip33", cwd=place, _KIP33_COMPLETE="bash_complete", **environment)
-        assert (done.exit_code, done.stderr) == (0, "")
-        return done.stdout.split()
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+        with suppress(SystemExit):
+            main()
+        stdout, stderr = capfd.readouterr()
+        assert stderr == ""
+        return stdout.split()
 
     return told
 
 
-@pytest.mark.slow
 def test_topics_are_those_of_the_catalog_on_the_line(complete: Complete) -> None:
     every = ["audit.v1", "clicks", "metrics", "orders", "payments", "sensors"]
     assert complete("kip33 search indexes/_catalog --topic ") == [f"plain,{one}" for one in every]
@@ -97,10 +108,9 @@ def test_topics_are_those_of_the_catalog_on_the_line(complete: Complete) -> None
     assert complete("kip33 build archive --topic cl") == []  # names no catalog
 
 
-@pytest.mark.slow
-def test_what_cannot_be_completed_is_silent(complete: Complete, place: Path) -> None:
-    (place / "damaged/commits").mkdir(parents=True)
-    (place / "damaged/commits/00000000000000000001-abc.json").write_text("{")
+def test_what_cannot_be_completed_is_silent(complete: Complete) -> None:
+    Path("damaged/commits").mkdir(parents=True)
+    Path("damaged/commits/00000000000000000001-abc.json").write_text("{")
     assert complete("kip33 search damaged --topic ") == []
     assert complete("kip33 search nowhere --topic ") == []
     assert complete("kip33 frobnicate ") == []
@@ -123,12 +133,15 @@ def test_commands_complete_without_an_import_of_any(place: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_the_script_names_the_command_and_its_variable(command: Command, shell: str) -> None:
-    done = command("completion", shell)
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert "_KIP33_COMPLETE" in done.stdout
-    assert "\\u0" not in done.stdout
+def test_the_script_names_the_command_and_its_variable(
+    command: Command, subtests: pytest.Subtests
+) -> None:
+    for shell in SHELLS:
+        with subtests.test(f"{shell}"):
+            done = command("completion", shell)
+            assert (done.exit_code, done.stderr) == (0, "")
+            assert "_KIP33_COMPLETE" in done.stdout
+            assert "\\u0" not in done.stdout
 
 
 def test_every_argument_is_a_place_or_a_choice() -> None:

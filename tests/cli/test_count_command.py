@@ -11,6 +11,7 @@ from kip33.cli import count_answer
 from kip33.demo import START_MS
 from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
 from tests.cli.console import Command, Finished, file_named, result_in
+from tests.long_forms import one_in, seeds
 
 LOG = f"{0:020d}.log"
 HOUR_MS = 3_600_000
@@ -44,19 +45,6 @@ def test_records_per_day_of_the_demo_archive(command: Command) -> None:
         "14,381 records in 8 periods; 3 problems in the logs; read in "
     )
     assert done.stderr.count("Warning: ") == len(done.stderr.splitlines()) == 3
-
-
-def test_a_count_is_that_of_the_records(command: Command) -> None:
-    options = ["archive", "--topic", "orders", "--format", "jsonl"]
-    window = ["--from", str(START_MS + 9_999), "--until", str(START_MS + 60_001)]
-
-    counted = rows_of(command("count", *options, *window, "--per", "10s"))
-    records = rows_of(command("records", *options, *window, "--columns", "timestamp"))
-
-    expected = Counter(row["timestamp"] // 10_000 * 10_000 for row in records)
-    assert {row["period_start"]: row["records"] for row in counted} == expected
-    assert len(counted) == 5
-    assert [row["period_start"] for row in counted] == sorted(expected)
 
 
 def test_a_catalog_gives_the_same_counts(command: Command, built: Path) -> None:
@@ -124,16 +112,6 @@ def test_batches_with_one_time_are_counted_from_headers(command: Command) -> Non
     assert [row["records"] for row in rows_of(command("count", log, *before))] == [3]
 
 
-def test_other_batches_are_not(command: Command) -> None:
-    """The second record is an hour older than the largest timestamp, which the header has."""
-    old = v2_batch(0, [Record(START_MS), Record(START_MS - HOUR_MS)])
-    log = file_named(LOG, old)
-
-    rows = rows_of(command("count", log, "--per", "1h", "--format", "jsonl"))
-
-    assert [row["records"] for row in rows] == [1, 1]
-
-
 SEGMENTS = {
     "stamped": lambda base, chance: [
         v2_batch(base, [Record(1, b"k")] * 3, log_append_time=START_MS + chance.randrange(10**7))
@@ -158,7 +136,7 @@ SEGMENTS = {
 
 @pytest.mark.parametrize(
     ("seed", "step"),
-    [*((seed, 3) for seed in range(12)), *((seed, 2) for seed in range(6))],
+    one_in(6, [pytest.param(seed, 2 + seed % 2) for seed in seeds(18)]),
 )
 def test_a_count_is_that_of_the_records_however_it_is_read(
     command: Command, seed: int, step: int
@@ -188,44 +166,6 @@ def test_a_count_is_that_of_the_records_however_it_is_read(
     assert warnings_of(counted) == warnings_of(records)
 
 
-def test_a_promise_of_order_stops_early(command: Command) -> None:
-    """The last segment could not be read: nothing opens it."""
-    folder = Path("ordered/topic-0")
-    folder.mkdir(parents=True)
-    for base in (0, 1, 2):
-        data = v2_batch(base, [Record(START_MS + base * HOUR_MS)])
-        (folder / f"{base:020d}.log").write_bytes(data if base < 2 else b"damage")
-    options = ["ordered", "--until", str(START_MS + 1), "--per", "1h"]
-    options += ["--format", "jsonl", "--result-line"]
-
-    def damaged(*more: str) -> int:
-        done = command("count", *options, *more)
-        assert [row["records"] for row in rows_of(done)] == [1]
-        return int(result_in(done)["damaged"])
-
-    assert damaged() == 1
-    assert damaged("--disorder", "1m") == 0
-
-
-def test_records_of_aborted_transactions_are_left_out_on_request(command: Command) -> None:
-    options = ["archive", "--topic", "payments", "--isolation", "read_committed"]
-    committed = 48 * 3  # every fifth of 60 transactions is aborted
-
-    rows = rows_of(command("count", *options, "--per", "1d", "--format", "jsonl"))
-    records = rows_of(command("records", *options, "--format", "jsonl", "--columns", "offset"))
-
-    assert [row["records"] for row in rows] == [committed]
-    assert len(records) == committed
-    assert {row["_undecided"] for row in records} == {None}
-
-
-def test_damage_is_an_error_if_it_should_be(command: Command) -> None:
-    done = command("count", "archive", "--topic", "clicks", "--per", "1h", "--on-error", "fail")
-
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "clicks-0" in done.stderr
-
-
 def test_too_many_periods_end_in_one_line(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,3 +190,22 @@ def test_a_count_that_the_bytes_cannot_hold_is_not_believed(command: Command) ->
     assert [row["records"] for row in rows_of(done)] == [10]
     [warning] = warnings_of(done)
     assert "record 5 of 2147483647" in warning
+
+
+def test_a_promise_of_order_stops_early(command: Command) -> None:
+    """The last segment could not be read: nothing opens it."""
+    folder = Path("ordered/topic-0")
+    folder.mkdir(parents=True)
+    for base in (0, 1, 2):
+        data = v2_batch(base, [Record(START_MS + base * HOUR_MS)])
+        (folder / f"{base:020d}.log").write_bytes(data if base < 2 else b"damage")
+    options = ["ordered", "--until", str(START_MS + 1), "--per", "1h"]
+    options += ["--format", "jsonl", "--result-line"]
+
+    def damaged(*more: str) -> int:
+        done = command("count", *options, *more)
+        assert [row["records"] for row in rows_of(done)] == [1]
+        return int(result_in(done)["damaged"])
+
+    assert damaged() == 1
+    assert damaged("--disorder", "1m") == 0

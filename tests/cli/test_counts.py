@@ -1,4 +1,4 @@
-"""The counts of one archive are equal everywhere: build, metrics, catalog, report, retention.
+"""The counts of one archive are equal everywhere: build, catalog, report, retention.
 
 The short form has the demo archive, a small made one and uploads. The long form has 10,000 segments
 and the segments of real brokers.
@@ -17,13 +17,11 @@ import pytest
 from kip33.archive.leftover_files import LeftoverKind
 from kip33.demo import make_archive, make_sensors
 from kip33.rules.offset_holes import HoleKind
-from kip33.rules.retention import RetentionReason
 from kip33.rules.segment_summary import SegmentStatus
 from tests.builders.counted_archive import POLICY, Expected, counted_archive
 from tests.builders.layouts import Stored, aiven, aiven_stem
 from tests.builders.segment_builder import Record, segment, v2_batch
 from tests.cli.console import PROJECT, Command
-from tests.cli.test_metrics import Samples, by_label, plain, samples_in
 from tests.formats.real_segments import FOLDER, needs_real_segments
 
 NOW = ("--now", "2026-01-01")
@@ -36,10 +34,8 @@ class Counted(NamedTuple):
     """What each command counted in one archive."""
 
     build: Answer
-    build_metrics: Samples
     retention: Answer
     rows: list[Answer]  # of retention: partitions and segments
-    retention_metrics: Samples
     report: Answer
     page: dict[str, int]
     page_statuses: dict[str, int]
@@ -136,10 +132,10 @@ def counted(command: Command, made: Made) -> Counted:
     last(*build, "--format", "json")
     for log in made.forget:
         log.unlink()
-    last(*build, "--format", "json", "--summary", "b.json", "--metrics", "b.prom")
+    last(*build, "--format", "json", "--summary", "b.json")
     catalog = "indexes/_catalog"
     judge = ("retention", catalog, "--policy", "policy.toml", *NOW)
-    done = command(*judge, "--format", "jsonl", "--summary", "r.json", "--metrics", "r.prom")
+    done = command(*judge, "--format", "jsonl", "--summary", "r.json")
     assert done.exit_code == 0, done.stderr
     assert command("report", *judge[1:], "--output", "out.html").exit_code == 0
     page = Path("out.html").read_text()
@@ -148,10 +144,8 @@ def counted(command: Command, made: Made) -> Counted:
     )
     return Counted(
         json.loads(Path("b.json").read_text()),
-        samples_in("b.prom", drop="catalog"),
         json.loads(Path("r.json").read_text()),
         done.lines[:-1],
-        samples_in("r.prom", drop="catalog"),
         json.loads(Path("out.json").read_text())["totals"],
         {name: int(value) for name, value in DATA.findall(page)},
         {name: int(value) for name, value in STATUS.findall(page)},
@@ -168,93 +162,39 @@ def are_equal(*values: object) -> None:
 
 
 def require_same_segments(counted: Counted) -> None:
-    build, retention, report, page = (
-        *(counted.build, counted.retention),
-        *(counted.report, counted.page),
-    )
-    b, r = counted.build_metrics, counted.retention_metrics
+    build, retention, page = counted.build, counted.retention, counted.page
     [newest, _] = counted.catalog["snapshots"]
     topics = counted.catalog["topics"]
     segments = [row for row in counted.rows if row["kind"] == "segment"]
 
     are_equal(
-        *(build["segments"], retention["segments"], report["segments"], page["segments"]),
-        *(newest["segments"], sum(one["segments"] for one in topics), len(segments)),
-        *(plain(r, "retention_segments"), sum(by_label(b, "build_segments", "status").values())),
+        *(build["segments"], retention["segments"], page["segments"], newest["segments"]),
+        *(sum(one["segments"] for one in topics), len(segments)),
     )
-    are_equal(retention["partitions"], report["partitions"], page["partitions"])
-
-    statuses = by_label(b, "build_segments", "status")
-    are_equal(
-        *(build["by_status"], report["by_status"], counted.page_statuses),
-        {status: count for status, count in statuses.items() if count},
-        dict(Counter(row["status"] for row in segments)),
-    )
+    are_equal(build["by_status"], counted.page_statuses, Counter(row["status"] for row in segments))
     not_ok: Counter[str] = Counter()
     for one in topics:
         not_ok.update(one["not_ok"])
     fine = (SegmentStatus.OK, SegmentStatus.EMPTY)
-    are_equal({name: n for name, n in build["by_status"].items() if name not in fine}, dict(not_ok))
-    damaged = (SegmentStatus.TRUNCATED, SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
-    are_equal(sum(not_ok[name] for name in damaged), page["damaged_segments"])
-
+    are_equal({name: n for name, n in build["by_status"].items() if name not in fine}, not_ok)
     are_equal(
-        *(build["log_bytes"], retention["bytes"], report["log_bytes"], page["log_bytes"]),
+        *(build["log_bytes"], retention["bytes"], page["log_bytes"]),
         *(sum(one["log_bytes"] for one in topics), sum(row["size_bytes"] or 0 for row in segments)),
-        *(plain(b, "build_log_bytes"), plain(r, "retention_log_bytes")),
     )
 
 
 def require_same_holes(counted: Counted) -> None:
-    build, retention, report = counted.build, counted.retention, counted.report
-    b, r = counted.build_metrics, counted.retention_metrics
-    kinds = Counter(one["hole"] for one in counted.holes["holes"])
-    judged_kinds = Counter(one["hole"] for one in counted.judged_holes["holes"])
-    metrics = {n: v for n, v in by_label(b, "build_holes", "kind").items() if v}
-    judged_metrics = {n: v for n, v in by_label(r, "retention_holes", "kind").items() if v}
-
-    are_equal(build["by_hole"], counted.holes["by_hole"], dict(kinds), metrics)
+    retention, report = counted.retention, counted.report
+    are_equal(counted.build["by_hole"], counted.holes["by_hole"])
+    are_equal(retention["by_hole"], report["by_hole"], counted.judged_holes["by_hole"])
     are_equal(
-        *(retention["by_hole"], report["by_hole"], counted.judged_holes["by_hole"]),
-        *(dict(judged_kinds), judged_metrics),
-    )
-    are_equal(
-        *(build["missing_offsets"], retention["missing_offsets"], report["missing_offsets"]),
-        *(counted.page["missing_offsets"], counted.holes["missing_offsets"]),
-        *(counted.judged_holes["missing_offsets"], plain(b, "build_missing_offsets")),
-        plain(r, "retention_missing_offsets"),
+        *(counted.build["missing_offsets"], retention["missing_offsets"]),
+        *(report["missing_offsets"], counted.page["missing_offsets"]),
+        *(counted.holes["missing_offsets"], counted.judged_holes["missing_offsets"]),
         *(
             sum(one["missing_offsets"] for one in holes["holes"] if one["hole"] != HoleKind.FILLED)
             for holes in (counted.holes, counted.judged_holes)
         ),
-    )
-
-
-def require_same_retention(counted: Counted) -> None:
-    retention, report, page = counted.retention, counted.report, counted.page
-    segments = [row for row in counted.rows if row["kind"] == "segment"]
-    partitions = [row for row in counted.rows if row["kind"] == "partition"]
-    r = counted.retention_metrics
-    chosen_by_kind = {
-        "deletable": [row for row in segments if row["deletable"]],
-        "blocked": [row for row in segments if row["reason"] == RetentionReason.BLOCKED],
-    }
-    for kind, chosen in chosen_by_kind.items():
-        are_equal(
-            *(retention[f"{kind}_segments"], report[f"{kind}_segments"], len(chosen)),
-            sum(one[f"{kind}_segments"] for one in partitions),
-            plain(r, f"retention_{kind}_segments"),
-        )
-        are_equal(
-            *(retention[f"{kind}_bytes"], report[f"{kind}_bytes"], page[f"{kind}_bytes"]),
-            *(sum(row["size_bytes"] for row in chosen), plain(r, f"retention_{kind}_bytes")),
-            sum(one[f"{kind}_bytes"] for one in partitions),
-        )
-    are_equal(retention["deletable_segments"], page["deletable_segments"])
-    are_equal(
-        *(retention["blocked_partitions"], report["blocked_partitions"]),
-        *(page["blocked_partitions"], plain(r, "retention_blocked_partitions")),
-        sum(1 for one in partitions if one["blocked_segments"]),
     )
 
 
@@ -266,7 +206,6 @@ def require_same_leftovers(counted: Counted, made: Made) -> None:
     are_equal(
         *(build["orphaned"], newest["orphaned"], report["orphaned_index_files"]),
         *(ours["files"], counted.page_orphans),
-        plain(counted.build_metrics, "build_orphaned_index_files"),
     )
     are_equal(
         *(build["orphaned_bytes"], newest["orphaned_bytes"], report["orphaned_bytes"]),
@@ -302,7 +241,6 @@ def require_expected(counted: Counted, expected: Expected) -> None:
 def test_the_counts_are_the_same_everywhere(counted: Counted, made: Made) -> None:
     require_same_segments(counted)
     require_same_holes(counted)
-    require_same_retention(counted)
     require_same_leftovers(counted, made)
     if made.expected:
         require_expected(counted, made.expected)

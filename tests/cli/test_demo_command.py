@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from kip33.demo import ODDITIES, Oddity
-from tests.cli.console import KIP33, PROJECT, Command, subprocess_of
+from kip33.cli.main import get_command
+from kip33.demo import ODDITIES
+from tests.cli.console import PROJECT, Command
 
 
 def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -21,9 +23,10 @@ def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def kip33(*arguments: str | Path) -> list[str]:
-    done = subprocess_of(KIP33, *arguments, cwd=PROJECT)
-    assert done.exit_code == 0, done.stderr
+def kip33(name: str, *arguments: str | Path) -> list[str]:
+    words = [str(one) for one in arguments]
+    done = CliRunner().invoke(get_command(name), words, env={"KIP33_ENGINE": "local"})
+    assert done.exit_code == 0, done.output
     return done.stdout.splitlines()
 
 
@@ -41,16 +44,19 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("oddity", ODDITIES, ids=lambda oddity: oddity.path)
-def test_kip33_says_what_the_table_promises(oddity: Oddity, answers: dict[str, list[str]]) -> None:
-    lines = answers[oddity.shown_by]
-    if oddity.shown_by == "verify":
-        name = oddity.path.rpartition(".")[0]
-        rows = [row for row in map(json.loads, lines) if name in str(row)]
-        assert [row for row in rows if oddity.answer in row.values()]
-    else:
-        partition = oddity.path.rpartition("/")[0]
-        assert [line for line in lines if partition in line and oddity.answer in line]
+def test_kip33_says_what_the_table_promises(
+    answers: dict[str, list[str]], subtests: pytest.Subtests
+) -> None:
+    for oddity in ODDITIES:
+        with subtests.test(oddity.path):
+            lines = answers[oddity.shown_by]
+            if oddity.shown_by == "verify":
+                name = oddity.path.rpartition(".")[0]
+                rows = [row for row in map(json.loads, lines) if name in str(row)]
+                assert [row for row in rows if oddity.answer in row.values()]
+            else:
+                partition = oddity.path.rpartition("/")[0]
+                assert [line for line in lines if partition in line and oddity.answer in line]
 
 
 def test_everything_that_is_not_in_order_is_in_the_table(answers: dict[str, list[str]]) -> None:
@@ -74,9 +80,8 @@ def test_the_bytes_are_always_the_same(command: Command, tmp_path: Path) -> None
     assert files_of(tmp_path / "empty") == files_of(tmp_path / "a/new/one")
 
 
-@pytest.mark.parametrize("name", ["full", "a-file", "s3://bucket"])
 def test_it_writes_only_into_a_new_or_empty_directory(
-    name: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("full").mkdir()
@@ -84,8 +89,10 @@ def test_it_writes_only_into_a_new_or_empty_directory(
     Path("a-file").touch()
     before = files_of(tmp_path)
 
-    done = command("demo", name)
+    for name in ["full", "a-file", "s3://bucket"]:
+        with subtests.test(name):
+            done = command("demo", name)
 
-    assert done.exit_code == 2
-    assert name.replace("//", "/") in done.stderr
-    assert files_of(tmp_path) == before
+            assert done.exit_code == 2
+            assert name.replace("//", "/") in done.stderr
+            assert files_of(tmp_path) == before

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark import SparkConf
 
+import kip33
 from kip33.cli.engine_option import (
     ENGINE_VARIABLE,
     EngineOptions,
@@ -22,9 +23,8 @@ from kip33.cli.engine_option import (
 )
 from kip33.cli.main import get_command
 from kip33.cli.options import engine_options, session_options
-from kip33.demo import make_archive
-from kip33.spark.session import SparkStartError, create_session, is_yarn_driver
-from tests.cli.console import KIP33, PROJECT, Command, Finished, subprocess_of
+from kip33.spark.session import is_yarn_driver
+from tests.cli.console import PROJECT, Command, Finished, subprocess_of
 
 Ask = Callable[..., tuple[str, str]]
 COMMANDS_OF_JOBS = ("build", "verify", "search", "retention", "lag", "failover", "timestamps")
@@ -89,10 +89,10 @@ def test_without_a_word_of_spark_it_is_this_machine(ask: Ask) -> None:
 LOCAL_HOST = "127.0.0.1"
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    ("arguments", "environment", "why", "master", "host"),
-    [
+def test_spark_is_taken_where_the_user_says_so_and_runs_there(
+    ask: Ask, started: list[dict[str, str]], subtests: pytest.Subtests
+) -> None:
+    for arguments, environment, why, master, host in [
         ([], {"PYSPARK_GATEWAY_PORT": "4711"}, "spark-submit started this", None, None),
         (["--master", "local[2]"], {}, "--master is given", "local[2]", LOCAL_HOST),
         ([], {"SPARK_MASTER": "spark://h:7077"}, "SPARK_MASTER is set", "spark://h:7077", None),
@@ -109,89 +109,58 @@ LOCAL_HOST = "127.0.0.1"
             "yarn",
             None,
         ),
-    ],
-)
-def test_spark_is_taken_where_the_user_says_so_and_runs_there(
-    arguments: list[str],
-    environment: dict[str, str],
-    why: str,
-    master: str | None,
-    host: str | None,
-    ask: Ask,
-    started: list[dict[str, str]],
-) -> None:
-    assert ask(*arguments, **environment) == ("spark", why)
-    [settings] = started
-    assert (master_of(settings), settings.get("spark.driver.host")) == (master, host)
+    ]:
+        with subtests.test(f"{arguments}"):
+            assert ask(*arguments, **environment) == ("spark", why)
+            [settings] = started
+            started.clear()
+            assert (master_of(settings), settings.get("spark.driver.host")) == (master, host)
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("line", ["spark.master  yarn", "spark.remote  sc://host"])
-def test_the_master_in_spark_defaults_is_the_one_in_effect(
-    line: str, tmp_path: Path, ask: Ask, started: list[dict[str, str]]
-) -> None:
-    (tmp_path / "spark-defaults.conf").write_text(f"{line}\n")
-    key, master = line.split()
-
-    assert ask(SPARK_CONF_DIR=str(tmp_path)) == ("spark", f"spark-defaults.conf has {key}")
-    [settings] = started
-    assert (master_of(settings), settings.get("spark.driver.host")) == (master, None)
-
-
-@pytest.mark.spark
-def test_what_a_builder_refuses_is_one_line(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MASTER", "local[2]")  # Spark refuses it beside a Connect server
-
-    with pytest.raises(SparkStartError, match=r"^Spark did not start: .*CONNECT_MASTER"):
-        create_session(master="sc://host")
-
-
-@pytest.mark.parametrize(
-    ("master", "mode", "is_one"),
-    [
+def test_a_driver_on_yarn_is_known_by_its_settings(subtests: pytest.Subtests) -> None:
+    for master, mode, is_one in [
         ("yarn", "cluster", True),
         ("yarn", "client", False),
         ("yarn", None, False),
         ("k8s://host", "cluster", False),
         (None, None, False),
-    ],
-)
+    ]:
+        with subtests.test(f"{master}"):
+            conf = SparkConf(loadDefaults=False)
+            for key, value in {"spark.master": master, "spark.submit.deployMode": mode}.items():
+                if value:
+                    conf.set(key, value)
+
+            assert is_yarn_driver(conf) is is_one
+
+
 @pytest.mark.spark
-def test_a_driver_on_yarn_is_known_by_its_settings(
-    master: str | None, mode: str | None, is_one: bool
-) -> None:
-    conf = SparkConf(loadDefaults=False)
-    for key, value in {"spark.master": master, "spark.submit.deployMode": mode}.items():
-        if value:
-            conf.set(key, value)
-
-    assert is_yarn_driver(conf) is is_one
-
-
-@pytest.mark.parametrize("is_waiting", [True, False])
-@pytest.mark.parametrize("name", COMMANDS_OF_JOBS)
 def test_on_yarn_every_job_starts_its_session_first(
-    name: str,
-    is_waiting: bool,
     started: list[dict[str, str]],
     spark: Any,
     monkeypatch: pytest.MonkeyPatch,
+    subtests: pytest.Subtests,
 ) -> None:
     """YARN reports a job as failed that ends without a SparkContext, or starts it too late."""
-    monkeypatch.setattr("kip33.spark.session.is_yarn_driver", lambda conf: is_waiting)
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
-    monkeypatch.setenv("CONTAINER_ID", "container_1_1_01_000001")
-    CliRunner().invoke(get_command(name), ["--conf", "a.b=c"], obj=SparkJob())
+    for name in COMMANDS_OF_JOBS:
+        for is_waiting in [True, False]:
+            with subtests.test(f"{name}, {is_waiting}"):
+                started.clear()
+                monkeypatch.setattr(
+                    "kip33.spark.session.is_yarn_driver", lambda conf, found=is_waiting: found
+                )
+                monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
+                monkeypatch.setenv("CONTAINER_ID", "container_1_1_01_000001")
+                CliRunner().invoke(get_command(name), ["--conf", "a.b=c"], obj=SparkJob())
 
-    assert [settings["a.b"] for settings in started] == (["c"] if is_waiting else [])
+                assert [settings["a.b"] for settings in started] == (["c"] if is_waiting else [])
 
 
 def test_a_submitted_job_with_nothing_to_do_imports_neither_pyspark_nor_pandas(
-    tmp_path: Path,
+    archive: Path, tmp_path: Path
 ) -> None:
-    make_archive(tmp_path / "archive")
-    made = (str(tmp_path / "archive"), "--index-dir", str(tmp_path / "indexes"))
-    assert subprocess_of(KIP33, "build", *made, cwd=tmp_path).exit_code == 0
+    made = (str(archive), "--index-dir", str(tmp_path / "indexes"))
+    kip33.build_index(archive, tmp_path / "indexes")
 
     done = subprocess_of(
         *(sys.executable, "-X", "importtime", PROJECT / "jobs" / "build_index.py", *made),
@@ -205,9 +174,10 @@ def test_a_submitted_job_with_nothing_to_do_imports_neither_pyspark_nor_pandas(
     assert not {"pyspark", "py4j", "pandas.core", "numba"} & imported
 
 
-@pytest.mark.parametrize("script", sorted((PROJECT / "jobs").glob("*.py")), ids=lambda it: it.stem)
-def test_every_script_of_jobs_is_a_spark_job(script: Path) -> None:
-    assert re.search(r"\brun\(get_command\(\"\w+\"\), SparkJob\(\)\)", script.read_text())
+def test_every_script_of_jobs_is_a_spark_job(subtests: pytest.Subtests) -> None:
+    for script in sorted((PROJECT / "jobs").glob("*.py")):
+        with subtests.test(f"{script}"):
+            assert re.search(r"\brun\(get_command\(\"\w+\"\), SparkJob\(\)\)", script.read_text())
 
 
 @pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "SPARK_HOME"])
@@ -246,29 +216,22 @@ def test_local_is_taken_where_it_is_asked_for(tmp_path: Path, ask: Ask) -> None:
     assert ask("--config", "kip33.toml", "--engine", "spark") == ("spark", "--engine asks for it")
 
 
-@pytest.mark.parametrize("elsewhere", ["environment", "file"])
-@pytest.mark.parametrize("typed", ["--master yarn", "--conf spark.master=yarn"])
 def test_a_typed_master_is_used_whatever_engine_the_environment_or_a_file_asks_for(
-    typed: str, elsewhere: str, tmp_path: Path, ask: Ask
+    tmp_path: Path, ask: Ask, subtests: pytest.Subtests
 ) -> None:
-    (tmp_path / "kip33.toml").write_text("engine = 'local'\nconf = ['spark.master=local[1]']\n")
-    config = ("--config", "kip33.toml") if elsewhere == "file" else ()
-    environment = {"KIP33_ENGINE": "local"} if elsewhere == "environment" else {}
+    for typed in ["--master yarn", "--conf spark.master=yarn"]:
+        for elsewhere in ["environment", "file"]:
+            with subtests.test(f"{typed}, {elsewhere}"):
+                (tmp_path / "kip33.toml").write_text(
+                    "engine = 'local'\nconf = ['spark.master=local[1]']\n"
+                )
+                config = ("--config", "kip33.toml") if elsewhere == "file" else ()
+                environment = {"KIP33_ENGINE": "local"} if elsewhere == "environment" else {}
 
-    engine, why = ask(*typed.split(), *config, **environment)
+                engine, why = ask(*typed.split(), *config, **environment)
 
-    assert engine == "spark"
-    assert why == f"{typed.replace('=yarn', '').removesuffix(' yarn')} is given"
-
-
-def test_a_file_is_verified_with_options_that_agree(command: Command) -> None:
-    log = "archive/broker-1/orders-0/00000000000000000000.log"
-    assert Path(log).is_file()
-
-    done = command("verify", log, "--engine", "spark", "--workers", "3")
-
-    assert done.exit_code == 2
-    assert "--workers is for the local engine" in done.stderr
+                assert engine == "spark"
+                assert why == f"{typed.replace('=yarn', '').removesuffix(' yarn')} is given"
 
 
 def test_spark_defaults_that_cannot_be_read_do_not_stop_local_work(
@@ -289,22 +252,20 @@ def test_spark_defaults_that_cannot_be_read_do_not_stop_local_work(
     assert built.exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_what_contradicts_itself_is_wrong_usage(ask: Ask, subtests: pytest.Subtests) -> None:
+    for arguments, said in [
         (["--engine", "local", "--conf", "spark.master=yarn"], "--conf spark.master is for Spark"),
         (["--engine", "local", "--master", "yarn"], "--master is for Spark"),
         (["--engine", "spark", "--workers", "2"], "--workers is for the local engine"),
         (["--master", "yarn", "--workers", "2"], "this runs on Spark: --master is given"),
         (["--workers", "0"], "0 is not in the range"),
         (["--engine", "dask"], "'dask' is not one of"),
-    ],
-)
-def test_what_contradicts_itself_is_wrong_usage(arguments: list[str], said: str, ask: Ask) -> None:
-    done = CliRunner().invoke(asking, arguments)
+    ]:
+        with subtests.test(f"{arguments}"):
+            done = CliRunner().invoke(asking, arguments)
 
-    assert done.exit_code == 2
-    assert said in done.output
+            assert done.exit_code == 2
+            assert said in done.output
 
 
 def test_v_says_which_engine_and_why(command: Command, tmp_path: Path) -> None:
@@ -337,63 +298,6 @@ def test_a_few_searches_say_that_they_need_no_spark(
     assert re.fullmatch(rf"Engine: local, because {why}\d+\n", done.stderr)
     summary = json.loads(done.stdout)["summary"]
     assert (summary["engine"], summary["workers"]) == ("local", 1)
-
-
-@pytest.mark.spark
-@pytest.mark.integration
-def test_a_search_on_spark_says_so(spark_command: Command) -> None:
-    built = spark_command("build", "archive", "--index-dir", "indexes", "--engine", "local")
-    assert built.exit_code == 0
-    arguments = ("--topic", "orders", "--time", "earliest", "--format", "json", "-v")
-
-    done = spark_command("search", "indexes/_catalog", *arguments)
-
-    assert done.stderr == "Engine: spark, because KIP33_ENGINE asks for it\n"
-    summary = json.loads(done.stdout)["summary"]
-    assert summary["engine"] == "spark"
-    assert summary["workers"] >= 1
-
-
-LOCAL_COMMANDS = """
-build archive --index-dir indexes --offset-index --format json --workers 2
-build archive --index-dir indexes --offset-index --format json
-verify archive --index-dir indexes --format json
-search indexes/_catalog --time 2023-11-15T12:00Z --format json
-lag indexes/_catalog --offsets offsets.csv --format json
-failover --from indexes/_catalog --to indexes/_catalog --offsets offsets.csv --buffer 1m
-repair archive/broker-2
-dialects archive
-catalog indexes/_catalog
-"""
-WITHOUT_SPARK = """
-import json, os, sys
-from kip33.cli.main import main
-found = {}
-with open(os.devnull, "w") as nowhere:
-    sys.stdout, printed = nowhere, sys.stdout
-    for line in sys.argv[1:]:
-        sys.argv = ["kip33", *line.split()]
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        names = {name.partition(".")[0] for name in sys.modules}
-        found[line] = [code, sorted(names & {"pyspark", "py4j"})]
-print(json.dumps(found), file=printed)
-"""
-
-
-def test_nothing_of_spark_is_imported_on_this_machine(
-    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("SPARK_MASTER", raising=False)
-    (tmp_path / "archive").symlink_to(archive)
-    (tmp_path / "offsets.csv").write_text("group,topic,partition,offset\ng,orders,0,5\n")
-    lines = LOCAL_COMMANDS.strip().splitlines()
-
-    done = subprocess_of(sys.executable, "-c", WITHOUT_SPARK, *lines, cwd=tmp_path)
-
-    assert json.loads(done.stdout) == {line: [0, []] for line in lines}, done.stderr
 
 
 def files_below(root: Path) -> dict[str, bytes]:
@@ -429,13 +333,3 @@ def test_both_engines_leave_the_same(
     assert said["local"] == said["spark"]
     assert said["local"][0] == [3, 0, 3]
     assert files_below(tmp_path / "local") == files_below(tmp_path / "spark") != {}
-
-
-def test_two_workers_leave_what_one_process_leaves(command: Command, tmp_path: Path) -> None:
-    build = ("build", "archive", "--offset-index", "--format", "json", "--index-dir")
-    alone = command(*build, "alone")
-    together = command(*build, "together", "--workers", "2")
-
-    assert [json.loads(one.stdout)["workers"] for one in (alone, together)] == [1, 2]
-    assert of_the_work(alone) == of_the_work(together)
-    assert files_below(tmp_path / "alone") == files_below(tmp_path / "together") != {}

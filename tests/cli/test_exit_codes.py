@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,16 +50,29 @@ FINDINGS = {
     "timestamps": f"archive --topic clicks {NOW} --fail-on unreadable",
 }
 CONFIG = "from-nobody.toml"  # a pipe
-READS_CONFIG = {name: f"{arguments} --config {CONFIG}" for name, arguments in DONE.items()}
-READS_CONFIG["init"] = "half-deployed"  # whose file is a pipe
-del READS_CONFIG["completion"]  # reads nothing
+WAITS = {  # commands that wait for a pipe; one place handles signals for all
+    "build": f"{DONE['build']} --config {CONFIG}",
+    "records": f"{DONE['records']} --config {CONFIG}",
+    "init": "half-deployed",  # whose file is a pipe
+}
 
 
 @pytest.fixture
-def run(command: Command, built: Path) -> Command:
+def beside(built: Path, new_folder: Callable[[], Path]) -> Callable[[], None]:
+    """Return a function that changes into a new folder with what the commands read."""
+
+    def enter() -> None:
+        new_folder()
+        Path("made").symlink_to(built)
+        Path("offsets.csv").write_text("topic,partition,offset\norders,0,100\n")
+
+    return enter
+
+
+@pytest.fixture
+def run(command: Command, beside: Callable[[], None]) -> Command:
     """Return `kip33` beside an archive, its catalog and a file of offsets."""
-    Path("made").symlink_to(built)
-    Path("offsets.csv").write_text("topic,partition,offset\norders,0,100\n")
+    beside()
     return lambda name, arguments: command(name, *arguments.split())
 
 
@@ -69,82 +83,95 @@ def test_the_table_of_the_page_has_the_codes() -> None:
     assert DONE.keys() == COMMANDS.keys()
 
 
-@pytest.mark.parametrize("name", DONE)
-def test_done_is_0_and_wrong_usage_is_2(name: str, run: Command) -> None:
-    done = run(name, DONE[name])
-    assert (done.exit_code, "Error: " in done.stderr) == (ExitCode.DONE, False), done.stderr
+def test_done_is_0_and_wrong_usage_is_2(run: Command, subtests: pytest.Subtests) -> None:
+    for name in DONE:
+        with subtests.test(name):
+            done = run(name, DONE[name])
+            assert (done.exit_code, "Error: " in done.stderr) == (ExitCode.DONE, False), done.stderr
 
-    wrong = run(name, f"{DONE[name]} --no-such-option")
-    assert wrong.exit_code == ExitCode.USAGE
-    assert wrong.stderr.startswith("Error: ")
-    assert wrong.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("name", FINDINGS)
-def test_findings_are_3_only_if_they_are_asked_for(name: str, run: Command) -> None:
-    assert run(name, FINDINGS[name]).exit_code == ExitCode.FINDINGS
-    assert run(name, FINDINGS[name].rpartition(" --fail-on ")[0]).exit_code == ExitCode.DONE
+            wrong = run(name, f"{DONE[name]} --no-such-option")
+            assert wrong.exit_code == ExitCode.USAGE
+            assert wrong.stderr.startswith("Error: ")
+            assert wrong.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", DONE)
+def test_findings_are_3_only_if_they_are_asked_for(run: Command, subtests: pytest.Subtests) -> None:
+    for name in FINDINGS:
+        with subtests.test(name):
+            assert run(name, FINDINGS[name]).exit_code == ExitCode.FINDINGS
+            assert run(name, FINDINGS[name].rpartition(" --fail-on ")[0]).exit_code == ExitCode.DONE
+
+
 def test_output_that_cannot_be_written_is_1_and_an_ended_reader_is_141(
-    name: str, run: Command, monkeypatch: pytest.MonkeyPatch
+    run: Command,
+    beside: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    subtests: pytest.Subtests,
 ) -> None:
-    with monkeypatch.context() as patch, Path("/dev/full").open("w") as full:
-        patch.setattr(sys, "stdout", full)
-        done = run(name, DONE[name])
-    assert done.exit_code == ExitCode.INCOMPLETE
-    assert "Error: standard output cannot be written: No space left" in done.stderr
+    for name in DONE:
+        with subtests.test(name):
+            beside()
+            with monkeypatch.context() as patch, Path("/dev/full").open("w") as full:
+                patch.setattr(sys, "stdout", full)
+                done = run(name, DONE[name])
+            assert done.exit_code == ExitCode.INCOMPLETE
+            assert "Error: standard output cannot be written: No space left" in done.stderr
 
-    for path in map(Path, ("indexes", "new")):
-        shutil.rmtree(path, ignore_errors=True)
-    reader, writer = os.pipe()
-    os.close(reader)
-    with monkeypatch.context() as patch, os.fdopen(writer, "w") as closed:
-        patch.setattr(sys, "stdout", closed)
-        done = run(name, DONE[name])
-    assert done.exit_code == ExitCode.CLOSED_PIPE
-    assert "Error: " not in done.stderr
+            beside()
+            reader, writer = os.pipe()
+            os.close(reader)
+            with monkeypatch.context() as patch, os.fdopen(writer, "w") as closed:
+                patch.setattr(sys, "stdout", closed)
+                done = run(name, DONE[name])
+            assert done.exit_code == ExitCode.CLOSED_PIPE
+            assert "Error: " not in done.stderr
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the pipe, open
-@pytest.mark.parametrize("name", READS_CONFIG)
 def test_ctrl_c_is_130_and_sigterm_is_143(
-    name: str, run: Command, monkeypatch: pytest.MonkeyPatch
+    run: Command,
+    beside: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    subtests: pytest.Subtests,
 ) -> None:
     """The command waits for a file that is a pipe, and the signal comes while it does."""
-    pipe = Path("half-deployed/conf/kip33.toml" if name == "init" else CONFIG)
-    pipe.parent.mkdir(parents=True, exist_ok=True)
-    os.mkfifo(pipe)
-    for number, expected in (
-        (signal.SIGINT, ExitCode.INTERRUPTED),
-        (signal.SIGTERM, ExitCode.TERMINATED),
-    ):
-        is_over = threading.Event()
+    for name in WAITS:
+        with subtests.test(name):
+            beside()
+            pipe = Path("half-deployed/conf/kip33.toml" if name == "init" else CONFIG)
+            pipe.parent.mkdir(parents=True, exist_ok=True)
+            os.mkfifo(pipe)
+            for number, expected in (
+                (signal.SIGINT, ExitCode.INTERRUPTED),
+                (signal.SIGTERM, ExitCode.TERMINATED),
+            ):
+                is_over = threading.Event()
 
-        def interrupt(number: int = number, is_over: threading.Event = is_over) -> None:
-            with pipe.open("w"):  # when the command has opened it
-                os.kill(os.getpid(), number)
-                is_over.wait(60)
+                def interrupt(
+                    number: int = number, is_over: threading.Event = is_over, pipe: Path = pipe
+                ) -> None:
+                    with pipe.open("w"):  # when the command has opened it
+                        os.kill(os.getpid(), number)
+                        is_over.wait(60)
 
-        other = threading.Thread(target=interrupt, daemon=True)
-        before = signal.signal(number, signal.default_int_handler)
-        try:
-            other.start()
-            done = run(name, READS_CONFIG[name])
-        finally:
-            signal.signal(number, before)
-            is_over.set()
-            other.join(60)
-        assert done.exit_code == expected
-        assert done.stderr.startswith(f"Error: interrupted by {number.name}; ")
+                other = threading.Thread(target=interrupt, daemon=True)
+                before = signal.signal(number, signal.default_int_handler)
+                try:
+                    other.start()
+                    done = run(name, WAITS[name])
+                finally:
+                    signal.signal(number, before)
+                    is_over.set()
+                    other.join(60)
+                assert done.exit_code == expected
+                assert done.stderr.startswith(f"Error: interrupted by {number.name}; ")
 
 
-def test_a_part_that_is_refused_is_4(run: Command, tmp_path: Path, built: Path) -> None:
+def test_a_part_that_is_refused_is_4(run: Command, built: Path) -> None:
     refused = run("restore", f"{CATALOG} --replica broker-2 --to logs --dry-run")
     assert refused.exit_code == ExitCode.REFUSED
 
-    mine = tmp_path / "mine"
+    mine = Path("mine").absolute()
     shutil.copytree(built / "archive", mine)
     run("build", "mine --index-dir own")
     policy = f"--policy {PROJECT}/conf/retention.toml"

@@ -74,26 +74,29 @@ def values_in(found: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, found
 
 
-@pytest.mark.parametrize("line", ROWS)
-def test_the_formats_have_the_same_rows_and_none_is_null(line: str, run: Any) -> None:
-    key = ROWS[line]
-    found = json.loads(run(line, "json"))
-    rows = found[key] if key else found
-    lines = [json.loads(text) for text in run(line, "jsonl").splitlines()]
-    cells = list(csv.reader(io.StringIO(run(line, "csv"), newline="")))
+def test_the_formats_have_the_same_rows_and_none_is_null(
+    run: Any, subtests: pytest.Subtests
+) -> None:
+    for line in ROWS:
+        with subtests.test(f"{line}"):
+            key = ROWS[line]
+            found = json.loads(run(line, "json"))
+            rows = found[key] if key else found
+            lines = [json.loads(text) for text in run(line, "jsonl").splitlines()]
+            cells = list(csv.reader(io.StringIO(run(line, "csv"), newline="")))
 
-    wrong = [
-        (name, value)
-        for name, value in values_in([found, lines])
-        if value in ("-", -1, -2, -3) and name not in MAY_BE_NEGATIVE
-    ]
-    assert wrong == []
-    assert [*map(without_kind, lines[: len(rows)])] == [*map(without_kind, rows)]
-    header, *others = cells
-    assert len(others) == len(rows)
-    assert len(set(header)) == len(header)
-    if rows and not line.startswith(OTHER_COLUMNS):
-        assert set(header) == set(rows[0])
+            wrong = [
+                (name, value)
+                for name, value in values_in([found, lines])
+                if value in ("-", -1, -2, -3) and name not in MAY_BE_NEGATIVE
+            ]
+            assert wrong == []
+            assert [*map(without_kind, lines[: len(rows)])] == [*map(without_kind, rows)]
+            header, *others = cells
+            assert len(others) == len(rows)
+            assert len(set(header)) == len(header)
+            if rows and not line.startswith(OTHER_COLUMNS):
+                assert set(header) == set(rows[0])
 
 
 def without_kind(row: dict[str, Any]) -> dict[str, Any]:
@@ -104,47 +107,47 @@ def options_of(name: str) -> dict[str, Any]:
     return {option: param for param in get_command(name).params for option in param.opts}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_options_have_the_same_names_in_all_commands(name: str) -> None:
-    options = options_of(name)
+def test_options_have_the_same_names_in_all_commands(subtests: pytest.Subtests) -> None:
+    for name in COMMANDS:
+        with subtests.test(name):
+            options = options_of(name)
 
-    assert "--topics" not in options  # the help shows one name
-    assert ("--topic" in options) == (name not in WITHOUT_TOPIC)
-    assert ("--format" in options, "--result-line" in options) == (
-        (False, False) if name in WITHOUT_FORMAT else (True, True)
-    )
-    if "--topic" in options:
-        assert options["--topic"].multiple
-    if "--format" in options:
-        assert {*options["--format"].type.choices} >= {"table", "json", "jsonl", "csv"}
+            assert "--topics" not in options  # the help shows one name
+            assert ("--topic" in options) == (name not in WITHOUT_TOPIC)
+            assert ("--format" in options, "--result-line" in options) == (
+                (False, False) if name in WITHOUT_FORMAT else (True, True)
+            )
+            if "--topic" in options:
+                assert options["--topic"].multiple
+            if "--format" in options:
+                assert {*options["--format"].type.choices} >= {"table", "json", "jsonl", "csv"}
 
 
-@pytest.mark.parametrize("name", ["--topic", "--topics"])
-@pytest.mark.parametrize(
-    "given",
-    [
-        *("verify archive", "timestamps archive", "records archive --columns topic"),
-        *(f"roll {CATALOG}", f"catalog {CATALOG} --segments", f"catalog {CATALOG}"),
-        f"lag {CATALOG} --offsets offsets.csv",
-    ],
-)
 def test_either_name_selects_topics(
-    given: str, name: str, command: Command, built: Path, tmp_path: Path
+    command: Command, built: Path, subtests: pytest.Subtests
 ) -> None:
     """On the command line, and in the file of --config."""
     Path("made").symlink_to(built)
     Path("offsets.csv").write_text("topic,partition,offset\norders,0,0\nmetrics,0,0\n")
-    Path("kip33.toml").write_text(f'{name.removeprefix("--")} = ["metrics", "pay*", "!*ments"]\n')
-    globs = (name, "metrics", name, "pay*", name, "!*ments")
+    Path("topic.toml").write_text('topic = ["metrics", "pay*", "!*ments"]\n')
+    Path("topics.toml").write_text('topics = ["metrics", "pay*", "!*ments"]\n')
+    for number, given in enumerate(
+        (
+            *("verify archive", "timestamps archive", "records archive --columns topic"),
+            *(f"roll {CATALOG}", f"catalog {CATALOG} --segments", f"catalog {CATALOG}"),
+            f"lag {CATALOG} --offsets offsets.csv",
+        )
+    ):
+        name = ("--topic", "--topics")[number % 2]
+        globs = (name, "metrics", name, "pay*", name, "!*ments")
+        for options in (globs, ("--config", f"{name.removeprefix('--')}.toml")):
+            with subtests.test(f"{given} {options}"):
+                done = command(*given.split(), *options, "--format", "jsonl")
 
-    typed = command(*given.split(), *globs, "--format", "jsonl")
-    by_file = command(*given.split(), "--config", "kip33.toml", "--format", "jsonl")
-
-    assert typed.exit_code == by_file.exit_code == 0
-    for done in (typed, by_file):
-        assert "metrics" in done.stdout
-        assert "payments" not in done.stdout
-        assert "orders" not in done.stdout
+                assert done.exit_code == 0
+                assert "metrics" in done.stdout
+                assert "payments" not in done.stdout
+                assert "orders" not in done.stdout
 
 
 def test_a_configuration_file_may_ask_for_the_result_line(command: Command) -> None:

@@ -7,25 +7,23 @@ import shutil
 import subprocess
 import sys
 import typing
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import mypy.api
 import pytest
 
 import kip33
-from kip33.builds.build_options import ReadName
+import kip33.spark
 from kip33.cli.main import get_command
-from kip33.drafts.designs import DESIGNS, DesignName
+from kip33.drafts.designs import DESIGNS
 from kip33.errors import RestoreError
-from kip33.records.reading import Isolation, IsolationName, Level, LevelName
-from kip33.records.record_request import OnError, OnErrorName
+from kip33.records.reading import Isolation, Level
+from kip33.records.record_request import OnError
 from kip33.restore import restore_apply
-from kip33.rules.index_entries import DIALECTS, DialectName
-from kip33.rules.untimestamped import RULES, RuleName
+from kip33.rules.index_entries import DIALECTS
+from kip33.rules.untimestamped import RULES
 from kip33.stores import own_files
 from tests.cli.console import Command
 
@@ -131,24 +129,26 @@ def files_of(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.stat().st_size for path in names}
 
 
-@pytest.mark.parametrize("name", SAME)
 def test_a_function_gives_and_writes_what_its_command_does(
-    name: str, folder: Path, command: Command
+    folder: Path, command: Command, subtests: pytest.Subtests
 ) -> None:
-    for here in ("asked", "called"):
-        (folder / here).mkdir()
-    if name.startswith("repair"):
-        shutil.copytree(folder / "archive", folder / "asked" / "logs")
-    words = [word.replace("{}", "asked") for word in SAME[name].command]
-    by_command = command(*words, "--format", "json")
-    assert by_command.exit_code in (0, 1), by_command.stderr
-    (asked,) = by_command.lines
-    called = told(SAME[name].call("called"), "called")
-    expected = told(asked, "asked")
-    assert called == {key: expected[key] for key in called}
-    assert files_of(folder / "called").keys() == files_of(folder / "asked").keys()
-    if name.startswith(("build", "repair", "restore")):
-        assert called.keys() == expected.keys()
+    for name, same in SAME.items():
+        with subtests.test(name):
+            for here in ("asked", "called"):
+                shutil.rmtree(here, ignore_errors=True)
+                Path(here).mkdir()
+            if name.startswith("repair"):
+                shutil.copytree("archive", "asked/logs")
+            words = [word.replace("{}", "asked") for word in same.command]
+            by_command = command(*words, "--format", "json")
+            assert by_command.exit_code in (0, 1), by_command.stderr
+            (asked,) = by_command.lines
+            called = told(same.call("called"), "called")
+            expected = told(asked, "asked")
+            assert called == {key: expected[key] for key in called}
+            assert files_of(folder / "called").keys() == files_of(folder / "asked").keys()
+            if name.startswith(("build", "repair", "restore")):
+                assert called.keys() == expected.keys()
 
 
 OF_THE_COMMAND = {
@@ -167,29 +167,29 @@ NOT_TAKEN = {
 OF_A_PROGRAM = {"on_progress", "storage_options", "filesystem"}
 
 
-@pytest.mark.parametrize(
-    ("name", "function"),
-    [
+def test_a_function_has_the_options_of_its_command(subtests: pytest.Subtests) -> None:
+    for name, function in [
         ("build", kip33.build_index),
         ("verify", kip33.verify_index),
         ("repair", kip33.repair),
         ("restore", kip33.restore_archive),
         ("report", kip33.write_report),
-    ],
-)
-def test_a_function_has_the_options_of_its_command(name: str, function: Callable[..., Any]) -> None:
-    options = set()
-    for parameter in get_command(name).params:
-        words = [form.lstrip("-") for form in parameter.opts if len(form) > 2] or [""]
-        options.add(words[0].removeprefix("no-").replace("-", "_"))
-    options = {OTHER_NAMES.get((name, one), one) for one in options - OF_THE_COMMAND}
-    options = {"topics" if one == "topic" else one for one in options - NOT_TAKEN.get(name, set())}
-    parameters = inspect.signature(function).parameters
-    assert options == parameters.keys() - OF_A_PROGRAM - (
-        {"workers"} if name == "repair" else set()
-    )
-    keywords = [one for one in parameters.values() if one.kind is one.KEYWORD_ONLY]
-    assert len(parameters) - len(keywords) <= 2
+    ]:
+        with subtests.test(name):
+            options = set()
+            for parameter in get_command(name).params:
+                words = [form.lstrip("-") for form in parameter.opts if len(form) > 2] or [""]
+                options.add(words[0].removeprefix("no-").replace("-", "_"))
+            options = {OTHER_NAMES.get((name, one), one) for one in options - OF_THE_COMMAND}
+            options = {
+                "topics" if one == "topic" else one for one in options - NOT_TAKEN.get(name, set())
+            }
+            parameters = inspect.signature(function).parameters
+            assert options == parameters.keys() - OF_A_PROGRAM - (
+                {"workers"} if name == "repair" else set()
+            )
+            keywords = [one for one in parameters.values() if one.kind is one.KEYWORD_ONLY]
+            assert len(parameters) - len(keywords) <= 2
 
 
 PROGRAM = """
@@ -220,71 +220,20 @@ def test_nothing_of_spark_or_the_commands_is_imported(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
 
 
-WRONG = {
-    'kip33.build_index("a", "b", dialect="recovered")': "dialect",
-    'kip33.build_index("a", "b", read="head")': "read",
-    'kip33.verify_index("a", dialect="minute")': "dialect",
-    'kip33.verify_segment("a", dialect="minute")': "dialect",
-    'kip33.read_arrow("a", level="record")': "level",
-    'kip33.read_arrow("a", isolation="committed")': "isolation",
-    'kip33.read_arrow("a", on_error="raise")': "on_error",
-    'kip33.scan_polars("a", on_error="raise")': "on_error",
-    'kip33.spark.build_index(spark, "a", "b", now_ms=0, dialect="recovered")': "dialect",
-}
-RIGHT = """
-import pyarrow as pa
-import kip33
-import kip33.spark
-from pyspark.sql import SparkSession
-
-def right(spark: SparkSession) -> None:
-    reader: pa.RecordBatchReader = kip33.read_arrow(
-        "a", level="batches", start_time="2023-11-15T12:00Z", on_error="fail"
-    )
-    summary: kip33.BuildSummary = kip33.build_index(
-        "a", "b", dialect="minute-map", on_progress=lambda progress: print(progress.done)
-    )
-    verdicts: pa.Table = kip33.verify_index("a", dialect="kip33", as_of="2024-05-01", share="1/7")
-    repaired: kip33.RepairSummary = kip33.repair("a", apply=True)
-    restored: kip33.RestoreSummary = kip33.restore_archive("a", "b", from_=1_700_000_000_000)
-    written: kip33.WrittenReport = kip33.write_report("a", "b.html")
-"""
-
-
-@pytest.mark.slow
-def test_types_find_a_wrong_name_before_it_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(PROJECT)
-    lines = [*RIGHT.splitlines(), "", "def wrong(spark: SparkSession) -> None:"]
-    program = tmp_path / "program.py"
-    program.write_text("\n".join([*lines, *(f"    {call}" for call in WRONG), ""]))
-    cache = PROJECT / ".mypy_cache"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        text, errors, _ = mypy.api.run(["--strict", f"--cache-dir={cache}", str(program)])
-    found = dict(re.findall(r"program\.py:(\d+): error: (.*)", text))
-    assert errors == ""
-    assert [int(line) for line in found] == [len(lines) + n + 1 for n in range(len(WRONG))], text
-    for (line, message), name in zip(found.items(), WRONG.values(), strict=True):
-        assert f'"{name}"' in message and "Literal[" in message, (line, message)
-
-
-@pytest.mark.parametrize(
-    ("names", "members"),
-    [
-        (LevelName, [*Level]),
-        (IsolationName, [*Isolation]),
-        (OnErrorName, [*OnError]),
-        (DialectName, [*DIALECTS]),
-        (DesignName, [*DESIGNS]),
-        (RuleName, [*RULES]),
-        (ReadName, ["log", "tail"]),
-    ],
-    ids=str,
-)
-def test_the_names_of_a_type_are_those_that_are_taken(names: Any, members: list[str]) -> None:
-    assert list(typing.get_args(names)) == members
+def test_a_type_checker_knows_the_names_that_a_parameter_takes() -> None:
+    for function, parameter, names in (
+        (kip33.build_index, "dialect", DESIGNS),
+        (kip33.build_index, "untimestamped", RULES),
+        (kip33.build_index, "read", ["log", "tail"]),
+        (kip33.verify_index, "dialect", DIALECTS),
+        (kip33.verify_segment, "dialect", DIALECTS),
+        (kip33.read_arrow, "level", Level),
+        (kip33.read_arrow, "isolation", Isolation),
+        (kip33.read_arrow, "on_error", OnError),
+        (kip33.spark.build_index, "dialect", DESIGNS),
+    ):
+        annotation = inspect.signature(function).parameters[parameter].annotation
+        assert list(typing.get_args(annotation)) == [*names], (function, parameter)
 
 
 class Stop(BaseException):
@@ -306,63 +255,17 @@ def progress_of(call: Callable[..., Any]) -> list[kip33.Progress]:
     return told
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_progress_is_told_as_plain_values_up_to_the_end(name: str, folder: Path) -> None:
-    told = progress_of(CALLS[name])
-    assert told
-    assert all(isinstance(one, kip33.Progress) for one in told)
-    counted = [one for one in told if one.total is not None]
-    assert bool(counted) == (name != "report")  # one step, without numbers
-    assert all(one.done == one.total for one in counted[-1:])
-
-
-def bytes_below(folder: Path) -> dict[str, bytes]:
-    """Return each file's bytes, without what is staged: no reader and no broker looks there."""
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in files
-        if not {"staging", ".kip33-restore"}.intersection(path.parts)
-    }
-
-
-@pytest.mark.parametrize("name", ["build", "repair", "restore"])
-def test_an_interrupt_leaves_no_file_half_written_and_the_next_call_completes(
-    name: str,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
+def test_progress_is_told_as_plain_values_up_to_the_end(
+    folder: Path, subtests: pytest.Subtests
 ) -> None:
-    if name == "repair":
-        with pytest.warns(UserWarning, match="a broker may not start"):  # as the command says
-            kip33.build_index("archive", in_place=True, catalog="beside", offset_index=True)
-        for index in Path("archive/broker-1").rglob("*.timeindex"):
-            index.write_bytes(b"damaged")
-    cut = Path(shutil.copytree(folder, tmp_path_factory.mktemp("cut"), dirs_exist_ok=True))
-    before = bytes_below(folder)
-    moments = len(progress_of(CALLS[name]))
-    whole = bytes_below(folder)
-    monkeypatch.chdir(cut)
-    assert moments >= 3 and whole != before
-    for moment in range(moments):
-        told: list[kip33.Progress] = []
-
-        def stop(progress: kip33.Progress, told: list[Any] = told, moment: int = moment) -> None:
-            told.append(progress)
-            if len(told) > moment:
-                raise Stop
-
-        with suppress(Stop):  # a later call has less to do
-            CALLS[name](on_progress=stop)
-        for path, data in bytes_below(Path.cwd()).items():
-            assert "_catalog" in path or data in (before.get(path), whole.get(path)), path
-        catalog = Path("other/_catalog/commits")
-        assert name != "build" or not list(catalog.glob("*")), "a snapshot of a part"
-    CALLS[name]()
-    done = bytes_below(Path.cwd())
-    assert {path for path in done if "_catalog" not in path} == {
-        path for path in whole if "_catalog" not in path
-    }
+    for name in CALLS:
+        with subtests.test(name):
+            told = progress_of(CALLS[name])
+            assert told
+            assert all(isinstance(one, kip33.Progress) for one in told)
+            counted = [one for one in told if one.total is not None]
+            assert bool(counted) == (name != "report")  # one step, without numbers
+            assert all(one.done == one.total for one in counted[-1:])
 
 
 def test_a_restore_that_a_program_began_is_completed_by_the_command(
@@ -381,35 +284,20 @@ def test_a_restore_that_a_program_began_is_completed_by_the_command(
     assert done.lines[0]["notes"][0].startswith("continues the restore that was begun with SOURCE")
 
 
-def test_a_restore_is_given_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: object) -> None:
-        raise Stop
+def test_a_build_without_flushing_is_the_only_one(folder: Path, subtests: pytest.Subtests) -> None:
+    for ends in ("well", "by an interrupt"):
+        with subtests.test(ends):
+            was_on: list[bool] = []
 
-    with monkeypatch.context() as patched, pytest.raises(Stop):
-        patched.setattr(restore_apply, "complete", stop)
-        kip33.restore_archive("archive", "data", topics=["orders"])
-    given_up = kip33.abandon_restore("data")
-    assert (given_up.partitions_removed, given_up.partitions_in_place) == (1, ())
-    assert not list((folder / "data").glob(".kip33-restore*"))
+            def tell(_: kip33.Progress, was_on: list[bool] = was_on, ends: str = ends) -> None:
+                was_on.append(own_files.is_flushing())
+                if ends != "well" and not was_on[-1]:
+                    raise Stop
 
-
-@pytest.mark.parametrize("ends", ["well", "by an interrupt"])
-def test_a_build_without_flushing_is_the_only_one(
-    ends: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    was_on: list[bool] = []
-
-    def tell(_: kip33.Progress) -> None:
-        was_on.append(own_files.is_flushing())
-        if ends != "well" and not was_on[-1]:
-            raise Stop
-
-    try:
-        kip33.build_index("archive", "other", fsync=False, on_progress=tell)
-    except Stop:
-        assert ends != "well"
-    assert False in was_on
-    assert own_files.is_flushing()
+            with suppress(Stop):
+                kip33.build_index("archive", "other", fsync=False, full=True, on_progress=tell)
+            assert False in was_on
+            assert own_files.is_flushing()
 
 
 def test_an_integer_that_may_be_seconds_is_refused_with_both_readings(
@@ -438,9 +326,8 @@ def test_an_integer_that_may_be_seconds_is_refused_with_both_readings(
             call()
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "words"),
-    [
+def test_a_wrong_argument_is_a_public_error(folder: Path, subtests: pytest.Subtests) -> None:
+    for call, error, words in [
         (lambda: kip33.build_index("nowhere", "i"), kip33.LocationError, "nowhere"),
         (lambda: kip33.build_index("archive"), ValueError, "give an index directory"),
         (lambda: kip33.verify_index("archive", as_of=0), ValueError, "as_of requires share"),
@@ -475,10 +362,6 @@ def test_an_integer_that_may_be_seconds_is_refused_with_both_readings(
             ValueError,
             "leave out kafka_configs and retention_ms",
         ),
-    ],
-)
-def test_a_wrong_argument_is_a_public_error(
-    call: Callable[[], Any], error: type[Exception], words: str, folder: Path
-) -> None:
-    with pytest.raises(error, match=re.escape(words)):
-        call()
+    ]:
+        with subtests.test(f"{call}"), pytest.raises(error, match=re.escape(words)):
+            call()

@@ -232,7 +232,7 @@ def found_by(run: Callable[..., Finished], cases: list[list[str]]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("count", short_and_long(100, 1_500, "KIP33_OPTIONS"))
+@pytest.mark.parametrize("count", short_and_long(40, 1_500, "KIP33_OPTIONS"))
 def test_no_value_of_an_option_ends_in_a_trace(count: int, run: Callable[..., Finished]) -> None:
     cases = list(all_cases())
     random.Random(SEED).shuffle(cases)
@@ -244,7 +244,7 @@ def test_no_value_of_an_option_ends_in_a_trace(count: int, run: Callable[..., Fi
     assert not found, f"seed {SEED}: {len(found)}\n" + "\n".join(found)
 
 
-@pytest.mark.parametrize("count", short_and_long(15, 400, "KIP33_COMBINATIONS"))
+@pytest.mark.parametrize("count", short_and_long(8, 400, "KIP33_COMBINATIONS"))
 def test_no_combination_of_options_ends_in_a_trace(
     count: int, run: Callable[..., Finished]
 ) -> None:
@@ -256,18 +256,8 @@ def test_no_combination_of_options_ends_in_a_trace(
     assert not found, f"seed {SEED}: {len(found)}\n" + "\n".join(found)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["dump", "\udcff"],
-        ["verify", SEGMENT, "--index-interval-bytes", "99999999999999999999"],
-        ["catalog", "archive", "--config", "/dev/zero"],
-        ["retention", "--apply", "/dev/zero"],
-        ["search", "archive", "--time", "9" * 5_000],
-    ],
-)
-def test_so_does_a_process_of_its_own(arguments: list[str], archive: Path) -> None:
-    done = subprocess_of(KIP33, *arguments, cwd=archive.parent)
+def test_so_does_a_process_of_its_own(archive: Path) -> None:
+    done = subprocess_of(KIP33, "dump", "\udcff", cwd=archive.parent)
 
     assert fault_of(done) is None, done
     assert done.exit_code == 2

@@ -1,8 +1,5 @@
 """`kip33 lag` as a user meets it: offsets in every form, rows for what is wrong, no Spark."""
 
-import csv
-import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -86,63 +83,28 @@ def test_a_row_for_everything_that_is_not_there(lag: Command) -> None:
     assert {row["group"] for row in found} == {""}
 
 
-@pytest.mark.parametrize(
-    ("options", "expires_at"),
-    [
-        pytest.param(["--retention-ms", "7d"], 7 * DAY_MS, id="--retention-ms"),
-        pytest.param(["--policy", "p.toml"], 7 * DAY_MS, id="--policy"),
-        pytest.param(["--kafka-configs", "c.txt"], 2 * DAY_MS, id="--kafka-configs"),
-        pytest.param(
-            ["--policy", "p.toml", "--retention-ms", "1d"], DAY_MS, id="a policy, and what if"
-        ),
-        pytest.param(["--retention-ms", "-1"], None, id="no limit"),
-        pytest.param([], None, id="no policy"),
-    ],
-)
-def test_when_what_is_unread_expires(
-    options: list[str], expires_at: int | None, lag: Command
-) -> None:
-    file_named("p.toml", b'[defaults]\n"retention.ms" = "7d"\n')
-    file_named(
-        "c.txt",
-        b"All configs for topic sensors are:\n  retention.ms=172800000 sensitive=false "
-        b"synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=172800000}\n",
-    )
+def test_when_what_is_unread_expires(lag: Command, subtests: pytest.Subtests) -> None:
+    cases = {
+        "--retention-ms": (["--retention-ms", "7d"], 7 * DAY_MS),
+        "--policy": (["--policy", "p.toml"], 7 * DAY_MS),
+        "--kafka-configs": (["--kafka-configs", "c.txt"], 2 * DAY_MS),
+        "a policy, and what if": (["--policy", "p.toml", "--retention-ms", "1d"], DAY_MS),
+        "no limit": (["--retention-ms", "-1"], None),
+        "no policy": ([], None),
+    }
+    for name, (options, expires_at) in cases.items():
+        with subtests.test(name):
+            file_named("p.toml", b'[defaults]\n"retention.ms" = "7d"\n')
+            file_named(
+                "c.txt",
+                b"All configs for topic sensors are:\n  retention.ms=172800000 sensitive=false "
+                b"synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=172800000}\n",
+            )
 
-    [row] = lags(lag("--offsets", offsets("sensors,1,107\n"), *options, "--format", "jsonl"))
+            [row] = lags(
+                lag("--offsets", offsets("sensors,1,107\n"), *options, "--format", "jsonl")
+            )
 
-    last = START_MS + 199 * MINUTE_MS
-    expected = None if expires_at is None else last + expires_at + 1
-    assert row["unread_expires_at_ms"] == expected
-
-
-def test_csv_json_and_the_table_have_the_same_answers(lag: Command) -> None:
-    arguments = ("--offsets", offsets("g,sensors,1,107\nh,sensors,0,5\n"))
-    rows = lags(lag(*arguments, "--format", "jsonl"))
-
-    assert json.loads(lag(*arguments, "--format", "json").stdout) == rows
-    read = list(csv.DictReader(io.StringIO(lag(*arguments, "--format", "csv").stdout)))
-    answers = [{name: row[name] for name in GroupLag._fields} for row in rows]
-    assert read == [{k: "" if v is None else str(v) for k, v in row.items()} for row in answers]
-    table = lag(*arguments).stdout
-    for said in ("broker-1/sensors-1", "1,093", "3.1 d", "2023-11-15T00:00:20.000Z"):
-        assert said in table
-    assert table.splitlines()[-1].startswith("2 offsets; ")
-
-
-def test_a_table_of_more_than_a_thousand(lag: Command) -> None:
-    text = "".join(f"sensors,{number},5\n" for number in range(2, 1_004))
-
-    lines = lag("--offsets", offsets(text)).stdout.splitlines()
-
-    assert sum("no_such_partition" in line for line in lines) == 1_000
-    assert lines[-2:] == ["and 2 more; --format jsonl shows all of them", lines[-1]]
-    assert lines[-1].startswith("1,002 offsets; 0 B read in ")
-
-
-def test_a_configuration_file_gives_defaults(lag: Command) -> None:
-    Path("kip33.toml").write_text('[lag]\nretention-ms = "7d"\nformat = "jsonl"\n')
-
-    [row] = lags(lag("--offsets", offsets("sensors,1,107\n"), "--config", "kip33.toml"))
-
-    assert row["unread_expires_at_ms"] is not None
+            last = START_MS + 199 * MINUTE_MS
+            expected = None if expires_at is None else last + expires_at + 1
+            assert row["unread_expires_at_ms"] == expected

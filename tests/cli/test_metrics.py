@@ -71,31 +71,36 @@ def test_build_counts_what_its_summary_counts(command: Command) -> None:
     assert plain(samples, "build_last_success_timestamp_seconds") > 1.7e9
 
 
-@pytest.mark.parametrize("quick", [False, True])
-def test_verify_counts_by_kind_and_verdict(command: Command, quick: bool) -> None:
-    command(*BUILD)
-    given = ("verify", "archive", "--index-dir", "indexes", *(["--quick"] if quick else []))
-    done = command(*given, "--format", "json", "--metrics", "v.prom", "--metrics-by", "topic")
+def test_verify_counts_by_kind_and_verdict(command: Command, subtests: pytest.Subtests) -> None:
+    for quick in [False, True]:
+        with subtests.test(f"{quick}"):
+            command(*BUILD)
+            given = ("verify", "archive", "--index-dir", "indexes", *(["--quick"] if quick else []))
+            done = command(
+                *given, "--format", "json", "--metrics", "v.prom", "--metrics-by", "topic"
+            )
 
-    assert done.exit_code == 0
-    [summary] = done.lines
-    samples = samples_in("v.prom", drop="source")
-    assert plain(samples, "verify_segments") == summary["segments"]
-    fields = {
-        ".timeindex": "by_verdict",
-        ".index": "by_offset_index_verdict",
-        ".txnindex": "by_transaction_index_verdict",
-        ".snapshot": "by_producer_snapshot_verdict",  # without logs if it is in the catalog
-    }
-    counts: dict[str, dict[str, float]] = {kind: {} for kind in fields if fields[kind] in summary}
-    assert (".snapshot" in counts) == quick
-    for (name, labels), value in samples.items():
-        if name == "verify_index_files":
-            of = dict(labels)
-            counts[of["file"]][of["verdict"]] = value
-    for kind, by_verdict in counts.items():
-        assert set(by_verdict) == {*IndexVerdict, *QuickVerdict}
-        assert {v: n for v, n in by_verdict.items() if n} == summary[fields[kind]]
+            assert done.exit_code == 0
+            [summary] = done.lines
+            samples = samples_in("v.prom", drop="source")
+            assert plain(samples, "verify_segments") == summary["segments"]
+            fields = {
+                ".timeindex": "by_verdict",
+                ".index": "by_offset_index_verdict",
+                ".txnindex": "by_transaction_index_verdict",
+                ".snapshot": "by_producer_snapshot_verdict",  # without logs if it is in the catalog
+            }
+            counts: dict[str, dict[str, float]] = {
+                kind: {} for kind in fields if fields[kind] in summary
+            }
+            assert (".snapshot" in counts) == quick
+            for (name, labels), value in samples.items():
+                if name == "verify_index_files":
+                    of = dict(labels)
+                    counts[of["file"]][of["verdict"]] = value
+            for kind, by_verdict in counts.items():
+                assert set(by_verdict) == {*IndexVerdict, *QuickVerdict}
+                assert {v: n for v, n in by_verdict.items() if n} == summary[fields[kind]]
 
 
 def test_retention_counts_what_its_summary_counts(command: Command, catalog: Path) -> None:

@@ -39,9 +39,10 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize(("text", "ms"), MOMENTS.values(), ids=MOMENTS)
-def test_moment(text: str, ms: int) -> None:
-    assert parse_moment(text, NOW_MS) == ms
+def test_moment(subtests: pytest.Subtests) -> None:
+    for name, (text, ms) in MOMENTS.items():
+        with subtests.test(name):
+            assert parse_moment(text, NOW_MS) == ms
 
 
 NO_MOMENTS = {
@@ -73,10 +74,13 @@ NO_MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("text", NO_MOMENTS.values(), ids=NO_MOMENTS)
-def test_no_moment(text: str) -> None:
-    with pytest.raises(ValueError, match=r"found, expected .*milliseconds"):
-        parse_moment(text, NOW_MS)
+def test_no_moment(subtests: pytest.Subtests) -> None:
+    for name, text in NO_MOMENTS.items():
+        with (
+            subtests.test(name),
+            pytest.raises(ValueError, match=r"found, expected .*milliseconds"),
+        ):
+            parse_moment(text, NOW_MS)
 
 
 def test_seconds_are_shown_in_both_readings() -> None:
@@ -135,8 +139,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("options", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_option_is_one_line(options: list[str], message: str) -> None:
-    result = CliRunner().invoke(echo, options)
-    assert result.exit_code == 2
-    assert result.output.splitlines()[-1] == f"Error: Invalid value for {message}"
+def test_a_wrong_option_is_one_line(subtests: pytest.Subtests) -> None:
+    for name, (options, message) in WRONG.items():
+        with subtests.test(name):
+            result = CliRunner().invoke(echo, options)
+            assert result.exit_code == 2
+            assert result.output.splitlines()[-1] == f"Error: Invalid value for {message}"

@@ -39,18 +39,22 @@ def place(command: Command, built: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("line", OF_CATALOGS.values(), ids=OF_CATALOGS)
 def test_an_index_directory_is_taken_for_its_catalog(
-    command: Command, place: Path, line: str
+    command: Command, place: Path, subtests: pytest.Subtests
 ) -> None:
-    if line.startswith("verify"):  # a catalog has one SOURCE, by its path
-        line = line.replace("archive", str((place / "archive").resolve()))
-    exact = command(*line.replace("{}", "indexes/_catalog").split())
-    near = command(*line.replace("{}", "indexes").split())
+    for name, line in OF_CATALOGS.items():
+        with subtests.test(name):
+            if line.startswith("verify"):  # a catalog has one SOURCE, by its path
+                line = line.replace("archive", str((place / "archive").resolve()))
+            exact = command(*line.replace("{}", "indexes/_catalog").split())
+            near = command(*line.replace("{}", "indexes").split())
 
-    assert TOOK + f"file://{place}/indexes/_catalog" in near.stderr
-    assert TOOK not in exact.stderr
-    assert (near.exit_code, _timeless(near.stdout)) == (exact.exit_code, _timeless(exact.stdout))
+            assert TOOK + f"file://{place}/indexes/_catalog" in near.stderr
+            assert TOOK not in exact.stderr
+            assert (near.exit_code, _timeless(near.stdout)) == (
+                exact.exit_code,
+                _timeless(exact.stdout),
+            )
 
 
 def _timeless(output: str) -> list[str]:
@@ -80,14 +84,10 @@ def test_an_archive_with_a_catalog_in_it_is_the_archive(command: Command, place:
     assert done.lines  # of broker-2, which the catalog does not describe
 
 
-def test_a_directory_without_a_catalog_is_no_catalog(command: Command, place: Path) -> None:
-    done = command("search", "archive", "--time", "earliest")
-    assert "no committed snapshot found; `kip33 build` makes one" in done.stderr
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_a_misspelt_topic_suggests_the_nearest(
+    command: Command, place: Path, subtests: pytest.Subtests
+) -> None:
+    for line in [
         "build archive --index-dir new --topic oders",
         "verify archive --topic oders",
         "verify SOURCE --quick --index-dir indexes --topic oders",
@@ -104,12 +104,11 @@ def test_a_directory_without_a_catalog_is_no_catalog(command: Command, place: Pa
         "records archive --topic oders",
         "records indexes/_catalog --topic oders",
         "count archive --topic oders --per 1d",
-    ],
-)
-def test_a_misspelt_topic_suggests_the_nearest(command: Command, place: Path, line: str) -> None:
-    done = command(*line.replace("SOURCE", str((place / "archive").resolve())).split())
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "; did you mean orders?" in done.stderr
+    ]:
+        with subtests.test(f"{line}"):
+            done = command(*line.replace("SOURCE", str((place / "archive").resolve())).split())
+            assert (done.exit_code, done.stdout) == (2, "")
+            assert "; did you mean orders?" in done.stderr
 
 
 def test_a_repair_that_repairs_nothing_says_so(

@@ -10,21 +10,12 @@ from kip33.archive.layouts import layout_of
 from kip33.archive.leftover_files import list_leftovers
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import CLICKS, ORDERS, ChangingArchive, batches, built_archive
-from tests.builders.layouts import WRITERS, Stored, aiven, aiven_stem, segment_id
-from tests.builders.segment_builder import Record, end_txn_marker, segment, v2_batch
-from tests.cli.console import Command, file_named
+from tests.builders.layouts import WRITERS, Stored, aiven, aiven_stem
+from tests.builders.segment_builder import segment
+from tests.cli.console import Command
 
 DEAD = "0123456789abcdef0123456789abcdef"
 Orphans = Callable[[], list[tuple[str, str, int]]]
-
-
-def aborted_transaction(base_offset: int) -> bytes:
-    written = v2_batch(
-        base_offset, [Record(1000)], transactional=True, producer_id=5, producer_epoch=0,
-        base_sequence=base_offset // 40,
-    )  # fmt: skip
-    aborted = end_txn_marker(base_offset + 1, 1001, producer_id=5, commit=False)
-    return segment([written, aborted])
 
 
 @pytest.fixture
@@ -92,26 +83,6 @@ def test_what_a_broker_marked(changing: ChangingArchive, orphans: Orphans) -> No
     ]
 
 
-def test_a_retention_plan_leaves_no_index_file_of_ours(
-    command: Command, changing: ChangingArchive, orphans: Orphans
-) -> None:
-    for base_offset in (80, 120):
-        changing.write(changing.log(ORDERS, base_offset), aborted_transaction(base_offset))
-    changing.write(changing.log(ORDERS, 160), batches(160, 20))
-    changing.build(offset_index=True, producer_snapshots=True)
-    policy = file_named("policy.toml", b"[defaults]\ncleanup.policy = 'delete'\nretention.ms = 1\n")
-    plan = changing.folder / "plan.jsonl"
-    for options in (
-        (changing.catalog, "--policy", policy, "--plan", plan),
-        ("--apply", plan),
-    ):
-        assert command("retention", *options).exit_code == 0
-
-    left = {path.name for path in changing.index_root.rglob(f"{ORDERS}/*")}
-    assert left == {f"{160:020d}.{kind}" for kind in ("index", "timeindex", "snapshot")}
-    assert orphans() == []
-
-
 def test_our_index_files_whose_log_is_deleted(changing: ChangingArchive, orphans: Orphans) -> None:
     changing.build(offset_index=True, producer_snapshots=True)
     changing.log(CLICKS, 40).unlink()
@@ -127,16 +98,6 @@ def test_our_index_files_whose_log_is_deleted(changing: ChangingArchive, orphans
         *kinds[:2],
         ("index file without a log", kinds[2][1], 18),
     ], "a file that changed is not ours"
-
-
-def test_index_files_that_kip33_did_not_write(changing: ChangingArchive, orphans: Orphans) -> None:
-    (changing.source / ORDERS / f"{90:020d}.timeindex").write_bytes(bytes(12))
-    (changing.index_root / ORDERS / f"{91:020d}.index").write_bytes(bytes(8))
-    kind = "index file without a log"
-    assert orphans() == [
-        (kind, f"indexes/{ORDERS}/{91:020d}.index", 8),
-        (kind, f"source/{ORDERS}/{90:020d}.timeindex", 12),
-    ]
 
 
 def test_unknown_files_and_temporary_ones(changing: ChangingArchive, orphans: Orphans) -> None:
@@ -162,24 +123,6 @@ def test_a_catalog_in_the_index_directory_is_no_leftover(
     assert done.lines[0]["leftovers"] == []
 
 
-def test_in_place_our_orphans_are_among_the_files_of_the_source(tmp_path: Path) -> None:
-    from kip33.builds.leftovers import find_leftovers
-    from kip33.catalog.catalog import Catalog
-
-    changing = ChangingArchive(tmp_path, in_place=True)
-    for base_offset in (0, 40):
-        changing.write(changing.log(ORDERS, base_offset), batches(base_offset, 20))
-    changing.build()
-    changing.log(ORDERS).unlink()
-    changing.build()
-    catalog = Catalog.at(str(changing.catalog))
-    [found] = find_leftovers(catalog, catalog.require_newest()).found
-    assert (found.kind.value, found.uri) == (
-        "index file of kip33 without a log",
-        changing.index(ORDERS).as_uri(),
-    )
-
-
 def test_a_directory_that_cannot_be_listed_is_a_warning(
     command: Command, changing: ChangingArchive
 ) -> None:
@@ -191,12 +134,16 @@ def test_a_directory_that_cannot_be_listed_is_a_warning(
     )
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_every_file_that_an_uploader_writes_belongs_to_a_segment(tmp_path: Path, name: str) -> None:
-    layout, write, _ = WRITERS[name]
-    log = segment([batches(0, 3)])
-    write(tmp_path, [Stored("t", number, 0, log, bytes(12), bytes(8)) for number in range(2)])
-    assert list_leftovers(Location.of(tmp_path), layout_of(layout)).found == []
+def test_every_file_that_an_uploader_writes_belongs_to_a_segment(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for name in WRITERS:
+        with subtests.test(name):
+            layout, write, _ = WRITERS[name]
+            log = segment([batches(0, 3)])
+            place = tmp_path / name
+            write(place, [Stored("t", number, 0, log, bytes(12), bytes(8)) for number in range(2)])
+            assert list_leftovers(Location.of(place), layout_of(layout)).found == []
 
 
 def test_uploads_without_a_manifest(tmp_path: Path) -> None:
@@ -211,17 +158,6 @@ def test_uploads_without_a_manifest(tmp_path: Path) -> None:
         ("upload without a manifest", f"{first.name}.indexes"),
         ("upload without a manifest", f"{first.name}.log"),
     ]
-
-
-def test_an_hdfs_upload_without_its_log(tmp_path: Path) -> None:
-    _, write, _ = WRITERS["hdfs directories"]
-    one = Stored("t", 0, 0, batches(0, 3), bytes(12), bytes(8))
-    write(tmp_path, [one])
-    [log] = tmp_path.glob("*/*/log")
-    log.unlink()
-    found = list_leftovers(Location.of(tmp_path), layout_of("hdfs-rsm")).found
-    assert {one.kind.value for one in found} == {"upload without a manifest"}
-    assert {Path(one.uri).parent.name for one in found} == {segment_id(one)}
 
 
 def test_tables_and_lines_have_the_same(command: Command, changing: ChangingArchive) -> None:
@@ -264,18 +200,6 @@ def test_a_plan_is_written_and_applied(command: Command, with_orphans: ChangingA
     assert (done["by_outcome"], done["files_removed"]) == ({"removed": 2}, 2)
     assert (done["plan_id"], done["bytes_removed"]) == (plan["plan_id"], size_bytes)
     assert [one["uri"] for one in done["results"]] == [path.as_uri() for path in paths]
-
-
-def test_a_plan_does_not_replace_a_file_of_another(
-    command: Command, with_orphans: ChangingArchive
-) -> None:
-    plan = file_named("plan.jsonl", b"precious\n")
-
-    done = command("catalog", with_orphans.catalog, "--orphans", "--plan", plan)
-
-    assert done.exit_code == 2
-    assert "does not replace" in done.stderr and done.stderr.count("\n") == 1
-    assert Path(plan).read_bytes() == b"precious\n"
 
 
 def test_the_tables_of_a_plan_and_its_apply(

@@ -16,97 +16,27 @@ from tests.cli.console import Command, directory_named, file_named
 POLICY = '[defaults]\ncleanup.policy = "delete"\nretention.ms = "7d"\n'
 LOG = "00000000000000000000.log"
 SEGMENT = f"archive/broker-1/orders-0/{LOG}"
-
-# Every option or argument that takes a place, and what a command does there.
-READS = "reads"
-ADDS = "adds files of its own names"
-OWN = "replaces only what it wrote"
-PLACES: dict[tuple[str, str], str] = {
-    ("build", "--index-dir"): OWN,  # tests/builds/test_task.py: kept without --overwrite
-    ("build", "--catalog"): ADDS,
-    ("build", "--summary"): OWN,
-    ("build", "--metrics"): OWN,
-    ("build", "--config"): READS,
-    ("demo", "--config"): READS,
-    ("truncate", "--config"): READS,
-    ("count", "--summary"): OWN,
-    ("records", "--summary"): OWN,
-    ("verify", "--index-dir"): READS,
-    ("verify", "--summary"): OWN,
-    ("verify", "--metrics"): OWN,
-    ("verify", "--config"): READS,
-    ("build", "--kafka-configs"): READS,
-    ("verify", "--kafka-configs"): READS,
-    ("repair", "--kafka-configs"): READS,
-    ("repair", "--summary"): OWN,
-    ("repair", "--config"): READS,
-    ("dump", "--config"): READS,
-    ("retention", "--policy"): READS,
-    ("retention", "--kafka-configs"): READS,
-    ("retention", "--remote"): READS,
-    ("retention", "--local"): READS,
-    ("retention", "--log-start-offsets"): READS,
-    ("retention", "--output"): OWN,
-    ("retention", "--plan"): OWN,
-    ("retention", "--apply"): ADDS,  # the journal, beside the catalog's snapshots
-    ("retention", "--trash"): ADDS,
-    ("retention", "--summary"): OWN,
-    ("retention", "--metrics"): OWN,
-    ("retention", "--config"): READS,
-    ("search", "--log-start-offsets"): READS,
-    ("search", "--requests"): READS,
-    ("search", "--config"): READS,
-    ("records", "--output"): OWN,  # test_records_command.py: nothing that is there
-    ("records", "--config"): READS,
-    ("count", "--config"): READS,
-    ("timestamps", "--policy"): READS,
-    ("timestamps", "--kafka-configs"): READS,
-    ("timestamps", "--summary"): OWN,
-    ("timestamps", "--config"): READS,
-    ("lag", "--offsets"): READS,
-    ("lag", "--policy"): READS,
-    ("lag", "--kafka-configs"): READS,
-    ("lag", "--metrics"): OWN,
-    ("lag", "--config"): READS,
-    ("failover", "--from"): READS,
-    ("failover", "--to"): READS,
-    ("failover", "--offsets"): READS,
-    ("failover", "--config"): READS,
-    ("catalog", "--config"): READS,
-    ("catalog", "--policy"): READS,
-    ("catalog", "--plan"): OWN,  # test_orphans.py
-    ("catalog", "--apply"): READS,
-    ("verify", "--catalog"): READS,
-    ("dialects", "--kafka-configs"): READS,
-    ("dialects", "--summary"): OWN,
-    ("dialects", "--config"): READS,
-    ("roll", "--policy"): READS,
-    ("roll", "--kafka-configs"): READS,
-    ("roll", "--summary"): OWN,
-    ("roll", "--config"): READS,
-    ("restore", "--topic-ids"): READS,
-    ("restore", "--from-offsets"): READS,
-    ("restore", "--kafka-configs"): READS,
-    ("restore", "--summary"): OWN,
-    ("restore", "--config"): READS,
-    ("report", "--output"): OWN,
-    ("report", "--policy"): READS,
-    ("report", "--kafka-configs"): READS,
-    ("report", "--config"): READS,
-    ("report", "--remote"): READS,
+# Every option that takes a place. What is written replaces only files that kip33 wrote.
+READS = {
+    *("--config", "--from", "--from-offsets", "--kafka-configs", "--local", "--log-start-offsets"),
+    *("--offsets", "--policy", "--remote", "--requests", "--to", "--topic-ids"),
+}
+WRITES = {
+    *("--apply", "--catalog", "--index-dir", "--metrics", "--output", "--plan", "--summary"),
+    "--trash",
 }
 
 
 def test_the_table_has_every_option_that_names_a_place() -> None:
     found = {
-        (name, option.opts[0])
+        option.opts[0]
         for name in COMMANDS
         for option in get_command(name).params
         if isinstance(option, click.Option)
         and (option.metavar in ("FILE", "DIR", "CATALOG") or isinstance(option.type, click.Path))
     }
 
-    assert found == PLACES.keys()
+    assert found == READS | WRITES
 
 
 def tree(folder: Path) -> dict[str, Any]:
@@ -124,12 +54,15 @@ def tree(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def retention(command: Command, built: Path) -> Command:
-    policy = file_named("policy.toml", POLICY.encode())
+def retention(command: Command, built: Path, tmp_path: Path) -> Command:
+    """Return a function that runs a command, or `kip33 retention` with options alone."""
+    (tmp_path / "policy.toml").write_text(POLICY)
+    judged = ("--policy", tmp_path / "policy.toml", "--now", "2023-12-01")
 
     def run(*arguments: Any) -> Any:
-        given = ("retention", built / "indexes/_catalog", "--policy", policy, "--now", "2023-12-01")
-        return command(*given, *arguments)
+        if not arguments[0].startswith("--"):
+            return command(*arguments)
+        return command("retention", built / "indexes/_catalog", *judged, *arguments)
 
     return run
 
@@ -164,47 +97,50 @@ FILES: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("there", FOREIGN_FILES)
-@pytest.mark.parametrize("option", FILES)
 def test_a_file_of_another_is_never_replaced(
-    option: str, there: str, retention: Command, command: Command
+    retention: Command, new_folder: Callable[[], Path], subtests: pytest.Subtests
 ) -> None:
-    given = FILES[option]
-    Path("out").mkdir()
-    FOREIGN_FILES[there](given[-1])
-    before = tree(Path())
+    every_kind = [
+        (option, there) for option in ("verify of one", "plan") for there in FOREIGN_FILES
+    ]
+    for option, there in [*((option, "text") for option in FILES), *every_kind]:
+        with subtests.test(f"{option}, {there}"):
+            new_folder()
+            given = FILES[option]
+            Path("out").mkdir()
+            FOREIGN_FILES[there](given[-1])
+            before = tree(Path())
 
-    done = (retention if given[0].startswith("--") else command)(*given)
+            done = retention(*given)
 
-    assert done.exit_code == 2
-    assert f"{given[-1]}: a" in done.stderr and "does not replace" in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert tree(Path()) == before
-
-
-@pytest.mark.parametrize("name", ["plan", "plan.json", f"{LOG}", "x.jsonl.bak"])
-def test_a_plan_has_the_name_of_one(name: str, retention: Command) -> None:
-    done = retention("--plan", name)
-
-    assert done.exit_code == 2
-    assert done.stderr.endswith(f"/{name}: --plan expects a name that ends in .jsonl\n")
-    assert not Path(name).exists()
+            assert done.exit_code == 2
+            assert f"{given[-1]}: a" in done.stderr and "does not replace" in done.stderr
+            assert done.stderr.count("\n") == 1
+            assert tree(Path()) == before
 
 
-@pytest.mark.parametrize("option", FILES)
+def test_a_plan_has_the_name_of_one(retention: Command, subtests: pytest.Subtests) -> None:
+    for name in ["plan", "plan.json", f"{LOG}", "x.jsonl.bak"]:
+        with subtests.test(name):
+            done = retention("--plan", name)
+
+            assert done.exit_code == 2
+            assert done.stderr.endswith(f"/{name}: --plan expects a name that ends in .jsonl\n")
+            assert not Path(name).exists()
+
+
 def test_an_empty_file_and_one_of_ours_are_replaced(
-    option: str, retention: Command, command: Command
+    retention: Command, subtests: pytest.Subtests
 ) -> None:
-    given = FILES[option]
-    run = retention if given[0].startswith("--") else command
     Path("out").mkdir()
-    Path(given[-1]).touch()
+    for option, given in FILES.items():
+        with subtests.test(option):
+            Path(given[-1]).write_bytes(b"")
+            for _ in range(2):
+                done = retention(*given)
 
-    for _ in range(2):
-        done = run(*given)
-
-        assert done.exit_code == 0, done
-        assert Path(given[-1]).stat().st_size > 0
+                assert done.exit_code == 0, done
+                assert Path(given[-1]).stat().st_size > 0
 
 
 def test_the_summary_of_an_apply_replaces_only_a_summary(
@@ -244,16 +180,20 @@ FOREIGN_FOLDERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("there", FOREIGN_FOLDERS)
-def test_a_folder_of_another_is_never_emptied(there: str, retention: Command) -> None:
-    FOREIGN_FOLDERS[there]()
-    before = tree(Path())
+def test_a_folder_of_another_is_never_emptied(
+    retention: Command, new_folder: Callable[[], Path], subtests: pytest.Subtests
+) -> None:
+    for there, make in FOREIGN_FOLDERS.items():
+        with subtests.test(there):
+            new_folder()
+            make()
+            before = tree(Path())
 
-    done = retention("--output", "out")
+            done = retention("--output", "out")
 
-    assert done.exit_code == 2
-    assert done.stderr.count("\n") == 1
-    assert tree(Path()) == before
+            assert done.exit_code == 2
+            assert done.stderr.count("\n") == 1
+            assert tree(Path()) == before
 
 
 def test_a_log_that_was_put_among_results_stays(retention: Command) -> None:

@@ -43,69 +43,61 @@ def line_after(seconds: float, *told: Progress, width: int = 200) -> str:
     return display.line(width)
 
 
-@pytest.mark.parametrize(
-    ("told", "seconds", "expected"),
-    [
-        pytest.param((), 3, "build: starting, 3 s", id="nothing told"),
-        pytest.param(
+def test_a_line_says_what_is_known(subtests: pytest.Subtests) -> None:
+    cases = {
+        "nothing told": ((), 3, "build: starting, 3 s"),
+        "a listing, whose end is not known": (
             (Progress(Phase.LISTING, 1234, directories=56),),
             22,
             "build: listing, 1,234 segments in 56 directories, 22 s",
-            id="a listing, whose end is not known",
         ),
-        pytest.param(
+        "one": (
             (Progress(Phase.LISTING, 1, directories=1),),
             1,
             "build: listing, 1 segment in 1 directory, 1 s",
-            id="one",
         ),
-        pytest.param(
+        "bytes, rate, time left": (
             (READING, LATER),
             100,
             "build: reading logs 41%, 1,234 of 5,000 segments, 27.0 of 65.0 GiB, 276 MiB/s, "
             "2:21 left",
-            id="bytes, rate, time left",
         ),
-        pytest.param(
+        "no bytes: the time left is of the partitions": (
             (Progress(Phase.SEARCHING, 0, 40), Progress(Phase.SEARCHING, 10, 40, unit="partition")),
             10,
             "build: searching 25%, 10 of 40 partitions, 30 s left",
-            id="no bytes: the time left is of the partitions",
         ),
-        pytest.param(
+        "records": (
             (Progress(Phase.READING_LOGS, 5_000_000, unit="record"),),
             75,
             "build: reading logs, 5,000,000 records, 1:15",
-            id="records",
         ),
-        pytest.param(
+        "the time of a phase begins with it": (
             (LATER, Progress(Phase.WRITING_CATALOG)),
             9,
             "build: writing the catalog, 0 s",
-            id="the time of a phase begins with it",
         ),
-        pytest.param((LATER, LATER), 0, "build: reading logs 41%, 1,234 of 5,000 segments, "
-                     "27.0 of 65.0 GiB, 0 s", id="no time has passed"),
-    ],
-)  # fmt: skip
-def test_a_line_says_what_is_known(
-    told: tuple[Progress, ...], seconds: float, expected: str
-) -> None:
-    assert line_after(seconds, *told) == expected
+        "no time has passed": (
+            (LATER, LATER),
+            0,
+            "build: reading logs 41%, 1,234 of 5,000 segments, 27.0 of 65.0 GiB, 0 s",
+        ),
+    }
+    for name, (told, seconds, expected) in cases.items():
+        with subtests.test(name):
+            assert line_after(seconds, *told) == expected
 
 
-@pytest.mark.parametrize(
-    ("width", "expected"),
-    [
+def test_a_line_fits_the_width(subtests: pytest.Subtests) -> None:
+    for width, expected in [
         (79, "reading logs, 1,234 of 5,000 segments, 27.0 of 65.0 GiB, 276 MiB/s, 2:21 left"),
         (70, "reading logs 41%, 27.0 of 65.0 GiB, 276 MiB/s, 2:21 left"),
         (39, "reading logs 41%, 2:21 left"),
         (20, "reading logs 41%"),
         (5, "readi"),
-    ],
-)
-def test_a_line_fits_the_width(width: int, expected: str) -> None:
-    assert line_after(100, READING, LATER, width=width) == expected
+    ]:
+        with subtests.test(f"{width}"):
+            assert line_after(100, READING, LATER, width=width) == expected
 
 
 def test_a_rate_is_of_the_last_seconds() -> None:

@@ -3,7 +3,6 @@
 import io
 import json
 import multiprocessing
-import os
 import pickle
 import re
 import shutil
@@ -20,7 +19,7 @@ import pytest
 
 from kip33.cli import count_answer, records_selection, records_writers
 from kip33.cli.records_options import RecordsCommand
-from kip33.cli.records_selection import Selecting, ValueDecoding
+from kip33.cli.records_selection import ValueDecoding
 from kip33.cli.records_writers import ParquetRecords
 from kip33.records import parallel_reading, segment_reader
 from tests.builders.log_file import write_log
@@ -39,7 +38,7 @@ from tests.builders.schema_values import (
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cli.console import KIP33, Command
 from tests.faults.processes import of_session
-from tests.long_forms import short_and_long
+from tests.long_forms import seeds, short_and_long
 
 T = 1_700_000_000_000
 ANSWERS = ("jsonl", "json", "csv", "table", "o.jsonl", "o.csv", "o.json", "o.parquet")
@@ -131,54 +130,28 @@ def made_archive(random: Random, root: Path) -> tuple[Path, ...]:
     return archive, catalog, brokers
 
 
-@pytest.mark.parametrize("archives", short_and_long(2, 60, "KIP33_PARALLEL"))
-def test_records_of_random_archives(
+def random_question(random: Random, sources: tuple[Path, ...]) -> tuple[Any, ...]:
+    source, options = random.choice(sources), random.choice(OPTIONS)
+    if random.random() < 0.3 and "row" not in options:
+        form = random.choice(("jsonl", "table"))
+        return ("count", source, *options, "--per", "1s", "--format", form)
+    form = random.choice(ANSWERS)
+    output = ("--output", form) if form.startswith("o.") else ("--format", form)
+    return ("records", source, *options, *random.choice(SELECTIONS), *output)
+
+
+@pytest.mark.parametrize("archives", short_and_long(1, 60, "KIP33_PARALLEL"))
+def test_answers_of_random_archives(
     answer: Callable[..., tuple[Any, ...]], tmp_path: Path, archives: int
 ) -> None:
-    for seed in range(archives):
+    for seed in seeds(archives):
         random = Random(seed)
         sources = made_archive(random, tmp_path / str(seed))
-        for _ in range(8):
-            form = random.choice(ANSWERS)
-            arguments = (
-                *("records", random.choice(sources), *random.choice(OPTIONS)),
-                *random.choice(SELECTIONS),
-                *(("--output", form) if form.startswith("o.") else ("--format", form)),
-            )
+        for _ in range(12):
+            arguments = random_question(random, sources)
             expected = answer(1, *arguments)
             assert answer(random.choice((2, 3)), *arguments) == expected, (seed, arguments)
     assert multiprocessing.active_children() == []
-
-
-@pytest.mark.parametrize("archives", short_and_long(2, 60, "KIP33_PARALLEL"))
-def test_counts_of_random_archives(
-    answer: Callable[..., tuple[Any, ...]], tmp_path: Path, archives: int
-) -> None:
-    for seed in range(archives):
-        random = Random(seed)
-        sources = made_archive(random, tmp_path / str(seed))
-        for _ in range(4):
-            options = random.choice([one for one in OPTIONS if "row" not in one])
-            arguments = ("count", random.choice(sources), *options, "--per", "1s", "--format")
-            arguments = (*arguments, random.choice(("jsonl", "table")))
-            expected = answer(1, *arguments)
-            assert answer(random.choice((2, 3)), *arguments) == expected, (seed, arguments)
-    assert multiprocessing.active_children() == []
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_headers_count_no_offset_twice(command: Command, tmp_path: Path, workers: int) -> None:
-    """The third segment has offsets of the first one, the second one has none of its own."""
-    for base, last in ((0, 100), (50, 60), (90, 120)):
-        batches = [v2_batch(at, [Record(T)]) for at in range(base, last + 1)]
-        write_log(tmp_path / "shared/orders-0", base, *batches)
-
-    done = command(
-        *("count", tmp_path / "shared", "--per", "1d", "--format", "jsonl"),
-        *("--workers", workers),
-    )
-
-    assert [row["records"] for row in done.lines] == [121]
 
 
 def test_row_groups_are_of_the_rows_not_of_the_batches() -> None:
@@ -241,40 +214,26 @@ def test_a_decoding_is_sent_to_a_worker_that_is_no_fork(tmp_path: Path, place: s
         assert sent.decoded(batch)[0]["value"].to_pylist() == [b'{"id":5}']
 
 
-def test_a_worker_that_is_killed_twice_is_one_line(
-    command: Command, monkeypatch: pytest.MonkeyPatch
+def test_a_signal_ends_the_command_and_its_workers(
+    archive: Path, subtests: pytest.Subtests
 ) -> None:
-    def killed(*_: object) -> None:
-        if multiprocessing.parent_process():
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    monkeypatch.setattr(Selecting, "__call__", killed)
-
-    done = command("records", "archive", "--workers", 2, "--output", "o.jsonl")
-
-    assert done.exit_code == 1
-    assert done.stderr.startswith("Error: ")
-    assert "their worker process was ended by SIGKILL, 2 times" in done.stderr
-    assert [*Path().glob("*o.jsonl*")] == multiprocessing.active_children() == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_command_and_its_workers(archive: Path, number: signal.Signals) -> None:
     """The reader of standard output takes one line, so the workers have more to read."""
-    with subprocess.Popen(
-        [KIP33, "records", archive, "--format", "jsonl", "--workers", "2"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        assert process.stdout and process.stderr
-        process.stdout.readline()
-        assert len(of_session(process.pid)) >= 3
-        process.send_signal(number)
-        process.stdout.read()
-        said = process.stderr.read().splitlines()[-1]
+    for number in [signal.SIGINT, signal.SIGTERM]:
+        with subtests.test(f"{number}"):
+            with subprocess.Popen(
+                [KIP33, "records", archive, "--format", "jsonl", "--workers", "2"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            ) as process:
+                assert process.stdout and process.stderr
+                process.stdout.readline()
+                assert len(of_session(process.pid)) >= 3
+                process.send_signal(number)
+                process.stdout.read()
+                said = process.stderr.read().splitlines()[-1]
 
-    assert process.returncode == 128 + number
-    assert said.startswith(f"Error: interrupted by {number.name}; no file is half-written")
-    assert of_session(process.pid) == []
+            assert process.returncode == 128 + number
+            assert said.startswith(f"Error: interrupted by {number.name}; no file is half-written")
+            assert of_session(process.pid) == []

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import sys
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ import kip33
 from kip33.cli import records_selection
 from kip33.demo import START_MS
 from kip33.records.segment_reader import UNDECIDED_WHY
-from tests.builders.segment_builder import Record, v2_batch, with_broken_crc
-from tests.cli.console import Command, Finished, file_named, result_in, subprocess_of
+from tests.builders.segment_builder import Record, v2_batch
+from tests.cli.console import Command, Finished, file_named, result_in
 from tests.records.test_read_committed import Event, write
 
 LOG = f"{0:020d}.log"
@@ -181,33 +180,6 @@ def test_damage_is_a_warning_for_each_place(command: Command) -> None:
     assert result_in(done)["damaged"] == 3
 
 
-def test_damage_as_rows(command: Command) -> None:
-    done = command(
-        *("records", "archive", "--topic", "clicks", "--format", "jsonl", "--on-error", "row"),
-        *("--columns", "partition,offset", "--grep", "text of no record", "--result-line"),
-    )
-
-    rows = rows_of(done)
-    assert [row["partition"] for row in rows] == [0, 1, 2]
-    assert [row["offset"] for row in rows] == [None] * 3
-    assert [row["_corrupt"].endswith(end) for row, end in zip(rows, DAMAGE, strict=True)] == [
-        *(True, True, True)
-    ]
-    assert warnings_of(done) == []
-    assert (result_in(done)["records"], result_in(done)["damaged"]) == (0, 3)
-
-
-def test_damage_as_an_error(command: Command) -> None:
-    done = command(
-        *("records", "archive", "--topic", "clicks", "--on-error", "fail"),
-        *("--output", "clicks.jsonl"),
-    )
-
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("Error: ") and done.stderr.endswith(f"{DAMAGE[0]}\n")
-    assert [path.name for path in Path().iterdir()] == ["archive"]
-
-
 def test_much_damage_is_counted(command: Command) -> None:
     batches = [v2_batch(i, [Record(1)], codec="gzip", body=bytes(40)) for i in range(50)]
     log = file_named(LOG, b"".join(batches))
@@ -218,22 +190,6 @@ def test_much_damage_is_counted(command: Command) -> None:
     assert (done.exit_code, done.stdout, len(lines)) == (0, "", 22)
     assert lines[-2] == "Warning: and 30 more problems in the logs"
     assert result_in(done)["damaged"] == 50
-
-
-def test_json_is_one_object_with_the_records_and_the_summary(
-    command: Command, payloads: str
-) -> None:
-    lines = rows_of(command("records", payloads, "--format", "jsonl"))
-    found = json.loads(command("records", payloads, "--format", "json").stdout)
-    none = json.loads(command("records", payloads, "--grep", "none", "--format", "json").stdout)
-
-    assert command("records", payloads, "--output", "all.json").exit_code == 0
-    written = json.loads(Path("all.json").read_text())
-
-    assert found["records"] == written["records"] == lines
-    assert (found["summary"]["records"], found["summary"]["output"]) == (5, None)
-    assert written["summary"]["output"] == Path("all.json").absolute().as_uri()
-    assert (none["records"], none["summary"]["records"]) == ([], 0)
 
 
 def test_parquet_has_the_bytes(command: Command, payloads: str) -> None:
@@ -248,107 +204,67 @@ def test_parquet_has_the_bytes(command: Command, payloads: str) -> None:
     assert [path.name for path in Path("out").iterdir()] == ["records.parquet"]
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "csv"])
 def test_a_file_has_what_standard_output_would_have(
-    command: Command, payloads: str, ending: str
+    command: Command, payloads: str, subtests: pytest.Subtests
 ) -> None:
-    printed = command("records", payloads, "--format", ending).stdout
+    for ending in ["jsonl", "csv"]:
+        with subtests.test(f"{ending}"):
+            printed = command("records", payloads, "--format", ending).stdout
 
-    assert command("records", payloads, "--output", f"out.{ending}").exit_code == 0
-    assert Path(f"out.{ending}").read_bytes().decode() == printed
-
-
-@pytest.mark.parametrize("name", ["there.parquet", "there.jsonl", "there.csv"])
-def test_a_file_that_is_there_is_not_replaced(command: Command, payloads: str, name: str) -> None:
-    file_named(name, b"of another")
-
-    done = command("records", payloads, "--output", name)
-
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.endswith(
-        f"/{name}: a file is there, which --output does not replace; give another name\n"
-    )
-    assert Path(name).read_bytes() == b"of another"
+            assert command("records", payloads, "--output", f"out.{ending}").exit_code == 0
+            assert Path(f"out.{ending}").read_bytes().decode() == printed
 
 
-def test_an_output_that_cannot_be_written_is_one_line(command: Command, payloads: str) -> None:
-    file_named("file", b"x")
+def test_a_file_that_is_there_is_not_replaced(
+    command: Command, payloads: str, subtests: pytest.Subtests
+) -> None:
+    for name in ["there.parquet", "there.jsonl", "there.csv"]:
+        with subtests.test(name):
+            file_named(name, b"of another")
 
-    done = command("records", payloads, "--output", "file/out.parquet")
+            done = command("records", payloads, "--output", name)
 
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert "file/out.parquet: cannot be written: " in done.stderr
-
-
-def test_a_closed_pipe_is_quiet(archive: Path, tmp_path: Path) -> None:
-    done = subprocess_of(
-        *("bash", "-c", 'kip33 records "$0" --topic orders --format jsonl | head -1', archive),
-        cwd=tmp_path,
-    )
-
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["offset"] == 0
+            assert (done.exit_code, done.stdout) == (2, "")
+            assert done.stderr.endswith(
+                f"/{name}: a file is there, which --output does not replace; give another name\n"
+            )
+            assert Path(name).read_bytes() == b"of another"
 
 
-def test_no_spark_is_imported(archive: Path, tmp_path: Path) -> None:
-    code = (
-        "import atexit, sys\n"
-        "atexit.register(lambda: print('pyspark' in sys.modules, file=sys.stderr))\n"
-        "from kip33.cli.main import main\n"
-        "main()\n"
-    )
-
-    done = subprocess_of(
-        *(sys.executable, "-c", code, "records", archive, "--topic", "metrics"), cwd=tmp_path
-    )
-
-    assert (done.exit_code, done.stderr) == (0, "False\n")
-
-
-def test_a_log_that_begins_with_damage_has_no_records(command: Command) -> None:
-    log = file_named(LOG, with_broken_crc(v2_batch(0, [Record(1_000)])))
-
-    done = command("records", log)
-
-    assert done.exit_code == 0
-    assert done.stdout.splitlines()[-1].startswith(
-        "0 records of 0 segments, 0 B of keys and values; 1 problem in the logs; read in "
-    )
-
-
-@pytest.mark.parametrize(
-    "asked", [("records",), ("count", "--per", "1h")], ids=["records", "count"]
-)
 def test_records_that_may_be_of_aborted_transactions_are_counted(
-    command: Command, tmp_path: Path, asked: tuple[str, ...]
+    command: Command, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """The log has a gap: the marker of the first batch may be lost."""
     write(tmp_path / "gap" / "orders-0", [Event(0, 3, 7), Event(5, 1, -1), Event(6, 1, -1)], [1])
-    plain = (*asked, str(tmp_path / "gap"))
-    committed = (*plain, "--isolation", "read_committed")
+    cases = {"records": ("records",), "count": ("count", "--per", "1h")}
+    for name, asked in cases.items():
+        with subtests.test(name):
+            plain = (*asked, str(tmp_path / "gap"))
+            committed = (*plain, "--isolation", "read_committed")
 
-    rows = command(*committed, "--format", "jsonl", "--result-line")
-    table = command(*committed)
-    failed = command(*committed, "--on-error", "fail")
+            rows = command(*committed, "--format", "jsonl", "--result-line")
+            table = command(*committed)
+            failed = command(*committed, "--on-error", "fail")
 
-    assert (rows.exit_code, result_in(rows)["undecided"]) == (0, 3)
-    assert "; 3 records may be of aborted transactions; read in " in table.stdout
-    assert (failed.exit_code, failed.stderr.count("\n")) == (2, 1)
-    assert UNDECIDED_WHY in failed.stderr
-    assert "undecided" not in result_in(command(*plain, "--format", "jsonl", "--result-line"))
+            assert (rows.exit_code, result_in(rows)["undecided"]) == (0, 3)
+            assert "; 3 records may be of aborted transactions; read in " in table.stdout
+            assert (failed.exit_code, failed.stderr.count("\n")) == (2, 1)
+            assert UNDECIDED_WHY in failed.stderr
+            assert "undecided" not in result_in(
+                command(*plain, "--format", "jsonl", "--result-line")
+            )
 
 
-@pytest.mark.parametrize(
-    "asked", [("records",), ("count", "--per", "1h")], ids=["records", "count"]
-)
 def test_a_transaction_that_is_open_at_the_end_is_said_and_is_no_damage(
-    command: Command, tmp_path: Path, asked: tuple[str, ...]
+    command: Command, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     write(tmp_path / "open" / "orders-0", [Event(0, 3, -1), Event(3, 2, 7)], [])
+    for name, asked in {"records": ("records",), "count": ("count", "--per", "1h")}.items():
+        with subtests.test(name):
+            committed = (*asked, str(tmp_path / "open"), "--isolation", "read_committed")
+            done = command(*committed, "--format", "jsonl", "--result-line")
 
-    committed = (*asked, str(tmp_path / "open"), "--isolation", "read_committed")
-    done = command(*committed, "--format", "jsonl", "--result-line")
-
-    assert (done.exit_code, result_in(done)["damaged"], result_in(done)["records"]) == (0, 0, 3)
-    assert done.stderr.count("Warning: ") == 1
-    assert "at offset 3 producer 7 begins a transaction that is still open" in done.stderr
+            result = result_in(done)
+            assert (done.exit_code, result["damaged"], result["records"]) == (0, 0, 3)
+            assert done.stderr.count("Warning: ") == 1
+            assert "at offset 3 producer 7 begins a transaction that is still open" in done.stderr

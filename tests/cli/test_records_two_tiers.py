@@ -7,13 +7,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kip33.cli import count_answer
-from kip33.records import parallel_reading, segment_reader
 from tests.builders import layouts
 from tests.builders.layouts import Stored
 from tests.builders.schema_values import NEW, OLD, V1, V2, framed, registered
 from tests.builders.segment_builder import Record, v2_batch
-from tests.builders.two_tiers import BOTH, GONE, NEWEST, OLDEST, OTHER_TIMES, PLAIN, built
+from tests.builders.two_tiers import built
 from tests.cli.console import Command, Finished
 
 T = 1_700_000_000_000
@@ -104,67 +102,6 @@ def test_counts_are_those_of_the_whole_log(
         assert len(expected.stdout.splitlines()) > 3
 
 
-def test_a_batch_on_both_sides_of_a_cut_is_not_counted_twice(
-    command: Command, tmp_path: Path
-) -> None:
-    # With LogAppendTime headers are enough, unless not all records of a batch are read.
-    remote, local = (
-        Stored("orders", 0, at, b"".join(stamped(n) for n in range(at, end, 3)))
-        for at, end in ((0, 6), (4, 9))
-    )
-    tiers = built(tmp_path, [local], [remote])
-    [row] = command("count", *tiers, "--per", "1d", "--format", "jsonl").lines
-    assert row["records"] == 10
-
-
-def stamped(base: int) -> bytes:
-    return v2_batch(base, [Record(T)] * 3, log_append_time=T)
-
-
-@pytest.mark.parametrize("name", ["records", "count"])
-def test_workers_change_nothing(
-    command: Command, places: tuple[Path, list[Path]], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (parallel_reading, count_answer):
-        monkeypatch.setattr(module, "PART_BYTES", 150)
-    monkeypatch.setattr(parallel_reading, "FILE_COST_BYTES", 16)
-    monkeypatch.setattr(segment_reader, "_SMALL_LOG_BYTES", 0)
-    options = {"records": ("--format", "csv"), "count": ("--per", "7ms", "--format", "csv")}[name]
-    one, two = (command(name, *places[1], *options, "--workers", n) for n in (1, 2))
-    assert one == two
-    assert len(one.stdout.splitlines()) > 9
-
-
-def test_each_topic_is_there_whichever_tier_has_it(command: Command, tmp_path: Path) -> None:
-    tiers = built(tmp_path, [BOTH, NEWEST, PLAIN], [OLDEST, BOTH, GONE])
-    done = command("count", *tiers, "--per", "1s", "--format", "jsonl")
-    assert {row["topic"]: row["records"] for row in done.lines} == {
-        **{"gone": 2, "orders": 8, "plain": 2}
-    }
-    done = command("records", *tiers, "--topic", "order", "--format", "jsonl")
-    assert done.exit_code == 2
-    assert "no segments of topics order found; did you mean orders?" in done.stderr
-
-
-def test_segments_that_differ_are_one_warning_a_row_or_an_error(
-    command: Command, tmp_path: Path
-) -> None:
-    tiers = built(tmp_path, [BOTH, NEWEST], [OLDEST, OTHER_TIMES])
-    options = {"records": ("--format", "jsonl"), "count": ("--per", "1s", "--format", "json")}
-    named = r"/bucket/.*: the offsets of file:///.*/disks/.* and other records found, "
-    for name, more in options.items():
-        done = command(name, *tiers, *more)
-        assert done.exit_code == 0
-        assert re.search(f"Warning: .*{named}", done.stderr)
-        assert done.stderr.count("\n") == 1
-        assert re.search(
-            f"Error: .*{named}", command(name, *tiers, *more, "--on-error", "fail").stderr
-        )
-    rows = command("records", *tiers, "--format", "jsonl", "--on-error", "row").lines
-    assert [row["offset"] for row in rows if not row["_corrupt"]] == list(range(8))
-    assert [bool(re.search(named, row["_corrupt"] or "")) for row in rows].count(True) == 1
-
-
 COMMANDS: dict[str, tuple[str, ...]] = {
     "search": ("--time", "earliest"),
     "records": (),
@@ -172,18 +109,21 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
 def test_what_is_not_two_tiers_is_one_line_that_names_the_argument(
-    command: Command, places: tuple[Path, list[Path]], name: str
+    command: Command, places: tuple[Path, list[Path]], subtests: pytest.Subtests
 ) -> None:
-    whole, (local, remote) = places
+    for name in COMMANDS:
+        with subtests.test(name):
+            whole, (local, remote) = places
 
-    def line(*arguments: Any) -> str:
-        done: Finished = command(name, *arguments, *COMMANDS[name])
-        assert done.exit_code == 2
-        return done.stderr.splitlines()[-1]
+            def line(*arguments: Any, name: str = name) -> str:
+                done: Finished = command(name, *arguments, *COMMANDS[name])
+                assert done.exit_code == 2
+                return done.stderr.splitlines()[-1]
 
-    assert line(local, "nothing").endswith("/nothing: REMOTE does not exist")
-    assert line("nothing", remote).endswith("/nothing: CATALOG does not exist")
-    assert "two catalogs of the local tier found, expected one of log" in line(local, local)
-    assert "whole: no committed snapshot found; `kip33 build` makes one" in line(whole, remote)
+            assert line(local, "nothing").endswith("/nothing: REMOTE does not exist")
+            assert line("nothing", remote).endswith("/nothing: CATALOG does not exist")
+            assert "two catalogs of the local tier found, expected one of log" in line(local, local)
+            assert "whole: no committed snapshot found; `kip33 build` makes one" in line(
+                whole, remote
+            )

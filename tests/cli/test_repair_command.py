@@ -1,6 +1,5 @@
 """`kip33 repair`: it shows a plan, and --apply sets index files right."""
 
-import json
 import os
 import struct
 import time
@@ -84,51 +83,44 @@ def flip(log: Path, suffix: str) -> None:
     file.write_bytes(data)
 
 
-DAMAGES: list[tuple[str, Callable[[Path], None], tuple[str, str]]] = [
+DAMAGES: list[tuple[str, Callable[[Path], object], tuple[str, str]]] = [
     ("no .timeindex", lambda log: remove(log, ".timeindex"), ("write", "keep")),
     ("a wrong .timeindex", lambda log: flip(log, ".timeindex"), ("write", "keep")),
-    ("an empty .timeindex", lambda log: log.with_suffix(".timeindex").write_bytes(b"") or None,
-     ("write", "keep")),
+    ("empty", lambda log: log.with_suffix(".timeindex").write_bytes(b""), ("write", "keep")),
     ("a wrong .index", lambda log: flip(log, ".index"), ("keep", "write")),
-    ("half an entry", lambda log: log.with_suffix(".index").write_bytes(b"1234") and None,
-     ("keep", "write")),
+    ("half an entry", lambda log: log.with_suffix(".index").write_bytes(b"12"), ("keep", "write")),
     ("no .index", lambda log: remove(log, ".index"), ("broker", "broker")),
     ("a damaged log", damage_one_byte, ("broker", "remove")),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(
-    ("damage", "actions"), [pytest.param(*one, id=name) for name, *one in DAMAGES]
-)
-def test_a_plan_names_the_damage_and_apply_repairs_it(
-    log_dir: LogDir, command: Command, damage: Callable[[Path], None], actions: tuple[str, str]
-) -> None:
+def test_a_plan_names_each_damage_and_apply_repairs_it(log_dir: LogDir, command: Command) -> None:
+    """Each damage is in a partition of its own."""
+    logs = [log_dir.add(f"damaged-{n}/0", batches(0, 20)) for n in range(len(DAMAGES))]
     right = log_dir.files()
-    log = log_dir.log("orders-0/0")
-    damage(log)
+    for log, (_, damage, _) in zip(logs, DAMAGES, strict=True):
+        damage(log)
     damaged = log_dir.files()
 
     planned = rows_of(command("repair", "logs", *ASKED, "--format", "jsonl"))
     assert {name: (row["time_index"], row["offset_index"]) for name, row in planned.items()} == {
-        "orders-0/0": actions
+        f"damaged-{n}/0": actions for n, (_, _, actions) in enumerate(DAMAGES)
     }
-    assert planned["orders-0/0"]["why"]
+    assert all(row["why"] for row in planned.values())
     assert log_dir.files() == damaged, "a plan changes nothing"
 
     applied = rows_of(command("repair", "logs", *ASKED, "--apply", "--format", "jsonl"))
-    changes = bool({"write", "remove"} & set(actions))
-    assert applied["orders-0/0"]["outcome"] == ("done" if changes else None)
-    expected = damaged | {
-        name: right[name]
-        for name, action in zip(
-            ("orders-0/00000000000000000000.timeindex", "orders-0/00000000000000000000.index"),
-            actions,
-            strict=True,
-        )
-        if action == "write"
-    }
-    if actions[1] == "remove":
-        del expected["orders-0/00000000000000000000.index"]
+    assert applied.keys() == planned.keys()
+    expected = dict(damaged)
+    for n, (_, _, actions) in enumerate(DAMAGES):
+        is_changed = bool({"write", "remove"} & {*actions})
+        assert applied[f"damaged-{n}/0"]["outcome"] == ("done" if is_changed else None)
+        for suffix, action in zip((".timeindex", ".index"), actions, strict=True):
+            name = f"damaged-{n}/{0:020d}{suffix}"
+            if action == "write":
+                expected[name] = right[name]
+            elif action == "remove":
+                del expected[name]
     assert log_dir.files() == expected
 
     again = command("repair", "logs", *ASKED, "--fail-on", "damaged", "--format", "json")
@@ -145,27 +137,18 @@ ABORTED = segment(
 ABORT = struct.pack(">hqqqq", 0, 7, 0, 1, 2)
 
 
-@pytest.mark.parametrize(
-    ("data", "actions"),
-    [
-        pytest.param(ABORT, None, id="as recovery leaves it"),
-        pytest.param(None, ("broker", "remove"), id="lost"),
-        pytest.param(b"", ("broker", "remove"), id="emptied"),
-        pytest.param(bytes(34), ("broker", "remove"), id="zeros"),
-        pytest.param(ABORT[:-1], ("broker", "remove"), id="cut"),
-        pytest.param(ABORT * 2, ("broker", "remove"), id="too long"),
-    ],
-)
 def test_a_segment_whose_aborts_are_not_known_is_left_to_the_broker(
-    log_dir: LogDir, command: Command, data: bytes | None, actions: tuple[str, str] | None
+    log_dir: LogDir, command: Command
 ) -> None:
-    log = log_dir.add("payments-0/0", ABORTED)
-    if data is not None:
-        log.with_suffix(".txnindex").write_bytes(data)
+    lost = (None, b"", bytes(34), ABORT[:-1], ABORT * 2)
+    logs = [log_dir.add(f"payments-{n}/0", ABORTED) for n in range(1 + len(lost))]
+    for log, data in zip(logs, (ABORT, *lost), strict=True):
+        if data is not None:
+            log.with_suffix(".txnindex").write_bytes(data)
     rows = rows_of(command("repair", "logs", *ASKED, "--apply", "--format", "jsonl"))
     found = {name: (row["time_index"], row["offset_index"]) for name, row in rows.items()}
-    assert found == ({"payments-0/0": actions} if actions else {})
-    assert log.with_suffix(".index").exists() == (actions is None)
+    assert found == {f"payments-{n}/0": ("broker", "remove") for n in range(1, len(logs))}
+    assert [log.with_suffix(".index").exists() for log in logs] == [True, *[False] * len(lost)]
 
 
 def test_a_build_in_place_names_lost_aborts_until_they_are_repaired(
@@ -189,6 +172,17 @@ def test_a_build_in_place_names_lost_aborts_until_they_are_repaired(
     assert command(*build).lines[0]["aborts_hidden"] == 0
 
 
+def test_what_keeps_a_broker_from_starting_is_named(log_dir: LogDir, command: Command) -> None:
+    (log_dir.path / "lost+found").mkdir()
+    (log_dir.path / "log-start-offset-checkpoint").write_text("0\n1\norders 0 999999\n")
+    finished = command("repair", log_dir.path, "--format", "json")
+    assert "lost%2Bfound: this directory is no partition" in finished.stderr
+    assert "before its log start offset 999999; a broker that starts deletes" in finished.stderr
+    [answer] = finished.lines
+    assert len(answer["on_start"]) == 2
+    assert not [row for row in answer["repairs"] if "a starting broker writes" in row["why"]]
+
+
 def test_a_sound_log_directory_has_nothing_to_repair(log_dir: LogDir, command: Command) -> None:
     done = command("repair", "logs", *ASKED, "--apply", "--format", "json")
     (found,) = done.lines
@@ -205,19 +199,6 @@ def test_the_bytes_that_a_broker_will_cut_are_reported(log_dir: LogDir, command:
     row = rows_of(command("repair", "logs", *ASKED, "--format", "jsonl"))["orders-0/0"]
     assert row["cut_bytes"] == cut_bytes > 0
     assert f"cuts {cut_bytes} damaged bytes of the log" in row["why"]
-
-
-def test_an_index_of_the_kip33_dialect_is_replaced(log_dir: LogDir, command: Command) -> None:
-    log = log_dir.log("orders-0/0")
-    right = log_dir.files()
-    other = build_time_index(
-        str(log), dialect="kip33", index_interval_bytes=INTERVAL
-    ).time_index_data
-    assert other
-    log.with_suffix(".timeindex").write_bytes(other)
-    row = rows_of(command("repair", "logs", *ASKED, "--apply", "--format", "jsonl"))["orders-0/0"]
-    assert row["outcome"] == "done"
-    assert log_dir.files() == right
 
 
 def test_a_log_that_no_broker_recovers_is_left_and_named(log_dir: LogDir, command: Command) -> None:
@@ -243,41 +224,32 @@ def test_a_topics_own_settings_decide_what_is_written(log_dir: LogDir, command: 
     assert log_dir.files() == right
 
 
-def test_only_topics_that_are_asked_for_are_repaired(log_dir: LogDir, command: Command) -> None:
-    remove(log_dir.add("clicks-0/0", batches(0, 20)), ".timeindex")
-    remove(log_dir.log("orders-0/0"), ".timeindex")
-    options = ("--topic", "!orders", "--apply", "--format", "jsonl")
-    assert set(rows_of(command("repair", "logs", *ASKED, *options))) == {"clicks-0/0"}
-
-
-@pytest.mark.parametrize("more", [(), ("--apply",)], ids=["plan", "apply"])
-def test_a_broker_that_runs_refuses_in_one_line(
-    log_dir: LogDir, command: Command, more: tuple[str, ...]
-) -> None:
+def test_a_broker_that_runs_refuses_in_one_line(log_dir: LogDir, command: Command) -> None:
     remove(log_dir.log("orders-0/0"), ".timeindex")
     lock = log_dir.path / ".lock"
     lock.touch()
     before = log_dir.files()
-    with held_by_another(lock):
-        done = command("repair", "logs", *ASKED, *more)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "logs/.lock: a broker or another run of kip33 holds the lock" in done.stderr
-    assert log_dir.files() == before
+    for more in ((), ("--apply",)):
+        with held_by_another(lock):
+            done = command("repair", "logs", *ASKED, *more)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "logs/.lock: a broker or another run of kip33 holds the lock" in done.stderr
+        assert log_dir.files() == before
 
 
-@pytest.mark.parametrize(("options", "exit_code"), [((), 1), (("--fail-on", "failed"), 3)])
 def test_a_file_that_cannot_be_written_is_a_row_that_says_so(
-    log_dir: LogDir, command: Command, options: tuple[str, ...], exit_code: int
+    log_dir: LogDir, command: Command
 ) -> None:
     log = log_dir.log("orders-0/0")
     remove(log, ".timeindex")
     log.with_suffix(".timeindex").mkdir()
     (log.with_suffix(".timeindex") / "x").touch()
-    done = command("repair", "logs", *ASKED, "--apply", *options, "--format", "jsonl")
-    assert done.exit_code == exit_code
-    (row,) = done.lines
-    assert row["outcome"].startswith("failed: ")
-    assert "Warning: some repairs failed; their rows say why" in done.stderr
+    for options, exit_code in (((), 1), (("--fail-on", "failed"), 3)):
+        done = command("repair", "logs", *ASKED, "--apply", *options, "--format", "jsonl")
+        assert done.exit_code == exit_code
+        (row,) = done.lines
+        assert row["outcome"].startswith("failed: ")
+        assert "Warning: some repairs failed; their rows say why" in done.stderr
 
 
 def test_nothing_behind_a_link_is_repaired(
@@ -321,12 +293,6 @@ def test_temporary_files_of_a_killed_run_are_removed(
     [row] = command("repair", "logs", *ASKED, "--apply", "--format", "json").lines
     assert (ours.exists(), row["unfinished_removed"]) == (not goes, int(goes))
     assert all(path.exists() for path in others)
-
-
-def test_the_summary_is_replaced_only_by_a_summary(log_dir: LogDir, command: Command) -> None:
-    for _ in range(2):
-        assert command("repair", "logs", *ASKED, "--summary", "s.json").exit_code == 0
-    assert json.loads(Path("s.json").read_text())["segments"] == 3
 
 
 def test_a_cleaned_log_without_its_time_index_is_named(log_dir: LogDir, command: Command) -> None:

@@ -45,23 +45,6 @@ def test_a_report_is_a_page_and_its_facts(command: Command, demo: Path) -> None:
     assert Path("out/night.html").read_text().startswith("<!doctype html>\n<!-- kip33 report, ")
 
 
-def test_the_counts_are_those_of_the_commands(command: Command, demo: Path) -> None:
-    command("report", demo, *RETENTION, "--output", "r.html")
-    totals = facts_in("r.json")["totals"]
-
-    judged = command("retention", demo, *RETENTION, "--format", "jsonl").lines[-1]
-    [shown] = command("catalog", demo, "--format", "json").lines
-    [holes] = command("catalog", demo, "--holes", "--format", "json").lines
-
-    for name in (
-        *("partitions", "segments", "deletable_segments", "deletable_bytes"),
-        *("blocked_partitions", "blocked_segments", "blocked_bytes", "by_hole", "missing_offsets"),
-    ):
-        assert totals[name] == judged[name], name
-    assert totals["log_bytes"] == judged["bytes"] == sum(t["log_bytes"] for t in shown["topics"])
-    assert totals["missing_offsets"] == holes["missing_offsets"]
-
-
 def test_every_command_of_a_finding_runs(command: Command, demo: Path) -> None:
     command("report", demo, *RETENTION, "--output", "r.html")
     commands = [one["command"] for one in facts_in("r.json")["findings"]]
@@ -101,53 +84,16 @@ def test_index_files_without_a_log_are_a_finding(command: Command, tmp_path: Pat
     assert "orders-0/00000000000000004000.timeindex" in shown.stdout
 
 
-def test_reports_of_a_policy_in_other_forms(command: Command, demo: Path) -> None:
-    described = "All configs for topic sensors are:\n  retention.ms=1 sensitive=false synonyms={}\n"
-    for given in (
-        ("--retention-ms", "8d"),
-        ("--kafka-configs", file_named("k", described.encode())),
-    ):
-        assert command("report", demo, *given, *NOW, "--output", "r.html").exit_code == 0
-        facts = facts_in("r.json")
-        judged = command("retention", demo, *given, *NOW, "--format", "jsonl").lines[-1]
-        assert facts["totals"]["deletable_bytes"] == judged["deletable_bytes"] > 0
-        line = next(f["command"] for f in facts["findings"] if "retention" in f["command"])
-        assert command(*shlex.split(line)[1:]).exit_code == 0
-
-
-def test_without_a_policy(command: Command, demo: Path) -> None:
-    done = command("report", demo, "--output", "r.html")
-    assert done.exit_code == 0
-    facts = facts_in("r.json")
-    assert (facts["is_judged"], facts["forecast"]) == (False, [])
-
-
-def test_a_damaged_newer_snapshot_is_a_problem(command: Command, tmp_path: Path) -> None:
-    catalog = make_catalog(tmp_path, partitions=10, segments=8)
-    newest = catalog.require_newest()
-    Path(catalog.snapshot_folder(newest.name).child(newest.parts[0].name).path).unlink()
-
-    done = command("report", tmp_path / "catalog", "--output", "r.html")
-
-    assert done.exit_code == 0
-    assert "this snapshot is ignored" in done.stderr
-    [first, *_] = facts_in("r.json")["findings"]
-    assert first["text"].startswith("1 newer snapshot of the catalog cannot be used")
-
-
-@pytest.mark.parametrize("there", ["r.html", "r.json"])
-def test_a_file_of_another_stays(command: Command, demo: Path, there: str) -> None:
-    file_named(there, b'{"kind": "mine"}')
-    done = command("report", demo, "--output", "r.html")
-    assert done.exit_code == 2
-    assert f"/{there}: a file that --output did not write is there" in done.stderr
-    assert Path(there).read_bytes() == b'{"kind": "mine"}'
-    assert not {"r.html", "r.json"} - {there} & {path.name for path in Path().iterdir()}
-
-
-def test_a_report_replaces_a_report(command: Command, demo: Path) -> None:
-    for _ in range(2):
-        assert command("report", demo, "--output", "r.html").exit_code == 0
+def test_a_file_of_another_stays(command: Command, demo: Path, subtests: pytest.Subtests) -> None:
+    for there in ["r.html", "r.json"]:
+        with subtests.test(f"{there}"):
+            file_named(there, b'{"kind": "mine"}')
+            done = command("report", demo, "--output", "r.html")
+            assert done.exit_code == 2
+            assert f"/{there}: a file that --output did not write is there" in done.stderr
+            assert Path(there).read_bytes() == b'{"kind": "mine"}'
+            assert not {"r.html", "r.json"} - {there} & {path.name for path in Path().iterdir()}
+            Path(there).unlink()
 
 
 def test_both_tiers_are_on_one_page(command: Command, demo: Path) -> None:
@@ -177,18 +123,3 @@ def test_both_tiers_are_on_one_page(command: Command, demo: Path) -> None:
     assert list(found.values()) == [1]
     assert "What retention frees in the remote tier" in page
     assert remote["timelines"]["partitions"][0]["name"] == "orders-0"
-
-
-def test_warnings_about_the_tiers_are_on_the_page_and_printed(command: Command, demo: Path) -> None:
-    bucket = Path("bucket/orders-0")
-    bucket.mkdir(parents=True)
-    layout = "{topic}-{partition}/{base_offset}.log"
-    shutil.copy2(min((demo.parents[1] / "archive/broker-1/orders-0").glob("*.log")), bucket)
-    assert command("build", "bucket", "--index-dir", "remote", "--layout", layout).exit_code == 0
-    given = ("report", demo, "--remote", "remote/_catalog", *RETENTION, "--output", "r.html")
-    done = command(*given)
-    warnings = facts_in("r.json")["warnings"]
-    assert "--remote: no topic with remote.storage.enable=true" in done.stderr
-    assert any(line.startswith("--remote: no topic with remote") for line in warnings)
-    missing = command("report", demo, "--remote", "nowhere", *RETENTION, "--output", "r.html")
-    assert missing.stderr.endswith("/nowhere: --remote does not exist\n")

@@ -52,22 +52,20 @@ def test_two_tiers_become_one_log_directory(backup: Path, command: Command) -> N
     assert (row["segments"], row["remote_segments"], row["end_offset"]) == (2, 1, 20)
 
 
-@pytest.mark.parametrize(
-    ("sources", "problem"),
-    [
+def test_wrong_tiers_are_one_line(
+    backup: Path, command: Command, subtests: pytest.Subtests
+) -> None:
+    both_tiers(backup)
+    for sources, problem in [
         (["disks/_catalog", "disks/_catalog"], "two catalogs of the local tier found"),
         (["disks/_catalog", "bucket"], "no committed snapshot found"),
         (["disks/_catalog", ""], "the path is empty"),
         (["disks/_catalog", "uploads/_catalog", "--snapshot", "1"], "requires one SOURCE"),
-    ],
-)
-def test_wrong_tiers_are_one_line(
-    backup: Path, command: Command, sources: list[str], problem: str
-) -> None:
-    both_tiers(backup)
-    done = command("restore", *sources, "--to", "data")
-    assert done.exit_code in (1, 2)
-    assert problem in done.stderr.splitlines()[-1]
+    ]:
+        with subtests.test(f"{sources}"):
+            done = command("restore", *sources, "--to", "data")
+            assert done.exit_code in (1, 2)
+            assert problem in done.stderr.splitlines()[-1]
 
 
 def test_a_dry_run_shows_partitions_and_changes_nothing(backup: Path, command: Command) -> None:
@@ -95,13 +93,7 @@ def test_a_refused_partition_is_exit_code_4_and_the_others_are_restored(
     ]
 
 
-def test_chosen_partitions(backup: Path, command: Command) -> None:
-    done = command("restore", "backup", "--to", "data", "--partitions", "0,3-5")
-    assert done.exit_code == 0
-    assert "the topic id is not known" in done.stderr
-    assert "0 to 20" in done.stdout
-
-
+@pytest.mark.spark
 @pytest.mark.parametrize("sources", [["backup"], ["disks/_catalog", "uploads/_catalog"]])
 def test_both_engines_restore_the_same_files(
     backup: Path, spark_command: Command, sources: list[str]
@@ -148,47 +140,6 @@ def test_a_restore_from_a_time_begins_no_later_than_a_record_without_a_timestamp
                 assert (row["start_offset"], row["end_offset"]) == (expected, 20)
 
 
-def test_a_catalog_shows_missing_offsets_before_a_log_is_read(
-    backup: Path, command: Command
-) -> None:
-    build_here(backup, backup.parent / "indexes", now_ms=T)
-    catalog = ("restore", "indexes/_catalog", "--to", "data")
-    plan = command(*catalog, "--dry-run")
-    assert plan.exit_code == 4
-    assert "orders-1 is not restored: offsets 10 to 19 are missing" in plan.stderr
-    done = command(*catalog, "--format", "json")
-    assert done.exit_code == 4
-    [summary] = done.lines
-    assert summary["source"] == backup.as_uri()
-    assert [row["end_offset"] for row in summary["partitions"]] == [20, None]
-
-
-def test_a_log_that_is_not_as_the_catalog_says_is_refused(backup: Path, command: Command) -> None:
-    build_here(backup, backup.parent / "indexes", now_ms=T)
-    log = backup / "orders-0" / f"{10:020d}.log"
-    log.write_bytes(log.read_bytes() * 2)
-    done = command("restore", "indexes/_catalog", "--to", "data", "--partitions", "0")
-    assert done.exit_code == 4
-    assert "for a catalog after a new build" in done.stderr
-    assert "nothing is restored" in done.stdout
-    assert command("restore", "backup", "--to", "data", "--snapshot", "1").exit_code == 2
-
-
-def test_of_two_replicas_the_one_without_damage_is_restored(
-    tmp_path: Path, command: Command
-) -> None:
-    batches = [v2_batch(at, [Record(T + at + i) for i in range(10)]) for at in (0, 10, 20)]
-    for broker, logs in (("b1", batches[:2]), ("b2", [batches[0][:-1], *batches[1:]])):
-        directory = tmp_path / "replicas" / broker / "orders-0"
-        directory.mkdir(parents=True)
-        for number, log in enumerate(logs):
-            (directory / f"{10 * number:020d}.log").write_bytes(log)
-    build_here(tmp_path / "replicas", tmp_path / "indexes", now_ms=T)
-    done = command("restore", "indexes/_catalog", "--to", "data", "--format", "json")
-    [row] = done.lines[0]["partitions"]
-    assert (row["replica"], row["problem"], row["end_offset"]) == ("b1", None, 20)
-
-
 ASKED = ("restore", "backup", "--to", "data", "--partitions", "0", "--topic", "orders")
 
 
@@ -208,42 +159,33 @@ class Killed(BaseException):
     """Ends a run where SIGKILL would."""
 
 
-@pytest.mark.parametrize(
-    ("more", "then", "now"),
-    [
-        (("--topic", "clicks"), '--topic ["orders"]', '--topic ["clicks", "orders"]'),
-        (("--leader-epoch", "0"), "--leader-epoch null", "--leader-epoch 0"),
-        (("--partitions", "1"), "--partitions [0]", "--partitions [1]"),
-        (("--until", "now-1d"), "--until null", '--until "now-1d"'),
-        (("--allow-holes",), "--allow-holes false", "--allow-holes true"),
-        (("--topic-ids", "ids"), "--topic-ids null", "ids (SHA-256 e3b0c44"),
-    ],
-)
-@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
 def test_another_request_does_not_continue_a_restore(
-    backup: Path,
-    command: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    more: tuple[str, ...],
-    then: str,
-    now: str,
-    dry_run: tuple[str, ...],
+    backup: Path, command: Command, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     (backup.parent / "ids").touch()
     _killed("_place", monkeypatch, *ASKED)
-    done = command(*ASKED, *more, *dry_run)
-    assert done.exit_code == 2
-    for text in (then, now, "or with --abandon to remove what it staged"):
-        assert text in done.stderr
-    assert not (backup.parent / "data" / "orders-0").exists()
+    for more, then, now in (
+        ("--topic clicks", '--topic ["orders"]', '--topic ["clicks", "orders"]'),
+        ("--leader-epoch 0", "--leader-epoch null", "--leader-epoch 0"),
+        ("--partitions 1", "--partitions [0]", "--partitions [1]"),
+        ("--until now-1d", "--until null", '--until "now-1d"'),
+        ("--allow-holes", "--allow-holes false", "--allow-holes true"),
+        ("--topic-ids ids --dry-run", "--topic-ids null", "ids (SHA-256 e3b0c44"),
+    ):
+        with subtests.test(more):
+            done = command(*ASKED, *more.split())
+            assert done.exit_code == 2
+            for text in (then, now, "or with --abandon to remove what it staged"):
+                assert text in done.stderr
+            assert not (backup.parent / "data" / "orders-0").exists()
 
 
-@pytest.mark.parametrize("source", ["backup", "indexes/_catalog"])
 def test_the_same_request_continues_without_its_source(
-    backup: Path, command: Command, monkeypatch: pytest.MonkeyPatch, source: str
+    backup: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_here(backup, backup.parent / "indexes", now_ms=T)
-    asked = ("restore", source, "--to", "data", "--partitions", "0", "--until", "now+1d")
+    asked = ("restore", "indexes/_catalog", "--to", "data", "--partitions", "0")
+    asked += ("--until", "now+1d")
     _killed("_place", monkeypatch, *asked)
     shutil.rmtree(backup)
     shutil.rmtree(backup.parent / "indexes")
@@ -257,15 +199,14 @@ def test_the_same_request_continues_without_its_source(
     assert (backup.parent / "data" / "orders-0").is_dir()
 
 
-@pytest.mark.parametrize("moment", ["_place", "_update", "remove_staging"])
 def test_an_abandoned_restore_leaves_the_log_directory_as_it_was(
-    backup: Path, command: Command, monkeypatch: pytest.MonkeyPatch, moment: str
+    backup: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = backup.parent / "data"
     data.mkdir()
     new_topic(data, "orders-0")
     before = everything_in(data)
-    _killed(moment, monkeypatch, *ASKED)
+    _killed("_update", monkeypatch, *ASKED)
     assert (data / ".kip33-restore").is_dir()
     done = command("restore", "--to", "data", "--abandon", "--format", "json")
     assert done.exit_code == 0, done.stderr
@@ -280,8 +221,12 @@ def test_an_abandoned_restore_leaves_the_log_directory_as_it_was(
     assert command(*ASKED).exit_code == 0
 
 
-def test_a_source_is_only_left_out_to_abandon(backup: Path, command: Command) -> None:
-    done = command("restore", "--to", "data")
-    assert done.exit_code == 2
-    assert "Missing argument 'SOURCE'" in done.stderr
-    assert command("restore", "--to", "data", "--abandon", "--dry-run").exit_code == 2
+def test_a_log_that_is_not_as_the_catalog_says_is_refused(backup: Path, command: Command) -> None:
+    build_here(backup, backup.parent / "indexes", now_ms=T)
+    log = backup / "orders-0" / f"{10:020d}.log"
+    log.write_bytes(log.read_bytes() * 2)
+    done = command("restore", "indexes/_catalog", "--to", "data", "--partitions", "0")
+    assert done.exit_code == 4
+    assert "for a catalog after a new build" in done.stderr
+    assert "nothing is restored" in done.stdout
+    assert command("restore", "backup", "--to", "data", "--snapshot", "1").exit_code == 2

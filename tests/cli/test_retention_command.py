@@ -1,7 +1,5 @@
 """`kip33 retention` as a user meets it: the answer in every format, its files, plan and apply."""
 
-import csv
-import io
 import json
 import os
 import shlex
@@ -119,44 +117,11 @@ def test_jsonl_has_segments_then_partitions_then_a_summary(retention: Command) -
     assert metrics["last_modified_base_offsets"] == [0]
 
 
-def test_json_is_one_object_with_the_same_rows(retention: Command) -> None:
-    rows = retention("--format", "jsonl", "--forecast", "2d").lines
-    done = retention("--format", "json", "--forecast", "2d")
-
-    assert done.stdout.count("\n") == 1
-    found = json.loads(done.stdout)
-    for kind in ("segment", "partition", "freed"):
-        plural = kind if kind == "freed" else f"{kind}s"
-        assert [{"kind": kind, **row} for row in found[plural]] == [
-            row for row in rows if row["kind"] == kind
-        ]
-    assert found["freed"]
-    assert {**found["summary"], "seconds": 0} == {
-        key: value for key, value in rows[-1].items() if key not in ("kind", "seconds")
-    } | {"seconds": 0}
-
-
 def test_a_forecast_without_deletions_says_so(command: Command, built: Path) -> None:
     catalog = built / "indexes/_catalog"
     done = command("retention", catalog, "--retention-ms", "9000d", "--forecast", "2d")
     assert "no segment can be deleted at any of these times" in done.stdout
     assert "newly deletable" not in done.stdout
-
-
-def test_csv_has_segments_only_and_says_the_rest_on_standard_error(retention: Command) -> None:
-    rows = retention("--format", "jsonl").lines
-    done = retention("--format", "csv")
-
-    found = list(csv.DictReader(io.StringIO(done.stdout)))
-    assert len(found) == 25
-    for line, row in zip(found, rows, strict=False):
-        assert line["log_uri"] == row["log_uri"]
-        assert line["deletable"] == str(row["deletable"]).lower()
-        assert line["expires_at_ms"] == (
-            "" if row["expires_at_ms"] is None else str(row["expires_at_ms"])
-        )
-        assert line["magics"] == " ".join(map(str, row["magics"] or ()))
-    assert result_in(done)["segments"] == 25
 
 
 def test_output_has_the_rows_as_parquet_and_the_summary_last(retention: Command) -> None:
@@ -175,47 +140,24 @@ def test_output_has_the_rows_as_parquet_and_the_summary_last(retention: Command)
     assert json.loads(Path("out/summary.json").read_text()) == result_in(done)
 
 
-def test_output_of_before_stays_where_no_topic_matches(retention: Command) -> None:
-    retention("--output", "out")
-    before = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
-
-    done = retention("--output", "out", "--topic", "nothing")
-
-    assert done.exit_code == 2
-    assert {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()} == before
-
-
-@pytest.mark.parametrize("place", ["archive", "archive/broker-1/new", "indexes/_catalog/out"])
 def test_output_does_not_go_into_the_archive_or_the_catalog(
-    place: str, retention: Command, built: Path
+    retention: Command, built: Path, subtests: pytest.Subtests
 ) -> None:
-    done = retention("--output", built / place)
+    for place in ["archive", "archive/broker-1/new", "indexes/_catalog/out"]:
+        with subtests.test(f"{place}"):
+            done = retention("--output", built / place)
 
-    assert done.exit_code == 2
-    assert "overlap" in done.stderr
-
-
-def test_topics_that_match_nothing_are_an_error(retention: Command) -> None:
-    done = retention("--topic", "ordres")
-
-    assert done.exit_code == 2
-    assert "matches ordres; did you mean orders?" in done.stderr
+            assert done.exit_code == 2
+            assert "overlap" in done.stderr
 
 
-@pytest.mark.parametrize("option", ["--ignore-future=1h", "--retention-ms=1d", "--now=now+1d"])
-def test_what_if_is_not_emitted(option: str, retention: Command) -> None:
-    done = retention("--emit", "delete-records", option)
+def test_what_if_is_not_emitted(retention: Command, subtests: pytest.Subtests) -> None:
+    for option in ["--ignore-future=1h", "--retention-ms=1d", "--now=now+1d"]:
+        with subtests.test(f"{option}"):
+            done = retention("--emit", "delete-records", option)
 
-    assert done.exit_code == 2
-    assert "--emit prints what the policy deletes now" in done.stderr
-
-
-def test_a_retention_beside_the_policy_is_a_what_if(retention: Command) -> None:
-    found = result_in(retention("--retention-ms", "900d", "--ignore-future", "1h"))
-
-    real = result_in(retention())
-    assert found["deletable_segments"] == real["deletable_segments"] == 10
-    assert found["what_if_deletable_segments"] == 0
+            assert done.exit_code == 2
+            assert "--emit prints what the policy deletes now" in done.stderr
 
 
 def test_what_if_the_future_were_ignored(retention: Command) -> None:
@@ -225,25 +167,10 @@ def test_what_if_the_future_were_ignored(retention: Command) -> None:
     assert (sensors["deletable_segments"], sensors["what_if_deletable_segments"]) == (1, 5)
 
 
-def test_a_retention_alone_is_the_policy(command: Command, built: Path) -> None:
-    alone = ("--retention-ms", "-1", "--now", NOW, "--result-line")
-    done = command("retention", built / "indexes/_catalog", *alone)
-
-    found = result_in(done)
-    assert (found["deletable_segments"], found["findings"]) == (0, ["untrusted"])
-
-
-def test_topics_are_chosen_by_globs(retention: Command) -> None:
-    rows = retention("--topic", "sens*", "--topic", "metrics", "--format", "jsonl").lines
-
-    assert {row["topic"] for row in rows if row["kind"] == "segment"} == {"sensors", "metrics"}
-
-
-@pytest.mark.parametrize(
-    ("finding", "exit_code"), [("blocked", 3), ("expired", 3), ("untrusted", 3), ("stopped", 0)]
-)
-def test_fail_on_a_finding(finding: str, exit_code: int, retention: Command) -> None:
-    assert retention("--fail-on", finding).exit_code == exit_code
+def test_fail_on_a_finding(retention: Command, subtests: pytest.Subtests) -> None:
+    for finding, exit_code in [("blocked", 3), ("expired", 3), ("untrusted", 3), ("stopped", 0)]:
+        with subtests.test(f"{finding}"):
+            assert retention("--fail-on", finding).exit_code == exit_code
 
 
 def test_delete_records_names_the_first_kept_offset(retention: Command) -> None:
@@ -290,10 +217,7 @@ def test_a_plan_is_made_tried_and_carried_out(movable: Path, command: Command) -
     assert (twice["segments_deleted"], twice["segments_gone_already"]) == (0, 10)
 
 
-@pytest.mark.parametrize(("options", "exit_code"), [((), 4), (("--fail-on", "stopped"), 3)])
-def test_a_changed_file_stops_a_partition(
-    movable: Path, command: Command, options: tuple[str, ...], exit_code: int
-) -> None:
+def test_a_changed_file_stops_a_partition(movable: Path, command: Command) -> None:
     policy = file_named("policy.toml", POLICY.encode())
     command(
         *("retention", movable / "indexes/_catalog", "--policy", policy, "--now", NOW),
@@ -302,15 +226,16 @@ def test_a_changed_file_stops_a_partition(
     changed = movable / "archive/broker-1/orders-0/00000000000000000000.log"
     changed.write_bytes(changed.read_bytes() + b"more")
 
-    done = command("retention", "--apply", "plan.jsonl", "--result-line", *options)
+    for options, exit_code in (((), 4), (("--fail-on", "stopped"), 3)):
+        done = command("retention", "--apply", "plan.jsonl", "--result-line", *options)
 
-    assert done.exit_code == exit_code
-    assert changed.exists()
-    row = next(line for line in done.stdout.splitlines() if "broker-1/orders-0" in line)
-    assert "stopped" in row
-    assert f"{changed.name}: " in row
-    summary = result_in(done)
-    assert (summary["stopped_partitions"], summary["refused_partitions"]) == (1, 1)
+        assert done.exit_code == exit_code
+        assert changed.exists()
+        row = next(line for line in done.stdout.splitlines() if "broker-1/orders-0" in line)
+        assert "stopped" in row
+        assert f"{changed.name}: " in row
+        summary = result_in(done)
+        assert (summary["stopped_partitions"], summary["refused_partitions"]) == (1, 1)
 
 
 def test_a_trash_that_takes_no_file_is_not_a_refusal(movable: Path, command: Command) -> None:
@@ -351,11 +276,7 @@ All configs for topic sensors are:
 TIERED = ("--kafka-configs", "configs.txt", "--topic", "sensors", "--now", NOW)
 
 
-@pytest.mark.parametrize("run", ["command", pytest.param("spark_command", marks=pytest.mark.spark)])
-def test_a_tiered_topic_is_named_and_kept(
-    request: pytest.FixtureRequest, built: Path, run: str
-) -> None:
-    command: Command = request.getfixturevalue(run)
+def test_a_tiered_topic_is_named_and_kept(command: Command, built: Path) -> None:
     catalog = built / "indexes/_catalog"
     file_named("configs.txt", KAFKA_CONFIGS.encode())
 
@@ -389,13 +310,21 @@ def upload(command: Command, built: Path, logs: int) -> None:
     assert done.exit_code == 0, done
 
 
-@pytest.mark.parametrize("run", ["command", pytest.param("spark_command", marks=pytest.mark.spark)])
 def test_with_the_remote_tier_only_what_was_uploaded_is_deletable(
-    request: pytest.FixtureRequest, built: Path, run: str
+    command: Command, built: Path
 ) -> None:
-    command: Command = request.getfixturevalue(run)
+    require_only_uploads_deletable(command, built)
+
+
+@pytest.mark.spark
+def test_on_spark_too(spark_command: Command, built: Path) -> None:
+    require_only_uploads_deletable(spark_command, built)
+    require_both_tiers_judged(spark_command, built)
+
+
+def require_only_uploads_deletable(command: Command, built: Path) -> None:
     file_named("configs.txt", KAFKA_CONFIGS.encode())
-    upload(request.getfixturevalue("command"), built, 2)
+    upload(command, built, 2)
     given = ("retention", built / "indexes/_catalog", *TIERED, "--remote", "remote/_catalog")
 
     done = command(*given, "--format", "json", "--plan", "plan.jsonl", "--show-broker-view")
@@ -439,23 +368,9 @@ def test_the_remarks_say_what_is_not_uploaded_and_the_forecast_leaves_it_out(
     assert emitted["partitions"] == []  # it would delete in the remote tier, too
 
 
-def test_an_apply_asks_the_remote_tier_again(command: Command, built: Path) -> None:
-    file_named("configs.txt", KAFKA_CONFIGS.encode())
-    upload(command, built, 2)
-    given = ("retention", built / "indexes/_catalog", *TIERED, "--remote", "remote/_catalog")
-    assert command(*given, "--plan", "plan.jsonl").exit_code == 0
-    applied = command("retention", "--apply", "plan.jsonl", "--dry-run")
-    upload(command, built, 1)
-
-    refused = command("retention", "--apply", "plan.jsonl", "--dry-run")
-
-    assert applied.exit_code == 0, applied
-    assert "has another result for 1 planned segment" in refused.stderr
-    assert "(not_uploaded)" in refused.stderr
-
-
-@pytest.mark.parametrize("change", ["deleted", "shorter", "put again"])
-def test_an_apply_looks_at_the_uploads(command: Command, built: Path, change: str) -> None:
+def test_an_apply_looks_at_the_uploads(
+    command: Command, built: Path, subtests: pytest.Subtests
+) -> None:
     """The newest snapshot of the remote tier may be older than what happened there."""
     file_named("configs.txt", KAFKA_CONFIGS.encode())
     upload(command, built, 2)
@@ -463,40 +378,32 @@ def test_an_apply_looks_at_the_uploads(command: Command, built: Path, change: st
     assert command(*given, "--plan", "plan.jsonl").exit_code == 0
     assert command("retention", "--apply", "plan.jsonl", "--dry-run").exit_code == 0
     log = min(Path("bucket").rglob("*.log"))
-    if change == "deleted":
-        log.unlink()
-    elif change == "shorter":
-        before = log.stat()
-        os.truncate(log, before.st_size - 1)
-        os.utime(log, ns=(before.st_atime_ns, before.st_mtime_ns))
-    else:
-        os.utime(log)
+    before = log.stat()
+    for change in ("put again", "shorter", "deleted"):
+        with subtests.test(change):
+            os.utime(log)
+            if change == "shorter":
+                os.truncate(log, before.st_size - 1)
+                os.utime(log, ns=(before.st_atime_ns, before.st_mtime_ns))
+            elif change == "deleted":
+                log.unlink()
 
-    refused = command("retention", "--apply", "plan.jsonl")
+            refused = command("retention", "--apply", "plan.jsonl")
 
-    assert refused.exit_code == 2, refused
-    assert "(not_uploaded)" in refused.stderr
-    assert refused.stderr.count("\n") == 1
-
-
-def test_a_remote_tier_for_no_topic_is_a_warning(command: Command, built: Path) -> None:
-    upload(command, built, 1)
-    given = ("retention", built / "indexes/_catalog", "--remote", "remote/_catalog")
-    done = command(*given, "--retention-ms", "1d")
-    assert done.exit_code == 0
-    assert done.stderr.startswith("Warning: --remote: no topic with remote.storage.enable=true")
-    assert done.stderr.count("\n") == 1
+            assert refused.exit_code == 2, refused
+            assert "(not_uploaded)" in refused.stderr
+            assert refused.stderr.count("\n") == 1
 
 
 BY_SIZE = b"[topics.sensors]\nremote.storage.enable = true\nretention.bytes = %d\n"
 
 
-@pytest.mark.parametrize("run", ["command", pytest.param("spark_command", marks=pytest.mark.spark)])
-def test_the_remote_tier_is_judged_over_both_tiers(
-    request: pytest.FixtureRequest, built: Path, run: str
-) -> None:
-    command: Command = request.getfixturevalue(run)
-    upload(request.getfixturevalue("command"), built, 2)
+def test_the_remote_tier_is_judged_over_both_tiers(command: Command, built: Path) -> None:
+    require_both_tiers_judged(command, built)
+
+
+def require_both_tiers_judged(command: Command, built: Path) -> None:
+    upload(command, built, 2)
     logs = sorted((built / "archive/broker-1/sensors-1").glob("*.log"))
     sizes = [log.stat().st_size for log in logs]
     file_named("sized.toml", BY_SIZE % (sum(sizes) - sizes[0]))  # over the remote tier's own size
@@ -531,66 +438,36 @@ def test_the_remote_tier_has_no_active_segment_and_no_plan(command: Command, bui
     assert not Path("plan.jsonl").exists()
 
 
-@pytest.mark.parametrize("option", ["--remote", "--local"])
-def test_a_catalog_that_is_not_there_is_named_by_its_option(
-    command: Command, built: Path, option: str
-) -> None:
-    given = ("retention", built / "indexes/_catalog", "--retention-ms", "1d")
-    done = command(*given, option, "nowhere")
-    assert done.exit_code == 2
-    assert "nowhere" in done.stderr
-    assert f"{option} " in done.stderr
-    assert "CATALOG" not in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_tiers_in_the_wrong_places_are_one_line(command: Command, built: Path) -> None:
-    upload(command, built, 1)
-    catalog = built / "indexes/_catalog"
-    done = command("retention", catalog, "--retention-ms", "1d", "--local", "remote/_catalog")
-    assert done.exit_code == 2
-    assert "expected one of the remote tier beside --local; for log directories give" in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_a_local_tier_for_no_topic_in_tiered_storage_is_a_warning(
-    command: Command, built: Path
+def test_tiers_that_are_none_are_told_in_one_line(
+    command: Command, built: Path, subtests: pytest.Subtests
 ) -> None:
     upload(command, built, 1)
-    given = ("retention", "remote/_catalog", "--local", built / "indexes/_catalog")
-    done = command(*given, "--retention-ms", "1d")
-    assert done.exit_code == 0
-    assert done.stderr.startswith("Warning: --local: no topic with remote.storage.enable=true")
-    assert done.stderr.count("\n") == 1
+    local, remote, all_topics = built / "indexes/_catalog", "remote/_catalog", ("--topic", "*")
+    untiered = "no topic with remote.storage.enable=true"
+    for catalog, option, other, exit_code, says in (
+        (local, "--remote", remote, 0, f"Warning: --remote: {untiered}"),
+        (remote, "--local", local, 0, f"Warning: --local: {untiered}"),
+        (local, "--local", remote, 2, "expected one of the remote tier beside --local; for log"),
+        (local, "--remote", local, 2, "two catalogs of the local tier found"),
+        (local, "--remote", "nowhere", 2, "nowhere: --remote does not exist"),
+        (local, "--local", "nowhere", 2, "nowhere: --local does not exist"),
+    ):
+        with subtests.test(f"{option} {other}"):
+            given = ("retention", catalog, "--retention-ms", "1d", *all_topics)
+            done = command(*given, option, other)
+            assert done.exit_code == exit_code
+            assert says in done.stderr
+            assert done.stderr.count("\n") == 1
 
 
-def test_a_catalog_of_brokers_is_no_remote_tier(command: Command, built: Path) -> None:
-    file_named("configs.txt", KAFKA_CONFIGS.encode())
-    catalog = built / "indexes/_catalog"
-
-    done = command("retention", catalog, *TIERED, "--remote", catalog)
-
-    assert done.exit_code == 2
-    assert "two catalogs of the local tier found" in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_a_tiered_topic_is_a_finding_of_a_report(command: Command, built: Path) -> None:
-    file_named("configs.txt", KAFKA_CONFIGS.encode())
-    catalog = built / "indexes/_catalog"
-
-    command("report", catalog, "--kafka-configs", "configs.txt", "--output", "r.html", "--now", NOW)
-
-    texts = [one["text"] for one in json.loads(Path("r.json").read_text())["findings"]]
-    assert [one for one in texts if "of topics in tiered storage: not judged" in one]
-
-
-def test_a_report_names_what_is_not_uploaded(command: Command, built: Path) -> None:
+def test_a_report_names_what_is_not_judged_or_not_uploaded(command: Command, built: Path) -> None:
     file_named("configs.txt", KAFKA_CONFIGS.encode())
     upload(command, built, 2)
-    given = ("--kafka-configs", "configs.txt", "--remote", "remote/_catalog", "--now", NOW)
+    report = ("report", built / "indexes/_catalog", "--kafka-configs", "configs.txt", "--now", NOW)
 
-    command("report", built / "indexes/_catalog", *given, "--output", "r.html")
+    command(*report, "--output", "r.html")
+    assert "of topics in tiered storage: not judged" in Path("r.json").read_text()
+    command(*report, "--remote", "remote/_catalog", "--output", "r.html")
 
     findings = json.loads(Path("r.json").read_text())["findings"]
     [found] = [one for one in findings if "not uploaded" in one["text"]]
@@ -599,19 +476,6 @@ def test_a_report_names_what_is_not_uploaded(command: Command, built: Path) -> N
     assert again.lines[0]["summary"]["not_uploaded_segments"] == 8
     deletable = json.loads(Path("r.json").read_text())["totals"]["deletable_segments"]
     assert deletable == again.lines[0]["summary"]["deletable_segments"] == 2
-
-
-def test_a_policy_says_that_an_archive_is_a_complete_copy(command: Command, built: Path) -> None:
-    catalog = built / "indexes/_catalog"
-    file_named("configs.txt", KAFKA_CONFIGS.encode())
-    policy = file_named("whole.toml", b'[topics.sensors]\n"remote.storage.enable" = false\n')
-
-    done = command("retention", catalog, *TIERED, "--policy", policy, "--format", "json")
-
-    assert done.stderr == ""
-    [answer] = done.lines
-    assert answer["summary"]["tiered_segments"] == 0
-    assert answer["summary"]["blocked_segments"] + answer["summary"]["deletable_segments"] > 0
 
 
 def test_topics_that_kafkas_output_does_not_have_are_named(command: Command, built: Path) -> None:

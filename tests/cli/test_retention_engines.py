@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from kip33.catalog.draft import Draft, PartWriter
 from kip33.stores.locations import Location
 from tests.builders.broker_archive import rows_with_files
 from tests.builders.random_catalogs import NOW_MS, random_catalogs
-from tests.cli.console import KIP33, Command, Finished, file_named, subprocess_of
+from tests.cli.console import Command, Finished, file_named
 from tests.long_forms import one_in
 
 pytestmark = pytest.mark.spark
@@ -164,12 +163,3 @@ def steady(text: str, folder: Path) -> str:
     text = re.sub(r'"plan_id": "[0-9a-f]+"', '"plan_id": ""', text)
     text = re.sub(r"--now is \d+, \d+ ms", "--now is later", text)
     return re.sub(rf"\b{folder.name}/", "OUT/", text)
-
-
-def test_the_local_engine_imports_neither_spark_nor_pandas(catalog: Path, tmp_path: Path) -> None:
-    given = ("retention", catalog / "catalog", "--retention-ms", "1d", "--engine", "local")
-    done = subprocess_of(sys.executable, "-X", "importtime", KIP33, *given, cwd=tmp_path)
-    assert done.exit_code == 0
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "pyarrow.lib" in imported
-    assert not {"pyspark", "py4j", "pandas.core", "numba", "rich.table"} & imported

@@ -16,7 +16,6 @@ from tests.builders.expiring_archive import NOW_MS, WEEK, ExpiringArchive
 from tests.builders.snapshots import row
 from tests.cli.console import Command, file_named
 
-ENGINES = ["local", pytest.param("spark", marks=pytest.mark.spark)]
 GLOBS = ("orders", "audit")
 POLICY = '[defaults]\ncleanup.policy = "delete"\nretention.ms = "7d"\n'
 
@@ -45,19 +44,25 @@ def unlistable(archive: ExpiringArchive, path: str, **fields: Any) -> dict[str, 
     return dict.fromkeys(row(0)) | known | fields
 
 
-@pytest.fixture
-def engine(request: pytest.FixtureRequest) -> str:
-    """The engine; Spark's session is there before `command` asks for it."""
-    name: str = request.param
-    if name == "spark":
-        request.getfixturevalue("spark_command")
-    return name
-
-
-@pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_a_plan_of_some_topics_is_as_careful_as_one_of_all(
-    engine: str, expiring: ExpiringArchive, command: Command
+    expiring: ExpiringArchive, command: Command
 ) -> None:
+    require_careful_plan("local", expiring, command)
+
+
+def test_what_brokers_delete_of_some_topics_is_as_careful_as_of_all(
+    expiring: ExpiringArchive, command: Command
+) -> None:
+    require_careful_offsets("local", expiring, command)
+
+
+@pytest.mark.spark
+def test_so_is_spark(expiring: ExpiringArchive, spark_command: Command) -> None:
+    require_careful_plan("spark", expiring, spark_command)
+    require_careful_offsets("spark", expiring, spark_command)
+
+
+def require_careful_plan(engine: str, expiring: ExpiringArchive, command: Command) -> None:
     expected = open_catalog(expiring.catalog.location.uri).plan_retention(
         WEEK, now=NOW_MS, topics=GLOBS
     )
@@ -93,10 +98,7 @@ def test_the_first_20_partitions_left_out_of_a_plan_are_named_and_the_rest_count
     assert "/plan.jsonl has the reason for each" in done.stderr
 
 
-@pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_what_brokers_delete_of_some_topics_is_as_careful_as_of_all(
-    engine: str, expiring: ExpiringArchive, command: Command
-) -> None:
+def require_careful_offsets(engine: str, expiring: ExpiringArchive, command: Command) -> None:
     done = command(*asked(expiring, engine), "--emit", "delete-records")
 
     assert done.exit_code == 0, done
@@ -116,15 +118,3 @@ def asked(archive: ExpiringArchive, engine: str) -> list[str]:
     given = ["retention", archive.catalog.location.uri, "--policy", policy]
     given += ["--now", str(NOW_MS), "--engine", engine]
     return given + [part for glob in GLOBS for part in ("--topic", glob)]
-
-
-def test_a_report_counts_them_as_unreadable(expiring: ExpiringArchive, command: Command) -> None:
-    policy = file_named("policy.toml", POLICY.encode())
-    options = ("--policy", policy, "--now", NOW_MS, "--output", "report.html")
-
-    done = command("report", expiring.catalog.location.path, *options)
-
-    assert done.exit_code == 0, done
-    facts = json.loads(Path("report.json").read_text())
-    assert facts["totals"]["by_status"]["unreadable"] == 2
-    assert facts["totals"]["segments"] == 27

@@ -1,6 +1,5 @@
 """`kip33 roll`: a catalog and a SOURCE, in every format; a replay under other settings."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -76,38 +75,6 @@ def test_a_catalog_alone_opens_no_log(command: Command, clicks: Path) -> None:
     assert done.stderr.count("what its header would tell is unknown") == 4
 
 
-def test_every_format_has_the_same_segments(command: Command, clicks: Path) -> None:
-    lines = segments_of(command("roll", clicks, "--format", "jsonl"))
-    [whole] = command("roll", clicks, "--format", "json").lines
-    assert [{"kind": "segment", **row} for row in whole["segments"]] == lines
-    assert whole["partitions"][0]["segments"] == whole["summary"]["segments"] == 4
-    header, *cells = command("roll", clicks, "--format", "csv").stdout.splitlines()
-    assert header.split(",") == list(lines[0])[1:]
-    assert len(cells) == 4
-
-
-def test_findings_end_with_exit_code_3_and_are_in_the_summary(
-    command: Command, clicks: Path, tmp_path: Path
-) -> None:
-    place = tmp_path / "summary.json"
-    done = command("roll", clicks, "--segment-ms", "1h", "--fail-on", "overdue", "--summary", place)
-    assert done.exit_code == 3
-    summary = json.loads(place.read_text())
-    assert summary["findings"] == ["overdue", "unexplained"]
-    assert command("roll", clicks, "--fail-on", "overdue").exit_code == 0
-
-
-def test_a_policy_gives_the_settings_and_an_option_overrides_it(
-    command: Command, clicks: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "policy.toml").write_text('[topics.clicks]\nsegment.ms = "2h"\n')
-    settings = ("--policy", tmp_path / "policy.toml", "--format", "jsonl")
-    [row, *_] = segments_of(command("roll", clicks, *settings))
-    assert row["segment_ms"] == 2 * HOUR_MS
-    [row, *_] = segments_of(command("roll", clicks, *settings, "--segment-ms", "7"))
-    assert row["segment_ms"] == 7
-
-
 def test_what_if_shows_the_segments_by_each_reading(command: Command, clicks: Path) -> None:
     how = ("--what-if", "--segment-ms", "1h", "--retention-ms", "1d", "--format", "jsonl")
     done = command("roll", clicks, *how)
@@ -121,16 +88,6 @@ def test_what_if_shows_the_segments_by_each_reading(command: Command, clicks: Pa
     assert summary_of(done)["readings"]["kafka"]["segments"] == 3
     table = command("roll", clicks, "--what-if", "--segment-ms", "1h").stdout
     assert "│ kafka, kip33  │" in table
-
-
-def test_what_if_says_what_is_missing_or_damaged(command: Command, tmp_path: Path) -> None:
-    partition = tmp_path / "own" / "holes-0"
-    write_log(partition, 0, batch(0, 0), batch(1, 1)[:-3])
-    write_log(partition, 5, batch(5, 2))
-    done = command("roll", tmp_path / "own", "--what-if", "--format", "jsonl")
-    [row, *_] = [row for row in done.lines if row["kind"] == "partition"]
-    assert [one.split(": ", 2)[1] for one in row["doubts"]] == ["truncated", "hole"]
-    assert summary_of(done)["doubts"] == 2
 
 
 @pytest.mark.integration
@@ -151,3 +108,24 @@ def test_both_engines_read_the_same_headers(
         assert (summary["engine"], summary["bytes_read"] > 0) == (engine, True)
     assert rows["spark"] == rows["local"]
     assert rows["local"]
+
+
+def test_a_policy_gives_the_settings_and_an_option_overrides_it(
+    command: Command, clicks: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "policy.toml").write_text('[topics.clicks]\nsegment.ms = "2h"\n')
+    settings = ("--policy", tmp_path / "policy.toml", "--format", "jsonl")
+    [row, *_] = segments_of(command("roll", clicks, *settings))
+    assert row["segment_ms"] == 2 * HOUR_MS
+    [row, *_] = segments_of(command("roll", clicks, *settings, "--segment-ms", "7"))
+    assert row["segment_ms"] == 7
+
+
+def test_what_if_says_what_is_missing_or_damaged(command: Command, tmp_path: Path) -> None:
+    partition = tmp_path / "own" / "holes-0"
+    write_log(partition, 0, batch(0, 0), batch(1, 1)[:-3])
+    write_log(partition, 5, batch(5, 2))
+    done = command("roll", tmp_path / "own", "--what-if", "--format", "jsonl")
+    [row, *_] = [row for row in done.lines if row["kind"] == "partition"]
+    assert [one.split(": ", 2)[1] for one in row["doubts"]] == ["truncated", "hole"]
+    assert summary_of(done)["doubts"] == 2

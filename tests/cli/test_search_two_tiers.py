@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import kip33
-from tests.builders.two_tiers import BOTH, GONE, NEWEST, OLDEST, OTHER_TIMES, PLAIN, built, stored
+from tests.builders.two_tiers import BOTH, GONE, NEWEST, OLDEST, PLAIN, built
 from tests.cli.console import Command, Finished
 
 
@@ -73,40 +73,6 @@ def test_no_offset_is_emitted_for_a_partition_that_is_not_in_the_tier(search: Co
     assert "gone,0,2" in search(*asked, "--allow-unsafe").stdout
 
 
-def test_a_range_counts_each_record_once(search: Command) -> None:
-    asked = ("--time", AT.format(100), "--until", "latest", "--topic", "orders")
-    [row] = search(*asked, "--format", "jsonl").lines
-    assert (row["offset"], row["until_offset"], row["records"], row["note"]) == (0, 8, 8, None)
-
-
-def test_records_that_would_be_deleted_are_counted_in_both_tiers(search: Command) -> None:
-    done = search("--emit", "delete-records", "--topic", "orders", "--time", AT.format(350))
-    assert '"offset": 1' in done.stdout
-    assert "Newer records before the offsets: 0, in 1 partition" in done.stderr
-
-
-def test_worker_processes_search_both_tiers(search: Command) -> None:
-    asked = [option for time in (150, 450) for option in ("--time", AT.format(time))]
-    one, two = (
-        search(*asked, "--topic", "orders", "--workers", workers, "--format", "jsonl").lines[:-1]
-        for workers in (1, 2)
-    )
-    assert one == two
-
-
-def test_a_record_that_is_missing_between_the_tiers_could_be_the_answer(
-    command: Command, tmp_path: Path
-) -> None:
-    places = built(tmp_path, [NEWEST], [stored("orders", 0, 100, 900, 300)])
-    missing = "offsets 3 to 5 are missing after it: a record there could be the answer"
-    for whom, exactness in (("kip33", "unsure"), ("kafka", "record")):
-        asked = ("--time", AT.format(150), "--time", AT.format(950), "--as", whom)
-        exact, behind = command("search", *places, *asked, "--format", "jsonl").lines[:2]
-        assert (exact["offset"], exact["exactness"]) == (1, "record")
-        assert (behind["offset"], behind["exactness"]) == (None, exactness)
-        assert missing in behind["note"] and exact["note"] is None
-
-
 def test_python_gives_the_same_answers(catalogs: tuple[Path, Path]) -> None:
     opened = kip33.open_catalog([str(place) for place in catalogs])
     for time, whom, topic, *expected in CASES:
@@ -114,34 +80,20 @@ def test_python_gives_the_same_answers(catalogs: tuple[Path, Path]) -> None:
         assert [row["offset"], row["timestamp"], row["result"]] == expected
 
 
-def test_a_segment_that_differs_in_the_two_tiers_makes_answers_unsure(
-    command: Command, tmp_path: Path
+def test_what_two_tiers_do_not_answer_is_refused_in_one_line(
+    command: Command, catalogs: tuple[Path, Path], subtests: pytest.Subtests
 ) -> None:
-    earlier = stored("orders", 0, 100, 200, 300)
-    places = built(tmp_path, [BOTH, NEWEST], [earlier, OTHER_TIMES])
-    asked = [option for time in (150, 450) for option in ("--time", AT.format(time))]
-    done = command("search", *places, *asked, "--format", "jsonl")
-    answers = [(row["offset"], row["exactness"]) for row in done.lines]
-    assert answers == [(1, "record"), (4, "unsure")]
-    assert "overlaps an earlier segment; their records may differ" in done.lines[1]["note"]
-
-
-@pytest.mark.parametrize(
-    ("places", "options", "found"),
-    [
+    for places, options, found in [
         ("LR", ["--snapshot", "1"], "--snapshot requires one CATALOG, two found"),
         ("L", ["--time", "latest-tiered"], "latest-tiered needs both tiers: give the catalog of"),
         ("R", ["--time", "earliest-local"], "earliest-local needs both tiers: give the catalog of"),
-    ],
-)
-def test_what_two_tiers_do_not_answer_is_refused_in_one_line(
-    command: Command, catalogs: tuple[Path, Path], places: str, options: list[str], found: str
-) -> None:
-    by_letter = dict(zip("LR", catalogs, strict=True))
-    given = [by_letter[letter] for letter in places]
-    done = command("search", *given, "--time", "earliest", *options)
-    assert done.exit_code == 2
-    assert found in done.stderr.splitlines()[-1]
+    ]:
+        with subtests.test(f"{places}"):
+            by_letter = dict(zip("LR", catalogs, strict=True))
+            given = [by_letter[letter] for letter in places]
+            done = command("search", *given, "--time", "earliest", *options)
+            assert done.exit_code == 2
+            assert found in done.stderr.splitlines()[-1]
 
 
 def test_python_refuses_in_one_line_what_reads_one_catalog(catalogs: tuple[Path, Path]) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.console import PROJECT, VENV_BIN, Command, Finished, subprocess_of
-from tests.integration.servers.spark import SparkCluster
 
 pytestmark = pytest.mark.spark
 
@@ -98,24 +97,3 @@ def test_a_build_that_finds_nothing_to_read_starts_no_spark_context(
         found.append((*counts, summary["workers"] > 0, len(list(events.iterdir()))))
 
     assert found == [("spark", 0, 13, False, 0), ("spark", 13, 0, True, 1)]
-
-
-@pytest.mark.integration
-def test_a_standalone_cluster_writes_the_same_bytes(command: Command, tmp_path: Path) -> None:
-    options = ("archive", "--offset-index", "--format", "json")
-    with SparkCluster(tmp_path / "cluster", has_kip33=True) as cluster:
-        on_cluster = spark_submit(
-            *("build_index.py", "--index-dir", "cluster-made", *options),
-            cwd=tmp_path,
-            master=cluster.master,
-        )
-        verified = spark_submit(
-            *("verify.py", "archive", "--index-dir", "cluster-made", "--format", "json"),
-            cwd=tmp_path,
-            master=cluster.master,
-        )
-    local = spark_submit("build_index.py", "--index-dir", "local", *options, cwd=tmp_path)
-    assert (on_cluster.exit_code, local.exit_code) == (0, 0), on_cluster.stderr
-    assert on_cluster.lines[0]["by_status"] == local.lines[0]["by_status"]
-    assert files_below(tmp_path / "cluster-made") == files_below(tmp_path / "local")
-    assert verified.lines[0]["by_verdict"] == {"identical": 12, "missing": 1}

@@ -81,7 +81,7 @@ def require_true_journal(archive: ExpiringArchive) -> None:
     assert len(ended) == gone
 
 
-@pytest.mark.parametrize("output_format", ["jsonl", "json", "table"])
+@pytest.mark.parametrize("output_format", ["jsonl", "table"])
 def test_an_apply_to_a_full_disk_says_so_and_its_journal_is_true(
     output_format: str, archive: ExpiringArchive
 ) -> None:
@@ -111,22 +111,12 @@ def test_an_apply_whose_reader_ends_stops_and_goes_on_later(archive: ExpiringArc
     assert not any(archive.log(base * 100).exists() for base in range(4))
 
 
-@pytest.mark.parametrize("output_format", ["table", "jsonl"])
-def test_a_dump_to_a_full_disk_does_not_blame_the_input(output_format: str, tmp_path: Path) -> None:
+def test_a_dump_to_no_standard_output_does_not_blame_the_input(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.log").write_bytes(segment(v2_batch(n, [Record(n)]) for n in range(9)))
-    dump = f"{KIP33} dump {0:020d}.log --format {output_format}"
+    dump = f"{KIP33} dump {0:020d}.log"
 
     full = in_shell(f"{dump} > /dev/full", tmp_path)
-    closed = to_an_ended_reader(dump, tmp_path)
     none = in_shell(f"{dump} >&-", tmp_path)
 
     assert full == Ended(1, "Error: standard output cannot be written: No space left on device\n")
-    assert closed == Ended(141, "")
     assert none.stderr.count("\n") <= 1
-
-
-@pytest.mark.parametrize("arguments", ["", "--help", "dump --help", "--version"])
-def test_help_to_a_full_disk_is_one_line(arguments: str, tmp_path: Path) -> None:
-    done = in_shell(f"{KIP33} {arguments} > /dev/full", tmp_path)
-
-    assert done == Ended(1, "Error: standard output cannot be written: No space left on device\n")

@@ -106,13 +106,14 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize(("width", "expected", "left_out"), LAYOUTS.values(), ids=LAYOUTS)
-def test_a_table_fits_a_width(width: int, expected: str, left_out: list[str]) -> None:
-    laid = lay_out(COLUMNS, ROWS, width)
+def test_a_table_fits_a_width(subtests: pytest.Subtests) -> None:
+    for name, (width, expected, left_out) in LAYOUTS.items():
+        with subtests.test(name):
+            laid = lay_out(COLUMNS, ROWS, width)
 
-    lines = [line.removeprefix(" " * 8) for line in expected.strip("\n").split("\n")]
-    assert lines_of(laid) == [*lines[:-1], *([""] if lines[0][0] == "p" else [])]
-    assert list(laid.left_out) == left_out
+            lines = [line.removeprefix(" " * 8) for line in expected.strip("\n").split("\n")]
+            assert lines_of(laid) == [*lines[:-1], *([""] if lines[0][0] == "p" else [])]
+            assert list(laid.left_out) == left_out
 
 
 def test_what_is_left_out_fits_the_width_that_the_table_names() -> None:
@@ -149,30 +150,29 @@ def test_facts_without_room_are_lines() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("cells", "is_right"),
-    [
+def test_numbers_are_on_the_right(subtests: pytest.Subtests) -> None:
+    for cells, is_right in [
         ([1, 2_000], True),
         ([1.5, "-"], True),
         (["-", "-"], False),
         ([1, "a"], False),
         (["1", "2"], False),
         ([], False),
-    ],
-)
-def test_numbers_are_on_the_right(cells: list[Any], is_right: bool) -> None:
-    laid = lay_out([Column("a long heading", 0)], [[cell] for cell in cells], None)
+    ]:
+        with subtests.test(f"{cells}"):
+            laid = lay_out([Column("a long heading", 0)], [[cell] for cell in cells], None)
 
-    assert laid.head[1] == "┃ a long heading ┃"
-    assert [line.startswith("│  ") for line in laid.body[:-1]] == [is_right] * len(cells)
+            assert laid.head[1] == "┃ a long heading ┃"
+            assert [line.startswith("│  ") for line in laid.body[:-1]] == [is_right] * len(cells)
 
 
-@pytest.mark.parametrize("width", [12, 20, 80, None])
-def test_a_table_without_rows(width: int | None) -> None:
-    text = "\n".join(lines_of(lay_out(COLUMNS, [], width, title="to restore")))
+def test_a_table_without_rows(subtests: pytest.Subtests) -> None:
+    for width in [12, 20, 80, None]:
+        with subtests.test(f"{width}"):
+            text = "\n".join(lines_of(lay_out(COLUMNS, [], width, title="to restore")))
 
-    assert text.startswith("to restore")
-    assert "partition" in text or "nothing to show" in text
+            assert text.startswith("to restore")
+            assert "partition" in text or "nothing to show" in text
 
 
 def test_characters_of_two_places_keep_the_frame_straight() -> None:

@@ -3,7 +3,6 @@
 import fcntl
 import os
 import pty
-import re
 import shutil
 import struct
 import sys
@@ -175,47 +174,20 @@ ROWS: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
 }
 
 
-@pytest.mark.parametrize("width", [80, 60, 40])
-@pytest.mark.parametrize(("line", "names"), ROWS.values(), ids=ROWS)
 def test_tables_fit_and_names_stand_whole(
-    terminal: Terminal,
-    shown: Path,
-    line: str,
-    names: Callable[[Path], list[str]],
-    width: int,
+    terminal: Terminal, shown: Path, subtests: pytest.Subtests
 ) -> None:
-    text = terminal(width, line).replace("\x1b[1m", "").replace("\x1b[0m", "")
+    for name, (line, names) in ROWS.items():
+        for width in (80, 40):
+            with subtests.test(f"{name}, {width}"):
+                text = terminal(width, line).replace("\x1b[1m", "").replace("\x1b[0m", "")
 
-    assert "\x1b" not in text
-    framed = [one for one in text.splitlines() if one[:1] in tuple("┏┃┡│└")]
-    assert [one for one in framed if cell_len(one) > width] == []
-    assert [name for name in names(shown) if name not in text] == []
-    (shown / "page.html").unlink(missing_ok=True)
-    (shown / "page.json").unlink(missing_ok=True)
-
-
-def test_what_was_repaired_is_a_table_at_80_columns(terminal: Terminal, shown: Path) -> None:
-    shutil.copytree(shown / "archive", shown / "broken")
-    terminal(80, "build broken --in-place --offset-index --catalog of-broken")
-    for index in (shown / "broken/broker-1").rglob("*.timeindex"):
-        index.write_bytes(b"short")
-
-    text = terminal(80, "repair broken/broker-1 --apply")
-
-    [row] = [one for one in text.splitlines() if "payments-0" in one]
-    assert row.split() == [
-        *("│", f"payments-0/{0:020d}.log", "│", "malformed:", "write"),
-        *("│", "identical:", "keep", "│"),
-    ]
-    assert "│   outcome: done\n" in text.replace("\r", "")
-
-
-def test_a_plan_is_tried_at_a_terminal(terminal: Terminal, shown: Path) -> None:
-    terminal(80, f"retention {CATALOG} --policy policy.toml --plan plan.jsonl")
-    for width in (80, 40):
-        text = terminal(width, "retention --apply plan.jsonl --dry-run")
-
-        assert [name for name in of_topic("sensors")(shown) if name not in text] == []
+                assert "\x1b" not in text
+                framed = [one for one in text.splitlines() if one[:1] in tuple("┏┃┡│└")]
+                assert [one for one in framed if cell_len(one) > width] == []
+                assert [name for name in names(shown) if name not in text] == []
+                (shown / "page.html").unlink(missing_ok=True)
+                (shown / "page.json").unlink(missing_ok=True)
 
 
 def test_sentences_below_a_table_are_wrapped_between_words(terminal: Terminal) -> None:
@@ -228,18 +200,6 @@ def test_sentences_below_a_table_are_wrapped_between_words(terminal: Terminal) -
     assert " ".join(" ".join(sentence).split()) in terminal(1000, line)
 
 
-def test_a_table_says_which_columns_it_leaves_out(terminal: Terminal) -> None:
-    line = f"retention {CATALOG} --retention-ms 7d"
-    text = " ".join(terminal(80, line).split())
-
-    found = re.search(
-        r"left out: .* \(widen the terminal to (\d+) characters, or use (.*?)\)", text
-    )
-    assert found and found[2] == "--format jsonl"
-    assert "left out: " not in terminal(int(found[1]), line)
-    assert "left out: " in terminal(int(found[1]) - 1, line)
-
-
 def test_columns_are_those_of_the_shell_if_it_says(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,17 +207,8 @@ def test_columns_are_those_of_the_shell_if_it_says(
     assert "│   remarks: " not in terminal(40, f"retention {CATALOG} --retention-ms 7d")
 
 
-def test_headings_are_bold_at_a_terminal_that_can(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert "\x1b[1m┃ snapshot" in terminal(80, f"catalog {CATALOG}")
-    monkeypatch.setenv("TERM", "dumb")
-    assert "\x1b" not in terminal(80, f"catalog {CATALOG}")
-
-
-@pytest.mark.parametrize("environment", [{}, {"COLUMNS": "40"}])
-def test_a_pipe_has_all_columns_on_one_line(shown: Path, environment: dict[str, str]) -> None:
-    done = subprocess_of(KIP33, "catalog", CATALOG, "--segments", cwd=shown, **environment)
+def test_a_pipe_has_all_columns_on_one_line(command: Command, shown: Path) -> None:
+    done = command("catalog", shown / CATALOG, "--segments")
 
     assert (done.exit_code, done.stderr) == (0, "")
     [line] = [one for one in done.stdout.splitlines() if "clicks-0" in one]

@@ -54,21 +54,6 @@ def test_apply_does_what_the_plan_says(copied: Path, command: Command) -> None:
     assert (copied.parent / "log-start-offset-checkpoint").read_text().endswith("orders 0 10\n")
 
 
-def test_compressed_v1_messages_are_counted_as_at_least_one(
-    tmp_path: Path, command: Command
-) -> None:
-    inner = [v1_message(i, T + i) for i in range(3)]
-    log = {0: [v1_message(0, T), wrapper(3, inner)]}
-    write_partition(tmp_path / "old-0", log)
-    assert "at least 1 in 1 batch" in command("truncate", "old-0", "--to", 2).stdout
-
-
-def test_beyond_the_end_there_is_nothing_to_change(copied: Path, command: Command) -> None:
-    done = command("truncate", "orders-0", "--to", 40, "--format", "json")
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert (done.lines[0]["case"], done.lines[0]["files"]) == ("beyond_end", [])
-
-
 def test_another_plan_is_refused(copied: Path, command: Command) -> None:
     before = files_of(copied)
     done = command("truncate", "orders-0", "--to", 1, "--apply", "--plan-id", "x")
@@ -94,3 +79,12 @@ def test_a_continued_run_says_what_it_continues(
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_compressed_v1_messages_are_counted_as_at_least_one(
+    tmp_path: Path, command: Command
+) -> None:
+    inner = [v1_message(i, T + i) for i in range(3)]
+    log = {0: [v1_message(0, T), wrapper(3, inner)]}
+    write_partition(tmp_path / "old-0", log)
+    assert "at least 1 in 1 batch" in command("truncate", "old-0", "--to", 2).stdout

@@ -1,6 +1,5 @@
 """`kip33 verify --quick`: index files compared with their CRCs in the catalog."""
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -47,30 +46,6 @@ def files_of(done: Finished) -> list[tuple[str, str]]:
     return [(Path(file["uri"]).name, file["verdict"]) for file in done.lines]
 
 
-def test_the_catalog_has_the_crc_of_each_file_that_was_written(changing: ChangingArchive) -> None:
-    for row in changing.rows():
-        time_index = changing.index(f"{row['log_dir']}/{row['topic']}-0", row["base_offset"])
-        offset_index = time_index.with_suffix(".index")
-        assert row["time_index_crc32c"] == index_crc32c(time_index.read_bytes())
-        assert row["offset_index_crc32c"] == index_crc32c(offset_index.read_bytes())
-        assert row["transaction_index_crc32c"] is None
-
-
-def test_a_file_that_was_found_identical_gets_it_too(changing: ChangingArchive) -> None:
-    before = changing.row(ORDERS)
-    summary = changing.build(offset_index=True, full=True)
-    assert summary.indexed == 4
-    assert changing.row(ORDERS) == before
-
-
-def test_a_kept_file_of_another_size_has_none(changing: ChangingArchive) -> None:
-    changing.write(changing.log(ORDERS, 80), batches(80, 20))
-    changing.index(ORDERS, 80).write_bytes(b"of another program")
-    changing.build(offset_index=True)
-    row = changing.row(ORDERS, 80)
-    assert (row["index_file"], row["time_index_crc32c"]) == ("kept", None)
-
-
 def test_everything_is_as_built(quick: Callable[..., Finished], changing: ChangingArchive) -> None:
     done = quick("--format", "json", "--fail-on", "changed", "--fail-on", "missing")
     [found] = done.lines
@@ -95,18 +70,6 @@ def test_zeros_of_the_same_size_and_time_are_seen(
     assert done.exit_code == 3
     assert files_of(done) == [(f"{0:020d}.index", "changed"), (f"{0:020d}.timeindex", "changed")]
     assert {file["problem"] for file in done.lines} == {"the CRC differs from the catalog's"}
-
-
-def test_a_build_replaces_files_whose_modification_time_changed(
-    quick: Callable[..., Finished], changing: ChangingArchive
-) -> None:
-    place = changing.index(ORDERS)
-    zeros_unseen(place)
-    os.utime(place, ns=(0, place.stat().st_mtime_ns + 1_000_000))
-    assert files_of(quick("--format", "jsonl")) == [(place.name, "changed")]
-
-    assert changing.build(offset_index=True).indexed == 1
-    assert files_of(quick("--format", "jsonl")) == []
 
 
 def test_what_is_missing_cut_or_unreadable(
@@ -176,35 +139,6 @@ def test_a_producer_snapshot_is_compared_too(
     assert files_of(quick("--format", "jsonl")) == [(place.name, "changed")]
 
 
-def test_topics_choose(quick: Callable[..., Finished], changing: ChangingArchive) -> None:
-    changing.index(ORDERS).unlink()
-    assert files_of(quick("--format", "jsonl", "--topic", "clicks")) == []
-    assert len(files_of(quick("--format", "jsonl", "--topic", "orders"))) == 1
-
-
-def test_workers_find_the_same(quick: Callable[..., Finished], changing: ChangingArchive) -> None:
-    zeros_unseen(changing.index(ORDERS))
-    changing.index(CLICKS).unlink()
-    [alone] = quick("--format", "json").lines
-    [shared] = quick("--format", "json", "--workers", "2").lines
-    assert (alone.pop("workers"), shared.pop("workers")) == (1, 2)
-    assert alone == shared
-
-
-def test_the_table_says_what_was_read(
-    quick: Callable[..., Finished], changing: ChangingArchive
-) -> None:
-    changing.index(ORDERS).unlink()
-    done = quick("--summary", "summary.json")
-    assert "of index files read, no log" in done.stdout
-    assert f"b1/orders-0/{0:020d}.timeindex" in done.stdout
-    assert ".snapshot" not in done.stdout, "this build wrote none"
-    assert json.loads(Path("summary.json").read_text())["by_verdict"] == {
-        "identical": 3,
-        "missing": 1,
-    }
-
-
 def test_a_catalog_of_another_source_is_refused(
     command: Command, changing: ChangingArchive
 ) -> None:
@@ -213,6 +147,7 @@ def test_a_catalog_of_another_source_is_refused(
     assert "describes" in done.stderr
 
 
+@pytest.mark.spark
 def test_spark_finds_the_same(spark_command: Command, changing: ChangingArchive) -> None:
     zeros_unseen(changing.index(ORDERS))
     changing.index(CLICKS).unlink()

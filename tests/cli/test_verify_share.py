@@ -32,27 +32,16 @@ def verified(command: Command, changing: ChangingArchive, share: str, day: int) 
     return [verdict["log_uri"] for verdict in answer["verdicts"]]
 
 
-@pytest.mark.parametrize(("share", "days"), [("1/3", 3), ("2/5", 3), ("1/1", 1)])
 def test_every_segment_is_verified_within_a_round(
-    command: Command, changing: ChangingArchive, share: str, days: int
+    command: Command, changing: ChangingArchive, subtests: pytest.Subtests
 ) -> None:
-    nights = [verified(command, changing, share, 20_000 + day) for day in range(days)]
-    assert len({uri for night in nights for uri in night}) == SEGMENTS
-    if share == "1/3":
-        assert sum(map(len, nights)) == SEGMENTS, "none is verified twice"
-        assert all(nights), "each night has some"
-
-
-def test_a_day_again_verifies_the_same_though_the_archive_has_grown(
-    command: Command, changing: ChangingArchive
-) -> None:
-    before = verified(command, changing, "1/3", 20_000)
-    removed = changing.log("b1/t-0", 0)
-    removed.unlink()
-    (changing.source / f"b1/t-0/{10_000:020d}.log").write_bytes(batches(10_000, 3))
-    after = verified(command, changing, "1/3", 20_000)
-    new = (changing.source / f"b1/t-0/{10_000:020d}.log").as_uri()
-    assert {*before} - {removed.as_uri()} == {*after} - {new}
+    for share, days in [("1/3", 3), ("2/5", 3), ("1/1", 1)]:
+        with subtests.test(f"{share}"):
+            nights = [verified(command, changing, share, 20_000 + day) for day in range(days)]
+            assert len({uri for night in nights for uri in night}) == SEGMENTS
+            if share == "1/3":
+                assert sum(map(len, nights)) == SEGMENTS, "none is verified twice"
+                assert all(nights), "each night has some"
 
 
 def test_without_as_of_it_is_the_share_of_today(

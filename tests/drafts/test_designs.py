@@ -26,6 +26,7 @@ from kip33.drafts.lookup import slots_below, slots_for, turning_times
 from kip33.formats.batch import BATCH, BatchColumns
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import DIALECTS, RECOVER
+from tests.cases import each_case
 from tests.long_forms import examples
 
 NONE = -1  # no timestamp
@@ -158,8 +159,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.says)
-@pytest.mark.parametrize("step", [None, 1])
+@each_case("case", CASES)
+@each_case("step", [None, 1])
 def test_entries_of_a_draft(case: Case, step: int | None) -> None:
     assert entries_of(case.draft, log(*case.log), step=step, **case.options) == case.entries
 
@@ -187,12 +188,11 @@ def test_each_dialect_has_its_own_file() -> None:
     assert not files & {"timeindex", "index", "txnindex"}
 
 
-@pytest.mark.parametrize("name", DRAFTS)
-def test_no_batches_no_entries(name: str) -> None:
-    assert entries_of(DRAFTS[name], log()) == []
+def test_no_batches_no_entries() -> None:
+    assert [entries_of(draft, log()) for draft in DRAFTS.values()] == [[]] * len(DRAFTS)
 
 
-@pytest.mark.parametrize("draft", [MINUTE, BUCKET], ids=lambda draft: draft.name)
+@each_case("draft", [MINUTE, BUCKET])
 def test_the_slot_of_a_search_is_the_last_entry_below_the_time(draft: IndexDesign) -> None:
     rows = np.array([[10, 1], [20, 2], [30, 3]])
     times = np.array([5, 10, 11, 30, 31, 99])

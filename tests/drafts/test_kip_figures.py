@@ -37,12 +37,7 @@ def file_of(draft: IndexDesign, batches: BatchColumns, *, bucket_ms: int = 60_00
 
 def indexes(batches: BatchColumns, *drafts: DraftBuilder) -> IndexBuilder:
     builder = IndexBuilder(
-        RECOVER,
-        IndexSettings(),
-        base_offset=0,
-        topic="t",
-        most_rows=len(batches),
-        others=drafts,
+        RECOVER, IndexSettings(), base_offset=0, topic="t", most_rows=len(batches), others=drafts
     )
     builder.append(batches, compiled)
     builder.close(int(batches["position"][-1] + batches["size_bytes"][-1]))

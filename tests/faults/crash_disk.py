@@ -7,7 +7,6 @@ exception: a rename never loses a file, so the old name is there as long as the 
 """
 
 import itertools
-import random
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -152,16 +151,6 @@ class Disk:
                 if key not in seen:
                     seen.add(key)
                     yield tree
-
-    def random_tree(self, chance: random.Random) -> Tree:
-        """Return one state of all files."""
-        while True:
-            state = {path: chance.choice(self._choices(path)) for path in self.names}
-            if self._is_possible(state):
-                break
-        lost = [path for path, is_certain in self.folders.items()
-                if not is_certain and chance.random() < 0.1]  # fmt: skip
-        return _tree(state, lost)
 
     def _choices(self, path: str) -> list[tuple[int, bytes | None]]:
         """Return (which of its names, the bytes) for all that may be."""

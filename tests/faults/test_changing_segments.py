@@ -18,93 +18,77 @@ from kip33.builds.task import build_bin
 from kip33.formats.scan import SCAN_CHUNK_BYTES
 from kip33.stores.files import Scanned, opened
 from kip33.stores.locations import Location
-from tests.builders.changing_archive import DAY_MS, ChangingArchive, batches
-from tests.long_forms import one_in
+from tests.builders.changing_archive import DAY_MS, ChangingArchive, KeptArchive, batches
+from tests.long_forms import one_in, short_and_long
 
+Change = Callable[[Path], object]
 A, B = "broker 1/a-0", "broker 1/b-0"
 LOG, LONG = batches(0, 40), batches(0, 8000)
 
 
-@pytest.fixture(params=["new to the catalog", "known to the catalog"])
-def archive(tmp_path: Path, request: pytest.FixtureRequest) -> ChangingArchive:
-    """One segment that will be disturbed, and others that will not."""
-    archive = ChangingArchive(tmp_path)
+def seven_batches(folder: Path, *, built: bool) -> ChangingArchive:
+    """Return a segment that will be disturbed, and others that will not."""
+    archive = ChangingArchive(folder)
     archive.write(archive.log(A), batches(0, 7))
     archive.write(archive.log(A, 200), batches(200, 5))
     archive.write(archive.log(B), batches(0, 5))
-    if request.param == "known to the catalog":
+    if built:
         archive.build(offset_index=True)
     archive.write(archive.log(A), LOG)
     return archive
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> KeptArchive:
+    return KeptArchive(seven_batches(tmp_path_factory.mktemp("known"), built=True))
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> KeptArchive:
+    return KeptArchive(seven_batches(tmp_path_factory.mktemp("new"), built=False))
 
 
 def delete(log: Path) -> None:
     log.unlink()
 
 
-def truncate_between_batches(log: Path) -> None:
-    log.write_bytes(LOG[: len(LOG) // 2])
-
-
-def truncate_inside_a_batch(log: Path) -> None:
-    log.write_bytes(LOG[:-30])
-
-
-def truncate_to_nothing(log: Path) -> None:
-    log.write_bytes(b"")
-
-
-def grow(log: Path) -> None:
-    log.write_bytes(LOG + batches(80, 4))
-
-
-def grow_by_a_torn_batch(log: Path) -> None:
-    log.write_bytes(LOG + batches(80, 1)[:-10])
-
-
-def replace_the_same_size(log: Path) -> None:
-    log.write_bytes(batches(0, 40, first_ms=12_345))
-
-
 def replace_by_rename(log: Path) -> None:
-    other = log.with_name("incoming")
-    other.write_bytes(batches(0, 25, first_ms=12_345))
-    other.rename(log)
+    log.with_name("incoming").write_bytes(batches(0, 25, first_ms=12_345))
+    log.with_name("incoming").rename(log)
 
 
-def replace_by_another_kind(log: Path) -> None:
-    log.unlink()
-    log.mkdir()
+def replace_by(make: Callable[[Path], object]) -> Change:
+    def replace(log: Path) -> None:
+        log.unlink()
+        make(log)
+
+    return replace
 
 
-def replace_by_a_pipe(log: Path) -> None:
-    log.unlink()
-    os.mkfifo(log)
-
-
-def replace_by_a_dangling_link(log: Path) -> None:
-    log.unlink()
-    log.symlink_to("nowhere")
-
-
-def make_the_directory_go(log: Path) -> None:
-    log.parent.rename(log.parent.with_name("a-0.0123456789abcdef0123456789abcdef-delete"))
-
-
-CHANGES: list[tuple[Callable[[Path], None], str]] = [
-    (delete, "unreadable"),
-    (truncate_between_batches, "ok"),
-    (truncate_inside_a_batch, "truncated"),
-    (truncate_to_nothing, "empty"),
-    (grow, "ok"),
-    (grow_by_a_torn_batch, "truncated"),
-    (replace_the_same_size, "ok"),
-    (replace_by_rename, "ok"),
-    (replace_by_another_kind, "unreadable"),
-    (replace_by_a_pipe, "unreadable"),
-    (replace_by_a_dangling_link, "unreadable"),
-    (make_the_directory_go, "unreadable"),
-]
+RENAMED = "a-0.0123456789abcdef0123456789abcdef-delete"
+CHANGES: dict[str, tuple[Change, str]] = {
+    "deleted": (delete, "unreadable"),
+    "cut between batches": (lambda log: log.write_bytes(LOG[: len(LOG) // 2]), "ok"),
+    "cut inside a batch": (lambda log: log.write_bytes(LOG[:-30]), "truncated"),
+    "another renamed over it": (replace_by_rename, "ok"),
+    "cut to nothing": (lambda log: log.write_bytes(b""), "empty"),
+    "grew": (lambda log: log.write_bytes(LOG + batches(80, 4)), "ok"),
+    "grew by a torn batch": (
+        lambda log: log.write_bytes(LOG + batches(80, 1)[:-10]),
+        "truncated",
+    ),
+    "replaced, the same size": (
+        lambda log: log.write_bytes(batches(0, 40, first_ms=12_345)),
+        "ok",
+    ),
+    "a directory now": (replace_by(Path.mkdir), "unreadable"),
+    "a pipe now": (replace_by(os.mkfifo), "unreadable"),
+    "a dangling link now": (replace_by(lambda log: log.symlink_to("nowhere")), "unreadable"),
+    "its directory went": (
+        lambda log: log.parent.rename(log.parent.with_name(RENAMED)),
+        "unreadable",
+    ),
+}
 
 
 def build_with(archive: ChangingArchive, between: Callable[[], None], **how: Any) -> BuildSummary:
@@ -124,7 +108,7 @@ def restore(archive: ChangingArchive, log: Path) -> None:
     nothing that a listing tells shows that the bytes between were others.
     """
     replaced = log.is_file() and log.stat().st_size == len(LOG)
-    renamed = log.parent.with_name("a-0.0123456789abcdef0123456789abcdef-delete")
+    renamed = log.parent.with_name(RENAMED)
     if renamed.exists():
         renamed.rename(log.parent)
     if log.is_dir() and not log.is_symlink():
@@ -134,33 +118,40 @@ def restore(archive: ChangingArchive, log: Path) -> None:
     archive.write(log, LOG, age_ms=DAY_MS + DAY_MS // 2 - replaced)
 
 
-@pytest.mark.parametrize(
-    ("change", "status"), CHANGES, ids=[change.__name__ for change, _ in CHANGES]
-)
-@pytest.mark.parametrize("afterwards", one_in(2, ["it stays so", "it is as before"]))
+@pytest.mark.parametrize("step", short_and_long(4, 1, "KIP33_STEP"))
+@pytest.mark.parametrize("kept", one_in(2, ["known", "new"]))
+@pytest.mark.parametrize("afterwards", one_in(2, ["it is as before", "it stays so"]))
 @pytest.mark.parametrize("read", one_in(2, ["log", "tail"]))
 def test_a_segment_that_changes_after_the_listing_is_a_row_and_the_next_build_is_undisturbed(
-    archive: ChangingArchive,
-    change: Callable[[Path], None],
-    status: str,
+    kept: str,
     afterwards: str,
     read: str,
+    step: int,
+    request: pytest.FixtureRequest,
+    subtests: pytest.Subtests,
 ) -> None:
-    log = archive.log(A)
+    segments: KeptArchive = request.getfixturevalue(kept)
+    for name, (change, status) in [*CHANGES.items()][::step]:
+        with subtests.test(name):
+            archive = segments.again()
+            log = archive.log(A)
 
-    summary = build_with(archive, lambda: change(log), read=read)
+            summary = build_with(archive, lambda: change(log), read=read)  # noqa: B023
 
-    row = archive.row(A)
-    assert row["status"] == status
-    assert bool(row["error"]) is (status in ("unreadable", "truncated"))
-    assert sum(summary.by_status.values()) == 3
-    if status != "unreadable":
-        assert row["size_bytes"] == log.stat().st_size, "of what was read"
+            row = archive.row(A)
+            assert row["status"] == status
+            assert bool(row["error"]) is (status in ("unreadable", "truncated"))
+            assert sum(summary.by_status.values()) == 3
+            if status != "unreadable":
+                assert row["size_bytes"] == log.stat().st_size, "of what was read"
+            if afterwards == "it is as before":
+                restore(archive, log)
+            archive.build(offset_index=True, read=read)
+            require_undisturbed(archive, read)
 
-    if afterwards == "it is as before":
-        restore(archive, log)
-    archive.build(offset_index=True, read=read)
 
+def require_undisturbed(archive: ChangingArchive, read: str) -> None:
+    """Require what a first build gives, and that only unreadable logs are read again."""
     before = archive.outcome()
     unreadable = [row for row in before.rows if row["status"] == "unreadable"]
     if not unreadable:
@@ -209,58 +200,37 @@ def overwrite_its_end(log: Path) -> None:
         file.write(bytes(1000))
 
 
-def replace_whole(log: Path) -> None:
-    log.with_name("incoming").write_bytes(batches(0, 10))
-    log.with_name("incoming").rename(log)
+WHILE_READ: dict[str, tuple[Change, str]] = {
+    "cut to nothing": (cut_to(0), "unreadable"),
+    "cut": (cut_to(len(LONG) // 2), "unreadable"),
+    "appended to: the row is of what was there": (append, "ok"),
+    "overwritten where it was not read yet": (overwrite_its_end, "truncated"),
+    "another renamed over it: the row is of the first": (replace_by_rename, "ok"),
+    "deleted: the row is of what was there": (delete, "ok"),
+}
 
 
-WHILE_READ = [
-    pytest.param(cut_to(0), "unreadable", id="cut to nothing"),
-    pytest.param(cut_to(len(LONG) // 2), "unreadable", id="cut"),
-    pytest.param(append, "ok", id="appended to: the row is of what was there"),
-    pytest.param(overwrite_its_end, "truncated", id="overwritten where it was not read yet"),
-    pytest.param(replace_whole, "ok", id="another renamed over it: the row is of the first"),
-    pytest.param(delete, "ok", id="deleted: the row is of what was there"),
-]
-
-
-@pytest.mark.parametrize(("change", "status"), WHILE_READ)
+@pytest.mark.parametrize("step", short_and_long(3, 1, "KIP33_STEP"))
 def test_a_segment_that_changes_while_it_is_read_is_a_row_and_read_again(
-    tmp_path: Path, change: Callable[[Path], None], status: str
+    tmp_path: Path, step: int, subtests: pytest.Subtests
 ) -> None:
-    archive = ChangingArchive(tmp_path)
-    archive.write(archive.log(A), LONG)
-    archive.write(archive.log(B), batches(0, 5))
     assert len(LONG) > SCAN_CHUNK_BYTES, "more than one read"
+    for name, (change, status) in [*WHILE_READ.items()][::step]:
+        with subtests.test(name):
+            archive = ChangingArchive(tmp_path / name)
+            archive.write(archive.log(A), LONG)
+            archive.write(archive.log(B), batches(0, 5))
 
-    with changed_while_read(change):
-        archive.build(offset_index=True)
+            with changed_while_read(change):
+                archive.build(offset_index=True)
 
-    row = archive.row(A)
-    assert row["status"] == status
-    if status == "unreadable":
-        assert "shrank" in row["error"] or "bytes" in row["error"]
-        assert not archive.index(A).exists()
-    if status == "ok":
-        assert row["size_bytes"] == len(LONG)
-
-    summary = archive.build(offset_index=True)
-
-    assert summary.indexed == (1 if archive.log(A).exists() else 0)
-    assert archive.outcome() == archive.fresh(offset_index=True)
-    assert archive.build(offset_index=True).indexed == 0
-
-
-def test_a_changed_log_keeps_no_outdated_index_of_ours(
-    archive: ChangingArchive,
-) -> None:
-    """Ours, of a log that turned bad after the listing: withdrawn, not left behind."""
-    log = archive.log(A)
-    build_with(archive, lambda: None)
-    bad = batches(-20, 3, first_ms=archive.now_ms)
-    archive.write(log, bad)
-    assert archive.index(A).exists()
-    archive.build(offset_index=True)
-    assert archive.row(A)["status"] == "invalid"
-    assert not archive.index(A).exists()
-    assert not archive.index(A).with_suffix(".index").exists()
+            row = archive.row(A)
+            assert row["status"] == status
+            if status == "unreadable":
+                assert "shrank" in row["error"] or "bytes" in row["error"]
+                assert not archive.index(A).exists()
+            if status == "ok":
+                assert row["size_bytes"] == len(LONG)
+            assert archive.build(offset_index=True).indexed == archive.log(A).exists()
+            assert archive.outcome() == archive.fresh(offset_index=True)
+            assert archive.build(offset_index=True).indexed == 0

@@ -16,24 +16,29 @@ from kip33.builds.commit import begin_build
 from kip33.catalog.catalog import Catalog, Snapshot, sequence_of
 from kip33.catalog.draft import claimed_index_uris
 from kip33.errors import CatalogError
-from tests.builders.changing_archive import ChangingArchive, batches
+from tests.builders.changing_archive import ChangingArchive, KeptArchive, batches
 from tests.builders.snapshots import commit_path, part_path
-from tests.long_forms import one_in
+from tests.long_forms import short_and_long
 
 A, B = "broker 1/a-0", "broker 1/b-0"
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> ChangingArchive:
+@pytest.fixture(scope="module")
+def two_snapshots(tmp_path_factory: pytest.TempPathFactory) -> KeptArchive:
     """Four segments; two snapshots, the newest with a segment more and of several parts."""
-    archive = ChangingArchive(tmp_path)
+    archive = ChangingArchive(tmp_path_factory.mktemp("two snapshots"))
     for base_offset in (0, 20):
         archive.write(archive.log(A, base_offset), batches(base_offset, 9))
     archive.write(archive.log(B), batches(0, 9))
     archive.build(offset_index=True)
     archive.write(archive.log(B, 20), batches(20, 9))
     archive.build(offset_index=True)
-    return archive
+    return KeptArchive(archive)
+
+
+@pytest.fixture
+def archive(two_snapshots: KeptArchive) -> ChangingArchive:
+    return two_snapshots.again()
 
 
 def newest(archive: ChangingArchive) -> tuple[Catalog, Snapshot]:
@@ -43,35 +48,33 @@ def newest(archive: ChangingArchive) -> tuple[Catalog, Snapshot]:
     return catalog, snapshot
 
 
-Damage = Callable[[Catalog, Snapshot], None]
+Damage = Callable[[Catalog, Snapshot], object]
 
 
-def lose_a_part(catalog: Catalog, snapshot: Snapshot) -> None:
-    part_path(catalog, snapshot, 1).unlink()
+def a_part(change: Callable[[Path], object], number: int = 0) -> Damage:
+    return lambda catalog, snapshot: change(part_path(catalog, snapshot, number))
+
+
+def the_commit(change: Callable[[Path], object]) -> Damage:
+    return lambda catalog, snapshot: change(commit_path(catalog, snapshot))
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
 
 
 def lose_the_folder(catalog: Catalog, snapshot: Snapshot) -> None:
     folder = part_path(catalog, snapshot).parent
     folder.rename(folder.with_name("elsewhere"))
-
-
-def cut_a_part(catalog: Catalog, snapshot: Snapshot) -> None:
-    part = part_path(catalog, snapshot)
-    part.write_bytes(part.read_bytes()[:-1])
-
-
-def lengthen_a_part(catalog: Catalog, snapshot: Snapshot) -> None:
-    part = part_path(catalog, snapshot)
-    part.write_bytes(part.read_bytes() + b"\0")
-
-
-def empty_a_part(catalog: Catalog, snapshot: Snapshot) -> None:
-    part_path(catalog, snapshot).write_bytes(b"")
-
-
-def zero_a_part(catalog: Catalog, snapshot: Snapshot) -> None:
-    part = part_path(catalog, snapshot)
-    part.write_bytes(bytes(part.stat().st_size))
 
 
 def swap_the_parts(catalog: Catalog, snapshot: Snapshot) -> None:
@@ -82,35 +85,12 @@ def swap_the_parts(catalog: Catalog, snapshot: Snapshot) -> None:
 
 
 def flip(position: float) -> Damage:
-    def flip_one_bit(catalog: Catalog, snapshot: Snapshot) -> None:
-        part = part_path(catalog, snapshot)
+    def flip_one_bit(part: Path) -> None:
         data = bytearray(part.read_bytes())
         data[int(position * (len(data) - 1))] ^= 1
         part.write_bytes(data)
 
-    return flip_one_bit
-
-
-def a_directory_for_a_part(catalog: Catalog, snapshot: Snapshot) -> None:
-    part_path(catalog, snapshot).unlink()
-    part_path(catalog, snapshot).mkdir()
-
-
-def cut_the_commit(catalog: Catalog, snapshot: Snapshot) -> None:
-    path = commit_path(catalog, snapshot)
-    path.write_bytes(path.read_bytes()[:-20])
-
-
-def empty_the_commit(catalog: Catalog, snapshot: Snapshot) -> None:
-    commit_path(catalog, snapshot).write_bytes(b"")
-
-
-def commit_of_noise(catalog: Catalog, snapshot: Snapshot) -> None:
-    commit_path(catalog, snapshot).write_bytes(bytes(range(256)))
-
-
-def commit_of_another_shape(catalog: Catalog, snapshot: Snapshot) -> None:
-    commit_path(catalog, snapshot).write_text("[1, 2, 3]")
+    return a_part(flip_one_bit)
 
 
 def commit_of_another_snapshot(catalog: Catalog, snapshot: Snapshot) -> None:
@@ -118,84 +98,80 @@ def commit_of_another_snapshot(catalog: Catalog, snapshot: Snapshot) -> None:
     commit_path(catalog, snapshot).write_bytes(older.read_bytes())
 
 
-def commit_that_says_more_rows(catalog: Catalog, snapshot: Snapshot) -> None:
-    path = commit_path(catalog, snapshot)
+def say_more_rows(path: Path) -> None:
     record = json.loads(path.read_text())
     record["parts"][0][1] += 1
     path.write_text(json.dumps(record))
 
 
-def a_directory_for_the_commit(catalog: Catalog, snapshot: Snapshot) -> None:
-    commit_path(catalog, snapshot).unlink()
-    commit_path(catalog, snapshot).mkdir()
+lose_a_part = a_part(Path.unlink, 1)
+SEEN_AT_ONCE: dict[str, Damage] = {
+    "a part is lost": lose_a_part,
+    "a part is cut": a_part(cut),
+    "the commit is cut": the_commit(cut),
+    "the parts are swapped": swap_the_parts,
+    "a part is longer": a_part(lambda path: path.write_bytes(path.read_bytes() + b"\0")),
+    "a part is empty": a_part(empty),
+    "a part is a directory": a_part(directory),
+    "the folder is lost": lose_the_folder,
+    "the commit is empty": the_commit(empty),
+    "the commit is noise": the_commit(lambda path: path.write_bytes(bytes(range(256)))),
+    "the commit has another shape": the_commit(lambda path: path.write_text("[1, 2, 3]")),
+    "the commit is of another snapshot": commit_of_another_snapshot,
+    "the commit is a directory": the_commit(directory),
+}
+SEEN_WHEN_READ: dict[str, Damage] = {
+    "zeros of the same size": a_part(lambda path: path.write_bytes(bytes(path.stat().st_size))),
+    "a commit that says more rows": the_commit(say_more_rows),
+    **{f"one bit flipped at {at:.0%}": flip(at) for at in (0.5, 0, 0.1, 0.25, 0.75, 0.9, 0.99, 1)},
+}
+DAMAGES = [*SEEN_AT_ONCE.items(), *SEEN_WHEN_READ.items()]
 
 
-SEEN_AT_ONCE = [
-    lose_a_part, lose_the_folder, cut_a_part, lengthen_a_part, empty_a_part, swap_the_parts,
-    a_directory_for_a_part, cut_the_commit, empty_the_commit, commit_of_noise,
-    commit_of_another_shape, commit_of_another_snapshot, a_directory_for_the_commit,
-]  # fmt: skip
-SEEN_WHEN_READ = [
-    pytest.param(zero_a_part, id="zeros of the same size"),
-    pytest.param(commit_that_says_more_rows, id="a commit that says more rows"),
-    *(pytest.param(flip(at), id=f"one bit flipped at {at:.0%}") for at in
-      (0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1)),
-]  # fmt: skip
-DAMAGES = [*(pytest.param(d, id=d.__name__.replace("_", " ")) for d in SEEN_AT_ONCE),
-           *SEEN_WHEN_READ]  # fmt: skip
-
-
-@pytest.mark.parametrize("damage", one_in(3, DAMAGES))
+@pytest.mark.parametrize("step", short_and_long(7, 1, "KIP33_STEP"))
 def test_a_damaged_snapshot_is_reported_and_ignored(
-    archive: ChangingArchive, damage: Damage
+    two_snapshots: KeptArchive, step: int, subtests: pytest.Subtests
 ) -> None:
-    undisturbed = archive.outcome()
-    catalog, snapshot = newest(archive)
-    older = catalog.snapshots()[0]
-    damage(catalog, snapshot)
+    for name, damage in DAMAGES[::step]:
+        archive = two_snapshots.again()
+        undisturbed = archive.outcome()
+        catalog, snapshot = newest(archive)
+        older = catalog.snapshots()[0]
+        damage(catalog, snapshot)
 
-    summary = archive.build(offset_index=True)
+        summary = archive.build(offset_index=True)
 
-    (warning,) = summary.warnings
-    assert snapshot.name in warning
-    assert "is ignored" in warning
-    assert "\n" not in warning
-    assert (summary.reused, summary.dropped) == (3, 0), "taken over from the older one"
-    assert archive.outcome().files == undisturbed.files
-    assert archive.outcome().rows == undisturbed.rows, "the claims say what is ours"
-    assert catalog.require_newest().name == summary.snapshot
-    assert catalog.read(older).num_rows == 3
-    assert archive.build(offset_index=True).reused == 4
+        with subtests.test(name):
+            (warning,) = summary.warnings
+            assert f"snapshot {snapshot.name} is ignored" in warning
+            assert "\n" not in warning
+            assert (summary.reused, summary.dropped) == (3, 0), "taken over from the older one"
+            assert archive.outcome() == undisturbed, "the claims say what is ours"
+            assert catalog.require_newest().name == summary.snapshot
+            assert catalog.read(older).num_rows == 3
+            assert archive.build(offset_index=True).reused == 4
 
 
-@pytest.mark.parametrize("damage", SEEN_AT_ONCE)
-def test_readers_use_the_newest_undamaged_snapshot(
-    archive: ChangingArchive, damage: Damage
+def test_readers_use_the_newest_undamaged_snapshot_or_are_told(
+    two_snapshots: KeptArchive, subtests: pytest.Subtests
 ) -> None:
+    for name, damage in DAMAGES:
+        archive = two_snapshots.again()
+        catalog, snapshot = newest(archive)
+        damage(catalog, snapshot)
+        with subtests.test(name):
+            if name in SEEN_AT_ONCE:
+                assert catalog.require_newest().sequence == snapshot.sequence - 1
+                assert len(archive.rows()) == 3
+                continue
+            with pytest.raises(CatalogError, match=r"part-00000\.parquet: "):
+                catalog.read(catalog.require_newest())
+
+
+def test_when_every_snapshot_is_damaged_everything_is_read(archive: ChangingArchive) -> None:
     catalog, snapshot = newest(archive)
-    damage(catalog, snapshot)
-    assert catalog.require_newest().sequence == snapshot.sequence - 1
-    assert len(archive.rows()) == 3
-
-
-@pytest.mark.parametrize("damage", SEEN_WHEN_READ)
-def test_a_reader_of_other_bytes_than_were_committed_is_told(
-    archive: ChangingArchive, damage: Damage
-) -> None:
-    catalog, snapshot = newest(archive)
-    damage(catalog, snapshot)
-    with pytest.raises(CatalogError, match=r"part-00000\.parquet: "):
-        catalog.read(catalog.require_newest())
-
-
-@pytest.mark.parametrize("damage", one_in(4, DAMAGES))
-def test_when_every_snapshot_is_damaged_everything_is_read(
-    archive: ChangingArchive, damage: Damage
-) -> None:
-    catalog, snapshot = newest(archive)
-    older = catalog.snapshots()[0]
-    part_path(catalog, older).unlink()
-    damage(catalog, snapshot)
+    part_path(catalog, catalog.snapshots()[0]).unlink()
+    lose_a_part(catalog, snapshot)
     summary = archive.build(offset_index=True)
     assert (summary.indexed, summary.reused, len(summary.warnings)) == (4, 0, 2)
     assert archive.outcome() == archive.fresh(offset_index=True)
@@ -256,7 +232,7 @@ def test_a_newer_schema_version_stops_even_below_a_newer_snapshot(archive: Chang
     assert archive.build(offset_index=True).reused == 4
 
 
-@pytest.mark.parametrize("damage", [lose_a_part, zero_a_part, flip(0.5)])
+@pytest.mark.parametrize("damage", [flip(0.5), lose_a_part], ids=["a flipped bit", "a lost part"])
 def test_a_snapshot_that_is_damaged_after_the_plan_stops_the_build(
     archive: ChangingArchive, damage: Damage
 ) -> None:

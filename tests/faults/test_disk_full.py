@@ -13,13 +13,13 @@ from tests.faults.builds import Outcome, outcome
 from tests.faults.forks import Forks
 from tests.faults.nights import LONG, first_day, second_day
 from tests.faults.small_disks import KIB, SmallDisks, pages, why_not
+from tests.long_forms import one_in
 
 WHY_NOT = why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=f"no disk to fill: {WHY_NOT}")
 
 NO_SPACE = "No space left on device"
 PARTITIONS = 2
-WORKERS = [pytest.param(None, id="in one process"), pytest.param(2, id="two workers")]
 
 
 class Archive:
@@ -89,14 +89,18 @@ def archive(nightly: Archive) -> Archive:
     return nightly
 
 
-@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize(
-    ("left", "long_one_fits"),
-    [
-        pytest.param(0, False, id="not a byte is left"),
-        pytest.param(4 * KIB, False, id="what is longer than a page breaks off"),
-        pytest.param(16 * KIB, True, id="full in the middle of the build"),
-    ],
+    ("left", "long_one_fits", "workers"),
+    one_in(
+        3,
+        [
+            pytest.param(4 * KIB, False, None, id="what is longer than a page breaks off"),
+            pytest.param(0, False, None, id="not a byte is left"),
+            pytest.param(0, False, 2, id="not a byte is left, two workers"),
+            pytest.param(16 * KIB, True, 2, id="full in the middle, two workers"),
+            pytest.param(16 * KIB, True, None, id="full in the middle of the build"),
+        ],
+    ),
 )
 def test_index_files(archive: Archive, left: int, long_one_fits: bool, workers: int | None) -> None:
     archive.disks.fill(archive.index_disk, leave=left)
@@ -141,38 +145,32 @@ def require_old_or_new(archive: Archive, found: Outcome) -> None:
     assert archive.unfinished() == []
 
 
-@pytest.mark.parametrize(
-    ("left", "named"),
-    [
-        pytest.param(lambda parts: 0, "claims.arrow", id="the claims"),
-        pytest.param(lambda parts: pages([1]), "part-00000.", id="the part of rows taken over"),
-        pytest.param(lambda parts: pages([1, parts[0]]), "part-00001.", id="a bin's part"),
-        pytest.param(lambda parts: pages([1, *parts[:-1]]), "part-00003.", id="the last part"),
-        pytest.param(lambda parts: pages([1, *parts]), ".arrow", id="the list of orphaned files"),
-        pytest.param(lambda parts: pages([1, *parts, 1]), ".json", id="the commit file"),
-    ],
-)
-def test_the_catalog(archive: Archive, left: Callable[[list[int]], int], named: str) -> None:
-    archive.disks.fill(archive.catalog_disk, leave=left(archive.part_sizes))
-    done = archive.build()
+FULL_AT: list[tuple[str, Callable[[list[int]], int]]] = [
+    # the file that cannot be written, by what is left
+    ("claims.arrow", lambda parts: 0),
+    ("part-00000.", lambda parts: pages([1])),  # rows that are taken over
+    ("part-00001.", lambda parts: pages([1, parts[0]])),
+    ("part-00003.", lambda parts: pages([1, *parts[:-1]])),
+    (".arrow", lambda parts: pages([1, *parts])),  # the list of orphaned files
+    (".json", lambda parts: pages([1, *parts, 1])),
+]
 
-    require_one_line(done, named)
-    require_previous_snapshot(archive)
 
+def test_the_catalog(archive: Archive, subtests: pytest.Subtests) -> None:
+    for named, left in FULL_AT:
+        with subtests.test(named):
+            archive.restore()
+            archive.disks.fill(archive.catalog_disk, leave=left(archive.part_sizes))
+            done = archive.build()
+            require_one_line(done, named)
+            require_previous_snapshot(archive)
     archive.disks.make_room(archive.catalog_disk)
     assert archive.build().exit_code == 0
     assert archive.outcome() == archive.after
 
 
-@pytest.mark.parametrize(
-    "left",
-    [
-        pytest.param(lambda parts: pages([1]), id="the part of rows taken over"),
-        pytest.param(lambda parts: pages([1, parts[0]]), id="the first part of a bin"),
-    ],
-)
-def test_a_part_in_a_worker(archive: Archive, left: Callable[[list[int]], int]) -> None:
-    archive.disks.fill(archive.catalog_disk, leave=left(archive.part_sizes))
+def test_a_part_in_a_worker(archive: Archive) -> None:
+    archive.disks.fill(archive.catalog_disk, leave=pages([1, archive.part_sizes[0]]))
     done = archive.build(workers=2)
 
     require_one_line(done, "part-0000")

@@ -16,7 +16,8 @@ from kip33.errors import CorruptSegmentError, LocationError, without_secrets
 from kip33.stores.containers.aiven import parse_manifest
 from kip33.stores.locations import Location
 from tests.builders.plans import plan_build
-from tests.cli.console import KIP33, subprocess_of
+from tests.cli.console import subprocess_of
+from tests.faults.forks import Forks
 
 LOG = f"{0:020d}.log"
 NO_TEXT = b"\xff\xfe-0"
@@ -64,43 +65,48 @@ def test_names_that_are_not_text_in_the_index_directory_are_ignored(archive: Pat
     assert plan.files.num_rows == 2
 
 
-@pytest.mark.parametrize("text", [os.fsdecode(NO_TEXT), "file:///a%ff", "a\0b", "file:///a%00b"])
-def test_a_place_that_is_no_text_is_refused(text: str) -> None:
-    with pytest.raises(LocationError, match=r"UTF-8|NUL"):
-        Location.of(text)
+def test_a_place_that_is_no_text_is_refused(subtests: pytest.Subtests) -> None:
+    for text in (os.fsdecode(NO_TEXT), "file:///a%ff", "a\0b", "file:///a%00b"):
+        with subtests.test(repr(text)), pytest.raises(LocationError, match=r"UTF-8|NUL"):
+            Location.of(text)
 
 
-def test_verify_says_why_a_directory_could_not_be_listed(archive: Path) -> None:
-    done = subprocess_of(KIP33, "verify", archive, cwd=archive)
+def test_verify_says_why_a_directory_could_not_be_listed(archive: Path, forks: Forks) -> None:
+    done = forks.run("console", "verify", archive)
     assert "1 of 2 logs could not be read, the first is " in done.stderr
     assert done.stderr.endswith(
         "-0: the directory cannot be listed: the name is not UTF-8: rename it\n"
     )
 
 
-@pytest.mark.parametrize("level", ["records", "batches", "segments"])
-def test_reading_a_catalog_says_it_as_reading_the_archive_does(archive: Path, level: str) -> None:
+def test_reading_a_catalog_says_it_as_reading_the_archive_does(
+    archive: Path, subtests: pytest.Subtests
+) -> None:
     indexes = archive.parent / "indexes"
     with pytest.warns(UserWarning, match="1 of 2 logs could not be read"):
         kip33.build_index(archive, indexes)
 
-    skipped: list[list[str]] = [[], []]
-    for source, lines in zip((archive, indexes / "_catalog"), skipped, strict=True):
-        kip33.read_arrow(source, level=level, on_error="skip", skipped=lines).read_all()
+    for level in ("records", "batches", "segments"):
+        skipped: list[list[str]] = [[], []]
+        for source, lines in zip((archive, indexes / "_catalog"), skipped, strict=True):
+            kip33.read_arrow(source, level=level, on_error="skip", skipped=lines).read_all()
+        with subtests.test(level):
+            assert skipped[0] == skipped[1]
+            [line] = skipped[0]
+            assert line.endswith("-0: cannot be read: the name is not UTF-8: rename it")
 
-    assert skipped[0] == skipped[1]
-    [line] = skipped[0]
-    assert line.endswith("-0: cannot be read: the name is not UTF-8: rename it")
 
-
-@pytest.mark.parametrize("command", ["build", "verify", "dump", "retention", "search", "catalog"])
-def test_a_command_line_that_is_no_text_is_one_line(command: str, tmp_path: Path) -> None:
-    done = subprocess_of(KIP33, command, os.fsdecode(NO_TEXT), cwd=tmp_path)
-
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == (
-        "Error: '\\udcff\\udcfe-0': the argument is not UTF-8; give names and values in UTF-8\n"
-    )
+def test_a_command_line_that_is_no_text_is_one_line(
+    forks: Forks, subtests: pytest.Subtests
+) -> None:
+    for command in ("build", "dump", "catalog"):
+        with subtests.test(command):
+            assert forks.run("console", command, os.fsdecode(NO_TEXT)) == (
+                2,
+                "",
+                "Error: '\\udcff\\udcfe-0': the argument is not UTF-8; "
+                "give names and values in UTF-8\n",
+            )
 
 
 SECRET = "s3cr3t/+="
@@ -118,40 +124,38 @@ WITH_SECRETS = [
 ]
 
 
-@pytest.mark.parametrize("uri", WITH_SECRETS)
-def test_a_secret_in_a_uri_is_refused_and_not_shown(uri: str) -> None:
-    with pytest.raises(LocationError) as refused:
-        Location.of(uri).filesystem()
+def test_a_secret_in_a_uri_is_refused_and_not_shown(subtests: pytest.Subtests) -> None:
+    for uri in WITH_SECRETS:
+        with subtests.test(uri):
+            with pytest.raises(LocationError) as refused:
+                Location.of(uri).filesystem()
+            assert "s3cr3t" not in str(refused.value)
+            assert "AKIAKEY" not in str(refused.value)
 
-    assert "s3cr3t" not in str(refused.value)
-    assert "AKIAKEY" not in str(refused.value)
 
-
-@pytest.mark.parametrize("uri", WITH_SECRETS[:1])
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["build", "URI", "--index-dir", "i"],
-        ["build", "archive", "--index-dir", "URI"],
-        ["verify", "URI"],
-        ["verify", "archive", "--summary", "URI"],
-        ["verify", "archive", "URI"],
-        ["dump", "URI"],
-        ["retention", "URI", "--retention-ms", "1"],
-        ["retention", "--apply", "URI"],
-        ["search", "URI", "--time", "0"],
-        ["catalog", "URI"],
-    ],
+IN_EVERY_PLACE = (
+    ("build", "URI", "--index-dir", "i"),
+    ("build", "archive", "--index-dir", "URI"),
+    ("verify", "URI"),
+    ("verify", "archive", "--summary", "URI"),
+    ("verify", "archive", "URI"),
+    ("dump", "URI"),
+    ("retention", "URI", "--retention-ms", "1"),
+    ("retention", "--apply", "URI"),
+    ("search", "URI", "--time", "0"),
+    ("catalog", "URI"),
 )
-def test_no_command_shows_a_secret(uri: str, arguments: list[str], archive: Path) -> None:
-    given = (uri if one == "URI" else one for one in arguments)
 
-    done = subprocess_of(KIP33, *given, cwd=archive.parent)
 
-    assert done.exit_code == 2
-    assert done.stderr.startswith("Error: ")
-    assert done.stderr.count("\n") == 1
-    assert "s3cr3t" not in done.stderr + done.stdout
+def test_no_command_shows_a_secret(archive: Path, forks: Forks, subtests: pytest.Subtests) -> None:
+    values = {"URI": WITH_SECRETS[0], "archive": archive, "i": archive.parent / "i"}
+    for arguments in IN_EVERY_PLACE:
+        with subtests.test(" ".join(arguments)):
+            done = forks.run("console", *(values.get(one, one) for one in arguments))
+            assert done.exit_code == 2
+            assert done.stderr.startswith("Error: ")
+            assert done.stderr.count("\n") == 1
+            assert "s3cr3t" not in done.stderr + done.stdout
 
 
 BUG = """
@@ -209,19 +213,22 @@ def test_a_text_without_secrets_keeps_the_rest() -> None:
     assert without_secrets(plain) == plain
 
 
-@pytest.mark.parametrize("seconds", [10**10, 9_223_372_037, 15_000_000_000, -(2**31), 0])
-def test_a_file_time_beyond_2262_is_the_files_own(seconds: int, tmp_path: Path) -> None:
+def test_a_file_time_beyond_2262_is_the_files_own(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     log = tmp_path / "orders-0" / LOG
     log.parent.mkdir()
     log.touch()
-    os.utime(log, (seconds, seconds))
-    as_kept = log.stat().st_mtime_ns
+    for seconds in (10**10, 9_223_372_037, 15_000_000_000, -(2**31), 0):
+        os.utime(log, (seconds, seconds))
+        as_kept = log.stat().st_mtime_ns
 
-    [row] = list_tree(Location.of(tmp_path)).segments()
-    [file] = list_partition(Location.of(log.parent)).segments[0]
+        [row] = list_tree(Location.of(tmp_path)).segments()
+        [file] = list_partition(Location.of(log.parent)).segments[0]
 
-    assert row.last_modified_ms == as_kept // 1_000_000
-    assert file.last_modified_ns == as_kept
+        with subtests.test(f"{seconds} s"):
+            assert row.last_modified_ms == as_kept // 1_000_000
+            assert file.last_modified_ns == as_kept
 
 
 HOSTILE: list[tuple[str, Any]] = [
@@ -231,8 +238,16 @@ HOSTILE: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), HOSTILE, ids=lambda value: f"{value!a}"[:20])
-def test_a_manifest_names_a_topic_of_kafka_or_is_no_manifest(name: str, value: Any) -> None:
+def test_a_manifest_names_a_topic_of_kafka_or_is_no_manifest(subtests: pytest.Subtests) -> None:
+    for name, value in HOSTILE:
+        with subtests.test(f"{name} {value!a}"[:40]):
+            with pytest.raises(CorruptSegmentError) as refused:
+                parse_manifest(manifest(name, value))
+            str(refused.value).encode()
+
+
+def manifest(name: str, value: Any) -> bytes:
+    """Return a manifest in which one name has this value."""
     partition: dict[str, Any] = {"topic": "orders", "partition": 0}
     metadata: dict[str, Any] = {"startOffset": 0}
     (metadata if name == "startOffset" else partition)[name] = value
@@ -243,8 +258,4 @@ def test_a_manifest_names_a_topic_of_kafka_or_is_no_manifest(name: str, value: A
         "remoteLogSegmentMetadata": metadata
         | {"remoteLogSegmentId": {"topicIdPartition": {"topicPartition": partition}}},
     }
-
-    with pytest.raises(CorruptSegmentError) as refused:
-        parse_manifest(json.dumps(record).encode())
-
-    str(refused.value).encode()
+    return json.dumps(record).encode()

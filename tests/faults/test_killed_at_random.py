@@ -20,7 +20,7 @@ from tests.faults.cut_short import CutShort
 from tests.faults.forks import Forks
 from tests.faults.wrecks import Lane, lanes_below, require_old_or_new
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.long
 
 SEED = os.environ.get("KIP33_SEED", "33")
 KILLS = int(os.environ.get("KIP33_KILLS", "50"))

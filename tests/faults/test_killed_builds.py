@@ -70,7 +70,7 @@ def jvm_runs(build: BuildUnderWay) -> bool:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("fifth", range(5))
+@pytest.mark.parametrize("fifth", one_in(2, range(5)))
 def test_a_build_killed_at_any_moment_leaves_a_complete_snapshot_and_complete_files(
     place: Place,
     night: Night,
@@ -106,7 +106,7 @@ INTERRUPTIONS = [
     pytest.param(ON_SPARK, signal.SIGTERM, MOMENTS[0], marks=OF_SPARK),
     pytest.param(ON_SPARK, signal.SIGTERM, MOMENTS[2], marks=OF_SPARK),
     *one_in(
-        3,
+        4,
         (
             pytest.param(options, number, "in mid-task")
             for options in (IN_WORKERS, IN_ONE_PROCESS)

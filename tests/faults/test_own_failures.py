@@ -4,7 +4,7 @@ import errno
 import os
 import resource
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from kip33.stores.locations import Location
 from tests.builders.log_file import write_log
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cli.console import KIP33, Finished, subprocess_of
+from tests.long_forms import one_in
 
 SEGMENT: dict[str, Any] = {"base_offset": 0, "topic": "orders", "native": False}
 SETTINGS = IndexSettings()
@@ -82,45 +83,40 @@ READERS: dict[str, Callable[[Location], object]] = {
 }
 
 
-@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 def test_a_file_that_cannot_be_opened_for_lack_of_descriptors_ends_the_work(
-    reader: Callable[[Location], object], log: Location
+    log: Location, subtests: pytest.Subtests
 ) -> None:
     Path(log.path).with_suffix(".snapshot").write_bytes(b"")
-    reader(log)  # nothing is imported for the first time below
+    for name, reader in READERS.items():
+        reader(log)  # nothing is imported for the first time below
+        with subtests.test(name):
+            with no_more_files(), pytest.raises(OSError) as found:
+                reader(log)
+            assert found.value.errno == errno.EMFILE
+            assert not isinstance(found.value, FileReadError)
 
-    with no_more_files(), pytest.raises(OSError) as found:
-        reader(log)
 
-    assert found.value.errno == errno.EMFILE
-    assert not isinstance(found.value, FileReadError)
-
-
-@pytest.mark.parametrize("read", [opened, scanned, read_whole], ids=lambda one: one.__name__)
-@pytest.mark.parametrize(
-    ("name", "kind", "number"),
-    [
-        ("absent", FileNotFoundError, errno.ENOENT),
-        ("directory", IsADirectoryError, errno.EISDIR),
-        ("fifo", OSError, errno.EINVAL),
-    ],
-)
 def test_a_fault_of_a_file_keeps_its_kind_and_number(
-    read: Callable[..., Any], name: str, kind: type[OSError], number: int, tmp_path: Path
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     (tmp_path / "directory").mkdir()
     os.mkfifo(tmp_path / "fifo")
-    place = Location.of(tmp_path / name)
-
-    with pytest.raises(FileReadError) as found:
-        if read is read_whole:
-            read_whole(place, most_bytes=100)
-        else:
-            with read(place):
-                pass
-
-    assert isinstance(found.value, kind)
-    assert found.value.errno == number
+    readers: tuple[Callable[[Location], AbstractContextManager[object]], ...] = (
+        opened,
+        scanned,
+        lambda place: nullcontext(read_whole(place, most_bytes=100)),
+    )
+    for name, kind, number in (
+        ("absent", FileNotFoundError, errno.ENOENT),
+        ("directory", IsADirectoryError, errno.EISDIR),
+        ("fifo", OSError, errno.EINVAL),
+    ):
+        for read in readers:
+            with subtests.test(name):
+                with pytest.raises(FileReadError) as found, read(Location.of(tmp_path / name)):
+                    pass
+                assert isinstance(found.value, kind)
+                assert found.value.errno == number
 
 
 def committed(folder: Path) -> list[str]:
@@ -164,16 +160,15 @@ def test_a_library_that_cannot_be_loaded_ends_the_command(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [("verify", "logs"), ("retention", "catalog")], ids=" ".join)
 def test_without_pyarrow_a_command_ends_in_one_line(
-    tmp_path: Path, broken: Callable[[str], str], arguments: tuple[str, ...]
+    tmp_path: Path, broken: Callable[[str], str]
 ) -> None:
     write_log(tmp_path / "logs/orders-0", 0, v2_batch(0, [Record(1, b"value")]))
     setting = broken("pyarrow")
     (tmp_path / "libraries/pyarrow/__init__.py").write_text(
         "raise ImportError('libarrow.so: failed')"
     )
-    done = subprocess_of(KIP33, *arguments, cwd=tmp_path, PYTHONPATH=setting)
+    done = subprocess_of(KIP33, "verify", "logs", cwd=tmp_path, PYTHONPATH=setting)
     assert_one_line(done, tmp_path, "libarrow.so: failed")
 
 
@@ -181,10 +176,8 @@ def test_without_pyarrow_a_command_ends_in_one_line(
 @pytest.mark.parametrize(
     "arguments",
     [
-        BUILD,
         (*BUILD, "--workers", "2"),
-        ("verify", "logs"),
-        ("dialects", "logs"),
+        *(pytest.param(one, marks=pytest.mark.long) for one in (("verify", "logs"), BUILD)),
         pytest.param((*BUILD, "--engine", "spark"), marks=pytest.mark.spark),
     ],
     ids=" ".join,
@@ -203,7 +196,7 @@ def test_without_compiled_code_a_command_says_so_once_and_works(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gigabytes", [0.8, 1.7, 2.2])
+@pytest.mark.parametrize("gigabytes", one_in(3, [0.8, 1.7, 2.2]))
 def test_little_address_space_ends_a_build_in_one_line(
     gigabytes: float, log: Location, tmp_path: Path
 ) -> None:

@@ -4,7 +4,6 @@ As root the command runs without the privilege to bypass permissions.
 """
 
 import shutil
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,28 +13,29 @@ import pytest
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.builders.log_file import write_log
 from tests.cli.console import Finished
-from tests.faults.builds import Outcome, outcome
+from tests.faults.builds import Outcome, build_here, outcome
 from tests.faults.forks import Forks
 from tests.faults.nights import GROWN, NEW, UNCHANGED, first_day, log_of, partition, second_day
-from tests.faults.privileges import AS_ANY_OWNER, shut, why_not
+from tests.faults.privileges import shut
+from tests.long_forms import one_in, short_and_long
 
-PARTITIONS = 3
+PARTITIONS = 2
+BROKER = partition(1).partition("/")[0]
 DENIED = "Permission denied"
 NO_LIST, NO_WRITE = 0, 0o500
-WORKERS = [pytest.param(None, id="in one process"), pytest.param(2, id="two workers")]
 
 
 class Archive:
-    """An archive on the second day, an index directory, and a catalog in it or elsewhere."""
+    """An archive on the second day, an index directory, and a catalog elsewhere."""
 
-    def __init__(self, folder: Path, commands: Forks, *, catalog_inside: bool) -> None:
+    def __init__(self, folder: Path, commands: Forks) -> None:
         self.source, self.index_dir = folder / "archive", folder / "indexes"
-        self.catalog = self.index_dir / "_catalog" if catalog_inside else folder / "catalog"
+        self.catalog = folder / "catalog"
         self._folder, self._commands = folder, commands
         first_day(self.source, PARTITIONS)
         assert self.build().exit_code == 0
         second_day(self.source, PARTITIONS)
-        self._places = {self.index_dir, self.catalog} - {self.index_dir / "_catalog"}
+        self._places = (self.index_dir, self.catalog)
         for place in self._places:
             shutil.copytree(place, folder / "saved" / place.name)
         self.before = self.outcome()
@@ -65,36 +65,14 @@ class Archive:
 
 
 @pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    problem = why_not(tmp_path_factory.mktemp("tried"))
-    if problem:
-        pytest.skip(f"nothing to be denied: {problem}")
-    with Forks(*AS_ANY_OWNER) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def nightly(commands: Forks, tmp_path_factory: pytest.TempPathFactory) -> Archive:
-    return Archive(tmp_path_factory.mktemp("denied"), commands, catalog_inside=False)
-
-
-@pytest.fixture(scope="module")
-def nightly_with_catalog_inside(
-    commands: Forks, tmp_path_factory: pytest.TempPathFactory
-) -> Archive:
-    return Archive(tmp_path_factory.mktemp("inside"), commands, catalog_inside=True)
+def nightly(forks_as_any_owner: Forks, tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    return Archive(tmp_path_factory.mktemp("denied"), forks_as_any_owner)
 
 
 @pytest.fixture
 def archive(nightly: Archive) -> Archive:
     nightly.restore()
     return nightly
-
-
-@pytest.fixture
-def with_catalog_inside(nightly_with_catalog_inside: Archive) -> Archive:
-    nightly_with_catalog_inside.restore()
-    return nightly_with_catalog_inside
 
 
 def require_whole(archive: Archive, found: Outcome) -> None:
@@ -118,13 +96,17 @@ def require_next_run_mends_it(archive: Archive) -> None:
     assert archive.outcome() == archive.after
 
 
-@pytest.mark.parametrize("mode", [pytest.param(0, id="shut"), pytest.param(0o400, id="names only")])
 @pytest.mark.parametrize(
-    "directory",
-    [
-        pytest.param(partition(1), id="a partition"),
-        pytest.param(partition(1).partition("/")[0], id="a broker's log directory"),
-    ],
+    ("directory", "mode"),
+    one_in(
+        3,
+        [
+            pytest.param(partition(1), 0o400, id="of a partition the names only"),
+            pytest.param(partition(1), 0, id="a partition is shut"),
+            pytest.param(BROKER, 0o400, id="of a broker the names only"),
+            pytest.param(BROKER, 0, id="a broker's log directory is shut"),
+        ],
+    ),
 )
 def test_a_directory_of_the_archive(archive: Archive, directory: str, mode: int) -> None:
     with shut(archive.source / directory, mode):
@@ -158,10 +140,17 @@ def test_source_itself(archive: Archive) -> None:
     require_next_run_mends_it(archive)
 
 
-@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize(
-    ("segment", "index_stays"),
-    [pytest.param(GROWN[0], True, id="one that grew"), pytest.param(NEW[0], False, id="a new one")],
+    ("segment", "index_stays", "workers"),
+    one_in(
+        3,
+        [
+            pytest.param(GROWN[0], True, None, id="one that grew"),
+            pytest.param(GROWN[0], True, 2, id="one that grew, two workers"),
+            pytest.param(NEW[0], False, None, id="a new one"),
+            pytest.param(NEW[0], False, 2, id="a new one, two workers"),
+        ],
+    ),
 )
 def test_a_segment_file(
     archive: Archive, segment: int, index_stays: bool, workers: int | None
@@ -191,82 +180,70 @@ def test_a_segment_file(
     require_next_run_mends_it(archive)
 
 
-READERS = [
-    pytest.param(("build", "--index-dir", "indexes"), id="build"),
-    pytest.param(("build", "--index-dir", "indexes", "--workers", 2), id="build in two workers"),
-    pytest.param(("verify",), id="verify"),
-    pytest.param(("count", "--per", "1h"), id="count"),
-    pytest.param(("records",), id="records"),
-    pytest.param(("records", "--format", "jsonl", "--on-error", "row"), id="records with rows"),
-    pytest.param(("timestamps",), id="timestamps"),
-    pytest.param(("timestamps", "--by", "topic", "--format", "jsonl"), id="timestamps of topics"),
-    pytest.param(("roll",), id="roll"),
-    pytest.param(("roll", "--what-if"), id="roll --what-if"),
-    pytest.param(("dialects",), id="dialects"),
-]
-RESTORES = [
-    pytest.param((), id="restore"),
-    pytest.param(("--until", "2100-01-01"), id="restore of a range"),
+READERS: list[tuple[object, ...]] = [
+    ("build", "--index-dir", "indexes"),
+    ("build", "--index-dir", "indexes", "--workers", 2),
+    ("verify",),
+    ("count", "--per", "1h"),
+    ("records",),
+    ("records", "--format", "jsonl", "--on-error", "row"),
+    ("timestamps",),
+    ("timestamps", "--by", "topic", "--format", "jsonl"),
+    ("roll",),
+    ("roll", "--what-if"),
+    ("dialects",),
 ]
 
 
-@pytest.mark.parametrize("arguments", READERS)
-def test_no_log_can_be_read(arguments: tuple[str, ...], commands: Forks, tmp_path: Path) -> None:
-    logs = [write_log(tmp_path / f"logs/orders-{number}", 0, batches(0, 2)) for number in (0, 1)]
-    command, *options = (tmp_path / one if one == "indexes" else one for one in arguments)
-    with shut(logs[0]), shut(logs[1]):
-        done = commands.run("console", command, tmp_path / "logs", *options)
-
-    assert done.exit_code == 1
-    require_line_on_logs(done, "2 of 2 logs", logs[0])
-    assert list(tmp_path.rglob("_catalog/snapshots/*")) == []
-
-
-@pytest.mark.parametrize("arguments", READERS)
-def test_one_of_two_logs_cannot_be_read(
-    arguments: tuple[str, ...], commands: Forks, tmp_path: Path
+@pytest.mark.parametrize("step", short_and_long(3, 1, "KIP33_STEP"))
+def test_one_of_two_logs_or_none_can_be_read(
+    forks_as_any_owner: Forks, tmp_path: Path, step: int, subtests: pytest.Subtests
 ) -> None:
     logs = [write_log(tmp_path / f"logs/orders-{number}", 0, batches(0, 2)) for number in (0, 1)]
-    command, *options = (tmp_path / one if one == "indexes" else one for one in arguments)
-    with shut(logs[1]):
-        done = commands.run("console", command, tmp_path / "logs", *options)
+    for command, *options in READERS[::step]:
+        given = ("console", command, tmp_path / "logs")
+        given += tuple(tmp_path / "indexes" if one == "indexes" else one for one in options)
+        with subtests.test(" ".join(map(str, (command, *options)))):
+            with shut(logs[0]), shut(logs[1]):
+                done = forks_as_any_owner.run(*given)
+            assert done.exit_code == 1
+            require_line_on_logs(done, "2 of 2 logs", logs[0])
+            assert list(tmp_path.rglob("_catalog/snapshots/*")) == []
 
-    assert done.exit_code == 0
-    is_counted = arguments[0] not in ("count", "records")  # these do not list all logs
-    require_line_on_logs(done, "1 of 2 logs" if is_counted else "1 log", logs[1])
+            with shut(logs[1]):
+                done = forks_as_any_owner.run(*given)
+            assert done.exit_code == 0
+            is_counted = command not in ("count", "records")  # these do not list all logs
+            require_line_on_logs(done, "1 of 2 logs" if is_counted else "1 log", logs[1])
+        shutil.rmtree(tmp_path / "indexes", ignore_errors=True)
 
 
-@pytest.mark.parametrize("options", RESTORES)
 @pytest.mark.parametrize(("unread", "exit_code"), [(1, 4), (2, 1)])
 def test_logs_that_a_restore_cannot_read(
-    options: tuple[str, ...],
-    unread: int,
-    exit_code: int,
-    commands: Forks,
-    tmp_path: Path,
+    unread: int, exit_code: int, forks_as_any_owner: Forks, tmp_path: Path
 ) -> None:
     logs = [write_log(tmp_path / f"logs/orders-{number}", 0, batches(0, 2)) for number in (0, 1)]
     (tmp_path / "data").mkdir()
+    restore = ("console", "restore", tmp_path / "logs", "--to", tmp_path / "data")
     with ExitStack() as stack:
         for log in logs[:unread]:
             stack.enter_context(shut(log))
-        done = commands.run(
-            *("console", "restore", tmp_path / "logs", "--to", tmp_path / "data", *options)
-        )
+        done = forks_as_any_owner.run(*restore, "--until", "2100-01-01")
 
     assert done.exit_code == exit_code
     require_line_on_logs(done, f"{unread} of 2 logs", logs[0])
 
 
-def test_no_first_header_of_a_catalogs_logs_can_be_read(commands: Forks, tmp_path: Path) -> None:
+def test_no_first_header_of_a_catalogs_logs_can_be_read(
+    forks_as_any_owner: Forks, tmp_path: Path
+) -> None:
     log = write_log(tmp_path / "logs/orders-0", 0, batches(0, 2))
-    built = commands.run(
-        *("console", "build", tmp_path / "logs", "--index-dir", tmp_path / "indexes")
-    )
+    build_here(tmp_path / "logs", tmp_path / "indexes")
+    roll = ("console", "roll", tmp_path / "indexes/_catalog", "--read-headers")
     with shut(log):
-        done = commands.run(*("console", "roll", tmp_path / "indexes/_catalog", "--read-headers"))
+        done = forks_as_any_owner.run(*roll)
 
-    assert (built.exit_code, done.exit_code) == (0, 1)
+    assert done.exit_code == 1
     require_line_on_logs(done, "1 of 1 log", log)
 
 
@@ -276,14 +253,18 @@ def require_line_on_logs(done: Finished, count: str, first: Path) -> None:
     assert DENIED in line
 
 
-def test_the_catalog_lists_logs_that_cannot_be_read(commands: Forks, tmp_path: Path) -> None:
+def test_the_catalog_lists_logs_that_cannot_be_read(
+    forks_as_any_owner: Forks, tmp_path: Path
+) -> None:
     logs = [write_log(tmp_path / f"logs/orders-{number}", 0, batches(0, 2)) for number in (0, 1)]
     with shut(logs[1]):
-        commands.run("console", "build", tmp_path / "logs", "--index-dir", tmp_path / "indexes")
+        forks_as_any_owner.run(
+            *("console", "build", tmp_path / "logs", "--index-dir", tmp_path / "indexes")
+        )
     catalog = tmp_path / "indexes/_catalog"
 
     def listed(*options: object) -> Finished:
-        done = commands.run("console", "catalog", catalog, "--segments", *options)
+        done = forks_as_any_owner.run("console", "catalog", catalog, "--segments", *options)
         assert (done.exit_code, done.stderr) == (0, "")
         return done
 
@@ -308,13 +289,19 @@ def test_a_segment_file_that_has_not_changed_is_not_opened(archive: Archive) -> 
     assert archive.outcome() == archive.after
 
 
-@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize(
-    "mode", [pytest.param(NO_WRITE, id="nothing is written"), pytest.param(NO_LIST, id="shut")]
-)
-@pytest.mark.parametrize(
-    "directory",
-    [pytest.param(partition(0), id="of one partition"), pytest.param("", id="all of it")],
+    ("directory", "mode", "workers"),
+    one_in(
+        3,
+        [
+            pytest.param(partition(0), NO_WRITE, 2, id="one partition's, two workers"),
+            pytest.param(partition(0), NO_WRITE, None, id="one partition's"),
+            pytest.param(partition(0), NO_LIST, None, id="one partition's is shut"),
+            pytest.param("", NO_LIST, None, id="all of it is shut"),
+            pytest.param("", NO_LIST, 2, id="all of it is shut, two workers"),
+            pytest.param("", NO_WRITE, None, id="all of it"),
+        ],
+    ),
 )
 def test_the_directory_of_index_files(
     archive: Archive, directory: str, mode: int, workers: int | None
@@ -342,61 +329,31 @@ def test_the_directory_of_index_files(
     require_next_run_mends_it(archive)
 
 
-@pytest.mark.parametrize(
-    ("folder", "mode", "exit_code", "said"),
-    [
-        pytest.param("", NO_LIST, 1, "/commits: cannot be listed", id="shut"),
-        pytest.param("commits", NO_LIST, 1, "/commits: cannot be listed", id="commits shut"),
-        pytest.param("commits", NO_WRITE, 1, ".json: cannot be written", id="no commit"),
-        pytest.param("snapshots", NO_LIST, 1, ": cannot be listed", id="snapshots shut"),
-        pytest.param(
-            "snapshots", NO_WRITE, 1, "part-00000.parquet: cannot be written", id="no snapshot"
-        ),
-        pytest.param("staging", NO_LIST, 1, "/staging: cannot be listed", id="staging shut"),
-        pytest.param(
-            "staging", NO_WRITE, 2, "the catalog's folder cannot be created", id="no draft"
-        ),
-    ],
-)
-def test_the_catalog(archive: Archive, folder: str, mode: int, exit_code: int, said: str) -> None:
-    with shut(archive.catalog / folder, mode):
-        done = archive.build()
-    require_nothing_happened(archive, done, said, exit_code=exit_code)
-    require_next_run_mends_it(archive)
+CATALOG = {
+    "shut": ("", NO_LIST, 1, "/commits: cannot be listed"),
+    "commits shut": ("commits", NO_LIST, 1, "/commits: cannot be listed"),
+    "no commit": ("commits", NO_WRITE, 1, ".json: cannot be written"),
+    "snapshots shut": ("snapshots", NO_LIST, 1, ": cannot be listed"),
+    "no snapshot": ("snapshots", NO_WRITE, 1, "part-00000.parquet: cannot be written"),
+    "staging shut": ("staging", NO_LIST, 1, "/staging: cannot be listed"),
+    "no draft": ("staging", NO_WRITE, 2, "the catalog's folder cannot be created"),
+}
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        pytest.param("commits/*.json", id="its commit file"),
-        pytest.param("snapshots/*/part-00000.parquet", id="a part"),
-    ],
-)
-def test_one_file_of_the_newest_snapshot(archive: Archive, file: str) -> None:
-    [place] = archive.catalog.glob(file)
-    with shut(place):
-        done = archive.build()
-    require_nothing_happened(archive, done, "fix it and run the command again", exit_code=1)
-    require_next_run_mends_it(archive)
-
-
-@pytest.mark.parametrize(
-    ("mode", "exit_code", "said"),
-    [
-        pytest.param(NO_LIST, 1, "/indexes/_catalog", id="shut"),
-        pytest.param(
-            NO_WRITE, 2, "the catalog's folder cannot be created", id="nothing is written"
-        ),
-    ],
-)
-def test_the_index_directory_with_the_catalog_in_it(
-    with_catalog_inside: Archive, mode: int, exit_code: int, said: str
-) -> None:
-    archive = with_catalog_inside
-    with shut(archive.index_dir, mode, all_below=True):
-        done = archive.build()
-    require_nothing_happened(archive, done, said, exit_code=exit_code)
-    assert archive.outcome() == archive.before
+def test_the_catalog(archive: Archive, subtests: pytest.Subtests) -> None:
+    for name, (folder, mode, exit_code, said) in CATALOG.items():
+        archive.restore()
+        with subtests.test(name):
+            with shut(archive.catalog / folder, mode):
+                done = archive.build()
+            require_nothing_happened(archive, done, said, exit_code=exit_code)
+    for file in ("commits/*.json", "snapshots/*/part-00000.parquet"):
+        archive.restore()
+        [place] = archive.catalog.glob(file)
+        with subtests.test(file):
+            with shut(place):
+                done = archive.build()
+            require_nothing_happened(archive, done, "fix it and run the command again", exit_code=1)
     require_next_run_mends_it(archive)
 
 
@@ -415,7 +372,7 @@ def require_nothing_happened(
 
 
 def test_a_closed_directory_with_a_partitions_name_may_hold_any_topic(
-    commands: Forks, tmp_path: Path
+    forks_as_any_owner: Forks, tmp_path: Path
 ) -> None:
     """`broker-2` reads as partition 2 of a topic `broker`; with `--topic` its rows stay."""
     archive = ChangingArchive(tmp_path)
@@ -424,13 +381,13 @@ def test_a_closed_directory_with_a_partitions_name_may_hold_any_topic(
         archive.write(archive.log(name), batches(0, 9))
     build = ("console", "build", archive.source, "--index-dir", archive.index_dir)
     build += ("--catalog", archive.catalog, "--format", "json")
-    assert commands.run(*build).exit_code == 0
+    assert forks_as_any_owner.run(*build).exit_code == 0
     before = archive.row(closed)
 
     with shut(archive.source / "broker-2", NO_LIST):
-        summary = commands.run(*build, "--topic", "orders").lines[0]
+        summary = forks_as_any_owner.run(*build, "--topic", "orders").lines[0]
 
     assert (summary["carried"], summary["dropped"]) == (1, 0)
     assert archive.row(closed) == before
-    again = commands.run(*build, "--topic", "orders").lines[0]
+    again = forks_as_any_owner.run(*build, "--topic", "orders").lines[0]
     assert (again["reused"], again["kept"]) == (2, 0)

@@ -185,10 +185,10 @@ def test_a_power_failure_at_any_moment_leaves_a_snapshot_with_all_that_it_names(
     tmp_path: Path,
 ) -> None:
     """A first build, then one that replaces the index files of logs that grew."""
-    place = write_archive(tmp_path, partitions=5)
+    place = write_archive(tmp_path, partitions=3)
     first = Build(place)
     assert list(faults_of(first)) == []
-    grow(place, partitions=3)
+    grow(place, partitions=2)
 
     second = Build(place, now_ms=NOW_MS + DAY_MS)
 
@@ -197,7 +197,7 @@ def test_a_power_failure_at_any_moment_leaves_a_snapshot_with_all_that_it_names(
     assert list(faults_of(second)) == []
 
 
-@pytest.mark.integration
+@pytest.mark.long
 def test_the_replay_finds_what_a_build_without_flushes_may_lose(tmp_path: Path) -> None:
     place = write_archive(tmp_path, partitions=1)
     faults = set(faults_of(Build(place, fsync=False)))
@@ -221,7 +221,7 @@ LEFT_OUT: dict[str, Callable[[Event], bool]] = {
 }
 
 
-@pytest.mark.integration
+@pytest.mark.long
 def test_the_replay_finds_each_kind_of_flush_that_is_left_out(tmp_path: Path) -> None:
     place = write_archive(tmp_path, partitions=1)
     Build(place)

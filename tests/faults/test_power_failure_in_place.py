@@ -81,7 +81,7 @@ def test_an_index_is_never_on_the_disk_without_its_transaction_index(tmp_path: P
     assert list(faults_of(disk, events, either)) == []
 
 
-@pytest.mark.integration
+@pytest.mark.long
 def test_the_replay_finds_a_transaction_index_that_was_not_flushed(tmp_path: Path) -> None:
     source = tmp_path / "source"
     write(source, {0: FIRST, 3: SECOND})
@@ -118,7 +118,7 @@ def test_an_index_is_never_on_the_disk_without_its_time_index(
     assert list(faults_of(disk, events, first)) == []
 
 
-@pytest.mark.integration
+@pytest.mark.long
 def test_a_time_index_that_is_lost_with_its_flush_is_found(tmp_path: Path) -> None:
     source = tmp_path / "source"
     write_plain(source, 2)

@@ -129,7 +129,7 @@ def test_after_a_power_failure_at_any_moment_the_next_apply_ends_right(
     assert list(faults) == []
 
 
-@pytest.mark.integration
+@pytest.mark.long
 def test_the_replay_finds_an_apply_that_does_not_flush_what_it_deleted(tmp_path: Path) -> None:
     recorded = RecordedApply(tmp_path, "deleted")
     events = [

@@ -24,7 +24,7 @@ from kip33.retention.broker_locks import locked
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import INTERVAL, ChangingArchive, batches
-from tests.cli.console import KIP33, subprocess_of
+from tests.faults.forks import Forks
 from tests.faults.test_two_builds import finish, steps
 from tests.long_forms import one_in
 
@@ -155,7 +155,7 @@ def test_a_build_at_any_point_of_a_repair(
 
 
 def test_a_repair_is_refused_while_a_build_in_place_runs(
-    archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch
+    archive: ChangingArchive, forks: Forks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (archive.source / "logs/meta.properties").touch()
     build_segment: Callable[..., Any] = build_task.build_segment
@@ -164,7 +164,7 @@ def test_a_repair_is_refused_while_a_build_in_place_runs(
     def repair_first(*arguments: Any, **how: Any) -> Any:
         if not seen:
             before = index_files(archive)
-            seen.append(kip33(archive, "repair", archive.source / "logs", "--apply"))
+            seen.append(kip33(forks, "repair", archive.source / "logs", "--apply"))
             assert index_files(archive) == before
         return build_segment(*arguments, **how)
 
@@ -177,13 +177,13 @@ def test_a_repair_is_refused_while_a_build_in_place_runs(
 
 
 def test_a_build_in_place_is_refused_while_a_repair_runs(
-    archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch
+    archive: ChangingArchive, forks: Forks
 ) -> None:
     (archive.source / "logs/meta.properties").touch()
     before = index_files(archive)
     with locked([Location.of(archive.source / "logs/a-0")]):  # as `kip33 repair --apply` holds it
         done = kip33(
-            *(archive, "build", archive.source, "--in-place", "--catalog", archive.catalog),
+            *(forks, "build", archive.source, "--in-place", "--catalog", archive.catalog),
             *("--offset-index", "--overwrite"),
         )
     require_refused([done])
@@ -191,9 +191,8 @@ def test_a_build_in_place_is_refused_while_a_repair_runs(
     assert not archive.catalog.exists()
 
 
-def kip33(archive: ChangingArchive, *arguments: Any) -> tuple[int, str]:
-    interval = ("--index-interval-bytes", INTERVAL)
-    done = subprocess_of(KIP33, *arguments, *interval, cwd=archive.folder, KIP33_ENGINE="local")
+def kip33(forks: Forks, *arguments: Any) -> tuple[int, str]:
+    done = forks.run("console", *arguments, "--index-interval-bytes", INTERVAL)
     return done.exit_code, done.stderr
 
 

@@ -5,6 +5,7 @@ processes run freely, many times.
 """
 
 import itertools
+import os
 import random
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from kip33.builds import earlier_builds
 from kip33.builds import task as build_task
 from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.task import build_bin
@@ -28,8 +30,7 @@ from tests.builders.changing_archive import (
     KeptArchive,
     batches,
 )
-from tests.faults.builds import build_here, outcome
-from tests.long_forms import one_in
+from tests.long_forms import one_in, short_and_long
 
 A, B, GROWN, GONE, INVALID = "x/a-0", "x/b-0", "x/grown-0", "x/gone-0", "x/invalid-0"
 ALL = (A, B, GROWN, GONE, INVALID)
@@ -37,10 +38,10 @@ STEPS = ("plan", "begin", "first bin", "second bin", "commit")
 PROJECT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module", params=["a first build", "a later build"])
-def kept(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> KeptArchive:
-    """Some segments; known to the catalog, and since then changed, or not known."""
-    return changed(tmp_path_factory.mktemp("two"), ALL, built=request.param == "a later build")
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> KeptArchive:
+    """Some segments, known to the catalog, and since then changed."""
+    return changed(tmp_path_factory.mktemp("two"), ALL, built=True)
 
 
 @pytest.fixture
@@ -48,8 +49,18 @@ def archive(kept: KeptArchive) -> ChangingArchive:
     return kept.again()
 
 
+@pytest.fixture(params=["a first build", "a later build"])
+def first_or_later(
+    kept: KeptArchive, tmp_path: Path, request: pytest.FixtureRequest
+) -> ChangingArchive:
+    """Return segments that are not known to a catalog, or known and changed."""
+    if request.param == "a later build":
+        return kept.again()
+    return changed(tmp_path / "first", ALL, built=False).again()
+
+
 def changed(folder: Path, partitions: tuple[str, ...], *, built: bool) -> KeptArchive:
-    """Some segments that changed, after they were built or before anybody built."""
+    """Return some segments that changed, after they were built or before anybody built."""
     archive = ChangingArchive(folder)
     for partition in partitions:
         archive.write(archive.log(partition), batches(0, 8))
@@ -122,53 +133,54 @@ def later_build(tmp_path_factory: pytest.TempPathFactory) -> KeptArchive:
     return changed(tmp_path_factory.mktemp("later"), (A, GROWN, GONE, INVALID), built=True)
 
 
-@pytest.mark.parametrize("order", one_in(20, orders()), ids=lambda order: "".join(map(str, order)))
+@pytest.mark.parametrize("step", short_and_long(42, 1, "KIP33_STEP"))
 def test_two_builds_interleaved_in_every_way(
-    later_build: KeptArchive, order: tuple[int, ...]
+    later_build: KeptArchive, step: int, subtests: pytest.Subtests
 ) -> None:
-    archive = later_build.again()
+    for order in [*orders()][::step]:
+        with subtests.test("".join(map(str, order))):
+            archive = later_build.again()
 
-    summaries = together(steps(archive), steps(archive), order)
+            summaries = together(steps(archive), steps(archive), order)
 
-    require_both_are_whole(archive, summaries)
-    assert archive.outcome() == archive.fresh(offset_index=True)
-    assert not list((archive.catalog / "staging").iterdir())
-    archive.now_ms += DAY_MS
-    archive.build(offset_index=True)
-    assert archive.outcome() == archive.fresh(offset_index=True)
+            require_both_are_whole(archive, summaries)
+            assert archive.outcome() == archive.fresh(offset_index=True)
+            assert not list((archive.catalog / "staging").iterdir())
+            archive.now_ms += DAY_MS
+            archive.build(offset_index=True)
+            assert archive.outcome() == archive.fresh(offset_index=True)
 
 
-@pytest.mark.parametrize(
-    "step", one_in(3, range(len(STEPS))), ids=[f"before {step}" for step in STEPS]
-)
-@pytest.mark.parametrize(
-    "settings",
-    one_in(
-        2, [{}, {"full": True}, {"topics": ["a", "new"]}, {"read": "tail"}, {"overwrite": True}]
-    ),
-    ids=str,
-)
+OTHERS: list[dict[str, Any]] = [{"full": True}, {"topics": ["a", "new"]}, {"read": "tail"}]
+
+
+@pytest.mark.parametrize("step", short_and_long(8, 1, "KIP33_STEP"))
 def test_a_complete_build_during_another(
-    archive: ChangingArchive, settings: dict[str, Any], step: int
+    kept: KeptArchive, step: int, subtests: pytest.Subtests
 ) -> None:
-    outer = steps(archive)
-    for _ in range(step):
-        next(outer)
+    for settings, before in [*itertools.product(OTHERS, STEPS)][::step]:
+        with subtests.test(f"{settings}, before {before}"):
+            archive = kept.again()
+            outer = steps(archive)
+            for _ in range(STEPS.index(before)):
+                next(outer)
 
-    inner = finish(steps(archive, **settings))
-    summary = finish(outer)
+            inner = finish(steps(archive, **settings))
+            summary = finish(outer)
 
-    assert (summary.kept, summary.failed, inner.kept, inner.failed) == (0, 0, 0, 0)
-    catalog = Catalog.at(str(archive.catalog))
-    assert catalog.read(catalog.named(inner.snapshot)).num_rows == inner.segments
-    archive.now_ms += DAY_MS
-    assert archive.build(offset_index=True).kept == 0
-    archive.now_ms += DAY_MS
-    assert archive.build(offset_index=True).indexed == 0
-    assert archive.outcome() == archive.fresh(offset_index=True)
+            assert (summary.kept, summary.failed, inner.kept, inner.failed) == (0, 0, 0, 0)
+            catalog = Catalog.at(str(archive.catalog))
+            assert catalog.read(catalog.named(inner.snapshot)).num_rows == inner.segments
+            archive.now_ms += DAY_MS
+            assert archive.build(offset_index=True).kept == 0
+            archive.now_ms += DAY_MS
+            assert archive.build(offset_index=True).indexed == 0
+            assert archive.outcome() == archive.fresh(offset_index=True)
 
 
-@pytest.mark.parametrize("step", range(1, len(STEPS)), ids=[f"at {step}" for step in STEPS[1:]])
+@pytest.mark.parametrize(
+    "step", one_in(2, range(1, len(STEPS))), ids=[f"at {step}" for step in STEPS[1:]]
+)
 def test_a_segment_changes_between_two_builds_that_overlap(
     archive: ChangingArchive, step: int
 ) -> None:
@@ -185,14 +197,12 @@ def test_a_segment_changes_between_two_builds_that_overlap(
     assert archive.outcome() == archive.fresh(offset_index=True)
 
 
-@pytest.mark.parametrize("committed", [1, 2, 3])
 def test_a_build_that_commits_while_another_looks_back_takes_nothing_from_it(
-    archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch, committed: int
+    first_or_later: ChangingArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the newest snapshot and the claims of running builds: there a commit hides both."""
-    from kip33.builds import earlier_builds
-
-    others = [steps(archive) for _ in range(committed)]
+    archive = first_or_later
+    others = [steps(archive) for _ in range(2)]
     for other in others:
         for _ in range(4):
             next(other)
@@ -211,30 +221,35 @@ def test_a_build_that_commits_while_another_looks_back_takes_nothing_from_it(
     assert archive.outcome() == archive.fresh(offset_index=True)
 
 
-@pytest.mark.parametrize("order", one_in(30, orders()), ids=lambda order: "".join(map(str, order)))
+@pytest.mark.parametrize("step", short_and_long(63, 1, "KIP33_STEP"))
 def test_two_builds_of_other_topics_lose_no_rows(
-    archive: ChangingArchive, order: tuple[int, ...]
+    kept: KeptArchive, step: int, subtests: pytest.Subtests
 ) -> None:
     """Each looks at its own topics; the newest snapshot has the rows of both.
 
     What the first to commit still claimed for the other is a dead build's a day later.
     """
     mine, others = ["a", "new"], ["b", "grown", "invalid", "gone"]
+    for order in [*orders()][::step]:
+        with subtests.test("".join(map(str, order))):
+            archive = kept.again()
 
-    together(steps(archive, topics=mine), steps(archive, topics=others), order)
+            together(steps(archive, topics=mine), steps(archive, topics=others), order)
 
-    assert archive.outcome() == archive.fresh(offset_index=True)
-    archive.now_ms += DAY_MS
-    again = archive.build(offset_index=True)
-    assert (again.indexed, again.kept, again.dropped) == (0, 0, 0), "whose the files are is known"
-    prune(Catalog.at(str(archive.catalog)), keep=1, now_ms=time.time_ns() // 1_000_000 + 2 * DAY_MS)
-    assert not list((archive.catalog / "staging").iterdir())
+            assert archive.outcome() == archive.fresh(offset_index=True)
+            archive.now_ms += DAY_MS
+            again = archive.build(offset_index=True)
+            assert (again.indexed, again.kept, again.dropped) == (0, 0, 0), "whose files is known"
+            late_ms = time.time_ns() // 1_000_000 + 2 * DAY_MS
+            prune(Catalog.at(str(archive.catalog)), keep=1, now_ms=late_ms)
+            assert not list((archive.catalog / "staging").iterdir())
 
 
 def test_commits_of_one_number_are_merged_afterwards(
-    archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch
+    first_or_later: ChangingArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both looked at the catalog, then both put their commit file."""
+    archive = first_or_later
     mine = steps(archive, topics=["a", "gone", "invalid"])
     others = steps(archive, topics=["b", "grown", "new"])
     for build in (mine, others):
@@ -309,9 +324,9 @@ for line in sys.stdin:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("seed", one_in(2, range(2)))
-def test_two_processes_build_at_once_night_after_night(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
+@pytest.mark.parametrize("nights", short_and_long(4, 24, "KIP33_NIGHTS"))
+def test_two_processes_build_at_once_night_after_night(tmp_path: Path, nights: int) -> None:
+    chance = random.Random(os.environ.get("KIP33_SEED", "0"))
     archive = ChangingArchive(tmp_path)
     archive.catalog = tmp_path / "indexes" / "_catalog"
     for number in range(12):
@@ -327,7 +342,7 @@ def test_two_processes_build_at_once_night_after_night(tmp_path: Path, seed: int
     try:
         for child in children:
             assert child.stdout and child.stdout.readline() == "ready\n"
-        for _ in range(12):
+        for _ in range(nights):
             told = night(archive, children, chance)
             catalog = Catalog.at(str(archive.catalog))
             newest = catalog.require_newest()
@@ -364,12 +379,3 @@ def night(
         child.stdin.flush()
     lines = [child.stdout.readline() for child in children if child.stdout]
     return [line.split() for line in lines]
-
-
-def test_the_builds_of_two_catalogs_know_nothing_of_each_other(tmp_path: Path) -> None:
-    archive = ChangingArchive(tmp_path)
-    archive.write(archive.log(A), batches(0, 8))
-    first, second = tmp_path / "first", tmp_path / "second"
-    for place in (first, second):
-        build_here(archive.source, place, now_ms=archive.now_ms, index_interval_bytes=INTERVAL)
-    assert outcome(first).files == outcome(second).files

@@ -15,6 +15,7 @@ from kip33.formats.byte_sources import PieceReader
 from kip33.formats.codecs import DECOMPRESSED_CHUNK_BYTES, Steps, decode_prefix, decompress
 from kip33.formats.whole_bodies import WholeBodies
 from tests.builders.segment_builder import CODEC_BITS, V2_CODECS, compress, lz4_frame, xxh32
+from tests.cases import each_case
 from tests.long_forms import examples, short_and_long
 
 COMPRESSED = [codec for codec in V2_CODECS if codec != "none"]
@@ -29,9 +30,9 @@ def inflate(stored: bytes, codec: str, *, magic: int = 2, piece: int | None = No
     return b"".join(chunks)
 
 
-@pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("piece", [None, 1, 1000], ids=["whole", "byte by byte", "pieces"])
-@pytest.mark.parametrize("codec", V2_CODECS)
+@each_case("magic", [0, 1, 2])
+@each_case("piece", [None, 1, 1000])
+@each_case("codec", V2_CODECS)
 def test_every_codec(codec: str, piece: int | None, magic: int) -> None:
     stored = compress(PLAIN, codec, magic=magic)
     if codec == "zstd" and magic < 2:
@@ -46,13 +47,13 @@ def test_any_bytes_in_any_pieces(plain: bytes, codec: str, piece: int) -> None:
     assert inflate(compress(plain, codec), codec, piece=piece) == plain
 
 
-@pytest.mark.parametrize("codec", ["codec-5", "codec-6", "codec-7", "brotli"])
+@each_case("codec", ["codec-5", "codec-6", "codec-7", "brotli"])
 def test_codec_unknown_to_kafka(codec: str) -> None:
     with pytest.raises(UnsupportedFormatError, match=f"magic 2 has no codec {codec}"):
         decompress([b"x"], codec, magic=2)
 
 
-@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+@each_case("codec", ["gzip", "zstd"])
 def test_concatenated_streams(codec: str) -> None:
     stored = compress(b"first ", codec) + compress(b"", codec) + compress(b"second", codec)
     assert inflate(stored, codec) == b"first second"
@@ -97,15 +98,15 @@ def lz4_with(descriptor: bytes, after_block: bytes = b"", after_end: bytes = b""
 EMPTY_BLOCK = b"\1\0\0\0\0"  # Kafka's reader takes it as the end
 
 
-@pytest.mark.parametrize(
+@each_case(
     "frame",
-    [
-        pytest.param(lz4_with(b"\x60\x70"), id="blocks up to 4 MiB"),
-        pytest.param(lz4_with(b"\x68\x40" + bytes(8)), id="content size, and a wrong one"),
-        pytest.param(lz4_with(b"\x64\x40", after_end=b"\0\0\0\0"), id="wrong content checksum"),
-        pytest.param(lz4_with(b"\x60\x40", EMPTY_BLOCK + EMPTY_BLOCK), id="empty blocks"),
-        pytest.param(lz4_with(b"\x60\x40", EMPTY_BLOCK + b"junk"), id="junk after an empty block"),
-    ],
+    {
+        "blocks up to 4 MiB": lz4_with(b"\x60\x70"),
+        "content size, and a wrong one": lz4_with(b"\x68\x40" + bytes(8)),
+        "wrong content checksum": lz4_with(b"\x64\x40", after_end=b"\0\0\0\0"),
+        "empty blocks": lz4_with(b"\x60\x40", EMPTY_BLOCK + EMPTY_BLOCK),
+        "junk after an empty block": lz4_with(b"\x60\x40", EMPTY_BLOCK + b"junk"),
+    },
 )
 def test_lz4_as_lenient_as_kafka(frame: bytes) -> None:
     assert inflate(frame, "lz4") == b"text"
@@ -114,14 +115,14 @@ def test_lz4_as_lenient_as_kafka(frame: bytes) -> None:
     assert bodies.data.tobytes() == b"text"
 
 
-@pytest.mark.parametrize("left", range(4))
+@each_case("left", range(4))
 def test_lz4_content_checksum_that_is_cut_off(left: int) -> None:
     """Kafka does not compare it, but its 4 bytes must be there (BufferUnderflowException)."""
     with pytest.raises(CorruptSegmentError, match="lz4: the stream ends inside the content check"):
         inflate(lz4_with(b"\x64\x40", after_end=bytes(left)), "lz4")
 
 
-@pytest.mark.parametrize("byte", [0, 1])
+@each_case("byte", [0, 1])
 def test_lz4_block_checksum(byte: int) -> None:
     checksum = xxh32(b"text") ^ byte
     frame = lz4_with(b"\x70\x40", after_block=struct.pack("<I", checksum))
@@ -132,22 +133,22 @@ def test_lz4_block_checksum(byte: int) -> None:
             inflate(frame, "lz4")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "descriptor",
-    [
-        pytest.param(b"\x40\x40", id="linked blocks"),
-        pytest.param(b"\x61\x40", id="dictionary"),
-        pytest.param(b"\xa0\x40", id="version 2"),
-        pytest.param(b"\x60\x30", id="block size 3"),
-        pytest.param(b"\x60\xc0", id="reserved bit"),
-    ],
+    {
+        "linked blocks": b"\x40\x40",
+        "dictionary": b"\x61\x40",
+        "version 2": b"\xa0\x40",
+        "block size 3": b"\x60\x30",
+        "reserved bit": b"\x60\xc0",
+    },
 )
 def test_lz4_descriptor_that_kafka_refuses(descriptor: bytes) -> None:
     with pytest.raises(CorruptSegmentError, match=f"lz4: frame descriptor {descriptor.hex()}"):
         inflate(lz4_with(descriptor), "lz4")
 
 
-@pytest.mark.parametrize("codec", COMPRESSED)
+@each_case("codec", COMPRESSED)
 def test_torn_anywhere(codec: str) -> None:
     plain = b"kafka" * 20
     stored = compress(plain, codec)
@@ -161,8 +162,8 @@ def test_torn_anywhere(codec: str) -> None:
             inflate(stored[:cut], codec)
 
 
-@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-@pytest.mark.parametrize("size", [3, 17, 5000])
+@each_case("codec", ["gzip", "snappy", "lz4", "zstd"])
+@each_case("size", [3, 17, 5000])
 def test_zeros_in_place_of_the_body(codec: str, size: int) -> None:
     with pytest.raises(CorruptSegmentError, match=f"^{codec}: "):
         inflate(bytes(size), codec)
@@ -189,7 +190,7 @@ def test_one_byte_changed_is_named_or_read(data: st.DataObject, codec: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+@each_case("codec", ["gzip", "lz4", "zstd"])
 def test_bomb_is_read_a_chunk_at_a_time(codec: str) -> None:
     size = 64 << 20
     stored = compress(bytes(size), codec)
@@ -205,16 +206,14 @@ def test_bomb_is_read_a_chunk_at_a_time(codec: str) -> None:
     assert pa.total_allocated_bytes() - pa_before < 8 * DECOMPRESSED_CHUNK_BYTES
 
 
-@pytest.mark.parametrize(
+@each_case(
     "stored",
-    [
-        pytest.param(b"\xff\xff\xff\xff\x07" + b"\x00" * 90, id="bare block claims 2 GiB"),
-        pytest.param(b"\xff\xff\xff\xff\xff" * 5, id="size varint without an end"),
-        pytest.param(
-            compress(b"", "snappy")[:16] + b"\x7f\xff\xff\xff" + b"abc", id="frame claims 2 GiB"
-        ),
-        pytest.param(compress(b"", "snappy")[:16] + b"\xff\xff\xff\xff", id="negative block"),
-    ],
+    {
+        "bare block claims 2 GiB": b"\xff\xff\xff\xff\x07" + b"\x00" * 90,
+        "size varint without an end": b"\xff\xff\xff\xff\xff" * 5,
+        "frame claims 2 GiB": compress(b"", "snappy")[:16] + b"\x7f\xff\xff\xff" + b"abc",
+        "negative block": compress(b"", "snappy")[:16] + b"\xff\xff\xff\xff",
+    },
 )
 def test_snappy_claims_are_not_allocated(stored: bytes) -> None:
     allocated = pa.default_memory_pool().max_memory() or 0
@@ -276,7 +275,7 @@ def damaged(chance: Random, stored: bytes) -> bytes:
     return stored[:at] + stored[at + 3 :] if kind == "hole" else stored
 
 
-@pytest.mark.parametrize("codec", COMPRESSED)
+@each_case("codec", COMPRESSED)
 @pytest.mark.parametrize("seed", short_and_long(1, 10, "KIP33_PREFIX_SEEDS"))
 def test_a_prefix_is_what_decodes_byte_by_byte(codec: str, seed: int) -> None:
     name = CODEC_NAMES[CODEC_BITS[codec]]
@@ -290,7 +289,7 @@ def test_a_prefix_is_what_decodes_byte_by_byte(codec: str, seed: int) -> None:
         assert decoded_to_damage(stored, name) == expected, f"seed {codec} {seed} {number}"
 
 
-@pytest.mark.parametrize("codec", COMPRESSED)
+@each_case("codec", COMPRESSED)
 def test_the_number_of_steps_to_a_prefix_is_proportional_to_the_size(codec: str) -> None:
     name = CODEC_NAMES[CODEC_BITS[codec]]
     stored = compress(Random(33).randbytes(1 << 20), codec)

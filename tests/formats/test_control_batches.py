@@ -7,9 +7,8 @@ import zlib
 from base64 import b64decode
 from pathlib import Path
 
-import pytest
-
 from kip33 import build_time_index
+from tests.cases import each_case
 
 GZIP_WRONG_CHECKSUM = (
     "eNpjYICDDUDMziRofX0SgyKQycrAwNh9/mkGO5TWYkAHbPLdHBDW/8eJCQkJKSkzjp05cPzIjYNzJs1fFzBp4qqAiFkz"
@@ -29,25 +28,22 @@ SNAPPY_CUT_IN_A_LENGTH = (
 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("packed", "base_offset", "interval_bytes", "valid_bytes", "time_index"),
-    [
-        pytest.param(
+    {
+        "a gzip body whose checksum is wrong is read up to its records' own damage": (
             GZIP_WRONG_CHECKSUM,
             *(0, 100, 188, "0000018bcfe5682a00000005"),
-            id="a gzip body whose checksum is wrong is read up to its records' own damage",
         ),
-        pytest.param(
+        "a zstd body that is cut short is read up to the record it counts": (
             ZSTD_CUT_SHORT,
             *(77, 1, 80, ""),
-            id="a zstd body that is cut short is read up to the record it counts",
         ),
-        pytest.param(
+        "a snappy body that is cut inside a block's length just ends there": (
             SNAPPY_CUT_IN_A_LENGTH,
             *(0, 100, 91, "7fffffffffffffff00000001"),
-            id="a snappy body that is cut inside a block's length just ends there",
         ),
-    ],
+    },
 )
 def test_damage_behind_what_recovery_reads(
     tmp_path: Path,

@@ -22,19 +22,20 @@ from kip33.formats import crc
 from kip33.formats.native import compiler, cpu
 from kip33.formats.native import forms as native_forms
 from tests.builders import segment_builder
+from tests.cases import each_case
 
 ROOT = Path(__file__).parents[2]
 PROT_NONE = 0  # of mprotect(2)
 NOISE = np.frombuffer(Random(33).randbytes(40_000), np.uint8)
 TABLES = native_forms.CRC32C_TABLES
-RFC_3720 = [
-    pytest.param(b"", 0x00000000, id="nothing"),
-    pytest.param(b"123456789", 0xE3069283, id="the catalogue's check value"),
-    pytest.param(bytes(32), 0x8A9136AA, id="32 zero bytes"),
-    pytest.param(b"\xff" * 32, 0x62A8AB43, id="32 bytes of ones"),
-    pytest.param(bytes(range(32)), 0x46DD794E, id="32 ascending bytes"),
-    pytest.param(bytes(range(31, -1, -1)), 0x113FDB5C, id="32 descending bytes"),
-]
+RFC_3720 = {
+    "nothing": (b"", 0x00000000),
+    "the catalogue's check value": (b"123456789", 0xE3069283),
+    "32 zero bytes": (bytes(32), 0x8A9136AA),
+    "32 bytes of ones": (b"\xff" * 32, 0x62A8AB43),
+    "32 ascending bytes": (bytes(range(32)), 0x46DD794E),
+    "32 descending bytes": (bytes(range(31, -1, -1)), 0x113FDB5C),
+}
 has_instruction = pytest.mark.skipif(
     compiler.crc32c_tables() is not None, reason="this CPU has no CRC-32C instruction"
 )
@@ -87,7 +88,7 @@ def lengths_around_the_borders() -> list[int]:
     return sorted({0, *(border + by for border in borders for by in (-1, 0, 1, 7))})
 
 
-@pytest.mark.parametrize(("data", "expected"), RFC_3720)
+@each_case(("data", "expected"), RFC_3720)
 @pytest.mark.parametrize(
     "tables", [pytest.param(None, marks=has_instruction, id="instruction"), TABLES]
 )
@@ -108,7 +109,7 @@ def test_crc32_is_that_of_zlib() -> None:
         assert compiled(0, NOISE, 0, length) == expected, length
 
 
-@pytest.mark.parametrize("length", lengths_around_the_borders())
+@each_case("length", lengths_around_the_borders())
 def test_crc32c_plain_by_instruction_and_by_tables(length: int) -> None:
     data = NOISE[:length]
     expected = segment_builder.crc32c(data.tobytes())
@@ -118,7 +119,7 @@ def test_crc32c_plain_by_instruction_and_by_tables(length: int) -> None:
         assert compiler.compiled(crc.with_crc32c)(0, data, None) == expected
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_case("seed", range(20))
 def test_pieces_in_any_cutting_equal_the_whole(seed: int) -> None:
     random = Random(seed)
     start, stop = sorted(random.choices(range(len(NOISE)), k=2))
@@ -172,8 +173,8 @@ def test_no_byte_before_the_first_is_read() -> None:
         libc.mprotect(first_page, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
-@pytest.mark.parametrize("polynomial", [crc.CRC32_POLYNOMIAL, crc.CRC32C_POLYNOMIAL])
-@pytest.mark.parametrize("zero_bytes", [1, 8, native_forms.SHORT_BYTES, native_forms.LONG_BYTES])
+@each_case("polynomial", [crc.CRC32_POLYNOMIAL, crc.CRC32C_POLYNOMIAL])
+@each_case("zero_bytes", [1, 8, native_forms.SHORT_BYTES, native_forms.LONG_BYTES])
 def test_a_register_is_carried_over_zeros(polynomial: int, zero_bytes: int) -> None:
     tables = crc.zero_shift_tables(polynomial, zero_bytes)
     step = crc.slicing_tables(polynomial, 1)[0]
@@ -185,7 +186,7 @@ def test_a_register_is_carried_over_zeros(polynomial: int, zero_bytes: int) -> N
         assert by_table[0] ^ by_table[1] ^ by_table[2] ^ by_table[3] == carried
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("bits", "factor"),
     [(512 + 32, 0x154442BD4), (512 - 32, 0x1C6E41596), (128 + 32, 0x1751997D0), (96, 0xCCAA009E)],
 )

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 
 import kip33.formats
 from kip33.drafts.designs import DRAFTS, INLINE_ENTRY, DraftBuilder
@@ -20,6 +19,7 @@ from kip33.formats.records import iterate_records
 from kip33.formats.time_index import OffsetIndex, TimeIndex
 from kip33.formats.transaction_index import TransactionIndex
 from tests.builders.segment_builder import crc32c, v2_batch
+from tests.cases import each_case
 
 PAGE = Path(kip33.formats.__file__).with_name("FORMATS.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```hex (?P<head>.*?)\n(?P<lines>.*?)^```", re.MULTILINE | re.DOTALL)
@@ -104,13 +104,13 @@ DECODERS: dict[str, Callable[..., Iterable[object]]] = {
 }
 
 
-@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.kind)
+@each_case("block", blocks())
 def test_block_decodes_to_what_it_says(block: Block) -> None:
     decoded = DECODERS[block.kind](block.data, **block.options)
     assert [repr(value) for value in decoded] == block.results
 
 
-@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.kind)
+@each_case("block", blocks())
 def test_each_line_says_its_own_bytes(block: Block) -> None:
     for name, value, line in block.fields:
         signed = int.from_bytes(line.data, signed=True) if name != "crc" else None
@@ -120,7 +120,7 @@ def test_each_line_says_its_own_bytes(block: Block) -> None:
             assert line.data.endswith(quoted.encode()), line
 
 
-@pytest.mark.parametrize("block", [b for b in blocks() if b.kind == "entry"])
+@each_case("block", [b for b in blocks() if b.kind == "entry"])
 def test_header_has_the_fields_of_the_page(block: Block) -> None:
     header = decode_header(block.data, 0)
     derived = {
@@ -135,7 +135,7 @@ def test_header_has_the_fields_of_the_page(block: Block) -> None:
     assert header.crc == crc
 
 
-@pytest.mark.parametrize("name", DRAFTS)
+@each_case("name", [*DRAFTS])
 def test_the_file_of_a_draft_is_that_of_the_log_on_the_page(name: str) -> None:
     listed = re.findall(r"^\| (\d+) to (\d+) \| (\d+) \| (\d+) \| (yes|no) \|$", PAGE, re.MULTILINE)
     batches = np.zeros(len(listed), BATCH)
@@ -153,13 +153,13 @@ def rows(title: str) -> list[tuple[str, str]]:
     return re.findall(r"^\| `(\S+)` \| `(.+)` \|$", table, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("name", "value"), rows("file"))
+@each_case(("name", "value"), rows("file"))
 def test_file_names_of_the_page(name: str, value: str) -> None:
     read = names.parse_segment_file(name) or names.parse_checkpoint_file(name)
     assert repr(read) == value
 
 
-@pytest.mark.parametrize(("name", "value"), rows("directory"))
+@each_case(("name", "value"), rows("directory"))
 def test_directory_names_of_the_page(name: str, value: str) -> None:
     assert repr(names.parse_partition_dir(name)) == value
 

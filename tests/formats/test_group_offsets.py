@@ -5,6 +5,7 @@ import re
 import pytest
 
 from kip33.formats.kafka_configs import GroupOffset, parse_group_offsets
+from tests.cases import each_case
 
 DESCRIBED = """\
 
@@ -18,7 +19,45 @@ GROUP           TOPIC           PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  
 audit           a.b_c-d         11         0               0               0               c-1-2f9         /127.0.0.1      c-1
 """  # noqa: E501 - as the tool prints it
 
+SHARED = """\
+
+Share group 'my share' has no active members.
+
+GROUP           TOPIC           PARTITION  LEADER-EPOCH  START-OFFSET  LAG
+my share        orders          0          3             4711          89
+my share        orders          1          -             -             -
+"""
+
+BLANKS = """\
+
+GROUP                TOPIC           PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG             CONSUMER-ID     HOST            CLIENT-ID
+the billing of 2024  orders          0          4711            4800            89              -               -               -
+orders 1 2 3 4 5     orders          1          7               12              5               a b-1-2f9       /127.0.0.1      a client
+late                 orders          2          8               12              4               c-1             /127.0.0.1
+"""  # noqa: E501 - as the tool prints it
+
 CASES = {
+    "a share group": (SHARED, [("my share", "orders", 0, 4711)]),
+    "a share group of 4.0": (
+        "GROUP TOPIC PARTITION START-OFFSET\ng orders 0 5\n",
+        [("g", "orders", 0, 5)],
+    ),
+    "names with blanks": (
+        BLANKS,
+        [
+            ("the billing of 2024", "orders", 0, 4711),
+            ("orders 1 2 3 4 5", "orders", 1, 7),
+            ("late", "orders", 2, 8),
+        ],
+    ),
+    "names with blanks, columns moved": (
+        "\n".join(" ".join(line.split()) for line in BLANKS.splitlines()[1:3]),
+        [("the billing of 2024", "orders", 0, 4711)],
+    ),
+    "a client with blanks, columns moved": (
+        f"{' '.join(BLANKS.splitlines()[1].split())}\nlive orders 0 1 40 39 a b-1 /127.0.0.1 a b\n",
+        [("live", "orders", 0, 1)],
+    ),
     "one group's export": (
         "orders,0,4711\norders,1,0\n",
         [("", "orders", 0, 4711), ("", "orders", 1, 0)],
@@ -45,7 +84,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("text", "offsets"), CASES.values(), ids=CASES)
+@each_case(("text", "offsets"), CASES)
 def test_offsets(text: str, offsets: list[tuple[str, str, int, int]]) -> None:
     assert parse_group_offsets(text) == [GroupOffset(*one) for one in offsets]
 
@@ -69,7 +108,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("text", "says"), WRONG.values(), ids=WRONG)
+@each_case(("text", "says"), WRONG)
 def test_a_line_without_an_offset_is_named(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=re.escape(says)):
         parse_group_offsets(text)

@@ -4,6 +4,7 @@ import pytest
 
 from kip33.errors import PolicyError
 from kip33.formats.kafka_configs import TOPIC_KEYS, parse_kafka_configs, parse_properties
+from tests.cases import each_case
 
 # kafka-configs.sh --describe --entity-type topics --all, of a broker 4.1.1 with
 # log.retention.hours=100; lines left out.
@@ -144,7 +145,7 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize(("text", "topics"), TEXTS.values(), ids=TEXTS)
+@each_case(("text", "topics"), TEXTS)
 def test_what_the_tools_printed(text: str, topics: dict[str, dict[str, str]]) -> None:
     assert parse_kafka_configs(text) == topics
 
@@ -196,7 +197,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
+@each_case(("text", "message"), WRONG)
 def test_text_that_no_tool_printed(text: str, message: str) -> None:
     with pytest.raises(PolicyError) as raised:
         parse_kafka_configs(text)
@@ -235,16 +236,16 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("text", CASES)
-def test_a_pair_is_what_java_reads(text: str) -> None:
-    assert parse_properties(f"# a comment\n! another\n\n{text}\n") == dict([CASES[text]])
+@each_case(("text", "pair"), CASES.items())
+def test_a_pair_is_what_java_reads(text: str, pair: tuple[str, str]) -> None:
+    assert parse_properties(f"# a comment\n! another\n\n{text}\n") == dict([pair])
 
 
 def test_the_last_of_two_values_wins() -> None:
     assert parse_properties("a=1\na=2") == {"a": "2"}
 
 
-@pytest.mark.parametrize("text", ["a=\\u12", "a=\\uXXXX", "a=\\\\\\u1"])
+@each_case("text", ["a=\\u12", "a=\\uXXXX", "a=\\\\\\u1"])
 def test_an_escape_without_digits_is_named_with_its_line(text: str) -> None:
     with pytest.raises(ValueError, match=r"line 2: .u without four hexadecimal digits"):
         parse_properties(f"\n{text}")

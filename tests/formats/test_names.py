@@ -17,12 +17,13 @@ from kip33.formats.names import (
     partition_dir_name,
     segment_file_name,
 )
+from tests.cases import each_case
 
 LONG_MAX = 2**63 - 1
 HEX = "0123456789abcdef0123456789abcdef"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "value"),
     [
         ("00000000000000000000.log", SegmentFile(0, "log")),
@@ -42,7 +43,7 @@ def test_segment_files(name: str, value: SegmentFile) -> None:
     assert parse_segment_file(name) == value
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     [
         "",
@@ -71,7 +72,7 @@ def test_no_segment_files(name: str) -> None:
     assert parse_segment_file(name) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "value"),
     [
         ("00000000000000000042-0000000003.checkpoint", CheckpointFile(42, 3)),
@@ -90,7 +91,7 @@ def test_checkpoint_files(name: str, value: CheckpointFile | None) -> None:
     assert parse_checkpoint_file(name) == value
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "value"),
     [
         ("orders-0", PartitionDir("orders", 0)),
@@ -115,7 +116,7 @@ def test_partition_directories(name: str, value: PartitionDir) -> None:
     assert parse_partition_dir(name) == value
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     [
         "",
@@ -165,7 +166,7 @@ def test_partition_dir_names_parse_back(topic: str, partition: int, kind: str) -
     assert parse_partition_dir(f"{name}.{HEX}-{kind}") == (topic, partition, kind)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("base_offset", "kind", "suffix"),
     [(-1, "log", ""), (LONG_MAX + 1, "log", ""), (0, "checkpoint", ""), (0, "log", "bak")],
 )
@@ -174,7 +175,7 @@ def test_names_unknown_to_kafka_are_refused(base_offset: int, kind: str, suffix:
         segment_file_name(base_offset, kind, suffix)
 
 
-@pytest.mark.parametrize(("topic", "partition"), [("", 0), ("a/b", 0), ("a", -1), ("a", 2**31)])
+@each_case(("topic", "partition"), [("", 0), ("a/b", 0), ("a", -1), ("a", 2**31)])
 def test_directories_unknown_to_kafka_are_refused(topic: str, partition: int) -> None:
     with pytest.raises(ValueError):
         partition_dir_name(topic, partition)

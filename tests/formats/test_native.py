@@ -12,6 +12,7 @@ from llvmlite import ir
 
 from kip33.formats.native import compiler, cpu
 from kip33.formats.native import forms as native_forms
+from tests.cases import each_case
 
 WIDE = "+avx512f,+avx512bw,+vpclmulqdq"
 WIDTHS = {"long": ir.IntType(64), "byte": ir.IntType(8)}
@@ -31,7 +32,7 @@ def assembly_of_one_step(triple: str, features: str, data: ir.Type) -> str:
     return machine.emit_assembly(llvm.parse_assembly(str(module)))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("triple", "features", "width", "instruction"),
     [
         ("aarch64-linux-gnu", "+crc", "long", "crc32cx"),

@@ -3,6 +3,7 @@
 import pytest
 
 from kip33.formats.partition_metadata import parse_offset_checkpoint
+from tests.cases import each_case
 
 CHECKPOINTS = {
     "an empty file": ("", {}),
@@ -24,7 +25,7 @@ CHECKPOINTS = {
 }
 
 
-@pytest.mark.parametrize(("text", "offsets"), CHECKPOINTS.values(), ids=CHECKPOINTS)
+@each_case(("text", "offsets"), CHECKPOINTS)
 def test_what_kafka_reads(text: str, offsets: dict[tuple[str, int], int]) -> None:
     assert parse_offset_checkpoint(text) == offsets
 
@@ -50,7 +51,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize(("text", "message"), DAMAGED.values(), ids=DAMAGED)
+@each_case(("text", "message"), DAMAGED)
 def test_damage(text: str, message: str) -> None:
     with pytest.raises(ValueError, match="expected") as raised:
         parse_offset_checkpoint(text)

@@ -1,32 +1,29 @@
 """The `.index`: a table read both ways, properties against naive loops, damage by name."""
 
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
-from kip33.formats.time_index import OFFSET_ENTRY, OFFSET_ENTRY_BYTES, OffsetIndex
+from kip33.formats.time_index import OffsetIndex
+from tests.cases import each_case
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 
 BASE = 100
 INT_MAX = 2**31 - 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wire", "base", "entries"),
-    [
-        pytest.param("", 100, [], id="empty"),
-        pytest.param(
-            "00000002 000000c4 00000004 00000188",
-            0,
-            [(2, 196), (4, 392)],
-            id="Kafka's worked example",
-        ),
-        pytest.param("00000009 000001ea", 100, [(109, 490)], id="last offset of a whole append"),
-        pytest.param("7fffffff 7fffffff", 5, [(INT_MAX + 5, INT_MAX)], id="largest"),
-    ],
+    {
+        "empty": ("", 100, []),
+        "Kafka's worked example": ("00000002 000000c4 00000004 00000188", 0, [(2, 196), (4, 392)]),
+        "last offset of a whole append": ("00000009 000001ea", 100, [(109, 490)]),
+        "largest": ("7fffffff 7fffffff", 5, [(INT_MAX + 5, INT_MAX)]),
+    },
 )
 def test_read_both_ways(wire: str, base: int, entries: list[tuple[int, int]]) -> None:
     data = bytes.fromhex(wire)
@@ -36,10 +33,6 @@ def test_read_both_ways(wire: str, base: int, entries: list[tuple[int, int]]) ->
     assert OffsetIndex.from_entries(entries, base_offset=base).to_bytes() == data
     assert index.last_entry == (entries[-1] if entries else (base, 0))
     index.sanity_check()
-
-
-def test_sizes_are_those_of_the_format() -> None:
-    assert OFFSET_ENTRY.itemsize == OFFSET_ENTRY_BYTES == 8
 
 
 near = st.integers(0, 30)
@@ -75,19 +68,19 @@ def test_truncate_equals_a_loop(entries: list[tuple[int, int]], target: int) -> 
     assert list(index.truncate_to(target)) == [e for e in entries if e[0] < target]
 
 
-@pytest.mark.parametrize("offset", [BASE - 1, BASE + 2**31, -(2**63), 2**63 - 1])
+@each_case("offset", [BASE - 1, BASE + 2**31, -(2**63), 2**63 - 1])
 def test_offset_without_an_int32_form(offset: int) -> None:
     with pytest.raises(IndexOffsetOverflowError, match=f"offset {offset} .* {BASE}"):
         OffsetIndex.from_entries([(offset, 10)], base_offset=BASE)
 
 
-@pytest.mark.parametrize("position", [-1, 2**31])
+@each_case("position", [-1, 2**31])
 def test_position_beyond_any_segment(position: int) -> None:
     with pytest.raises(ValueError, match="position"):
         OffsetIndex.from_entries([(BASE, position)], base_offset=BASE)
 
 
-@pytest.mark.parametrize("size", [1, 7, 9, 12])
+@each_case("size", [1, 7, 9, 12])
 def test_length_inside_an_entry(size: int) -> None:
     with pytest.raises(CorruptIndexError, match=f"{size} bytes? found, expected a multiple of 8"):
         OffsetIndex.from_bytes(bytes(size), base_offset=0)
@@ -97,14 +90,14 @@ def wire(*entries: tuple[int, int]) -> bytes:
     return b"".join(struct.pack(">ii", *entry) for entry in entries)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "corrupt"),
-    [
-        pytest.param(wire((1, 80), (-1, 90)), True, id="last offset below base"),
-        pytest.param(b"\xff" * 8, True, id="0xff"),
-        pytest.param(wire((9, 80), (1, 10)), False, id="disorder is not seen"),
-        pytest.param(bytes(48), False, id="zeros pass"),
-    ],
+    {
+        "last offset below base": (wire((1, 80), (-1, 90)), True),
+        "0xff": (b"\xff" * 8, True),
+        "disorder is not seen": (wire((9, 80), (1, 10)), False),
+        "zeros pass": (bytes(48), False),
+    },
 )
 def test_sanity_check_as_kafka_does_it(data: bytes, corrupt: bool) -> None:
     index = OffsetIndex.from_bytes(data, base_offset=100)
@@ -118,20 +111,20 @@ def test_sanity_check_as_kafka_does_it(data: bytes, corrupt: bool) -> None:
 TRUE = [(2, 196), (4, 392)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("tail", "limits", "kept"),
-    [
-        pytest.param([], {}, TRUE, id="no tail"),
-        pytest.param([(0, 0)] * 1000, {}, TRUE, id="zeros"),
-        pytest.param([(3, 500), (7, 800)], {}, TRUE, id="stale, earlier offset"),
-        pytest.param([(4, 500)], {}, TRUE, id="stale, same offset"),
-        pytest.param([(5, 392)], {}, TRUE, id="stale, same position"),
-        pytest.param([(9, 800)], {"last_offset": 108}, TRUE, id="stale, beyond the last offset"),
-        pytest.param([(9, 800)], {"size_bytes": 800}, TRUE, id="stale, beyond the log"),
-        pytest.param([(9, 800)], {}, [*TRUE, (9, 800)], id="stale but in order cannot be told"),
-        pytest.param([], {"last_offset": 102}, TRUE[:1], id="log cut"),
-        pytest.param([], {"size_bytes": 0}, [], id="log empty"),
-    ],
+    {
+        "no tail": ([], {}, TRUE),
+        "zeros": ([(0, 0)] * 1000, {}, TRUE),
+        "stale, earlier offset": ([(3, 500), (7, 800)], {}, TRUE),
+        "stale, same offset": ([(4, 500)], {}, TRUE),
+        "stale, same position": ([(5, 392)], {}, TRUE),
+        "stale, beyond the last offset": ([(9, 800)], {"last_offset": 108}, TRUE),
+        "stale, beyond the log": ([(9, 800)], {"size_bytes": 800}, TRUE),
+        "stale but in order cannot be told": ([(9, 800)], {}, [*TRUE, (9, 800)]),
+        "log cut": ([], {"last_offset": 102}, TRUE[:1]),
+        "log empty": ([], {"size_bytes": 0}, []),
+    },
 )
 def test_tail_of_a_running_brokers_file(
     tail: list[tuple[int, int]], limits: dict[str, int], kept: list[tuple[int, int]]
@@ -140,7 +133,7 @@ def test_tail_of_a_running_brokers_file(
     assert index.without_tail(**limits).to_bytes() == wire(*kept)
 
 
-@pytest.mark.parametrize("data", [b"", bytes(8), bytes(1310720 * 8)])
+@each_case("data", [b"", bytes(8), bytes(1310720 * 8)])
 def test_preallocated_file_never_written(data: bytes) -> None:
     assert len(OffsetIndex.from_bytes(data, base_offset=0).without_tail()) == 0
 
@@ -163,11 +156,11 @@ def test_an_index_is_a_value() -> None:
 
 
 @needs_real_segments
-@pytest.mark.parametrize("log", REAL_SEGMENTS, ids=str)
-def test_files_of_real_brokers(log: str) -> None:
-    path = REAL_SEGMENTS[log].with_suffix(".index")
+@each_case("log", REAL_SEGMENTS)
+def test_files_of_real_brokers(log: Path) -> None:
+    path = log.with_suffix(".index")
     index = OffsetIndex.from_bytes(path.read_bytes(), base_offset=int(path.stem))
     index.sanity_check()
     assert index.to_bytes() == path.read_bytes()
-    assert index.without_tail(size_bytes=REAL_SEGMENTS[log].stat().st_size) == index
+    assert index.without_tail(size_bytes=log.stat().st_size) == index
     assert OffsetIndex.from_entries(index, base_offset=index.base_offset) == index

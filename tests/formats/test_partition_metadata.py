@@ -3,6 +3,7 @@
 import pytest
 
 from kip33.formats.partition_metadata import PartitionMetadata, parse_topic_id
+from tests.cases import each_case
 
 TOPIC_ID = "bn9RMmT4REWVDFQzf3IUaQ"
 OF_A_BROKER = b"version: 0\ntopic_id: bn9RMmT4REWVDFQzf3IUaQ"
@@ -16,7 +17,7 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("data", READ.values(), ids=READ)
+@each_case("data", READ)
 def test_what_kafka_reads(data: bytes) -> None:
     assert PartitionMetadata.from_bytes(data).topic_id == TOPIC_ID
 
@@ -45,7 +46,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize(("data", "message"), DAMAGED.values(), ids=DAMAGED)
+@each_case(("data", "message"), DAMAGED)
 def test_damage(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match="expected") as raised:
         PartitionMetadata.from_bytes(data)
@@ -53,7 +54,7 @@ def test_damage(data: bytes, message: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "topic_id"),
     [
         (TOPIC_ID, TOPIC_ID),

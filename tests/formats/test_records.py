@@ -4,6 +4,7 @@ import io
 import random
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from kip33.errors import CorruptSegmentError, Kip33Error, UnsupportedFormatError
 from kip33.formats.batch import decode_header
 from kip33.formats.records import CONTROL_TYPES, Record, control_type, iterate_records
 from tests.builders import segment_builder as build
+from tests.cases import each_case
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 
 T = 1700000000000
@@ -42,73 +44,56 @@ def read(entry: bytes) -> list[Record]:
     return records
 
 
-@pytest.mark.parametrize("codec", build.V2_CODECS)
+@each_case("codec", build.V2_CODECS)
 def test_batch_of_each_codec(codec: str) -> None:
     assert read(build.v2_batch(100, RECORDS, codec=codec)) == READ
 
 
-V2_CASES = [
-    pytest.param(
+V2_CASES = {
+    "LogAppendTime: every record has the max timestamp": (
         build.v2_batch(100, RECORDS, log_append_time=T + 999),
         [(r[0], T + 999, *r[2:]) for r in READ],
-        id="LogAppendTime: every record has the max timestamp",
     ),
-    pytest.param(
+    "delete horizon as base timestamp": (
         build.v2_batch(100, RECORDS, delete_horizon=T + 10**9),
         READ,
-        id="delete horizon as base timestamp",
     ),
-    pytest.param(
+    "compacted: holes between offsets": (
         build.v2_batch(100, [build.Record(T, offset_delta=3), build.Record(T, offset_delta=7)]),
         [(103, T, None, b"", ()), (107, T, None, b"", ())],
-        id="compacted: holes between offsets",
     ),
-    pytest.param(build.v2_batch(100, last_offset_delta=9, max_timestamp=T), [], id="emptied"),
-    pytest.param(
-        build.v2_batch(100, RECORDS, records_count=0), [], id="count 0: what follows is not read"
-    ),
-    pytest.param(
-        build.v2_batch(0, records_count=0, attributes=5), [], id="count 0: nor is the codec"
-    ),
-    pytest.param(
+    "emptied": (build.v2_batch(100, last_offset_delta=9, max_timestamp=T), []),
+    "count 0: what follows is not read": (build.v2_batch(100, RECORDS, records_count=0), []),
+    "count 0: nor is the codec": (build.v2_batch(0, records_count=0, attributes=5), []),
+    "no timestamp, negative timestamp": (
         build.v2_batch(0, [build.Record(-1), build.Record(-7)]),
         [(0, -1, None, b"", ()), (1, -7, None, b"", ())],
-        id="no timestamp, negative timestamp",
     ),
-    pytest.param(
+    "deltas wrap around as in Java": (
         build.v2_batch(0, [build.Record(LONG_MAX), build.Record(-LONG_MAX - 1)]),
         [(0, LONG_MAX, None, b"", ()), (1, -LONG_MAX - 1, None, b"", ())],
-        id="deltas wrap around as in Java",
     ),
-    pytest.param(build.v2_batch(100, RECORDS, magic=5), READ, id="magic above 2 reads as 2"),
-    pytest.param(
-        build.v2_batch(100, RECORDS, attributes=0x80),
-        READ,
-        id="unknown attribute bits",
-    ),
-    pytest.param(
-        build.with_broken_crc(build.v2_batch(100, RECORDS)), READ, id="the crc is not looked at"
-    ),
-    pytest.param(
+    "magic above 2 reads as 2": (build.v2_batch(100, RECORDS, magic=5), READ),
+    "unknown attribute bits": (build.v2_batch(100, RECORDS, attributes=0x80), READ),
+    "the crc is not looked at": (build.with_broken_crc(build.v2_batch(100, RECORDS)), READ),
+    "a length in five bytes": (
         build.v2_batch(
             100, body=b"\x8c\x80\x80\x80\x00" + bytes([0, 0, 0, 1, 1, 0]), records_count=1
         ),
         [(100, -1, None, None, ())],
-        id="a length in five bytes",
     ),
-    pytest.param(
+    "a delta in ten bytes, whose last has a bit too many: 2": (
         build.v2_batch(
             100,
             body=b"\x1e" + bytes(1) + b"\x84" + b"\x80" * 8 + b"\x02" + b"\0\1\1\0",
             records_count=1,
         ),
         [(100, 1, None, None, ())],
-        id="a delta in ten bytes, whose last has a bit too many: 2",
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("entry", "expected"), V2_CASES)
+@each_case(("entry", "expected"), V2_CASES)
 def test_batch(entry: bytes, expected: list[tuple[object, ...]]) -> None:
     assert read(entry) == expected
 
@@ -118,78 +103,67 @@ PAIR_V0 = [v0(7, b"k", b"a"), v0(8, None, b"b")]
 PAIR_V1 = [v1(0, T, b"k", b"a"), v1(1, T + 900, None, b"b")]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entry", "expected"),
-    [
-        pytest.param(v0(5, b"k", b"v"), [(5, -1, b"k", b"v", ())], id="v0"),
-        pytest.param(v0(5, None, None), [(5, -1, None, None, ())], id="v0, nulls"),
-        pytest.param(v1(5, T, b"k", b"v"), [(5, T, b"k", b"v", ())], id="v1"),
-        pytest.param(v1(5, -1, b"", b""), [(5, -1, b"", b"", ())], id="v1, no timestamp"),
-        pytest.param(v1(5, T, log_append_time=True), [(5, T, None, b"", ())], id="v1, append"),
-        pytest.param(v1(5, T, magic=-2), [(5, T, None, b"", ())], id="negative magic reads as v1"),
-        pytest.param(
+    {
+        "v0": (v0(5, b"k", b"v"), [(5, -1, b"k", b"v", ())]),
+        "v0, nulls": (v0(5, None, None), [(5, -1, None, None, ())]),
+        "v1": (v1(5, T, b"k", b"v"), [(5, T, b"k", b"v", ())]),
+        "v1, no timestamp": (v1(5, -1, b"", b""), [(5, -1, b"", b"", ())]),
+        "v1, append": (v1(5, T, log_append_time=True), [(5, T, None, b"", ())]),
+        "negative magic reads as v1": (v1(5, T, magic=-2), [(5, T, None, b"", ())]),
+        "v0 wrapper: absolute offsets": (
             build.wrapper(8, PAIR_V0, magic=0),
             [(7, -1, b"k", b"a", ()), (8, -1, None, b"b", ())],
-            id="v0 wrapper: absolute offsets",
         ),
-        pytest.param(
+        "v1 wrapper: relative offsets": (
             build.wrapper(8, PAIR_V1),
             [(7, T, b"k", b"a", ()), (8, T + 900, None, b"b", ())],
-            id="v1 wrapper: relative offsets",
         ),
-        pytest.param(
+        "v1 wrapper, compacted": (
             build.wrapper(20, [v1(0, T), v1(4, T)]),
             [(16, T, None, b"", ()), (20, T, None, b"", ())],
-            id="v1 wrapper, compacted",
         ),
-        pytest.param(
+        "v1 wrapper at offset 0: counts from 0": (
             build.wrapper(0, [v1(0, T), v1(1, T)]),
             [(0, T, None, b"", ()), (1, T, None, b"", ())],
-            id="v1 wrapper at offset 0: counts from 0",
         ),
-        pytest.param(
+        "v1 wrapper with LogAppendTime: its timestamp holds": (
             build.wrapper(8, PAIR_V1, timestamp=T + 5000, log_append_time=True),
             [(7, T + 5000, b"k", b"a", ()), (8, T + 5000, None, b"b", ())],
-            id="v1 wrapper with LogAppendTime: its timestamp holds",
         ),
-        pytest.param(
+        "the timestamp type is the wrapper's": (
             build.wrapper(8, [v1(0, T, log_append_time=True), v1(1, T + 9)]),
             [(7, T, None, b"", ()), (8, T + 9, None, b"", ())],
-            id="the timestamp type is the wrapper's",
         ),
-        pytest.param(
+        "KAFKA-4298: v0 inside v1 has no timestamp": (
             build.wrapper(8, [v0(0), v1(1, T)], timestamp=T + 50, log_append_time=True),
             [(7, -1, None, b"", ()), (8, T + 50, None, b"", ())],
-            id="KAFKA-4298: v0 inside v1 has no timestamp",
         ),
-        pytest.param(
+        "KAFKA-4298: v1 inside v0 keeps its own": (
             build.wrapper(8, [v1(7, T), v0(8)], magic=0),
             [(7, T, None, b"", ()), (8, -1, None, b"", ())],
-            id="KAFKA-4298: v1 inside v0 keeps its own",
         ),
-        pytest.param(
+        "the LogAppendTime bit means nothing in a v0 wrapper": (
             build.wrapper(8, [v1(8, T)], magic=0, attributes=0x09),
             [(8, T, None, b"", ())],
-            id="the LogAppendTime bit means nothing in a v0 wrapper",
         ),
-        pytest.param(
+        "a last inner message cut short is passed over": (
             build.wrapper(8, [], value=build.compress(v1(0, T) + v1(1, T)[:-1], "gzip")),
             [(8, T, None, b"", ())],
-            id="a last inner message cut short is passed over",
         ),
-        pytest.param(
+        "inner crc is not looked at": (
             build.wrapper(8, [build.with_broken_crc(PAIR_V1[0])]),
             [(8, T, b"k", b"a", ())],
-            id="inner crc is not looked at",
         ),
-    ],
+    },
 )
 def test_messages(entry: bytes, expected: list[tuple[object, ...]]) -> None:
     assert read(entry) == expected
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("codec", build.LEGACY_CODECS)
+@each_case("magic", [0, 1])
+@each_case("codec", build.LEGACY_CODECS)
 def test_wrapper_of_each_codec(codec: str, magic: int) -> None:
     inner = PAIR_V1 if magic else PAIR_V0
     records = read(build.wrapper(8, inner, magic=magic, codec=codec))
@@ -203,57 +177,36 @@ def with_body(body: bytes, count: int = 1, **fields: int) -> bytes:
 GOOD = build.record_bytes(build.Record(T, b"k", b"v"), 0, T)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entry", "message"),
-    [
-        pytest.param(b"", "0 bytes hold no entry", id="nothing"),
-        pytest.param(build.v2_batch(0)[:25], "25 bytes hold no entry", id="torn header"),
-        pytest.param(build.v2_batch(0)[:60], "smaller than its header", id="torn v2 header"),
-        pytest.param(build.v2_batch(0, size=48), "smaller than its header", id="size 48"),
-        pytest.param(build.v1_message(0, T, size=13), "smaller than", id="legacy size 13"),
-        pytest.param(with_body(GOOD, -1), "records count -1", id="negative count"),
-        pytest.param(with_body(GOOD, 2), "record 1 of 2: a field runs past", id="count too high"),
-        pytest.param(with_body(GOOD * 2), "bytes are left after record 0 of 1", id="too low"),
-        pytest.param(with_body(GOOD + b"\0"), "bytes are left", id="a byte left"),
-        pytest.param(with_body(GOOD[:-1]), "a record of", id="record torn"),
-        pytest.param(with_body(b"\x01" + GOOD[1:]), "a record of -1 bytes", id="negative length"),
-        pytest.param(with_body(b"\x00"), "a field runs past its end", id="empty record"),
-        pytest.param(with_body(b"\xfe\xff\xff\xff\x0f"), "of 2147483647 bytes", id="claims 2 GiB"),
-        pytest.param(with_body(b"\x80" * 9), "varint too long for 32 bits", id="endless length"),
-        pytest.param(
-            with_body(b"\x1e\0" + b"\x80" * 14), "too long for 64 bits", id="endless delta"
-        ),
-        pytest.param(
-            with_body(GOOD, attributes=5), "magic 2 has no codec codec-5", id="codec 5"
-        ),
-        pytest.param(with_body(bytes(90), attributes=3), "lz4: the data does", id="zeroed body"),
-        pytest.param(
-            build.wrapper(8, PAIR_V1, value=b""), "gzip: the stream ends", id="empty wrapper value"
-        ),
-        pytest.param(
-            build.v1_message(8, T, None, None, attributes=1), "value has -1 bytes", id="null value"
-        ),
-        pytest.param(
-            build.wrapper(8, []), "a compressed message with nothing in it", id="empty wrapper"
-        ),
-        pytest.param(
-            build.wrapper(3, [v1(0, T), v1(4, T)]), "offset 3 is below its last inner offset 4",
-            id="wrapper offset below its inner ones",
-        ),
-        pytest.param(
-            build.wrapper(8, [build.wrapper(0, PAIR_V1)]), "inside a compressed", id="nested"
-        ),
-        pytest.param(
-            build.wrapper(8, [v1(0, T, size=13)]), "an inner message of 13", id="inner size 13"
-        ),
-        pytest.param(
-            build.wrapper(8, PAIR_V1, attributes=4), "magic 1 has no codec zstd", id="zstd in v1"
-        ),
-        pytest.param(
-            build.v1_message(8, T, magic=-1, attributes=1), "of magic -1", id="wrapper of magic -1"
-        ),
-    ],
-)  # fmt: skip
+    {
+        "nothing": (b"", "0 bytes hold no entry"),
+        "torn header": (build.v2_batch(0)[:25], "25 bytes hold no entry"),
+        "torn v2 header": (build.v2_batch(0)[:60], "smaller than its header"),
+        "size 48": (build.v2_batch(0, size=48), "smaller than its header"),
+        "legacy size 13": (build.v1_message(0, T, size=13), "smaller than"),
+        "negative count": (with_body(GOOD, -1), "records count -1"),
+        "count too high": (with_body(GOOD, 2), "record 1 of 2: a field runs past"),
+        "too low": (with_body(GOOD * 2), "bytes are left after record 0 of 1"),
+        "a byte left": (with_body(GOOD + b"\0"), "bytes are left"),
+        "record torn": (with_body(GOOD[:-1]), "a record of"),
+        "negative length": (with_body(b"\x01" + GOOD[1:]), "a record of -1 bytes"),
+        "empty record": (with_body(b"\x00"), "a field runs past its end"),
+        "claims 2 GiB": (with_body(b"\xfe\xff\xff\xff\x0f"), "of 2147483647 bytes"),
+        "endless length": (with_body(b"\x80" * 9), "varint too long for 32 bits"),
+        "endless delta": (with_body(b"\x1e\0" + b"\x80" * 14), "too long for 64 bits"),
+        "codec 5": (with_body(GOOD, attributes=5), "magic 2 has no codec codec-5"),
+        "zeroed body": (with_body(bytes(90), attributes=3), "lz4: the data does"),
+        "empty wrapper value": (build.wrapper(8, PAIR_V1, value=b""), "gzip: the stream ends"),
+        "null value": (build.v1_message(8, T, None, None, attributes=1), "value has -1 bytes"),
+        "empty wrapper": (build.wrapper(8, []), "a compressed message with nothing in it"),
+        "wrapper offset below its inner ones": (
+            build.wrapper(3, [v1(0, T), v1(4, T)]), "offset 3 is below its last inner offset 4"),
+        "nested": (build.wrapper(8, [build.wrapper(0, PAIR_V1)]), "inside a compressed"),
+        "inner size 13": (build.wrapper(8, [v1(0, T, size=13)]), "an inner message of 13"),
+        "zstd in v1": (build.wrapper(8, PAIR_V1, attributes=4), "magic 1 has no codec zstd"),
+        "wrapper of magic -1": (build.v1_message(8, T, magic=-1, attributes=1), "of magic -1"),
+    })  # fmt: skip
 def test_damage(entry: bytes, message: str) -> None:
     for skip in (False, True):
         with pytest.raises(Kip33Error, match=message) as caught:
@@ -265,19 +218,17 @@ def test_damage(entry: bytes, message: str) -> None:
             assert isinstance(caught.value, UnsupportedFormatError)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entry", "message"),
-    [
-        pytest.param(with_body(b"\x0a\0\0\0\x10\x01"), "a field of 8 bytes, 1 are left", id="key"),
-        pytest.param(with_body(b"\x0c\0\0\0\x01\x01\x01"), "-1 headers", id="negative headers"),
-        pytest.param(with_body(b"\x0c\0\0\0\x01\x01\x7e"), "63 headers in 0", id="63 headers"),
-        pytest.param(with_body(b"\x10\0\0\0\1\1\2\1\1"), "a header without a key", id="no key"),
-        pytest.param(with_body(b"\x0e\0\0\0\1\1\0\0"), "whose fields take 6", id="a byte unused"),
-        pytest.param(build.v1_message(0, T, size=14), "a field of 4 bytes, 0", id="v1 of size 14"),
-        pytest.param(
-            build.v0_message(0, b"k", b"v")[:-1], "a field of 1 bytes, 0 are left", id="torn value"
-        ),
-    ],
+    {
+        "key": (with_body(b"\x0a\0\0\0\x10\x01"), "a field of 8 bytes, 1 are left"),
+        "negative headers": (with_body(b"\x0c\0\0\0\x01\x01\x01"), "-1 headers"),
+        "63 headers": (with_body(b"\x0c\0\0\0\x01\x01\x7e"), "63 headers in 0"),
+        "no key": (with_body(b"\x10\0\0\0\1\1\2\1\1"), "a header without a key"),
+        "a byte unused": (with_body(b"\x0e\0\0\0\1\1\0\0"), "whose fields take 6"),
+        "v1 of size 14": (build.v1_message(0, T, size=14), "a field of 4 bytes, 0"),
+        "torn value": (build.v0_message(0, b"k", b"v")[:-1], "a field of 1 bytes, 0 are left"),
+    },
 )
 def test_damage_that_only_key_and_value_show(entry: bytes, message: str) -> None:
     with pytest.raises(CorruptSegmentError, match=message):
@@ -292,7 +243,7 @@ def test_records_before_the_damage_are_yielded() -> None:
         next(records)
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, io.BytesIO, pa.BufferReader])
+@each_case("kind", [bytes, bytearray, memoryview, io.BytesIO, pa.BufferReader])
 def test_sources(kind: type) -> None:
     assert list(iterate_records(kind(build.wrapper(8, PAIR_V1))))[1].offset == 8
 
@@ -304,7 +255,7 @@ def test_bomb_of_one_record_is_skipped_in_bounded_memory() -> None:
     assert list(iterate_records(entry, skip_key_value=True)) == [(0, T, None, None, ())]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("key", "name"),
     [*((struct.pack(">hh", 0, i), name) for i, name in enumerate(CONTROL_TYPES)),
      (b"\0\0\0\x07", "UNKNOWN"), (b"\0\0\xff\xff", "UNKNOWN"), (b"\0\x09\0\x01more", "COMMIT")],
@@ -313,7 +264,7 @@ def test_control_types(key: bytes, name: str) -> None:
     assert control_type(key) == name
 
 
-@pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\0"])
+@each_case("key", [None, b"", b"\0\0\0", b"\xff\xff\0\0"])
 def test_control_keys_that_kafka_refuses(key: bytes | None) -> None:
     with pytest.raises(CorruptSegmentError, match="control record key"):
         control_type(key)
@@ -386,9 +337,9 @@ def test_flipped_bytes_are_named_or_read() -> None:
 
 @pytest.mark.integration
 @needs_real_segments
-@pytest.mark.parametrize("log", REAL_SEGMENTS, ids=str)
-def test_real_batches_keep_what_their_headers_say(log: str) -> None:
-    data = memoryview(REAL_SEGMENTS[log].read_bytes())
+@each_case("log", REAL_SEGMENTS)
+def test_real_batches_keep_what_their_headers_say(log: Path) -> None:
+    data = memoryview(log.read_bytes())
     at = 0
     while at < len(data):
         head = decode_header(bytes(data[at : at + 61]), at)

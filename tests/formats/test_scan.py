@@ -4,6 +4,7 @@ A case is a log and how it ends; `fed` runs it at once, in the smallest chunks, 
 that returns one byte at a time.
 """
 
+import gzip
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from tests.builders.segment_builder import (
     with_broken_crc,
     wrapper,
 )
+from tests.cases import each_case
 from tests.long_forms import examples
 
 SMALLEST_CHUNK_BYTES = 2 * RECORD_BATCH_OVERHEAD
@@ -109,40 +111,44 @@ TOO_FEW = "left, too few for a batch header"
 PAST_END = "the batch's size points past the end of the file"
 TOO_SMALL = "the size field is smaller than any batch"
 WRONG_CRC = "the batch's bytes do not match its CRC"
-ENDS_AFTER_TWO_BATCHES = [
-    pytest.param(batch(2)[:40], PAST_END, id="torn header"),
-    pytest.param(batch(2)[:60], PAST_END, id="torn one byte before the records"),
-    pytest.param(batch(2)[:-1], PAST_END, id="torn body"),
-    pytest.param(sized(0, 2), TOO_SMALL, id="size 0"),
-    pytest.param(sized(-1, 2), TOO_SMALL, id="size -1"),
-    pytest.param(sized(-(2**31), 2), TOO_SMALL, id="size the smallest int32"),
-    pytest.param(sized(13, 1), TOO_SMALL, id="size 13 with magic 1"),
-    pytest.param(sized(13, 2), TOO_SMALL, id="size 13 with magic 2"),
-    pytest.param(sized(14, 2), TOO_SMALL, id="size 14 with magic 2"),
-    pytest.param(sized(20, 2), TOO_SMALL, id="size 20 with magic 2"),
-    pytest.param(sized(48, 2), TOO_SMALL, id="size 48 with magic 2"),
-    pytest.param(sized(48, 127), TOO_SMALL, id="size 48 with magic 127"),
-    pytest.param(sized(49, 2), WRONG_CRC, id="size 49 with magic 2, all zeros"),
-    pytest.param(sized(2**31 - 1, 2), PAST_END, id="size the largest int32"),
-    pytest.param(sized(89, 2, 100), PAST_END, id="size one byte too large"),
-    pytest.param(sized(13, 2, 18), TOO_SMALL, id="18 bytes, a size too small"),
-    pytest.param(sized(2**31 - 1, 2, 18), PAST_END, id="18 bytes, a size too large"),
-    pytest.param(sized(14, 1, 26), WRONG_CRC, id="size 14 with magic 1, wrong crc"),
-    pytest.param(with_broken_crc(batch(2)) + batch(3), WRONG_CRC, id="bad crc in the middle"),
-    pytest.param(with_broken_crc(v1_message(2, 5)) + batch(3), WRONG_CRC, id="bad crc, magic 1"),
-    pytest.param(with_broken_crc(v0_message(2)) + batch(3), WRONG_CRC, id="bad crc, magic 0"),
-    pytest.param(batch(2, crc=0), WRONG_CRC, id="crc 0"),
-    pytest.param(bytes(18), TOO_SMALL, id="18 zero bytes"),
-    pytest.param(bytes(4096), TOO_SMALL, id="a preallocated tail of zeros"),
-    *(
-        pytest.param(bytes(n), f"{counted(n, 'byte')} {TOO_FEW}", id=f"{n} zero bytes")
-        for n in (1, 10, 16, 17)
-    ),
-    pytest.param(batch(2)[:17], f"17 bytes {TOO_FEW}", id="torn inside the first 17 bytes"),
-]  # fmt: skip
+ZEROS = ": only zeros follow, as in a preallocated file or after a power failure"
+TEXT = b"offset,timestamp,key\n" + b"1,1700000000000,a\n" * 9
+ENDS_AFTER_TWO_BATCHES = {
+    "torn header": (batch(2)[:40], PAST_END),
+    "torn one byte before the records": (batch(2)[:60], PAST_END),
+    "torn body": (batch(2)[:-1], PAST_END),
+    "size 0": (sized(0, 2), TOO_SMALL),
+    "size -1": (sized(-1, 2), TOO_SMALL),
+    "size the smallest int32": (sized(-(2**31), 2), TOO_SMALL),
+    "size 13 with magic 1": (sized(13, 1), TOO_SMALL),
+    "size 13 with magic 2": (sized(13, 2), TOO_SMALL),
+    "size 14 with magic 2": (sized(14, 2), TOO_SMALL),
+    "size 20 with magic 2": (sized(20, 2), TOO_SMALL),
+    "size 48 with magic 2": (sized(48, 2), TOO_SMALL),
+    "size 48 with magic 127": (sized(48, 127), TOO_SMALL),
+    "size 49 with magic 2, all zeros": (sized(49, 2), WRONG_CRC),
+    "size the largest int32": (sized(2**31 - 1, 2), PAST_END),
+    "size one byte too large": (sized(89, 2, 100), PAST_END),
+    "18 bytes, a size too small": (sized(13, 2, 18), TOO_SMALL),
+    "18 bytes, a size too large": (sized(2**31 - 1, 2, 18), PAST_END),
+    "size 14 with magic 1, wrong crc": (sized(14, 1, 26), WRONG_CRC),
+    "bad crc in the middle": (with_broken_crc(batch(2)) + batch(3), WRONG_CRC),
+    "bad crc, magic 1": (with_broken_crc(v1_message(2, 5)) + batch(3), WRONG_CRC),
+    "bad crc, magic 0": (with_broken_crc(v0_message(2)) + batch(3), WRONG_CRC),
+    "crc 0": (batch(2, crc=0), WRONG_CRC),
+    "18 zero bytes": (bytes(18), TOO_SMALL + ZEROS),
+    "a preallocated tail of zeros": (bytes(4096), TOO_SMALL + ZEROS),
+    "zeros, then a batch": (bytes(700_000) + batch(2),
+        f"{TOO_SMALL}: zeros are there, and other bytes after them"),
+    "compressed bytes": (gzip.compress(TEXT), f"{PAST_END}; these look like gzip (1f8b)"),
+    "text": (TEXT, f"{PAST_END}; these look like text"),
+    **{f"{n} zero bytes": (bytes(n), f"{counted(n, 'byte')} {TOO_FEW}{ZEROS}")
+       for n in (1, 10, 16, 17)},
+    "torn inside the first 17 bytes": (batch(2)[:17], f"17 bytes {TOO_FEW}"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("tail", "why"), ENDS_AFTER_TWO_BATCHES)
+@each_case(("tail", "why"), ENDS_AFTER_TWO_BATCHES)
 def test_ends_after_two_batches(fed: Callable[..., Scanned], tail: bytes, why: str) -> None:
     seen = fed(GOOD + tail)
     assert [row[2] for row in seen.rows] == [0, 1]
@@ -151,7 +157,7 @@ def test_ends_after_two_batches(fed: Callable[..., Scanned], tail: bytes, why: s
     assert seen.load_failure is None
 
 
-@pytest.mark.parametrize(("tail", "why"), ENDS_AFTER_TWO_BATCHES)
+@each_case(("tail", "why"), ENDS_AFTER_TWO_BATCHES)
 def test_begins_with_the_damage(fed: Callable[..., Scanned], tail: bytes, why: str) -> None:
     seen = fed(tail)
     assert (seen.rows, seen.valid_bytes) == ([], 0)
@@ -168,67 +174,38 @@ def test_a_damaged_batch_is_not_in_the_prefix_however_large_it_is(
 
 
 EMPTY_V2 = v2_batch(7, last_offset_delta=4, max_timestamp=50)
-ODD_BUT_VALID = [
-    pytest.param(EMPTY_V2, (7, 11, 50, 0, 2), id="an empty batch, size 49"),
-    pytest.param(batch(7, magic=3), (7, 7, 1007, 1, 3), id="magic 3 read as v2"),
-    pytest.param(batch(7, magic=127), (7, 7, 1007, 1, 127), id="magic 127 read as v2"),
-    pytest.param(v1_message(7, 55, magic=-1), (7, 7, 55, 1, -1), id="magic -1 read as v1"),
-    pytest.param(v1_message(7, 55, magic=-128), (7, 7, 55, 1, -128), id="magic -128 read as v1"),
-    pytest.param(v1_message(7, 55), (7, 7, 55, 1, 1), id="magic 1"),
-    pytest.param(v0_message(7), (7, 7, -1, 1, 0), id="magic 0 has no timestamp"),
-    pytest.param(
-        v1_message(7, 55, attributes=0xFF), (7, 7, 55, -1, 1), id="magic 1, every attribute"
-    ),
-    pytest.param(
-        wrapper(9, [v1_message(0, 40), v1_message(1, 41)]), (9, 9, 41, -1, 1), id="a v1 wrapper"
-    ),
-    pytest.param(
-        wrapper(9, [v1_message(0, 40)], timestamp=3), (9, 9, 3, -1, 1), id="a lying wrapper"
-    ),
-    pytest.param(
-        wrapper(9, [], value=b"no gzip"), (9, 9, -1, -1, 1), id="a wrapper that cannot be opened"
-    ),
-    pytest.param(
-        wrapper(9, [v0_message(8), v0_message(9)], magic=0), (9, 9, -1, -1, 0), id="a v0 wrapper"
-    ),
-    *(
-        pytest.param(
-            batch(7, attributes=codec), (7, 7, 1007, 1, 2), id=f"codec bits {codec}, not looked at"
-        )
+ODD_BUT_VALID = {
+    "an empty batch, size 49": (EMPTY_V2, (7, 11, 50, 0, 2)),
+    "magic 3 read as v2": (batch(7, magic=3), (7, 7, 1007, 1, 3)),
+    "magic 127 read as v2": (batch(7, magic=127), (7, 7, 1007, 1, 127)),
+    "magic -1 read as v1": (v1_message(7, 55, magic=-1), (7, 7, 55, 1, -1)),
+    "magic -128 read as v1": (v1_message(7, 55, magic=-128), (7, 7, 55, 1, -128)),
+    "magic 1": (v1_message(7, 55), (7, 7, 55, 1, 1)),
+    "magic 0 has no timestamp": (v0_message(7), (7, 7, -1, 1, 0)),
+    "magic 1, every attribute": (v1_message(7, 55, attributes=0xFF), (7, 7, 55, -1, 1)),
+    "a v1 wrapper": (wrapper(9, [v1_message(0, 40), v1_message(1, 41)]), (9, 9, 41, -1, 1)),
+    "a lying wrapper": (wrapper(9, [v1_message(0, 40)], timestamp=3), (9, 9, 3, -1, 1)),
+    "a wrapper that cannot be opened": (wrapper(9, [], value=b"no gzip"), (9, 9, -1, -1, 1)),
+    "a v0 wrapper": (wrapper(9, [v0_message(8), v0_message(9)], magic=0), (9, 9, -1, -1, 0)),
+    **{
+        f"codec bits {codec}, not looked at": (batch(7, attributes=codec), (7, 7, 1007, 1, 2))
         for codec in (5, 6, 7)
-    ),
-    pytest.param(
-        batch(7, base_timestamp=2**62, log_append_time=8, max_timestamp=8),
-        *((7, 7, 8, 1, 2),),
-        id="LogAppendTime: the header's timestamp, base timestamp above it",
-    ),
-    pytest.param(
-        batch(7, delete_horizon=5), (7, 7, 1007, 1, 2), id="a delete horizon for base timestamp"
-    ),
-    pytest.param(
-        batch(7, last_offset_delta=-3), (7, 4, 1007, 1, 2), id="a negative last offset delta"
-    ),
-    pytest.param(
+    },
+    "LogAppendTime: the header's timestamp, base timestamp above it": (
+        batch(7, base_timestamp=2**62, log_append_time=8, max_timestamp=8), (7, 7, 8, 1, 2)),
+    "a delete horizon for base timestamp": (batch(7, delete_horizon=5), (7, 7, 1007, 1, 2)),
+    "a negative last offset delta": (batch(7, last_offset_delta=-3), (7, 4, 1007, 1, 2)),
+    "a last offset that wraps as Java's does": (
         v2_batch(2**63 - 1, [Record(5)], last_offset_delta=1),
-        *((2**63 - 1, -(2**63), 5, 1, 2),),
-        id="a last offset that wraps as Java's does",
-    ),
-    pytest.param(
-        batch(7, records_count=-5), (7, 7, 1007, -5, 2), id="a negative records count"
-    ),
-    pytest.param(
-        batch(7, body=b"\xff" * 30), (7, 7, 1007, 1, 2), id="records of garbage"
-    ),
-    pytest.param(
-        batch(7, max_timestamp=3), (7, 7, 3, 1, 2), id="a max timestamp below its records'"
-    ),
-    pytest.param(
-        v2_batch(7, [Record(5)], control=True), (7, 7, 5, 1, 2), id="control without a producer"
-    ),
-]  # fmt: skip
+        *((2**63 - 1, -(2**63), 5, 1, 2),)),
+    "a negative records count": (batch(7, records_count=-5), (7, 7, 1007, -5, 2)),
+    "records of garbage": (batch(7, body=b"\xff" * 30), (7, 7, 1007, 1, 2)),
+    "a max timestamp below its records'": (batch(7, max_timestamp=3), (7, 7, 3, 1, 2)),
+    "control without a producer": (v2_batch(7, [Record(5)], control=True), (7, 7, 5, 1, 2)),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("entry", "expected"), ODD_BUT_VALID)
+@each_case(("entry", "expected"), ODD_BUT_VALID)
 def test_odd_but_valid(
     fed: Callable[..., Scanned], entry: bytes, expected: tuple[int, ...]
 ) -> None:
@@ -242,7 +219,7 @@ def test_odd_but_valid(
     assert seen.rows[3][2] == 20
 
 
-@pytest.mark.parametrize("size", range(14, 22))
+@each_case("size", range(14, 22))
 def test_a_v1_message_smaller_than_any_writer_makes(fed: Callable[..., Scanned], size: int) -> None:
     """Kafka reads the timestamp at byte 18 whether or not the message reaches as far as its key."""
     counted = bytes([1, 0]) + (123456).to_bytes(8, "big") + b"\xff" * 8
@@ -268,12 +245,12 @@ def test_an_empty_file_has_no_damage() -> None:
     assert scan(b"") == Scanned([], 0, None, None, 0)
 
 
-@pytest.mark.parametrize("speed", SPEEDS)
-@pytest.mark.parametrize("rows", [1, 2, 3])
-@pytest.mark.parametrize("batches", range(8))
-def test_columns_full(speed: str, rows: int, batches: int) -> None:
+@each_case("native", SPEEDS)
+@each_case("rows", [1, 2, 3])
+@each_case("batches", range(8))
+def test_columns_full(native: bool, rows: int, batches: int) -> None:
     data = b"".join(batch(i) for i in range(batches))
-    run = BatchScan(Source(data).read_into, len(data), native=SPEEDS[speed], rows=rows)
+    run = BatchScan(Source(data).read_into, len(data), native=native, rows=rows)
     pieces = [piece["base_offset"].tolist() for piece in run]
     assert [offset for piece in pieces for offset in piece] == list(range(batches))
     assert all(len(piece) == rows for piece in pieces[:-1])
@@ -281,23 +258,23 @@ def test_columns_full(speed: str, rows: int, batches: int) -> None:
     assert (run.valid_bytes, run.damage) == (len(data), None)
 
 
-@pytest.mark.parametrize("speed", SPEEDS)
-@pytest.mark.parametrize("rows", [1, 2, 3])
-def test_columns_full_at_a_marker_that_is_looked_at(speed: str, rows: int) -> None:
+@each_case("native", SPEEDS)
+@each_case("rows", [1, 2, 3])
+def test_columns_full_at_a_marker_that_is_looked_at(native: bool, rows: int) -> None:
     odd = v2_batch(1, [Record(5, b"\0\0\0\1", b"\0" * 6)] * 2, control=True, producer_id=3)
     data = batch(0) + odd + batch(3)
-    seen = scan(data, native=SPEEDS[speed], rows=rows)
+    seen = scan(data, native=native, rows=rows)
     assert [row[2] for row in seen.rows] == [0, 1, 3]
     assert seen.valid_bytes == len(data)
 
 
-@pytest.mark.parametrize("speed", SPEEDS)
-def test_a_batch_larger_than_the_chunk(speed: str) -> None:
+@each_case("native", SPEEDS)
+def test_a_batch_larger_than_the_chunk(native: bool) -> None:
     large = [Record(1000 + i % 7, None, bytes(i % 251)) for i in range(500)]
     data = batch(0) + v2_batch(1, large) + v2_batch(501, large, codec="zstd") + batch(1001)
     for chunk_bytes in (SMALLEST_CHUNK_BYTES, 1000, 4096):
         source = Source(data)
-        seen = scan(data, read_into=source.read_into, native=SPEEDS[speed], chunk_bytes=chunk_bytes)
+        seen = scan(data, read_into=source.read_into, native=native, chunk_bytes=chunk_bytes)
         assert [row[3] for row in seen.rows] == [0, 500, 1000, 1001]
         assert (seen.valid_bytes, seen.damage) == (len(data), None)
         assert seen.bytes_read == len(data)
@@ -311,28 +288,24 @@ def test_a_chunk_that_cannot_hold_two_headers_is_refused() -> None:
 MIB = 1 << 20
 
 
-@pytest.mark.parametrize("speed", SPEEDS)
-@pytest.mark.parametrize("chunk_bytes", [SMALLEST_CHUNK_BYTES, 4096, SCAN_CHUNK_BYTES])
-def test_without_crcs_bodies_are_skipped(speed: str, chunk_bytes: int) -> None:
+@each_case("native", SPEEDS)
+@each_case("chunk_bytes", [SMALLEST_CHUNK_BYTES, 4096, SCAN_CHUNK_BYTES])
+def test_without_crcs_bodies_are_skipped(native: bool, chunk_bytes: int) -> None:
     data = b"".join(v2_batch(i, [Record(i, None, bytes(MIB))], crc=0) for i in range(4)) + batch(4)
-    seen = scan(data, native=SPEEDS[speed], check_crc=False, chunk_bytes=chunk_bytes)
+    seen = scan(data, native=native, check_crc=False, chunk_bytes=chunk_bytes)
     assert [row[2] for row in seen.rows] == [0, 1, 2, 3, 4]
     assert (seen.valid_bytes, seen.damage) == (len(data), None)
     assert seen.bytes_read < 5 * (chunk_bytes + 4096)
     assert seen.bytes_read < len(data) / 2
 
 
-@pytest.mark.parametrize("speed", SPEEDS)
-def test_without_crcs_the_record_with_the_max_is_still_searched(speed: str) -> None:
+@each_case("native", SPEEDS)
+def test_without_crcs_the_record_with_the_max_is_still_searched(native: bool) -> None:
     records = [Record(5, None, bytes(900)), Record(9, None, bytes(900)), Record(9), Record(1)]
     data = v2_batch(0, records, crc=0) + v2_batch(4, records)
     for chunk_bytes in (SMALLEST_CHUNK_BYTES, 1000, SCAN_CHUNK_BYTES):
         seen = scan(
-            data,
-            native=SPEEDS[speed],
-            check_crc=False,
-            seek_max_record=True,
-            chunk_bytes=chunk_bytes,
+            data, native=native, check_crc=False, seek_max_record=True, chunk_bytes=chunk_bytes
         )
         assert [row[5] for row in seen.rows] == [1, 5]
         assert seen.valid_bytes == len(data)
@@ -345,9 +318,9 @@ def test_without_crcs_a_body_beyond_the_file_is_torn() -> None:
     assert seen.damage and seen.damage.endswith(PAST_END)
 
 
-@pytest.mark.parametrize("speed", SPEEDS)
-@pytest.mark.parametrize("left", [0, 30, len(batch(0)), len(batch(0)) + 40])
-def test_a_file_that_shrinks_while_it_is_read(speed: str, left: int) -> None:
+@each_case("native", SPEEDS)
+@each_case("left", [0, 30, len(batch(0)), len(batch(0)) + 40])
+def test_a_file_that_shrinks_while_it_is_read(native: bool, left: int) -> None:
     data = batch(0) + batch(1) + batch(2)
 
     def read_into(position: int, view: memoryview) -> int:
@@ -358,7 +331,7 @@ def test_a_file_that_shrinks_while_it_is_read(speed: str, left: int) -> None:
     whole_batches = left // len(batch(0)) * len(batch(0))
     says = rf"ended at byte {left} while it was read, {len(data)} bytes were there before"
     with pytest.raises(CorruptSegmentError, match=says) as shrunk:
-        scan(data, read_into=read_into, native=SPEEDS[speed], chunk_bytes=SMALLEST_CHUNK_BYTES)
+        scan(data, read_into=read_into, native=native, chunk_bytes=SMALLEST_CHUNK_BYTES)
     assert shrunk.value.valid_bytes == whole_batches
 
 
@@ -388,16 +361,16 @@ def test_read_header_at_gives_every_field() -> None:
     }  # fmt: skip
 
 
-MAX_RECORD = [
-    pytest.param([5, 9, 9, 1], 1, id="the first of two"),
-    pytest.param([9], 0, id="the only one"),
-    pytest.param([1, 2, 3], 2, id="the last"),
-    pytest.param([-1, -1], 0, id="none has a timestamp"),
-    pytest.param([5, 2**63 - 1, 0], 1, id="Long.MAX, deltas that wrap"),
-]
+MAX_RECORD = {
+    "the first of two": ([5, 9, 9, 1], 1),
+    "the only one": ([9], 0),
+    "the last": ([1, 2, 3], 2),
+    "none has a timestamp": ([-1, -1], 0),
+    "Long.MAX, deltas that wrap": ([5, 2**63 - 1, 0], 1),
+}
 
 
-@pytest.mark.parametrize(("timestamps", "delta"), MAX_RECORD)
+@each_case(("timestamps", "delta"), MAX_RECORD)
 def test_the_first_record_with_the_max(
     fed: Callable[..., Scanned], timestamps: list[int], delta: int
 ) -> None:
@@ -408,17 +381,17 @@ def test_the_first_record_with_the_max(
     assert [row[5] for row in fed(data).rows] == [row[3] for row in seen.rows]
 
 
-NOT_FOUND = [
-    pytest.param({"body": b"\xff" * 40}, id="records of garbage"),
-    pytest.param({"body": b"\x00" * 40}, id="records of length 0"),
-    pytest.param({"max_timestamp": 99}, id="no record bears the max"),
-    pytest.param({"log_append_time": 99}, id="LogAppendTime"),
-    pytest.param({"records_count": 0, "body": b""}, id="no records"),
-    pytest.param({"body": b"\x7f\x00"}, id="a record that ends with the batch"),
-]
+NOT_FOUND = {
+    "records of garbage": {"body": b"\xff" * 40},
+    "records of length 0": {"body": b"\x00" * 40},
+    "no record bears the max": {"max_timestamp": 99},
+    "LogAppendTime": {"log_append_time": 99},
+    "no records": {"records_count": 0, "body": b""},
+    "a record that ends with the batch": {"body": b"\x7f\x00"},
+}
 
 
-@pytest.mark.parametrize("fields", NOT_FOUND)
+@each_case("fields", NOT_FOUND)
 def test_the_last_offset_is_used_if_no_record_is_found(
     fed: Callable[..., Scanned], fields: dict[str, object]
 ) -> None:
@@ -466,13 +439,13 @@ def test_any_chunking_gives_the_same_headers(
     lengths: list[int],
     rows: int,
     seek: bool,
-    speed: str,
+    native: bool,
 ) -> None:
     data = wire_of(entries)
     seen = scan(
         data,
         read_into=Irregular(data, lengths).read_into,
-        native=SPEEDS[speed],
+        native=native,
         chunk_bytes=chunk_bytes,
         rows=rows,
         seek_max_record=seek,
@@ -484,11 +457,11 @@ def test_any_chunking_gives_the_same_headers(
 @settings(max_examples=examples(150))
 @given(segments(min_size=1), st.data(), chunkings, st.sampled_from(sorted(SPEEDS)), st.booleans())
 def test_a_cut_at_any_byte_gives_the_batches_before_it(
-    entries: list[Written], data: st.DataObject, chunk_bytes: int, speed: str, check_crc: bool
+    entries: list[Written], data: st.DataObject, chunk_bytes: int, native: bool, check_crc: bool
 ) -> None:
     whole = wire_of(entries)
     cut = data.draw(st.integers(0, len(whole)))
-    seen = scan(whole[:cut], native=SPEEDS[speed], chunk_bytes=chunk_bytes, check_crc=check_crc)
+    seen = scan(whole[:cut], native=native, chunk_bytes=chunk_bytes, check_crc=check_crc)
     expected = [row for row in rows_of(entries) if row[0] + row[1] <= cut]
     assert seen.rows == expected
     assert seen.valid_bytes == sum(row[1] for row in expected)

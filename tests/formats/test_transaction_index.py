@@ -11,6 +11,7 @@ from kip33.formats.transaction_index import (
     AbortedTransaction,
     TransactionIndex,
 )
+from tests.cases import each_case
 
 int64s = st.integers(-(2**63), 2**63 - 1)
 int32s = st.integers(-(2**31), 2**31 - 1)
@@ -32,7 +33,7 @@ def test_a_transaction_index_is_read_as_it_is_written(entries: list[AbortedTrans
     assert TransactionIndex.from_bytes(data, base_offset=7) == index
 
 
-@pytest.mark.parametrize("cut", [1, 33, 35])
+@each_case("cut", [1, 33, 35])
 def test_a_transaction_index_that_ends_inside_an_entry_is_corrupt(cut: int) -> None:
     data = TransactionIndex.from_entries([(5, 0, 4, 2)] * 2, base_offset=0).to_bytes()
     with pytest.raises(CorruptIndexError, match="a multiple of 34"):
@@ -59,16 +60,14 @@ def test_a_snapshot_knows_the_open_transactions() -> None:
     assert ProducerSnapshot((OPEN, NOT_OPEN)).open_transactions == {5: 90}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "says"),
-    [
-        pytest.param(b"", "0 bytes, at least 10", id="an empty file"),
-        pytest.param(b"\0\2" + bytes(8), "version 2, 1 expected", id="another version"),
-        pytest.param(b"\0\1" + bytes(8), "CRC", id="another CRC"),
-        pytest.param(
-            ProducerSnapshot((OPEN,)).to_bytes()[:-1], "CRC", id="a file that was cut short"
-        ),
-    ],
+    {
+        "an empty file": (b"", "0 bytes, at least 10"),
+        "another version": (b"\0\2" + bytes(8), "version 2, 1 expected"),
+        "another CRC": (b"\0\1" + bytes(8), "CRC"),
+        "a file that was cut short": (ProducerSnapshot((OPEN,)).to_bytes()[:-1], "CRC"),
+    },
 )
 def test_a_snapshot_that_kafka_would_not_load_is_corrupt(data: bytes, says: str) -> None:
     with pytest.raises(CorruptSnapshotError, match=says):

@@ -10,6 +10,7 @@ from kip33.formats.batch import CODEC_NAMES
 from kip33.formats.codecs import decompress
 from kip33.formats.whole_bodies import PlacedBody, WholeBodies
 from tests.builders.segment_builder import CODEC_BITS, V2_CODECS, compress
+from tests.cases import each_case
 from tests.long_forms import short_and_long
 
 MOST = 1 << 24
@@ -37,8 +38,8 @@ def text(random: Random, size: int) -> bytes:
     return b" ".join(random.choice(words) for _ in range(size // 6 + 1))[:size]
 
 
-@pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("codec", V2_CODECS)
+@each_case("magic", [0, 1, 2])
+@each_case("codec", V2_CODECS)
 def test_every_codec_and_size(codec: str, magic: int) -> None:
     if codec == "zstd" and magic < 2:
         with pytest.raises(UnsupportedFormatError, match=f"magic {magic} has no codec zstd"):
@@ -54,8 +55,8 @@ def test_every_codec_and_size(codec: str, magic: int) -> None:
     assert all(one.is_complete for one in placed)
 
 
-@pytest.mark.parametrize("count", short_and_long(60, 1000, "KIP33_BODIES"))
-@pytest.mark.parametrize("codec", V2_CODECS)
+@pytest.mark.parametrize("count", short_and_long(20, 1000, "KIP33_BODIES"))
+@each_case("codec", V2_CODECS)
 def test_damaged_bodies(codec: str, count: int) -> None:
     bodies, random, damaged = WholeBodies(MOST), Random(f"damage {codec}"), 0
     for number in range(count):
@@ -78,7 +79,7 @@ def test_damaged_bodies(codec: str, count: int) -> None:
     assert codec == "none" or damaged > count / 6
 
 
-@pytest.mark.parametrize("codec", V2_CODECS)
+@each_case("codec", V2_CODECS)
 def test_a_body_that_is_too_large(codec: str) -> None:
     bodies = WholeBodies(5000)
     first = bodies.append(memoryview(compress(b"abc", codec)), CODEC_BITS[codec], magic=2)

@@ -8,15 +8,14 @@ from kip33 import build_time_index
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.transaction_index import complete_transactions
-from tests.golden.vectors import RECOVER, Vector, read_vectors
+from tests.cases import each_case
+from tests.golden.vectors import Vector, read_vectors
 
 SMALLEST_INDEX_BYTES = 12
 EVERY_VECTOR = read_vectors()
 VECTORS = [v for v in EVERY_VECTOR if v.segment_index_bytes >= SMALLEST_INDEX_BYTES]
 REFUSED_SETTINGS = [v for v in EVERY_VECTOR if v.segment_index_bytes < SMALLEST_INDEX_BYTES]
-RECOVERED = [vector for vector in VECTORS if vector.outcome == "recovered"]
 LISTING_ROWS = {55}
-MAX_BYTES = 2_000_000
 
 
 def rebuild(vector: Vector, log: Path):
@@ -43,7 +42,7 @@ def expected_status(vector: Vector) -> str:
     return "ok" if vector.valid_bytes == vector.size_bytes else "truncated"
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=str)
+@each_case("vector", VECTORS)
 def test_rebuilt_as_kafka_recovers(vector: Vector, tmp_path: Path) -> None:
     result = rebuild(vector, vector.lay_out(tmp_path))
 
@@ -57,21 +56,7 @@ def test_rebuilt_as_kafka_recovers(vector: Vector, tmp_path: Path) -> None:
         assert result.error
 
 
-@pytest.mark.parametrize("vector", RECOVERED, ids=str)
-def test_what_recovery_left_is_rebuilt_the_same(vector: Vector, tmp_path: Path) -> None:
-    log = tmp_path / f"{vector.base_offset:020d}.log"
-    log.write_bytes(vector.log[: vector.valid_bytes])
-
-    result = rebuild(vector, log)
-
-    assert result.status in ("ok", "empty")
-    assert (result.time_index_data, result.offset_index_data) == (
-        vector.time_index,
-        vector.offset_index,
-    )
-
-
-@pytest.mark.parametrize("vector", REFUSED_SETTINGS, ids=str)
+@each_case("vector", REFUSED_SETTINGS)
 def test_a_setting_that_kafka_cannot_open_a_segment_with_is_refused(
     vector: Vector, tmp_path: Path
 ) -> None:
@@ -82,11 +67,3 @@ def test_a_setting_that_kafka_cannot_open_a_segment_with_is_refused(
 
 def test_every_row_that_recovers_something_has_a_vector() -> None:
     assert {vector.row for vector in EVERY_VECTOR} == set(range(1, 56)) - LISTING_ROWS
-
-
-def test_some_vectors_have_aborted_transactions() -> None:
-    assert sum(vector.transaction_index is not None for vector in EVERY_VECTOR) >= 8
-
-
-def test_the_vectors_stay_small() -> None:
-    assert RECOVER.stat().st_size < MAX_BYTES

@@ -6,9 +6,8 @@ are hex, or equal 98-byte v2 batches at offsets 0, 1, 2, ... that differ in thei
 
 from pathlib import Path
 
-import pytest
-
 from kip33 import build_time_index
+from tests.cases import each_case
 from tests.integration.kafka.batches import batch
 
 TWO_RECORDS_V2 = (
@@ -42,94 +41,82 @@ def with_timestamps(*timestamps: int) -> bytes:
     return b"".join(batch(i, t, size_bytes=98) for i, t in enumerate(timestamps))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("log", "base_offset", "dialect", "time_index", "offset_index"),
-    [
-        pytest.param(
+    {
+        "4.1.0: index points at bytes 196 and 392, the closing entry is already there": (
             with_timestamps(1000, 1001, 1002, 1003, 1004),
             0,
             "recover",
             "00000000000003ea 00000002   00000000000003ec 00000004",
             "00000002 000000c4  00000004 00000188",
-            id="4.1.0: index points at bytes 196 and 392, the closing entry is already there",
         ),
-        pytest.param(
+        "4.1.0: 500 belongs to the first batch that reached it": (
             with_timestamps(-1, -1, 500, -1, 500, 400),
             0,
             "recover",
             "00000000000001f4 00000002",
             "00000002 000000c4  00000004 00000188",
-            id="4.1.0: 500 belongs to the first batch that reached it",
         ),
-        pytest.param(
+        "4.1.0: the max of batch 0 is written at the first index point, batch 2": (
             with_timestamps(900, 899, 898, 897, 896),
             0,
             "recover",
             "0000000000000384 00000000",
             "00000002 000000c4  00000004 00000188",
-            id="4.1.0: the max of batch 0 is written at the first index point, batch 2",
         ),
-        pytest.param(
+        "4.1.0: ten batches, four index points and a closing entry": (
             with_timestamps(*range(1000, 1010)),
             0,
             "recover",
             "00000000000003ea 00000002  00000000000003ec 00000004  00000000000003ee 00000006"
             "00000000000003f0 00000008  00000000000003f1 00000009",
             "00000002 000000c4  00000004 00000188  00000006 0000024c  00000008 00000310",
-            id="4.1.0: ten batches, four index points and a closing entry",
         ),
-        pytest.param(
-            bytes.fromhex(MESSAGE_V0), 5, "recover", "", "", id="4.1.0: v0 has no timestamp"
-        ),
-        pytest.param(
+        "4.1.0: v0 has no timestamp": (bytes.fromhex(MESSAGE_V0), 5, "recover", "", ""),
+        "4.1.0: a v1 message of 36 bytes": (
             bytes.fromhex(MESSAGE_V1),
             5,
             "recover",
             "0000018bcfe56800 00000000",
             "",
-            id="4.1.0: a v1 message of 36 bytes",
         ),
-        pytest.param(
+        "4.1.0: a v2 batch of 82 bytes, the entry has its last offset": (
             bytes.fromhex(TWO_RECORDS_V2),
             100,
             "recover",
             "0000018bcfe568fa 00000001",
             "",
-            id="4.1.0: a v2 batch of 82 bytes, the entry has its last offset",
         ),
-        pytest.param(
+        "4.1.0: recovery records offset 102, the last of the batch": (
             bytes.fromhex(THREE_PLAIN_RECORDS),
             100,
             "recover",
             "00000000000013ec 00000002",
             "",
-            id="4.1.0: recovery records offset 102, the last of the batch",
         ),
-        pytest.param(
+        "3.6.2: a leader records offset 101, the record with the max timestamp": (
             bytes.fromhex(THREE_PLAIN_RECORDS),
             100,
             "live",
             "00000000000013ec 00000001",
             "",
-            id="3.6.2: a leader records offset 101, the record with the max timestamp",
         ),
-        pytest.param(
+        "3.6.2: a leader records offset 102 of a gzip batch": (
             bytes.fromhex(THREE_GZIP_RECORDS),
             100,
             "live",
             "00000000000013ec 00000002",
             "",
-            id="3.6.2: a leader records offset 102 of a gzip batch",
         ),
-        pytest.param(
+        "3.6.2: a leader records offset 102 of a LogAppendTime batch": (
             bytes.fromhex(THREE_LOG_APPEND_TIME_RECORDS),
             100,
             "live",
             "00000000000013ec 00000002",
             "",
-            id="3.6.2: a leader records offset 102 of a LogAppendTime batch",
         ),
-    ],
+    },
 )
 def test_worked_example(
     log: bytes, base_offset: int, dialect: str, time_index: str, offset_index: str, tmp_path: Path

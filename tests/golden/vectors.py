@@ -4,8 +4,10 @@ import base64
 import json
 import os
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 RECOVER = Path(__file__).parent / "recover.jsonl"
 
@@ -54,11 +56,10 @@ class Vector:
 
 
 def read_vectors() -> list[Vector]:
-    return [_vector(line) for line in RECOVER.read_text().splitlines()]
+    return [vector_of(json.loads(line)) for line in RECOVER.read_text().splitlines()]
 
 
-def _vector(line: str) -> Vector:
-    fields = json.loads(line)
+def vector_of(fields: Mapping[str, Any]) -> Vector:
 
     def unhexed(name: str) -> bytes | None:
         return bytes.fromhex(fields[name]) if name in fields else None

@@ -51,7 +51,7 @@ def verdicts_on(case: Case, *, native: bool) -> tuple[Expected, tuple[str, ...]]
     return Expected(times.verdict, offsets.verdict), times.problems + offsets.problems
 
 
-@pytest.mark.parametrize("cases", short_and_long(400, 4_000, "KIP33_DAMAGED_INDEXES"))
+@pytest.mark.parametrize("cases", short_and_long(150, 4_000, "KIP33_DAMAGED_INDEXES"))
 def test_each_file_has_the_verdict_of_its_definition(
     cases: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,7 +75,7 @@ def test_files_of_a_broker_that_appends_and_restarts_are_true(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Only missing entries may be found: they are never `wrong`, `padded` or `incomplete`."""
-    for number in range(400):
+    for number in range(150):
         case = random_case(f"{SEED} whole {number}")
         if case.damage[0] == case.damage[1] == "appends: " and case.dialect != "kip33":
             found, problems = verdicts_on(case, native=True)

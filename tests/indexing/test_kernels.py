@@ -30,6 +30,8 @@ from kip33.indexing.kernels import samples
 from kip33.rules.leader_epochs import refused_epoch
 from tests.builders.logs_to_verify import random_logs, with_many_transactions
 from tests.builders.verified_log import everything_about
+from tests.cases import each_case
+from tests.sources import nodes_of
 
 ROOT = Path(__file__).parents[2]
 HERE = next((target for target in CPU_TARGETS if target.is_here), None)
@@ -116,7 +118,7 @@ def forget() -> None:
 def test_same_bytes_and_verdicts_as_numba_and_as_the_plain_form(
     loaded: library.Library, tmp_path: Path
 ) -> None:
-    logs = [*random_logs(tmp_path, seeds=range(60)), with_many_transactions(tmp_path)]
+    logs = [*random_logs(tmp_path, seeds=range(16)), with_many_transactions(tmp_path)]
     plain = [everything_about(log, compiled=False) for log in logs]
     with only(loaded):
         assert [everything_about(log, compiled=True) for log in logs] == plain
@@ -136,7 +138,7 @@ def test_checksums_of_every_length_and_from_many_threads(loaded: library.Library
     assert found == expected * 5
 
 
-@pytest.mark.parametrize("otherwise", [native._by_numba, native.plain], ids=["numba", "plain"])
+@each_case("otherwise", [native._by_numba, native.plain])
 def test_arguments_of_other_types_go_elsewhere(loaded: library.Library, otherwise: Any) -> None:
     batches = np.zeros(6, BATCH)
     batches["leader_epoch"] = [1, 1, 3, 2, 5, 5]
@@ -151,18 +153,14 @@ def test_arguments_of_other_types_go_elsewhere(loaded: library.Library, otherwis
 
 
 def test_every_rule_that_is_called_compiled_is_a_kernel() -> None:
-    called = set()
-    for path in (ROOT / "kip33").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-                name = ast.unparse(node.args[0])
-                if node.func.id in ("speed", "compiled") and name != "function":
-                    called.add(
-                        name.removeprefix("crc.")
-                        .removeprefix("walk.")
-                        .removeprefix("index_entries.")
-                    )
-    assert called == {function.__name__ for function in samples()}
+    called = {
+        ast.unparse(node.args[0]).rpartition(".")[2]
+        for path in (ROOT / "kip33").rglob("*.py")
+        for node in nodes_of(path)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args
+        if node.func.id in ("speed", "compiled")
+    }
+    assert called - {"function"} == {function.__name__ for function in samples()}
 
 
 # --- a machine that has never run kip33 -------------------------------------------------------
@@ -210,40 +208,27 @@ def shared(made: Path) -> str:
     return f"shared library {made.stem}"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("broken", [True, False])
-def test_the_library_needs_no_numba(made: Path, tmp_path: Path, broken: bool) -> None:
-    log = with_many_transactions(tmp_path)
-    plain = everything_about(log, compiled=False)
-    for suffix, index in zip((".timeindex", ".index"), plain, strict=False):
-        log.path.with_suffix(suffix).write_bytes(index)
-    if broken:
-        (tmp_path / "llvmlite.py").write_text("raise OSError('libllvmlite.so: file too short')")
-    folders = f"{tmp_path}:{ROOT}"
-    setting = {"KIP33_KERNELS": str(made.parent), "PYTHONPATH": folders}
-
-    found = in_fresh_process(tmp_path, log.path, **setting)
-
-    assert (found["how"], found["imported"]) == (shared(made), [])
-    assert found["indexes"] == [index.hex() for index in plain[:2]]
+BROKEN = "raise OSError('libllvmlite.so: file too short')"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "error", ["ImportError('no')", "OSError('libllvmlite.so: file too short')"]
-)
-@pytest.mark.parametrize("name", ["numba", "llvmlite"])
-def test_without_library_and_numba_the_plain_code_runs(
-    tmp_path: Path, name: str, error: str
+def test_the_library_needs_no_numba_and_without_both_the_plain_code_runs(
+    made: Path, tmp_path: Path
 ) -> None:
     log = with_many_transactions(tmp_path)
     plain = everything_about(log, compiled=False)
     for suffix, index in zip((".timeindex", ".index"), plain, strict=False):
         log.path.with_suffix(suffix).write_bytes(index)
-    (tmp_path / f"{name}.py").write_text(f"raise {error}")
-    found = in_fresh_process(tmp_path, log.path, KIP33_KERNELS="", PYTHONPATH=f"{tmp_path}:{ROOT}")
-    assert found["how"] == native.PLAIN
-    assert found["indexes"] == [index.hex() for index in plain[:2]]
+    for name, fault in {"numba": "raise ImportError('no')", "llvmlite": BROKEN}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / f"{name}.py").write_text(fault)
+        for kernels_from, how in {str(made.parent): shared(made), "": native.PLAIN}.items():
+            setting = {"KIP33_KERNELS": kernels_from, "PYTHONPATH": f"{folder}:{ROOT}"}
+            found = in_fresh_process(tmp_path, log.path, **setting)
+            assert found["how"] == how, name
+            assert not kernels_from or found["imported"] == []
+            assert found["indexes"] == [index.hex() for index in plain[:2]]
 
 
 @pytest.mark.slow
@@ -284,7 +269,7 @@ def unopened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "_opened", opened)
 
 
-@pytest.mark.parametrize("suffix", [".so", ".json"])
+@each_case("suffix", [".so", ".json"])
 def test_a_damaged_library_is_not_loaded(copied: Path, unopened: None, suffix: str) -> None:
     place = copied.with_suffix(suffix)
     data = place.read_bytes()
@@ -300,33 +285,24 @@ def test_a_damaged_library_is_not_loaded(copied: Path, unopened: None, suffix: s
         assert load_from(copied.parent) is None
 
 
-def test_one_with_a_changed_file_of_sources_or_none_is_not_loaded(
-    copied: Path, unopened: None
-) -> None:
+def test_what_is_described_otherwise_is_not_loaded(copied: Path, unopened: None) -> None:
+    """With other sources than these, or none; with no description."""
     for sources in ([], ["kip33.formats.missing"], ["kip33.formats.crc"]):
         describe(copied, sources=sources)
-        assert load_from(copied.parent) is None
+        assert load_from(copied.parent) is None, sources
+    for header in ("[]", "1", "{}", '{"kernels": {"a": []}}', "\x00"):
+        copied.with_suffix(".json").write_text(header)
+        assert load_from(copied.parent) is None, header
 
 
-@pytest.mark.parametrize("header", ["[]", "1", "{}", '{"kernels": {"a": []}}', "\x00"])
-def test_one_with_another_description_is_not_loaded(
-    copied: Path, unopened: None, header: str
-) -> None:
-    copied.with_suffix(".json").write_text(header)
-    assert load_from(copied.parent) is None
-
-
-@pytest.mark.parametrize("kernels", [{}, {"kip33.formats.crc.with_crc32c": []}])
-def test_one_without_the_kernels_is_not_loaded(copied: Path, kernels: dict[str, Any]) -> None:
-    describe(copied, kernels=kernels)
-    assert load_from(copied.parent) is None
-
-
-@pytest.mark.parametrize("code", [b"", b"no ELF file at all".ljust(100), b"\x7fELF"])
-def test_what_the_system_refuses_is_passed_over(copied: Path, code: bytes) -> None:
-    copied.write_bytes(code)
-    describe(copied)
-    assert load_from(copied.parent) is None
+def test_without_the_kernels_or_if_the_system_refuses_it_none_is_loaded(copied: Path) -> None:
+    for kernels_there in ({}, {"kip33.formats.crc.with_crc32c": []}):
+        describe(copied, kernels=kernels_there)
+        assert load_from(copied.parent) is None, kernels_there
+    for code in (b"", b"no ELF file at all".ljust(100), b"\x7fELF"):
+        copied.write_bytes(code)
+        describe(copied)
+        assert load_from(copied.parent) is None, code
 
 
 def test_code_that_gives_a_wrong_known_answer_is_not_used(
@@ -422,7 +398,7 @@ def dynamic_section(elf: bytes) -> tuple[list[tuple[int, int]], list[bytes]]:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda target: target.name)
+@each_case("target", CPU_TARGETS)
 def test_each_target_can_be_made_on_any_machine(target: Target, tmp_path: Path) -> None:
     """Not run here unless it is this machine's: that it is complete, and needs nothing."""
     done = make(tmp_path, "--target", target.name)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.index_mutants import bases, recovered
+from tests.cases import each_case
 from tests.golden.vectors import Vector, read_vectors
 from tests.long_forms import short_and_long
 
@@ -32,7 +33,7 @@ MODELLED = [
 ]
 
 
-@pytest.mark.parametrize("vector", MODELLED, ids=str)
+@each_case("vector", MODELLED)
 def test_the_short_recovery_agrees_with_kafka(vector: Vector) -> None:
     seen = recovered(vector.log, vector.index_interval_bytes, vector.base_offset)
     assert (seen.time_index, seen.offset_index) == (vector.time_index, vector.offset_index)
@@ -40,7 +41,7 @@ def test_the_short_recovery_agrees_with_kafka(vector: Vector) -> None:
         assert seen.valid_bytes == vector.valid_bytes
 
 
-@pytest.mark.parametrize("mutants", short_and_long(1_000, 20_000, "KIP33_MUTANTS"))
+@pytest.mark.parametrize("mutants", short_and_long(200, 20_000, "KIP33_MUTANTS"))
 def test_mutants(mutants: int, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n{mutants} mutants of {len(bases())} segments, KIP33_SEED={SEED}", end=" ")

@@ -11,6 +11,7 @@ import pytest
 from kip33 import build_time_index, verify_segment
 from kip33.indexing.verification import SegmentVerdict
 from kip33.rules.index_verdict import IndexVerdict
+from tests.cases import each_case
 from tests.formats.real_segments import FOLDER, REAL_SEGMENTS, needs_real_segments
 
 pytestmark = needs_real_segments
@@ -47,8 +48,9 @@ def files_of(name: str) -> tuple[Path, Path, Path]:
     return log, log.with_suffix(".timeindex"), log.with_suffix(".index")
 
 
-@pytest.mark.parametrize("dialect", ["recover", "live"])
-@pytest.mark.parametrize("name", REAL_SEGMENTS)
+@pytest.mark.integration  # verification of the same files compares with every dialect
+@each_case("dialect", ["recover", "live"])
+@each_case("name", [*REAL_SEGMENTS])
 def test_rebuilt_byte_for_byte_where_the_manifest_says_so(name: str, dialect: str) -> None:
     log, time_index, offset_index = files_of(name)
     index = build_time_index(str(log), dialect=dialect)
@@ -60,7 +62,7 @@ def test_rebuilt_byte_for_byte_where_the_manifest_says_so(name: str, dialect: st
         assert index.offset_index_data == offset_index.read_bytes()
 
 
-@pytest.mark.parametrize("name", REAL_SEGMENTS)
+@each_case("name", [*REAL_SEGMENTS])
 def test_what_a_broker_left_is_true(name: str) -> None:
     log, time_index, _ = files_of(name)
     seen = verdict_on(log)
@@ -100,7 +102,7 @@ LONG = [
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", LONG)
+@each_case("name", LONG)
 def test_with_half_of_its_entries_an_offset_index_is_sparse(name: str, tmp_path: Path) -> None:
     log, _, offset_index = files_of(name)
     data = offset_index.read_bytes()

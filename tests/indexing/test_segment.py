@@ -21,6 +21,7 @@ from tests.builders.segment_builder import (
     with_broken_crc,
     wrapper,
 )
+from tests.cases import each_case
 
 ROOT = Path(__file__).parents[2]
 LARGEST_SEGMENT_BYTES = 2**31 - 1
@@ -48,43 +49,32 @@ ONE_ENTRY = bytes.fromhex("00000000000007d0 00000001")
 SHORT_KEY = v2_batch(2, [Record(9, b"")], control=True, producer_id=1)
 NO_KEY = v2_batch(2, [Record(9, None)], control=True, producer_id=1)
 INSIDE = {"producer_id": 5, "transactional": True}
-STATUSES = [
-    pytest.param(GOOD, "ok", None, len(GOOD), id="ok"),
-    pytest.param(b"", "empty", None, 0, id="empty"),
-    pytest.param(GOOD + batch(2)[:-1], "truncated", "points past the end", len(GOOD), id="torn"),
-    pytest.param(GOOD + bytes(17), "truncated", "17 bytes left", len(GOOD), id="17 bytes more"),
-    pytest.param(GOOD + bytes(900), "truncated", "smaller than any", len(GOOD), id="zeros"),
-    pytest.param(
-        GOOD + with_broken_crc(batch(2)) + batch(3), "truncated", "CRC", len(GOOD), id="bad crc"
-    ),
-    pytest.param(b"garbage" * 9, "truncated", "points past the end", 0, id="no batch at all"),
-    pytest.param(
-        GOOD + SHORT_KEY + batch(3),
-        *("truncated", "control batch", len(GOOD + SHORT_KEY)),
-        id="row 33: a control batch that recovery stops after",
-    ),
-    pytest.param(
-        GOOD + NO_KEY + batch(3),
-        *("invalid", "Kafka fails to load", len(GOOD + NO_KEY)),
-        id="row 34: a control batch that fails to load",
-    ),
-    pytest.param(
+STATUSES = {
+    "ok": (GOOD, "ok", None, len(GOOD)),
+    "empty": (b"", "empty", None, 0),
+    "torn": (GOOD + batch(2)[:-1], "truncated", "points past the end", len(GOOD)),
+    "17 bytes more": (GOOD + bytes(17), "truncated", "17 bytes left", len(GOOD)),
+    "zeros": (GOOD + bytes(900), "truncated", "smaller than any", len(GOOD)),
+    "bad crc": (GOOD + with_broken_crc(batch(2)) + batch(3), "truncated", "CRC", len(GOOD)),
+    "no batch at all": (b"garbage" * 9, "truncated", "points past the end", 0),
+    "row 33: a control batch that recovery stops after": (GOOD + SHORT_KEY + batch(3),
+        *("truncated", "control batch", len(GOOD + SHORT_KEY))),
+    "row 34: a control batch that fails to load": (GOOD + NO_KEY + batch(3),
+        *("invalid", "Kafka fails to load", len(GOOD + NO_KEY))),
+    "row 36: data outside the open transaction": (
         GOOD + batch(2, **INSIDE) + batch(3, producer_id=5),
-        *("invalid", "outside its open transaction", len(GOOD) + len(batch(2))),
-        id="row 36: data outside the open transaction",
-    ),
-    pytest.param(GOOD + batch(-7), "invalid", "below the segment's base", len(GOOD), id="row 40"),
-    pytest.param(GOOD + batch(2**31), "invalid", "2^31 or more", len(GOOD), id="row 42"),
-    pytest.param(
-        batch(-1, last_offset_delta=1),
-        *("invalid", "leader epoch 0 begins at offset -1", 0),
-        id="a leader epoch that begins below 0",
-    ),
-]  # fmt: skip
+        *("invalid", "outside its open transaction", len(GOOD) + len(batch(2)))),
+    "row 40": (GOOD + batch(-7), "invalid", "below the segment's base", len(GOOD)),
+    "row 42": (GOOD + batch(2**31), "invalid", "Kafka splits", len(GOOD)),
+    "row 42: the last batch is in range": (GOOD + batch(2**31) + batch(9),
+        *("invalid", "splits the segment or fails", len(GOOD))),
+    "a leader epoch that begins below 0": (batch(-1, last_offset_delta=1),
+        *("invalid", "leader epoch 0 begins at offset -1", 0)),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("native", [False, True], ids=["plain", "compiled"])
-@pytest.mark.parametrize(("data", "status", "says", "valid_bytes"), STATUSES)
+@each_case("native", [False, True])
+@each_case(("data", "status", "says", "valid_bytes"), STATUSES)
 def test_status(data: bytes, status: str, says: str | None, valid_bytes: int, native: bool) -> None:
     index = index_of(data, native=native)
     assert (index.status, index.valid_bytes, index.size_bytes) == (status, valid_bytes, len(data))
@@ -119,7 +109,7 @@ def test_the_summary_is_that_of_the_valid_prefix() -> None:
     assert (summary["max_timestamp"], summary["last_offset"]) == (9, 2)
 
 
-@pytest.mark.parametrize("dialect", ["recover", "live", "kip33"])
+@each_case("dialect", ["recover", "live", "kip33"])
 def test_dialects(dialect: str) -> None:
     data = v2_batch(100, [Record(5000), Record(5100), Record(5050)])
     relative = {"recover": 2, "live": 1, "kip33": 3}[dialect]
@@ -127,7 +117,7 @@ def test_dialects(dialect: str) -> None:
     assert index.time_index_data == (5100).to_bytes(8, "big") + relative.to_bytes(4, "big")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("settings", "says"),
     [
         ({"dialect": "kip-33"}, "dialect 'kip-33'"),

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kip33
 from kip33.formats.times import iso_time, milliseconds_of
 from tests.builders.segment_builder import Record, v2_batch
+from tests.cases import each_case
 
 NAME = "00000000000000000100.log"
 T = 1_700_000_000_000
@@ -50,7 +53,7 @@ def test_every_listed_segment_can_be_built_verified_scanned_read_and_searched(
         assert kip33.read_time_index(segment) == kip33.build_time_index(segment).time_index
 
 
-@pytest.mark.parametrize("named", [str, Path, Path.as_uri])
+@each_case("named", [str, Path, Path.as_uri])
 def test_a_path_and_a_uri_are_as_good(archive: Path, named: Callable[[Path], str | Path]) -> None:
     log = named(archive / "orders-0" / NAME)
     assert kip33.build_time_index(log).valid_bytes == len(b"".join(BATCHES))
@@ -62,27 +65,24 @@ def test_a_path_and_a_uri_are_as_good(archive: Path, named: Callable[[Path], str
     assert kip33.read_time_index(index).base_offset == 100
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        kip33.build_time_index,
-        kip33.verify_segment,
-        kip33.read_time_index,
-        lambda log: list(kip33.scan_batches(log)),
-        lambda log: list(kip33.read_records(log)),
-        lambda log: kip33.find_offset(log, iso_time(5)),
-        kip33.list_segments,
-    ],
-    ids=["build", "verify", "read index", "scan", "read records", "find", "list"],
-)
-def test_a_missing_file_is_a_location_error(
-    archive: Path, call: Callable[[object], object]
-) -> None:
+CALLS: list[Callable[[Any], object]] = [
+    kip33.list_segments,
+    kip33.build_time_index,
+    kip33.verify_segment,
+    kip33.read_time_index,
+    lambda log: list(kip33.scan_batches(log)),
+    lambda log: list(kip33.read_records(log)),
+    lambda log: kip33.find_offset(log, iso_time(5)),
+]
+
+
+def test_a_missing_file_is_a_location_error(archive: Path) -> None:
     listed = kip33.list_segments(archive)[0]
     (archive / "orders-0" / NAME).unlink()
     (archive / "orders-0" / NAME).with_suffix(".timeindex").unlink()
-    missing = [archive / "none" / NAME, (archive / "none" / NAME).as_uri()]
-    for name in missing if call is kip33.list_segments else [*missing, listed]:
+    missing = archive / "none" / NAME
+    names = [missing, missing.as_uri(), listed]
+    for call, name in [*product(CALLS, names[:2]), *product(CALLS[1:], names[2:])]:
         with pytest.raises(kip33.LocationError) as error:
             call(name)
         assert "\n" not in str(error.value)
@@ -124,7 +124,7 @@ def test_a_segment_that_leaves_no_index_has_none(tmp_path: Path) -> None:
     assert (built.time_index, built.offset_index) == (None, None)
 
 
-@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=-5))])
+@each_case("zone", [UTC, timezone(timedelta(hours=-5))])
 def test_a_time_may_be_an_aware_datetime(archive: Path, zone: timezone) -> None:
     time = datetime.fromtimestamp((T + 2) / 1000, zone)
     record = kip33.find_offset(archive / "orders-0", time)
@@ -134,21 +134,21 @@ def test_a_time_may_be_an_aware_datetime(archive: Path, zone: timezone) -> None:
     assert index.lookup_before(time) == (T + 1, 101)
 
 
-@pytest.mark.parametrize("time", [datetime(2024, 5, 1), 1.5, None])
+@each_case("time", [datetime(2024, 5, 1), 1.5, None])
 def test_a_wrong_time_is_a_value_error_of_one_line(archive: Path, time: object) -> None:
     with pytest.raises(ValueError, match="time zone") as error:
         kip33.find_offset(archive / "orders-0", time)  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text", ["2023-11-15T12:00Z", "2023-11-15 12:00", "2023-11-15T13:00+01:00", "1700049600000"]
 )
 def test_a_time_may_be_a_text(text: str) -> None:
     assert milliseconds_of(text) == 1_700_049_600_000
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "message"),
     [
         ("2024", "give the one you mean in ISO 8601"),

@@ -13,6 +13,7 @@ from kip33.builds.task import build_bin
 from kip33.rules.index_verdict import GOOD
 from tests.builders.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
 from tests.builders.segment_builder import v1_message
+from tests.cases import each_case
 from tests.faults.builds import build_here, outcome
 from tests.formats.real_segments import FOLDER, REAL_SEGMENTS, needs_real_segments
 from tests.indexing.test_real_segments import verdict_on
@@ -31,13 +32,17 @@ def index(*entries: tuple[int, int]) -> bytes:
 TRUE = index(*TIMES[2::3], TIMES[9])
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> ChangingArchive:
-    """One segment of ten batches, without an index, and the next one of the partition."""
-    archive = ChangingArchive(tmp_path)
+def two_segments(folder: Path) -> ChangingArchive:
+    """Return one segment of ten batches, without an index, and the next one of the partition."""
+    archive = ChangingArchive(folder)
     archive.write(archive.log(A), LOG)
     archive.write(archive.log(A, 20), batches(20, 2))
     return archive
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> ChangingArchive:
+    return two_segments(tmp_path)
 
 
 def beside(log: Path) -> Path:
@@ -89,26 +94,27 @@ def test_the_whole_row_of_a_log_that_was_not_read(archive: ChangingArchive) -> N
     assert not archive.index(A).exists()
 
 
-UNTRUSTWORTHY = [
-    pytest.param(None, id="missing"),
-    pytest.param(b"", id="empty"),
-    pytest.param(TRUE[:-1], id="malformed"),
-    pytest.param(TRUE + b"\0", id="malformed at its end"),
-    pytest.param(TRUE + bytes(12), id="padded"),
-    pytest.param(bytes(10_485_756), id="preallocated"),
-    pytest.param((TRUE + bytes(10_485_756))[:10_485_756], id="preallocated, with entries"),
-    pytest.param(TRUE[:12] * 873_813, id="preallocated, with stale entries"),
-    pytest.param(index((START_MS - 1, 19)), id="ends before the first batch's timestamp"),
-    pytest.param(index(TIMES[9], (TIMES[9][0], 19)), id="out of order"),
-    pytest.param(index((TIMES[9][0], 21)), id="an offset of the next segment"),
-]
+UNTRUSTWORTHY = {
+    "missing": None,
+    "empty": b"",
+    "malformed": TRUE[:-1],
+    "malformed at its end": TRUE + b"\0",
+    "padded": TRUE + bytes(12),
+    "preallocated": bytes(10_485_756),
+    "preallocated, with entries": (TRUE + bytes(10_485_756))[:10_485_756],
+    "preallocated, with stale entries": TRUE[:12] * 873_813,
+    "ends before the first batch's timestamp": index((START_MS - 1, 19)),
+    "out of order": index(TIMES[9], (TIMES[9][0], 19)),
+    "an offset of the next segment": index((TIMES[9][0], 21)),
+}
 
 
-@pytest.mark.parametrize("where", ["beside the log", "in the index directory"])
-@pytest.mark.parametrize("data", UNTRUSTWORTHY)
+@each_case("where", ["beside the log", "in the index directory"])
+@each_case("data", UNTRUSTWORTHY)
 def test_without_a_trustworthy_index_the_log_is_read(
-    archive: ChangingArchive, data: bytes | None, where: str
+    tmp_path: Path, data: bytes | None, where: str
 ) -> None:
+    archive = two_segments(tmp_path)
     if data is not None and where == "beside the log":
         beside(archive.log(A)).write_bytes(data)
     elif data is not None:
@@ -123,17 +129,18 @@ def test_without_a_trustworthy_index_the_log_is_read(
                                  where != "beside the log" else "written")  # fmt: skip
 
 
-LOGS = [
-    pytest.param(b"", id="empty"),
-    pytest.param(LOG[:60], id="shorter than a header"),
-    pytest.param(b"no segment at all\n" * 20, id="text"),
-    pytest.param(v1_message(0, START_MS), id="one short message"),
-    pytest.param(bytes(4096), id="zeros"),
-]
+LOGS = {
+    "empty": b"",
+    "shorter than a header": LOG[:60],
+    "text": b"no segment at all\n" * 20,
+    "one short message": v1_message(0, START_MS),
+    "zeros": bytes(4096),
+}
 
 
-@pytest.mark.parametrize("log", LOGS)
-def test_a_log_that_contradicts_its_index_is_read(archive: ChangingArchive, log: bytes) -> None:
+@each_case("log", LOGS)
+def test_a_log_that_contradicts_its_index_is_read(tmp_path: Path, log: bytes) -> None:
+    archive = two_segments(tmp_path)
     archive.write(archive.log(A), log)
     beside(archive.log(A)).write_bytes(TRUE)
     archive.build(read="tail")
@@ -151,9 +158,7 @@ def test_a_log_that_cannot_be_opened_is_unreadable_whatever_its_index_says(
     assert archive.row(A)["status"] == "unreadable"
 
 
-def test_a_preallocated_file_is_never_trusted(
-    archive: ChangingArchive,
-) -> None:
+def test_a_preallocated_file_is_never_trusted(archive: ChangingArchive) -> None:
     """Full of stale entries that go on growing: only its size tells."""
     growing = index(*((START_MS + number, 19) for number in range(1, 101)))
     beside(archive.log(A)).write_bytes(growing)
@@ -259,31 +264,25 @@ def test_tail_reuses_rows_of_logs_that_were_read(archive: ChangingArchive) -> No
     assert archive.rows() == before
 
 
-CHANGES: list[Any] = [
-    pytest.param(lambda a: a.write(a.log(A), batches(0, 12)), {}, id="the log grew"),
-    pytest.param(
-        lambda a: a.write(a.log(A), batches(0, 10, first_ms=START_MS - 9)), {},
-        id="the log was replaced, the same size",
-    ),
-    pytest.param(lambda a: a.write(a.log(A), LOG[:-80]), {}, id="the log was cut"),
-    pytest.param(lambda a: a.touch(a.log(A)), {}, id="the log was touched"),
-    pytest.param(lambda a: None, {"dialect": "kip33"}, id="another dialect"),
-    pytest.param(lambda a: None, {"index_interval_bytes": 1}, id="another interval"),
-    pytest.param(
-        lambda a: a.index(A).write_bytes(index(TIMES[0])), {}, id="our index was replaced"
-    ),
-    pytest.param(lambda a: a.index(A).unlink(), {}, id="our index went"),
-]  # fmt: skip
+CHANGES: dict[str, Any] = {
+    "the log grew": (lambda a: a.write(a.log(A), batches(0, 12)), {}),
+    "the log was replaced, the same size": (
+        lambda a: a.write(a.log(A), batches(0, 10, first_ms=START_MS - 9)), {}),
+    "the log was cut": (lambda a: a.write(a.log(A), LOG[:-80]), {}),
+    "the log was touched": (lambda a: a.touch(a.log(A)), {}),
+    "another dialect": (lambda a: None, {"dialect": "kip33"}),
+    "another interval": (lambda a: None, {"index_interval_bytes": 1}),
+    "our index was replaced": (lambda a: a.index(A).write_bytes(index(TIMES[0])), {}),
+    "our index went": (lambda a: a.index(A).unlink(), {}),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("read", ["log", "tail"])
-@pytest.mark.parametrize(("change", "settings"), CHANGES)
+@each_case("read", ["log", "tail"])
+@each_case(("change", "settings"), CHANGES)
 def test_our_index_is_not_trusted_after_its_log_changed(
-    archive: ChangingArchive,
-    change: Callable[[ChangingArchive], object],
-    settings: dict[str, Any],
-    read: str,
+    tmp_path: Path, change: Callable[[ChangingArchive], object], settings: dict[str, Any], read: str
 ) -> None:
+    archive = two_segments(tmp_path)
     archive.build(read=read)
     change(archive)
     archive.build(read="tail", **settings)
@@ -316,7 +315,7 @@ def test_a_row_of_a_changed_log_is_not_reused(archive: ChangingArchive) -> None:
     assert row["status"] == "unverified"
 
 
-@pytest.mark.parametrize("dialect", ["recover", "kip33"])
+@each_case("dialect", ["recover", "kip33"])
 def test_a_later_neighbour_can_contradict_an_index(tmp_path: Path, dialect: str) -> None:
     archive = ChangingArchive(tmp_path)
     log = archive.log(A)
@@ -335,10 +334,9 @@ def test_a_later_neighbour_can_contradict_an_index(tmp_path: Path, dialect: str)
     assert archive.row(A)["max_timestamp"] == TIMES[9][0]
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_a_lost_catalog_is_made_again_from_the_index_directory(
-    archive: ChangingArchive, full: bool
-) -> None:
+@each_case("full", [False, True])
+def test_a_lost_catalog_is_made_again_from_the_index_directory(tmp_path: Path, full: bool) -> None:
+    archive = two_segments(tmp_path)
     archive.build()
     truth = {row["log_uri"]: row["max_timestamp"] for row in archive.rows()}
     archive.catalog = archive.folder / "another catalog"
@@ -361,7 +359,7 @@ def test_tail_and_only_damaged_contradict_each_other(archive: ChangingArchive) -
 
 @pytest.mark.integration
 @needs_real_segments
-@pytest.mark.parametrize("offset_index", [False, True])
+@each_case("offset_index", [False, True])
 def test_real_indexes_tell_what_their_logs_tell(tmp_path: Path, offset_index: bool) -> None:
     tails = build_here(FOLDER, tmp_path / "tail", read="tail", offset_index=offset_index)
     build_here(FOLDER, tmp_path / "log")
@@ -382,12 +380,13 @@ def test_real_indexes_tell_what_their_logs_tell(tmp_path: Path, offset_index: bo
     assert tails.bytes_read == 83 * 61 < 0.001 * tails.log_bytes
 
 
-@pytest.mark.parametrize(("later_ms", "status"), [(0, "unverified"), (-1, "ok")])
-@pytest.mark.parametrize("where", ["beside the log", "in the index directory"])
+@each_case(("later_ms", "status"), [(0, "unverified"), (-1, "ok")])
+@each_case("where", ["beside the log", "in the index directory"])
 def test_an_index_older_than_its_log_is_not_trusted(
-    archive: ChangingArchive, where: str, later_ms: int, status: str
+    tmp_path: Path, where: str, later_ms: int, status: str
 ) -> None:
     """A log that grew since has a last entry that is true, and stale."""
+    archive = two_segments(tmp_path)
     log = archive.log(A)
     place = beside(log) if where == "beside the log" else archive.index(A)
     place.parent.mkdir(parents=True, exist_ok=True)

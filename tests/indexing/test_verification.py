@@ -10,6 +10,7 @@ from kip33.indexing.verification import SegmentVerdict, verify_file
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
 from tests.builders.segment_builder import Record, v2_batch, with_broken_crc
+from tests.cases import each_case
 
 BASE = 7
 LOG = b"".join(v2_batch(BASE + i, [Record(1000 + i, None, bytes(30))]) for i in range(5))
@@ -40,7 +41,7 @@ def verdict_on(log: Path, *, native: bool = False) -> SegmentVerdict:
     return verdict
 
 
-@pytest.mark.parametrize("native", [False, True])
+@each_case("native", [False, True])
 def test_a_sound_segment(log: Path, native: bool) -> None:
     assert verdict_on(log, native=native).as_row() == {
         "log_uri": log.as_uri(), "index_uri": log.with_suffix(".timeindex").as_uri(),

@@ -140,7 +140,7 @@ def read_until_told(mark: Path, number: int, files: pa.Table) -> Iterator[int]:
     yield number
 
 
-@pytest.mark.parametrize("workers", [1, 2], ids=["in this process", "in workers"])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_read_of_a_bin_is_told_before_its_end(workers: int, tmp_path: Path) -> None:
     mark = tmp_path / "told"
 
@@ -265,10 +265,10 @@ def half_written(folder: Path, threads: int, number: int, files: pa.Table) -> It
     yield number
 
 
-@pytest.mark.parametrize("threads", [1, 3])
 def test_a_worker_that_is_stopped_finishes_the_files_that_it_writes(
-    tmp_path: Path, threads: int
+    tmp_path: Path,
 ) -> None:
+    threads = 3
     run = partial(half_written, tmp_path, threads)
     with pytest.raises(PublishError, match="the disk is full"):
         LocalEngine(2, 2).run_on_bins(files_of(1, 2), run)
@@ -279,29 +279,32 @@ def test_a_worker_that_is_stopped_finishes_the_files_that_it_writes(
     assert {path.suffix for path in left} == {""}
 
 
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
-        ({"cpu.max": "max 100000\n"}, None),
-        ({"cpu.max": "200000 100000\n"}, 2),
-        ({"cpu.max": "50000 100000\n"}, 1),
-        ({"cpu.max": "150000 100000\n"}, 2),
-        ({"cpu.max": "a word\n"}, None),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
-        ({"cpu/cpu.cfs_quota_us": "250000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
-        ({}, None),
-    ],
-)
-def test_the_quota_of_a_container_limits_the_cores(
-    texts: dict[str, str], expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
-    monkeypatch.setattr("kip33.local.local_engine.CGROUPS", tmp_path)
-    for name, text in texts.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+QUOTAS = [
+    ({"cpu.max": "max 100000\n"}, None),
+    ({"cpu.max": "200000 100000\n"}, 2),
+    ({"cpu.max": "50000 100000\n"}, 1),
+    ({"cpu.max": "150000 100000\n"}, 2),
+    ({"cpu.max": "a word\n"}, None),
+    ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+    ({"cpu/cpu.cfs_quota_us": "250000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+    ({}, None),
+]
 
-    assert cores() == (expected or 64)
+
+def test_the_quota_of_a_container_limits_the_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    for number, (texts, expected) in enumerate(QUOTAS):
+        with subtests.test(f"{texts}"):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+            monkeypatch.setattr("kip33.local.local_engine.CGROUPS", folder)
+            for name, text in texts.items():
+                (folder / name).parent.mkdir(exist_ok=True)
+                (folder / name).write_text(text)
+
+            assert cores() == (expected or 64)
 
 
 def test_signals_stay_blocked_while_a_worker_is_spawned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,10 +444,8 @@ print(len(multiprocessing.active_children()), "left")
 """
 
 
-@pytest.mark.parametrize(("files", "workers"), [(80, 100), (250, 100)])
-def test_workers_that_the_limit_of_open_files_does_not_allow_are_one_line(
-    files: int, workers: int
-) -> None:
+def test_workers_that_the_limit_of_open_files_does_not_allow_are_one_line() -> None:
+    files, workers = 80, 100
     done = subprocess.run(
         [sys.executable, "-c", WITH_FEW_FILES, str(files), str(workers)],
         capture_output=True,

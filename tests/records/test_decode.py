@@ -140,28 +140,27 @@ def test_another_language_than_that_of_the_reader_schema(tmp_path: Path) -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("table", "options", "message"),
-    [
-        (table_of(OLD), {"column": "v"}, "column: 'v' found, expected one of value"),
-        (pa.table({"value": ["text"]}), {}, "column: 'value' is string, expected binary"),
-        (
-            pa.table({"value": [OLD], "decoded": [1]}),
-            {},
-            "columns decoded found already: pass prefix= for other names",
-        ),
-        (table_of(OLD), {}, "records without a column 'topic' found: pass reader_schema="),
-        (table_of(OLD, topic="orders"), {}, "subject 'orders-value' is not in file:"),
-        (table_of(OLD), {"reader_schema": 8}, "reader_schema: 8 found, it is not in file:"),
-        (table_of(OLD), {"reader_schema": 3}, "reader schema 3 of file:.* Avro type 'Missing'"),
-    ],
-)
-def test_a_wrong_argument_is_a_value_error(
-    table: pa.Table, options: dict[str, Any], message: str, schemas: Path
-) -> None:
-    put_schemas(schemas, avsc_3='"Missing"')
-    with pytest.raises(ValueError, match=message):
-        kip33.decode(table, schemas, **options)
+WRONG_ARGUMENTS = [
+    (table_of(OLD), {"column": "v"}, "column: 'v' found, expected one of value"),
+    (pa.table({"value": ["text"]}), {}, "column: 'value' is string, expected binary"),
+    (
+        pa.table({"value": [OLD], "decoded": [1]}),
+        {},
+        "columns decoded found already: pass prefix= for other names",
+    ),
+    (table_of(OLD), {}, "records without a column 'topic' found: pass reader_schema="),
+    (table_of(OLD, topic="orders"), {}, "subject 'orders-value' is not in file:"),
+    (table_of(OLD), {"reader_schema": 8}, "reader_schema: 8 found, it is not in file:"),
+    (table_of(OLD), {"reader_schema": 3}, "reader schema 3 of file:.* Avro type 'Missing'"),
+]
+
+
+def test_a_wrong_argument_is_a_value_error(schemas: Path, subtests: pytest.Subtests) -> None:
+    for table, options, message in WRONG_ARGUMENTS:
+        with subtests.test(message):
+            put_schemas(schemas, avsc_3='"Missing"')
+            with pytest.raises(ValueError, match=message):
+                kip33.decode(table, schemas, **options)
 
 
 def test_an_empty_table_has_the_columns(schemas: Path) -> None:
@@ -173,18 +172,21 @@ def test_an_empty_table_has_the_columns(schemas: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden["writer"])
-def test_values_of_other_writers(golden: dict[str, str], tmp_path: Path) -> None:
+def test_values_of_other_writers(tmp_path: Path, subtests: pytest.Subtests) -> None:
     """Bytes by the serializers of confluent-kafka 2.16 and by Apache Avro 1.12 for Python."""
-    value = bytes.fromhex(golden["value"])
-    number = int.from_bytes(value[1:5], "big")
-    put_schemas(tmp_path, **{f"{SUFFIX[golden['kind']]}_{number}": golden["schema"]})
-    assert [json.loads(one) for one in decoded(tmp_path, value, as_json=True)] == [
-        EXPECTED[golden["writer"].partition(" by ")[0]]
-    ]
-    cut = decoded(tmp_path, *(value[:end] for end in range(len(value))), as_json=True)
-    assert len(cut) == len(value)
-    assert golden["kind"] == "PROTOBUF" or not any(one.startswith("{") for one in cut)
+    for number, golden in enumerate(GOLDEN):
+        with subtests.test(golden["writer"]):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            value = bytes.fromhex(golden["value"])
+            number = int.from_bytes(value[1:5], "big")
+            put_schemas(folder, **{f"{SUFFIX[golden['kind']]}_{number}": golden["schema"]})
+            assert [json.loads(one) for one in decoded(folder, value, as_json=True)] == [
+                EXPECTED[golden["writer"].partition(" by ")[0]]
+            ]
+            cut = decoded(folder, *(value[:end] for end in range(len(value))), as_json=True)
+            assert len(cut) == len(value)
+            assert golden["kind"] == "PROTOBUF" or not any(one.startswith("{") for one in cut)
 
 
 EXPECTED = {
@@ -208,39 +210,35 @@ BLOCKED = """
 import sys
 sys.modules.update({name: None for name in {names}})
 import pyarrow as pa, kip33
-try:
-    table = kip33.decode(pa.table({"value": [{value}]}), {schemas}, **{options})
-    print(table.column("decoded").to_pylist(), table.column("decode_error").to_pylist())
-except ImportError as error:
-    print(error)
+for as_json in (False, True):
+    try:
+        table = kip33.decode(pa.table({"value": [{value}]}), {schemas}, as_json=as_json)
+        print(table.column("decoded").to_pylist(), table.column("decode_error").to_pylist())
+    except ImportError as error:
+        print(error)
 """
+TEXTS = {"json": "{}", "avsc": "long", "proto": 'syntax = "proto3"; message O { int32 x = 1; }'}
+NEEDED: list[tuple[list[str], str, bytes, str]] = [  # packages that are missing, and what is said
+    (["fastavro"], "avsc", OLD, "decode: the Python package of fastavro is not installed"),
+    (["google.protobuf"], "proto", OLD, "decode: the Python package of google.protobuf."),
+    (["grpc_tools"], "proto", OLD, "decode: the Python package of grpc_tools is not installed"),
+    (["fastavro", "google.protobuf", "grpc_tools"], "json", b"\0\0\0\0\1{}", "['{}'] [None]"),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("names", "schema", "value", "said"),
-    [
-        (["fastavro"], "avsc", OLD, "decode: the Python package of fastavro is not installed"),
-        (["google.protobuf"], "proto", OLD, "decode: the Python package of google.protobuf."),
-        (["grpc_tools"], "proto", OLD, "decode: the Python package of grpc_tools is not installed"),
-        (["fastavro", "google.protobuf", "grpc_tools"], "json", b"\0\0\0\0\1{}", "['{}'] [None]"),
-    ],
-)
-def test_what_the_extra_is_needed_for(
-    names: list[str], schema: str, value: bytes, said: str, tmp_path: Path
-) -> None:
-    texts = {"json": "{}", "avsc": "long", "proto": 'syntax = "proto3"; message O { int32 x = 1; }'}
-    put_schemas(tmp_path, **{f"{schema}_1": texts[schema]})
-    code = BLOCKED
-    for name, text in (("names", names), ("value", value), ("schemas", str(tmp_path))):
-        code = code.replace(f"{{{name}}}", repr(text))
-    for options in ({}, {"as_json": True}):
-        text = code.replace("{options}", repr(options))
-        done = subprocess.run(
-            [sys.executable, "-c", text], capture_output=True, text=True, check=True
-        )
-        assert done.stdout.startswith(said)
-        assert "decode:" not in said or "pip install 'kip33[schemas]'\n" in done.stdout
+def test_what_the_extra_is_needed_for(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for names, schema, value, said in NEEDED:
+        with subtests.test(f"{schema} without {names}"):
+            folder = put_schemas(tmp_path / names[-1] / schema, **{f"{schema}_1": TEXTS[schema]})
+            code = BLOCKED
+            for name, text in (("names", names), ("value", value), ("schemas", str(folder))):
+                code = code.replace(f"{{{name}}}", repr(text))
+            done = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, check=True
+            )
+            assert done.stdout.count(said) == 2
+            assert "decode:" not in said or "pip install 'kip33[schemas]'\n" in done.stdout
 
 
 @pytest.mark.slow

@@ -10,8 +10,6 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import kip33
 from tests.builders.schema_values import avro, decoded, framed, put_schemas, table_of
@@ -88,26 +86,25 @@ TYPES: list[tuple[Any, Any, pa.DataType, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "sent", "kind", "value", "text"), TYPES)
-def test_types(
-    schema: Any, sent: Any, kind: pa.DataType, value: Any, text: str, tmp_path: Path
-) -> None:
+def test_types(tmp_path: Path, subtests: pytest.Subtests) -> None:
     """Alone, and in a record."""
-    record = {"type": "record", "name": "R", "fields": [{"name": "f", "type": schema}]}
-    put_schemas(tmp_path, avsc_1=schema, avsc_2=record)
-    alone = table_of(framed(1, avro(schema, sent)))
-    inside = table_of(framed(2, avro(record, {"f": sent})))
-    table = kip33.decode(alone, tmp_path, reader_schema=1)
-    assert table.schema.field("decoded").type == kind
-    assert table.column("decoded").to_pylist() == [value]
-    table = kip33.decode(inside, tmp_path, reader_schema=2)
-    assert table.schema.field("decoded").type == pa.struct({"f": kind})
-    assert table.column("decoded").to_pylist() == [{"f": value}]
-    alone_text = None if sent is None else text  # null, not the text "null"
-    assert decoded(tmp_path, framed(1, avro(schema, sent)), as_json=True) == [alone_text]
-    assert decoded(tmp_path, framed(2, avro(record, {"f": sent})), as_json=True) == [
-        f'{{"f":{text}}}'
-    ]
+    for schema, sent, kind, value, text in TYPES:
+        with subtests.test(f"{schema}"):
+            record = {"type": "record", "name": "R", "fields": [{"name": "f", "type": schema}]}
+            put_schemas(tmp_path, avsc_1=schema, avsc_2=record)
+            alone = table_of(framed(1, avro(schema, sent)))
+            inside = table_of(framed(2, avro(record, {"f": sent})))
+            table = kip33.decode(alone, tmp_path, reader_schema=1)
+            assert table.schema.field("decoded").type == kind
+            assert table.column("decoded").to_pylist() == [value]
+            table = kip33.decode(inside, tmp_path, reader_schema=2)
+            assert table.schema.field("decoded").type == pa.struct({"f": kind})
+            assert table.column("decoded").to_pylist() == [{"f": value}]
+            alone_text = None if sent is None else text  # null, not the text "null"
+            assert decoded(tmp_path, framed(1, avro(schema, sent)), as_json=True) == [alone_text]
+            assert decoded(tmp_path, framed(2, avro(record, {"f": sent})), as_json=True) == [
+                f'{{"f":{text}}}'
+            ]
 
 
 def test_the_schema_bytes_alone_is_written_as_it_is(tmp_path: Path) -> None:
@@ -185,40 +182,42 @@ HOSTILE: list[tuple[Any, bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "payload", "reason"), HOSTILE)
-def test_bytes_that_are_no_value(schema: Any, payload: bytes, reason: str, tmp_path: Path) -> None:
-    record = {"type": "record", "name": "Outer", "fields": [{"name": "f", "type": schema}]}
-    put_schemas(tmp_path, avsc_1=record)
-    tracemalloc.start()
-    try:
-        table = kip33.decode(table_of(framed(1, payload)), tmp_path)
-        assert tracemalloc.get_traced_memory()[1] < 3 * len(payload) + 8_000_000
-    finally:
-        tracemalloc.stop()
-    row = table.to_pylist()[0]
-    assert row["decoded"] is None
-    assert row["schema_id"] == 1
-    assert re.search(reason, row["decode_error"])
+def test_bytes_that_are_no_value(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for schema, payload, reason in HOSTILE:
+        with subtests.test(f"{schema}: {reason}"):
+            record = {"type": "record", "name": "Outer", "fields": [{"name": "f", "type": schema}]}
+            put_schemas(tmp_path, avsc_1=record)
+            tracemalloc.start()
+            try:
+                table = kip33.decode(table_of(framed(1, payload)), tmp_path)
+                assert tracemalloc.get_traced_memory()[1] < 3 * len(payload) + 8_000_000
+            finally:
+                tracemalloc.stop()
+            row = table.to_pylist()[0]
+            assert row["decoded"] is None
+            assert row["schema_id"] == 1
+            assert re.search(reason, row["decode_error"])
 
 
-@pytest.mark.parametrize(
-    ("schema", "reason"),
-    [
-        ("{", "the Avro schema is not JSON"),
-        ("[" * 100_000, "the Avro schema is nested too deeply"),
-        ('{"type":"array","items":' * 500 + '"int"' + "}" * 500, "more than 100 levels"),
-        ({"type": "record", "name": "R"}, "Avro record 'R' without fields found"),
-        ({"type": "record", "fields": []}, "an Avro type without a name found"),
-        ("7", "'7' found, expected an Avro type"),
-        ('["Missing"]', "Avro type 'Missing' found, it is not defined"),
-        ({"type": "fixed", "name": "F"}, "size"),
-    ],
-)
-def test_schemas_that_cannot_be_used(schema: Any, reason: str, tmp_path: Path) -> None:
-    put_schemas(tmp_path, avsc_1=schema, avsc_2='"int"')
-    assert reason in decoded(tmp_path, framed(1, b"\2"), reader_schema=2)[0]
-    with pytest.raises(ValueError, match="reader schema 1 of "):
-        decoded(tmp_path, framed(1, b"\2"), reader_schema=1)
+WRONG_SCHEMAS = [
+    ("{", "the Avro schema is not JSON"),
+    ("[" * 100_000, "the Avro schema is nested too deeply"),
+    ('{"type":"array","items":' * 500 + '"int"' + "}" * 500, "more than 100 levels"),
+    ({"type": "record", "name": "R"}, "Avro record 'R' without fields found"),
+    ({"type": "record", "fields": []}, "an Avro type without a name found"),
+    ("7", "'7' found, expected an Avro type"),
+    ('["Missing"]', "Avro type 'Missing' found, it is not defined"),
+    ({"type": "fixed", "name": "F"}, "size"),
+]
+
+
+def test_schemas_that_cannot_be_used(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for schema, reason in WRONG_SCHEMAS:
+        with subtests.test(reason):
+            put_schemas(tmp_path, avsc_1=schema, avsc_2='"int"')
+            assert reason in decoded(tmp_path, framed(1, b"\2"), reader_schema=2)[0]
+            with pytest.raises(ValueError, match="reader schema 1 of "):
+                decoded(tmp_path, framed(1, b"\2"), reader_schema=1)
 
 
 def test_a_schema_of_a_million_fields_is_refused(tmp_path: Path) -> None:
@@ -238,96 +237,6 @@ def test_a_value_that_the_reader_schema_cannot_take(tmp_path: Path) -> None:
     found = decoded(tmp_path, *values, reader_schema=3)
     assert "string" in found[0]
     assert found[1:] == [1, "bytes found, the reader schema has another type"]
-
-
-Generated = tuple[Any, Any, Any]  # schema, value, what pyarrow returns
-NUMBERS = st.integers(-(2**63), 2**63 - 1)
-SCALARS: st.SearchStrategy[Generated] = st.one_of(
-    st.booleans().map(lambda value: ("boolean", value, value)),
-    st.integers(-(2**31), 2**31 - 1).map(lambda value: ("int", value, value)),
-    NUMBERS.map(lambda value: ("long", value, value)),
-    st.floats(allow_nan=False).map(lambda value: ("double", value, value)),
-    st.text(max_size=9).map(lambda value: ("string", value, value)),
-    st.binary(max_size=9).map(lambda value: (["null", "bytes"], value, value)),
-    st.just((["null", "string"], None, None)),
-    st.integers(-(10**9) + 1, 10**9 - 1).map(
-        lambda value: (
-            logical("bytes", "decimal", precision=9, scale=3),
-            *(DECIMAL(value).scaleb(-3),) * 2,
-        )
-    ),
-)
-
-
-def _array(inner: Generated, count: int) -> Generated:
-    schema, value, expected = inner
-    return {"type": "array", "items": schema}, [value] * count, [expected] * count
-
-
-def _map(inner: Generated, keys: list[str]) -> Generated:
-    schema, value, expected = inner
-    return (
-        {"type": "map", "values": schema},
-        dict.fromkeys(keys, value),
-        [(key, expected) for key in keys],
-    )
-
-
-def _record(inner: list[Generated]) -> Generated:
-    fields = [{"name": f"f{i}", "type": schema} for i, (schema, _, _) in enumerate(inner)]
-    return (
-        {"type": "record", "name": "R", "fields": fields},
-        {f"f{i}": value for i, (_, value, _) in enumerate(inner)},
-        {f"f{i}": expected for i, (_, _, expected) in enumerate(inner)},
-    )
-
-
-def _named(schema: Any, names: Any) -> Any:
-    """Return a schema in which each record has a name of its own."""
-    if isinstance(schema, list):
-        return [_named(one, names) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = {key: _named(value, names) for key, value in schema.items() if key != "fields"}
-    if "fields" in schema:
-        found["name"] = f"R{next(names)}"
-        found["fields"] = [
-            {"name": one["name"], "type": _named(one["type"], names)} for one in schema["fields"]
-        ]
-    return found
-
-
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.one_of(
-        st.builds(_array, inner, st.integers(0, 3)),
-        st.builds(_map, inner, st.lists(st.text(max_size=3), max_size=3, unique=True)),
-        st.builds(_record, st.lists(inner, min_size=1, max_size=4)),
-    ),
-    max_leaves=8,
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None)
-@given(generated=VALUES, data=st.data())
-def test_random_values_and_damaged_ones(
-    generated: Generated, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    schema, value, expected = generated
-    schema = _named(schema, iter(range(1000)))
-    folder = put_schemas(tmp_path_factory.mktemp("schemas"), avsc_1=schema)
-    payload = avro(schema, value)
-    rows = kip33.decode(table_of(framed(1, payload)), folder).to_pylist()
-    assert rows[0]["decode_error"] is None
-    assert rows[0]["decoded"] == expected
-    damaged = bytearray(payload or b"\0")
-    for _ in range(data.draw(st.integers(1, 3))):
-        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    cut = payload[: data.draw(st.integers(0, len(payload)))]
-    rows = kip33.decode(table_of(framed(1, bytes(damaged)), framed(1, cut)), folder).to_pylist()
-    assert len(rows) == 2
-    assert cut == payload or rows[1]["decode_error"]
 
 
 def test_values_of_older_schemas_are_brought_to_the_reader_schema(tmp_path: Path) -> None:
@@ -405,42 +314,44 @@ DEFAULTS: list[tuple[Any, Any, Any]] = [  # a type, a default, the value
 ]
 
 
-@pytest.mark.parametrize(("kind", "default", "value"), DEFAULTS)
 def test_a_default_is_the_value_that_the_specification_says(
-    kind: Any, default: Any, value: Any, tmp_path: Path
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    new = _of("R", {"name": "f", "type": kind, "default": default})
-    put_schemas(tmp_path, avsc_1=_of("R"), avsc_2=new)
-    assert decoded(tmp_path, framed(1, b""), reader_schema=2) == [{"f": value}]
+    for kind, default, value in DEFAULTS:
+        with subtests.test(f"{kind}: {default}"):
+            new = _of("R", {"name": "f", "type": kind, "default": default})
+            put_schemas(tmp_path, avsc_1=_of("R"), avsc_2=new)
+            assert decoded(tmp_path, framed(1, b""), reader_schema=2) == [{"f": value}]
 
 
-@pytest.mark.parametrize(
-    ("kind", "default", "reason"),
-    [
-        ("bytes", "\u0100", "expected characters up to \\u00ff"),
-        ("bytes", 5, "default '5' found, expected a default of type bytes"),
-        ({"type": "fixed", "name": "F", "size": 2}, "a", "default 'a' found, expected 2 bytes"),
-        ("int", 2**31, "default '2147483648' found, expected a default of type int"),
-        ("boolean", 1, "expected a default of type boolean"),
-        ("long", True, "expected a default of type long"),
-        (["null", "int"], "a", "expected a type of the union"),
-        (_of("Inner", {"name": "n", "type": "int"}), {}, "a default without field 'n' found"),
-        (logical("long", "time-micros"), -5, "time-micros -5 found, expected 0 to 86399999999"),
-        ("Node", {}, "more than 100 levels"),
-    ],
-)
-def test_defaults_of_another_type(kind: Any, default: Any, reason: str, tmp_path: Path) -> None:
-    fields = [{"name": "f", "type": kind, "default": default}]
-    if kind == "Node":
-        fields = [{"name": "f", "type": _of("Node", *fields), "default": {}}]
-    put_schemas(tmp_path, avsc_1=_of("R"), avsc_2=_of("R", *fields))
-    with pytest.raises(ValueError, match="reader schema 2 of ") as error:
-        decoded(tmp_path, framed(1, b""), reader_schema=2)
-    assert reason in str(error.value)
-    # The writer's defaults are not used.
-    value = avro("int", 0) if isinstance(kind, str) else b""
-    written = decoded(tmp_path, framed(2, value), reader_schema=1)
-    assert kind not in ("int", "long") or written == [{}]
+WRONG_DEFAULTS = [
+    ("bytes", "\u0100", "expected characters up to \\u00ff"),
+    ("bytes", 5, "default '5' found, expected a default of type bytes"),
+    ({"type": "fixed", "name": "F", "size": 2}, "a", "default 'a' found, expected 2 bytes"),
+    ("int", 2**31, "default '2147483648' found, expected a default of type int"),
+    ("boolean", 1, "expected a default of type boolean"),
+    ("long", True, "expected a default of type long"),
+    (["null", "int"], "a", "expected a type of the union"),
+    (_of("Inner", {"name": "n", "type": "int"}), {}, "a default without field 'n' found"),
+    (logical("long", "time-micros"), -5, "time-micros -5 found, expected 0 to 86399999999"),
+    ("Node", {}, "more than 100 levels"),
+]
+
+
+def test_defaults_of_another_type(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for kind, default, reason in WRONG_DEFAULTS:
+        with subtests.test(reason):
+            fields = [{"name": "f", "type": kind, "default": default}]
+            if kind == "Node":
+                fields = [{"name": "f", "type": _of("Node", *fields), "default": {}}]
+            put_schemas(tmp_path, avsc_1=_of("R"), avsc_2=_of("R", *fields))
+            with pytest.raises(ValueError, match="reader schema 2 of ") as error:
+                decoded(tmp_path, framed(1, b""), reader_schema=2)
+            assert reason in str(error.value)
+            # The writer's defaults are not used.
+            value = avro("int", 0) if isinstance(kind, str) else b""
+            written = decoded(tmp_path, framed(2, value), reader_schema=1)
+            assert kind not in ("int", "long") or written == [{}]
 
 
 def test_defaults_that_grow_with_each_level(tmp_path: Path) -> None:
@@ -490,28 +401,28 @@ LOGICAL_CHANGES: list[tuple[Any, Any, Any, Any]] = [  # writer, its raw value, r
 ]
 
 
-@pytest.mark.parametrize(("writer", "raw", "reader", "value"), LOGICAL_CHANGES)
-def test_a_logical_type_that_only_one_schema_has(
-    writer: Any, raw: Any, reader: Any, value: Any, tmp_path: Path
-) -> None:
-    def in_record(kind: Any) -> Any:
-        return _of("R", {"name": "f", "type": kind})
+def test_a_logical_type_that_only_one_schema_has(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for writer, raw, reader, value in LOGICAL_CHANGES:
+        with subtests.test(f"{writer} as {reader}"):
 
-    def plain(kind: Any) -> Any:
-        if isinstance(kind, list):
-            return [plain(branch) for branch in kind]
-        drop = ("logicalType", "precision", "scale")
-        if not isinstance(kind, dict):
-            return kind
-        return {key: one for key, one in kind.items() if key not in drop}
+            def in_record(kind: Any) -> Any:
+                return _of("R", {"name": "f", "type": kind})
 
-    put_schemas(tmp_path, avsc_1=in_record(writer), avsc_2=in_record(reader))
-    payload = avro(in_record(plain(writer)), {"f": raw})
-    [found] = decoded(tmp_path, framed(1, payload), reader_schema=2)
-    if isinstance(found, str):
-        assert isinstance(value, str) and value in found
-    else:
-        assert found == {"f": value}
+            def plain(kind: Any) -> Any:
+                if isinstance(kind, list):
+                    return [plain(branch) for branch in kind]
+                drop = ("logicalType", "precision", "scale")
+                if not isinstance(kind, dict):
+                    return kind
+                return {key: one for key, one in kind.items() if key not in drop}
+
+            put_schemas(tmp_path, avsc_1=in_record(writer), avsc_2=in_record(reader))
+            payload = avro(in_record(plain(writer)), {"f": raw})
+            [found] = decoded(tmp_path, framed(1, payload), reader_schema=2)
+            if isinstance(found, str):
+                assert isinstance(value, str) and value in found
+            else:
+                assert found == {"f": value}
 
 
 def test_a_record_of_a_union_for_a_reader_with_one_record(tmp_path: Path) -> None:

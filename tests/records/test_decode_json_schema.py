@@ -15,78 +15,80 @@ from tests.builders.schema_values import decoded, framed, put_schemas, table_of
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
 
 
-@pytest.mark.parametrize(
-    ("schema", "text", "kind", "value"),
-    [
-        (TEXT, '"grün"', pa.string(), "grün"),
-        (WHOLE, "5.0", pa.int64(), 5),
-        ({"type": "number"}, "5", pa.float64(), 5.0),
-        ({"type": "boolean"}, "true", pa.bool_(), True),
-        ({"type": "null"}, "null", pa.null(), None),
-        ({"type": ["null", "integer"]}, "null", pa.int64(), None),
-        ({"oneOf": [{"type": "null"}, WHOLE]}, "7", pa.int64(), 7),
-        ({"anyOf": [TEXT, WHOLE]}, "7", pa.string(), "7"),
-        ({"type": ["string", "integer"]}, '"a"', pa.string(), '"a"'),
-        ({}, '{"b": [1, 2.5]}', pa.string(), '{"b":[1,2.5]}'),
-        (True, "1", pa.string(), "1"),
-        ({"type": "array", "items": WHOLE}, "[1, null]", pa.list_(pa.int64()), [1, None]),
-        ({"type": "array"}, "[1]", pa.string(), "[1]"),
-        ({"type": "object"}, '{"a": 1}', pa.string(), '{"a":1}'),
-        (
-            *({"type": "object", "additionalProperties": WHOLE}, '{"a": 1}'),
-            *(pa.map_(pa.string(), pa.int64()), [("a", 1)]),
-        ),
-        (
-            {"type": "object", "properties": {"a": WHOLE, "b": {"$ref": "#/$defs/x~1y"}}}
-            | {"$defs": {"x/y": {"type": "object", "properties": {"c": TEXT}}}},
-            '{"b": {"c": "d", "other": 1}, "unknown": 2}',
-            pa.struct({"a": pa.int64(), "b": pa.struct({"c": pa.string()})}),
-            {"a": None, "b": {"c": "d"}},
-        ),
-        (
-            {"type": "object", "properties": {"next": {"$ref": "#"}}},
-            '{"next": {"next": {"next": null}}}',
-            pa.struct({"next": pa.struct({"next": pa.string()})}),
-            {"next": {"next": '{"next":null}'}},
-        ),
-        ({"$ref": "https://elsewhere/schema.json"}, "1", pa.string(), "1"),
-    ],
-)
-def test_types(schema: Any, text: str, kind: pa.DataType, value: Any, tmp_path: Path) -> None:
-    put_schemas(tmp_path, json_1=schema)
-    table = kip33.decode(table_of(framed(1, text.encode())), tmp_path)
-    assert table.schema.field("decoded").type == kind
-    assert table.column("decode_error").to_pylist() == [None]
-    assert table.column("decoded").to_pylist() == [value]
+TYPES = [
+    (TEXT, '"grün"', pa.string(), "grün"),
+    (WHOLE, "5.0", pa.int64(), 5),
+    ({"type": "number"}, "5", pa.float64(), 5.0),
+    ({"type": "boolean"}, "true", pa.bool_(), True),
+    ({"type": "null"}, "null", pa.null(), None),
+    ({"type": ["null", "integer"]}, "null", pa.int64(), None),
+    ({"oneOf": [{"type": "null"}, WHOLE]}, "7", pa.int64(), 7),
+    ({"anyOf": [TEXT, WHOLE]}, "7", pa.string(), "7"),
+    ({"type": ["string", "integer"]}, '"a"', pa.string(), '"a"'),
+    ({}, '{"b": [1, 2.5]}', pa.string(), '{"b":[1,2.5]}'),
+    (True, "1", pa.string(), "1"),
+    ({"type": "array", "items": WHOLE}, "[1, null]", pa.list_(pa.int64()), [1, None]),
+    ({"type": "array"}, "[1]", pa.string(), "[1]"),
+    ({"type": "object"}, '{"a": 1}', pa.string(), '{"a":1}'),
+    (
+        *({"type": "object", "additionalProperties": WHOLE}, '{"a": 1}'),
+        *(pa.map_(pa.string(), pa.int64()), [("a", 1)]),
+    ),
+    (
+        {"type": "object", "properties": {"a": WHOLE, "b": {"$ref": "#/$defs/x~1y"}}}
+        | {"$defs": {"x/y": {"type": "object", "properties": {"c": TEXT}}}},
+        '{"b": {"c": "d", "other": 1}, "unknown": 2}',
+        pa.struct({"a": pa.int64(), "b": pa.struct({"c": pa.string()})}),
+        {"a": None, "b": {"c": "d"}},
+    ),
+    (
+        {"type": "object", "properties": {"next": {"$ref": "#"}}},
+        '{"next": {"next": {"next": null}}}',
+        pa.struct({"next": pa.struct({"next": pa.string()})}),
+        {"next": {"next": '{"next":null}'}},
+    ),
+    ({"$ref": "https://elsewhere/schema.json"}, "1", pa.string(), "1"),
+]
 
 
-@pytest.mark.parametrize(
-    ("schema", "text", "reason"),
-    [
-        (WHOLE, "true", "'True' found, the JSON Schema expects an integer"),
-        (WHOLE, "1.5", "'1.5' found, the JSON Schema expects an integer"),
-        (WHOLE, "1e999", "1e999 found, expected a number that a double can have"),
-        ({"type": "number"}, "1e400", "1e400 found, expected a number that a double can have"),
-        ({"type": "number"}, "-1e400", "-1e400 found, expected a number that a double"),
-        ({}, '{"a": [1e400]}', "1e400 found, expected a number that a double can have"),
-        (WHOLE, str(2**63), "too"),
-        (WHOLE, "9" * 5000, "integer string conversion"),
-        ({"type": "number"}, "true", "'True' found, the JSON Schema expects a number"),
-        ({"type": "number"}, '"1"', "'1' found, the JSON Schema expects a number"),
-        ({"type": "boolean"}, "1", "'1' found, the JSON Schema expects a boolean"),
-        (TEXT, "1", "'1' found, the JSON Schema expects a string"),
-        (TEXT, '"\\ud800"', "surrogates not allowed"),
-        ({"type": "object", "properties": {"a": TEXT}}, "[]", "expects an object"),
-        ({"type": "array", "items": TEXT}, "{}", "expects an array"),
-        ({"type": "null"}, "1", "Invalid null value"),
-    ],
-)
-def test_values_that_do_not_fit(schema: Any, text: str, reason: str, tmp_path: Path) -> None:
-    put_schemas(tmp_path, json_1=schema, avsc_2='"int"')
-    right = framed(1, b"null")
-    found = decoded(tmp_path, right, framed(1, text.encode()), right, reader_schema=1)
-    assert found[0] is found[2] is None
-    assert reason in found[1]
+def test_types(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for schema, text, kind, value in TYPES:
+        with subtests.test(f"{schema}"):
+            put_schemas(tmp_path, json_1=schema)
+            table = kip33.decode(table_of(framed(1, text.encode())), tmp_path)
+            assert table.schema.field("decoded").type == kind
+            assert table.column("decode_error").to_pylist() == [None]
+            assert table.column("decoded").to_pylist() == [value]
+
+
+WRONG_VALUES = [
+    (WHOLE, "true", "'True' found, the JSON Schema expects an integer"),
+    (WHOLE, "1.5", "'1.5' found, the JSON Schema expects an integer"),
+    (WHOLE, "1e999", "1e999 found, expected a number that a double can have"),
+    ({"type": "number"}, "1e400", "1e400 found, expected a number that a double can have"),
+    ({"type": "number"}, "-1e400", "-1e400 found, expected a number that a double"),
+    ({}, '{"a": [1e400]}', "1e400 found, expected a number that a double can have"),
+    (WHOLE, str(2**63), "too"),
+    (WHOLE, "9" * 5000, "integer string conversion"),
+    ({"type": "number"}, "true", "'True' found, the JSON Schema expects a number"),
+    ({"type": "number"}, '"1"', "'1' found, the JSON Schema expects a number"),
+    ({"type": "boolean"}, "1", "'1' found, the JSON Schema expects a boolean"),
+    (TEXT, "1", "'1' found, the JSON Schema expects a string"),
+    (TEXT, '"\\ud800"', "surrogates not allowed"),
+    ({"type": "object", "properties": {"a": TEXT}}, "[]", "expects an object"),
+    ({"type": "array", "items": TEXT}, "{}", "expects an array"),
+    ({"type": "null"}, "1", "Invalid null value"),
+]
+
+
+def test_values_that_do_not_fit(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for schema, text, reason in WRONG_VALUES:
+        with subtests.test(f"{schema}: {text[:20]}"):
+            put_schemas(tmp_path, json_1=schema, avsc_2='"int"')
+            right = framed(1, b"null")
+            found = decoded(tmp_path, right, framed(1, text.encode()), right, reader_schema=1)
+            assert found[0] is found[2] is None
+            assert reason in found[1]
 
 
 def test_a_number_that_no_double_can_have_stays_in_json_text(tmp_path: Path) -> None:

@@ -137,26 +137,27 @@ def test_message_indexes(tmp_path: Path) -> None:
         decoded(tmp_path, *values, message="Missing")
 
 
-@pytest.mark.parametrize(
-    ("payload", "reason"),
-    [
-        (b"", "the message indexes cannot be read"),
-        (b"\x80\x80", "the message indexes cannot be read"),
-        (b"\xff" * 9, "the message indexes cannot be read"),
-        (b"\xfe\xff\xff\xff\x0f", "2147483647 message indexes found, expected 0 to 32"),
-        (b"\1", "-1 message indexes found, expected 0 to 32"),
-        (b"\2\1", "message index -1 found, the schema has 2 messages there"),
-        (b"\2\4", "message index 2 found, the schema has 2 messages there"),
-        (b"\4\2\0", "message index 0 found, the schema has 0 messages there"),
-        (b"\0\x0a\xff\xff\xff\xff\x07", "Error parsing message"),
-        (b"\0" + b"\x6a\x7f" * 5000, "Error parsing message"),
-        (b"\0\x22\x03\x0a\x01\xff", "Error parsing message"),  # a string that is not UTF-8
-    ],
-)
-def test_bytes_that_are_no_value(payload: bytes, reason: str, tmp_path: Path) -> None:
-    put_schemas(tmp_path, proto_1=TEXT)
-    assert reason in decoded(tmp_path, framed(1, payload))[0]
-    assert reason in decoded(tmp_path, framed(1, payload), as_json=True)[0]
+WRONG_BYTES = [
+    (b"", "the message indexes cannot be read"),
+    (b"\x80\x80", "the message indexes cannot be read"),
+    (b"\xff" * 9, "the message indexes cannot be read"),
+    (b"\xfe\xff\xff\xff\x0f", "2147483647 message indexes found, expected 0 to 32"),
+    (b"\1", "-1 message indexes found, expected 0 to 32"),
+    (b"\2\1", "message index -1 found, the schema has 2 messages there"),
+    (b"\2\4", "message index 2 found, the schema has 2 messages there"),
+    (b"\4\2\0", "message index 0 found, the schema has 0 messages there"),
+    (b"\0\x0a\xff\xff\xff\xff\x07", "Error parsing message"),
+    (b"\0" + b"\x6a\x7f" * 5000, "Error parsing message"),
+    (b"\0\x22\x03\x0a\x01\xff", "Error parsing message"),  # a string that is not UTF-8
+]
+
+
+def test_bytes_that_are_no_value(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for payload, reason in WRONG_BYTES:
+        with subtests.test(reason):
+            put_schemas(tmp_path, proto_1=TEXT)
+            assert reason in decoded(tmp_path, framed(1, payload))[0]
+            assert reason in decoded(tmp_path, framed(1, payload), as_json=True)[0]
 
 
 def test_messages_inside_each_other_have_an_end(tmp_path: Path) -> None:
@@ -169,28 +170,29 @@ def test_messages_inside_each_other_have_an_end(tmp_path: Path) -> None:
     assert "Error parsing message" in decoded(tmp_path, framed(1, b"\0" + inside))[0]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "nanos", "at"),
-    [
-        (-62_135_596_800, 0, datetime(1, 1, 1, tzinfo=UTC)),
-        (-9_300_000_000, 1_999, datetime(1675, 4, 18, 2, 40, 0, 1, tzinfo=UTC)),
-        (253_402_300_799, 999_999_999, datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)),
-        (-62_135_596_801, 0, "a Timestamp of -62135596801 seconds and 0 nanoseconds found"),
-        (253_402_300_800, 0, "a Timestamp of 253402300800 seconds and 0 nanoseconds found"),
-        (2**63 - 1, 0, "expected a time of the years 1 to 9999"),
-        (0, -1, "a Timestamp of 0 seconds and -1 nanoseconds found"),
-        (0, 1_000_000_000, "a Timestamp of 0 seconds and 1000000000 nanoseconds found"),
-    ],
-)
-def test_timestamps(seconds: int, nanos: int, at: datetime | str, tmp_path: Path) -> None:
-    put_schemas(tmp_path, proto_1=TEXT)
-    order: Any = message()
-    order.at.seconds, order.at.nanos = seconds, nanos
-    [found] = decoded(tmp_path, protobuf_framed(1, [0], order.SerializeToString()))
-    if isinstance(at, str):
-        assert at in found
-    else:
-        assert found["at"] == at
+TIMESTAMPS = [
+    (-62_135_596_800, 0, datetime(1, 1, 1, tzinfo=UTC)),
+    (-9_300_000_000, 1_999, datetime(1675, 4, 18, 2, 40, 0, 1, tzinfo=UTC)),
+    (253_402_300_799, 999_999_999, datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)),
+    (-62_135_596_801, 0, "a Timestamp of -62135596801 seconds and 0 nanoseconds found"),
+    (253_402_300_800, 0, "a Timestamp of 253402300800 seconds and 0 nanoseconds found"),
+    (2**63 - 1, 0, "expected a time of the years 1 to 9999"),
+    (0, -1, "a Timestamp of 0 seconds and -1 nanoseconds found"),
+    (0, 1_000_000_000, "a Timestamp of 0 seconds and 1000000000 nanoseconds found"),
+]
+
+
+def test_timestamps(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for seconds, nanos, at in TIMESTAMPS:
+        with subtests.test(f"{seconds} {nanos}"):
+            put_schemas(tmp_path, proto_1=TEXT)
+            order: Any = message()
+            order.at.seconds, order.at.nanos = seconds, nanos
+            [found] = decoded(tmp_path, protobuf_framed(1, [0], order.SerializeToString()))
+            if isinstance(at, str):
+                assert at in found
+            else:
+                assert found["at"] == at
 
 
 def test_a_newer_message_by_field_numbers(tmp_path: Path) -> None:
@@ -232,19 +234,20 @@ def test_descriptors_instead_of_text(tmp_path: Path) -> None:
         assert decoded(tmp_path, value, reader_schema=number)[0]["id"] == 5
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("message {", "schema 1: protoc: line:1:"),
-        ('syntax = "proto3"; import "missing.proto";', "missing.proto: File not found"),
-        ('syntax = "proto3"; import "../../etc/passwd";', "protoc: "),
-        ("AAAA", "the Protobuf schema is no .proto file and no descriptor"),
-        ('syntax = "proto3";', "message index 0 found, the schema has 0 messages there"),
-    ],
-)
-def test_schemas_that_cannot_be_used(text: str, reason: str, tmp_path: Path) -> None:
-    put_schemas(tmp_path, proto_1=text)
-    assert reason in decoded(tmp_path, framed(1, b"\0"), as_json=True)[0]
+WRONG_SCHEMAS = [
+    ("message {", "schema 1: protoc: line:1:"),
+    ('syntax = "proto3"; import "missing.proto";', "missing.proto: File not found"),
+    ('syntax = "proto3"; import "../../etc/passwd";', "protoc: "),
+    ("AAAA", "the Protobuf schema is no .proto file and no descriptor"),
+    ('syntax = "proto3";', "message index 0 found, the schema has 0 messages there"),
+]
+
+
+def test_schemas_that_cannot_be_used(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for text, reason in WRONG_SCHEMAS:
+        with subtests.test(reason):
+            put_schemas(tmp_path, proto_1=text)
+            assert reason in decoded(tmp_path, framed(1, b"\0"), as_json=True)[0]
 
 
 @pytest.mark.slow

@@ -82,25 +82,27 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("kind", DAMAGED)
 def test_the_error_of_a_batch_reads_no_record_again(
-    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    data, message = DAMAGED[kind]
-    read = []
+    read: list[int] = []
     one = records._read_record
     monkeypatch.setattr(records, "_read_record", lambda *how: read.append(1) or one(*how))
     log = log_path(tmp_path)
-    log.write_bytes(data)
-    [*_, why] = kip33.read_arrow(log, columns=["_corrupt"]).read_all()["_corrupt"].to_pylist()
-    assert why and message in why, why
-    assert len(read) == 1
+    for kind, (data, message) in DAMAGED.items():
+        with subtests.test(kind):
+            read.clear()
+            log.write_bytes(data)
+            rows = kip33.read_arrow(log, columns=["_corrupt"]).read_all()
+            why = rows["_corrupt"].to_pylist()[-1]
+            assert why and message in why, why
+            assert len(read) == 1
 
 
 READ = "import kip33; print(sum(batch.num_rows for batch in kip33.read_arrow({log!r})))"
 
 
-@pytest.mark.integration
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is in /proc")
 @pytest.mark.parametrize("codec", ["zstd", "none"])
 def test_a_large_record_is_in_memory_once(tmp_path: Path, codec: str) -> None:

@@ -1,6 +1,7 @@
 """`read_arrow` returns what `iterate_records` returns, batch by batch, errors included."""
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +18,7 @@ from kip33.records import segment_reader
 from tests.builders.logs_in_memory import read_into_of
 from tests.builders.random_entries import random_log
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
-from tests.long_forms import one_in, short_and_long
+from tests.long_forms import seeds, short_and_long
 
 Row = tuple[Any, ...]
 
@@ -62,20 +63,13 @@ def rows_of(reader: pa.RecordBatchReader) -> Iterator[Row]:
                 yield (*fields, pairs or None)
 
 
-@pytest.fixture(params=[0, 1 << 40], ids=["compiled", "plain"])
-def _speed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoded_records, "PLAIN_BYTES", request.param)
+# Compiled code or plain code, and the bytes of a window.
+WAYS = [*product((0, 1 << 40), (150, 3000, 1 << 20))]
 
 
-@pytest.fixture(params=[150, 3000, 1 << 20], ids=["tiny windows", "small windows", "windows"])
-def _windows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_reader, "LOCAL_WINDOW_BYTES", request.param)
-
-
-@pytest.mark.usefixtures("_speed", "_windows")
-@pytest.mark.parametrize("logs", short_and_long(60, 1000, "KIP33_RECORD_LOGS"))
-def test_random_logs(tmp_path: Path, logs: int) -> None:
-    for seed in range(logs):
+@pytest.mark.parametrize("logs", short_and_long(12, 1000, "KIP33_RECORD_LOGS"))
+def test_random_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: int) -> None:
+    for number, seed in enumerate(seeds(logs)):
         random = Random(seed)
         data = random_log(random, entries=random.choice((1, 3, 10)))
         if random.random() < 0.2:
@@ -83,15 +77,22 @@ def test_random_logs(tmp_path: Path, logs: int) -> None:
         log = tmp_path / f"{seed:020d}.log"
         log.write_bytes(data)
         expected = list(one_by_one(data, prefix=log.as_uri()))
-        assert list(rows_of(kip33.read_arrow(log, include_control=True))) == expected, (
-            f"seed {seed}"
-        )
+        for plain_bytes, window_bytes in WAYS if logs > 100 else [WAYS[number % len(WAYS)]]:
+            monkeypatch.setattr(decoded_records, "PLAIN_BYTES", plain_bytes)
+            monkeypatch.setattr(segment_reader, "LOCAL_WINDOW_BYTES", window_bytes)
+            found = list(rows_of(kip33.read_arrow(log, include_control=True)))
+            assert found == expected, f"seed {seed}"
 
 
 @needs_real_segments
-@pytest.mark.usefixtures("_speed")
-@pytest.mark.parametrize("name", one_in(30, REAL_SEGMENTS))
-def test_segments_of_real_brokers(name: str) -> None:
-    log = REAL_SEGMENTS[name]
-    found = rows_of(kip33.read_arrow(log, include_control=True))
-    assert list(found) == list(one_by_one(log.read_bytes(), prefix=log.as_uri()))
+@pytest.mark.parametrize("many", short_and_long(3, len(REAL_SEGMENTS), "KIP33_REAL_SEGMENTS"))
+def test_segments_of_real_brokers(
+    many: int, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    for name in Random(33).sample(sorted(REAL_SEGMENTS), many):
+        with subtests.test(name):
+            log = REAL_SEGMENTS[name]
+            expected = list(one_by_one(log.read_bytes(), prefix=log.as_uri()))
+            for plain_bytes in (0, 1 << 40):
+                monkeypatch.setattr(decoded_records, "PLAIN_BYTES", plain_bytes)
+                assert list(rows_of(kip33.read_arrow(log, include_control=True))) == expected

@@ -7,27 +7,9 @@ import duckdb
 
 import kip33
 from tests.builders.record_questions import (
-    COLUMNS,
-    plain_rows,
     random_archive,
-    random_conditions,
     rows_of,
-    those,
 )
-
-
-def test_random_questions(tmp_path: Path) -> None:
-    random = Random(33)
-    archive, catalog = random_archive(random, tmp_path, disorder_ms=500)
-    for source in (archive, catalog):
-        every = rows_of(source)
-        for _ in range(10):
-            asked = random_conditions(random, every)
-            where = " AND ".join(one.sql("make_timestamptz({} * 1000)", '"') for one in asked)
-            records = kip33.read_arrow(source, columns=COLUMNS)
-            found = duckdb.sql(f"SELECT * FROM records WHERE {where}").to_arrow_table()
-            assert plain_rows(found) == those(every, asked), asked
-            assert records.schema.names == list(COLUMNS)
 
 
 def test_events_per_minute(tmp_path: Path) -> None:

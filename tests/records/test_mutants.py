@@ -20,7 +20,7 @@ MOST_GROWTH_BYTES = 64 << 20  # a batch may decompress to 1 MiB, a window has 1 
 BYTES_OF_A_MUTANT = 8 << 10  # codecs keep a few KiB of a stream that they cannot decompress
 
 
-@pytest.mark.parametrize("mutants", short_and_long(200, 5_000, "KIP33_READ_MUTANTS"))
+@pytest.mark.parametrize("mutants", short_and_long(50, 5_000, "KIP33_READ_MUTANTS"))
 def test_mutants(mutants: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.builders.read_mutants", SEED, str(mutants), str(tmp_path)],

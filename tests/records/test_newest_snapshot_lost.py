@@ -51,18 +51,24 @@ def read_opened(catalog: Any, **options: Any) -> Any:
 READS = [read_table, read_polars, read_opened]
 
 
-@pytest.mark.parametrize("on_error", ["row", "skip"])
-@pytest.mark.parametrize("read", READS)
-def test_a_reader_warns(catalog: Path, read: Read, on_error: str) -> None:
-    with pytest.warns(UserWarning, match=r"no bytes found, .*; this snapshot is ignored"):
-        assert read(catalog, on_error=on_error).num_rows == 100
+def test_a_reader_warns(catalog: Path, subtests: pytest.Subtests) -> None:
+    for read in READS:
+        for on_error in ("row", "skip"):
+            with (
+                subtests.test(f"{read.__name__}, {on_error}"),
+                pytest.warns(UserWarning, match=r"no bytes found, .*; this snapshot is ignored"),
+            ):
+                assert read(catalog, on_error=on_error).num_rows == 100
 
 
-@pytest.mark.parametrize("read", READS)
-def test_a_reader_that_may_miss_nothing_fails(catalog: Path, read: Read) -> None:
-    problem = r'no bytes found, .*, and on_error="fail" takes no older one; run `kip33 build`'
-    with pytest.raises((CatalogError, pl.exceptions.ComputeError), match=problem):
-        read(catalog, on_error="fail")
+def test_a_reader_that_may_miss_nothing_fails(catalog: Path, subtests: pytest.Subtests) -> None:
+    for read in READS:
+        with subtests.test(read.__name__):
+            problem = (
+                r'no bytes found, .*, and on_error="fail" takes no older one; run `kip33 build`'
+            )
+            with pytest.raises((CatalogError, pl.exceptions.ComputeError), match=problem):
+                read(catalog, on_error="fail")
 
 
 def test_the_warning_names_the_line_of_the_caller(catalog: Path) -> None:

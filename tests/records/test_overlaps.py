@@ -10,6 +10,7 @@ import kip33
 from kip33.records.reading import Reading
 from tests.builders.log_file import write_log
 from tests.builders.segment_builder import Record, v2_batch
+from tests.long_forms import seeds, short_and_long
 from tests.records.test_levels import build
 from tests.records.test_read_committed import committed, offsets, random_events
 
@@ -51,10 +52,9 @@ def named(name: str, first: int, last: int) -> list[Row]:
     return [(offset, name.encode()) for offset in range(first, last + 1)]
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_the_second_segment_begins_inside_the_first(tmp_path: Path, codec: str) -> None:
+def test_the_second_segment_begins_inside_the_first(tmp_path: Path) -> None:
     put(tmp_path, 0, 9, name="a")
-    put(tmp_path, 5, 14, name="b", size=4, codec=codec)  # 9 to 12 is one batch
+    put(tmp_path, 5, 14, name="b", size=4, codec="gzip")  # 9 to 12 is one batch
 
     assert read(tmp_path) == named("a", 0, 9) + named("b", 10, 14)
     assert read(tmp_path, start_time=T + 8, end_time=T + 12) == named("a", 8, 9) + named(
@@ -97,21 +97,20 @@ def random_segments(random: Random, archive: Path) -> list[Row]:
     return expected
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_random_segments_in_order(tmp_path: Path, seed: int) -> None:
-    random = Random(seed)
-    expected = random_segments(random, tmp_path)
+@pytest.mark.parametrize("archives", short_and_long(6, 200, "KIP33_RECORD_LOGS"))
+def test_random_segments_in_order(tmp_path: Path, archives: int) -> None:
+    for seed in seeds(archives):
+        random, place = Random(seed), tmp_path / str(seed)
+        expected = random_segments(random, place)
+        assert read(place) == expected, seed
+        time = T + random.choice(expected)[0]
+        assert read(place, start_time=time) == [row for row in expected if T + row[0] >= time]
+        assert read(place, end_time=time) == [row for row in expected if T + row[0] < time]
 
-    assert read(tmp_path) == expected
-    time = T + random.choice(expected)[0]
-    assert read(tmp_path, start_time=time) == [row for row in expected if T + row[0] >= time]
-    assert read(tmp_path, end_time=time) == [row for row in expected if T + row[0] < time]
 
-
-@pytest.mark.parametrize("seed", range(4))
-def test_with_a_catalog_parts_are_read_alone(tmp_path: Path, seed: int) -> None:
+def test_with_a_catalog_parts_are_read_alone(tmp_path: Path) -> None:
     """As a task of Spark reads them; and segments before --from are not opened."""
-    random = Random(seed)
+    random = Random(2)
     expected = random_segments(random, tmp_path / "archive")
     catalog = build(tmp_path / "archive", tmp_path)
     reading = Reading.of(columns=["offset", "value"], on_error="skip")
@@ -128,7 +127,7 @@ def test_with_a_catalog_parts_are_read_alone(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*still open at the end of the log")
 def test_an_overlap_is_no_gap_between_transactions(tmp_path: Path) -> None:
-    for seed in range(30):
+    for seed in range(5):
         random = Random(seed)
         events = random_events(random, 40)
         partition = tmp_path / str(seed) / "orders-0"

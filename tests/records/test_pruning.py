@@ -31,7 +31,7 @@ from tests.builders.segment_builder import (
     v2_batch,
     wrapper,
 )
-from tests.long_forms import examples, short_and_long
+from tests.long_forms import examples, seeds, short_and_long
 
 T = 1_700_000_000_000
 ALL = {"columns": ["offset", "timestamp"]}
@@ -50,7 +50,9 @@ def random_partition(random: Random, folder: Path, *, disorder_ms: int) -> None:
             times = [latest - random.choice((0, 0, disorder_ms)) for _ in range(count)]
             latest = max(latest, *times)
             log.append(random_entry(random, offset, times, v2=v2))
-            offset += count + random.choice((0, 0, 0, 3))
+            end = offset + count
+            offset = end + random.choice((0, 0, 0, 3))
+        offset = end  # the next segment begins here, so no offsets are missing between them
         (folder / f"{base:020d}.log").write_bytes(b"".join(log))
 
 
@@ -115,11 +117,11 @@ def damage(random: Random, index: Path) -> None:
         index.write_bytes(data)
 
 
-@pytest.mark.parametrize("archives", short_and_long(5, 40, "KIP33_PRUNED_ARCHIVES"))
+@pytest.mark.parametrize("archives", short_and_long(1, 40, "KIP33_PRUNED_ARCHIVES"))
 def test_random_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archives: int) -> None:
     monkeypatch.setattr(index_start, "_SMALL_LOG_BYTES", 0)
     monkeypatch.setattr(segment_reader, "LOCAL_WINDOW_BYTES", 500)
-    for seed in range(archives):
+    for seed in seeds(archives):
         random = Random(seed)
         here = tmp_path / str(seed)
         disorder_ms = random.choice((0, 500, 100_000))

@@ -11,6 +11,7 @@ import kip33
 from kip33.errors import CorruptSegmentError
 from kip33.records.segment_reader import UNDECIDED_WHY
 from tests.builders.segment_builder import Record, end_txn_marker, v2_batch, with_broken_crc
+from tests.long_forms import seeds, short_and_long
 from tests.records.test_levels import build
 
 T = 1_700_000_000_000
@@ -92,22 +93,23 @@ def offsets(source: Any, **options: Any) -> list[int]:
 
 
 @pytest.mark.filterwarnings(IGNORED)
-@pytest.mark.parametrize("seed", range(60))
-def test_random_transactions(tmp_path: Path, seed: int) -> None:
-    random = Random(seed)
-    events = random_events(random, random.choice((3, 10, 40)))
-    cuts = sorted(random.sample(range(1, len(events)), min(len(events) - 1, random.randrange(4))))
-    write(tmp_path / "orders-0", events, cuts)
-    expected = committed(events)
-    assert offsets(tmp_path) == expected
-    start, end = sorted(random.choices(range(events[0].offset, events[-1].offset + 3), k=2))
-    wanted = [offset for offset in expected if start <= offset < end]
-    assert offsets(tmp_path, start_offset=start, end_offset=end) == wanted
+@pytest.mark.parametrize("logs", short_and_long(12, 500, "KIP33_RECORD_LOGS"))
+def test_random_transactions(tmp_path: Path, logs: int) -> None:
+    for seed in seeds(logs):
+        random, place = Random(seed), tmp_path / str(seed)
+        events = random_events(random, random.choice((3, 10, 40)))
+        some = min(len(events) - 1, random.randrange(4))
+        write(place / "orders-0", events, sorted(random.sample(range(1, len(events)), some)))
+        expected = committed(events)
+        assert offsets(place) == expected, seed
+        start, end = sorted(random.choices(range(events[0].offset, events[-1].offset + 3), k=2))
+        wanted = [offset for offset in expected if start <= offset < end]
+        assert offsets(place, start_offset=start, end_offset=end) == wanted, seed
 
 
 @pytest.mark.filterwarnings(IGNORED)
 def test_a_catalog_tells_what_is_open_at_a_segment(tmp_path: Path) -> None:
-    for seed in range(3):
+    for seed in range(2):
         random = Random(seed)
         events = random_events(random, 40)
         here = tmp_path / str(seed)
@@ -180,16 +182,15 @@ def test_a_marker_that_may_be_lost_in_damage(tmp_path: Path) -> None:
     assert undecided(tmp_path) == [(0, True), (None, False)]
 
 
-@pytest.mark.parametrize("level", ["records", "batches"])
-def test_a_marker_that_may_be_lost_is_an_error_on_request(tmp_path: Path, level: str) -> None:
+def test_a_marker_that_may_be_lost_is_an_error_on_request(tmp_path: Path) -> None:
     write(tmp_path / "orders-0", [Event(0, 1, 7), Event(5, 1, -1), Event(6, 1, -1)], [1])
-    options: dict[str, Any] = {"level": level, "isolation": "read_committed", "on_error": "fail"}
-    with pytest.raises(CorruptSegmentError) as error:
-        kip33.read_arrow(tmp_path, **options).read_all()
     log = tmp_path / "orders-0" / f"{0:020d}.log"
-    assert str(error.value) == f"{log.as_uri()}: batch at position 0: {UNDECIDED_WHY}"
-    rows = kip33.read_arrow(tmp_path, **options, start_offset=5).read_all()
-    assert len(rows) == 2
+    for level in ("records", "batches"):
+        options = {"level": level, "isolation": "read_committed", "on_error": "fail"}
+        with pytest.raises(CorruptSegmentError) as error:
+            kip33.read_arrow(tmp_path, **options).read_all()
+        assert str(error.value) == f"{log.as_uri()}: batch at position 0: {UNDECIDED_WHY}"
+        assert len(kip33.read_arrow(tmp_path, **options, start_offset=5).read_all()) == 2
 
 
 def test_wrong_isolation(tmp_path: Path) -> None:

@@ -27,8 +27,3 @@ def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exec(example, names)
     assert names["paid"] == [{"id": 7, "state": "paid"}]
     assert names["wrong"].column("offset").to_pylist() == [4]
-
-
-def test_the_table_of_columns() -> None:
-    for name in ("decoded", "schema_id", "decode_error"):
-        assert f"| `{name}` | " in PAGE

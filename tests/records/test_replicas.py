@@ -16,23 +16,24 @@ def batches(first: int, count: int) -> list[bytes]:
     return [v2_batch(at, [Record(T + at, value=b"x" * 50)]) for at in range(first, first + count)]
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "chosen"),
-    [
-        pytest.param(batches(7, 5), batches(7, 6), "b2", id="more bytes"),
-        pytest.param(batches(7, 5), batches(7, 5), "b1", id="the same bytes"),
-        pytest.param([*batches(7, 9), *batches(3, 1)], batches(7, 2), "b2", id="an invalid log"),
-    ],
-)
-def test_the_same_replica_is_read_and_searched(
-    tmp_path: Path, first: list[bytes], second: list[bytes], chosen: str
-) -> None:
-    for log_dir, log in (("b1", first), ("b2", second)):
-        write_log(tmp_path / "archive" / log_dir / "orders-0", 7, *log)
-    catalog = build(tmp_path / "archive", tmp_path)
+REPLICAS = [
+    ("more bytes", batches(7, 5), batches(7, 6), "b2"),
+    ("the same bytes", batches(7, 5), batches(7, 5), "b1"),
+    ("an invalid log", [*batches(7, 9), *batches(3, 1)], batches(7, 2), "b2"),
+]
 
-    read = kip33.read_arrow(catalog, columns=["log_dir"], on_error="skip").read_all()
-    [answer] = kip33.open_catalog(catalog).offsets_for_times([("orders", 0, T)]).to_pylist()
 
-    assert {*read["log_dir"].to_pylist()} == {chosen}
-    assert answer["log_dir"] == chosen
+def test_the_same_replica_is_read_and_searched(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (name, first, second, chosen) in enumerate(REPLICAS):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            for log_dir, log in (("b1", first), ("b2", second)):
+                write_log(folder / "archive" / log_dir / "orders-0", 7, *log)
+            catalog = build(folder / "archive", folder)
+
+            read = kip33.read_arrow(catalog, columns=["log_dir"], on_error="skip").read_all()
+            [answer] = kip33.open_catalog(catalog).offsets_for_times([("orders", 0, T)]).to_pylist()
+
+            assert {*read["log_dir"].to_pylist()} == {chosen}
+            assert answer["log_dir"] == chosen

@@ -83,23 +83,25 @@ def deleted(subject: str, version: int) -> tuple[bytes, bytes | None]:
     return registered(subject, version, 0, "")[0], None
 
 
-@pytest.mark.parametrize(
-    "after",
-    [
-        [registered("orders-value", 2, 2, V2, deleted=True)],
-        [registered("orders-value", 2, 2, V2, deleted=True), deleted("orders-value", 2)],
-    ],
-    ids=["soft", "for ever"],
-)
+DELETED = [
+    ("soft", [registered("orders-value", 2, 2, V2, deleted=True)]),
+    ("for ever", [registered("orders-value", 2, 2, V2, deleted=True), deleted("orders-value", 2)]),
+]
+
+
 def test_a_deleted_version_still_decodes_but_is_not_the_newest(
-    after: list[Any], tmp_path: Path
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    put_log(
-        *(tmp_path, "_schemas-0", registered("orders-value", 1, 1, V1)),
-        *(registered("orders-value", 2, 2, V2), *after),
-    )
-    table = kip33.decode(table_of(OLD, NEW, topic="orders"), tmp_path)
-    assert table.column("decoded").to_pylist() == [{"id": 5}, {"id": 6}]
+    for number, (name, after) in enumerate(DELETED):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            put_log(
+                *(folder, "_schemas-0", registered("orders-value", 1, 1, V1)),
+                *(registered("orders-value", 2, 2, V2), *after),
+            )
+            table = kip33.decode(table_of(OLD, NEW, topic="orders"), folder)
+            assert table.column("decoded").to_pylist() == [{"id": 5}, {"id": 6}]
 
 
 def test_a_deleted_subject(tmp_path: Path) -> None:
@@ -137,21 +139,26 @@ def test_references_between_schemas(tmp_path: Path) -> None:
     assert decoded(schemas, framed(5, b"\x0e"), as_json=True)[0].startswith(reason)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["grpc_tools/protoc.py", "../a.proto", "/a.proto", "a/../../b.proto", "sitecustomize.py"],
-)
-def test_a_reference_names_no_file_outside(name: str, tmp_path: Path) -> None:
-    text = 'syntax = "proto3"; message O { int32 x = 1; }'
-    proto = {"schemaType": "PROTOBUF"}
-    needs = [{"name": name, "subject": "a", "version": 1}]
-    put_log(
-        *(tmp_path, "_schemas-0", registered("a", 1, 1, "raise SystemExit(0)", **proto)),
-        registered("o", 1, 2, text, **proto, references=needs),
-    )
-    reason = f"schema 2: import {name!r} found, expected a relative path that ends in .proto"
-    schemas = kip33.Schemas.from_archive(tmp_path)
-    assert decoded(schemas, framed(2, b"\0"), as_json=True) == [reason]
+OUTSIDE = ["grpc_tools/protoc.py", "../a.proto", "/a.proto", "a/../../b.proto", "sitecustomize.py"]
+
+
+def test_a_reference_names_no_file_outside(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, name in enumerate(OUTSIDE):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            text = 'syntax = "proto3"; message O { int32 x = 1; }'
+            proto = {"schemaType": "PROTOBUF"}
+            needs = [{"name": name, "subject": "a", "version": 1}]
+            put_log(
+                *(folder, "_schemas-0", registered("a", 1, 1, "raise SystemExit(0)", **proto)),
+                registered("o", 1, 2, text, **proto, references=needs),
+            )
+            reason = (
+                f"schema 2: import {name!r} found, expected a relative path that ends in .proto"
+            )
+            schemas = kip33.Schemas.from_archive(folder)
+            assert decoded(schemas, framed(2, b"\0"), as_json=True) == [reason]
 
 
 def test_protoc_imports_no_module_of_the_working_directory(
@@ -289,28 +296,30 @@ def _raised(schemas: kip33.Schemas, schema_id: int) -> BaseException:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "message"),
-    [
-        (401, b"{}", "HTTP status 401 found, expected 200"),
-        (500, b"<html>", "HTTP status 500 found, expected 200"),
-        (302, b"/schemas/ids/2", "HTTP status 302 found, expected 200"),
-        (200, b"<html>", "no JSON object found in the answer"),
-        (200, b"[" * 100_000, "no JSON object found in the answer"),
-        (200, b"[]", "no JSON object found in the answer"),
-        (200, b"{}", "an answer without a schema found"),
-        (200, b'{"schema":"1","schemaType":"XML"}', "schemaType 'XML' found, expected AVRO"),
-        (200, b'{"schema":"1","references":[{}]}', "expected name, subject and version of each"),
-        (200, b" " * ((1 << 24) + 1), "an answer of more than 16777216 bytes found"),
-    ],
-)
+WRONG_ANSWERS = [
+    (401, b"{}", "HTTP status 401 found, expected 200"),
+    (500, b"<html>", "HTTP status 500 found, expected 200"),
+    (302, b"/schemas/ids/2", "HTTP status 302 found, expected 200"),
+    (200, b"<html>", "no JSON object found in the answer"),
+    (200, b"[" * 100_000, "no JSON object found in the answer"),
+    (200, b"[]", "no JSON object found in the answer"),
+    (200, b"{}", "an answer without a schema found"),
+    (200, b'{"schema":"1","schemaType":"XML"}', "schemaType 'XML' found, expected AVRO"),
+    (200, b'{"schema":"1","references":[{}]}', "expected name, subject and version of each"),
+    (200, b" " * ((1 << 24) + 1), "an answer of more than 16777216 bytes found"),
+]
+
+
 def test_answers_that_cannot_be_used_end_the_call(
-    registry: Registry, status: int, body: bytes, message: str
+    registry: Registry, subtests: pytest.Subtests
 ) -> None:
-    registry.answers["/schemas/ids/1"] = (status, body)
-    with pytest.raises(LocationError, match=message):
-        decoded(registry.url, OLD, as_json=True)
-    assert [path for path, _ in registry.asked] == ["/schemas/ids/1"]
+    for status, body, message in WRONG_ANSWERS:
+        with subtests.test(f"{status}: {message}"):
+            registry.answers["/schemas/ids/1"] = (status, body)
+            with pytest.raises(LocationError, match=message):
+                decoded(registry.url, OLD, as_json=True)
+            assert [path for path, _ in registry.asked] == ["/schemas/ids/1"]
+            registry.asked.clear()
 
 
 def test_a_registry_that_does_not_answer() -> None:
@@ -324,11 +333,17 @@ def test_a_registry_that_does_not_answer() -> None:
     assert "refused" in str(_raised(kip33.Schemas.of(url), 1))
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["http://", "http://ann:secret@", "http://ann:secret@host:port", "https://host/?q=secret"],
-)
-def test_wrong_urls_do_not_show_what_is_in_them(url: str) -> None:
-    with pytest.raises(ValueError, match="registry: ") as caught:
-        kip33.Schemas.of(url)
-    assert "secret" not in str(caught.value)
+WRONG_URLS = [
+    "http://",
+    "http://ann:secret@",
+    "http://ann:secret@host:port",
+    "https://host/?q=secret",
+]
+
+
+def test_wrong_urls_do_not_show_what_is_in_them(subtests: pytest.Subtests) -> None:
+    for url in WRONG_URLS:
+        with subtests.test(url):
+            with pytest.raises(ValueError, match="registry: ") as caught:
+                kip33.Schemas.of(url)
+            assert "secret" not in str(caught.value)

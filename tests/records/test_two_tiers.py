@@ -11,7 +11,7 @@ import pytest
 
 import kip33
 from kip33.catalog.catalog import Catalog
-from kip33.errors import CorruptSegmentError
+from kip33.errors import CatalogError, CorruptSegmentError
 from kip33.records.partitions import Selection, Tell, partitions_of
 from kip33.records.reading import Reading
 from tests.builders import layouts
@@ -20,6 +20,7 @@ from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
 from tests.builders.snapshots import row, write
 from tests.builders.two_tiers import built
 from tests.faults.builds import build_here
+from tests.long_forms import seeds, short_and_long
 from tests.records.test_read_committed import Event, committed, offsets, random_events
 
 T = 1_700_000_000_000
@@ -51,10 +52,14 @@ def rows_of(source: Any, **options: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.filterwarnings("ignore:.*still open at the end of the log")
-@pytest.mark.parametrize("seed", range(15))
-def test_the_records_are_those_of_the_whole_log(tmp_path: Path, seed: int) -> None:
-    # Segments begin anywhere, and some were uploaded twice, as after a change of leaders.
-    random = Random(seed)
+@pytest.mark.parametrize("logs", short_and_long(3, 60, "KIP33_LOGS"))
+def test_the_records_are_those_of_the_whole_log(tmp_path: Path, logs: int) -> None:
+    for seed in seeds(logs):
+        require_the_whole_log(tmp_path / str(seed), Random(seed))
+
+
+def require_the_whole_log(place: Path, random: Random) -> None:
+    """Segments begin anywhere, and some were uploaded twice, as after a change of leaders."""
     events = random_events(random, random.choice((3, 10, 40)))
     local_from = random.randrange(len(events))
     remote_to = random.randint(max(local_from, 1), len(events))
@@ -62,17 +67,17 @@ def test_the_records_are_those_of_the_whole_log(tmp_path: Path, seed: int) -> No
     remote = pieces(random, events[:remote_to])
     if again[0] < again[1]:
         remote += pieces(random, events[slice(*again)], upload=1)
-    tiers = opened(tmp_path / "tiers", pieces(random, events[local_from:]), remote)
-    layouts.kafka(tmp_path / "whole", [stored(events)])
+    tiers = opened(place / "tiers", pieces(random, events[local_from:]), remote)
+    layouts.kafka(place / "whole", [stored(events)])
 
     start, end = sorted(random.choices(range(events[0].offset, events[-1].offset + 3), k=2))
     for options in ({}, {"start_offset": start, "end_offset": end}, {"disorder": 0}):
-        assert rows_of(tiers, **options) == rows_of(tmp_path / "whole", **options)
+        assert rows_of(tiers, **options) == rows_of(place / "whole", **options)
     assert offsets(tiers) == committed(events)
     alone = Reading.of(columns=COLUMNS, on_error="fail")
     parts = alone.parts(alone.partitions(tiers))  # as a task of Spark reads them
     read = [row for part in parts for row in alone.read([part]).read_all().to_pylist()]
-    assert read == rows_of(tmp_path / "whole")
+    assert read == rows_of(place / "whole")
 
 
 def batches(base: int, *times: int, size: int = 1, name: str = "") -> list[bytes]:
@@ -225,3 +230,19 @@ def test_a_log_without_topic_id_that_is_left_out_is_named(tmp_path: Path) -> Non
     found = partitions_of(SimpleNamespace(catalogs=catalogs), Selection(), tell=tell)
     assert [one.log_dir for segments in found for one in segments] == ["B"]
     assert [line.partition(" is not read")[0] for line in lines] == ["topic orders: 'b2'"]
+
+
+def without_epochs(base: int, end: int) -> Stored:
+    wire = (v2_batch(n, [Record(T + n)], leader_epoch=-1) for n in range(base, end))
+    return segment_with(base, *wire)
+
+
+def test_records_after_the_local_log_are_named_where_leader_epochs_are_not_known(
+    tmp_path: Path,
+) -> None:
+    tiers = opened(tmp_path, [without_epochs(0, 8)], [without_epochs(0, 5), without_epochs(8, 13)])
+    line = r"^orders-0: leader epochs are not known, .* from offset 8 on or later; [^\n]*$"
+    with pytest.warns(UserWarning, match=line):
+        assert len(rows_of(tiers, on_error="skip")) == 13
+    with pytest.raises(CatalogError, match=line):
+        rows_of(tiers)

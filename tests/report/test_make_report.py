@@ -151,14 +151,6 @@ def test_the_evidence_is_the_commit_file(made: MadeReport) -> None:
     assert evidence.commit_sha256 == hashlib.sha256(commit).hexdigest()
 
 
-def test_without_a_policy_nothing_expires(tmp_path: Path) -> None:
-    report = made_report(tmp_path, judged=False, partitions=10, segments=8).report
-    assert not report.is_judged
-    assert (report.totals.deletable_segments, report.totals.blocked_segments) == (0, 0)
-    assert report.forecast == ()
-    assert all("retention" not in (one.command or "") for one in report.findings)
-
-
 def test_the_record_is_plain_json(made: MadeReport) -> None:
     record = json.loads(json.dumps(made.report.as_record()))
     assert list(record)[:2] == ["kind", "version"]

@@ -119,15 +119,15 @@ def test_the_page_loads_nothing(made: MadeReport, page: ReadPage) -> None:
     assert str(policy).startswith("default-src 'none'")
 
 
+def test_without_a_policy_there_is_no_forecast(tmp_path: Path) -> None:
+    page = made_report(tmp_path, judged=False, partitions=10, segments=8).page
+    assert "retention is not judged" in page
+    assert 'id="forecast"' not in page
+
+
 def test_a_page_without_findings_says_so(tmp_path: Path) -> None:
     from dataclasses import replace
 
     report = made_report(tmp_path, partitions=10, segments=8).report
     page = page_of(replace(report, findings=()))
     assert "Nothing found" in page
-
-
-def test_without_a_policy_there_is_no_forecast(tmp_path: Path) -> None:
-    page = made_report(tmp_path, judged=False, partitions=10, segments=8).page
-    assert "retention is not judged" in page
-    assert 'id="forecast"' not in page

@@ -4,15 +4,18 @@ Kafka's own files are compared in `tests/integration/kafka/test_restored_files.p
 """
 
 import errno
+import gzip
 import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kip33 import build_index, restore_archive
 from kip33.archive.plans import with_content_id
 from kip33.archive.sources import RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.errors import LocationError, LockedError, RestoreError
@@ -26,6 +29,7 @@ from kip33.restore.restore_apply import planned_or_begun, restore
 from kip33.restore.restore_complete import abandon
 from kip33.restore.restore_plan import STAGED_RUN, load_topic_ids, plan_restore
 from kip33.restore.restore_request import RestoreRequest
+from kip33.restore.restore_source import ONLY_THE_LAST
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.stores.locations import Location
@@ -37,6 +41,7 @@ from tests.retention.test_broker_locks import held_by_another
 T = 1_700_000_000_000
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
 TOPIC_ID = "bn9RMmT4REWVDFQzf3IUaQ"
+OLDER_ID = "e4rNbTcjT_elpYRxU0Jgtw"
 SETTINGS = TopicSettings(IndexSettings("recover", INTERVAL_BYTES))
 
 
@@ -55,22 +60,29 @@ def write_logs(directory: Path, logs: dict[int, bytes]) -> Path:
     return directory
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
+def archived(folder: Path) -> Path:
     """Return an archive with two partitions of three and one segments, logs alone."""
     logs = {base: log_of(base, leader_epoch=base // 30) for base in (0, 30, 60)}
-    write_logs(tmp_path / "archive" / "orders-0", logs)
-    write_logs(tmp_path / "archive" / "orders-1", {500: log_of(500)})
-    return tmp_path / "archive"
+    write_logs(folder / "archive" / "orders-0", logs)
+    write_logs(folder / "archive" / "orders-1", {500: log_of(500)})
+    return folder / "archive"
+
+
+def formatted(folder: Path) -> Path:
+    """Return a log directory as `kafka-storage format` leaves it."""
+    (folder / "data").mkdir(parents=True)
+    (folder / "data" / "meta.properties").write_text("version=1\n")
+    return folder / "data"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return archived(tmp_path)
 
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    """Return a log directory as `kafka-storage format` leaves it."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    (folder / "meta.properties").write_text("version=1\n")
-    return folder
+    return formatted(tmp_path)
 
 
 def asked(source: Path, log_dir: Path, **how: Any) -> RestoreRequest:
@@ -152,10 +164,12 @@ def test_a_crash_of_other_partitions_is_not_hidden(source: Path, log_dir: Path) 
 
 def test_other_partitions_of_a_stopped_broker_stay_clean(source: Path, log_dir: Path) -> None:
     others = write_logs(log_dir / "others-7", {0: log_of(0)})
+    (others / "partition.metadata").write_bytes(PartitionMetadata(TOPIC_ID).to_bytes())
     (log_dir / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":8}')
+    before = files_of(others)
     assert restored(source, log_dir)["notes"] == []
     assert (log_dir / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":8}'
-    assert files_of(others) == {f"{0:020d}.log": log_of(0)}
+    assert files_of(others) == before
 
 
 def test_the_empty_partition_of_a_new_topic_is_replaced(source: Path, log_dir: Path) -> None:
@@ -186,44 +200,51 @@ def test_a_partition_with_data_is_not_replaced(source: Path, log_dir: Path) -> N
 METADATA = PartitionMetadata(TOPIC_ID).to_bytes()
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "is_replaced"),
-    [
-        ("00000000000000000042.log.bak", b"mine", False),
-        ("00000000000000000000.log.gz", b"mine", False),
-        ("saved.tar", b"mine", False),
-        ("saved.tar", b"", False),
-        ("00000000000000000000.log", b"mine", False),
-        ("00000000000000000000.log.deleted", b"", False),
-        ("00000000000000000007.log", b"", False),
-        ("0.log", b"", False),
-        ("00000000000000000000.snapshot", b"mine", False),
-        ("00000000000000000000.index", b"mine", False),
-        ("00000000000000000000.index", bytes(10_485_760), True),  # of a broker that was killed
-        ("00000000000000000000.timeindex", bytes(10_485_756), True),
-        ("leader-epoch-checkpoint", b"0\n1\n0 0\n", True),  # it had a leader
-        ("leader-epoch-checkpoint", b"0\n1\n0 7\n", False),
-        ("leader-epoch-checkpoint", b"mine", False),
-        ("partition.metadata", METADATA, True),
-        ("partition.metadata", b"mine", False),
-        (".kip33-truncate.json", b"{}", False),
-    ],
-)
+BESIDE_A_NEW_TOPIC = [
+    ("00000000000000000042.log.bak", b"mine", False),
+    ("00000000000000000000.log.gz", b"mine", False),
+    ("saved.tar", b"mine", False),
+    ("saved.tar", b"", False),
+    ("00000000000000000000.log", b"mine", False),
+    ("00000000000000000000.log.deleted", b"", False),
+    ("00000000000000000007.log", b"", False),
+    ("0.log", b"", False),
+    ("00000000000000000000.snapshot", b"mine", False),
+    ("00000000000000000000.index", b"mine", False),
+    ("00000000000000000000.index", bytes(10_485_760), True),  # of a broker that was killed
+    ("00000000000000000000.timeindex", bytes(10_485_756), True),
+    ("leader-epoch-checkpoint", b"0\n1\n0 0\n", True),  # it had a leader
+    ("leader-epoch-checkpoint", b"0\n1\n0 7\n", False),
+    ("leader-epoch-checkpoint", b"mine", False),
+    ("partition.metadata", METADATA, True),
+    ("partition.metadata", b"mine", False),
+    (".kip33-truncate.json", b"{}", False),
+]
+
+
 def test_only_what_a_broker_makes_for_a_new_topic_is_replaced(
-    source: Path, log_dir: Path, name: str, data: bytes, is_replaced: bool
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    (new_topic(log_dir, "orders-0") / name).write_bytes(data)
-    before = everything_in(log_dir / "orders-0")
-    [planned] = [
-        one for one in plan_restore(asked(source, log_dir)).partitions if not one.partition
-    ]
-    problem = problem_of(restored(source, log_dir))
-    assert (planned.problem is None, problem == "None") == (is_replaced, is_replaced), problem
-    if not is_replaced:
-        assert planned.problem == problem
-        assert name in problem
-        assert everything_in(log_dir / "orders-0") == before
-    assert (log_dir / "orders-1").is_dir()
+    for number, (name, data, is_replaced) in enumerate(BESIDE_A_NEW_TOPIC):
+        with subtests.test(f"{name}, {len(data)} bytes"):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            source = archived(folder)
+            log_dir = formatted(folder)
+            (new_topic(log_dir, "orders-0") / name).write_bytes(data)
+            before = everything_in(log_dir / "orders-0")
+            [planned] = [
+                one for one in plan_restore(asked(source, log_dir)).partitions if not one.partition
+            ]
+            problem = problem_of(restored(source, log_dir))
+            assert (planned.problem is None, problem == "None") == (is_replaced, is_replaced), (
+                problem
+            )
+            if not is_replaced:
+                assert planned.problem == problem
+                assert name in problem
+                assert everything_in(log_dir / "orders-0") == before
+            assert (log_dir / "orders-1").is_dir()
 
 
 def test_the_first_foreign_files_of_a_partition_are_named(source: Path, log_dir: Path) -> None:
@@ -249,53 +270,66 @@ def _folder(place: Path) -> None:
     place.mkdir()
 
 
-@pytest.mark.parametrize("make", [_file, _link_to_a_directory, _dead_link])
 def test_a_link_or_a_file_at_a_partitions_place_refuses_the_partition(
-    source: Path, log_dir: Path, make: Callable[[Path], None]
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    make(log_dir / "orders-0")
-    before = everything_in(log_dir)
-    [planned] = [
-        one for one in plan_restore(asked(source, log_dir)).partitions if not one.partition
-    ]
-    summary = restored(source, log_dir)
-    assert planned.problem == problem_of(summary)
-    assert "orders-0: this is a link or no directory" in problem_of(summary)
-    assert before.items() <= everything_in(log_dir).items()
-    assert (log_dir / "orders-1").is_dir()
+    for number, make in enumerate((_file, _link_to_a_directory, _dead_link)):
+        with subtests.test(make.__name__):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            source = archived(folder)
+            log_dir = formatted(folder)
+            make(log_dir / "orders-0")
+            before = everything_in(log_dir)
+            [planned] = [
+                one for one in plan_restore(asked(source, log_dir)).partitions if not one.partition
+            ]
+            summary = restored(source, log_dir)
+            assert planned.problem == problem_of(summary)
+            assert "orders-0: this is a link or no directory" in problem_of(summary)
+            assert before.items() <= everything_in(log_dir).items()
+            assert (log_dir / "orders-1").is_dir()
 
 
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [
-        *((RESTORE_JOURNAL, make) for make in (_folder, _dead_link, _link_to_a_directory)),
-        *((RESTORE_STAGING, make) for make in (_file, _dead_link, _link_to_a_directory)),
-        (f"{RESTORE_STAGING}/saved.tar", _file),
-        (f"{RESTORE_STAGING}/orders-0", _folder),
-        (f"{RESTORE_STAGING}/partitions", _link_to_a_directory),
-        (f"{RESTORE_STAGING}/partitions/orders-0/mine", _file),
-        (f"{RESTORE_STAGING}/partitions/clicks", _folder),
-        (f"{RESTORE_STAGING}/partitions/clicks-0/{0:020d}.log", _dead_link),
-        (f"{RESTORE_STAGING}/facts/orders-0/mine.json", _file),
-        (f"{RESTORE_STAGING}/partitions/orders-0/{0:020d}.log", _file),  # as a restore names it
-        (f"{RESTORE_STAGING}/facts/orders-0/{0:020d}.json", _file),
-        (f"{RESTORE_STAGING}/replaced/orders-0/partition.metadata", _file),
-        (f"{RESTORE_STAGING}/replaced", _folder),
-        (f"{RESTORE_STAGING}/{STAGED_RUN}", _file),
-    ],
-)
+FOREIGN = [
+    *((RESTORE_JOURNAL, make) for make in (_folder, _dead_link, _link_to_a_directory)),
+    *((RESTORE_STAGING, make) for make in (_file, _dead_link, _link_to_a_directory)),
+    (f"{RESTORE_STAGING}/saved.tar", _file),
+    (f"{RESTORE_STAGING}/orders-0", _folder),
+    (f"{RESTORE_STAGING}/partitions", _link_to_a_directory),
+    (f"{RESTORE_STAGING}/partitions/orders-0/mine", _file),
+    (f"{RESTORE_STAGING}/partitions/clicks", _folder),
+    (f"{RESTORE_STAGING}/partitions/clicks-0/{0:020d}.log", _dead_link),
+    (f"{RESTORE_STAGING}/facts/orders-0/mine.json", _file),
+    (f"{RESTORE_STAGING}/partitions/orders-0/{0:020d}.log", _file),  # as a restore names it
+    (f"{RESTORE_STAGING}/facts/orders-0/{0:020d}.json", _file),
+    (f"{RESTORE_STAGING}/replaced/orders-0/partition.metadata", _file),
+    (f"{RESTORE_STAGING}/replaced", _folder),
+    (f"{RESTORE_STAGING}/{STAGED_RUN}", _file),
+]
+
+
 def test_what_is_at_the_places_of_a_restores_own_files_is_not_touched(
-    source: Path, log_dir: Path, name: str, make: Callable[[Path], None]
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    (log_dir / name).parent.mkdir(parents=True, exist_ok=True)
-    make(log_dir / name)
-    before = everything_in(log_dir)
-    for act in (lambda: plan_restore(asked(source, log_dir)), lambda: restored(source, log_dir)):
-        with pytest.raises(RestoreError, match="no restore made") as refused:
-            act()
-        shown = name.split("/")[1:2] if make is _file else [(log_dir / name).name]
-        assert all(part in str(refused.value) for part in shown)
-    assert everything_in(log_dir) == before
+    for number, (name, make) in enumerate(FOREIGN):
+        with subtests.test(f"{name}, {make.__name__}"):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            source = archived(folder)
+            log_dir = formatted(folder)
+            (log_dir / name).parent.mkdir(parents=True, exist_ok=True)
+            make(log_dir / name)
+            before = everything_in(log_dir)
+            for act in (
+                partial(plan_restore, asked(source, log_dir)),
+                partial(restored, source, log_dir),
+            ):
+                with pytest.raises(RestoreError, match="no restore made") as refused:
+                    act()
+                shown = name.split("/")[1:2] if make is _file else [(log_dir / name).name]
+                assert all(part in str(refused.value) for part in shown)
+            assert everything_in(log_dir) == before
 
 
 def test_a_foreign_file_with_the_name_of_a_temporary_file_stays(
@@ -314,32 +348,185 @@ def test_a_foreign_file_with_the_name_of_a_temporary_file_stays(
     assert {path.read_bytes() for path in foreign} == {b"mine"}
 
 
-@pytest.mark.parametrize(
-    ("damage", "problem"),
-    [
-        pytest.param(lambda log: log[:-7], "only the end of a partition's last", id="cut short"),
-        pytest.param(lambda log: log[:50] + b"?" + log[51:], "CRC", id="changed"),
-    ],
-)
+DAMAGE = [
+    ("cut short", lambda log: log[:-7], "only the end of a partition's last"),
+    ("changed", lambda log: log[:50] + b"?" + log[51:], "CRC"),
+]
+
+
 def test_damage_before_the_last_segment_refuses_a_partition(
-    source: Path, log_dir: Path, damage: Callable[[bytes], bytes], problem: str
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    log = source / "orders-0" / f"{30:020d}.log"
-    log.write_bytes(damage(log.read_bytes()))
-    summary = restored(source, log_dir)
-    assert problem in problem_of(summary)
-    assert not (log_dir / "orders-0").exists()
-    assert (log_dir / "orders-1").is_dir()
+    for number, (name, damage, problem) in enumerate(DAMAGE):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            source = archived(folder)
+            log_dir = formatted(folder)
+            log = source / "orders-0" / f"{30:020d}.log"
+            log.write_bytes(damage(log.read_bytes()))
+            summary = restored(source, log_dir)
+            assert problem in problem_of(summary)
+            assert not (log_dir / "orders-0").exists()
+            assert (log_dir / "orders-1").is_dir()
 
 
-def test_the_damaged_end_of_the_last_segment_is_cut(source: Path, log_dir: Path) -> None:
+def test_a_damaged_end_of_a_tenth_of_the_last_segment_is_cut(source: Path, log_dir: Path) -> None:
     log = source / "orders-0" / f"{60:020d}.log"
-    log.write_bytes(log.read_bytes()[:-7])
+    log.write_bytes(log_of(60, 12)[:-7])
+    planned = planned_or_begun(asked(source, log_dir))
     summary = restored(source, log_dir)
     [row] = [row for row in summary["partitions"] if row["partition"] == 0]
-    assert (row["problem"], row["end_offset"]) == (None, 80)
+    assert (row["problem"], row["end_offset"]) == (None, 170)
     assert "are cut, as a broker cuts them" in row["notes"][0]
-    assert (log_dir / "orders-0" / log.name).read_bytes() == log_of(60, 2, leader_epoch=2)
+    assert row["notes"] == planned["partitions"][0]["notes"]
+    assert (log_dir / "orders-0" / log.name).read_bytes() == log_of(60, 11)
+
+
+def flipped(data: bytes, position: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+def test_a_larger_cut_refuses_the_partition_unless_it_is_allowed(
+    source: Path, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """A plan says it, too, with a catalog and without one."""
+    cases = {
+        "a torn batch of three": (log_of(60)[:-7], 80),
+        "a bit of the first batch of a thousand": (flipped(log_of(60, 1000), 80), 60),
+        "a compressed log": (gzip.compress(log_of(60)), 60),
+    }
+    for name, (data, end_offset) in cases.items():
+        with subtests.test(name):
+            (source / "orders-0" / f"{60:020d}.log").write_bytes(data)
+            build_index(source, tmp_path / "indexes", topics=["orders"])
+            for number, place in enumerate((source, tmp_path / "indexes" / "_catalog")):
+                log_dir = tmp_path / f"{end_offset} {len(data)} {number}"
+                planned = restore_archive(place, log_dir, dry_run=True).partitions[0]
+                done = restore_archive(place, log_dir, workers=1).partitions[0]
+                for row in (planned, done):
+                    assert "a broker would cut" in (row.problem or "")
+                    assert "give --allow-cut" in (row.problem or "")
+                assert ("gzip (1f8b)" in (done.problem or "")) == (name == "a compressed log")
+                assert not (log_dir / "orders-0").exists()
+                allowed = restore_archive(place, log_dir / "all", allow_cut=True, workers=1)
+                assert allowed.partitions[0].end_offset == end_offset
+
+
+def test_a_partition_without_any_batch_is_refused(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    cases = {
+        "gzip": (gzip.compress(log_of(0)), "these look like gzip (1f8b)"),
+        "zstd": (bytes.fromhex("28b52ffd") + log_of(0), "these look like zstd (28b52ffd)"),
+        "text": (b"offset,key,value\n1,a,b\n" * 20, "these look like text"),
+        "zeros": (bytes(1 << 20), "only zeros follow"),
+    }
+    for name, (data, said) in cases.items():
+        with subtests.test(name):
+            archive = tmp_path / name
+            write_logs(archive / "orders-0", {0: data})
+            for allow_cut in (False, True):
+                how = {"allow_cut": allow_cut}
+                summary = restored(archive, tmp_path / f"{name} {allow_cut}", **how)
+                planned = planned_or_begun(asked(archive, tmp_path / "dry", **how))
+                assert summary["partitions_restored"] == planned["partitions_restored"] == 0
+                for problem in (problem_of(summary), problem_of(planned)):
+                    assert "no batch" in problem and "valid" in problem and said in problem
+
+
+FAR = 2**31 + 10
+
+
+def test_a_log_whose_offsets_span_2_31_is_split_as_kafka_splits_it(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """`tests/integration/kafka/test_restored_files.py` compares the files with Kafka's."""
+    near, far = batch(0) + batch(20), batch(FAR) + batch(FAR + 2**31)
+    cases = {
+        "a segment before the last": {0: near + far, FAR + 2**31 + 10: batch(FAR + 2**31 + 10)},
+        "the last segment": {0: near + far},
+        "its first batch is not at its base offset": {0: batch(7) + far},
+    }
+    for number, (name, logs) in enumerate(cases.items()):
+        with subtests.test(name):
+            archive = tmp_path / str(number)
+            write_logs(archive / "orders-0", logs)
+            built = build_index(archive, tmp_path / f"{number} indexes")
+            assert built.missing_offsets == 0
+            catalog = tmp_path / f"{number} indexes" / "_catalog"
+            for place in (archive, catalog):
+                log_dir = tmp_path / f"{number} {place.name}"
+                [row] = restore_archive(place, log_dir, workers=1).partitions
+                assert row.problem is None
+                whole = b"".join(logs.values())
+                files = files_of(log_dir / "orders-0")
+                kept = {name: data for name, data in files.items() if name.endswith(".log")}
+                assert b"".join(kept.values()) == whole
+                first = int.from_bytes(whole[:8])
+                bases = dict.fromkeys((first, FAR, FAR + 2**31, *[b for b in logs if b]))
+                assert [int(name[:20]) for name in kept] == list(bases)
+
+
+def test_records_that_are_missing_after_a_split_log_are_a_hole(tmp_path: Path) -> None:
+    logs = {0: batch(0) + batch(FAR), FAR + 15: batch(FAR + 15)}
+    write_logs(tmp_path / "archive" / "orders-0", logs)
+    built = build_index(tmp_path / "archive", tmp_path / "indexes")
+    assert (built.by_hole, built.missing_offsets) == ({"certain": 1}, 5)
+
+
+def test_what_keeps_a_broker_from_starting_is_named(source: Path, log_dir: Path) -> None:
+    """`tests/integration/kafka/test_log_directory.py` has the list. Own partitions are replaced."""
+    (log_dir / "lost+found").mkdir()
+    (log_dir / "others-0").mkdir()
+    (log_dir / "others-0" / "leader-epoch-checkpoint").write_text("garbage")
+    new_topic(log_dir, "orders-0")
+    (log_dir / "orders-1").mkdir()
+    lines = [
+        "lost%2Bfound: this directory is no partition",
+        "others-0/leader-epoch-checkpoint: line 1: 'garbage' found",
+        "no partition.metadata in others-0; a KRaft broker before 3.7.1 refuses to start",
+    ]
+    for summary in (planned_or_begun(asked(source, log_dir)), restored(source, log_dir)):
+        for line in lines:
+            assert [note for note in summary["notes"] if line in note], line
+        assert not [note for note in summary["notes"] if "orders-1" in note]
+
+
+def test_a_log_that_ends_before_its_log_start_is_refused(source: Path, log_dir: Path) -> None:
+    """A broker deletes all its segments. A log that ends there is one without records."""
+    (source / "log-start-offset-checkpoint").write_text("0\n2\norders 0 91\norders 1 530\n")
+    for summary in (planned_or_begun(asked(source, log_dir)), restored(source, log_dir)):
+        said = problem_of(summary)
+        assert "the log ends at 90, before its log start offset 91; a broker that starts" in said
+        assert summary["partitions_restored"] == 1
+    assert summary["partitions"][1]["start_offset"] == 530
+
+
+def test_zeros_of_a_preallocated_log_are_left_out(
+    tmp_path: Path, log_dir: Path, subtests: pytest.Subtests
+) -> None:
+    """Those of a closed one, too, if the next segment begins at its end."""
+    zeros = bytes(100_000)
+    cases = {
+        "the last segment": ({0: log_of(0), 30: log_of(30) + zeros}, 60),
+        "a segment before the last": ({0: log_of(0) + zeros, 30: log_of(30)}, 60),
+        "the last segment has no batch yet": ({0: log_of(0), 30: zeros}, 30),
+        "records are missing after a segment": ({0: log_of(0) + zeros, 40: log_of(40)}, None),
+    }
+    for number, (name, (logs, end_offset)) in enumerate(cases.items()):
+        with subtests.test(name):
+            archive = tmp_path / str(number)
+            write_logs(archive / "orders-0", logs)
+            [row] = restored(archive, log_dir / str(number), is_linked=True)["partitions"]
+            assert row["end_offset"] == end_offset
+            if end_offset is None:
+                assert ONLY_THE_LAST in row["problem"]
+                continue
+            assert "the last 100,000 bytes are zeros" in row["notes"][0]
+            for base, data in logs.items():
+                log = log_dir / str(number) / "orders-0" / f"{base:020d}.log"
+                assert log.read_bytes() == data.removesuffix(zeros)
 
 
 def test_missing_offsets_refuse_a_partition(source: Path, log_dir: Path) -> None:
@@ -358,39 +545,77 @@ def test_the_replica_with_most_bytes_is_restored(tmp_path: Path, log_dir: Path) 
     assert (row["replica"], row["replicas"], row["end_offset"]) == ("b2", 2, 30)
 
 
+def test_of_two_topics_with_one_name_the_newest_is_restored(tmp_path: Path) -> None:
+    """The older one has more bytes, and a partition that the newest one never had."""
+    archive = tmp_path / "archive"
+    for log_dir, topic_id, partition, batches in (
+        ("b1", OLDER_ID, 0, 3),
+        ("b1", OLDER_ID, 1, 1),
+        ("b2", TOPIC_ID, 0, 2),
+    ):
+        folder = write_logs(archive / log_dir / f"orders-{partition}", {0: log_of(0, batches)})
+        (folder / "partition.metadata").write_bytes(PartitionMetadata(topic_id).to_bytes())
+        if topic_id == OLDER_ID:
+            os.utime(folder / f"{0:020d}.log", (0, 0))
+    for summary in (
+        restored(archive, tmp_path / "data"),
+        planned_or_begun(asked(archive, tmp_path / "dry")),
+    ):
+        [row] = summary["partitions"]
+        assert (row["partition"], row["replica"], row["topic_id"]) == (0, "b2", TOPIC_ID)
+        [note] = [note for note in summary["notes"] if OLDER_ID in note]
+        assert "is left out (b1, partitions 0, 1): give --replica" in note
+    named = restored(archive, tmp_path / "older", replica="b1")
+    assert [row["topic_id"] for row in named["partitions"]] == [OLDER_ID, OLDER_ID]
+    with pytest.raises(RestoreError, match=f"an older one with the id {OLDER_ID} is left out"):
+        plan_restore(asked(archive, tmp_path / "dry", partitions=frozenset([1])))
+
+
+def test_a_partition_of_one_of_several_topics_is_refused_if_its_topic_is_not_known(
+    tmp_path: Path, log_dir: Path
+) -> None:
+    archive = tmp_path / "archive"
+    for name, topic_id in (("b1", OLDER_ID), ("b2", TOPIC_ID), ("b3", None)):
+        folder = write_logs(archive / name / f"orders-{int(topic_id is None)}", {0: log_of(0, 2)})
+        if topic_id:
+            (folder / "partition.metadata").write_bytes(PartitionMetadata(topic_id).to_bytes())
+    summary = restored(archive, log_dir)
+    assert (summary["partitions_restored"], summary["partitions_refused"]) == (1, 1)
+    assert "its topic id is not known, and there are several topics" in problem_of(summary, 1)
+
+
 def time_of(offset: int) -> int:
     return T + offset
 
 
-@pytest.mark.parametrize(
-    ("how", "bases", "start", "end"),
-    [
-        pytest.param({"from_ms": time_of(45)}, [30, 60], 45, 90, id="from the middle of a segment"),
-        pytest.param({"from_ms": time_of(60)}, [60], 60, 90, id="from a segment's first record"),
-        pytest.param({"from_ms": time_of(500)}, [60], 90, 90, id="from after the last record"),
-        pytest.param({"until_ms": time_of(45)}, [0, 30], 0, 60, id="until the middle"),
-        pytest.param({"until_ms": time_of(60)}, [0, 30], 0, 60, id="until a segment's first"),
-        pytest.param({"until_ms": time_of(500)}, [0, 30, 60], 0, 90, id="until after the last"),
-        pytest.param(
-            {"until_ms": time_of(45), "is_truncated": True}, [0, 30], 0, 40, id="until, cut"
-        ),
-        pytest.param(
-            {"from_ms": time_of(15), "until_ms": time_of(35)}, [0, 30], 15, 60, id="between"
-        ),
-        pytest.param({"from_offsets": {("orders", 0): 31}}, [30, 60], 31, 90, id="from an offset"),
-        pytest.param({"from_offsets": {("orders", 0): 99}}, [60], 90, 90, id="from after the end"),
-    ],
-)
-def test_a_range(
-    source: Path, log_dir: Path, how: dict[str, Any], bases: list[int], start: int, end: int
-) -> None:
-    [row] = restored(source, log_dir, partitions=frozenset([0]), **how)["partitions"]
-    assert (row["start_offset"], row["end_offset"]) == (start, end)
-    logs = sorted(path.name for path in (log_dir / "orders-0").glob("*.log"))
-    assert logs == [f"{base:020d}.log" for base in bases]
-    starts = log_dir / "log-start-offset-checkpoint"
-    wanted = {("orders", 0): start} if start > bases[0] else {}
-    assert parse_offset_checkpoint(starts.read_text() if starts.exists() else "") == wanted
+RANGES = [
+    ("from the middle of a segment", {"from_ms": time_of(45)}, [30, 60], 45, 90),
+    ("from a segment's first record", {"from_ms": time_of(60)}, [60], 60, 90),
+    ("from after the last record", {"from_ms": time_of(500)}, [60], 90, 90),
+    ("until the middle", {"until_ms": time_of(45)}, [0, 30], 0, 60),
+    ("until a segment's first", {"until_ms": time_of(60)}, [0, 30], 0, 60),
+    ("until after the last", {"until_ms": time_of(500)}, [0, 30, 60], 0, 90),
+    ("until, cut", {"until_ms": time_of(45), "is_truncated": True}, [0, 30], 0, 40),
+    ("between", {"from_ms": time_of(15), "until_ms": time_of(35)}, [0, 30], 15, 60),
+    ("from an offset", {"from_offsets": {("orders", 0): 31}}, [30, 60], 31, 90),
+    ("from after the end", {"from_offsets": {("orders", 0): 99}}, [60], 90, 90),
+]
+
+
+def test_a_range(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (name, how, bases, start, end) in enumerate(RANGES):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            source = archived(folder)
+            log_dir = formatted(folder)
+            [row] = restored(source, log_dir, partitions=frozenset([0]), **how)["partitions"]
+            assert (row["start_offset"], row["end_offset"]) == (start, end)
+            logs = sorted(path.name for path in (log_dir / "orders-0").glob("*.log"))
+            assert logs == [f"{base:020d}.log" for base in bases]
+            starts = log_dir / "log-start-offset-checkpoint"
+            wanted = {("orders", 0): start} if start > bases[0] else {}
+            assert parse_offset_checkpoint(starts.read_text() if starts.exists() else "") == wanted
 
 
 def test_a_range_before_the_first_record_is_refused(source: Path, log_dir: Path) -> None:
@@ -449,8 +674,11 @@ def test_a_new_cluster_needs_leader_epoch_0(source: Path, log_dir: Path) -> None
 
 def test_the_topic_of_metadata_is_left_out(source: Path, log_dir: Path) -> None:
     write_logs(source / "__cluster_metadata-0", {0: log_of(0)})
-    restored(source, log_dir)
+    summary = restored(source, log_dir)
     assert not (log_dir / "__cluster_metadata-0").exists()
+    assert any("__cluster_metadata is left out" in note for note in summary["notes"])
+    orders = plan_restore(asked(source, log_dir, topics=("orders",)))
+    assert not orders.notes
 
 
 def test_given_topic_ids(source: Path, log_dir: Path, tmp_path: Path) -> None:
@@ -466,19 +694,20 @@ def test_given_topic_ids(source: Path, log_dir: Path, tmp_path: Path) -> None:
     assert "use the id of the cluster" in problem_of(restored(source, other, topic_ids=ids))
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "no topic ids found, expected a JSON object"),
-        ("{", "expected a JSON object"),
-        ('{"orders": "short"}', "expected 22 characters of base64"),
-        ('{"a b": "bn9RMmT4REWVDFQzf3IUaQ"}', "expected a name that Kafka allows"),
-    ],
-)
-def test_wrong_topic_ids(tmp_path: Path, text: str, problem: str) -> None:
-    (tmp_path / "ids").write_text(text)
-    with pytest.raises(LocationError, match=problem):
-        load_topic_ids(str(tmp_path / "ids"))
+WRONG_IDS = [
+    ("", "no topic ids found, expected a JSON object"),
+    ("{", "expected a JSON object"),
+    ('{"orders": "short"}', "expected 22 characters of base64"),
+    ('{"a b": "bn9RMmT4REWVDFQzf3IUaQ"}', "expected a name that Kafka allows"),
+]
+
+
+def test_wrong_topic_ids(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for text, problem in WRONG_IDS:
+        with subtests.test(text):
+            (tmp_path / "ids").write_text(text)
+            with pytest.raises(LocationError, match=problem):
+                load_topic_ids(str(tmp_path / "ids"))
 
 
 def test_the_bytes_are_the_same_where_the_kernel_cannot_copy(
@@ -520,15 +749,24 @@ class ElsewhereEngine(LocalEngine):
             self._shared.write_bytes(run)
 
 
-@pytest.mark.parametrize("there", [None, b"0123456789abcdef"])
 def test_a_machine_without_this_log_directory_does_no_work(
-    source: Path, log_dir: Path, there: bytes | None
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    with pytest.raises(RestoreError, match="mounted on all machines that run tasks") as refused:
-        restore(asked(source, log_dir), ElsewhereEngine(log_dir, there))
-    assert STAGED_RUN in str(refused.value)
-    assert not list((log_dir / RESTORE_STAGING).rglob("*.log"))
-    assert restored(source, log_dir)["partitions_refused"] == 0, "the same command continues"
+    for number, there in enumerate((None, b"0123456789abcdef")):
+        with subtests.test(f"{there!r}"):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            source = archived(folder)
+            log_dir = formatted(folder)
+            with pytest.raises(
+                RestoreError, match="mounted on all machines that run tasks"
+            ) as refused:
+                restore(asked(source, log_dir), ElsewhereEngine(log_dir, there))
+            assert STAGED_RUN in str(refused.value)
+            assert not list((log_dir / RESTORE_STAGING).rglob("*.log"))
+            assert restored(source, log_dir)["partitions_refused"] == 0, (
+                "the same command continues"
+            )
 
 
 def test_only_some_partitions(source: Path, log_dir: Path) -> None:
@@ -537,26 +775,6 @@ def test_only_some_partitions(source: Path, log_dir: Path) -> None:
     assert (log_dir / "orders-1").exists()
     with pytest.raises(RestoreError, match="no segment of such a partition"):
         restored(source, log_dir, partitions=frozenset([7]))
-
-
-def test_a_plan_changes_nothing(source: Path, log_dir: Path) -> None:
-    before = sorted(log_dir.iterdir())
-    plan = plan_restore(asked(source, log_dir))
-    assert [one.name for one in plan.wanted] == ["orders-0", "orders-1"]
-    assert sorted(log_dir.iterdir()) == before
-
-
-def test_too_little_space_is_found_before(source: Path, log_dir: Path, tmp_path: Path) -> None:
-    huge = source / "orders-0" / f"{90:020d}.log"
-    huge.touch()
-    os.truncate(huge, os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize + 1)
-    for act in (
-        lambda: restored(source, log_dir),
-        lambda: planned_or_begun(asked(source, log_dir)),
-    ):
-        with pytest.raises(RestoreError, match="are free, but the restore needs"):
-            act()
-    assert not (log_dir / ".kip33-restore").exists()
 
 
 def test_a_broker_that_holds_the_lock_refuses_it(source: Path, log_dir: Path) -> None:
@@ -601,25 +819,33 @@ def offsets_in(log_dir: Path) -> dict[tuple[str, int], int]:
 ENDS = {("orders", 0): 90, ("orders", 1): 530}
 
 
-@pytest.mark.parametrize("moment", ["_place", "_update", "remove_staging", "remove"])
-@pytest.mark.parametrize("is_removed", [False, True])
 def test_a_continued_restore_looks_whether_partitions_are_in_their_places(
-    source: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch, moment: str, is_removed: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """It said `restored`, and nothing was, after `.kip33-restore` had been removed."""
-    killed(moment, source, log_dir, monkeypatch)
-    if is_removed:
-        shutil.rmtree(log_dir / RESTORE_STAGING, ignore_errors=True)
-    summary = planned_or_begun(asked(source, log_dir))
-    assert (summary["partitions_restored"], summary["partitions_refused"]) == (2, 0)
-    is_continued = not (is_removed and moment == "_place")
-    assert bool(summary["notes"] and "continues the" in summary["notes"][0]) == is_continued
-    assert restored(source, log_dir)["partitions_restored"] == 2
-    assert offsets_in(log_dir) == ENDS
-    for base in (0, 30, 60):
-        log = (log_dir / "orders-0" / f"{base:020d}.log").read_bytes()
-        assert log == log_of(base, leader_epoch=base // 30)
-    assert not list(log_dir.glob(".kip33*"))
+    for is_removed in (False, True):
+        for moment in ("_place", "_update", "remove_staging", "remove"):
+            with subtests.test(f"{moment}, {is_removed}"):
+                folder = tmp_path / f"{moment} {is_removed}"
+                folder.mkdir()
+                source = archived(folder)
+                log_dir = formatted(folder)
+                killed(moment, source, log_dir, monkeypatch)
+                if is_removed:
+                    shutil.rmtree(log_dir / RESTORE_STAGING, ignore_errors=True)
+                summary = planned_or_begun(asked(source, log_dir))
+                assert (summary["partitions_restored"], summary["partitions_refused"]) == (2, 0)
+                is_continued = not (is_removed and moment == "_place")
+                assert (
+                    bool(summary["notes"] and "continues the" in summary["notes"][0])
+                    == is_continued
+                )
+                assert restored(source, log_dir)["partitions_restored"] == 2
+                assert offsets_in(log_dir) == ENDS
+                for base in (0, 30, 60):
+                    log = (log_dir / "orders-0" / f"{base:020d}.log").read_bytes()
+                    assert log == log_of(base, leader_epoch=base // 30)
+                assert not list(log_dir.glob(".kip33*"))
 
 
 def test_of_a_removed_folder_only_partitions_in_their_places_are_completed(
@@ -669,20 +895,23 @@ def test_a_restore_is_abandoned_before_its_journal_and_after_its_end(
     assert not list(log_dir.glob(".kip33*"))
 
 
-@pytest.mark.parametrize("gone", ["partitions", "facts", "replaced/orders-0", STAGED_RUN])
 def test_a_restore_is_abandoned_while_its_folder_was_being_removed(
-    source: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    new_topic(log_dir, "orders-0")
-    before = everything_in(log_dir)
-    killed("remove_staging", source, log_dir, monkeypatch)
-    part = log_dir / RESTORE_STAGING / gone
-    part.unlink() if part.is_file() else shutil.rmtree(part)
-    assert abandon(Location.of(log_dir)).partitions_removed == 2
-    if gone == "replaced/orders-0":  # a broker makes it again
-        shutil.rmtree(new_topic(log_dir, "orders-0"))
-        before = {path: data for path, data in before.items() if "orders-0" not in path}
-    assert everything_in(log_dir) == before | dict.fromkeys(CHECKPOINTS, b"0\n0\n")
+    for gone in ("partitions", "facts", "replaced/orders-0", STAGED_RUN):
+        with subtests.test(gone):
+            folder = tmp_path / gone.replace("/", " ")
+            source, log_dir = archived(folder), formatted(folder)
+            new_topic(log_dir, "orders-0")
+            before = everything_in(log_dir)
+            killed("remove_staging", source, log_dir, monkeypatch)
+            part = log_dir / RESTORE_STAGING / gone
+            part.unlink() if part.is_file() else shutil.rmtree(part)
+            assert abandon(Location.of(log_dir)).partitions_removed == 2
+            if gone == "replaced/orders-0":  # a broker makes it again
+                shutil.rmtree(new_topic(log_dir, "orders-0"))
+                before = {path: data for path, data in before.items() if "orders-0" not in path}
+            assert everything_in(log_dir) == before | dict.fromkeys(CHECKPOINTS, b"0\n0\n")
 
 
 def test_an_abandoned_restore_leaves_no_temporary_file(
@@ -726,36 +955,37 @@ def _empty_object(log_dir: Path) -> None:
     (log_dir / RESTORE_JOURNAL).write_text("{}")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (_empty_object, "is not the journal of a restore"),
-        (_edited, "the checksum is wrong"),
-        (_copied, "it was written in another directory, file:"),
-        (_of_another_run, "is of run '0123456789abcdef', not"),
-        (_journal(name="../orders-0"), r"'\.\./orders-0' found, expected the name of a partition"),
-        (_journal(name="orders-7"), "'orders-7' found, expected the name of a partition"),
-        (_journal(topic="../orders"), "no partition of Kafka: topic '../orders'"),
-    ],
-)
+WRONG_JOURNALS = [
+    (_empty_object, "is not the journal of a restore"),
+    (_edited, "the checksum is wrong"),
+    (_copied, "it was written in another directory, file:"),
+    (_of_another_run, "is of run '0123456789abcdef', not"),
+    (_journal(name="../orders-0"), r"'\.\./orders-0' found, expected the name of a partition"),
+    (_journal(name="orders-7"), "'orders-7' found, expected the name of a partition"),
+    (_journal(topic="../orders"), "no partition of Kafka: topic '../orders'"),
+]
+
+
 def test_a_journal_is_believed_only_where_it_was_written(
-    source: Path,
-    log_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    change: Callable[[Path], None],
-    message: str,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    killed("_place", source, log_dir, monkeypatch)
-    change(log_dir)
-    before = everything_in(log_dir)
-    for act in (
-        lambda: planned_or_begun(asked(source, log_dir)),
-        lambda: restored(source, log_dir),
-        lambda: abandon(Location.of(log_dir)),
-    ):
-        with pytest.raises(RestoreError, match=message):
-            act()
-    assert everything_in(log_dir) == before
+    for number, (change, message) in enumerate(WRONG_JOURNALS):
+        with subtests.test(message):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            source = archived(folder)
+            log_dir = formatted(folder)
+            killed("_place", source, log_dir, monkeypatch)
+            change(log_dir)
+            before = everything_in(log_dir)
+            for act in (
+                partial(planned_or_begun, asked(source, log_dir)),
+                partial(restored, source, log_dir),
+                partial(abandon, Location.of(log_dir)),
+            ):
+                with pytest.raises(RestoreError, match=message):
+                    act()
+            assert everything_in(log_dir) == before
 
 
 @pytest.mark.parametrize("act", [restored, lambda *places: planned_or_begun(asked(*places))])

@@ -35,18 +35,18 @@ def restored(source: Path, log_dir: Path, layout: str) -> dict[str, dict[str, by
     return {name: files_of(log_dir / name) for name in ("orders-0", "orders-1")}
 
 
-@pytest.mark.parametrize("name", [name for name in WRITERS if name != "kafka"])
-def test_the_same_files_as_from_a_log_directory(tmp_path: Path, name: str) -> None:
-    layout, write, _ = WRITERS[name]
+def test_the_same_files_as_from_a_log_directory(tmp_path: Path, subtests: pytest.Subtests) -> None:
     WRITERS["kafka"][1](tmp_path / "logs", segments())
-    write(tmp_path / "archive", segments())
     expected = restored(tmp_path / "logs", tmp_path / "expected", "kafka")
-    found = restored(tmp_path / "archive", tmp_path / "data", layout)
-    for partition, files in found.items():
-        metadata = files.pop("partition.metadata", None)
-        assert files == expected[partition]
-        if metadata is not None:
-            assert uuid22("orders").encode() in metadata
+    for name in WRITERS.keys() - {"kafka"}:
+        layout, write, _ = WRITERS[name]
+        with subtests.test(name):
+            write(tmp_path / name, segments())
+            found = restored(tmp_path / name, tmp_path / f"{name} data", layout)
+            for partition, files in found.items():
+                metadata = files.pop("partition.metadata", None)
+                assert files == expected[partition]
+                assert metadata is None or uuid22("orders").encode() in metadata
 
 
 def test_of_two_uploads_the_complete_one_is_restored(tmp_path: Path) -> None:

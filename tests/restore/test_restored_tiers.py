@@ -22,10 +22,10 @@ from tests.builders.random_partitions import HOUR_MS, NOW, WrittenBatch, random_
 from tests.builders.segment_builder import Record, segment, v2_batch
 from tests.builders.snapshots import write
 from tests.builders.two_tiers import catalogs_of
+from tests.long_forms import seeds, short_and_long
 from tests.restore.test_restore import Killed, T, batch, log_of, time_of
 
 LAYOUTS = ("local-tiered", "aiven raw", "hdfs both", "pinterest")
-LOGS = int(os.environ.get("KIP33_LOGS", "8"))
 
 
 def restored(source: Any, log_dir: Path, **how: Any) -> RestoreSummary:
@@ -92,32 +92,37 @@ def epoch_of(batch: bytes) -> int:
     return int.from_bytes(batch[12:16]) if batch[16] == 2 else -1
 
 
-@pytest.mark.parametrize("number", range(LOGS))
-def test_the_files_are_those_of_the_log_that_was_in_one_place(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize("logs", short_and_long(2, 40, "KIP33_LOGS"))
+def test_the_files_are_those_of_the_log_that_was_in_one_place(tmp_path: Path, logs: int) -> None:
+    for number in seeds(logs):
+        require_files_of_the_whole_log(tmp_path / str(number), number)
+
+
+def require_files_of_the_whole_log(place: Path, number: int) -> None:
     rng, batches = random.Random(f"tiers {number}"), without_gaps(number)
     layout, write, _ = WRITERS[LAYOUTS[number % len(LAYOUTS)]]
     has_ids = layout in UPLOADED_TWICE
     local, remote = tiers_of(batches, rng, one_leader=not has_ids)
-    kafka(tmp_path / "disks/b1", local)
-    write(tmp_path / "bucket", remote)
-    both = catalogs_of(tmp_path, layout)[::-1]
-    summary = restored(both, tmp_path / "data")
+    kafka(place / "disks/b1", local)
+    write(place / "bucket", remote)
+    both = catalogs_of(place, layout)[::-1]
+    summary = restored(both, place / "data")
     [row] = summary.partitions
     assert (row.problem, row.replica, row.start_offset, row.end_offset) == (
         *(None, "b1", batches[0].base_offset, batches[-1].last_offset + 1),
     )
-    bases = bases_in(tmp_path / "data/orders-0")
+    bases = bases_in(place / "data/orders-0")
     assert set(bases) <= {one.base_offset for one in (*local, *remote)}
-    kafka(tmp_path / "whole/b1", split(batches, rng, bases))
+    kafka(place / "whole/b1", split(batches, rng, bases))
     first_ms = NOW - 10 * HOUR_MS
     begin, end = (first_ms + rng.randrange(*part) for part in ((0, 300_000), (300_000, HOUR_MS)))
     ranged = {"from_": begin, "until": end, "truncate": rng.random() < 0.5}
     for how in ({}, ranged):
-        for source, name in ((both, "data"), (tmp_path / "whole/b1", "expected")):
-            log_dir = tmp_path / f"{name} {len(how)}"
+        for source, name in ((both, "data"), (place / "whole/b1", "expected")):
+            log_dir = place / f"{name} {len(how)}"
             assert restored(source, log_dir, **how).partitions_restored
             (log_dir / "orders-0/partition.metadata").unlink(missing_ok=True)
-        assert everything_in(tmp_path / f"data {len(how)}") == everything_in(log_dir), how
+        assert everything_in(place / f"data {len(how)}") == everything_in(log_dir), how
 
 
 def stored(base: int, batches: int = 3, **how: Any) -> Stored:
@@ -135,59 +140,30 @@ def of_two(place: Path, local: dict[str, list[Stored]], remote: list[Stored]) ->
 BOTH = [stored(0), stored(30), stored(60)]
 ANOTHER = segment(v2_batch(base, [Record(T)] * 10) for base in (30, 40, 50))
 OTHER = [Stored("others", 0, 0, log_of(0))]
-CASES = [  # local, remote, base offsets in the result, of the remote tier, end
-    pytest.param([60], [0, 30], [0, 30, 60], 2, 90, id="apart"),
-    pytest.param([30, 60], [0, 30], [0, 30, 60], 1, 90, id="a copy"),
-    pytest.param([], [0, 30], [0, 30], 2, 60, id="the disk is lost"),
-    pytest.param([0, 30, 60], [], [0, 30, 60], 0, 90, id="nothing uploaded"),
-    pytest.param([30], [0, 30, 60], [0, 30, 60], 2, 90, id="a replica that was left behind"),
+CASES = [
+    ("apart", [60], [0, 30], [0, 30, 60], 2, 90),
+    ("a copy", [30, 60], [0, 30], [0, 30, 60], 1, 90),
+    ("the disk is lost", [], [0, 30], [0, 30], 2, 60),
+    ("nothing uploaded", [0, 30, 60], [], [0, 30, 60], 0, 90),
+    ("a replica that was left behind", [30], [0, 30, 60], [0, 30, 60], 2, 90),
 ]
 
 
-@pytest.mark.parametrize(("local", "remote", "bases", "of_bucket", "end"), CASES)
-def test_each_record_comes_once(
-    tmp_path: Path,
-    local: list[int],
-    remote: list[int],
-    bases: list[int],
-    of_bucket: int,
-    end: int,
-) -> None:
-    segments = [[*OTHER, *map(stored, bases)] for bases in (local, remote)]
-    both = of_two(tmp_path, {"b1": segments[0]}, segments[1])
-    summary = restored(both, tmp_path / "data", topics=["orders"])
-    [row] = summary.partitions
-    assert (row.problem, row.remote_segments, row.end_offset) == (None, of_bucket, end)
-    assert bases_in(tmp_path / "data/orders-0") == bases
-    for base in bases:
-        assert (tmp_path / f"data/orders-0/{base:020d}.log").read_bytes() == log_of(base)
-    assert summary.source == (tmp_path / "disks").as_uri()
-    assert summary.remote_source == (tmp_path / "bucket").as_uri()
-
-
-def test_the_replica_with_the_latest_end_is_restored(tmp_path: Path) -> None:
-    # b1 has more bytes, and b2 with the bucket has more of the log.
-    both = of_two(tmp_path, {"b1": BOTH[:2], "b2": BOTH[1:]}, BOTH[:1])
-    [row] = restored(both, tmp_path / "data").partitions
-    assert (row.replica, row.replicas, row.end_offset) == ("b2", 2, 90)
-    [row] = restored(both, tmp_path / "other", replica="b1").partitions
-    assert (row.replica, row.remote_segments, row.end_offset) == ("b1", 0, 60)
-
-
-def test_a_replica_without_the_latest_leader_epoch_is_left(tmp_path: Path) -> None:
-    # b1 was the leader, and its end is lost: b2 became the leader without it.
-    local = {
-        "b1": [Stored("orders", 0, 60, log_of(60, 9, leader_epoch=1))],
-        "b2": [Stored("orders", 0, 60, log_of(60, 2, leader_epoch=2))],
-    }
-    both = of_two(tmp_path, local, BOTH[:2])
-    [row] = restored(both, tmp_path / "data").partitions
-    assert (row.replica, row.end_offset) == ("b2", 80)
-    tiers = kip33.open_catalog(both)
-    read = kip33.read_arrow(tiers, columns=["log_dir"]).read_all()
-    assert set(read["log_dir"].to_pylist()) == {"b2"}
-    answers = tiers.offsets_for_times([("orders", 0, "latest")]).select(["log_dir", "offset"])
-    assert answers.to_pylist() == [{"log_dir": "b2", "offset": 80}]
+def test_each_record_comes_once(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (name, local, remote, bases, of_bucket, end) in enumerate(CASES):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            segments = [[*OTHER, *map(stored, bases)] for bases in (local, remote)]
+            both = of_two(folder, {"b1": segments[0]}, segments[1])
+            summary = restored(both, folder / "data", topics=["orders"])
+            [row] = summary.partitions
+            assert (row.problem, row.remote_segments, row.end_offset) == (None, of_bucket, end)
+            assert bases_in(folder / "data/orders-0") == bases
+            for base in bases:
+                assert (folder / f"data/orders-0/{base:020d}.log").read_bytes() == log_of(base)
+            assert summary.source == (folder / "disks").as_uri()
+            assert summary.remote_source == (folder / "bucket").as_uri()
 
 
 def test_the_newest_topic_of_a_name_is_restored(tmp_path: Path) -> None:
@@ -211,58 +187,59 @@ def test_the_newest_topic_of_a_name_is_restored(tmp_path: Path) -> None:
     assert "/disks/b1/orders-0: its topic id is not known, and there are several" in row.problem
 
 
-@pytest.mark.parametrize("damage", ["truncated", "unreadable"])
-def test_a_damaged_local_log_is_read_from_the_bucket(tmp_path: Path, damage: str) -> None:
-    log = log_of(30)[:-7] if damage == "truncated" else b"x" * 500
-    local = [Stored("orders", 0, 30, log), stored(60)]
-    both = of_two(tmp_path, {"b1": local}, BOTH[:2])
-    [row] = restored(both, tmp_path / "data").partitions
-    assert (row.problem, row.remote_segments) == (None, 2)
-    assert (tmp_path / f"data/orders-0/{30:020d}.log").read_bytes() == log_of(30)
+def test_a_damaged_local_log_is_read_from_the_bucket(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for number, damage in enumerate(("truncated", "unreadable")):
+        with subtests.test(damage):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            log = log_of(30)[:-7] if damage == "truncated" else b"x" * 500
+            local = [Stored("orders", 0, 30, log), stored(60)]
+            both = of_two(folder, {"b1": local}, BOTH[:2])
+            [row] = restored(both, folder / "data").partitions
+            assert (row.problem, row.remote_segments) == (None, 2)
+            assert (folder / f"data/orders-0/{30:020d}.log").read_bytes() == log_of(30)
 
 
-def test_an_upload_that_was_not_completed_gives_way_to_the_next_one(tmp_path: Path) -> None:
-    broken = Stored("orders", 0, 30, log_of(30)[:-7], upload=1)
-    both = of_two(tmp_path, {"b1": BOTH[2:]}, [*BOTH[:2], broken])
-    [row] = restored(both, tmp_path / "data").partitions
-    assert (row.problem, row.end_offset) == (None, 90)
-
-
-REFUSED = [  # local, remote, problem
-    pytest.param([BOTH[2]], [BOTH[0]], "offsets 30 to 59 are missing", id="a hole"),
-    pytest.param(
+REFUSED = [
+    ("a hole", [BOTH[2]], [BOTH[0]], "offsets 30 to 59 are missing"),
+    (
+        "within a batch",
         [Stored("orders", 0, 15, batch(15))],
         [Stored("orders", 0, 0, log_of(0, 2))],
         "the batch of offsets 10 to 19 goes beyond offset 15, where the next segment begins",
-        id="within a batch",
     ),
-    pytest.param(
+    (
+        "a damaged upload",
         [stored(60)],
         [BOTH[0], Stored("orders", 0, 30, log_of(30)[:-7])],
         "only the end of a partition's last segment can be cut",
-        id="a damaged upload",
     ),
-    pytest.param(
+    (
+        "another log",
         [stored(30), stored(60)],
         [BOTH[0], Stored("orders", 0, 30, ANOTHER)],
         "have the same base offset; which one is right is not known",
-        id="another log",
     ),
 ]
 
 
-@pytest.mark.parametrize(("local", "remote", "problem"), REFUSED)
 def test_what_is_not_one_log_is_refused_in_one_line(
-    tmp_path: Path, local: list[Stored], remote: list[Stored], problem: str
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    both = of_two(tmp_path, {"b1": local}, remote)
-    for how in ({"dry_run": True}, {}):
-        [row] = restored(both, tmp_path / "data", **how).partitions
-        is_of_a_batch = problem.startswith("the batch")  # no catalog has these
-        if not (how and is_of_a_batch):
-            assert problem in str(row.problem)
-            assert "\n" not in str(row.problem)
-    assert not (tmp_path / "data/orders-0").exists()
+    for number, (name, local, remote, problem) in enumerate(REFUSED):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            both = of_two(folder, {"b1": local}, remote)
+            for how in ({"dry_run": True}, {}):
+                [row] = restored(both, folder / "data", **how).partitions
+                is_of_a_batch = problem.startswith("the batch")  # no catalog has these
+                if not (how and is_of_a_batch):
+                    assert problem in str(row.problem)
+                    assert "\n" not in str(row.problem)
+            assert not (folder / "data/orders-0").exists()
 
 
 def test_an_archived_upload_is_named(tmp_path: Path) -> None:
@@ -369,3 +346,35 @@ def test_wrong_sources_are_one_line(tmp_path: Path) -> None:
     for failure, sources, how, text in wrong:
         with pytest.raises(failure, match=text):
             restored(sources, tmp_path / "data", **how)
+
+
+def test_a_log_whose_leader_epochs_fall_is_refused(tmp_path: Path) -> None:
+    # Rows of before schema 4 do not say of which leader an upload is.
+    local = [Stored("orders", 0, 0, log_of(0, 3, leader_epoch=2))]
+    upload = Stored("orders", 0, 30, log_of(30, 3, leader_epoch=1))
+    both = of_two(tmp_path, {"b1": local}, [upload])
+    for place in both:
+        catalog = Catalog.at(str(place))
+        rows = catalog.read(catalog.require_newest()).to_pylist()
+        for row in rows:
+            row |= {"leader_epochs": None, "leader_epoch_offsets": None}
+        names = [name for name in rows[0] if not name.endswith("_time")]
+        newest = catalog.require_newest()
+        source = Location.of(newest.source)
+        known = [{name: row[name] for name in names} for row in rows]
+        write(catalog, known, layout=newest.layout, source=source)
+    for how in ({}, {"leader_epoch": 0}):
+        [row] = restored(both, tmp_path / "data", **how).partitions
+        assert row.problem is not None
+        assert "the batch at offset 30 has leader epoch 1, and one before it has 2" in row.problem
+        assert "leader epochs are not known" in " ".join(row.notes)
+
+
+def test_a_log_that_went_on_in_a_new_cluster_is_restored_with_one_epoch(tmp_path: Path) -> None:
+    log = log_of(0, 3, leader_epoch=2) + log_of(30, 3, leader_epoch=1)
+    kafka(tmp_path / "disks", [Stored("orders", 0, 0, log)])
+    for leader_epoch, is_restored in ((None, False), (2, False), (1, True)):
+        place = tmp_path / str(leader_epoch)
+        [row] = restored(tmp_path / "disks", place, leader_epoch=leader_epoch).partitions
+        assert (row.problem is None) == is_restored
+        assert is_restored or str(row.problem).endswith(", give --leader-epoch 1")

@@ -56,51 +56,44 @@ def untouched(archive: ExpiringArchive, said: str, error: type[Kip33Error]) -> I
     assert not (archive.folder / "trash").exists()
 
 
-@pytest.mark.parametrize("dry_run", [False, True])
-@pytest.mark.parametrize(
-    ("basis", "how", "said"),
-    [
-        pytest.param(
-            {},
-            {"clock": lambda: NOW_MS + 24 * HOUR_MS + 1},
-            "the plan is 86400001 ms old",
-            id="old",
-        ),
-        pytest.param({}, {"max_age_ms": 0}, "expected at most 0 ms", id="older than asked"),
-        pytest.param({}, {"clock": lambda: NOW_MS - 1}, "made 1 ms in the future", id="future"),
-        pytest.param(
-            {"now_ms": NOW_MS + 1}, {}, "evaluates retention at .*, which is after", id="too late"
-        ),
-        pytest.param({}, {"limit_bytes": 10_000}, "expected at most 10000", id="limit"),
-        pytest.param({"policies": Policies()}, {}, "keep everything", id="no policies"),
-        pytest.param(
-            {"policies": Policies({"defaults": {"retention.ms": "7d"}})},
-            {},
-            "orders: no cleanup.policy",
-            id="no cleanup.policy",
-        ),
-        pytest.param(
-            {"policies": Policies({"defaults": DELETE | {"retention.ms": "8d"}})},
-            {},
-            r"has another result for 2 planned segments: .*b1/.*300.log is kept "
-            r"\(not_expired\), .*b2/",
-            id="other policies",
-        ),
-        pytest.param(
-            {"now_ms": NOW_MS - 2 * DAY_MS},
-            {},
-            r"has another result for 4 planned segments: .*200.log is kept .* and 1 more; "
-            r"make another",
-            id="another time",
-        ),
-    ],
-)
-def test_a_plan_is_refused(
-    archive: ExpiringArchive, basis: dict[str, Any], how: dict[str, Any], said: str, dry_run: bool
-) -> None:
-    plan = with_basis(archive.plan(), **basis)
-    with untouched(archive, said, PlanError):
-        archive.apply(plan, dry_run=dry_run, **how)
+REFUSED_PLANS = [
+    ("old", {}, {"clock": lambda: NOW_MS + 24 * HOUR_MS + 1}, "the plan is 86400001 ms old"),
+    ("older than asked", {}, {"max_age_ms": 0}, "expected at most 0 ms"),
+    ("future", {}, {"clock": lambda: NOW_MS - 1}, "made 1 ms in the future"),
+    ("too late", {"now_ms": NOW_MS + 1}, {}, "evaluates retention at .*, which is after"),
+    ("limit", {}, {"limit_bytes": 10_000}, "expected at most 10000"),
+    ("no policies", {"policies": Policies()}, {}, "keep everything"),
+    (
+        "no cleanup.policy",
+        {"policies": Policies({"defaults": {"retention.ms": "7d"}})},
+        {},
+        "orders: no cleanup.policy",
+    ),
+    (
+        "other policies",
+        {"policies": Policies({"defaults": DELETE | {"retention.ms": "8d"}})},
+        {},
+        r"has another result for 2 planned segments: .*b1/.*300.log is kept "
+        r"\(not_expired\), .*b2/",
+    ),
+    (
+        "another time",
+        {"now_ms": NOW_MS - 2 * DAY_MS},
+        {},
+        r"has another result for 4 planned segments: .*200.log is kept .* and 1 more; "
+        r"make another",
+    ),
+]
+
+
+def test_a_plan_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name, basis, how, said in REFUSED_PLANS:
+        for dry_run in (False, True):
+            with subtests.test(f"{name}, {dry_run}"):
+                archive = ExpiringArchive.with_two_partitions(tmp_path / f"{name} {dry_run}")
+                plan = with_basis(archive.plan(), **basis)
+                with untouched(archive, said, PlanError):
+                    archive.apply(plan, dry_run=dry_run, **how)
 
 
 def test_a_plan_at_the_limits_is_accepted(archive: ExpiringArchive) -> None:
@@ -110,32 +103,32 @@ def test_a_plan_at_the_limits_is_accepted(archive: ExpiringArchive) -> None:
     assert archive.apply(plan, **how).stopped == 0
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"status": "truncated"}, "is kept (truncated)"),
-        ({"status": "unverified"}, "is unverified"),
-        ({"largest_timestamp": None}, "is kept (no_timestamp)"),
-        ({"largest_timestamp": NOW_MS}, "is kept (not_expired)"),
-        ({"largest_timestamp_source": "last_modified"}, "has no timestamps"),
-        ({"size_bytes": 7}, "has changed"),
-        ({"last_modified_ms": 7}, "has changed"),
-        ({"base_offset": 201}, "has changed"),
-        ({"index_file": "kept"}, "has other index files"),
-        ({"index_uri": "file:///elsewhere/b1/orders-0/2.timeindex"}, "has other index files"),
-    ],
-)
-def test_a_newer_snapshot_judges_differently(
-    archive: ExpiringArchive, fields: dict[str, Any], said: str
-) -> None:
-    plan = archive.plan()
-    archive.rows[archive.log(200)] |= fields
-    archive.snapshot()
-    with untouched(archive, r"another result for \d planned segments?: ", PlanError):
-        archive.apply(plan)
-    with pytest.raises(PlanError) as refused:
-        archive.apply(plan)
-    assert f"{archive.log(200).as_uri()} {said}" in str(refused.value)
+NEWER_ROWS = [
+    ({"status": "truncated"}, "is kept (truncated)"),
+    ({"status": "unverified"}, "is unverified"),
+    ({"largest_timestamp": None}, "is kept (no_timestamp)"),
+    ({"largest_timestamp": NOW_MS}, "is kept (not_expired)"),
+    ({"largest_timestamp_source": "last_modified"}, "has no timestamps"),
+    ({"size_bytes": 7}, "has changed"),
+    ({"last_modified_ms": 7}, "has changed"),
+    ({"base_offset": 201}, "has changed"),
+    ({"index_file": "kept"}, "has other index files"),
+    ({"index_uri": "file:///elsewhere/b1/orders-0/2.timeindex"}, "has other index files"),
+]
+
+
+def test_a_newer_snapshot_judges_differently(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (fields, said) in enumerate(NEWER_ROWS):
+        with subtests.test(str(fields)):
+            archive = ExpiringArchive.with_two_partitions(tmp_path / str(number))
+            plan = archive.plan()
+            archive.rows[archive.log(200)] |= fields
+            archive.snapshot()
+            with untouched(archive, r"another result for \d planned segments?: ", PlanError):
+                archive.apply(plan)
+            with pytest.raises(PlanError) as refused:
+                archive.apply(plan)
+            assert f"{archive.log(200).as_uri()} {said}" in str(refused.value)
 
 
 def test_a_newer_snapshot_could_not_list_everything(archive: ExpiringArchive) -> None:
@@ -155,17 +148,19 @@ def test_a_newer_snapshot_that_judges_the_same(archive: ExpiringArchive) -> None
     assert archive.apply(plan).stopped == 0
 
 
-@pytest.mark.parametrize("path", [A, B])
 def test_a_plan_made_by_hand_cannot_take_the_active_segment(
-    archive: ExpiringArchive, path: str
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    kafka = archive.plan(active_segment="kafka", now_ms=NOW_MS)
-    archive.rows[archive.log(400, path)]["largest_timestamp"] = 0
-    archive.snapshot()
-    plan = archive.plan(active_segment="kafka")
-    assert plan.segments == kafka.segments + 1
-    with untouched(archive, r"400.log is kept \(active_segment\)", PlanError):
-        archive.apply(with_basis(plan, active_segment="keep"))
+    for number, path in enumerate((A, B)):
+        with subtests.test(path):
+            archive = ExpiringArchive.with_two_partitions(tmp_path / str(number))
+            kafka = archive.plan(active_segment="kafka", now_ms=NOW_MS)
+            archive.rows[archive.log(400, path)]["largest_timestamp"] = 0
+            archive.snapshot()
+            plan = archive.plan(active_segment="kafka")
+            assert plan.segments == kafka.segments + 1
+            with untouched(archive, r"400.log is kept \(active_segment\)", PlanError):
+                archive.apply(with_basis(plan, active_segment="keep"))
 
 
 def test_a_catalog_of_another_source(archive: ExpiringArchive) -> None:
@@ -183,22 +178,24 @@ def test_the_catalog_was_deleted(archive: ExpiringArchive) -> None:
         archive.apply(plan)
 
 
-@pytest.mark.parametrize(
-    ("trash", "said"),
-    [
-        ("archive/trash", "inside SOURCE"),
-        ("archive", "inside SOURCE"),
-        ("indexes/trash", "inside the index directory"),
-        ("catalog/trash", "inside the catalog"),
-        ("link/trash", "inside SOURCE"),
-        ("s3a://bucket/trash", "expected a trash on the same store as file:///"),
-    ],
-)
-def test_a_trash_in_the_wrong_place(archive: ExpiringArchive, trash: str, said: str) -> None:
-    (archive.folder / "link").symlink_to(archive.source / "b1")
-    place = Location.of(trash if "://" in trash else archive.folder / trash)
-    with untouched(archive, said, PlanError):
-        archive.apply(archive.plan(), trash=place)
+WRONG_TRASHES = [
+    ("archive/trash", "inside SOURCE"),
+    ("archive", "inside SOURCE"),
+    ("indexes/trash", "inside the index directory"),
+    ("catalog/trash", "inside the catalog"),
+    ("link/trash", "inside SOURCE"),
+    ("s3a://bucket/trash", "expected a trash on the same store as file:///"),
+]
+
+
+def test_a_trash_in_the_wrong_place(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (trash, said) in enumerate(WRONG_TRASHES):
+        with subtests.test(trash):
+            archive = ExpiringArchive.with_two_partitions(tmp_path / str(number))
+            (archive.folder / "link").symlink_to(archive.source / "b1")
+            place = Location.of(trash if "://" in trash else archive.folder / trash)
+            with untouched(archive, said, PlanError):
+                archive.apply(archive.plan(), trash=place)
 
 
 def test_a_trash_in_another_brokers_log_directory(archive: ExpiringArchive) -> None:
@@ -251,99 +248,100 @@ def test_a_plan_that_would_leave_a_gap(archive: ExpiringArchive) -> None:
 Forge = Callable[[list[dict[str, Any]]], object]
 
 
-@pytest.mark.parametrize(
-    ("forge", "said"),
-    [
-        pytest.param(
-            lambda lines: lines[2]["files"][0].update(uri="file:///etc/00000000000000000000.log"),
-            "not a file of", id="a file elsewhere",
+FORGED_PLANS = [
+    (
+        lambda lines: lines[2]["files"][0].update(uri="file:///etc/00000000000000000000.log"),
+        "not a file of", "a file elsewhere",
+    ),
+    (
+        lambda lines: lines[2]["files"][0].update(uri=lines[3]["files"][0]["uri"]),
+        "not a file of", "a file of another segment",
+    ),
+    (
+        lambda lines: lines[2]["files"].append(
+            lines[2]["files"][0] | {"uri": f"{lines[1]['directory']}/{0:020d}.checkpoint"}
         ),
-        pytest.param(
-            lambda lines: lines[2]["files"][0].update(uri=lines[3]["files"][0]["uri"]),
-            "not a file of", id="a file of another segment",
+        "not a file of", "a file of another kind",
+    ),
+    (
+        lambda lines: lines[2]["files"].reverse(), "expected the log first", "the log last"
+    ),
+    (
+        lambda lines: lines[2]["files"].pop(0), "expected the log first", "without the log"
+    ),
+    (
+        lambda lines: lines[2].update(files=[]), "expected the log first", "without files"
+    ),
+    (
+        lambda lines: lines.__setitem__(slice(2, 4), lines[3:1:-1]),
+        "not in order of their offsets", "not in order of their offsets",
+    ),
+    (
+        lambda lines: lines.insert(3, lines[2]), "not in order", "a segment twice"
+    ),
+    (
+        lambda lines: lines.append(lines[1]), "appears twice", "a partition twice"
+    ),
+    (
+        lambda lines: lines.pop(1), "has no line of its partition", "no partition"
+    ),
+    (
+        lambda lines: lines[1].update(directory="file:///etc/orders-0"),
+        "not a directory of orders-0 below SOURCE", "a directory elsewhere",
+    ),
+    (
+        lambda lines: lines[1].update(
+            directory=f"{lines[0]['source']}/b1/../../b1/orders-0", log_dir="b1/../../b1"
         ),
-        pytest.param(
-            lambda lines: lines[2]["files"].append(
-                lines[2]["files"][0] | {"uri": f"{lines[1]['directory']}/{0:020d}.checkpoint"}
-            ),
-            "not a file of", id="a file of another kind",
+        "not a path of plain names", "a directory above",
+    ),
+    (
+        lambda lines: lines[1].update(index_directory="file:///etc"),
+        "not an index directory of", "an index directory elsewhere",
+    ),
+    (
+        lambda lines: lines[1].update(
+            directory=f"{lines[0]['source']}/b1//orders-0", log_dir="b1/"
         ),
-        pytest.param(
-            lambda lines: lines[2]["files"].reverse(), "expected the log first", id="the log last"
+        "not a path of plain names", "an empty name",
+    ),
+    (
+        lambda lines: lines[1].update(
+            index_directory=f"{lines[0]['index_dir']}/../../etc/b1/orders-0"
         ),
-        pytest.param(
-            lambda lines: lines[2]["files"].pop(0), "expected the log first", id="without the log"
-        ),
-        pytest.param(
-            lambda lines: lines[2].update(files=[]), "expected the log first", id="without files"
-        ),
-        pytest.param(
-            lambda lines: lines.__setitem__(slice(2, 4), lines[3:1:-1]),
-            "not in order of their offsets", id="not in order of their offsets",
-        ),
-        pytest.param(
-            lambda lines: lines.insert(3, lines[2]), "not in order", id="a segment twice"
-        ),
-        pytest.param(
-            lambda lines: lines.append(lines[1]), "appears twice", id="a partition twice"
-        ),
-        pytest.param(
-            lambda lines: lines.pop(1), "has no line of its partition", id="no partition"
-        ),
-        pytest.param(
-            lambda lines: lines[1].update(directory="file:///etc/orders-0"),
-            "not a directory of orders-0 below SOURCE", id="a directory elsewhere",
-        ),
-        pytest.param(
-            lambda lines: lines[1].update(
-                directory=f"{lines[0]['source']}/b1/../../b1/orders-0", log_dir="b1/../../b1"
-            ),
-            "not a path of plain names", id="a directory above",
-        ),
-        pytest.param(
-            lambda lines: lines[1].update(index_directory="file:///etc"),
-            "not an index directory of", id="an index directory elsewhere",
-        ),
-        pytest.param(
-            lambda lines: lines[1].update(
-                directory=f"{lines[0]['source']}/b1//orders-0", log_dir="b1/"
-            ),
-            "not a path of plain names", id="an empty name",
-        ),
-        pytest.param(
-            lambda lines: lines[1].update(
-                index_directory=f"{lines[0]['index_dir']}/../../etc/b1/orders-0"
-            ),
-            "not an index directory of", id="an index directory above",
-        ),
-        pytest.param(
-            lambda lines: lines[0].update(active_segment="delete"), "unknown", id="judged oddly"
-        ),
-        pytest.param(
-            lambda lines: lines[0]["policies"].update(defaults={"x": 1}), "not a topic setting",
-            id="policies that Kafka has not",
-        ),
-        pytest.param(
-            lambda lines: lines[2].pop("base_offset"), "not written by kip33", id="a key less"
-        ),
-        pytest.param(
-            lambda lines: lines.__setitem__(2, []), "not written by kip33", id="no object"
-        ),
-    ],
-)  # fmt: skip
+        "not an index directory of", "an index directory above",
+    ),
+    (
+        lambda lines: lines[0].update(active_segment="delete"), "unknown", "judged oddly"
+    ),
+    (
+        lambda lines: lines[0]["policies"].update(defaults={"x": 1}), "not a topic setting",
+        "policies that Kafka has not",
+    ),
+    (
+        lambda lines: lines[2].pop("base_offset"), "not written by kip33", "a key less"
+    ),
+    (
+        lambda lines: lines.__setitem__(2, []), "not written by kip33", "no object"
+    ),
+]  # fmt: skip
+
+
 def test_what_kip33_does_not_write_is_not_read(
-    archive: ExpiringArchive, forge: Forge, said: str
+    archive: ExpiringArchive, subtests: pytest.Subtests
 ) -> None:
-    place = Location.of(archive.folder / "plan.jsonl")
-    write_plan(archive.plan(), place)
-    lines = [json.loads(line) for line in Path(place.path).read_text().splitlines()]
-    forge(lines)
-    lines[0]["plan_id"] = ""
-    lines[0]["plan_id"] = plan_id_of(map(plan_line, lines))
-    Path(place.path).write_bytes(b"".join(map(plan_line, lines)))
-    with pytest.raises(PlanError, match=said) as refused:
-        read_plan(place)
-    assert "\n" not in str(refused.value)
+    for forge, said, name in FORGED_PLANS:
+        with subtests.test(name):
+            place = Location.of(archive.folder / "plan.jsonl")
+            write_plan(archive.plan(), place)
+            lines = [json.loads(line) for line in Path(place.path).read_text().splitlines()]
+            forge(lines)
+            lines[0]["plan_id"] = ""
+            lines[0]["plan_id"] = plan_id_of(map(plan_line, lines))
+            Path(place.path).write_bytes(b"".join(map(plan_line, lines)))
+            with pytest.raises(PlanError, match=said) as refused:
+                read_plan(place)
+            assert "\n" not in str(refused.value)
 
 
 HOLD = (
@@ -372,17 +370,18 @@ def lock_of(archive: ExpiringArchive, log_dir: str = "b2") -> Path:
     return lock
 
 
-@pytest.mark.parametrize("dry_run", [False, True])
-@pytest.mark.parametrize("how", ["LOCK_EX", "LOCK_SH"])
 def test_a_log_directory_of_a_broker_that_runs(
-    archive: ExpiringArchive, how: str, dry_run: bool
+    archive: ExpiringArchive, subtests: pytest.Subtests
 ) -> None:
-    lock = lock_of(archive)
-    with (
-        held(sys.executable, "-c", HOLD.replace("LOCK_EX", how), str(lock)),
-        untouched(archive, "b2/.lock: a broker or another run of kip33 holds the lock", PlanError),
-    ):
-        archive.apply(archive.plan(), dry_run=dry_run)
+    lock, says = lock_of(archive), "b2/.lock: a broker or another run of kip33 holds the lock"
+    for how, dry_run in (("LOCK_EX", False), ("LOCK_SH", True)):
+        code = HOLD.replace("LOCK_EX", how)
+        with (
+            subtests.test(how),
+            held(sys.executable, "-c", code, str(lock)),
+            untouched(archive, says, PlanError),
+        ):
+            archive.apply(archive.plan(), dry_run=dry_run)
     assert archive.apply(archive.plan()).stopped == 0, "a lock that nobody holds is none"
 
 

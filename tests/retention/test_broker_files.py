@@ -3,10 +3,7 @@
 What the files mean is `tests/rules/test_broker_view.py`; here they are real ones, some of them bad.
 """
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,10 +12,9 @@ import pytest
 from pyarrow import fs
 
 from kip33.retention.broker_files import SeenByBroker, seen_by_broker
-from kip33.rules.broker_start import BrokerTimestampSource, BrokerView, IndexFault
+from kip33.rules.broker_start import BrokerTimestampSource, IndexFault
 from kip33.stores.files import opened_locally
 from kip33.stores.locations import Location
-from tests.faults.privileges import AS_ANY_OWNER, shut, why_not
 from tests.rules.test_broker_view import (
     EARLIER,
     LARGEST,
@@ -26,7 +22,6 @@ from tests.rules.test_broker_view import (
     MODIFIED,
     RIGHT,
     Beside,
-    each_state,
     entries,
 )
 
@@ -102,13 +97,6 @@ def seen(*rows: Row) -> list[tuple[Any, ...]]:
     return [one[1:] for one in found]
 
 
-@each_state
-def test_files_are_read_as_a_broker_reads_them(
-    beside: Beside, view: BrokerView, tmp_path: Path
-) -> None:
-    assert seen(write(tmp_path / "t-0", f"{42:020d}", beside)) == [view]
-
-
 FELL_BACK = (MODIFIED, LAST_MODIFIED)
 UNKNOWN = [
     # What the log says is not known: no broker keeps such a segment, or nobody read it.
@@ -122,12 +110,13 @@ UNKNOWN = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("beside", "expected"), [pytest.param(b, e, id=name) for name, b, e in UNKNOWN]
-)
-def test_a_log_that_was_not_read(beside: Beside, expected: tuple[Any, ...], tmp_path: Path) -> None:
-    row = write(tmp_path / "t-0", f"{0:020d}", beside)
-    assert seen(row._replace(max_timestamp=None)) == [expected]
+def test_a_log_that_was_not_read(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (name, beside, expected) in enumerate(UNKNOWN):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            row = write(folder / "t-0", f"{0:020d}", beside)
+            assert seen(row._replace(max_timestamp=None)) == [expected]
 
 
 def replace_by(kind: str, file: Path) -> None:
@@ -144,39 +133,22 @@ def replace_by(kind: str, file: Path) -> None:
             file.symlink_to(file.name)
 
 
-GONE = ["nothing", "a link to nowhere", "a link to itself"]
-
-
-@pytest.mark.parametrize("kind", GONE)
-def test_a_time_index_that_is_not_there(kind: str, tmp_path: Path) -> None:
-    row = write(tmp_path / "t-0", f"{0:020d}", Beside(RIGHT))
-    replace_by(kind, tmp_path / "t-0" / TIMEINDEX)
-    assert seen(row) == [(*FELL_BACK, MISSING_INDEX)]
-
-
-@pytest.mark.parametrize("kind", ["a folder", "a named pipe"])
-def test_a_time_index_that_is_no_file_is_not_waited_for(kind: str, tmp_path: Path) -> None:
-    row = write(tmp_path / "t-0", f"{0:020d}", Beside(RIGHT))
-    replace_by(kind, tmp_path / "t-0" / TIMEINDEX)
-    [(largest_timestamp, _, fault)] = seen(row)
-    assert largest_timestamp in (None, MODIFIED)
-    assert fault in (MISSING_INDEX, INDEX_UNREADABLE)
-
-
-@pytest.mark.parametrize("kind", GONE)
-def test_a_log_that_is_not_there(kind: str, tmp_path: Path) -> None:
-    row = write(tmp_path / "t-0", f"{0:020d}", Beside(RIGHT))
-    replace_by(kind, tmp_path / "t-0" / LOG)
-    assert seen(row) == [NOTHING]
-
-
-def test_links_to_files_are_files(tmp_path: Path) -> None:
-    row = write(tmp_path / "t-0", f"{0:020d}", Beside(RIGHT))
-    (tmp_path / "elsewhere").mkdir()
-    for name in (LOG, INDEX, TIMEINDEX):
-        (tmp_path / "t-0" / name).rename(tmp_path / "elsewhere" / name)
-        (tmp_path / "t-0" / name).symlink_to(tmp_path / "elsewhere" / name)
-    assert seen(row) == [(LARGEST, FROM_TIME_INDEX, None)]
+def test_a_file_that_is_none(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """A folder or a pipe is not waited for."""
+    for kind in ("nothing", "a link to nowhere", "a link to itself", "a folder", "a named pipe"):
+        with subtests.test(kind):
+            no_index, no_log = (
+                write(tmp_path / f"{kind} {name}-0", f"{0:020d}", Beside(RIGHT))
+                for name in ("index", "log")
+            )
+            replace_by(kind, tmp_path / f"{kind} index-0" / TIMEINDEX)
+            replace_by(kind, tmp_path / f"{kind} log-0" / LOG)
+            [(timestamp, _, fault)], log = seen(no_index), seen(no_log)
+            if kind in ("a folder", "a named pipe"):
+                assert timestamp in (None, MODIFIED)
+                assert fault in (MISSING_INDEX, INDEX_UNREADABLE)
+            else:
+                assert (timestamp, fault, log) == (MODIFIED, MISSING_INDEX, [NOTHING])
 
 
 def test_nothing_is_asked_but_one_listing_and_the_last_entry(tmp_path: Path, disk: Disk) -> None:
@@ -185,103 +157,31 @@ def test_nothing_is_asked_but_one_listing_and_the_last_entry(tmp_path: Path, dis
     assert (disk.listed, disk.opened) == (["t-0"], [TIMEINDEX])
 
 
-def shorten_to(size: int) -> Any:
-    return lambda path: os.truncate(path, size)
+AFTER_THE_LISTING = {
+    "shorter by one byte": (lambda path: os.truncate(path, 23), NOTHING),
+    "shorter by an entry": (lambda path: os.truncate(path, 12), NOTHING),
+    "empty": (lambda path: os.truncate(path, 0), NOTHING),
+    "longer, which does not matter": (
+        *(lambda path: os.truncate(path, 36), (LARGEST, FROM_TIME_INDEX, None)),
+    ),
+    "deleted": (os.unlink, NOTHING),
+}
 
 
-SHORTENED = [
-    ("by one byte", 23, NOTHING),
-    ("to the entry before", 12, NOTHING),
-    ("to nothing", 0, NOTHING),
-    ("lengthened, which does not matter", 36, (LARGEST, FROM_TIME_INDEX, None)),
-]
-
-
-@pytest.mark.parametrize(
-    ("size", "expected"), [pytest.param(size, e, id=name) for name, size, e in SHORTENED]
-)
 def test_a_time_index_that_changes_after_the_listing(
-    size: int, expected: tuple[Any, ...], tmp_path: Path, disk: Disk
+    tmp_path: Path, disk: Disk, subtests: pytest.Subtests
 ) -> None:
-    rows = [write(tmp_path / "t-0", f"{base:020d}", Beside(RIGHT)) for base in (0, 10)]
-    disk.before_opening = {TIMEINDEX: shorten_to(size)}
-    assert seen(*rows) == [expected, (LARGEST, FROM_TIME_INDEX, None)]
-
-
-def test_a_time_index_that_is_deleted_after_the_listing(tmp_path: Path, disk: Disk) -> None:
-    rows = [write(tmp_path / "t-0", f"{base:020d}", Beside(RIGHT)) for base in (0, 10)]
-    disk.before_opening = {TIMEINDEX: os.unlink}
-    assert seen(*rows) == [NOTHING, (LARGEST, FROM_TIME_INDEX, None)]
-
-
-def test_a_log_that_grows_after_the_listing_has_the_listings_time(
-    tmp_path: Path, disk: Disk
-) -> None:
-    rows = [write(tmp_path / "t-0", f"{b:020d}", Beside(t)) for b, t in ((0, RIGHT), (10, None))]
-    later = tmp_path / "t-0" / f"{10:020d}.log"
-    disk.before_opening = {TIMEINDEX: lambda _: later.write_bytes(b"more")}
-    assert seen(*rows) == [(LARGEST, FROM_TIME_INDEX, None), (*FELL_BACK, MISSING_INDEX)]
+    for name, (change, expected) in AFTER_THE_LISTING.items():
+        with subtests.test(name):
+            rows = [write(tmp_path / f"{name}-0", f"{b:020d}", Beside(RIGHT)) for b in (0, 10)]
+            disk.before_opening = {TIMEINDEX: change}
+            assert seen(*rows) == [expected, (LARGEST, FROM_TIME_INDEX, None)]
 
 
 def test_a_store_that_tells_no_modification_times(tmp_path: Path, disk: Disk) -> None:
     row = write(tmp_path / "t-0", f"{0:020d}", Beside(None))
     disk.tells_times = False
     assert seen(row) == [NOTHING]
-
-
-@pytest.fixture
-def denying(tmp_path: Path) -> None:
-    """Skip where permissions hold for nobody."""
-    problem = why_not(tmp_path)
-    if problem:
-        pytest.skip(f"nothing to be denied: {problem}")
-
-
-SEEN = """
-import json, sys
-from collections import namedtuple
-from kip33.retention.broker_files import seen_by_broker
-Row = namedtuple("Row", "log_uri max_timestamp")
-rows = [Row(*row) for row in json.loads(sys.argv[1])]
-print(json.dumps([one[1:] for one in seen_by_broker(rows)]))
-"""
-
-
-def seen_by_any_owner(*rows: Row) -> list[tuple[Any, ...]]:
-    """Return what is seen by a user to whom what is shut is shut."""
-    done = subprocess.run(
-        [*AS_ANY_OWNER, sys.executable, "-c", SEEN, json.dumps(rows)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [tuple(one) for one in json.loads(done.stdout)]
-
-
-@pytest.mark.usefixtures("denying")
-def test_a_time_index_that_may_not_be_read(tmp_path: Path) -> None:
-    rows = [write(tmp_path / "t-0", f"{base:020d}", Beside(RIGHT)) for base in (0, 10)]
-    with shut(tmp_path / "t-0" / TIMEINDEX):
-        assert seen_by_any_owner(*rows) == [NOTHING, (LARGEST, FROM_TIME_INDEX, None)]
-
-
-@pytest.mark.usefixtures("denying")
-def test_what_is_not_read_need_not_be_readable(tmp_path: Path) -> None:
-    rows = [write(tmp_path / "t-0", f"{b:020d}", Beside(t)) for b, t in ((0, RIGHT), (10, b""))]
-    shut_ones = [tmp_path / "t-0" / name for name in (LOG, INDEX, f"{10:020d}.timeindex")]
-    with shut(shut_ones[0]), shut(shut_ones[1]), shut(shut_ones[2]):
-        assert seen_by_any_owner(*rows) == [
-            (LARGEST, FROM_TIME_INDEX, None),
-            (*FELL_BACK, EMPTY_INDEX),
-        ]
-
-
-@pytest.mark.usefixtures("denying")
-def test_a_directory_that_may_not_be_listed(tmp_path: Path) -> None:
-    rows = [write(tmp_path / name, f"{0:020d}", Beside(RIGHT)) for name in ("a-0", "b-0", "c-0")]
-    with shut(tmp_path / "b-0"):
-        seen_now = seen_by_any_owner(*rows)
-    assert seen_now == [(LARGEST, FROM_TIME_INDEX, None), NOTHING, (LARGEST, FROM_TIME_INDEX, None)]
 
 
 def test_a_directory_that_does_not_exist(tmp_path: Path) -> None:
@@ -296,15 +196,6 @@ def test_a_directory_that_does_not_exist(tmp_path: Path) -> None:
     ]
 
 
-def test_a_directory_that_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "t-0").touch()
-    assert seen(Row(Location.of(tmp_path / "t-0" / LOG).uri)) == [NOTHING]
-
-
-def test_no_rows() -> None:
-    assert seen() == []
-
-
 def in_directories(root: Path, order: str) -> Iterator[tuple[Row, tuple[Any, ...]]]:
     """Yield a row in directory `a`, `b`, ... for each letter, and what is seen of it."""
     for number, letter in enumerate(order):
@@ -313,32 +204,10 @@ def in_directories(root: Path, order: str) -> Iterator[tuple[Row, tuple[Any, ...
         yield row._replace(max_timestamp=timestamp), (timestamp, FROM_TIME_INDEX, None)
 
 
-@pytest.mark.parametrize(
-    ("order", "listed"),
-    [
-        ("aaaa", "a"),
-        ("aaabbbccc", "abc"),
-        ("abababab", "abababab"),
-        ("aabba", "aba"),
-    ],
-)
-def test_rows_that_follow_each_other_share_a_listing(
-    order: str, listed: str, tmp_path: Path, disk: Disk
-) -> None:
-    pairs = list(in_directories(tmp_path, order))
+def test_rows_that_follow_each_other_share_a_listing(tmp_path: Path, disk: Disk) -> None:
+    pairs = list(in_directories(tmp_path, "aabba"))
     assert seen(*(row for row, _ in pairs)) == [expected for _, expected in pairs]
-    assert [name.removesuffix("-0") for name in disk.listed] == list(listed)
-
-
-def test_directories_of_one_name_in_two_log_directories(tmp_path: Path, disk: Disk) -> None:
-    """The same names of files say one thing here and another there."""
-    rows = []
-    for broker, timestamp in (("broker-1", EARLIER), ("broker-2", LATER)):
-        (tmp_path / broker).mkdir()
-        row = write(tmp_path / broker / "t-0", f"{0:020d}", Beside(entries(timestamp)))
-        rows.append(row._replace(max_timestamp=timestamp))
-    assert seen(*rows) == [(EARLIER, FROM_TIME_INDEX, None), (LATER, FROM_TIME_INDEX, None)]
-    assert disk.listed == ["t-0", "t-0"]
+    assert disk.listed == ["a-0", "b-0", "a-0"]
 
 
 def test_two_logs_of_one_base_offset_have_the_index_of_their_own_name(tmp_path: Path) -> None:
@@ -349,25 +218,6 @@ def test_two_logs_of_one_base_offset_have_the_index_of_their_own_name(tmp_path: 
         (EARLIER, FROM_TIME_INDEX, OTHER_TIMESTAMP),
         (LATER, FROM_TIME_INDEX, OTHER_TIMESTAMP),
     ]
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["7", f"{2**63 - 1}", "0" * 40 + "7", "00000000000000000007 (copy)", "café", "a%20b", "x#y?"],
-)
-@pytest.mark.parametrize("directory", ["t-0", "a folder, [x]*? %20 é-0", "t.log"])
-def test_odd_names(directory: str, name: str, tmp_path: Path) -> None:
-    row = write(tmp_path / directory, name, Beside(RIGHT))
-    bare = write(tmp_path / directory, f"{name}1", Beside(None))
-    assert seen(row, bare) == [(LARGEST, FROM_TIME_INDEX, None), (*FELL_BACK, MISSING_INDEX)]
-
-
-def test_index_files_that_wait_for_deletion_are_not_there(tmp_path: Path) -> None:
-    row = write(tmp_path / "t-0", f"{0:020d}", Beside(None, has_offset_index=False))
-    for suffix in ("deleted", "cleaned", "swap"):
-        (tmp_path / "t-0" / f"{TIMEINDEX}.{suffix}").write_bytes(entries(LATER))
-        (tmp_path / "t-0" / f"{INDEX}.{suffix}").touch()
-    assert seen(row) == [(LARGEST, RECOVERED, None)]
 
 
 def test_every_fault_was_seen_on_files(tmp_path: Path) -> None:

@@ -187,14 +187,6 @@ def answer(request: Any) -> tuple[str, dict[str, Any]]:
     return request.param, told(rows, request.param)
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.sentence) for case in CASES])
-def test_up_to_which_offset(case: Case, answer: tuple[str, dict[str, Any]]) -> None:
-    active_segment, document = answer
-    expected = case.kafka if active_segment == KAFKA else case.keep
-    found = [one["offset"] for one in document["partitions"] if one["topic"] == case.topic]
-    assert found == ([] if expected is None else [expected])
-
-
 def parsed_by_kafka(document: dict[str, Any]) -> dict[tuple[str, int], int]:
     """Return what `DeleteRecordsCommand.parseJsonData` reads, refusing what it refuses.
 

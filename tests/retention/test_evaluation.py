@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -19,9 +20,11 @@ from kip33.retention.evaluated_tables import (
 )
 from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evaluate_catalog
 from kip33.retention.partition_texts import remarks_of
+from kip33.retention.uploaded import Uploaded
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf
 from kip33.rules.retention_rows import Decision, Limits
+from kip33.stores.locations import Location
 from tests.builders.broker_archive import rows_with_files
 from tests.builders.random_catalogs import (
     DAY_MS,
@@ -121,24 +124,40 @@ def test_each_row_has_the_decision_of_a_loop(archive: Archive) -> None:
     assert len(reasons) >= 15, reasons
 
 
-def test_every_sum_is_what_a_loop_finds(archive: Archive) -> None:
-    expected = [expected_of(list(group)) for _, group in groupby(archive.judged, partition_of)]
-
-    table = partitions_table(archive.evaluated)
-
-    found = table.to_pylist()
+def require_sums(table: pa.Table, judged: list[Any]) -> list[dict[str, Any]]:
+    """Compare the sums of each partition with a loop over its judged rows; return the loop's."""
+    expected = [expected_of(list(group)) for _, group in groupby(judged, partition_of)]
     differences = [
         (wanted["log_dir"], wanted["topic"], name, got[name], wanted[name])
-        for got, wanted in zip(found, expected, strict=True)
+        for got, wanted in zip(table.to_pylist(), expected, strict=True)
         for name in wanted
         if (dict(got[name]) if name == "suspicions" else got[name]) != wanted[name]
     ]
     assert not differences[:5]
+    return expected
+
+
+def test_every_sum_is_what_a_loop_finds(archive: Archive) -> None:
+    table = partitions_table(archive.evaluated)
+    expected = require_sums(table, archive.judged)
     assert table.column_names == [*COLUMNS, *WHAT_IF, *BROKER]
     totals = totals_of(table)
     assert totals["segments"] == len(archive.rows)
     for name in (*WHAT_IF, *BROKER, "blocked_bytes", "doubtful_segments"):
         assert totals[name] == sum(row[name] for row in expected) > 0, name
+
+
+def test_sums_where_it_is_known_what_was_uploaded(archive: Archive) -> None:
+    ranges = {("tiered", 0): (np.array([500]), np.array([2**41]))}
+    below = frozenset(range(0, 500, 10))  # the remote tier has other records at these offsets
+    other = {(row["log_dir"], "tiered", 0): below for row in archive.rows}
+    tier = Uploaded(Location.of("/remote"), ranges, other)
+    how = {"what_if": WHAT_IF_ASKED, "broker_view": True, "other_tier": tier}
+    evaluated = evaluate(archive.catalog, archive.starts, **how)
+    table = partitions_table(evaluated)
+    require_sums(table, judged_rows(archive.catalog, evaluated))
+    for name in ("not_uploaded_segments", "other_records_segments"):
+        assert totals_of(table)[name] > 0, name
 
 
 def test_what_is_freed_by_a_moment_is_what_is_deletable_then(archive: Archive) -> None:
@@ -198,55 +217,47 @@ NO_REMARKS: Any = {
 }
 
 
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        ({}, []),
-        ({"suspicions": {"future": 1}}, ["1 future"]),
-        (
-            {"last_modified_segments": 1, "last_modified_base_offsets": [0]},
-            [
-                "1 segment without timestamps: judged by its file's modification time "
-                "(base offset 0)"
-            ],
-        ),
-        (
-            {"last_modified_segments": 3, "last_modified_base_offsets": [0, 40]},
-            [
-                "3 segments without timestamps: judged by their files' modification time "
-                "(base offsets 0 40 ...)"
-            ],
-        ),
-        ({"active_expired_segments": 1}, ["expired, but kept: it is the active segment"]),
-        ({"unverified_segments": 2, "tiered_segments": 1}, ["2 unverified", "1 tiered"]),
-        (
-            {
-                "not_uploaded_segments": 2,
-                "not_uploaded_base_offset": 40,
-                "upload_before_ms": 1_700_000_000_000,
-            },
-            [
-                "2 not uploaded, from base offset 40 on, to be uploaded before "
-                "2023-11-14T22:13:20.000Z"
-            ],
-        ),
-        (
-            {
-                "not_uploaded_segments": 1,
-                "not_uploaded_base_offset": 0,
-                "upload_before_ms": None,
-            },
-            ["1 not uploaded, from base offset 0 on"],
-        ),
-        (
-            {"other_records_segments": 1, "other_records_base_offset": 7},
-            [
-                "1 of which the remote tier has other records at these offsets, "
-                "from base offset 7 on"
-            ],
-        ),
-        ({"unreferenced_segments": 2}, ["2 unreferenced: not of this log"]),
-    ],
-)
-def test_the_remarks_on_a_partition(row: dict[str, Any], expected: list[str]) -> None:
-    assert list(remarks_of(NO_REMARKS | row)) == expected
+REMARKS = [
+    ({}, []),
+    ({"suspicions": {"future": 1}}, ["1 future"]),
+    (
+        {"last_modified_segments": 1, "last_modified_base_offsets": [0]},
+        ["1 segment without timestamps: judged by its file's modification time (base offset 0)"],
+    ),
+    (
+        {"last_modified_segments": 3, "last_modified_base_offsets": [0, 40]},
+        [
+            "3 segments without timestamps: judged by their files' modification time "
+            "(base offsets 0 40 ...)"
+        ],
+    ),
+    ({"active_expired_segments": 1}, ["expired, but kept: it is the active segment"]),
+    ({"unverified_segments": 2, "tiered_segments": 1}, ["2 unverified", "1 tiered"]),
+    (
+        {
+            "not_uploaded_segments": 2,
+            "not_uploaded_base_offset": 40,
+            "upload_before_ms": 1_700_000_000_000,
+        },
+        ["2 not uploaded, from base offset 40 on, to be uploaded before 2023-11-14T22:13:20.000Z"],
+    ),
+    (
+        {
+            "not_uploaded_segments": 1,
+            "not_uploaded_base_offset": 0,
+            "upload_before_ms": None,
+        },
+        ["1 not uploaded, from base offset 0 on"],
+    ),
+    (
+        {"other_records_segments": 1, "other_records_base_offset": 7},
+        ["1 of which the remote tier has other records at these offsets, from base offset 7 on"],
+    ),
+    ({"unreferenced_segments": 2}, ["2 unreferenced: not of this log"]),
+]
+
+
+def test_the_remarks_on_a_partition(subtests: pytest.Subtests) -> None:
+    for row, expected in REMARKS:
+        with subtests.test(str(row)):
+            assert list(remarks_of(NO_REMARKS | row)) == expected

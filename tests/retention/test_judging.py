@@ -8,8 +8,7 @@ import pytest
 
 from kip33.catalog.catalog import Catalog
 from kip33.retention.evaluation import JudgedPartition, judged_partitions
-from kip33.rules.retention_rows import Limits, judge
-from tests.builders.random_catalogs import figures_of
+from kip33.rules.retention_rows import Limits
 from tests.builders.snapshots import row, write
 
 NOW_MS = 10_000
@@ -65,72 +64,25 @@ def test_rows_are_by_partition_and_oldest_first(catalog: Catalog) -> None:
     assert uris == {r["log_uri"] for r in rows}
 
 
-def test_every_field_is_the_rows_own(catalog: Catalog) -> None:
-    written = segment(
-        "b1/orders-3", 42, 7, index_uri="file:///indexes/b1/orders-3/42.timeindex",
-        offset_index_bytes=16, time_index_bytes=24, transaction_index_bytes=34,
-        producer_snapshot_bytes=61, size_bytes=99, last_modified_ms=5,
-        largest_timestamp_source="last_modified", status="truncated",
-    )  # fmt: skip
-    write(catalog, [written])
-    [[found]] = [one.rows for one in judged(catalog)]
-    assert found._asdict() == {
-        "log_dir": "b1", "topic": "orders", "partition": 3, "base_offset": 42,
-        "directory_uri": "file:///archive/b1/orders-3", "name": f"{42:020d}.log",
-        "index_directory_uri": "file:///indexes/b1/orders-3",
-        "largest_timestamp_source": "last_modified", "status": "truncated", "size_bytes": 99,
-        "last_modified_ms": 5, "largest_timestamp": 7, "time_index_bytes": 24,
-        "offset_index_bytes": 16, "transaction_index_bytes": 34, "producer_snapshot_bytes": 61,
-    }  # fmt: skip
-    assert found.log_uri == written["log_uri"]
+INDEX_DIRECTORIES = [
+    ("written", "file:///i/b1/a-0/0.timeindex", "file:///i/b1/a-0"),
+    ("written", "file:///archive/b1/a-0/0.timeindex", None),
+    ("kept", "file:///i/b1/a-0/0.timeindex", None),
+    ("stale", "file:///i/b1/a-0/0.timeindex", None),
+    (None, "file:///i/b1/a-0/0.timeindex", None),
+    (None, None, None),
+    ("written", None, None),
+]
 
 
-@pytest.mark.parametrize(
-    ("index_file", "index_uri", "expected"),
-    [
-        ("written", "file:///i/b1/a-0/0.timeindex", "file:///i/b1/a-0"),
-        ("written", "file:///archive/b1/a-0/0.timeindex", None),
-        ("kept", "file:///i/b1/a-0/0.timeindex", None),
-        ("stale", "file:///i/b1/a-0/0.timeindex", None),
-        (None, "file:///i/b1/a-0/0.timeindex", None),
-        (None, None, None),
-        ("written", None, None),
-    ],
-)
 def test_the_index_directory_is_that_of_files_that_builds_wrote(
-    catalog: Catalog, index_file: str | None, index_uri: str | None, expected: str | None
+    catalog: Catalog, subtests: pytest.Subtests
 ) -> None:
-    write(catalog, [segment("b1/a-0", 0, index_file=index_file, index_uri=index_uri)])
-    [[found]] = [one.rows for one in judged(catalog)]
-    assert found.index_directory_uri == expected
-
-
-def test_each_partition_is_judged_as_the_rule_does(catalog: Catalog) -> None:
-    chance = random.Random(33)
-    statuses = ["ok"] * 6 + ["empty", "unverified", "truncated"]
-    rows = [
-        segment(
-            f"b/{topic}-{number}",
-            base * 10,
-            chance.choice([None, chance.randrange(NOW_MS)]) if chance.random() < 0.1 else base,
-            status=chance.choice(statuses),
-            size_bytes=chance.randrange(100),
-        )
-        for topic in ("a", "b")
-        for number in range(20)
-        for base in range(chance.randrange(1, 9))
-    ]
-    write(catalog, rows)
-    by_partition: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for one in rows:
-        by_partition.setdefault((one["topic"], one["partition"]), []).append(one)
-    limits = Limits(retention_ms=9_000, retention_bytes=150)
-    partitions = judged(catalog, limits)
-    assert len(partitions) == 40
-    for partition in partitions:
-        expected = [figures_of(r) for r in by_partition[partition.topic, partition.partition]]
-        assert partition.decisions == judge(expected, limits, now_ms=NOW_MS)
-        assert partition.limits == limits
+    for index_file, index_uri, expected in INDEX_DIRECTORIES:
+        with subtests.test(f"{index_file} {index_uri}"):
+            write(catalog, [segment("b1/a-0", 0, index_file=index_file, index_uri=index_uri)])
+            [[found]] = [one.rows for one in judged(catalog)]
+            assert found.index_directory_uri == expected
 
 
 def test_limits_are_per_partition_and_none_skips_a_partition(catalog: Catalog) -> None:
@@ -159,46 +111,12 @@ def plannable(one: JudgedPartition, *, trust: bool = False) -> list[bool]:
     return [one.why_unplannable(row, trust_last_modified=trust) is None for row in one.rows]
 
 
-@pytest.mark.parametrize(
-    ("path", "inside"),
-    [
-        ("b1", True), ("b1/deep", False), ("b", False), ("b1/a", False), ("b10", False),
-        ("b1/a-0", True), ("b1/a-0/00000000000000000000.log", True),
-    ],
-)  # fmt: skip
-def test_nothing_is_plannable_below_a_directory_that_could_not_be_listed(
-    catalog: Catalog, path: str, inside: bool
-) -> None:
-    write(catalog, [segment("b1/a-0", 0), segment("b1/a-0", 1), unlistable(path)])
-    [one] = judged(catalog)
-    assert one.unlistable_uri == (f"file:///archive/{path}" if inside else None)
-    assert plannable(one) == [not inside] * 2
-
-
 def test_a_partition_that_could_not_be_listed_itself_keeps_everything(catalog: Catalog) -> None:
     write(catalog, [segment("b1/a-0", 0), segment("b1/a-0", 1), segment("b1/a-0", None)])
     [one] = judged(catalog)
     assert [row.base_offset for row in one.rows] == [None, 0, 1]
     assert one.deletable() == []
     assert not any(plannable(one))
-
-
-@pytest.mark.parametrize(
-    ("fields", "trusted", "untrusted"),
-    [
-        ({}, True, True),
-        ({"status": "unverified", "largest_timestamp_source": "time_index"}, False, False),
-        ({"largest_timestamp_source": "last_modified"}, True, False),
-        ({"largest_timestamp_source": "last_modified", "status": "empty"}, True, False),
-    ],
-)
-def test_doubtful_rows_are_not_plannable(
-    catalog: Catalog, fields: dict[str, Any], trusted: bool, untrusted: bool
-) -> None:
-    write(catalog, [segment("b1/a-0", 0, **fields)])
-    [one] = judged(catalog)
-    assert plannable(one, trust=True) == [trusted]
-    assert plannable(one) == [untrusted]
 
 
 def test_two_directories_of_one_partition_are_not_plannable_together(catalog: Catalog) -> None:

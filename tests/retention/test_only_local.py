@@ -45,11 +45,14 @@ ONLY_LOCAL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("local", "expected"), ONLY_LOCAL.values(), ids=ONLY_LOCAL)
-def test_bytes_that_were_not_uploaded(tmp_path: Path, local: list[Row], expected: int) -> None:
-    found = beyond(tmp_path, REMOTE, local)
-    assert found.logs == {("orders", 0): LocalLog(expected, 12)}
-    assert (found.unreferenced, found.warnings) == (frozenset(), ())
+def test_bytes_that_were_not_uploaded(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (name, (local, expected)) in enumerate(ONLY_LOCAL.items()):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            found = beyond(folder, REMOTE, local)
+            assert found.logs == {("orders", 0): LocalLog(expected, 12)}
+            assert (found.unreferenced, found.warnings) == (frozenset(), ())
 
 
 def test_an_upload_of_unknown_end_may_have_what_begins_where_it_does(tmp_path: Path) -> None:
@@ -72,10 +75,13 @@ REPLICAS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("local", "expected"), REPLICAS.values(), ids=REPLICAS)
-def test_one_replica_leads(tmp_path: Path, local: list[Row], expected: int) -> None:
-    found = beyond(tmp_path, REMOTE, local)
-    assert found.logs == {("orders", 0): LocalLog(expected, None)}
+def test_one_replica_leads(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (name, (local, expected)) in enumerate(REPLICAS.items()):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            found = beyond(folder, REMOTE, local)
+            assert found.logs == {("orders", 0): LocalLog(expected, None)}
 
 
 def test_a_partition_that_no_broker_has_is_judged_alone_and_named(tmp_path: Path) -> None:

@@ -55,20 +55,25 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("names", GOOD.values(), ids=GOOD)
-def test_a_folder_for_results(names: tuple[str, ...], tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    put(folder, *(name or "./" for name in names))
+def test_a_folder_for_results(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (name, names) in enumerate(GOOD.items()):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            folder = folder / "out"
+            put(folder, *(name or "./" for name in names))
 
-    before = all_in(folder)
+            before = all_in(folder)
 
-    require_results_place(Location.of(folder), TABLES)
+            require_results_place(Location.of(folder), TABLES)
 
-    marked = all_in(folder)
-    assert UNFINISHED in marked
-    assert before.items() - {(UNFINISHED, f"this is {UNFINISHED}")} <= marked.items(), "all stays"
-    remove_results(Location.of(folder), TABLES)
-    assert [path.name for path in folder.iterdir()] == [UNFINISHED], "results of before go"
+            marked = all_in(folder)
+            assert UNFINISHED in marked
+            assert before.items() - {(UNFINISHED, f"this is {UNFINISHED}")} <= marked.items(), (
+                "all stays"
+            )
+            remove_results(Location.of(folder), TABLES)
+            assert [path.name for path in folder.iterdir()] == [UNFINISHED], "results of before go"
 
 
 def test_results_that_nothing_marks_as_ours_stay(tmp_path: Path) -> None:
@@ -88,26 +93,25 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("name", FOREIGN.values(), ids=FOREIGN)
-def test_a_folder_with_something_else_is_left_as_it_is(name: str, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    put(folder, name, *RESULTS, SUMMARY_FILE)
-    before = all_in(tmp_path)
+def test_a_folder_with_something_else_is_left_as_it_is(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for number, (name, name) in enumerate(FOREIGN.items()):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            folder = folder / "out"
+            put(folder, name, *RESULTS, SUMMARY_FILE)
+            before = all_in(folder)
 
-    with pytest.raises(LocationError) as raised:
-        require_results_place(Location.of(folder), TABLES)
+            with pytest.raises(LocationError) as raised:
+                require_results_place(Location.of(folder), TABLES)
 
-    assert str(raised.value) == (
-        f"{Location.of(folder).uri}: contains {name.split('/')[0]}, which is not a result of this "
-        "command; give a separate folder"
-    )
-    assert all_in(tmp_path) == before
-
-
-def test_of_several_things_the_first_is_named(tmp_path: Path) -> None:
-    put(tmp_path, "zebra", "apple", "partitions/x")
-    with pytest.raises(LocationError, match="contains apple, which"):
-        require_results_place(Location.of(tmp_path), TABLES)
+            assert str(raised.value) == (
+                f"{Location.of(folder).uri}: contains {name.split('/')[0]}, which is not a result "
+                "of this command; give a separate folder"
+            )
+            assert all_in(folder) == before
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
@@ -125,23 +129,33 @@ OF_OTHERS = {
 }
 
 
-@pytest.mark.parametrize("summary", OF_OTHERS.values(), ids=OF_OTHERS)
 def test_the_summary_of_another_command_says_nothing_of_a_table(
-    summary: Any, tmp_path: Path
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    put(tmp_path, *RESULTS)
-    (tmp_path / SUMMARY_FILE).write_text(json.dumps(summary))
-    before = all_in(tmp_path)
-    with pytest.raises(LocationError, match=r"summary\.json: a file that --output did not write"):
-        require_results_place(Location.of(tmp_path), TABLES)
-    assert all_in(tmp_path) == before
+    for number, (name, summary) in enumerate(OF_OTHERS.items()):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            put(folder, *RESULTS)
+            (folder / SUMMARY_FILE).write_text(json.dumps(summary))
+            before = all_in(folder)
+            with pytest.raises(
+                LocationError, match=r"summary\.json: a file that --output did not write"
+            ):
+                require_results_place(Location.of(folder), TABLES)
+            assert all_in(folder) == before
 
 
-@pytest.mark.parametrize("name", ["segments/orders-0/00000000000000000000.log", "segments/x.csv"])
-def test_an_archive_named_as_a_result_is_no_result(name: str, tmp_path: Path) -> None:
-    put(tmp_path, name)
-    with pytest.raises(LocationError):
-        require_results_place(Location.of(tmp_path), TABLES)
+def test_an_archive_named_as_a_result_is_no_result(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for number, name in enumerate(("segments/orders-0/00000000000000000000.log", "segments/x.csv")):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            put(folder, name)
+            with pytest.raises(LocationError):
+                require_results_place(Location.of(folder), TABLES)
 
 
 class Disk:
@@ -202,23 +216,13 @@ def rows(count: int) -> pa.Table:
     return pa.table({"id": pa.array(range(count), pa.int64()), "text": ["é"] * count})
 
 
-@pytest.mark.parametrize("name", ["out", "two words", "100%", "a%20b", "x#y&z=1", "[1]", "wh?t"])
-def test_a_table_is_written_where_it_was_asked_for(name: str, tmp_path: Path) -> None:
-    write_tables(Location.of(tmp_path / name), "segments", [rows(3), rows(2)])
-    assert pq.read_table(tmp_path / name / "segments")["id"].to_pylist() == [0, 1, 2, 0, 1]
-
-
-def test_what_was_written_may_be_replaced_and_has_the_names_that_spark_gives(
-    tmp_path: Path,
+def test_a_table_is_written_where_it_was_asked_for(
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    write_tables(Location.of(tmp_path), "segments", [rows(3)])
-    names = sorted(path.name for path in (tmp_path / "segments").iterdir())
-    assert names[0] == "_SUCCESS"
-    assert names[1].startswith("part-00000-")
-    put(tmp_path, SUMMARY_FILE)
-    require_results_place(Location.of(tmp_path), TABLES)
-    remove_results(Location.of(tmp_path), TABLES)
-    assert [path.name for path in tmp_path.iterdir()] == [UNFINISHED]
+    for name in ("out", "two words", "100%", "a%20b", "x#y&z=1", "[1]", "wh?t"):
+        with subtests.test(name):
+            write_tables(Location.of(tmp_path / name), "segments", [rows(3), rows(2)])
+            assert pq.read_table(tmp_path / name / "segments")["id"].to_pylist() == [0, 1, 2, 0, 1]
 
 
 def test_a_large_table_has_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,16 +230,6 @@ def test_a_large_table_has_several_parts(tmp_path: Path, monkeypatch: pytest.Mon
     write_tables(Location.of(tmp_path), "segments", [rows(3), rows(2), rows(4), rows(9)])
     parts = sorted((tmp_path / "segments").glob("part-*"))
     assert [pq.read_metadata(part).num_rows for part in parts] == [5, 4, 5, 4]
-
-
-def test_a_table_larger_than_a_part_may_come_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(output_folder, "RESULT_ROWS_PER_PART", 5)
-    write_tables(Location.of(tmp_path), "partitions", [rows(11)])
-    parts = sorted((tmp_path / "partitions").glob("part-*"))
-    assert [pq.read_metadata(part).num_rows for part in parts] == [5, 5, 1]
-    assert pq.read_table(tmp_path / "partitions")["id"].to_pylist() == list(range(11))
 
 
 def test_a_table_without_rows_has_its_columns(tmp_path: Path) -> None:

@@ -2,14 +2,11 @@
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from kip33.catalog.catalog_columns import columns_of
-from kip33.catalog.holes import HOLES
 from kip33.catalog.schema import SEGMENTS
-from kip33.cli.retention_answer import RetentionAnswer
 from kip33.retention.evaluated_tables import partitions_table
 from kip33.retention.evaluation import RetentionRequest, evaluate_columns
 from kip33.rules.policies import Policies
@@ -73,11 +70,12 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("name", ENDS)
-def test_where_a_log_ends(name: str) -> None:
-    segments, end = ENDS[name]
-    [found] = summary_of(*(row(*one) for one in segments))
-    assert found["log_end_offset"] == end
+def test_where_a_log_ends(subtests: pytest.Subtests) -> None:
+    for name in ENDS:
+        with subtests.test(name):
+            segments, end = ENDS[name]
+            [found] = summary_of(*(row(*one) for one in segments))
+            assert found["log_end_offset"] == end
 
 
 def test_a_log_ends_where_its_empty_last_segment_begins() -> None:
@@ -96,11 +94,3 @@ def test_the_largest_offset_there_is_ends_no_job() -> None:
     other = {"topic": "hourly", "log_uri": "file:///archive/broker-1/hourly-0/0.log"}
     found = summary_of(row(LONG_MAX, LONG_MAX), row(0, 9, **other))
     assert [one["topic"] for one in found] == ["default", "hourly"]
-
-
-def test_the_worst_partitions_are_those_with_most_bytes_blocked_then_deletable() -> None:
-    blocked, deletable = np.array([0, 5, 5, 9, 0]), np.array([7, 1, 2, 0, 7])
-    names = pa.array(list("abcde"))
-    table = pa.table({"topic": names, "blocked_bytes": blocked, "deletable_bytes": deletable})
-    answer = RetentionAnswer(1, table, None, HOLES.empty_table(), (), list, lambda most: [])
-    assert [row["topic"] for row in answer.worst(4)] == ["d", "c", "b", "a"]

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,27 +98,27 @@ def test_files_are_in_kafkas_order_with_their_current_state(archive: ExpiringArc
     }
 
 
-@pytest.mark.parametrize(
-    ("index_kinds", "fields", "planned"),
-    [
-        pytest.param(("timeindex", "index"), {}, 5, id="both are ours"),
-        pytest.param(("timeindex",), {}, 4, id="one is ours"),
-        pytest.param(
-            ("timeindex", "index", "txnindex", "snapshot"), {}, 7, id="each kind that builds write"
-        ),
-        pytest.param(("timeindex",), {"index_file": "kept"}, 3, id="somebody else's"),
-        pytest.param((), {}, 3, id="none was written"),
-    ],
-)
+INDEX_FILES = [
+    ("both are ours", ("timeindex", "index"), {}, 5),
+    ("one is ours", ("timeindex",), {}, 4),
+    ("each kind that builds write", ("timeindex", "index", "txnindex", "snapshot"), {}, 7),
+    ("somebody else's", ("timeindex",), {"index_file": "kept"}, 3),
+    ("none was written", (), {}, 3),
+]
+
+
 def test_our_index_files_are_deleted_with_the_log(
-    archive: ExpiringArchive, index_kinds: tuple[str, ...], fields: dict[str, Any], planned: int
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    log = archive.segment(A, 0, index_kinds=index_kinds)
-    archive.rows[log] |= fields
-    archive.segment(A, 100)
-    archive.snapshot()
-    [segment] = only(archive.plan()).segments
-    assert len(segment.files) == planned
+    for number, (name, index_kinds, fields, planned) in enumerate(INDEX_FILES):
+        with subtests.test(name):
+            archive = ExpiringArchive(tmp_path / str(number))
+            log = archive.segment(A, 0, index_kinds=index_kinds)
+            archive.rows[log] |= fields
+            archive.segment(A, 100)
+            archive.snapshot()
+            [segment] = only(archive.plan()).segments
+            assert len(segment.files) == planned
 
 
 def test_an_index_beside_the_log_is_planned_once(archive: ExpiringArchive) -> None:
@@ -136,49 +135,53 @@ def test_an_index_beside_the_log_is_planned_once(archive: ExpiringArchive) -> No
     assert partition.index_directory is None
 
 
-@pytest.mark.parametrize(
-    ("damage", "planned", "said"),
-    [
-        pytest.param({"status": "unverified"}, [0], "is unverified", id="unverified"),
-        pytest.param(
-            {"largest_timestamp_source": "last_modified"},
-            [0],
-            "only its file's modification time",
-            id="mtime",
-        ),
-        pytest.param({"size_bytes": 1}, [0], "differs from the snapshot", id="size"),
-        pytest.param({"last_modified_ms": 1}, [0], "differs from the snapshot", id="time"),
-        pytest.param(
-            {"time_index_bytes": 1}, [0], "has changed since the build", id="the index is another's"
-        ),
-    ],
-)
+NOT_PLANNED = [
+    ("unverified", {"status": "unverified"}, [0], "is unverified"),
+    (
+        "mtime",
+        {"largest_timestamp_source": "last_modified"},
+        [0],
+        "only its file's modification time",
+    ),
+    ("size", {"size_bytes": 1}, [0], "differs from the snapshot"),
+    ("time", {"last_modified_ms": 1}, [0], "differs from the snapshot"),
+    ("the index is another's", {"time_index_bytes": 1}, [0], "has changed since the build"),
+]
+
+
 def test_a_plan_ends_before_a_row_that_may_not_be_planned(
-    archive: ExpiringArchive, damage: dict[str, Any], planned: list[int], said: str
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    logs = archive.partition(A, 5, expired=5)
-    archive.rows[logs[1]] |= damage
-    archive.snapshot()
-    partition = only(archive.plan())
-    assert offsets(partition) == planned
-    assert said in why(partition)
-    assert logs[1].as_uri().removesuffix(".log") in why(partition).replace(
-        archive.index_dir.as_uri(), archive.source.as_uri()
-    )
-    assert partition.left_out
-    assert partition.left_out.segments == 3
-    assert partition.left_out.log_bytes == sum(archive.rows[log]["size_bytes"] for log in logs[1:4])
-    assert partition.first_kept_base_offset == 100
+    for number, (name, damage, planned, said) in enumerate(NOT_PLANNED):
+        with subtests.test(name):
+            archive = ExpiringArchive(tmp_path / str(number))
+            logs = archive.partition(A, 5, expired=5)
+            archive.rows[logs[1]] |= damage
+            archive.snapshot()
+            partition = only(archive.plan())
+            assert offsets(partition) == planned
+            assert said in why(partition)
+            assert logs[1].as_uri().removesuffix(".log") in why(partition).replace(
+                archive.index_dir.as_uri(), archive.source.as_uri()
+            )
+            assert partition.left_out
+            assert partition.left_out.segments == 3
+            assert partition.left_out.log_bytes == sum(
+                archive.rows[log]["size_bytes"] for log in logs[1:4]
+            )
+            assert partition.first_kept_base_offset == 100
 
 
-@pytest.mark.parametrize("status", ["truncated", "invalid", "unreadable", "archived"])
-def test_a_doubtful_row_is_not_deletable_at_all(archive: ExpiringArchive, status: str) -> None:
-    logs = archive.partition(A, 5, expired=5)
-    archive.rows[logs[1]]["status"] = status
-    archive.snapshot()
-    partition = only(archive.plan())
-    assert offsets(partition) == [0]
-    assert partition.left_out is None
+def test_a_doubtful_row_is_not_deletable_at_all(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, status in enumerate(("truncated", "invalid", "unreadable", "archived")):
+        with subtests.test(status):
+            archive = ExpiringArchive(tmp_path / str(number))
+            logs = archive.partition(A, 5, expired=5)
+            archive.rows[logs[1]]["status"] = status
+            archive.snapshot()
+            partition = only(archive.plan())
+            assert offsets(partition) == [0]
+            assert partition.left_out is None
 
 
 def test_modification_times_are_taken_when_trusted(archive: ExpiringArchive) -> None:
@@ -188,68 +191,67 @@ def test_modification_times_are_taken_when_trusted(archive: ExpiringArchive) -> 
     assert offsets(only(archive.plan(trust_last_modified=True))) == [0, 100]
 
 
-Change = Callable[[ExpiringArchive, list[Path]], object]
+OTHER_DIRECTORIES = [
+    (
+        lambda a, logs: a.write(logs[0].with_name(f"{50:020d}.log")),
+        [0], 50, "50.log is not in the snapshot, but older", "an unknown log between",
+    ),
+    (
+        lambda a, logs: a.write(logs[0].with_name("50.log")),
+        [0], 50, "50.log is not in the snapshot, but older", "of few digits",
+    ),
+    (
+        lambda a, logs: a.write(logs[0].with_name("100.log")),
+        [0], 100, "100.log differs from the snapshot", "a second log of one offset",
+    ),
+    (
+        lambda a, logs: shutil.copy2(logs[1], logs[1].with_name("100.log")),
+        [0], 100, "100.log differs from the snapshot", "a copy of few digits",
+    ),
+    (
+        lambda a, logs: logs[1].unlink(),
+        [0], 200, "100.log was deleted after", "a log is gone",
+    ),
+    (
+        lambda a, logs: [log.unlink() for log in logs[1:]],
+        [0], None, "100.log was deleted after", "all behind are gone",
+    ),
+    (
+        lambda a, logs: logs[0].unlink(),
+        [], 100, "0.log was deleted after", "the oldest is gone",
+    ),
+    (
+        lambda a, logs: a.write(logs[1].with_name(logs[1].name + ".swap")),
+        [0], 100, "contains a .log.swap", "a swap",
+    ),
+    (
+        lambda a, logs: a.write(logs[1], b"!" * logs[1].stat().st_size, age_days=2),
+        [0], 100, "100.log differs from the snapshot", "rewritten",
+    ),
+    (
+        lambda a, logs: logs[1].rename(logs[1].with_suffix(".old")) and logs[1].mkdir(),
+        [0], 200, "100.log was deleted after", "a directory of a log's name",
+    ),
+    (
+        lambda a, logs: logs[1].parent.rename(logs[1].parent.with_name("away-0")),
+        [], None, "cannot be listed", "the directory is gone",
+    ),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("change", "planned", "kept", "said"),
-    [
-        pytest.param(
-            lambda a, logs: a.write(logs[0].with_name(f"{50:020d}.log")),
-            [0], 50, "50.log is not in the snapshot, but older", id="an unknown log between",
-        ),
-        pytest.param(
-            lambda a, logs: a.write(logs[0].with_name("50.log")),
-            [0], 50, "50.log is not in the snapshot, but older", id="of few digits",
-        ),
-        pytest.param(
-            lambda a, logs: a.write(logs[0].with_name("100.log")),
-            [0], 100, "100.log differs from the snapshot", id="a second log of one offset",
-        ),
-        pytest.param(
-            lambda a, logs: shutil.copy2(logs[1], logs[1].with_name("100.log")),
-            [0], 100, "100.log differs from the snapshot", id="a copy of few digits",
-        ),
-        pytest.param(
-            lambda a, logs: logs[1].unlink(),
-            [0], 200, "100.log was deleted after", id="a log is gone",
-        ),
-        pytest.param(
-            lambda a, logs: [log.unlink() for log in logs[1:]],
-            [0], None, "100.log was deleted after", id="all behind are gone",
-        ),
-        pytest.param(
-            lambda a, logs: logs[0].unlink(),
-            [], 100, "0.log was deleted after", id="the oldest is gone",
-        ),
-        pytest.param(
-            lambda a, logs: a.write(logs[1].with_name(logs[1].name + ".swap")),
-            [0], 100, "contains a .log.swap", id="a swap",
-        ),
-        pytest.param(
-            lambda a, logs: a.write(logs[1], b"!" * logs[1].stat().st_size, age_days=2),
-            [0], 100, "100.log differs from the snapshot", id="rewritten",
-        ),
-        pytest.param(
-            lambda a, logs: logs[1].rename(logs[1].with_suffix(".old")) and logs[1].mkdir(),
-            [0], 200, "100.log was deleted after", id="a directory of a log's name",
-        ),
-        pytest.param(
-            lambda a, logs: logs[1].parent.rename(logs[1].parent.with_name("away-0")),
-            [], None, "cannot be listed", id="the directory is gone",
-        ),
-    ],
-)  # fmt: skip
 def test_a_plan_ends_where_the_directory_is_not_as_the_snapshot_has_it(
-    archive: ExpiringArchive, change: Change, planned: list[int], kept: int | None, said: str
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    logs = archive.partition(A, 5, expired=5)
-    archive.snapshot()
-    change(archive, logs)
-    partition = only(archive.plan())
-    assert offsets(partition) == planned
-    assert partition.first_kept_base_offset == kept
-    assert said in why(partition)
+    for number, (change, planned, kept, said, name) in enumerate(OTHER_DIRECTORIES):
+        with subtests.test(name):
+            archive = ExpiringArchive(tmp_path / str(number))
+            logs = archive.partition(A, 5, expired=5)
+            archive.snapshot()
+            change(archive, logs)
+            partition = only(archive.plan())
+            assert offsets(partition) == planned
+            assert partition.first_kept_base_offset == kept
+            assert said in why(partition)
 
 
 def test_an_index_directory_that_cannot_be_listed(archive: ExpiringArchive) -> None:
@@ -332,21 +334,6 @@ def test_log_start_offsets_are_used_and_kept(archive: ExpiringArchive) -> None:
     assert archive.apply(plan).segments_deleted == 2
 
 
-def test_retention_bytes(archive: ExpiringArchive) -> None:
-    logs = archive.partition(A, 5, expired=-90)
-    size = logs[0].stat().st_size
-    archive.snapshot()
-    policies = Policies({"defaults": {"cleanup.policy": "delete", "retention.bytes": 3 * size}})
-    assert offsets(only(archive.plan(policies=policies))) == [0, 100]
-
-
-def test_kafkas_own_topics(archive: ExpiringArchive) -> None:
-    for topic in ("__consumer_offsets", "__transaction_state", "__cluster_metadata", "orders"):
-        archive.partition(f"b1/{topic}-0", 3, expired=3)
-    archive.snapshot()
-    assert only(archive.plan()).topic == "orders"
-
-
 def test_nothing_to_delete_is_a_plan(archive: ExpiringArchive, tmp_path: Path) -> None:
     archive.partition(A, 3, expired=0)
     archive.snapshot()
@@ -356,58 +343,39 @@ def test_nothing_to_delete_is_a_plan(archive: ExpiringArchive, tmp_path: Path) -
     assert archive.apply(read_plan(Location.of(tmp_path / "plan.jsonl"))).partitions == ()
 
 
-@pytest.mark.parametrize(
-    ("policies", "said"),
-    [
-        pytest.param(
-            {"defaults": {"retention.ms": "7d"}},
-            "clicks, orders: no cleanup.policy",
-            id="no topic has a cleanup.policy",
-        ),
-        pytest.param(
-            {"defaults": {"retention.ms": "7d"}, "topics": {"orders": DELETE}},
-            "clicks: no cleanup.policy",
-            id="one has none",
-        ),
-        pytest.param({}, "the policies keep everything", id="no policies"),
-        pytest.param(
-            {"defaults": DELETE}, "the policies keep everything", id="no limit"
-        ),
-        pytest.param(
-            {"defaults": {"cleanup.policy": "compact", "retention.ms": 1}},
-            "the policies keep everything",
-            id="all compacted",
-        ),
-    ],
-)  # fmt: skip
-def test_policies_that_are_refused(
-    archive: ExpiringArchive, policies: dict[str, Any], said: str
-) -> None:
-    for topic in ("orders", "clicks"):
-        archive.partition(f"b1/{topic}-0", 3, expired=3)
-    archive.snapshot()
-    with pytest.raises(PlanError, match=said) as refused:
-        archive.plan(policies=Policies(policies))
-    assert "\n" not in str(refused.value)
+REFUSED_POLICIES = [
+    (
+        {"defaults": {"retention.ms": "7d"}},
+        "clicks, orders: no cleanup.policy",
+        "no topic has a cleanup.policy",
+    ),
+    (
+        {"defaults": {"retention.ms": "7d"}, "topics": {"orders": DELETE}},
+        "clicks: no cleanup.policy",
+        "one has none",
+    ),
+    ({}, "the policies keep everything", "no policies"),
+    (
+        {"defaults": DELETE}, "the policies keep everything", "no limit"
+    ),
+    (
+        {"defaults": {"cleanup.policy": "compact", "retention.ms": 1}},
+        "the policies keep everything",
+        "all compacted",
+    ),
+]  # fmt: skip
 
 
-def test_a_topic_without_cleanup_policy_that_loses_nothing_is_ignored(
-    archive: ExpiringArchive,
-) -> None:
-    archive.partition(A, 3, expired=3)
-    archive.partition("b1/calm-0", 3, expired=0)
-    archive.snapshot()
-    tables = {"defaults": {"retention.ms": "7d"}, "topics": {"orders": DELETE}}
-    plan = archive.plan(policies=Policies(tables))
-    assert only(plan).topic == "orders"
-
-
-def test_a_time_in_the_future(archive: ExpiringArchive) -> None:
-    archive.partition(A, 3, expired=3)
-    archive.snapshot()
-    with pytest.raises(PlanError, match="1 ms in the future"):
-        archive.plan(now_ms=NOW_MS + 1)
-    assert archive.plan(now_ms=NOW_MS - 1).basis.created_ms == NOW_MS
+def test_policies_that_are_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (policies, said, name) in enumerate(REFUSED_POLICIES):
+        with subtests.test(name):
+            archive = ExpiringArchive(tmp_path / str(number))
+            for topic in ("orders", "clicks"):
+                archive.partition(f"b1/{topic}-0", 3, expired=3)
+            archive.snapshot()
+            with pytest.raises(PlanError, match=said) as refused:
+                archive.plan(policies=Policies(policies))
+            assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("how", [{"active_segment": "delete"}, {"boundary": "none"}])
@@ -417,6 +385,14 @@ def test_unknown_choices_of_judgement_are_refused(
     archive.snapshot()
     with pytest.raises(ValueError, match="expected one of"):
         archive.plan(**how)
+
+
+def test_a_time_in_the_future(archive: ExpiringArchive) -> None:
+    archive.partition(A, 3, expired=3)
+    archive.snapshot()
+    with pytest.raises(PlanError, match="1 ms in the future"):
+        archive.plan(now_ms=NOW_MS + 1)
+    assert archive.plan(now_ms=NOW_MS - 1).basis.created_ms == NOW_MS
 
 
 def test_a_damaged_snapshot(archive: ExpiringArchive) -> None:
@@ -499,23 +475,24 @@ def test_cut_short_anywhere(written: Written) -> None:
             read_plan(written.place)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("", "not a retention plan"),
-        ("\n", "not a retention plan"),
-        ("[]", "not a retention plan"),
-        ('{"kind": "segment"}', "not a retention plan"),
-        ("\x00\xff", "not a retention plan"),
-        ('{"kind": "plan"}', "version None of the plan found, expected 1"),
-        ('{"kind": "plan", "version": 2}', "version 2 of the plan found, expected 1"),
-        ('{"kind": "plan", "version": 1}', "edited, truncated or damaged"),
-    ],
-)
-def test_files_that_are_not_plans(tmp_path: Path, content: str, said: str) -> None:
-    (tmp_path / "plan.jsonl").write_text(content)
-    with pytest.raises(PlanError, match=said):
-        read_plan(Location.of(tmp_path / "plan.jsonl"))
+NO_PLANS = [
+    ("", "not a retention plan"),
+    ("\n", "not a retention plan"),
+    ("[]", "not a retention plan"),
+    ('{"kind": "segment"}', "not a retention plan"),
+    ("\x00\xff", "not a retention plan"),
+    ('{"kind": "plan"}', "version None of the plan found, expected 1"),
+    ('{"kind": "plan", "version": 2}', "version 2 of the plan found, expected 1"),
+    ('{"kind": "plan", "version": 1}', "edited, truncated or damaged"),
+]
+
+
+def test_files_that_are_not_plans(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for content, said in NO_PLANS:
+        with subtests.test(repr(content)):
+            (tmp_path / "plan.jsonl").write_text(content)
+            with pytest.raises(PlanError, match=said):
+                read_plan(Location.of(tmp_path / "plan.jsonl"))
 
 
 def test_no_file_and_no_place_for_one(written: Written, tmp_path: Path) -> None:
@@ -530,23 +507,25 @@ def test_no_file_and_no_place_for_one(written: Written, tmp_path: Path) -> None:
         write_plan(written.plan, written.place.child("inside-a-file.jsonl"))
 
 
-@pytest.mark.parametrize("kind", ["log", "timeindex"])
-def test_a_link_ends_the_plan_before_its_segment(
-    archive: ExpiringArchive, kind: str, tmp_path: Path
-) -> None:
-    logs = archive.partition(A, 5, expired=4)
-    file = logs[1].with_suffix(f".{kind}")
-    elsewhere = tmp_path / f"elsewhere.{kind}"
-    file.rename(elsewhere)
-    file.symlink_to(os.path.relpath(elsewhere, file.parent))
-    archive.snapshot()
+def test_a_link_ends_the_plan_before_its_segment(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, kind in enumerate(("log", "timeindex")):
+        with subtests.test(kind):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            archive = ExpiringArchive(folder)
+            logs = archive.partition(A, 5, expired=4)
+            file = logs[1].with_suffix(f".{kind}")
+            elsewhere = folder / f"elsewhere.{kind}"
+            file.rename(elsewhere)
+            file.symlink_to(os.path.relpath(elsewhere, file.parent))
+            archive.snapshot()
 
-    [partition] = archive.plan().partitions
+            [partition] = archive.plan().partitions
 
-    assert [segment.base_offset for segment in partition.segments] == [0]
-    assert partition.left_out
-    assert partition.left_out.segments == 3
-    assert f"{file.as_uri()} is a symbolic link" in partition.left_out.why
+            assert [segment.base_offset for segment in partition.segments] == [0]
+            assert partition.left_out
+            assert partition.left_out.segments == 3
+            assert f"{file.as_uri()} is a symbolic link" in partition.left_out.why
 
 
 def test_a_link_that_came_after_the_plan_stops_an_apply(
@@ -573,36 +552,42 @@ def behind_a_link(directory: Path, outside: Path) -> None:
     directory.symlink_to(outside)
 
 
-@pytest.mark.parametrize("place", ["archive/b1", "archive/b1/orders-0", "indexes/b1/orders-0"])
-def test_nothing_is_planned_behind_a_link(
-    archive: ExpiringArchive, tmp_path: Path, place: str
-) -> None:
-    archive.partition(A, 5, expired=4)
-    archive.partition(B, 5, expired=4)
-    archive.snapshot()
-    behind_a_link(tmp_path / place, tmp_path / "outside")
+def test_nothing_is_planned_behind_a_link(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, place in enumerate(("archive/b1", "archive/b1/orders-0", "indexes/b1/orders-0")):
+        with subtests.test(place):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            archive = ExpiringArchive(folder)
+            archive.partition(A, 5, expired=4)
+            archive.partition(B, 5, expired=4)
+            archive.snapshot()
+            behind_a_link(folder / place, folder / "outside")
 
-    linked, other = archive.plan().partitions
+            linked, other = archive.plan().partitions
 
-    assert (linked.segments, len(other.segments)) == ((), 4)
-    assert linked.left_out
-    assert linked.left_out.why.startswith(f"{(tmp_path / place).as_uri()} is a link: ")
+            assert (linked.segments, len(other.segments)) == ((), 4)
+            assert linked.left_out
+            assert linked.left_out.why.startswith(f"{(folder / place).as_uri()} is a link: ")
 
 
-@pytest.mark.parametrize("place", ["archive/b1", "archive/b1/orders-0", "indexes/b1/orders-0"])
 def test_a_directory_that_became_a_link_after_the_plan_stops_its_partition(
-    archive: ExpiringArchive, tmp_path: Path, place: str
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    archive.partition(A, 5, expired=4)
-    archive.partition(B, 5, expired=4)
-    archive.snapshot()
-    plan = archive.plan()
-    behind_a_link(tmp_path / place, tmp_path / "outside")
-    before = [path for path in (tmp_path / "outside").rglob("*") if path.is_file()]
+    for number, place in enumerate(("archive/b1", "archive/b1/orders-0", "indexes/b1/orders-0")):
+        with subtests.test(place):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            archive = ExpiringArchive(folder)
+            archive.partition(A, 5, expired=4)
+            archive.partition(B, 5, expired=4)
+            archive.snapshot()
+            plan = archive.plan()
+            behind_a_link(folder / place, folder / "outside")
+            before = [path for path in (folder / "outside").rglob("*") if path.is_file()]
 
-    linked, other = archive.apply(plan).partitions
+            linked, other = archive.apply(plan).partitions
 
-    assert (linked.outcome, linked.segments_deleted, linked.refused) == ("stopped", 0, True)
-    assert (linked.why or "").startswith(f"{(tmp_path / place).as_uri()} is a link: ")
-    assert (other.outcome, other.segments_deleted) == ("done", 4)
-    assert [path for path in (tmp_path / "outside").rglob("*") if path.is_file()] == before
+            assert (linked.outcome, linked.segments_deleted, linked.refused) == ("stopped", 0, True)
+            assert (linked.why or "").startswith(f"{(folder / place).as_uri()} is a link: ")
+            assert (other.outcome, other.segments_deleted) == ("done", 4)
+            assert [path for path in (folder / "outside").rglob("*") if path.is_file()] == before

@@ -61,11 +61,12 @@ WRITTEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
-def test_ways_to_write_the_same(text: str) -> None:
-    policies = of_toml(text)
-    assert policies.of("abc") == Policy("a*", 1, 2, segment_ms=3)
-    assert policies.of("xyz") == Policy("defaults", 1, 2)
+def test_ways_to_write_the_same(subtests: pytest.Subtests) -> None:
+    for name, text in WRITTEN.items():
+        with subtests.test(name):
+            policies = of_toml(text)
+            assert policies.of("abc") == Policy("a*", 1, 2, segment_ms=3)
+            assert policies.of("xyz") == Policy("defaults", 1, 2)
 
 
 def test_a_uri(tmp_path: Path) -> None:
@@ -115,10 +116,11 @@ BOTH = {
 }
 
 
-@pytest.mark.parametrize(("text", "expected"), BOTH.values(), ids=BOTH)
-def test_both(text: str, expected: dict[str, Policy]) -> None:
-    policies = of_both(text)
-    assert {topic: policies.of(topic) for topic in expected} == expected
+def test_both(subtests: pytest.Subtests) -> None:
+    for name, (text, expected) in BOTH.items():
+        with subtests.test(name):
+            policies = of_both(text)
+            assert {topic: policies.of(topic) for topic in expected} == expected
 
 
 WRONG_TOML = {
@@ -173,13 +175,14 @@ WRONG_TOML = {
 }
 
 
-@pytest.mark.parametrize(("text", "begins", "ends"), WRONG_TOML.values(), ids=WRONG_TOML)
-def test_wrong_toml(text: str, begins: str, ends: str) -> None:
-    with pytest.raises(PolicyError) as raised:
-        of_toml(text)
-    assert str(raised.value).startswith(f"retention.toml: {begins}")
-    assert str(raised.value).endswith(ends)
-    assert "\n" not in str(raised.value)
+def test_wrong_toml(subtests: pytest.Subtests) -> None:
+    for name, (text, begins, ends) in WRONG_TOML.items():
+        with subtests.test(name):
+            with pytest.raises(PolicyError) as raised:
+                of_toml(text)
+            assert str(raised.value).startswith(f"retention.toml: {begins}")
+            assert str(raised.value).endswith(ends)
+            assert "\n" not in str(raised.value)
 
 
 def test_wrong_toml_is_not_blamed_on_the_tools() -> None:
@@ -197,35 +200,36 @@ WRONG_TOOLS = {
 }
 
 
-@pytest.mark.parametrize(("text", "message"), WRONG_TOOLS.values(), ids=WRONG_TOOLS)
-def test_wrong_output_of_the_tools(text: str, message: str) -> None:
-    Path("topics.txt").write_text(text)
-    with pytest.raises(PolicyError) as raised:
-        load_policies(None, "topics.txt")
-    assert str(raised.value).startswith(f"topics.txt: {message}")
-    assert str(raised.value).endswith("; save the tool's output again, unchanged")
-    assert "\n" not in str(raised.value)
+def test_wrong_output_of_the_tools(subtests: pytest.Subtests) -> None:
+    for name, (text, message) in WRONG_TOOLS.items():
+        with subtests.test(name):
+            Path("topics.txt").write_text(text)
+            with pytest.raises(PolicyError) as raised:
+                load_policies(None, "topics.txt")
+            assert str(raised.value).startswith(f"topics.txt: {message}")
+            assert str(raised.value).endswith("; save the tool's output again, unchanged")
+            assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["the TOML file", "the tools' output"])
-@pytest.mark.parametrize(
-    ("file", "message"),
-    [
-        ("nowhere", "nowhere: cannot be read: No such file or directory; expected a file"),
-        ("folder", "folder: cannot be read: not a regular file; expected a file"),
-        ("utf-16", "utf-16: byte 0 is not UTF-8; save the file as UTF-8"),
-        ("ftp://host/x", "ftp://host/x: unknown scheme ftp://, expected a local path or one of"),
-        ("", "the path is empty: expected a local path or a URI"),
-    ],
-    ids=lambda text: text[:12],
-)
-def test_a_file_that_cannot_be_read(file: str, message: str, first: bool) -> None:
-    Path("folder").mkdir()
-    Path("utf-16").write_bytes("[defaults]".encode("utf-16"))
-    with pytest.raises(PolicyError) as raised:
-        load_policies(*((file, None) if first else (None, file)))
-    assert str(raised.value).startswith(message)
-    assert "\n" not in str(raised.value)
+UNREADABLE = [
+    ("nowhere", "nowhere: cannot be read: No such file or directory; expected a file"),
+    ("folder", "folder: cannot be read: not a regular file; expected a file"),
+    ("utf-16", "utf-16: byte 0 is not UTF-8; save the file as UTF-8"),
+    ("ftp://host/x", "ftp://host/x: unknown scheme ftp://, expected a local path or one of"),
+    ("", "the path is empty: expected a local path or a URI"),
+]
+
+
+def test_a_file_that_cannot_be_read(subtests: pytest.Subtests) -> None:
+    for file, message in UNREADABLE:
+        for first in (True, False):
+            with subtests.test(f"{file}, {first}"):
+                Path("folder").mkdir(exist_ok=True)
+                Path("utf-16").write_bytes("[defaults]".encode("utf-16"))
+                with pytest.raises(PolicyError) as raised:
+                    load_policies(*((file, None) if first else (None, file)))
+                assert str(raised.value).startswith(message)
+                assert "\n" not in str(raised.value)
 
 
 def test_the_example_that_is_shipped() -> None:

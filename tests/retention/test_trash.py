@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow import fs
@@ -30,27 +31,32 @@ def other_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "rename", only_within_a_directory(os.rename))
 
 
-@pytest.mark.parametrize("renames", [True, False])
 def test_to_a_trash(
-    archive: ExpiringArchive, trash: Location, renames: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    if not renames:
-        other_device(monkeypatch)
-    plan, before, told = archive.plan(), archive.files(), []
-    times = {path: (archive.folder / path).stat().st_mtime_ns for path in before}
-    applied = archive.apply(plan, trash=trash, on_record=told.append)
-    after, moved = archive.files(), archive.trashed(plan)
-    assert before == after | moved
-    assert moved.keys() == archive.planned_files(plan)
-    assert (applied.segments_deleted, applied.stopped) == (8, 0)
-    assert applied.trash == trash.child(plan.plan_id).uri
-    assert {one["trash"] for one in told} == {applied.trash}
-    assert {one["outcome"] for one in told} == {None, "moved"}
-    log = archive.folder / "trash" / plan.plan_id / "segments" / A / archive.log(0).name
-    assert log.stat().st_mtime_ns == times[f"archive/{A}/{log.name}"]
-    shutil.copytree(log.parents[2], archive.source, dirs_exist_ok=True)
-    shutil.copytree(log.parents[3] / "indexes", archive.index_dir, dirs_exist_ok=True)
-    assert archive.files() == before, "one copy brings everything back"
+    for number, renames in enumerate((True, False)):
+        with subtests.test(f"{renames=}"), monkeypatch.context() as patch:
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            archive = ExpiringArchive.with_two_partitions(folder)
+            trash = Location.of(folder / "trash")
+            if not renames:
+                other_device(patch)
+            plan, before, told = archive.plan(), archive.files(), []
+            times = {path: (archive.folder / path).stat().st_mtime_ns for path in before}
+            applied = archive.apply(plan, trash=trash, on_record=told.append)
+            after, moved = archive.files(), archive.trashed(plan)
+            assert before == after | moved
+            assert moved.keys() == archive.planned_files(plan)
+            assert (applied.segments_deleted, applied.stopped) == (8, 0)
+            assert applied.trash == trash.child(plan.plan_id).uri
+            assert {one["trash"] for one in told} == {applied.trash}
+            assert {one["outcome"] for one in told} == {None, "moved"}
+            log = archive.folder / "trash" / plan.plan_id / "segments" / A / archive.log(0).name
+            assert log.stat().st_mtime_ns == times[f"archive/{A}/{log.name}"]
+            shutil.copytree(log.parents[2], archive.source, dirs_exist_ok=True)
+            shutil.copytree(log.parents[3] / "indexes", archive.index_dir, dirs_exist_ok=True)
+            assert archive.files() == before, "one copy brings everything back"
 
 
 def test_an_incomplete_copy(
@@ -66,28 +72,29 @@ def test_an_incomplete_copy(
     assert not [path for path in Path(trash.path).rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("renames", [True, False])
-@pytest.mark.parametrize("same", [True, False])
 def test_what_is_in_the_trash_already(
-    archive: ExpiringArchive,
-    trash: Location,
-    same: bool,
-    renames: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    if not renames:
-        other_device(monkeypatch)
-    plan, before, log = archive.plan(), archive.files(), archive.log(0)
-    there = archive.folder / "trash" / plan.plan_id / "segments" / A / log.name
-    data = log.read_bytes() if same else b"!" * log.stat().st_size
-    archive.write(there, data)
-    first = archive.apply(plan, trash=trash).partitions[0]
-    assert there.read_bytes() == data
-    assert first.outcome == ("done" if same else "stopped")
-    if not same:
-        assert first.stopped_at == 0
-        assert "the trash has another file of this name" in (first.why or "")
-        assert before[f"archive/{A}/{log.name}"] == log.read_bytes()
+    for same in (True, False):
+        for renames in (True, False):
+            with subtests.test(f"{same=}, {renames=}"), monkeypatch.context() as patch:
+                folder = tmp_path / f"{same} {renames}"
+                folder.mkdir()
+                archive = ExpiringArchive.with_two_partitions(folder)
+                trash = Location.of(folder / "trash")
+                if not renames:
+                    other_device(patch)
+                plan, before, log = archive.plan(), archive.files(), archive.log(0)
+                there = archive.folder / "trash" / plan.plan_id / "segments" / A / log.name
+                data = log.read_bytes() if same else b"!" * log.stat().st_size
+                archive.write(there, data)
+                first = archive.apply(plan, trash=trash).partitions[0]
+                assert there.read_bytes() == data
+                assert first.outcome == ("done" if same else "stopped")
+                if not same:
+                    assert first.stopped_at == 0
+                    assert "the trash has another file of this name" in (first.why or "")
+                    assert before[f"archive/{A}/{log.name}"] == log.read_bytes()
 
 
 def test_a_file_on_another_store_goes_to_the_trash_as_well(
@@ -122,23 +129,30 @@ def test_a_vanished_trash_is_not_a_missing_file(
     assert archive.files() == before
 
 
-@pytest.mark.parametrize("with_trash", [False, True])
+def timed_out(
+    step: SegmentStep, place: Location, file: PlannedFile, *, remove: Any = SegmentStep._remove
+) -> None:
+    remove(step, place, file)
+    if file.name == f"{100:020d}.index" and not file.in_index_dir:
+        raise TimeoutError(errno.ETIMEDOUT, "timed out")
+
+
 def test_a_store_that_deletes_but_reports_a_failure(
-    archive: ExpiringArchive, trash: Location, with_trash: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """A time-out: without a trash that is enough; with one the next run has to look."""
-    plan, remove = archive.plan(), SegmentStep._remove
-
-    def timed_out(step: SegmentStep, place: Location, file: PlannedFile) -> None:
-        remove(step, place, file)
-        if file.name == f"{100:020d}.index" and not file.in_index_dir:
-            raise TimeoutError(errno.ETIMEDOUT, "timed out")
-
-    monkeypatch.setattr(SegmentStep, "_remove", timed_out)
-    applied = archive.apply(plan, trash=trash if with_trash else None)
-    assert applied.stopped == (2 if with_trash else 0)
-    again = archive.apply(plan, trash=trash if with_trash else None)
-    assert again.stopped == 0
-    assert not archive.planned_files(plan) & archive.files().keys()
-    if with_trash:
-        assert archive.trashed(plan).keys() == archive.planned_files(plan)
+    for number, with_trash in enumerate((False, True)):
+        with subtests.test(f"{with_trash=}"), monkeypatch.context() as patch:
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            archive = ExpiringArchive.with_two_partitions(folder)
+            trash = Location.of(folder / "trash")
+            plan = archive.plan()
+            patch.setattr(SegmentStep, "_remove", timed_out)
+            applied = archive.apply(plan, trash=trash if with_trash else None)
+            assert applied.stopped == (2 if with_trash else 0)
+            again = archive.apply(plan, trash=trash if with_trash else None)
+            assert again.stopped == 0
+            assert not archive.planned_files(plan) & archive.files().keys()
+            if with_trash:
+                assert archive.trashed(plan).keys() == archive.planned_files(plan)

@@ -17,6 +17,7 @@ from kip33.rules.broker_start import (
     broker_view,
     last_entry_at,
 )
+from tests.cases import each_case
 
 LARGEST = 1_700_000_000_000
 EARLIER, LATER = LARGEST - 5000, LARGEST + 86_400_000
@@ -123,7 +124,7 @@ def test_every_source_and_fault_has_a_row() -> None:
     assert {view.fault for _, _, view in STATES} == {*IndexFault, None} - {IndexFault.UNREADABLE}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("size", "at"), [(0, None), (11, None), (12, 0), (23, 0), (24, 12), (10485760, 10485744)]
 )
 def test_the_position_of_the_last_complete_entry(size: int, at: int | None) -> None:

@@ -19,6 +19,7 @@ from kip33.formats.time_index import TimeIndex
 from kip33.rules import index_entries as rule
 from kip33.rules.index_entries import DEFAULT_SEGMENT_INDEX_BYTES, DIALECTS, REFUSALS
 from tests.builders.generated_segments import LONG_MAX, Written, record_pairs, segments
+from tests.cases import each_case
 from tests.long_forms import examples
 
 BATCH_BYTES = 98
@@ -102,75 +103,45 @@ def at_offsets(*timestamps: int, base: int = 0) -> list[tuple[int, int]]:
 
 
 EVERY_SECOND = [(2, 196), (4, 392)]  # index points of five batches at an interval of 100
-TIME_ENTRIES = [
+TIME_ENTRIES = {
     # The worked examples: tests/golden/test_worked_examples.py.
-    pytest.param([], 100, [], [], id="row 1: no batch"),
-    pytest.param(at_offsets(7), 0, [(7, 0)], [], id="row 2: the first batch is no index point"),
-    pytest.param(
-        at_offsets(7, 8), 97, [(8, 1)], [(1, 98)], id="row 3: a gap one above the interval is one"
-    ),
-    pytest.param(
-        at_offsets(7, 8), 98, [(8, 1)], [], id="row 3: a gap of exactly the interval is none"
-    ),
-    pytest.param(
-        at_offsets(7, 8, 9), 98, [(9, 2)], [(2, 196)],
-        id="row 3: bytes not indexed count towards the next",
-    ),
-    pytest.param(
-        at_offsets(7, 8, 9), 0, [(8, 1), (9, 2)], [(1, 98), (2, 196)],
-        id="row 4: interval 0, every batch but the first",
-    ),
-    pytest.param(
-        at_offsets(-1, -1, -1, -1, -1), 100, [], EVERY_SECOND,
-        id="row 5: no timestamps: an empty time index, an offset index as always",
-    ),
-    pytest.param(
-        at_offsets(5, -1, -1, -1, 6), 100, [(5, 0), (6, 4)], EVERY_SECOND,
-        id="row 6: -1 does not lower the max so far",
-    ),
-    pytest.param(
-        at_offsets(5, -1, -1, -1, -1), 100, [(5, 0)], EVERY_SECOND,
-        id="row 6: the same max at the next index point is no new entry",
-    ),
-    pytest.param(
-        at_offsets(5, 5, 5, 5, 5), 100, [(5, 0)], EVERY_SECOND,
-        id="row 7: equal timestamps: one entry, the first batch's",
-    ),
-    pytest.param(
-        at_offsets(9, 8, 7, 6, 5), 100, [(9, 0)], EVERY_SECOND,
-        id="row 8: decreasing timestamps: one entry",
-    ),
-    pytest.param(at_offsets(0), 100, [(0, 0)], [], id="row 9: timestamp 0 is a value"),
-    pytest.param(at_offsets(-5, -7), 100, [], [], id="row 9: -5 is none"),
-    pytest.param(
-        at_offsets(LONG_MAX, 5, 6, 7, 8), 100, [(LONG_MAX, 0)], EVERY_SECOND,
-        id="row 10: nothing can follow Long.MAX",
-    ),
-    pytest.param(
-        at_offsets(1, 2, 3, 4), 100, [(3, 2), (4, 3)], [(2, 196)],
-        id="row 11: a max after the last index point gets the closing entry",
-    ),
-    pytest.param(
-        at_offsets(1, 2, 3, 2), 100, [(3, 2)], [(2, 196)],
-        id="row 12: a max that is indexed already gets none",
-    ),
-    pytest.param(at_offsets(77), 4096, [(77, 0)], [], id="row 13: one batch, one closing entry"),
-    pytest.param(
-        [(0, 1), (1000, 2), (10**6, 3)], 100, [(3, 10**6)], [(10**6, 196)],
-        id="row 38: holes in the offsets do not matter",
-    ),
-    pytest.param(
-        [(0, 5), (9, 6), (4, 6), (10, 7)], 100, [(6, 9), (7, 10)], [(4, 196)],
-        id="row 43: offsets that go back unnoticed, neither indexed nor a new max",
-    ),
-    pytest.param(
-        [(0, 5), (3, 6), (3, 6), (4, 7)], 100, [(6, 3), (7, 4)], [(3, 196)],
-        id="row 43: a duplicate offset, unnoticed",
-    ),
-]  # fmt: skip
+    "row 1: no batch": ([], 100, [], []),
+    "row 2: the first batch is no index point": (at_offsets(7), 0, [(7, 0)], []),
+    "row 3: a gap one above the interval is one": (at_offsets(7, 8), 97, [(8, 1)], [(1, 98)]),
+    "row 3: a gap of exactly the interval is none": (at_offsets(7, 8), 98, [(8, 1)], []),
+    "row 3: bytes not indexed count towards the next": (
+        at_offsets(7, 8, 9), 98, [(9, 2)], [(2, 196)]),
+    "row 4: interval 0, every batch but the first": (
+        at_offsets(7, 8, 9), 0, [(8, 1), (9, 2)], [(1, 98), (2, 196)]),
+    "row 5: no timestamps: an empty time index, an offset index as always": (
+        at_offsets(-1, -1, -1, -1, -1), 100, [], EVERY_SECOND),
+    "row 6: -1 does not lower the max so far": (
+        at_offsets(5, -1, -1, -1, 6), 100, [(5, 0), (6, 4)], EVERY_SECOND),
+    "row 6: the same max at the next index point is no new entry": (
+        at_offsets(5, -1, -1, -1, -1), 100, [(5, 0)], EVERY_SECOND),
+    "row 7: equal timestamps: one entry, the first batch's": (
+        at_offsets(5, 5, 5, 5, 5), 100, [(5, 0)], EVERY_SECOND),
+    "row 8: decreasing timestamps: one entry": (
+        at_offsets(9, 8, 7, 6, 5), 100, [(9, 0)], EVERY_SECOND),
+    "row 9: timestamp 0 is a value": (at_offsets(0), 100, [(0, 0)], []),
+    "row 9: -5 is none": (at_offsets(-5, -7), 100, [], []),
+    "row 10: nothing can follow Long.MAX": (
+        at_offsets(LONG_MAX, 5, 6, 7, 8), 100, [(LONG_MAX, 0)], EVERY_SECOND),
+    "row 11: a max after the last index point gets the closing entry": (
+        at_offsets(1, 2, 3, 4), 100, [(3, 2), (4, 3)], [(2, 196)]),
+    "row 12: a max that is indexed already gets none": (
+        at_offsets(1, 2, 3, 2), 100, [(3, 2)], [(2, 196)]),
+    "row 13: one batch, one closing entry": (at_offsets(77), 4096, [(77, 0)], []),
+    "row 38: holes in the offsets do not matter": (
+        [(0, 1), (1000, 2), (10**6, 3)], 100, [(3, 10**6)], [(10**6, 196)]),
+    "row 43: offsets that go back unnoticed, neither indexed nor a new max": (
+        [(0, 5), (9, 6), (4, 6), (10, 7)], 100, [(6, 9), (7, 10)], [(4, 196)]),
+    "row 43: a duplicate offset, unnoticed": (
+        [(0, 5), (3, 6), (3, 6), (4, 7)], 100, [(6, 3), (7, 4)], [(3, 196)]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("batches", "interval", "times", "offsets"), TIME_ENTRIES)
+@each_case(("batches", "interval", "times", "offsets"), TIME_ENTRIES)
 def test_recovery_leaves(
     built: Callable[..., Indexes],
     batches: list[tuple[int, int]],
@@ -186,24 +157,17 @@ def test_row_2_a_first_batch_of_5_kib_indexes_the_second(built: Callable[..., In
     assert seen == Indexes([(2, 1), (3, 2)], [(1, 5120)])
 
 
-BEYOND_BASE_0 = [
-    pytest.param(
-        at_offsets(1, 2, 3, base=108), 100, [(3, 10)], [(10, 196)],
-        id="row 39: the first batch is above the base: relative offsets start above 0",
-    ),
-    pytest.param(
-        [(100 + MAX_INT32, 5)], 100, [(5, MAX_INT32)], [],
-        id="row 41: relative offset 2^31 - 1 is fine",
-    ),
-    pytest.param([(100, 5)], 100, [(5, 0)], [], id="an offset equal to the base"),
-    pytest.param(
-        [(-(2**63), 5)], LONG_MAX, [(5, 1)], [],
-        id="Java's difference wraps: the smallest offset is 1 above the largest base",
-    ),
-]  # fmt: skip
+BEYOND_BASE_0 = {
+    "row 39: the first batch is above the base: relative offsets start above 0": (
+        at_offsets(1, 2, 3, base=108), 100, [(3, 10)], [(10, 196)]),
+    "row 41: relative offset 2^31 - 1 is fine": ([(100 + MAX_INT32, 5)], 100, [(5, MAX_INT32)], []),
+    "an offset equal to the base": ([(100, 5)], 100, [(5, 0)], []),
+    "Java's difference wraps: the smallest offset is 1 above the largest base": (
+        [(-(2**63), 5)], LONG_MAX, [(5, 1)], []),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("batches", "base", "times", "offsets"), BEYOND_BASE_0)
+@each_case(("batches", "base", "times", "offsets"), BEYOND_BASE_0)
 def test_offsets_are_relative_to_the_base(
     built: Callable[..., Indexes],
     batches: list[tuple[int, int]],
@@ -214,58 +178,34 @@ def test_offsets_are_relative_to_the_base(
     assert built(batches, base=base) == Indexes(times, offsets)
 
 
-REFUSED = [
-    pytest.param(
-        [(100, 1), (99, 2)], {"base": 100}, (rule.OFFSET_BELOW_BASE, 98),
-        id="row 40: a last offset below the base",
-    ),
-    pytest.param(
-        [(-1, 1)], {}, (rule.OFFSET_BELOW_BASE, 0), id="row 40: a negative last offset"
-    ),
-    pytest.param(
-        [(100, 1), (100 + 2**31, 2)], {"base": 100}, (rule.OFFSET_BEYOND_INT32, 98),
-        id="row 42: relative offset 2^31",
-    ),
-    pytest.param(
-        [(LONG_MAX, 1)], {}, (rule.OFFSET_BEYOND_INT32, 0), id="row 42: offset Long.MAX"
-    ),
-    pytest.param(
-        [(0, 1), (1, 2), (9, 3), (8, 4), (9, 5)], {}, (rule.OFFSETS_GO_BACK, 392),
-        id="row 44: an offset equal to the last indexed one, at an index point",
-    ),
-    pytest.param(
-        [(0, 1), (1, 2), (9, 3), (8, 4), (7, 5)], {}, (rule.OFFSETS_GO_BACK, 392),
-        id="row 44: an offset below the last indexed one, at an index point",
-    ),
-    pytest.param(
-        [(0, 1), (1, 2), (9, 3), (8, 4)], {}, (rule.TIME_OFFSETS_GO_BACK, 392),
-        id="row 45: an offset that goes back carries the new max, at the closing entry",
-    ),
-    pytest.param(
-        [(0, 1), (1, 2), (9, 3), (5, 7), (10, 4)], {}, (rule.TIME_OFFSETS_GO_BACK, 392),
-        id="row 45: the same, at the next index point",
-    ),
-    pytest.param(
-        at_offsets(*range(10)), {"index_bytes": 36}, (rule.TIME_INDEX_FULL, 98 * 6),
-        id="row 47: three slots, the third is reserved for the closing entry",
-    ),
-    pytest.param(
-        at_offsets(*range(10)), {"index_bytes": 47}, (rule.TIME_INDEX_FULL, 98 * 6),
-        id="row 48: 47 bytes are three slots",
-    ),
-    pytest.param(
-        at_offsets(5, 4, 3, 2, 1, 0, 0, 0), {"index_bytes": 12}, (rule.TIME_INDEX_FULL, 196),
-        id="row 47: one slot: an index point is refused even if nothing would be written",
-    ),
-    pytest.param(
+REFUSED = {
+    "row 40: a last offset below the base": (
+        [(100, 1), (99, 2)], {"base": 100}, (rule.OFFSET_BELOW_BASE, 98)),
+    "row 40: a negative last offset": ([(-1, 1)], {}, (rule.OFFSET_BELOW_BASE, 0)),
+    "row 42: relative offset 2^31": (
+        [(100, 1), (100 + 2**31, 2)], {"base": 100}, (rule.OFFSET_BEYOND_INT32, 98)),
+    "row 42: offset Long.MAX": ([(LONG_MAX, 1)], {}, (rule.OFFSET_BEYOND_INT32, 0)),
+    "row 44: an offset equal to the last indexed one, at an index point": (
+        [(0, 1), (1, 2), (9, 3), (8, 4), (9, 5)], {}, (rule.OFFSETS_GO_BACK, 392)),
+    "row 44: an offset below the last indexed one, at an index point": (
+        [(0, 1), (1, 2), (9, 3), (8, 4), (7, 5)], {}, (rule.OFFSETS_GO_BACK, 392)),
+    "row 45: an offset that goes back carries the new max, at the closing entry": (
+        [(0, 1), (1, 2), (9, 3), (8, 4)], {}, (rule.TIME_OFFSETS_GO_BACK, 392)),
+    "row 45: the same, at the next index point": (
+        [(0, 1), (1, 2), (9, 3), (5, 7), (10, 4)], {}, (rule.TIME_OFFSETS_GO_BACK, 392)),
+    "row 47: three slots, the third is reserved for the closing entry": (
+        at_offsets(*range(10)), {"index_bytes": 36}, (rule.TIME_INDEX_FULL, 98 * 6)),
+    "row 48: 47 bytes are three slots": (
+        at_offsets(*range(10)), {"index_bytes": 47}, (rule.TIME_INDEX_FULL, 98 * 6)),
+    "row 47: one slot: an index point is refused even if nothing would be written": (
+        at_offsets(5, 4, 3, 2, 1, 0, 0, 0), {"index_bytes": 12}, (rule.TIME_INDEX_FULL, 196)),
+    "row 47: four slots of the offset index, without any time entry": (
         at_offsets(*[-1] * 40), {"index_bytes": 36, "interval": 0},
-        (rule.OFFSET_INDEX_FULL, 98 * 5),
-        id="row 47: four slots of the offset index, without any time entry",
-    ),
-]  # fmt: skip
+        (rule.OFFSET_INDEX_FULL, 98 * 5)),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("batches", "how", "refused"), REFUSED)
+@each_case(("batches", "how", "refused"), REFUSED)
 def test_kafka_leaves_no_index(
     built: Callable[..., Indexes],
     batches: list[tuple[int, int]],
@@ -276,22 +216,16 @@ def test_kafka_leaves_no_index(
     assert REFUSALS[refused[0]]
 
 
-FITS_EXACTLY = [
-    pytest.param(
-        at_offsets(*range(6)), 36, [(2, 2), (4, 4), (5, 5)],
-        id="row 47: the closing entry takes the reserved slot",
-    ),
-    pytest.param(
-        at_offsets(0, 1), 12, [(1, 1)], id="row 47: one slot is enough where no point is reached"
-    ),
-    pytest.param(
-        at_offsets(*range(8)), 48, [(2, 2), (4, 4), (6, 6), (7, 7)],
-        id="row 48: 48 bytes are four slots, three of them for index points",
-    ),
-]  # fmt: skip
+FITS_EXACTLY = {
+    "row 47: the closing entry takes the reserved slot": (
+        at_offsets(*range(6)), 36, [(2, 2), (4, 4), (5, 5)]),
+    "row 47: one slot is enough where no point is reached": (at_offsets(0, 1), 12, [(1, 1)]),
+    "row 48: 48 bytes are four slots, three of them for index points": (
+        at_offsets(*range(8)), 48, [(2, 2), (4, 4), (6, 6), (7, 7)]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("batches", "index_bytes", "times"), FITS_EXACTLY)
+@each_case(("batches", "index_bytes", "times"), FITS_EXACTLY)
 def test_a_small_index_that_is_just_large_enough(
     built: Callable[..., Indexes],
     batches: list[tuple[int, int]],
@@ -303,46 +237,28 @@ def test_a_small_index_that_is_just_large_enough(
 
 
 # (last offset, max timestamp, offset of the first record that has it)
-DIALECT_ENTRIES = [
-    pytest.param(
-        "recover", [(102, 5100, 101)], [(5100, 2)], id="recover: the last offset of the batch"
-    ),
-    pytest.param(
-        "live", [(102, 5100, 101)], [(5100, 1)], id="live: the first record with the max"
-    ),
-    pytest.param(
-        "live", [(102, 5100, 101), (105, 5100, 103)], [(5100, 1)],
-        id="live: the batch that first reached the max",
-    ),
-    pytest.param(
-        "live", [(102, 9, 101), (105, 8, 103), (108, 10, 106)], [(10, 6)],
-        id="live: at an index point the batch at hand has been taken",
-    ),
-    pytest.param("kip33", [(102, 5100, 101)], [(5100, 3)], id="kip33: the offset after the last"),
-    pytest.param(
-        "kip33", [(102, 9), (105, 8), (108, 7)], [(9, 9)],
-        id="kip33: at an index point, the offset after the batch at hand, whoever has the max",
-    ),
-    pytest.param(
-        "kip33", [(102, 9), (105, 8), (108, 7), (111, 10), (119, 6)], [(9, 9), (10, 20)],
-        id="kip33: a new max gets its entry at the next index point",
-    ),
-    pytest.param(
-        "kip33", [(102, 9), (105, 8), (108, 7), (111, 10)], [(9, 9), (10, 12)],
-        id="kip33: the closing entry has the last offset of the segment, plus one",
-    ),
-    pytest.param(
-        "kip33", [(102, 9), (105, 8), (108, 7), (111, 9)], [(9, 9)],
-        id="kip33: no closing entry where the max is indexed",
-    ),
-    pytest.param("kip33", [(102, -1)], [], id="kip33: no timestamps, no entry"),
-    pytest.param(
-        "kip33", [(100 + MAX_INT32 - 1, 5)], [(5, MAX_INT32)], id="kip33: the last that fits int32"
-    ),
-]  # fmt: skip
+DIALECT_ENTRIES = {
+    "recover: the last offset of the batch": ("recover", [(102, 5100, 101)], [(5100, 2)]),
+    "live: the first record with the max": ("live", [(102, 5100, 101)], [(5100, 1)]),
+    "live: the batch that first reached the max": (
+        "live", [(102, 5100, 101), (105, 5100, 103)], [(5100, 1)]),
+    "live: at an index point the batch at hand has been taken": (
+        "live", [(102, 9, 101), (105, 8, 103), (108, 10, 106)], [(10, 6)]),
+    "kip33: the offset after the last": ("kip33", [(102, 5100, 101)], [(5100, 3)]),
+    "kip33: at an index point, the offset after the batch at hand, whoever has the max": (
+        "kip33", [(102, 9), (105, 8), (108, 7)], [(9, 9)]),
+    "kip33: a new max gets its entry at the next index point": (
+        "kip33", [(102, 9), (105, 8), (108, 7), (111, 10), (119, 6)], [(9, 9), (10, 20)]),
+    "kip33: the closing entry has the last offset of the segment, plus one": (
+        "kip33", [(102, 9), (105, 8), (108, 7), (111, 10)], [(9, 9), (10, 12)]),
+    "kip33: no closing entry where the max is indexed": (
+        "kip33", [(102, 9), (105, 8), (108, 7), (111, 9)], [(9, 9)]),
+    "kip33: no timestamps, no entry": ("kip33", [(102, -1)], []),
+    "kip33: the last that fits int32": ("kip33", [(100 + MAX_INT32 - 1, 5)], [(5, MAX_INT32)]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("dialect", "batches", "times"), DIALECT_ENTRIES)
+@each_case(("dialect", "batches", "times"), DIALECT_ENTRIES)
 def test_dialect(
     built: Callable[..., Indexes],
     dialect: str,
@@ -354,12 +270,12 @@ def test_dialect(
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("batches", "position"),
-    [
-        pytest.param([(100 + MAX_INT32, 5)], 98, id="at the closing entry"),
-        pytest.param([(100, 1), (101, 2), (100 + MAX_INT32, 5)], 196, id="at an index point"),
-    ],
+    {
+        "at the closing entry": ([(100 + MAX_INT32, 5)], 98),
+        "at an index point": ([(100, 1), (101, 2), (100 + MAX_INT32, 5)], 196),
+    },
 )
 def test_kip33_refuses_a_next_offset_beyond_int32(
     built: Callable[..., Indexes], batches: list[tuple[int, int]], position: int
@@ -384,7 +300,7 @@ def test_live_takes_the_last_offset_in_cluster_metadata(built: Callable[..., Ind
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("setting", "value", "says"),
     [
         ("interval_bytes", -1, r"index\.interval\.bytes=-1"),

@@ -23,6 +23,7 @@ from kip33.rules.index_verdict import GOOD, IndexVerdict
 from tests.builders.generated_segments import LONG_MAX, Written, segments, wire_of
 from tests.builders.logs_in_memory import columns_of, read_into_of
 from tests.builders.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
+from tests.cases import each_case
 from tests.long_forms import examples
 
 IDENTICAL, CONSISTENT, SPARSE, INCOMPLETE, PADDED, WRONG, MALFORMED, MISSING, *_ = IndexVerdict
@@ -109,85 +110,55 @@ def test_the_worked_log_is_as_its_name_says() -> None:
     assert len(LOG) == 980
 
 
-TIME_VERDICTS = [
-    pytest.param(None, MISSING, None, id="no file"),
-    pytest.param(RECOVERED, IDENTICAL, "recover", id="recovery's bytes"),
-    pytest.param(RECOVERED[:-1], MALFORMED, None, id="one byte short"),
-    pytest.param(RECOVERED + b"\0", MALFORMED, None, id="one byte more"),
-    pytest.param(bytes(13), MALFORMED, None, id="13 zero bytes: length before anything else"),
-    pytest.param(KIP33, WRONG, None, id="the kip33 dialect's bytes, not asked for"),
+TIME_VERDICTS = {
+    "no file": (None, MISSING, None),
+    "recovery's bytes": (RECOVERED, IDENTICAL, "recover"),
+    "one byte short": (RECOVERED[:-1], MALFORMED, None),
+    "one byte more": (RECOVERED + b"\0", MALFORMED, None),
+    "13 zero bytes: length before anything else": (bytes(13), MALFORMED, None),
+    "the kip33 dialect's bytes, not asked for": (KIP33, WRONG, None),
     # 4.5: a restart after four batches; 4.7: what a follower wrote per chunk
-    pytest.param(
+    "a broker that was restarted": (
         time_bytes((1002, 2), (1003, 3), (1006, 6), (1008, 8), (1009, 9)),
-        *(CONSISTENT, None),
-        id="a broker that was restarted",
-    ),
-    pytest.param(
+        *(CONSISTENT, None)),
+    "one entry is missing, as after a restart": (
         time_bytes((1002, 2), (1006, 6), (1008, 8), (1009, 9)),
-        *(CONSISTENT, None),
-        id="one entry is missing, as after a restart",
-    ),
-    pytest.param(time_bytes((1009, 9)), SPARSE, None, id="only the closing entry"),
-    pytest.param(
-        time_bytes((1002, 2), (1008, 8), (1009, 9)),
-        *(SPARSE, None),
-        id="two entries in a row are missing",
-    ),
-    pytest.param(
-        time_bytes(*((1000 + i, i) for i in range(10))), CONSISTENT, None, id="an entry a batch"
-    ),
-    pytest.param(RECOVERED[:-12], INCOMPLETE, None, id="the closing entry is absent"),
-    pytest.param(RECOVERED[:24], INCOMPLETE, None, id="half of the entries"),
-    pytest.param(b"", INCOMPLETE, None, id="an empty file"),
-    pytest.param(RECOVERED + bytes(12), PADDED, None, id="one zero entry more"),
-    pytest.param(RECOVERED + bytes(120), PADDED, None, id="ten zero entries more"),
-    pytest.param(RECOVERED[:-12] + bytes(24), PADDED, None, id="zeros, the closing entry absent"),
-    pytest.param(bytes(12), PADDED, None, id="one zero entry only"),
-    pytest.param(bytes(TIME_PREALLOCATED), PADDED, None, id="all zero, preallocated"),
-    pytest.param(bytes(10485756), PADDED, None, id="all zero, of Kafka's default size"),
-    pytest.param(
-        RECOVERED[:36] + STALE + bytes(24), PADDED, None, id="stale entries, then zeros"
-    ),
-    pytest.param(
-        (RECOVERED[:36] + STALE * SLOTS)[:TIME_PREALLOCATED],
-        *(PADDED, None),
-        id="stale entries to the end of a file of the preallocated size",
-    ),
-    pytest.param(
-        (RECOVERED[:36] + STALE * SLOTS)[: TIME_PREALLOCATED - 12],
-        *(WRONG, None),
-        id="stale entries to the end of a file of another size",
-    ),
-    pytest.param(RECOVERED[:36] + STALE, WRONG, None, id="stale entries and no zeros"),
-    pytest.param(STALE + bytes(24), WRONG, None, id="no entry is true, though zeros follow"),
-    pytest.param(
-        (STALE * SLOTS)[:TIME_PREALLOCATED],
-        *(WRONG, None),
-        id="no entry is true in a file of the preallocated size",
-    ),
-    pytest.param(time_bytes((1002, 2), (1009, 8)), WRONG, None, id="another batch's offset"),
-    pytest.param(time_bytes((1001, 2), (1009, 9)), WRONG, None, id="another batch's timestamp"),
-    pytest.param(time_bytes((1002, 2), (1010, 9)), WRONG, None, id="a timestamp nobody has"),
-    pytest.param(
-        time_bytes((1004, 4), (1002, 2), (1009, 9)), WRONG, None, id="true entries out of order"
-    ),
-    pytest.param(
-        time_bytes((1002, 2), (1002, 2), (1009, 9)), WRONG, None, id="a true entry twice"
-    ),
-    pytest.param(
-        time_bytes((1002, 2), (1004, 5), (1009, 9)), WRONG, None, id="the two meanings mixed"
-    ),
-    pytest.param(
-        time_bytes((-1, 0), (1009, 9)), WRONG, None, id="an entry of timestamp -1"
-    ),
-    pytest.param(
-        time_bytes((1002, -1), (1009, 9)), WRONG, None, id="an offset below the base"
-    ),
-    pytest.param(b"\xff" * 12 * 25, WRONG, None, id="25 entries of ones"),
-]  # fmt: skip
+        *(CONSISTENT, None)),
+    "only the closing entry": (time_bytes((1009, 9)), SPARSE, None),
+    "two entries in a row are missing": (time_bytes((1002, 2), (1008, 8), (1009, 9)),
+        *(SPARSE, None)),
+    "an entry a batch": (time_bytes(*((1000 + i, i) for i in range(10))), CONSISTENT, None),
+    "the closing entry is absent": (RECOVERED[:-12], INCOMPLETE, None),
+    "half of the entries": (RECOVERED[:24], INCOMPLETE, None),
+    "an empty file": (b"", INCOMPLETE, None),
+    "one zero entry more": (RECOVERED + bytes(12), PADDED, None),
+    "ten zero entries more": (RECOVERED + bytes(120), PADDED, None),
+    "zeros, the closing entry absent": (RECOVERED[:-12] + bytes(24), PADDED, None),
+    "one zero entry only": (bytes(12), PADDED, None),
+    "all zero, preallocated": (bytes(TIME_PREALLOCATED), PADDED, None),
+    "all zero, of Kafka's default size": (bytes(10485756), PADDED, None),
+    "stale entries, then zeros": (RECOVERED[:36] + STALE + bytes(24), PADDED, None),
+    "stale entries to the end of a file of the preallocated size": (
+        (RECOVERED[:36] + STALE * SLOTS)[:TIME_PREALLOCATED], *(PADDED, None)),
+    "stale entries to the end of a file of another size": (
+        (RECOVERED[:36] + STALE * SLOTS)[: TIME_PREALLOCATED - 12], *(WRONG, None)),
+    "stale entries and no zeros": (RECOVERED[:36] + STALE, WRONG, None),
+    "no entry is true, though zeros follow": (STALE + bytes(24), WRONG, None),
+    "no entry is true in a file of the preallocated size": ((STALE * SLOTS)[:TIME_PREALLOCATED],
+        *(WRONG, None)),
+    "another batch's offset": (time_bytes((1002, 2), (1009, 8)), WRONG, None),
+    "another batch's timestamp": (time_bytes((1001, 2), (1009, 9)), WRONG, None),
+    "a timestamp nobody has": (time_bytes((1002, 2), (1010, 9)), WRONG, None),
+    "true entries out of order": (time_bytes((1004, 4), (1002, 2), (1009, 9)), WRONG, None),
+    "a true entry twice": (time_bytes((1002, 2), (1002, 2), (1009, 9)), WRONG, None),
+    "the two meanings mixed": (time_bytes((1002, 2), (1004, 5), (1009, 9)), WRONG, None),
+    "an entry of timestamp -1": (time_bytes((-1, 0), (1009, 9)), WRONG, None),
+    "an offset below the base": (time_bytes((1002, -1), (1009, 9)), WRONG, None),
+    "25 entries of ones": (b"\xff" * 12 * 25, WRONG, None),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("time_index", "verdict", "dialect"), TIME_VERDICTS)
+@each_case(("time_index", "verdict", "dialect"), TIME_VERDICTS)
 def test_time_index(
     judged: Callable[..., Judged], time_index: bytes | None, verdict: str, dialect: str | None
 ) -> None:
@@ -197,21 +168,21 @@ def test_time_index(
 
 
 def test_every_verdict_but_unreadable_is_seen_above() -> None:
-    seen = {case.values[1] for case in TIME_VERDICTS}
+    seen = {verdict for _, verdict, _ in TIME_VERDICTS.values()}
     assert seen == set(IndexVerdict) - {"unreadable", "archived", "unknown"}
 
 
-ASKED_FOR_KIP33 = [
-    pytest.param(KIP33, IDENTICAL, "kip33", id="its bytes"),
-    pytest.param(KIP33[12:], CONSISTENT, "kip33", id="another density"),
-    pytest.param(KIP33[:12] + KIP33[-12:], SPARSE, "kip33", id="entries are missing"),
-    pytest.param(KIP33[:-12], INCOMPLETE, "kip33", id="without its closing entry"),
-    pytest.param(KIP33[:-12] + bytes(24), PADDED, None, id="then zeros"),
-    pytest.param(RECOVERED, WRONG, None, id="recovery's bytes"),
-]
+ASKED_FOR_KIP33 = {
+    "its bytes": (KIP33, IDENTICAL, "kip33"),
+    "another density": (KIP33[12:], CONSISTENT, "kip33"),
+    "entries are missing": (KIP33[:12] + KIP33[-12:], SPARSE, "kip33"),
+    "without its closing entry": (KIP33[:-12], INCOMPLETE, "kip33"),
+    "then zeros": (KIP33[:-12] + bytes(24), PADDED, None),
+    "recovery's bytes": (RECOVERED, WRONG, None),
+}
 
 
-@pytest.mark.parametrize(("time_index", "verdict", "dialect"), ASKED_FOR_KIP33)
+@each_case(("time_index", "verdict", "dialect"), ASKED_FOR_KIP33)
 def test_a_file_of_the_kip33_dialect_where_that_is_asked_for(
     judged: Callable[..., Judged], time_index: bytes, verdict: str, dialect: str | None
 ) -> None:
@@ -232,23 +203,17 @@ def test_one_flipped_bit_in_a_brokers_only_entry_is_wrong(judged: Callable[..., 
 
 # (timestamps of the records, of each batch in turn)
 THREE = log_of([(5000, 5100, 5050), (5100, 5200)], first_offset=100)
-LEADERS = [
-    pytest.param(time_bytes((5200, 4)), IDENTICAL, "recover", id="the batch's last offset"),
-    pytest.param(
-        time_bytes((5100, 1), (5200, 4)), CONSISTENT, None, id="the first record with the max"
-    ),
-    pytest.param(time_bytes((5100, 2), (5200, 4)), CONSISTENT, None, id="both kinds are true"),
-    pytest.param(
-        time_bytes((5100, 0), (5200, 4)), WRONG, None, id="a record before the one with the max"
-    ),
-    pytest.param(
-        time_bytes((5100, 3), (5200, 4)), WRONG, None, id="a later batch that has the same max"
-    ),
-    pytest.param(time_bytes((5050, 2), (5200, 4)), WRONG, None, id="not the max of its batch"),
-]
+LEADERS = {
+    "the batch's last offset": (time_bytes((5200, 4)), IDENTICAL, "recover"),
+    "the first record with the max": (time_bytes((5100, 1), (5200, 4)), CONSISTENT, None),
+    "both kinds are true": (time_bytes((5100, 2), (5200, 4)), CONSISTENT, None),
+    "a record before the one with the max": (time_bytes((5100, 0), (5200, 4)), WRONG, None),
+    "a later batch that has the same max": (time_bytes((5100, 3), (5200, 4)), WRONG, None),
+    "not the max of its batch": (time_bytes((5050, 2), (5200, 4)), WRONG, None),
+}
 
 
-@pytest.mark.parametrize(("time_index", "verdict", "dialect"), LEADERS)
+@each_case(("time_index", "verdict", "dialect"), LEADERS)
 def test_leaders_of_0_11_to_3_6(
     judged: Callable[..., Judged], time_index: bytes, verdict: str, dialect: str | None
 ) -> None:
@@ -265,7 +230,7 @@ def test_a_leaders_own_bytes_are_identical_in_the_live_dialect(
     assert judged(log, time_bytes((5100, 3)), base=100)[:2] == (WRONG, None)
 
 
-@pytest.mark.parametrize("fields", [{"codec": "gzip"}, {"log_append_time": 5100}], ids=str)
+@each_case("fields", [{"codec": "gzip"}, {"log_append_time": 5100}])
 def test_of_compressed_and_log_append_time_batches_only_the_last_offset_is_true(
     judged: Callable[..., Judged], fields: dict[str, Any]
 ) -> None:
@@ -276,26 +241,22 @@ def test_of_compressed_and_log_append_time_batches_only_the_last_offset_is_true(
 
 NO_TIMESTAMPS = log_of([(-1,)] * 5)
 ZERO = log_of([(0,)] * 5)
-LITTLE_TO_SAY = [
-    pytest.param(NO_TIMESTAMPS, b"", IDENTICAL, id="no timestamps: an empty file is right"),
-    pytest.param(NO_TIMESTAMPS, bytes(12), PADDED, id="no timestamps: zeros are padding"),
-    pytest.param(NO_TIMESTAMPS, time_bytes((-1, 0)), WRONG, id="no timestamps: an entry of -1"),
-    pytest.param(b"", b"", IDENTICAL, id="an empty log: an empty file is right"),
-    pytest.param(b"", bytes(24), PADDED, id="an empty log: zeros are padding"),
-    pytest.param(b"", time_bytes((5, 0)), WRONG, id="an empty log: any entry is untrue"),
-    pytest.param(ZERO, bytes(12), IDENTICAL, id="timestamp 0 at offset 0: a true entry of zeros"),
-    pytest.param(ZERO, bytes(24), PADDED, id="the same, then zeros"),
-    pytest.param(log_of([(LONG_MAX,), (5,)]), time_bytes((LONG_MAX, 0)), IDENTICAL, id="Long.MAX"),
-    pytest.param(
-        log_of([(9,), (8,), (7,), (6,)]), time_bytes((8, 1)), WRONG, id="below an earlier max"
-    ),
-    pytest.param(
-        log_of([(5,)], LONG_MAX), time_bytes((5, 0)), WRONG, id="the largest offset there is"
-    ),
-]
+LITTLE_TO_SAY = {
+    "no timestamps: an empty file is right": (NO_TIMESTAMPS, b"", IDENTICAL),
+    "no timestamps: zeros are padding": (NO_TIMESTAMPS, bytes(12), PADDED),
+    "no timestamps: an entry of -1": (NO_TIMESTAMPS, time_bytes((-1, 0)), WRONG),
+    "an empty log: an empty file is right": (b"", b"", IDENTICAL),
+    "an empty log: zeros are padding": (b"", bytes(24), PADDED),
+    "an empty log: any entry is untrue": (b"", time_bytes((5, 0)), WRONG),
+    "timestamp 0 at offset 0: a true entry of zeros": (ZERO, bytes(12), IDENTICAL),
+    "the same, then zeros": (ZERO, bytes(24), PADDED),
+    "Long.MAX": (log_of([(LONG_MAX,), (5,)]), time_bytes((LONG_MAX, 0)), IDENTICAL),
+    "below an earlier max": (log_of([(9,), (8,), (7,), (6,)]), time_bytes((8, 1)), WRONG),
+    "the largest offset there is": (log_of([(5,)], LONG_MAX), time_bytes((5, 0)), WRONG),
+}
 
 
-@pytest.mark.parametrize(("log", "time_index", "verdict"), LITTLE_TO_SAY)
+@each_case(("log", "time_index", "verdict"), LITTLE_TO_SAY)
 def test_logs_without_stairs(
     judged: Callable[..., Judged], log: bytes, time_index: bytes, verdict: str
 ) -> None:
@@ -315,51 +276,28 @@ def test_a_log_that_kafka_refuses_is_still_compared_with_its_index(
     assert judged(log, b"").verdict == INCOMPLETE
 
 
-SENTENCES = [
-    pytest.param(
-        time_bytes((1002, 2), (1009, 8)),
-        "entry 1: timestamp 1009 at offset 8, but the batch that reaches it ends at offset 9",
-        id="untrue offset",
-    ),
-    pytest.param(
-        time_bytes((1010, 9)),
-        "entry 0: timestamp 1010 at offset 9, but no batch is the first to reach that",
-        id="untrue timestamp",
-    ),
-    pytest.param(
-        time_bytes((1004, 4), (1002, 2)),
-        "entry 1: timestamp 1002 at offset 2, out of order after (1004, 4)",
-        id="out of order",
-    ),
-    pytest.param(
-        RECOVERED[:12] + bytes(24), "1 correct entry, then 24 zero bytes", id="zeros"
-    ),
-    pytest.param(
-        RECOVERED[:12] + STALE + bytes(12),
-        "1 correct entry, then stale entries; the file ends with 12 zero bytes of 48",
-        id="stale",
-    ),
-    pytest.param(
-        RECOVERED[:12],
-        "the closing entry is missing: the log's max timestamp is 1009, the last entry says 1002",
-        id="incomplete",
-    ),
-    pytest.param(
-        b"",
-        "the closing entry is missing: the log's max timestamp is 1009, the index has no entry",
-        id="incomplete and empty",
-    ),
-    pytest.param(RECOVERED[:7], "7 bytes found, expected a multiple of 12", id="malformed"),
-    pytest.param(
-        RECOVERED[:12] + RECOVERED[-12:],
+SENTENCES = {
+    "untrue offset": (time_bytes((1002, 2), (1009, 8)),
+        "entry 1: timestamp 1009 at offset 8, but the batch that reaches it ends at offset 9"),
+    "untrue timestamp": (time_bytes((1010, 9)),
+        "entry 0: timestamp 1010 at offset 9, but no batch is the first to reach that"),
+    "out of order": (time_bytes((1004, 4), (1002, 2)),
+        "entry 1: timestamp 1002 at offset 2, out of order after (1004, 4)"),
+    "zeros": (RECOVERED[:12] + bytes(24), "1 correct entry, then 24 zero bytes"),
+    "stale": (RECOVERED[:12] + STALE + bytes(12),
+        "1 correct entry, then stale entries; the file ends with 12 zero bytes of 48"),
+    "incomplete": (RECOVERED[:12],
+        "the closing entry is missing: the log's max timestamp is 1009, the last entry says 1002"),
+    "incomplete and empty": (b"",
+        "the closing entry is missing: the log's max timestamp is 1009, the index has no entry"),
+    "malformed": (RECOVERED[:7], "7 bytes found, expected a multiple of 12"),
+    "sparse": (RECOVERED[:12] + RECOVERED[-12:],
         "at least 2 entries missing: 588 bytes of the log from byte 294 on have no entry, "
-        "although index.interval.bytes is 100",
-        id="sparse",
-    ),
-]  # fmt: skip
+        "although index.interval.bytes is 100"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("time_index", "problem"), SENTENCES)
+@each_case(("time_index", "problem"), SENTENCES)
 def test_a_problem_is_one_sentence(time_index: bytes, problem: str) -> None:
     assert judge(LOG, time_index).problems == (problem,)
 
@@ -373,49 +311,37 @@ def test_many_problems_are_counted_after_ten() -> None:
 
 # The `.index`: (relative offset, position)
 PER_BATCH = offset_bytes((2, 196), (4, 392), (6, 588), (8, 784))
-OFFSET_VERDICTS = [
-    pytest.param(PER_BATCH, IDENTICAL, id="recovery's bytes"),
-    pytest.param(b"", SPARSE, id="empty: a chunk of ten looks like lost entries"),
-    pytest.param(PER_BATCH[8:], CONSISTENT, id="the first entry is missing: as after a restart"),
-    pytest.param(PER_BATCH[:16], SPARSE, id="the second half is missing"),
-    pytest.param(PER_BATCH[8:16] + PER_BATCH[24:], CONSISTENT, id="two of four, one by one"),
-    pytest.param(offset_bytes((9, 490)), CONSISTENT, id="two chunks of five: a last offset behind"),
-    pytest.param(
-        offset_bytes((1, 98), (2, 196), (4, 392), (5, 490), (7, 686), (8, 784)),
-        *(CONSISTENT,),
-        id="another density",
-    ),
-    pytest.param(offset_bytes((4, 196), (9, 490)), CONSISTENT, id="two appends of several batches"),
-    pytest.param(offset_bytes((0, 0)) + PER_BATCH, CONSISTENT, id="an entry at byte 0"),
-    pytest.param(PER_BATCH[:-1], MALFORMED, id="one byte short"),
-    pytest.param(PER_BATCH + bytes(8), PADDED, id="a zero entry more"),
-    pytest.param(PER_BATCH[:8] + bytes(80), PADDED, id="zeros after the first"),
-    pytest.param(bytes(16), PADDED, id="all zero"),
-    pytest.param(
-        PER_BATCH[:8] + offset_bytes((40, 44), (50, 55)) + bytes(8), PADDED, id="stale, then zeros"
-    ),
-    pytest.param(
-        (PER_BATCH[:8] + offset_bytes((40, 44)) * 99)[: (TIME_PREALLOCATED + 5) // 8 * 8],
-        PADDED,
-        id="stale, of the preallocated size",
-    ),
-    pytest.param(
-        offset_bytes((40, 44)) + bytes(80), WRONG, id="no entry is true, though zeros follow"
-    ),
-    pytest.param(offset_bytes((2, 197)), WRONG, id="no batch begins there"),
-    pytest.param(offset_bytes((2, 392)), WRONG, id="the batch that ends with it is before"),
-    pytest.param(offset_bytes((20, 196)), WRONG, id="an offset that no batch ends with"),
-    pytest.param(offset_bytes((4, 392), (2, 196)), WRONG, id="out of order"),
-    pytest.param(offset_bytes((2, 196), (2, 196)), WRONG, id="an entry twice"),
-    pytest.param(offset_bytes((9, 490), (9, 784)), WRONG, id="one offset, two positions"),
-    pytest.param(
-        offset_bytes((4, 98), (6, 392)), WRONG, id="an append that reaches into the next one's"
-    ),
-    pytest.param(offset_bytes((2, -1)), WRONG, id="a negative position"),
-]  # fmt: skip
+OFFSET_VERDICTS = {
+    "recovery's bytes": (PER_BATCH, IDENTICAL),
+    "empty: a chunk of ten looks like lost entries": (b"", SPARSE),
+    "the first entry is missing: as after a restart": (PER_BATCH[8:], CONSISTENT),
+    "the second half is missing": (PER_BATCH[:16], SPARSE),
+    "two of four, one by one": (PER_BATCH[8:16] + PER_BATCH[24:], CONSISTENT),
+    "two chunks of five: a last offset behind": (offset_bytes((9, 490)), CONSISTENT),
+    "another density": (offset_bytes((1, 98), (2, 196), (4, 392), (5, 490), (7, 686), (8, 784)),
+        *(CONSISTENT,)),
+    "two appends of several batches": (offset_bytes((4, 196), (9, 490)), CONSISTENT),
+    "an entry at byte 0": (offset_bytes((0, 0)) + PER_BATCH, CONSISTENT),
+    "one byte short": (PER_BATCH[:-1], MALFORMED),
+    "a zero entry more": (PER_BATCH + bytes(8), PADDED),
+    "zeros after the first": (PER_BATCH[:8] + bytes(80), PADDED),
+    "all zero": (bytes(16), PADDED),
+    "stale, then zeros": (PER_BATCH[:8] + offset_bytes((40, 44), (50, 55)) + bytes(8), PADDED),
+    "stale, of the preallocated size": (
+        (PER_BATCH[:8] + offset_bytes((40, 44)) * 99)[: (TIME_PREALLOCATED + 5) // 8 * 8], PADDED),
+    "no entry is true, though zeros follow": (offset_bytes((40, 44)) + bytes(80), WRONG),
+    "no batch begins there": (offset_bytes((2, 197)), WRONG),
+    "the batch that ends with it is before": (offset_bytes((2, 392)), WRONG),
+    "an offset that no batch ends with": (offset_bytes((20, 196)), WRONG),
+    "out of order": (offset_bytes((4, 392), (2, 196)), WRONG),
+    "an entry twice": (offset_bytes((2, 196), (2, 196)), WRONG),
+    "one offset, two positions": (offset_bytes((9, 490), (9, 784)), WRONG),
+    "an append that reaches into the next one's": (offset_bytes((4, 98), (6, 392)), WRONG),
+    "a negative position": (offset_bytes((2, -1)), WRONG),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("offset_index", "verdict"), OFFSET_VERDICTS)
+@each_case(("offset_index", "verdict"), OFFSET_VERDICTS)
 def test_offset_index(judged: Callable[..., Judged], offset_index: bytes, verdict: str) -> None:
     seen = judged(LOG, RECOVERED, offset_index, settings=SMALL)
     assert seen.offset_verdict == verdict, seen.offset_problems
@@ -424,17 +350,17 @@ def test_offset_index(judged: Callable[..., Judged], offset_index: bytes, verdic
 
 
 PAIRS = log_of([(1000, 1001), (1002, 1003), (1004, 1005), (1006, 1007)])
-BEFORE_2_0 = [
-    pytest.param(offset_bytes((4, 196)), CONSISTENT, id="the first offset of the batch there"),
-    pytest.param(offset_bytes((5, 196)), IDENTICAL, id="the last offset, since 2.0"),
-    pytest.param(offset_bytes((4, 196), (6, 294)), CONSISTENT, id="first offsets"),
-    pytest.param(offset_bytes((2, 98), (5, 196)), CONSISTENT, id="a broker upgraded in between"),
-    pytest.param(offset_bytes((2, 196)), WRONG, id="the first offset of the batch before"),
-    pytest.param(offset_bytes((6, 196)), WRONG, id="the first offset of the batch behind"),
-]
+BEFORE_2_0 = {
+    "the first offset of the batch there": (offset_bytes((4, 196)), CONSISTENT),
+    "the last offset, since 2.0": (offset_bytes((5, 196)), IDENTICAL),
+    "first offsets": (offset_bytes((4, 196), (6, 294)), CONSISTENT),
+    "a broker upgraded in between": (offset_bytes((2, 98), (5, 196)), CONSISTENT),
+    "the first offset of the batch before": (offset_bytes((2, 196)), WRONG),
+    "the first offset of the batch behind": (offset_bytes((6, 196)), WRONG),
+}
 
 
-@pytest.mark.parametrize(("offset_index", "verdict"), BEFORE_2_0)
+@each_case(("offset_index", "verdict"), BEFORE_2_0)
 def test_offset_indexes_of_before_2_0(
     judged: Callable[..., Judged], offset_index: bytes, verdict: str
 ) -> None:
@@ -464,7 +390,7 @@ def starts_of(log: bytes) -> list[int]:
     return starts
 
 
-@pytest.mark.parametrize("magic", [0, 1])
+@each_case("magic", [0, 1])
 def test_leaders_of_0_8_to_1_1_named_the_first_offset_inside_a_compressed_set(
     judged: Callable[..., Judged], magic: int
 ) -> None:

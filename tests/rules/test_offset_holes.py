@@ -5,7 +5,6 @@ import random
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from kip33.rules.offset_holes import (
     find_holes,
     overlaps,
 )
+from tests.cases import each_case
 
 
 class Segment(NamedTuple):
@@ -50,7 +50,7 @@ def holes_of(segments: list[Segment]) -> list[tuple[int, int, str]]:
     return list(zip(found.first_offsets.tolist(), found.ends.tolist(), kinds, strict=True))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("what", "segments", "expected"),
     [
         ("no segment", [], []),
@@ -106,7 +106,6 @@ def holes_of(segments: list[Segment]) -> list[tuple[int, int, str]]:
             [(5, 2**63 - 1, "certain")],
         ),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_holes(what: str, segments: list[Segment], expected: list[tuple[int, int, str]]) -> None:
     assert holes_of(segments) == expected
@@ -177,9 +176,7 @@ def found(rows: list[tuple[int, int, int]]) -> list[int]:
     return overlaps(columns[0], columns[1], columns[2]).tolist()
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE]
-)
+@each_case(("rows", "expected"), [row[1:] for row in TABLE])
 def test_overlaps(rows: list[tuple[int, int, int]], expected: list[int]) -> None:
     assert found(rows) == expected
 

@@ -1,7 +1,6 @@
 """Bins: every file in one of them, even loads, the heaviest first, always the same."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from kip33.rules.packing import (
     bin_count,
     pack,
 )
+from tests.cases import each_case
 
 MIB, GIB = 1 << 20, 1 << 30
 some_sizes = st.lists(st.integers(0, 2**31), max_size=60).map(lambda s: np.array(s, np.int64))
@@ -24,22 +24,22 @@ def load(sizes: np.ndarray, rows: np.ndarray) -> int:
     return int(sizes[rows].sum()) + len(rows) * FILE_COST_BYTES
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("files", "size", "cores", "bins"),
-    [
-        pytest.param(1200, GIB // 4, 2, 300, id="a GiB each: 300 GiB for two cores"),
-        pytest.param(1200, GIB // 4, 300, 300, id="or for 300"),
-        pytest.param(1200, GIB // 4, 64, 320, id="in whole rounds of the cores"),
-        pytest.param(20_000, MIB, 2, 20, id="20,000 segments of 1 MiB for two cores"),
-        pytest.param(20_000, MIB, 32, 32, id="for 32"),
-        pytest.param(100_000, 0, 2, 6, id="20,000 files each, in whole rounds"),
-        pytest.param(4, MIB, 2, 2, id="one a core where they would be light"),
-        pytest.param(1, MIB, 2, 1, id="never more than files"),
-        pytest.param(0, MIB, 2, 1, id="one, even for nothing"),
-        pytest.param(500, MIB, 4000, 64, id="64 for any number of cores that may come"),
-        pytest.param(1200, GIB // 4, 40_000, 1200, id="more where each has work for its start"),
-        pytest.param(10_000_000, GIB, 800, 20_000, id="10 PB: as many as a driver remembers"),
-    ],
+    {
+        "a GiB each: 300 GiB for two cores": (1200, GIB // 4, 2, 300),
+        "or for 300": (1200, GIB // 4, 300, 300),
+        "in whole rounds of the cores": (1200, GIB // 4, 64, 320),
+        "20,000 segments of 1 MiB for two cores": (20_000, MIB, 2, 20),
+        "for 32": (20_000, MIB, 32, 32),
+        "20,000 files each, in whole rounds": (100_000, 0, 2, 6),
+        "one a core where they would be light": (4, MIB, 2, 2),
+        "never more than files": (1, MIB, 2, 1),
+        "one, even for nothing": (0, MIB, 2, 1),
+        "64 for any number of cores that may come": (500, MIB, 4000, 64),
+        "more where each has work for its start": (1200, GIB // 4, 40_000, 1200),
+        "10 PB: as many as a driver remembers": (10_000_000, GIB, 800, 20_000),
+    },
 )
 def test_bin_count(files: int, size: int, cores: int, bins: int) -> None:
     assert (BIN_BYTES, BIN_FILES, MOST_BINS) == (GIB, 20_000, 20_000)

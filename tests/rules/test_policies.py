@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kip33.errors import PolicyError
 from kip33.formats.kafka_configs import TOPIC_KEYS
 from kip33.rules.policies import BUILT_IN_TOPICS, Policies, Policy, TopicGlobs
+from tests.cases import each_case
 
 DAY_MS = 86_400_000
 WEEK = {"cleanup.policy": "delete", "retention.ms": "7d"}
@@ -54,7 +55,7 @@ MATCHES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("matches", "topic", "match"), MATCHES.values(), ids=MATCHES)
+@each_case(("matches", "topic", "match"), MATCHES)
 def test_the_section_that_applies(matches: list[str], topic: str, match: str) -> None:
     policy = by_match(*matches).of(topic)
     assert policy.match == match
@@ -173,7 +174,7 @@ MERGED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("policies", "policy", "mode"), MERGED.values(), ids=MERGED)
+@each_case(("policies", "policy", "mode"), MERGED)
 def test_the_policy_of_a_topic(policies: Policies, policy: Policy, mode: str) -> None:
     assert policies.of("orders") == policy
     assert policies.of("orders").mode == mode
@@ -196,7 +197,7 @@ LOCAL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("settings", "expected"), LOCAL.values(), ids=LOCAL)
+@each_case(("settings", "expected"), LOCAL)
 def test_the_limits_of_a_brokers_disk(settings: dict[str, Any], expected: tuple[int, int]) -> None:
     whole = {**WEEK, "retention.bytes": "1TiB", "remote.storage.enable": True, **settings}
     policy = policies_of(orders=whole).of("orders")
@@ -225,7 +226,7 @@ REFUSED_LOCAL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("settings", "expected"), REFUSED_LOCAL.values(), ids=REFUSED_LOCAL)
+@each_case(("settings", "expected"), REFUSED_LOCAL)
 def test_limits_of_a_brokers_disk_that_kafka_refuses(
     settings: dict[str, Any], expected: str
 ) -> None:
@@ -275,7 +276,7 @@ BUILT_IN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("sections", "topic", "policy", "mode"), BUILT_IN.values(), ids=BUILT_IN)
+@each_case(("sections", "topic", "policy", "mode"), BUILT_IN)
 def test_kafkas_own_topics(sections: dict[str, Any], topic: str, policy: Policy, mode: str) -> None:
     defaults = {"cleanup.policy": "delete", "retention.ms": 1}
     policies = Policies(
@@ -315,7 +316,7 @@ KEEPS = {
 }
 
 
-@pytest.mark.parametrize(("policies", "keeps"), KEEPS.values(), ids=KEEPS)
+@each_case(("policies", "keeps"), KEEPS)
 def test_keeps_everything(policies: Policies, keeps: bool) -> None:
     assert policies.keeps_everything() is keeps
 
@@ -359,7 +360,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("settings", "message"), WRONG.values(), ids=WRONG)
+@each_case(("settings", "message"), WRONG)
 def test_settings_that_a_section_refuses(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(PolicyError) as raised:
         policies_of(orders=settings)
@@ -374,7 +375,7 @@ def test_the_defaults_are_checked_as_sections_are() -> None:
         policies_of({"eu.retention.ms": 1})
 
 
-@pytest.mark.parametrize("name", ["", ".", "a b", "a/b", "ü", "a" * 250, "a,b"])
+@each_case("name", ["", ".", "a b", "a/b", "ü", "a" * 250, "a,b"])
 def test_a_name_that_no_topic_has(name: str) -> None:
     with pytest.raises(PolicyError, match="not the name of a topic"):
         by_match(name)
@@ -385,7 +386,7 @@ def test_an_unknown_section() -> None:
         Policies({"topic": {}})
 
 
-@pytest.mark.parametrize("key", sorted(TOPIC_KEYS))
+@each_case("key", sorted(TOPIC_KEYS))
 def test_every_key_of_kafka_is_taken(key: str) -> None:
     texts = {
         "cleanup.policy": "delete",
@@ -468,7 +469,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("globs", "wanted"), CASES, ids=lambda value: " ".join(value) or "none")
+@each_case(("globs", "wanted"), CASES)
 def test_topics_that_globs_ask_for(globs: list[str], wanted: tuple[str, ...]) -> None:
     asked = TopicGlobs.of(globs)
     assert tuple(name for name in NAMES if asked.matches(name)) == wanted

@@ -3,6 +3,7 @@
 import pytest
 
 from kip33.rules.policies import duration_ms, size_bytes
+from tests.cases import each_case
 
 DURATIONS: list[tuple[str | int, int]] = [
     ("7d", 604_800_000),
@@ -35,23 +36,23 @@ WRONG: list[str | int | float | None] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "ms"), DURATIONS)
+@each_case(("value", "ms"), DURATIONS)
 def test_duration(value: str | int, ms: int) -> None:
     assert duration_ms(value) == ms
 
 
-@pytest.mark.parametrize(("value", "size"), SIZES)
+@each_case(("value", "size"), SIZES)
 def test_size(value: str | int, size: int) -> None:
     assert size_bytes(value) == size
 
 
-@pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value)[:40])
+@each_case("value", WRONG)
 def test_no_duration(value: str | int) -> None:
     with pytest.raises(ValueError, match=r"found, expected 7d, 36h, 15m, 30s, 500ms or millisec"):
         duration_ms(value)
 
 
-@pytest.mark.parametrize("value", ["10GB", "10G", "10gib", "1.5GiB", "10 GiB", "7d", -1, 2**63])
+@each_case("value", ["10GB", "10G", "10gib", "1.5GiB", "10 GiB", "7d", -1, 2**63])
 def test_no_size(value: str | int) -> None:
     with pytest.raises(ValueError, match=r"found, expected 2TiB, 10GiB, 5MiB, 1KiB or bytes"):
         size_bytes(value)

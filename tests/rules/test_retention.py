@@ -2,13 +2,13 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kip33.rules.retention import DELETABLE_REASONS, KEPT_REASONS, NEVER_MS, RetentionMode
 from kip33.rules.retention_rows import Decision, Limits, SegmentFigures, judge
 from tests.builders.retention_model import expires_at_ms, is_breached
+from tests.cases import each_case
 
 NOW = 1_000_000
 DAY = 86_400_000
@@ -318,10 +318,7 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("segments", "limits", "reasons"),
-    [pytest.param(*case[1:], id=case[0]) for case in CASES],
-)
+@each_case(("segments", "limits", "reasons"), {case[0]: case[1:] for case in CASES})
 def test_each_decision_has_its_reason(
     segments: list[SegmentFigures], limits: Limits, reasons: list[str]
 ) -> None:
@@ -365,18 +362,18 @@ def test_segments_over_the_size_limit_are_deletable_at_0() -> None:
     assert (first.deletable_at_ms, first.expires_at_ms) == (0, FUTURE + 101)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("largest", "retention_ms", "boundary", "expires"),
-    [
-        pytest.param(5, 100, "local", 106, id="a millisecond after retention.ms has passed"),
-        pytest.param(5, 100, "remote", 105, id="at the moment it has passed, remotely"),
-        pytest.param(5, -1, "local", None, id="never without a limit"),
-        pytest.param(NEVER_MS, 0, "local", NEVER_MS, id="saturated for Long.MAX"),
-        pytest.param(NEVER_MS - 1, 0, "local", NEVER_MS, id="the last moment that there is"),
-        pytest.param(5, NEVER_MS, "remote", NEVER_MS, id="saturated for a limit of Long.MAX"),
-        pytest.param(-7, 100, "remote", 100, id="not before now reaches retention.ms, remotely"),
-        pytest.param(-7, NEVER_MS, "local", NEVER_MS - 6, id="a file from before 1970"),
-    ],
+    {
+        "a millisecond after retention.ms has passed": (5, 100, "local", 106),
+        "at the moment it has passed, remotely": (5, 100, "remote", 105),
+        "never without a limit": (5, -1, "local", None),
+        "saturated for Long.MAX": (NEVER_MS, 0, "local", NEVER_MS),
+        "the last moment that there is": (NEVER_MS - 1, 0, "local", NEVER_MS),
+        "saturated for a limit of Long.MAX": (5, NEVER_MS, "remote", NEVER_MS),
+        "not before now reaches retention.ms, remotely": (-7, 100, "remote", 100),
+        "a file from before 1970": (-7, NEVER_MS, "local", NEVER_MS - 6),
+    },
 )
 def test_expires_at(largest: int, retention_ms: int, boundary: str, expires: int | None) -> None:
     limits = Limits(retention_ms, boundary=boundary)

@@ -6,7 +6,6 @@ from random import Random
 from typing import Any
 
 import numpy as np
-import pytest
 
 from kip33.rules.policies import Policies
 from kip33.rules.retention import (
@@ -30,6 +29,7 @@ from kip33.rules.retention_rows import (
 )
 from tests.builders.random_catalogs import NOW_MS, POLICY, figures_of, random_catalogs
 from tests.builders.retention_model import judge_in_a_loop
+from tests.cases import each_case
 
 SEED = 33
 POLICIES = Policies(POLICY)
@@ -88,8 +88,8 @@ def columns_of(partitions: list[Partition]) -> tuple[SegmentColumns, LimitColumn
     return columns, limit_columns([limits for _, limits in partitions], of_rows)
 
 
-@pytest.mark.parametrize("active_segment", ["keep", "kafka"])
-@pytest.mark.parametrize("boundary", ["local", "remote"])
+@each_case("active_segment", ["keep", "kafka"])
+@each_case("boundary", ["local", "remote"])
 def test_all_partitions_at_once_are_judged_as_each_by_itself(
     active_segment: str, boundary: str
 ) -> None:
@@ -150,7 +150,7 @@ def test_no_partition_has_no_decision() -> None:
     assert decision_rows(judge_columns(*columns_of([]), now_ms=NOW_MS)) == []
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 63, 64, 65, 1_000])
+@each_case("length", [1, 2, 3, 63, 64, 65, 1_000])
 def test_a_moment_is_carried_on_through_a_partition_of_any_length(length: int) -> None:
     chance = np.random.default_rng(length)
     times = chance.integers(0, NOW_MS, length)

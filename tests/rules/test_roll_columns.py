@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 
 from kip33.rules.retention_rows import int64_column
 from kip33.rules.roll_verdicts import (
@@ -19,6 +18,7 @@ from kip33.rules.roll_verdicts import (
     status_doubts,
 )
 from kip33.rules.rolling import RollSettings
+from tests.cases import each_case
 
 SETTINGS = RollSettings(segment_ms=1000, segment_bytes=1000)
 
@@ -106,10 +106,7 @@ def first_row(verdicts: RollVerdicts, number: int = 0) -> dict[str, Any]:
 NEXT = Row(first=10_600, largest=10_900)
 CASES: dict[str, tuple[list[Row], dict[str, Any]]] = {
     "the only segment is active": ([Row()], {"ended_by": "active", "waited": None}),
-    "the next batch cannot fit, whatever its size": (
-        [Row(size=980), NEXT],
-        {"ended_by": "size"},
-    ),
+    "the next batch cannot fit, whatever its size": ([Row(size=980), NEXT], {"ended_by": "size"}),
     "the next batch is all of the next segment, and one byte too large": (
         [Row(size=900), NEXT._replace(size=101, batches=1)],
         {"ended_by": "size"},
@@ -167,10 +164,7 @@ CASES: dict[str, tuple[list[Row], dict[str, Any]]] = {
         {"ended_by": "offset_range"},
     ),
     "only the end of the next segment is beyond an int32": (
-        [
-            Row(size=100, offsets=2**31 - 5),
-            NEXT._replace(size=100, batches=2, offsets=10),
-        ],
+        [Row(size=100, offsets=2**31 - 5), NEXT._replace(size=100, batches=2, offsets=10)],
         {"ended_by": "unknown", "not_seen": "next_batch_last_offset"},
     ),
     "its header has been read: the next batch is beyond it": (
@@ -226,11 +220,7 @@ CASES: dict[str, tuple[list[Row], dict[str, Any]]] = {
         {"ended_by": "time", "early": None},
     ),
     "the next batch is ahead of all records of the segment after the next": (
-        [
-            Row(),
-            NEXT._replace(first=90_000, largest=90_000),
-            Row(first=10_600, largest=10_950),
-        ],
+        [Row(), NEXT._replace(first=90_000, largest=90_000), Row(first=10_600, largest=10_950)],
         {"early": "ahead_of_later", "early_ms": 79_050},
     ),
     "a record of the next segment would not have ended it": (
@@ -244,9 +234,8 @@ CASES: dict[str, tuple[list[Row], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_why_the_first_segment_ended(case: str) -> None:
-    rows, expected = CASES[case]
+@each_case(("rows", "expected"), CASES)
+def test_why_the_first_segment_ended(rows: list[Row], expected: dict[str, Any]) -> None:
     found = first_row(judged(rows))
     assert {name: found[name] for name in expected} == expected
 
@@ -330,7 +319,7 @@ def test_no_rows_give_no_verdicts() -> None:
     assert judged().ended_by.size == 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rows", "expected"),
     [
         (
@@ -358,10 +347,7 @@ def test_one_value_of_segment_bytes_explains_all_ends(
     held = columns(rows)
     limits = limit_columns([SETTINGS], np.zeros(held.doubt.size, np.int64))
     found = explaining_settings(held, judge_rolls(held, limits))
-    assert (
-        found.segment_bytes_from.to_list()[0],
-        found.segment_bytes_to.to_list()[0],
-    ) == expected
+    assert (found.segment_bytes_from.to_list()[0], found.segment_bytes_to.to_list()[0]) == expected
 
 
 def test_one_value_of_segment_ms_explains_all_ends() -> None:

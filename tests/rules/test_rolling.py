@@ -4,13 +4,9 @@ import pytest
 
 from kip33.errors import PolicyError
 from kip33.rules.policies import Policies
-from kip33.rules.rolling import (
-    GivenSettings,
-    RollReason,
-    RollSettings,
-    TopicRollSettings,
-)
+from kip33.rules.rolling import GivenSettings, RollReason, RollSettings, TopicRollSettings
 from tests.builders.replayed_logs import NextBatch, OpenSegment, why_roll
+from tests.cases import each_case
 
 DAY_MS = 86_400_000
 SETTINGS = RollSettings(segment_ms=1000, segment_bytes=1000, segment_index_bytes=120)
@@ -73,9 +69,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_batch_against_the_open_segment(case: str) -> None:
-    segment, batch, reason = CASES[case]
+@each_case(("segment", "batch", "reason"), CASES)
+def test_a_batch_against_the_open_segment(
+    segment: OpenSegment, batch: NextBatch, reason: RollReason | None
+) -> None:
     assert why_roll(segment, batch, SETTINGS, now_ms=NOW) == reason
 
 
@@ -85,9 +82,7 @@ def test_jitter_makes_the_limit_earlier() -> None:
     assert why_roll(segment, batch, SETTINGS, now_ms=NOW, jitter_ms=100) == RollReason.TIME
 
 
-@pytest.mark.parametrize(
-    ("jitter_ms", "segment_ms", "most"), [(0, 10, 0), (1, 10, 0), (5, 10, 4), (99, 10, 9)]
-)
+@each_case(("jitter_ms", "segment_ms", "most"), [(0, 10, 0), (1, 10, 0), (5, 10, 4), (99, 10, 9)])
 def test_the_largest_jitter_is_below_both_settings(
     jitter_ms: int, segment_ms: int, most: int
 ) -> None:
@@ -112,7 +107,7 @@ def test_an_option_overrides_the_policy_and_the_policy_the_default() -> None:
     assert settings == RollSettings(DAY_MS, 77, 3_600_000, 100)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("cleanup", "segment_ms"), [("compact", DAY_MS), ("compact,delete", DAY_MS), ("delete", 7)]
 )
 def test_compacted_topics_roll_at_their_max_compaction_lag(cleanup: str, segment_ms: int) -> None:

@@ -22,9 +22,10 @@ from kip33.rules.search import (
     require_target,
     trap,
 )
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("largest", "target", "choice"),
     [
         ([], 5, None),
@@ -42,7 +43,7 @@ def test_kafka_chooses_the_first_segment_that_is_late_enough(
     assert kafkas_choice(largest, target) == choice
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("maxima", "choice", "largest", "result"),
     [
         ([], None, -1, SearchResult.NO_TIMESTAMPS),
@@ -65,7 +66,7 @@ def test_what_a_segment_may_hold() -> None:
     assert [may_hold(m, 5) for m in (None, -1, 4, 5, 6)] == [True, False, False, True, True]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("max_timestamp", "below", "name"),
     [
         (-1, False, Trap.FILE_TIME),
@@ -79,25 +80,23 @@ def test_traps(max_timestamp: int, below: bool, name: str) -> None:
     assert name in TRAPS
 
 
-@pytest.mark.parametrize(
-    ("dialect", "offset"), [("recover", 42), ("live", 42), ("kip33", 41), (None, 41)]
-)
+@each_case(("dialect", "offset"), [("recover", 42), ("live", 42), ("kip33", 41), (None, 41)])
 def test_the_first_offset_after_an_entry(dialect: str | None, offset: int) -> None:
     assert first_offset_after(TimestampOffset(1000, 41), dialect) == offset
 
 
-@pytest.mark.parametrize("target", [-6, -7, -(2**63)])
+@each_case("target", [-6, -7, -(2**63)])
 def test_texts_that_are_not_targets(target: int) -> None:
     with pytest.raises(ValueError, match=f"target {target}"):
         require_target(target)
 
 
-@pytest.mark.parametrize("target", [-5, -4, -3, -2, -1, 0, 2**63 - 1])
+@each_case("target", [-5, -4, -3, -2, -1, 0, 2**63 - 1])
 def test_targets(target: int) -> None:
     require_target(target)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entries", "fault"),
     [
         ([], None),
@@ -159,7 +158,7 @@ CLAIMS = {
 }
 
 
-@pytest.mark.parametrize("name", CLAIMS)
+@each_case("name", [*CLAIMS])
 def test_claims(name: str) -> None:
     headers, entry, kind, target, expected = CLAIMS[name]
     claim = Claim(TimestampOffset(*entry), "kip33" in kind, "tight" in kind)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from kip33.rules.segment_summary import (
     summarize,
 )
 from tests.builders.generated_segments import LONG_MAX, Written, rows_of, segments
+from tests.cases import each_case
 from tests.long_forms import examples
 
 NO_BATCHES = {
@@ -56,80 +56,47 @@ def test_no_batches() -> None:
     assert summary_of([]) == (NO_BATCHES, [])
 
 
-CASES = [
-    pytest.param(
+CASES = {
+    "batches of transactions and control batches are marked": (
         [row(5, 7), row(5, 8, attributes=16), row(5, 9, attributes=48), row(5, 10, attributes=32)],
-        {"marked": 3},
-        id="batches of transactions and control batches are marked",
-    ),
-    pytest.param([row(5, 7)], {"first_batch_timestamp": 5, "last_offset": 7}, id="one batch"),
-    pytest.param(
-        [row(5, 1), row(9, 2), row(9, 3)],
-        {"max_timestamp": 9, "offset_of_max_timestamp": 2},
-        id="equal timestamps: the first batch that has the max",
-    ),
-    pytest.param(
-        [row(5), row(3), row(4), row(5), row(6)],
-        {"out_of_order_batches": 2},
-        id="batches below an earlier max are out of order, an equal one is not",
-    ),
-    pytest.param(
-        [row(5), row(-1), row(6)], {"out_of_order_batches": 0}, id="-1 is not out of order"
-    ),
-    pytest.param(
-        [row(-1), row(8)],
-        {"first_batch_timestamp": -1, "max_timestamp": 8},
-        id="the first batch may have no timestamp",
-    ),
-    pytest.param(
-        [row(-5), row(-1)],
-        {"max_timestamp": -1, "offset_of_max_timestamp": -1, "first_batch_timestamp": -5},
-        id="below -1 there is no max",
-    ),
-    pytest.param([row(0, 4)], {"max_timestamp": 0, "offset_of_max_timestamp": 4}, id="0 is a max"),
-    pytest.param(
-        [row(LONG_MAX), row(1)], {"max_timestamp": LONG_MAX, "out_of_order_batches": 1}, id="far"
-    ),
-    pytest.param(
-        [row(1, records=3), row(1, records=0), row(1, records=4)],
-        {"record_count": 7, "wrappers": 0},
-        id="records are counted",
-    ),
-    pytest.param(
-        [row(1, records=3), row(1, records=-1, magic=1)],
-        {"record_count": 3, "wrappers": 1},
-        id="a wrapper's are not",
-    ),
-    pytest.param(
+        {"marked": 3}),
+    "one batch": ([row(5, 7)], {"first_batch_timestamp": 5, "last_offset": 7}),
+    "equal timestamps: the first batch that has the max": ([row(5, 1), row(9, 2), row(9, 3)],
+        {"max_timestamp": 9, "offset_of_max_timestamp": 2}),
+    "batches below an earlier max are out of order, an equal one is not": (
+        [row(5), row(3), row(4), row(5), row(6)], {"out_of_order_batches": 2}),
+    "-1 is not out of order": ([row(5), row(-1), row(6)], {"out_of_order_batches": 0}),
+    "the first batch may have no timestamp": ([row(-1), row(8)],
+        {"first_batch_timestamp": -1, "max_timestamp": 8}),
+    "below -1 there is no max": ([row(-5), row(-1)],
+        {"max_timestamp": -1, "offset_of_max_timestamp": -1, "first_batch_timestamp": -5}),
+    "0 is a max": ([row(0, 4)], {"max_timestamp": 0, "offset_of_max_timestamp": 4}),
+    "far": ([row(LONG_MAX), row(1)], {"max_timestamp": LONG_MAX, "out_of_order_batches": 1}),
+    "records are counted": ([row(1, records=3), row(1, records=0), row(1, records=4)],
+        {"record_count": 7, "wrappers": 0}),
+    "a wrapper's are not": ([row(1, records=3), row(1, records=-1, magic=1)],
+        {"record_count": 3, "wrappers": 1}),
+    "the smallest of single records and of LogAppendTime": (
         [row(5), row(3), row(4, records=9, attributes=8)],
-        {"smallest_timestamp": 3, "unknown_smallest": 0},
-        id="the smallest of single records and of LogAppendTime",
-    ),
-    pytest.param(
-        [row(5), row(3, records=2), row(3, records=-1, magic=1)],
-        {"unknown_smallest": 2},
-        id="several records with CreateTime may have any smaller timestamp",
-    ),
-    pytest.param(
-        [row(5), row(-1, magic=0)], {"smallest_timestamp": -1}, id="a record may have no timestamp"
-    ),
-    pytest.param([row(1, 9), row(1, 4)], {"last_offset": 4}, id="the last one's offset"),
-    pytest.param(
-        [row(1, attributes=a) for a in (0, 4, 7)], {"codecs": 0b10010001}, id="codecs are bits"
-    ),
-    pytest.param([row(-1, magic=0, attributes=8)], {"timestamp_types": 1}, id="v0 has no type"),
-    pytest.param([row(1)], {"timestamp_types": 2}, id="CreateTime"),
-    pytest.param([row(1, attributes=0x0A)], {"timestamp_types": 4}, id="LogAppendTime"),
-]  # fmt: skip
+        {"smallest_timestamp": 3, "unknown_smallest": 0}),
+    "several records with CreateTime may have any smaller timestamp": (
+        [row(5), row(3, records=2), row(3, records=-1, magic=1)], {"unknown_smallest": 2}),
+    "a record may have no timestamp": ([row(5), row(-1, magic=0)], {"smallest_timestamp": -1}),
+    "the last one's offset": ([row(1, 9), row(1, 4)], {"last_offset": 4}),
+    "codecs are bits": ([row(1, attributes=a) for a in (0, 4, 7)], {"codecs": 0b10010001}),
+    "v0 has no type": ([row(-1, magic=0, attributes=8)], {"timestamp_types": 1}),
+    "CreateTime": ([row(1)], {"timestamp_types": 2}),
+    "LogAppendTime": ([row(1, attributes=0x0A)], {"timestamp_types": 4}),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rows", "smallest"),
-    [
-        pytest.param([], None, id="no batches"),
-        pytest.param([row(5), row(3)], 3, id="single records"),
-        pytest.param([row(5), row(3, records=2)], None, id="one batch with several records"),
-    ],
+    {
+        "no batches": ([], None),
+        "single records": ([row(5), row(3)], 3),
+        "one batch with several records": ([row(5), row(3, records=2)], None),
+    },
 )
 def test_the_smallest_timestamp_is_known_or_none(
     rows: list[tuple[int, ...]], smallest: int | None
@@ -137,15 +104,15 @@ def test_the_smallest_timestamp_is_known_or_none(
     assert smallest_timestamp(summary_of(rows)[0]) == smallest
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
-@pytest.mark.parametrize(("rows", "expected"), CASES)
+@each_case("compiled", [False, True])
+@each_case(("rows", "expected"), CASES)
 def test_summary(rows: list[tuple[int, ...]], expected: dict[str, int], compiled: bool) -> None:
     summary, _ = summary_of(rows, compiled=compiled)
     assert {name: summary[name] for name in expected} == expected
     assert summary["batch_count"] == len(rows)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+@each_case("compiled", [False, True])
 def test_magics_seen_are_signed(compiled: bool) -> None:
     rows = [row(1, magic=magic) for magic in (2, -128, 0, 127, 2)]
     assert summary_of(rows, compiled=compiled)[1] == [-128, 0, 2, 127]
@@ -167,14 +134,9 @@ def test_summary_of_any_log_in_any_pieces(entries: list[Written], step: int) -> 
         assert summary["offset_of_max_timestamp"] == entries[times.index(largest)].last_offset
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("max_timestamp", "expected"),
-    [
-        (5, (5, "log")),
-        (0, (0, "log")),
-        (-1, (777, "last_modified")),
-        (-7, (777, "last_modified")),
-    ],
+    [(5, (5, "log")), (0, (0, "log")), (-1, (777, "last_modified")), (-7, (777, "last_modified"))],
 )
 def test_largest_timestamp_falls_back_to_the_modification_time(
     max_timestamp: int, expected: tuple[int, str]

@@ -18,6 +18,7 @@ from kip33.rules.suspicious_timestamps import (
     suspicions_of,
 )
 from tests.builders.retention_model import suspicion_of_one
+from tests.cases import each_case
 
 FUTURE, SECONDS, MICROSECONDS, NANOSECONDS, BEFORE_1990, BACKFILL = SUSPICIONS
 NOW: Final = 1_700_000_000_250  # a November day in 2023
@@ -92,9 +93,7 @@ TIMES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("timestamp", "kind"), [pytest.param(t, kind, id=name) for t, kind, name in TIMES]
-)
+@each_case(("timestamp", "kind"), {name: (t, kind) for t, kind, name in TIMES})
 def test_a_timestamp_alone(timestamp: int, kind: str | None) -> None:
     assert suspicion_of(timestamp, now_ms=NOW) == kind
 
@@ -106,20 +105,13 @@ LIMITS = [
     (NOW + DAY + 1, DAY, FUTURE, "a day and a millisecond, and a day is let through"),
     (NOW + 730 * DAY, LONG_MAX, None, "two years ahead, and all is let through (Kafka 3.6 to 3.9)"),
     (LONG_MAX, LONG_MAX, None, "the largest there is, and all is let through"),
-    (
-        NOW * 1_000,
-        LONG_MAX,
-        MICROSECONDS,
-        "a unit is no matter of what is let through: micros",
-    ),
+    (NOW * 1_000, LONG_MAX, MICROSECONDS, "a unit is no matter of what is let through: micros"),
     (NOW * 1_000_000, LONG_MAX, NANOSECONDS, "nanos"),
     (NOW // 1_000, LONG_MAX, SECONDS, "seconds"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("timestamp", "after_max_ms", "kind"), [pytest.param(*row, id=name) for *row, name in LIMITS]
-)
+@each_case(("timestamp", "after_max_ms", "kind"), {name: row for *row, name in LIMITS})
 def test_how_far_ahead_a_broker_lets_a_timestamp_be(
     timestamp: int, after_max_ms: int, kind: str | None
 ) -> None:
@@ -128,12 +120,7 @@ def test_how_far_ahead_a_broker_lets_a_timestamp_be(
 
 OLD: Final = NOW - 90 * DAY
 BACKFILLS: list[tuple[int, dict[str, Any], str | None, str]] = [
-    (
-        OLD,
-        {"last_modified_ms": OLD + WEEK + 1},
-        BACKFILL,
-        "all had expired when it was written",
-    ),
+    (OLD, {"last_modified_ms": OLD + WEEK + 1}, BACKFILL, "all had expired when it was written"),
     (OLD, {"last_modified_ms": OLD + WEEK}, None, "its newest record had not, by a millisecond"),
     (OLD, {"last_modified_ms": OLD}, None, "written as it happened"),
     (OLD, {"last_modified_ms": OLD - 1}, None, "written before it happened"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kip33.formats.partition_metadata import EpochStart
 from kip33.rules.offset_holes import UNKNOWN_END
 from kip33.rules.tiers import UNKNOWN_FIGURE, EpochColumns, TierSegments, put_together
+from tests.cases import each_case
 from tests.long_forms import examples
 
 WHOLE, SECOND, DAMAGED, CUT, NOT_COUNTED = "whole", "second", "damaged", "cut", "not counted"
@@ -49,48 +50,36 @@ def offsets(column: Any, local: list[Segment]) -> dict[int, int]:
     return {place: offset for place, offset in enumerate(remote) if offset != UNKNOWN_END}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("local", "remote", "copies", "different", "until"),
-    [
-        pytest.param([(10, 20, WHOLE)], [(0, 10, WHOLE)], [], [], {}, id="apart"),
-        pytest.param([(0, 10, WHOLE)], [(0, 10, WHOLE)], [0], [], {}, id="a copy"),
-        pytest.param([(0, 10, WHOLE)], [(0, 10, NOT_COUNTED)], [0], [], {}, id="not counted"),
-        pytest.param([(0, 10, WHOLE)], [(0, 10, SECOND)], [], [0], {}, id="a difference"),
-        pytest.param(
-            [(0, 7, WHOLE), (7, 20, WHOLE)], [(5, 10, WHOLE)], [0], [], {}, id="other boundaries"
-        ),
-        pytest.param(
-            [(5, 20, WHOLE)], [(0, 10, WHOLE)], [], [], {0: 5}, id="reaches into the local tier"
-        ),
-        pytest.param(
-            [(5, 7, WHOLE)], [(0, 10, WHOLE)], [], [], {}, id="has more than the local tier"
-        ),
-        pytest.param(
-            [(5, 20, DAMAGED)], [(0, 10, WHOLE)], [], [], {}, id="the local one is damaged"
-        ),
-        pytest.param(
-            [(0, 10, WHOLE), (10, 20, WHOLE)], [(0, 5, DAMAGED)], [0], [], {}, id="damaged copy"
-        ),
-        pytest.param(
+    {
+        "apart": ([(10, 20, WHOLE)], [(0, 10, WHOLE)], [], [], {}),
+        "a copy": ([(0, 10, WHOLE)], [(0, 10, WHOLE)], [0], [], {}),
+        "not counted": ([(0, 10, WHOLE)], [(0, 10, NOT_COUNTED)], [0], [], {}),
+        "a difference": ([(0, 10, WHOLE)], [(0, 10, SECOND)], [], [0], {}),
+        "other boundaries": ([(0, 7, WHOLE), (7, 20, WHOLE)], [(5, 10, WHOLE)], [0], [], {}),
+        "reaches into the local tier": ([(5, 20, WHOLE)], [(0, 10, WHOLE)], [], [], {0: 5}),
+        "has more than the local tier": ([(5, 7, WHOLE)], [(0, 10, WHOLE)], [], [], {}),
+        "the local one is damaged": ([(5, 20, DAMAGED)], [(0, 10, WHOLE)], [], [], {}),
+        "damaged copy": ([(0, 10, WHOLE), (10, 20, WHOLE)], [(0, 5, DAMAGED)], [0], [], {}),
+        "unreadable copy": (
             [(0, 10, WHOLE), (10, 20, WHOLE)],
             [(0, UNKNOWN_END, DAMAGED)],
             [0],
             [],
             {},
-            id="unreadable copy",
         ),
-        pytest.param(
+        "damaged, and there is no other copy": (
             [(20, 30, WHOLE)],
             [(0, 5, DAMAGED), (10, 20, WHOLE)],
             [],
             [],
             {},
-            id="damaged, and there is no other copy",
         ),
-        pytest.param([], [(0, 10, WHOLE), (0, 10, WHOLE)], [1], [], {}, id="uploaded twice"),
-        pytest.param([], [(0, 10, WHOLE), (0, 10, SECOND)], [], [1], {}, id="two differ"),
-        pytest.param([], [], [], [], {}, id="nothing"),
-    ],
+        "uploaded twice": ([], [(0, 10, WHOLE), (0, 10, WHOLE)], [1], [], {}),
+        "two differ": ([], [(0, 10, WHOLE), (0, 10, SECOND)], [], [1], {}),
+        "nothing": ([], [], [], [], {}),
+    },
 )
 def test_what_two_tiers_have(
     local: list[Segment],
@@ -110,66 +99,41 @@ def test_what_two_tiers_have(
 A, B, C = (0, 0), (1, 40), (2, 60)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("local", "remote", "checkpoint", "copies", "outside", "until"),
-    [
-        pytest.param(
-            [(60, 90, WHOLE, C)],
+    {
+        "a later leader wrote from 40 on": ([(60, 90, WHOLE, C)],
             [(0, 50, WHOLE, A), (40, 60, WHOLE, B)],
-            [], [], {0: 40}, {0: 40}, id="a later leader wrote from 40 on",
-        ),
-        pytest.param(
-            [(60, 90, WHOLE, C)],
+            [], [], {0: 40}, {0: 40}),
+        "a leader's records were lost": ([(60, 90, WHOLE, C)],
             [(0, 30, WHOLE, A), (20, 60, WHOLE, (0, 20)), (40, 55, WHOLE, B)],
-            [A, C], [], {2: 40}, {0: 20, 2: 40}, id="a leader's records were lost",
-        ),
-        pytest.param(
-            [(60, 90, WHOLE, C)],
+            [A, C], [], {2: 40}, {0: 20, 2: 40}),
+        "each leader has its own segments": ([(60, 90, WHOLE, C)],
             [(0, 30, WHOLE, A), (20, 60, WHOLE, (0, 20)), (50, 70, WHOLE, (0, 50), C)],
-            [], [2], {}, {0: 20}, id="each leader has its own segments",
-        ),
-        pytest.param(
+            [], [2], {}, {0: 20}),
+        "one within another": (
             [], [(0, 30, WHOLE, A), (10, 20, WHOLE, (0, 10)), (30, 50, WHOLE, (0, 30))],
-            [], [1], {}, {}, id="one within another",
-        ),
-        pytest.param(
-            [(0, 40, WHOLE, A)], [(0, 60, WHOLE, A)], [A, B], [0], {0: 40}, {0: 40},
-            id="the new leader has no batch yet: its checkpoint tells",
-        ),
-        pytest.param(
-            [(0, 40, WHOLE, A)], [(0, 60, WHOLE, A)], [A], [], {}, {},
-            id="the local log is behind",
-        ),
-        pytest.param(
+            [], [1], {}, {}),
+        "the new leader has no batch yet: its checkpoint tells": (
+            [(0, 40, WHOLE, A)], [(0, 60, WHOLE, A)], [A, B], [0], {0: 40}, {0: 40}),
+        "the local log is behind": ([(0, 40, WHOLE, A)], [(0, 60, WHOLE, A)], [A], [], {}, {}),
+        "a stale replica and a later leader": (
             [(0, 40, WHOLE, A), (40, 80, WHOLE, B)], [(0, 60, WHOLE, A), (60, 90, WHOLE, C)],
-            [A, B], [0], {0: 40}, {0: 40}, id="a stale replica and a later leader",
-        ),
-        pytest.param(
-            [(0, 10, CUT, A), (20, 30, WHOLE, (0, 20))], [(0, 20, WHOLE, A)], [], [], {}, {},
-            id="the whole one of the bucket stands for a damaged one",
-        ),
-        pytest.param(
-            [(60, 90, WHOLE, C)], [(40, 60, DAMAGED, B), (40, 60, WHOLE, B)],
-            [], [0], {}, {}, id="an upload that failed, and the next one",
-        ),
-        pytest.param(
+            [A, B], [0], {0: 40}, {0: 40}),
+        "the whole one of the bucket stands for a damaged one": (
+            [(0, 10, CUT, A), (20, 30, WHOLE, (0, 20))], [(0, 20, WHOLE, A)], [], [], {}, {}),
+        "an upload that failed, and the next one": (
+            [(60, 90, WHOLE, C)], [(40, 60, DAMAGED, B), (40, 60, WHOLE, B)], [], [0], {}, {}),
+        "the checkpoint begins at the log start": (
             [(500, 600, WHOLE, (1, 500))], [(0, 400, WHOLE, A), (400, 500, WHOLE, (1, 400))],
-            [(1, 450)], [], {}, {}, id="the checkpoint begins at the log start",
-        ),
-        pytest.param(
-            [(60, 90, WHOLE, C)], [(0, 60, WHOLE, A)], [A, (2, 50)], [], {0: 50}, {0: 50},
-            id="the later leader began before the local log, and its upload is not there",
-        ),
-        pytest.param(
-            [(60, 90, WHOLE, C)], [(0, 60, WHOLE, A)], [A, (5, 50)], [], {}, {},
-            id="a checkpoint of another log tells nothing",
-        ),
-        pytest.param(
-            [(60, 90, WHOLE, C)], [(0, 60, WHOLE, A)], [A, C], [], {}, {},
-            id="a new leader in a new segment",
-        ),
-    ],
-)  # fmt: skip
+            [(1, 450)], [], {}, {}),
+        "the later leader began before the local log, and its upload is not there": (
+            [(60, 90, WHOLE, C)], [(0, 60, WHOLE, A)], [A, (2, 50)], [], {0: 50}, {0: 50}),
+        "a checkpoint of another log tells nothing": (
+            [(60, 90, WHOLE, C)], [(0, 60, WHOLE, A)], [A, (5, 50)], [], {}, {}),
+        "a new leader in a new segment": (
+            [(60, 90, WHOLE, C)], [(0, 60, WHOLE, A)], [A, C], [], {}, {}),
+    })  # fmt: skip
 def test_leader_epochs_say_which_records_are_of_the_log(
     local: list[Segment],
     remote: list[Segment],
@@ -186,7 +150,7 @@ def test_leader_epochs_say_which_records_are_of_the_log(
     assert not found.is_different.any()
 
 
-@pytest.mark.parametrize("first", [30, 50])
+@each_case("first", [30, 50])
 def test_a_local_log_with_earlier_epochs_than_what_is_before_it_was_lost(first: int) -> None:
     local = [(first, 60, WHOLE, (0, first)), (60, 90, WHOLE, (0, 60)), (90, 99, WHOLE, (0, 90))]
     checkpoints = {0: (EpochStart(0, 0),)}
@@ -194,21 +158,19 @@ def test_a_local_log_with_earlier_epochs_than_what_is_before_it_was_lost(first: 
     assert found.outside_from.tolist() == [40, 40, 40, UNKNOWN_END]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("local", "remote", "copies"),
-    [
-        pytest.param([(0, 4, CUT), (10, 20, WHOLE)], [(0, 10, WHOLE)], [0], id="has all of it"),
-        pytest.param(
-            [(0, 4, CUT), (10, 20, WHOLE)], [(0, 3, WHOLE), (3, 12, WHOLE)], [0], id="in two"
-        ),
-        pytest.param([(0, 4, CUT), (10, 20, WHOLE)], [(0, 7, WHOLE)], [0], id="has more of it"),
-        pytest.param([(0, 4, CUT), (10, 20, WHOLE)], [(4, 10, WHOLE)], [], id="not the first ones"),
-        pytest.param([(0, 4, CUT), (10, 20, WHOLE)], [(0, 10, DAMAGED)], [], id="damaged, too"),
-        pytest.param([(0, 4, CUT), (4, 20, WHOLE)], [(0, 4, WHOLE)], [2], id="nothing was lost"),
-        pytest.param([(0, 4, CUT)], [(0, 10, WHOLE)], [0], id="the newest one"),
-        pytest.param([(0, 4, CUT)], [(0, 4, WHOLE)], [1], id="the newest one, which has the same"),
-        pytest.param([(0, UNKNOWN_END, CUT)], [(0, 4, WHOLE)], [0], id="the newest one, all of it"),
-    ],
+    {
+        "has all of it": ([(0, 4, CUT), (10, 20, WHOLE)], [(0, 10, WHOLE)], [0]),
+        "in two": ([(0, 4, CUT), (10, 20, WHOLE)], [(0, 3, WHOLE), (3, 12, WHOLE)], [0]),
+        "has more of it": ([(0, 4, CUT), (10, 20, WHOLE)], [(0, 7, WHOLE)], [0]),
+        "not the first ones": ([(0, 4, CUT), (10, 20, WHOLE)], [(4, 10, WHOLE)], []),
+        "damaged, too": ([(0, 4, CUT), (10, 20, WHOLE)], [(0, 10, DAMAGED)], []),
+        "nothing was lost": ([(0, 4, CUT), (4, 20, WHOLE)], [(0, 4, WHOLE)], [2]),
+        "the newest one": ([(0, 4, CUT)], [(0, 10, WHOLE)], [0]),
+        "the newest one, which has the same": ([(0, 4, CUT)], [(0, 4, WHOLE)], [1]),
+        "the newest one, all of it": ([(0, UNKNOWN_END, CUT)], [(0, 4, WHOLE)], [0]),
+    },
 )
 def test_a_cut_local_log_is_a_copy_if_the_remote_tier_has_its_records(
     local: list[Segment], remote: list[Segment], copies: list[int]
@@ -287,3 +249,48 @@ def test_what_is_read_is_each_record_of_the_log_once_and_no_other(
         if offset < len(log) and log[offset] == epoch
     }
     assert sorted(read) == [(offset, log[offset]) for offset in sorted(there)]
+
+
+NOT_READ = (UNKNOWN_END, DAMAGED)  # as after a build with --read tail
+
+
+def test_without_leader_epochs_what_is_after_the_local_log_is_unsure(
+    subtests: pytest.Subtests,
+) -> None:
+    whole = [(0, 5, WHOLE, A), (5, 8, WHOLE, (2, 5))]
+    lost = (8, 13, WHOLE, (1, 8))
+    cases: list[tuple[str, list[Segment], list[Segment], list[Any], dict[int, int]]] = [
+        ("all epochs are known", whole, [lost], [A, (2, 5)], {}),
+        ("those of the upload are not", whole, [(8, 13, WHOLE)], [A, (2, 5)], {0: 8}),
+        ("it begins before", whole, [(5, 13, WHOLE)], [A, (2, 5)], {0: 8}),
+        ("nor those of the local log", [(0, 8, WHOLE)], [lost], [], {0: 8}),
+        ("but its checkpoint tells them", [(0, 8, WHOLE)], [lost], [A, (2, 5)], {}),
+        ("those of its first segment", [(0, 5, WHOLE), whole[1]], [(8, 13, WHOLE, (2, 8))], [], {}),
+        ("those of its last one", [whole[0], (5, 8, WHOLE)], [lost], [], {0: 8}),
+        ("no log was read", [(0, *NOT_READ)], [(0, *NOT_READ), (8, *NOT_READ)], [A], {0: 0, 1: 8}),
+        ("what is before it", [(5, *NOT_READ)], [(0, *NOT_READ), (5, *NOT_READ)], [A], {1: 5}),
+        ("nothing is after it", [(0, 8, WHOLE)], [(0, 5, WHOLE), (5, 8, WHOLE)], [], {}),
+        ("there is no local log", [], [(0, 5, WHOLE), (5, 8, WHOLE)], [], {}),
+        ("a checkpoint of another log", [whole[0]], [lost], [(0, 3), (7, 4)], {}),
+    ]
+    for name, local, remote, checkpoint, unsure in cases:
+        checkpoints = {0: tuple(EpochStart(*one) for one in checkpoint)}
+        with subtests.test(name):
+            found = put_together(columns(local, remote), lambda _, known=checkpoints: known)
+            assert offsets(found.unsure_from, local) == unsure
+            assert (found.unsure_from[: len(local)] == UNKNOWN_END).all()
+
+
+def test_an_empty_segment_within_one_that_is_read_is_a_copy(subtests: pytest.Subtests) -> None:
+    # As the active one of a local log that is behind: without it there is nothing to be in doubt.
+    cases: list[tuple[str, list[Segment], list[Segment], list[int]]] = [
+        ("within it", [(0, 8, WHOLE, A), (8, 8, WHOLE)], [(5, 12, WHOLE, (0, 5))], [1]),
+        ("at its begin", [(8, 8, WHOLE)], [(0, 8, WHOLE, A), (8, 12, WHOLE, (0, 8))], [0]),
+        ("at its end", [(12, 12, WHOLE)], [(5, 12, WHOLE, (0, 5))], []),
+        ("a remote one", [(0, 8, WHOLE, A)], [(3, 3, WHOLE)], [1]),
+    ]
+    for name, local, remote, copies in cases:
+        with subtests.test(name):
+            found = put_together(columns(local, remote))
+            assert np.flatnonzero(found.is_copy).tolist() == copies
+            assert (found.unsure_from == UNKNOWN_END).all()

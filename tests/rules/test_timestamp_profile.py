@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from kip33.rules.timestamp_profile import (
     TimestampProfile,
 )
 from tests.builders.generated_segments import Written, rows_of, segments
+from tests.cases import each_case
 
 NOW = 1_700_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000
@@ -68,18 +68,18 @@ def test_no_batches() -> None:
     assert (made.batches, made.timestamp_type, made.out_of_order) == (0, "none", 0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("batches", "expected"),
-    [
-        pytest.param([batch(-1, magic=0)], "none", id="v0 has no timestamps"),
-        pytest.param([batch(-1)], "none", id="CreateTime, but the producer sent no timestamp"),
-        pytest.param([batch(NOW), batch(-1)], "CreateTime", id="one batch without a timestamp"),
-        pytest.param([batch(NOW, magic=1)], "CreateTime", id="v1"),
-        pytest.param([batch(NOW, attributes=STAMPED)], "LogAppendTime", id="stamped"),
-        pytest.param([batch(NOW, attributes=STAMPED | 1, magic=1)], "LogAppendTime", id="wrapper"),
-        pytest.param([batch(NOW), batch(NOW, attributes=STAMPED)], "mixed", id="both types"),
-        pytest.param([batch(-1, magic=0), batch(NOW)], "mixed", id="an upgrade from v0"),
-    ],
+    {
+        "v0 has no timestamps": ([batch(-1, magic=0)], "none"),
+        "CreateTime, but the producer sent no timestamp": ([batch(-1)], "none"),
+        "one batch without a timestamp": ([batch(NOW), batch(-1)], "CreateTime"),
+        "v1": ([batch(NOW, magic=1)], "CreateTime"),
+        "stamped": ([batch(NOW, attributes=STAMPED)], "LogAppendTime"),
+        "wrapper": ([batch(NOW, attributes=STAMPED | 1, magic=1)], "LogAppendTime"),
+        "both types": ([batch(NOW), batch(NOW, attributes=STAMPED)], "mixed"),
+        "an upgrade from v0": ([batch(-1, magic=0), batch(NOW)], "mixed"),
+    },
 )
 def test_timestamp_type(batches: list[Any], expected: str) -> None:
     assert profile(*batches).timestamp_type == expected
@@ -114,35 +114,28 @@ def test_without_a_file_time_nothing_is_said_of_it() -> None:
     assert made.before_file.sum() == made.after_file.sum() == 0
 
 
-REJECTED = [
-    pytest.param(batch(NOW - DAY), (0, 0), id="before by exactly the limit"),
-    pytest.param(batch(NOW - DAY - 1), (1, 0), id="before by more"),
-    pytest.param(batch(NOW + HOUR), (0, 0), id="after by exactly the limit"),
-    pytest.param(batch(NOW + HOUR + 1), (0, 1), id="after by more"),
-    pytest.param(batch(NOW, first=NOW - DAY - 1, records=2), (1, 0), id="the first record is old"),
-    pytest.param(batch(NOW + 2 * HOUR, first=0, records=2), (1, 1), id="both"),
-    pytest.param(batch(NOW, first=-1, records=0), (0, 0), id="emptied by compaction"),
-    pytest.param(
-        batch(NOW, first=0, attributes=HORIZON), (0, 0), id="a delete horizon is no timestamp"
-    ),
-    pytest.param(batch(0, attributes=TRANSACTION_MARKER), (0, 0), id="a marker is not produced"),
-    pytest.param(
+REJECTED = {
+    "before by exactly the limit": (batch(NOW - DAY), (0, 0)),
+    "before by more": (batch(NOW - DAY - 1), (1, 0)),
+    "after by exactly the limit": (batch(NOW + HOUR), (0, 0)),
+    "after by more": (batch(NOW + HOUR + 1), (0, 1)),
+    "the first record is old": (batch(NOW, first=NOW - DAY - 1, records=2), (1, 0)),
+    "both": (batch(NOW + 2 * HOUR, first=0, records=2), (1, 1)),
+    "emptied by compaction": (batch(NOW, first=-1, records=0), (0, 0)),
+    "a delete horizon is no timestamp": (batch(NOW, first=0, attributes=HORIZON), (0, 0)),
+    "a marker is not produced": (batch(0, attributes=TRANSACTION_MARKER), (0, 0)),
+    "LogAppendTime: 5 ms before its own append, whatever the file's time is": (
         batch(NOW - 9 * DAY, first=NOW - 9 * DAY - 5, attributes=STAMPED),
         (0, 0),
-        id="LogAppendTime: 5 ms before its own append, whatever the file's time is",
     ),
-    pytest.param(
-        batch(NOW, first=NOW - DAY - 1, attributes=STAMPED), (1, 0), id="a day before its append"
-    ),
-    pytest.param(
-        batch(NOW, first=NOW + HOUR + 1, attributes=STAMPED), (0, 1), id="an hour after its append"
-    ),
-    pytest.param(batch(LONG_MAX), (0, 1), id="the largest timestamp there is"),
-    pytest.param(batch(LONG_MAX, first=0), (1, 1), id="the largest distance there is"),
-]
+    "a day before its append": (batch(NOW, first=NOW - DAY - 1, attributes=STAMPED), (1, 0)),
+    "an hour after its append": (batch(NOW, first=NOW + HOUR + 1, attributes=STAMPED), (0, 1)),
+    "the largest timestamp there is": (batch(LONG_MAX), (0, 1)),
+    "the largest distance there is": (batch(LONG_MAX, first=0), (1, 1)),
+}
 
 
-@pytest.mark.parametrize(("one", "expected"), REJECTED)
+@each_case(("one", "expected"), REJECTED)
 def test_what_the_limits_reject(one: Any, expected: tuple[int, int]) -> None:
     made = profile(one, before=DAY)
     assert (made.rejected_before, made.rejected_after) == expected
@@ -158,19 +151,19 @@ def test_without_a_clock_only_append_times_are_compared() -> None:
     assert (made.judged_by_clock, made.judged_by_append_time, made.rejected_before) == (0, 1, 1)
 
 
-LATENCIES = [
-    pytest.param(batch(NOW, first=NOW - 70, attributes=STAMPED), [70], id="70 ms"),
-    pytest.param(batch(NOW, first=NOW + 9, attributes=STAMPED), [-9], id="a clock that is ahead"),
-    pytest.param(batch(NOW, first=NOW - 70), [], id="CreateTime: two records, no append time"),
-    pytest.param(batch(NOW, attributes=STAMPED, magic=1), [], id="v1 does not keep it"),
-    pytest.param(batch(NOW, first=-1, attributes=STAMPED), [], id="the producer sent none"),
-    pytest.param(batch(NOW, first=7, attributes=STAMPED, records=0), [], id="emptied"),
-    pytest.param(batch(NOW, first=7, attributes=STAMPED | HORIZON), [], id="a delete horizon"),
-    pytest.param(batch(NOW, first=7, attributes=STAMPED | 0x20), [], id="a control batch"),
-]
+LATENCIES = {
+    "70 ms": (batch(NOW, first=NOW - 70, attributes=STAMPED), [70]),
+    "a clock that is ahead": (batch(NOW, first=NOW + 9, attributes=STAMPED), [-9]),
+    "CreateTime: two records, no append time": (batch(NOW, first=NOW - 70), []),
+    "v1 does not keep it": (batch(NOW, attributes=STAMPED, magic=1), []),
+    "the producer sent none": (batch(NOW, first=-1, attributes=STAMPED), []),
+    "emptied": (batch(NOW, first=7, attributes=STAMPED, records=0), []),
+    "a delete horizon": (batch(NOW, first=7, attributes=STAMPED | HORIZON), []),
+    "a control batch": (batch(NOW, first=7, attributes=STAMPED | 0x20), []),
+}
 
 
-@pytest.mark.parametrize(("one", "expected"), LATENCIES)
+@each_case(("one", "expected"), LATENCIES)
 def test_latency(one: Any, expected: list[int]) -> None:
     latency = profile(one).latency
     assert latency.count == len(expected)
@@ -259,18 +252,18 @@ POLICY = Policies(
 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("choice", "topic", "expected"),
-    [
-        pytest.param(LimitChoice(), "any", (None, HOUR), id="Kafka 4 has an hour after"),
-        pytest.param(LimitChoice(policies=POLICY), "any", (3 * DAY, HOUR), id="the defaults"),
-        pytest.param(LimitChoice(policies=POLICY), "old", (3 * DAY, 2 * DAY), id="KIP-32's name"),
-        pytest.param(LimitChoice(policies=POLICY), "both", (3 * DAY, 300_000), id="newer wins"),
-        pytest.param(LimitChoice(policies=POLICY), "free", (None, None), id="2^63 - 1 is none"),
-        pytest.param(LimitChoice(5, 6, None, POLICY), "old", (5, 6), id="options win"),
-        pytest.param(LimitChoice(None, 6, 7, POLICY), "old", (7, 6), id="the older option"),
-        pytest.param(LimitChoice(0, 0), None, (0, 0), id="0 is a limit"),
-    ],
+    {
+        "Kafka 4 has an hour after": (LimitChoice(), "any", (None, HOUR)),
+        "the defaults": (LimitChoice(policies=POLICY), "any", (3 * DAY, HOUR)),
+        "KIP-32's name": (LimitChoice(policies=POLICY), "old", (3 * DAY, 2 * DAY)),
+        "newer wins": (LimitChoice(policies=POLICY), "both", (3 * DAY, 300_000)),
+        "2^63 - 1 is none": (LimitChoice(policies=POLICY), "free", (None, None)),
+        "options win": (LimitChoice(5, 6, None, POLICY), "old", (5, 6)),
+        "the older option": (LimitChoice(None, 6, 7, POLICY), "old", (7, 6)),
+        "0 is a limit": (LimitChoice(0, 0), None, (0, 0)),
+    },
 )
 def test_which_limits_apply(
     choice: LimitChoice, topic: str | None, expected: tuple[int | None, int | None]
@@ -330,8 +323,8 @@ def test_histograms_add_up(parts: list[list[int]]) -> None:
     assert vars(total) == vars(at_once)
 
 
-@pytest.mark.parametrize("value", [0, 1, 255, 256, 257, 511, 512, 513, 1023, 2**40, LONG_MAX])
-@pytest.mark.parametrize("sign", [1, -1])
+@each_case("value", [0, 1, 255, 256, 257, 511, 512, 513, 1023, 2**40, LONG_MAX])
+@each_case("sign", [1, -1])
 def test_one_duration_is_its_own_percentile(value: int, sign: int) -> None:
     made = histogram([sign * value])
     assert [made.percentile(percent) for percent in PERCENTS] == [sign * value] * len(PERCENTS)

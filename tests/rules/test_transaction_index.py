@@ -29,6 +29,8 @@ from kip33.rules.transactions import (
     pop,
     push,
 )
+from tests.cases import each_case
+from tests.long_forms import short_and_long
 from tests.rules.test_transactions import (
     ABORT_MARKER,
     SPEEDS,
@@ -41,7 +43,6 @@ from tests.rules.test_transactions import (
 )
 
 SEED = os.environ.get("KIP33_SEED") or str(random.SystemRandom().randrange(2**32))
-LOGS = int(os.environ.get("KIP33_LOGS", "300"))
 
 
 def summary_of(
@@ -60,44 +61,32 @@ def completed(
     return complete_transactions(summary_of(steps, speed), start, base_offset=base_offset)
 
 
-CASES = [
-    pytest.param([], {5: 3}, [], {5: 3}, id="no batches: what is open stays open"),
-    pytest.param([data(5, 10)], {}, [], {}, id="an idempotent producer"),
-    pytest.param([inside(5, 10), commit(5, 11)], {}, [], {}, id="a commit is no entry"),
-    pytest.param([inside(5, 10), abort(5, 11)], {}, [(5, 10, 11, 12)], {}, id="an abort is one"),
-    pytest.param([abort(5, 10)], {}, [], {}, id="a marker without data is none"),
-    pytest.param([abort(5, 10)], {5: 3}, [(5, 3, 10, 11)], {}, id="it began in an earlier segment"),
-    pytest.param(
-        [inside(5, 10), abort(5, 11)], {5: 3}, [(5, 3, 11, 12)], {},
-        id="it began in an earlier segment and goes on in this one",
-    ),
-    pytest.param(
+CASES = {
+    "no batches: what is open stays open": ([], {5: 3}, [], {5: 3}),
+    "an idempotent producer": ([data(5, 10)], {}, [], {}),
+    "a commit is no entry": ([inside(5, 10), commit(5, 11)], {}, [], {}),
+    "an abort is one": ([inside(5, 10), abort(5, 11)], {}, [(5, 10, 11, 12)], {}),
+    "a marker without data is none": ([abort(5, 10)], {}, [], {}),
+    "it began in an earlier segment": ([abort(5, 10)], {5: 3}, [(5, 3, 10, 11)], {}),
+    "it began in an earlier segment and goes on in this one": (
+        [inside(5, 10), abort(5, 11)], {5: 3}, [(5, 3, 11, 12)], {}),
+    "the last stable offset is the first offset of what is still open": (
         [inside(5, 10), inside(6, 11), abort(5, 12), abort(6, 13)], {},
-        [(5, 10, 12, 11), (6, 11, 13, 14)], {},
-        id="the last stable offset is the first offset of what is still open",
-    ),
-    pytest.param(
-        [inside(6, 11), abort(6, 13)], {5: 3}, [(6, 11, 13, 3)], {5: 3},
-        id="the last stable offset lies in an earlier segment",
-    ),
-    pytest.param(
-        [abort(5, 10), inside(6, 11), abort(6, 13)], {5: 3}, [(5, 3, 10, 11), (6, 11, 13, 14)], {},
-        id="not any more once that one has ended",
-    ),
-    pytest.param(
-        [commit(5, 10), abort(5, 11), inside(5, 12)], {5: 3}, [], {5: 12},
-        id="only the first marker ends what was open at the start",
-    ),
-    pytest.param(
+        [(5, 10, 12, 11), (6, 11, 13, 14)], {}),
+    "the last stable offset lies in an earlier segment": (
+        [inside(6, 11), abort(6, 13)], {5: 3}, [(6, 11, 13, 3)], {5: 3}),
+    "not any more once that one has ended": (
+        [abort(5, 10), inside(6, 11), abort(6, 13)], {5: 3}, [(5, 3, 10, 11), (6, 11, 13, 14)], {}),
+    "only the first marker ends what was open at the start": (
+        [commit(5, 10), abort(5, 11), inside(5, 12)], {5: 3}, [], {5: 12}),
+    "two transactions of one producer while another's is open": (
         [inside(5, 10), abort(5, 11), inside(5, 12), abort(5, 13)], {5: 3, 6: 4},
-        [(5, 3, 11, 4), (5, 12, 13, 4)], {6: 4},
-        id="two transactions of one producer while another's is open",
-    ),
-]  # fmt: skip
+        [(5, 3, 11, 4), (5, 12, 13, 4)], {6: 4}),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("speed", SPEEDS)
-@pytest.mark.parametrize(("steps", "start", "entries", "end"), CASES)
+@each_case("speed", SPEEDS)
+@each_case(("steps", "start", "entries", "end"), CASES)
 def test_entries_and_what_is_open_at_the_end(
     steps: list[Step],
     start: dict[int, int],
@@ -123,21 +112,15 @@ def test_without_the_start_only_segments_without_an_abort_are_known() -> None:
     assert completed([abort(5, 11)], None) == (None, None, START_UNKNOWN)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("steps", "start", "says"),
-    [
-        pytest.param([abort(5, 10)], {5: 3, 6: 3}, "at the same offset", id="two at one offset"),
-        pytest.param([abort(5, 10)], {5: 10}, "begins at 10", id="it begins in this segment"),
-        pytest.param(
-            [inside(6, 10), inside(5, 2), abort(5, 11)], {7: 3}, "begins at 2, before", id="back"
-        ),
-        pytest.param(
-            [inside(6, 9), abort(6, 20), abort(5, 20)], {5: 3},
-            "the abort marker at offset 20 is not above the last one, 20: Kafka fails to load",
-            id="two markers at one offset",
-        ),
-    ],
-)  # fmt: skip
+    {
+        "two at one offset": ([abort(5, 10)], {5: 3, 6: 3}, "at the same offset"),
+        "it begins in this segment": ([abort(5, 10)], {5: 10}, "begins at 10"),
+        "back": ([inside(6, 10), inside(5, 2), abort(5, 11)], {7: 3}, "begins at 2, before"),
+        "two markers at one offset": ([inside(6, 9), abort(6, 20), abort(5, 20)], {5: 3},
+            "the abort marker at offset 20 is not above the last one, 20: Kafka fails to load"),
+    })  # fmt: skip
 def test_what_cannot_be_is_not_written(steps: list[Step], start: dict[int, int], says: str) -> None:
     found = completed(steps, start)
     assert found.aborted is None and found.open_at_end is None
@@ -205,9 +188,10 @@ def random_log(dice: random.Random) -> list[list[Step]]:
 
 
 @pytest.mark.slow
-def test_segments_scanned_apart_give_what_one_pass_gives() -> None:
+@pytest.mark.parametrize("logs", short_and_long(50, 3_000, "KIP33_LOGS"))
+def test_segments_scanned_apart_give_what_one_pass_gives(logs: int) -> None:
     carried = 0
-    for number in range(LOGS):
+    for number in range(logs):
         dice = random.Random(f"{SEED}/{number}")
         states, open_at_end = ProducerStates(), {}
         for steps in random_log(dice):
@@ -221,13 +205,13 @@ def test_segments_scanned_apart_give_what_one_pass_gives() -> None:
             assert found.open_at_end == states.open_of, f"KIP33_SEED={SEED}, log {number}"
             carried += sum(one.first_offset < base_offset for one in expected)
             open_at_end = dict(found.open_at_end)
-    assert carried > LOGS / 10
+    assert carried > logs / 10
 
 
 # Transactions that are open between the segments of a partition, and the catalog's column.
 
 
-@pytest.mark.parametrize("state", [{}, {5: 1000}, {2**63 - 1: 0, 0: 2**63 - 1}])
+@each_case("state", [{}, {5: 1000}, {2**63 - 1: 0, 0: 2**63 - 1}])
 def test_the_column_is_read_as_it_is_written(state: dict[int, int]) -> None:
     assert open_from_json(open_as_json(state), None) == state
 
@@ -250,13 +234,9 @@ def test_transactions_open_at_the_end_are_open_in_the_next_segment() -> None:
     assert chain.open_at(10) == {5: 3}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("last_offset", "base_offset"),
-    [
-        pytest.param(9, 11, id="a hole"),
-        pytest.param(9, 9, id="segments that overlap"),
-        pytest.param(None, 10, id="a segment without a batch"),
-    ],
+    {"a hole": (9, 11), "segments that overlap": (9, 9), "a segment without a batch": (None, 10)},
 )
 def test_open_transactions_are_unknown_after_a_gap(
     last_offset: int | None, base_offset: int

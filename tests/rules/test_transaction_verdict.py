@@ -1,10 +1,9 @@
 """Verdicts on `.txnindex` files."""
 
-import pytest
-
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.rules.index_verdict import Verdict
 from kip33.rules.transaction_index import complete_transactions, transaction_index_verdict
+from tests.cases import each_case
 from tests.rules.test_transaction_index import summary_of
 from tests.rules.test_transactions import Step, abort, commit, inside
 
@@ -31,35 +30,27 @@ def verdict(
     return transaction_index_verdict(data, summary, done, base_offset=BASE, is_expected=is_expected)
 
 
-JUDGED = [
-    pytest.param(wire(ENTRIES), "identical", None, id="what recovery gives"),
-    pytest.param(None, "missing", "2 transactions were aborted", id="no file"),
-    pytest.param(b"", "incomplete", "2 of 2 aborted transactions without an", id="an empty file"),
-    pytest.param(wire(ENTRIES[:1]), "incomplete", "5's from offset 3 to 13", id="one lost"),
-    pytest.param(wire(ENTRIES)[:-1], "malformed", "67 bytes", id="half an entry"),
-    pytest.param(b"\0\1" + wire(ENTRIES)[2:], "malformed", "version 1", id="another version"),
-    pytest.param(wire([*ENTRIES, (7, 2, 14, 15)]), "consistent", None, id="its data is compacted"),
-    pytest.param(wire([(Q, 9, 12, 3), ENTRIES[1]]), "consistent", None, id="covers more"),
-    pytest.param(
-        wire([(Q, 10, 12, 2), ENTRIES[1]]), "consistent", None, id="a lower stable offset"
-    ),
-    pytest.param(
-        wire([(Q, 11, 12, 3), ENTRIES[1]]), "wrong", "offset 11 found, expected", id="begins later"
-    ),
-    pytest.param(
-        wire([(Q, 10, 12, 13), ENTRIES[1]]), "wrong", "last stable offset 13 found, expected 3",
-        id="too high a stable offset",
-    ),
-    pytest.param(
-        wire([(8, 10, 12, 3), ENTRIES[1]]), "wrong", "has no ABORT marker of producer 8",
-        id="another producer",
-    ),
-    pytest.param(wire(ENTRIES[::-1]), "wrong", "12 is not above 13", id="entries that go back"),
-    pytest.param(bytes(68), "wrong", "no ABORT marker of producer 0", id="zeros"),
-]  # fmt: skip
+JUDGED = {
+    "what recovery gives": (wire(ENTRIES), "identical", None),
+    "no file": (None, "missing", "2 transactions were aborted"),
+    "an empty file": (b"", "incomplete", "2 of 2 aborted transactions without an"),
+    "one lost": (wire(ENTRIES[:1]), "incomplete", "5's from offset 3 to 13"),
+    "half an entry": (wire(ENTRIES)[:-1], "malformed", "67 bytes"),
+    "another version": (b"\0\1" + wire(ENTRIES)[2:], "malformed", "version 1"),
+    "its data is compacted": (wire([*ENTRIES, (7, 2, 14, 15)]), "consistent", None),
+    "covers more": (wire([(Q, 9, 12, 3), ENTRIES[1]]), "consistent", None),
+    "a lower stable offset": (wire([(Q, 10, 12, 2), ENTRIES[1]]), "consistent", None),
+    "begins later": (wire([(Q, 11, 12, 3), ENTRIES[1]]), "wrong", "offset 11 found, expected"),
+    "too high a stable offset": (
+        wire([(Q, 10, 12, 13), ENTRIES[1]]), "wrong", "last stable offset 13 found, expected 3"),
+    "another producer": (
+        wire([(8, 10, 12, 3), ENTRIES[1]]), "wrong", "has no ABORT marker of producer 8"),
+    "entries that go back": (wire(ENTRIES[::-1]), "wrong", "12 is not above 13"),
+    "zeros": (bytes(68), "wrong", "no ABORT marker of producer 0"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("data", "name", "says"), JUDGED)
+@each_case(("data", "name", "says"), JUDGED)
 def test_a_file_is_judged_by_what_recovery_gives(
     data: bytes | None, name: str, says: str | None
 ) -> None:
@@ -86,7 +77,7 @@ def test_without_the_start_a_wrong_entry_is_still_wrong() -> None:
     assert found and found.verdict == "wrong"
 
 
-@pytest.mark.parametrize("data", [None, b"", wire(ENTRIES), wire(ENTRIES[:1])])
+@each_case("data", [None, b"", wire(ENTRIES), wire(ENTRIES[:1])])
 def test_without_the_start_a_file_is_unknown(data: bytes | None) -> None:
     found = verdict(data, None)
     assert found and found.verdict == "unknown"

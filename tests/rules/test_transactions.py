@@ -6,7 +6,7 @@ against a model that keeps what is open in a dict and a set.
 
 import random
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 import pytest
@@ -35,11 +35,13 @@ from kip33.rules.transactions import (
     slot_of,
     twice_as_large,
 )
+from tests.cases import each_case
+from tests.long_forms import short_and_long
 
 PLAIN, TRANSACTIONAL, CONTROL = 0, 0x10, 0x30
 OTHER_CONTROL = 0x20  # not transactional
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
-SPEEDS = [pytest.param(plain, id="plain"), pytest.param(compiled, id="compiled")]
+SPEEDS = {"plain": plain, "compiled": compiled}
 BATCH_BYTES = 100
 Step = tuple[int, int, int, int]  # producer id, base offset, attributes, control
 
@@ -81,63 +83,49 @@ def failure_of(
     return None
 
 
-FINE = [
-    pytest.param([], id="no batches"),
-    pytest.param([data(-1, 0), data(-1, 1)], id="no producer"),
-    pytest.param([data(5, 0), data(5, 1)], id="an idempotent producer"),
-    pytest.param([inside(5, 0), inside(5, 1), commit(5, 2)], id="a transaction"),
-    pytest.param([inside(5, 0), abort(5, 1), inside(5, 2), abort(5, 3)], id="two aborted ones"),
-    pytest.param(
-        [inside(5, 0), inside(6, 1), abort(5, 2), commit(6, 3)], id="two producers, interleaved"
-    ),
-    pytest.param([commit(5, 0)], id="a marker of a transaction that began in an earlier segment"),
-    pytest.param([abort(5, 0), abort(5, 1)], id="markers without data"),
-    pytest.param([inside(5, 0), data(6, 1)], id="another producer's data meanwhile"),
-    pytest.param([inside(5, 0), data(-1, 1)], id="data without a producer meanwhile"),
-    pytest.param([inside(5, 0), commit(5, 1), data(5, 2)], id="plain data after the commit"),
-    pytest.param([data(5, 0), inside(5, 1)], id="plain data before the transaction"),
-    pytest.param([inside(5, 0), abort(5, 9), inside(5, 3), commit(5, 4)], id="offsets go back"),
-    pytest.param([inside(5, 0), (5, 1, CONTROL, 4), inside(5, 2)], id="an empty control batch"),
-    pytest.param([inside(5, 0), abort(5, LONG_MIN)], id="the first abort, at the lowest offset"),
-]
-FAILS = [
-    pytest.param(
-        [inside(5, 0), data(5, 1)], 1, "outside its open transaction", id="row 36: plain data"
-    ),
-    pytest.param(
+FINE = {
+    "no batches": [],
+    "no producer": [data(-1, 0), data(-1, 1)],
+    "an idempotent producer": [data(5, 0), data(5, 1)],
+    "a transaction": [inside(5, 0), inside(5, 1), commit(5, 2)],
+    "two aborted ones": [inside(5, 0), abort(5, 1), inside(5, 2), abort(5, 3)],
+    "two producers, interleaved": [inside(5, 0), inside(6, 1), abort(5, 2), commit(6, 3)],
+    "a marker of a transaction that began in an earlier segment": [commit(5, 0)],
+    "markers without data": [abort(5, 0), abort(5, 1)],
+    "another producer's data meanwhile": [inside(5, 0), data(6, 1)],
+    "data without a producer meanwhile": [inside(5, 0), data(-1, 1)],
+    "plain data after the commit": [inside(5, 0), commit(5, 1), data(5, 2)],
+    "plain data before the transaction": [data(5, 0), inside(5, 1)],
+    "offsets go back": [inside(5, 0), abort(5, 9), inside(5, 3), commit(5, 4)],
+    "an empty control batch": [inside(5, 0), (5, 1, CONTROL, 4), inside(5, 2)],
+    "the first abort, at the lowest offset": [inside(5, 0), abort(5, LONG_MIN)],
+}
+FAILS = {
+    "row 36: plain data": ([inside(5, 0), data(5, 1)], 1, "outside its open transaction"),
+    "row 36: of the producer whose transaction is open": (
         [inside(5, 0), inside(6, 1), commit(5, 2), data(5, 3), data(6, 4)],
-        4, "producer 6 writes outside",
-        id="row 36: of the producer whose transaction is open",
-    ),
-    pytest.param(
-        [inside(5, 0), (5, 1, CONTROL, 4), data(5, 2)], 2, "outside its open transaction",
-        id="row 36: an empty control batch ends nothing",
-    ),
-    pytest.param(
-        [inside(5, 0), abort(5, 9), inside(5, 1), abort(5, 9)],
-        3, "not above the last one", id="an abort marker at the last one's offset",
-    ),
-    pytest.param(
-        [inside(5, 0), abort(5, 9), inside(5, 1), abort(5, 8)],
-        3, "not above the last one", id="an abort marker below the last one",
-    ),
-    pytest.param(
-        [inside(5, 7), inside(6, 7), commit(5, 8), commit(6, 9)],
-        3, "two transactions begin at offset 7", id="two that begin at one offset",
-    ),
-]  # fmt: skip
+        4, "producer 6 writes outside"),
+    "row 36: an empty control batch ends nothing": (
+        [inside(5, 0), (5, 1, CONTROL, 4), data(5, 2)], 2, "outside its open transaction"),
+    "an abort marker at the last one's offset": (
+        [inside(5, 0), abort(5, 9), inside(5, 1), abort(5, 9)], 3, "not above the last one"),
+    "an abort marker below the last one": ([inside(5, 0), abort(5, 9), inside(5, 1), abort(5, 8)],
+        3, "not above the last one"),
+    "two that begin at one offset": ([inside(5, 7), inside(6, 7), commit(5, 8), commit(6, 9)],
+        3, "two transactions begin at offset 7"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("speed", SPEEDS)
-@pytest.mark.parametrize("step", [None, 1])
-@pytest.mark.parametrize("steps", FINE)
+@each_case("speed", SPEEDS)
+@each_case("step", [None, 1])
+@each_case("steps", FINE)
 def test_a_log_that_loads(steps: list[Step], step: int | None, speed: Speed) -> None:
     assert failure_of(steps, step, speed) is None
 
 
-@pytest.mark.parametrize("speed", SPEEDS)
-@pytest.mark.parametrize("step", [None, 1])
-@pytest.mark.parametrize(("steps", "at", "says"), FAILS)
+@each_case("speed", SPEEDS)
+@each_case("step", [None, 1])
+@each_case(("steps", "at", "says"), FAILS)
 def test_a_log_that_fails_to_load(
     steps: list[Step], at: int, says: str, step: int | None, speed: Speed
 ) -> None:
@@ -147,8 +135,8 @@ def test_a_log_that_fails_to_load(
     assert says in failure[1]
 
 
-@pytest.mark.parametrize("speed", SPEEDS)
-@pytest.mark.parametrize("step", [None, 1000])
+@each_case("speed", SPEEDS)
+@each_case("step", [None, 1000])
 def test_thousands_of_open_transactions_are_all_kept(step: int | None, speed: Speed) -> None:
     producers = range(5000)
     steps = [inside(producer, producer * 3) for producer in producers]
@@ -160,7 +148,7 @@ def test_thousands_of_open_transactions_are_all_kept(step: int | None, speed: Sp
     )
 
 
-@pytest.mark.parametrize("speed", SPEEDS)
+@each_case("speed", SPEEDS)
 def test_an_ended_transaction_frees_its_slot(speed: Speed) -> None:
     fit = FEWEST_SLOTS // 2
     steps: list[Step] = []
@@ -181,7 +169,7 @@ def test_an_ended_transaction_frees_its_slot(speed: Speed) -> None:
     assert again == (row, TAKEN)
 
 
-@pytest.mark.parametrize("speed", SPEEDS)
+@each_case("speed", SPEEDS)
 def test_appending_after_failures_has_room(speed: Speed) -> None:
     transactions = OpenTransactions()
     assert transactions.append(columns([inside(0, 0), abort(0, 0)]), speed) is None
@@ -236,8 +224,8 @@ def random_steps(dice: random.Random, producers: Sequence[int], offsets: int) ->
     """
     chosen = [0, LONG_MIN, LONG_MAX, -1, *(dice.randrange(LONG_MIN, LONG_MAX) for _ in range(96))]
     markers, offset = 0.3, 0
-    for i in range(6000):
-        if i % 1500 == 0:
+    for i in count():
+        if i % 500 == 0:
             markers = dice.choice([0.03, 0.3, 0.6])
         producer = dice.choice(producers)
         offset = dice.choice(chosen[:offsets]) if offsets else offset + dice.randint(1, 9)
@@ -265,26 +253,26 @@ def random_pieces(dice: random.Random, batches: BatchColumns) -> Iterator[BatchC
         at += size
 
 
-STREAMS = [
-    pytest.param(range(1000, 1003), 0, id="few producers"),
-    pytest.param(range(1000, 1200), 0, id="hundreds of producers"),
-    pytest.param(range(0, 5000 << 40, 1 << 40), 0, id="thousands of producers"),
-    pytest.param(range(40), 4, id="first offsets that collide, at the edges of int64"),
-    pytest.param(range(2000), 100, id="thousands of producers on few offsets"),
-    pytest.param([0, 1, 2**31, 2**32, LONG_MAX - 1, LONG_MAX], 10, id="ids at the edges of int64"),
-]
+STREAMS = {
+    "few producers": (range(1000, 1003), 0),
+    "hundreds of producers": (range(1000, 1200), 0),
+    "thousands of producers": (range(0, 5000 << 40, 1 << 40), 0),
+    "first offsets that collide, at the edges of int64": (range(40), 4),
+    "thousands of producers on few offsets": (range(2000), 100),
+    "ids at the edges of int64": ([0, 1, 2**31, 2**32, LONG_MAX - 1, LONG_MAX], 10),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("again", range(3))
-@pytest.mark.parametrize(("producers", "offsets"), STREAMS)
+@pytest.mark.parametrize("steps", short_and_long(1_500, 20_000, "KIP33_TRANSACTION_STEPS"))
+@each_case(("producers", "offsets"), STREAMS)
 def test_random_logs_fail_where_the_model_fails(
-    producers: Sequence[int], offsets: int, again: int
+    producers: Sequence[int], offsets: int, steps: int
 ) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    batches = columns(list(random_steps(dice, producers, offsets)))
+    batches = columns(list(islice(random_steps(dice, producers, offsets), steps)))
     model, as_written, machine_code = Model(), OpenTransactions(), OpenTransactions()
     for piece in random_pieces(dice, batches):  # on after a failure, from the next piece
         expected = model.append(piece)
@@ -307,18 +295,18 @@ def epoch_failure_of(
     return None
 
 
-EPOCHS = [  # (leader epoch, base offset) of each batch
-    pytest.param([(0, 0), (0, 1), (3, 2), (1, 3), (3, 4)], None, id="epochs that grow and fall"),
-    pytest.param([(-1, -5), (-1, 0)], None, id="no epoch: nothing is noted"),
-    pytest.param([(0, -5)], 0, id="the first epoch begins below 0"),
-    pytest.param([(2, 0), (3, -1)], 1, id="a new epoch begins below 0"),
-    pytest.param([(2, 0), (2, -1), (1, -1)], None, id="no new epoch there"),
-    pytest.param([(2, 0), (1, -1), (3, -1)], 2, id="the latest is the highest seen"),
-]
+EPOCHS = {  # (leader epoch, base offset) of each batch
+    "epochs that grow and fall": ([(0, 0), (0, 1), (3, 2), (1, 3), (3, 4)], None),
+    "no epoch: nothing is noted": ([(-1, -5), (-1, 0)], None),
+    "the first epoch begins below 0": ([(0, -5)], 0),
+    "a new epoch begins below 0": ([(2, 0), (3, -1)], 1),
+    "no new epoch there": ([(2, 0), (2, -1), (1, -1)], None),
+    "the latest is the highest seen": ([(2, 0), (1, -1), (3, -1)], 2),
+}
 
 
-@pytest.mark.parametrize("step", [None, 1, 2])
-@pytest.mark.parametrize(("epochs", "at"), EPOCHS)
+@each_case("step", [None, 1, 2])
+@each_case(("epochs", "at"), EPOCHS)
 def test_leader_epochs(epochs: list[tuple[int, int]], at: int | None, step: int | None) -> None:
     failure = epoch_failure_of(epochs, step)
     assert (failure and failure[0]) == (None if at is None else at * BATCH_BYTES)
@@ -329,10 +317,10 @@ def test_leader_epochs(epochs: list[tuple[int, int]], at: int | None, step: int 
 EDGES = [LONG_MIN, LONG_MIN + 1, -(2**32), -1, 0, 1, 2**31, 2**32, LONG_MAX - 1, LONG_MAX]
 
 
-def keys_at_home_in(home: int, count: int) -> list[int]:
+def keys_at_home_in(home: int, most: int) -> list[int]:
     """Return keys that all want one slot of the smallest table."""
     keys = (key for key in range(10**6) if home_of(key, FEWEST_SLOTS) == home)
-    return list(islice(keys, count))
+    return list(islice(keys, most))
 
 
 def contents(table: Table) -> dict[int, int]:
@@ -345,19 +333,20 @@ def steps_to(table: Table, key: int) -> int:
     return (slot_of(table, key) - home_of(key, len(table))) % len(table)
 
 
-KEYS = [
-    pytest.param(list(range(1000, 1040)), id="neighbours"),
-    pytest.param(EDGES, id="the edges of int64"),
-    pytest.param(keys_at_home_in(63, 20), id="all at home in the last slot"),
-    pytest.param(
-        [*keys_at_home_in(62, 8), *keys_at_home_in(63, 8), *keys_at_home_in(0, 8)],
-        id="homes before and behind the end",
-    ),
-]
+KEYS = {
+    "neighbours": list(range(1000, 1040)),
+    "the edges of int64": EDGES,
+    "all at home in the last slot": keys_at_home_in(63, 20),
+    "homes before and behind the end": [
+        *keys_at_home_in(62, 8),
+        *keys_at_home_in(63, 8),
+        *keys_at_home_in(0, 8),
+    ],
+}
 
 
-@pytest.mark.parametrize("speed", SPEEDS)
-@pytest.mark.parametrize("keys", KEYS)
+@each_case("speed", SPEEDS)
+@each_case("keys", KEYS)
 def test_a_table_keeps_what_a_dict_keeps(keys: list[int], speed: Speed) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
@@ -378,7 +367,7 @@ def test_a_table_keeps_what_a_dict_keeps(keys: list[int], speed: Speed) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("speed", SPEEDS)
+@each_case("speed", SPEEDS)
 def test_a_larger_table_has_all_that_was_in_the_smaller(speed: Speed) -> None:
     table = new_table()
     for key in [*EDGES, *keys_at_home_in(63, 20)]:
@@ -396,7 +385,7 @@ def test_homes_are_the_same_plain_and_compiled() -> None:
             assert compiled(home_of)(key, slots) == home_of(key, slots) in range(slots)
 
 
-@pytest.mark.parametrize("start", [0, 1_000_000_007, -(2**40)])
+@each_case("start", [0, 1_000_000_007, -(2**40)])
 def test_a_half_full_table_of_evenly_spaced_keys_is_searched_in_few_steps(start: int) -> None:
     for bits in range(54):  # 512 keys reach 2^62
         for odd in (1, 3):

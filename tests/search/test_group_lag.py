@@ -17,7 +17,6 @@ from kip33.search.searched_segment import SearchedSegment
 from tests.builders.catalog_rows import catalog_rows
 from tests.builders.generated_segments import Written, plain_batch, segments, wire_of
 from tests.builders.searched_segments import write_segment
-from tests.builders.segment_builder import end_txn_marker, v2_batch
 from tests.long_forms import examples
 
 NOW_MS = 10_000
@@ -73,7 +72,7 @@ def expected(
     return result, unread[0], *known, late
 
 
-@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(logs(), st.sampled_from((0, 100, 4096)), st.booleans(), st.integers(0, 60))
 def test_every_offset_as_in_a_scan_of_all_records(
     log: list[tuple[int, list[Written]]], interval: int, with_index: bool, retention_ms: int
@@ -115,75 +114,12 @@ def ten_batches(folder: Path, base_offset: int = 0, *, from_ms: int = 1_000) -> 
     return write_segment(folder, base_offset, wire_of(entries))
 
 
-RESULTS = {
-    "in the middle": (17, ("found", 1_300, 1_900, 33, 600)),
-    "nothing read yet": (0, ("found", 1_000, 1_900, 50, 900)),
-    "the last record": (49, ("found", 1_900, 1_900, 1, 0)),
-    "the end": (50, ("at_end", None, 1_900, 0, 0)),
-    "behind the end": (51, ("after_end", None, 1_900, 0, 0)),
-    "the largest offset": (2**63 - 1, ("after_end", None, 1_900, 0, 0)),
-}
+def test_no_such_partition(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for partition in (1, 2**31 - 1):
+        with subtests.test(f"{partition}"):
+            lag = lag_of([ten_batches(tmp_path)], 17, partition=partition)
 
-
-@pytest.mark.parametrize(("offset", "says"), RESULTS.values(), ids=RESULTS)
-def test_results(offset: int, says: tuple[Any, ...], tmp_path: Path) -> None:
-    lag = lag_of([ten_batches(tmp_path)], offset)
-
-    assert (lag.result, lag.timestamp, lag.newest_timestamp, lag.lag_records, lag.lag_ms) == says
-    assert (lag.group, lag.log_dir, lag.topic, lag.partition) == ("g", "broker-1", "t", 0)
-    assert lag.note is None
-
-
-def test_the_next_record_was_deleted(tmp_path: Path) -> None:
-    lag = lag_of([ten_batches(tmp_path, 300)], 17)
-
-    assert (lag.result, lag.timestamp, lag.log_start_offset) == ("before_start", 1_000, 300)
-    assert lag.lag_records == 50  # what is left of it
-
-
-@pytest.mark.parametrize("partition", [1, 2**31 - 1])
-def test_no_such_partition(partition: int, tmp_path: Path) -> None:
-    lag = lag_of([ten_batches(tmp_path)], 17, partition=partition)
-
-    assert lag == GroupLag("g", None, "t", partition, 17, "no_such_partition")
-
-
-def test_offsets_are_answered_in_their_order(tmp_path: Path) -> None:
-    rows = catalog_rows([ten_batches(tmp_path)])
-    offsets = random.Random(1).sample(range(50), 40)
-
-    assert [lag.offset for lag in lags_of({("t", 0): rows}, offsets)] == offsets
-
-
-def test_an_empty_partition(tmp_path: Path) -> None:
-    lag = lag_of([write_segment(tmp_path, 40, b"")], 40)
-
-    assert (lag.result, lag.log_start_offset, lag.log_end_offset) == ("at_end", 40, 40)
-    assert (lag.timestamp, lag.newest_timestamp, lag.lag_records, lag.lag_ms) == (None, None, 0, 0)
-
-
-def test_markers_alone_are_not_unread_data(tmp_path: Path) -> None:
-    log = [plain_batch(0, [1_000] * 3).wire, end_txn_marker(3, 1_000, producer_id=1)]
-    lag = lag_of([write_segment(tmp_path, 0, b"".join(log))], 3, policies=KEPT_FOR_5_S)
-
-    assert (lag.result, lag.lag_records, lag.lag_ms) == ("at_end", 1, 0)
-    assert lag.unread_expires_at_ms is None
-
-
-def test_a_record_without_a_timestamp_has_no_lag_in_time(tmp_path: Path) -> None:
-    entries = [plain_batch(0, [-1, -1]), plain_batch(2, [1_000])]
-    lag = lag_of([write_segment(tmp_path, 0, wire_of(entries))], 1)
-
-    assert (lag.result, lag.timestamp, lag.newest_timestamp) == ("found", -1, 1_000)
-    assert (lag.lag_records, lag.lag_ms) == (2, None)
-
-
-def test_the_next_record_may_be_the_newest_of_all(tmp_path: Path) -> None:
-    """Of a clock that went back: no lag in time below 0."""
-    entries = [plain_batch(0, [9_000]), plain_batch(1, [1_000])]
-    lag = lag_of([write_segment(tmp_path, 0, wire_of(entries))], 0)
-
-    assert (lag.timestamp, lag.newest_timestamp, lag.lag_ms) == (9_000, 9_000, 0)
+            assert lag == GroupLag("g", None, "t", partition, 17, "no_such_partition")
 
 
 def test_the_replica_with_most_valid_bytes_answers(tmp_path: Path) -> None:
@@ -212,19 +148,20 @@ def test_the_lag_is_unknown_where_the_last_segment_is_torn(tmp_path: Path) -> No
     assert all("truncated, so the end of the log is not known" in (lag.note or "") for lag in found)
 
 
-@pytest.mark.parametrize("offset", [20, 55, 70])
 def test_the_time_is_unknown_where_a_middle_segment_lost_records(
-    offset: int, tmp_path: Path
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    rows = [ten_batches(tmp_path, base, from_ms=1_000 + base) for base in (0, 50, 100)]
-    log = tmp_path / f"{50:020d}.log"
-    rows[1] = write_segment(tmp_path, 50, log.read_bytes()[:-300])
-    assert rows[1].status == "truncated"
+    for offset in (20, 55, 70):
+        with subtests.test(f"{offset}"):
+            rows = [ten_batches(tmp_path, base, from_ms=1_000 + base) for base in (0, 50, 100)]
+            log = tmp_path / f"{50:020d}.log"
+            rows[1] = write_segment(tmp_path, 50, log.read_bytes()[:-300])
+            assert rows[1].status == "truncated"
 
-    lag = lag_of(rows, offset)
+            lag = lag_of(rows, offset)
 
-    assert (lag.result, lag.lag_records, lag.lag_ms) == ("found", 150 - offset, None)
-    assert lag.note and "truncated at offset" in lag.note
+            assert (lag.result, lag.lag_records, lag.lag_ms) == ("found", 150 - offset, None)
+            assert lag.note and "truncated at offset" in lag.note
 
 
 def test_the_newest_timestamp_may_be_later_where_a_middle_segment_is_unverified(
@@ -252,30 +189,21 @@ def test_a_truncated_segment_lost_no_records_if_the_next_one_continues_it(tmp_pa
     assert lag.lag_ms is not None
 
 
-@pytest.mark.parametrize("status", ["unreadable", "invalid", "archived"])
-def test_a_last_segment_that_is_ignored(status: str, tmp_path: Path) -> None:
-    bad = ten_batches(tmp_path, 50)._replace(status=status, max_timestamp=None)
-    rows = [ten_batches(tmp_path), bad._replace(last_offset=None)]
+def test_a_last_segment_that_is_ignored(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for status in ("unreadable", "invalid", "archived"):
+        with subtests.test(status):
+            bad = ten_batches(tmp_path, 50)._replace(status=status, max_timestamp=None)
+            rows = [ten_batches(tmp_path), bad._replace(last_offset=None)]
 
-    lag = lag_of(rows, 50)
+            lag = lag_of(rows, 50)
 
-    assert (lag.result, lag.log_end_offset, lag.timestamp) == ("unknown", None, None)
-    assert (lag.lag_records, lag.lag_ms) == (None, None)
-    assert lag.note and f"{status}, so the end of the log is not known" in lag.note
-    lag = lag_of([rows[0], bad], 55)
-    assert (lag.result, lag.timestamp, lag.lag_ms) == ("found", None, None)
-    assert lag.note and "so the end of the log is not known; " in lag.note
-    assert lag.note.endswith(f"{status}, skipped")
-
-
-def test_a_skipped_segment_is_named(tmp_path: Path) -> None:
-    rows = [ten_batches(tmp_path, base, from_ms=1_000 + base) for base in (0, 50, 100)]
-    rows[1] = rows[1]._replace(status="unreadable", last_offset=None, max_timestamp=None)
-
-    lag = lag_of(rows, 57)
-
-    assert (lag.result, lag.timestamp, lag.lag_records) == ("found", 1_100, 93)
-    assert lag.note == f"{rows[1].log_uri}: unreadable, skipped"
+            assert (lag.result, lag.log_end_offset, lag.timestamp) == ("unknown", None, None)
+            assert (lag.lag_records, lag.lag_ms) == (None, None)
+            assert lag.note and f"{status}, so the end of the log is not known" in lag.note
+            lag = lag_of([rows[0], bad], 55)
+            assert (lag.result, lag.timestamp, lag.lag_ms) == ("found", None, None)
+            assert lag.note and "so the end of the log is not known; " in lag.note
+            assert lag.note.endswith(f"{status}, skipped")
 
 
 def test_a_missing_log_does_not_end_the_partition(tmp_path: Path) -> None:
@@ -289,19 +217,25 @@ def test_a_missing_log_does_not_end_the_partition(tmp_path: Path) -> None:
     assert lag.note and lag.note.startswith(f"{row.log_uri}: cannot be read: ")
 
 
-@pytest.mark.parametrize("cut", [1, 40])
 def test_a_log_shorter_than_in_the_catalog_does_not_end_the_partition(
-    cut: int, tmp_path: Path
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    row = ten_batches(tmp_path)
-    log = tmp_path / f"{0:020d}.log"
-    batch_bytes = len(log.read_bytes()) // 10
-    log.write_bytes(log.read_bytes()[: -batch_bytes if cut == 1 else -cut])
+    for cut in (1, 40):
+        with subtests.test(f"{cut}"):
+            row = ten_batches(tmp_path)
+            log = tmp_path / f"{0:020d}.log"
+            batch_bytes = len(log.read_bytes()) // 10
+            log.write_bytes(log.read_bytes()[: -batch_bytes if cut == 1 else -cut])
 
-    lag = lag_of([row], 47)
+            lag = lag_of([row], 47)
 
-    assert (lag.result, lag.timestamp, lag.lag_records, lag.lag_ms) == ("found", None, 3, None)
-    assert lag.note and "the rest was not read" in lag.note
+            assert (lag.result, lag.timestamp, lag.lag_records, lag.lag_ms) == (
+                "found",
+                None,
+                3,
+                None,
+            )
+            assert lag.note and "the rest was not read" in lag.note
 
 
 EXPIRIES: dict[str, tuple[int, dict[str, Any], int | None]] = {
@@ -316,19 +250,18 @@ EXPIRIES: dict[str, tuple[int, dict[str, Any], int | None]] = {
 }
 
 
-@pytest.mark.parametrize(("offset", "limits", "at"), EXPIRIES.values(), ids=EXPIRIES)
-def test_when_what_is_unread_expires(
-    offset: int, limits: dict[str, Any], at: int | None, tmp_path: Path
-) -> None:
-    rows = [
-        ten_batches(tmp_path, 10),
-        ten_batches(tmp_path, 60, from_ms=101_000),  # ends at 109
-        ten_batches(tmp_path, 110, from_ms=2_000),
-    ]
+def test_when_what_is_unread_expires(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name, (offset, limits, at) in EXPIRIES.items():
+        with subtests.test(name):
+            rows = [
+                ten_batches(tmp_path, 10),
+                ten_batches(tmp_path, 60, from_ms=101_000),  # ends at 109
+                ten_batches(tmp_path, 110, from_ms=2_000),
+            ]
 
-    lag = lag_of(rows, offset, policies=Policies({"defaults": limits}))
+            lag = lag_of(rows, offset, policies=Policies({"defaults": limits}))
 
-    assert lag.unread_expires_at_ms == at
+            assert lag.unread_expires_at_ms == at
 
 
 def test_a_hole_before_a_segment_does_not_expire_with_the_one_before(tmp_path: Path) -> None:
@@ -347,19 +280,3 @@ def test_retention_without_a_policy_and_what_if(tmp_path: Path) -> None:
     other = lag_of([row], 17, policies=KEPT_FOR_5_S, retention_ms=DAY_MS)
     assert other.unread_expires_at_ms == 1_900 + DAY_MS + 1
     assert lag_of([row], 17, retention_ms=DAY_MS).unread_expires_at_ms is None
-
-
-def test_a_damaged_index_does_not_hide_the_log(tmp_path: Path) -> None:
-    row = ten_batches(tmp_path)
-    (tmp_path / f"{0:020d}.index").write_bytes(bytes.fromhex("0000000500000001") * 40)
-
-    lag = lag_of([row], 17)
-
-    assert (lag.timestamp, lag.note) == (1_300, None)
-
-
-def test_an_emptied_batch_is_skipped(tmp_path: Path) -> None:
-    log = v2_batch(0, last_offset_delta=4, max_timestamp=9_000) + plain_batch(5, [1_000]).wire
-    lag = lag_of([write_segment(tmp_path, 0, log)], 2)
-
-    assert (lag.timestamp, lag.newest_timestamp, lag.lag_records) == (1_000, 9_000, 4)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kip33.search.range_size import NewerRecords, newer_records
 from tests.builders.generated_segments import Written, plain_batch, segments, wire_of
 from tests.builders.searched_segments import write_segment
-from tests.builders.segment_builder import Record, end_txn_marker, v2_batch
+from tests.builders.segment_builder import Record, v2_batch
 
 OLD, NEW, T = 10, 90, 50
 
@@ -55,31 +55,10 @@ def test_a_segment_without_a_late_timestamp_is_not_opened(tmp_path: Path) -> Non
     assert newer_records(rows, 5, T) == NewerRecords(0, True, 0, None)
 
 
-def test_only_records_before_the_offset_count(tmp_path: Path) -> None:
-    rows = [
-        row_of(tmp_path, 0, plain_batch(0, [OLD, NEW, OLD, NEW, NEW]).wire),
-        row_of(tmp_path, 5, plain_batch(5, [NEW] * 5).wire),
-    ]
-    counts = [newer_records(rows, offset, T).records for offset in range(12)]
-    assert counts == [0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 8]
-
-
 def test_log_append_time_is_counted_from_the_header(tmp_path: Path) -> None:
     batch = v2_batch(0, [Record(OLD)] * 4, log_append_time=NEW, body=b"cannot be read")
     rows = [row_of(tmp_path, 0, batch)]
     assert newer_records(rows, 4, T)[:2] == (4, True)
-
-
-def test_of_a_batch_with_the_offset_inside_only_the_records_before_it_count(
-    tmp_path: Path,
-) -> None:
-    rows = [row_of(tmp_path, 0, v2_batch(0, [Record(OLD)] * 4, log_append_time=NEW))]
-    assert [newer_records(rows, offset, T).records for offset in range(6)] == [0, 1, 2, 3, 4, 4]
-
-
-def test_a_marker_is_no_record(tmp_path: Path) -> None:
-    rows = [row_of(tmp_path, 0, end_txn_marker(0, NEW, producer_id=7))]
-    assert newer_records(rows, 1, T).records == 0
 
 
 def unreadable_body(_: Path) -> bytes:
@@ -90,19 +69,18 @@ def torn(_: Path) -> bytes:
     return plain_batch(0, [NEW]).wire + plain_batch(1, [NEW] * 9).wire[:-1]
 
 
-@pytest.mark.parametrize(
-    ("log", "most", "says"),
-    [
-        pytest.param(unreadable_body, 4, "the batch at byte 0 cannot be read", id="a body"),
-        pytest.param(torn, 10, "points past the end of the file", id="a torn end"),
-    ],
-)
-def test_what_cannot_be_read_is_an_upper_limit(
-    log: Any, most: int, says: str, tmp_path: Path
-) -> None:
-    found = newer_records([row_of(tmp_path, 0, log(tmp_path))], 10, T)
-    assert (found.records, found.is_exact) == (most, False)
-    assert found.note and says in found.note
+UNREADABLE = [
+    ("a body", unreadable_body, 4, "the batch at byte 0 cannot be read"),
+    ("a torn end", torn, 10, "points past the end of the file"),
+]
+
+
+def test_what_cannot_be_read_is_an_upper_limit(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name, log, most, says in UNREADABLE:
+        with subtests.test(name):
+            found = newer_records([row_of(tmp_path, 0, log(tmp_path))], 10, T)
+            assert (found.records, found.is_exact) == (most, False)
+            assert found.note and says in found.note
 
 
 def test_a_missing_log_is_an_upper_limit_that_ends_at_the_next_segment(tmp_path: Path) -> None:

@@ -13,8 +13,6 @@ from tests.builders.generated_segments import Written, plain_batch, record_pairs
 from tests.builders.searched_segments import write_segment
 from tests.builders.segment_builder import (
     Record,
-    end_txn_marker,
-    segment,
     v1_message,
     v2_batch,
     wrapper,
@@ -70,15 +68,6 @@ def test_an_index_that_leads_out_of_the_log_is_not_followed(tmp_path: Path) -> N
 
     after, before = (find([row], 7, Meter()).record for find in (record_from, record_before))
     assert after and before and (after.offset, before.offset) == (7, 6)
-
-
-def test_markers_are_skipped(tmp_path: Path) -> None:
-    log = wire_of([plain_batch(0, [7] * 3)]) + segment([end_txn_marker(3, 9, producer_id=1)])
-    row = write_segment(tmp_path, 0, log)
-
-    assert record_from([row], 3, Meter()).record is None
-    found = record_before([row], 4, Meter()).record
-    assert found and found.offset == 2
 
 
 def test_a_missing_log_is_named(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Search by time in one partition against a loop over its records; what it reads, what it notes."""
 
 import random
-import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from kip33.stores.locations import Location
 from tests.builders.generated_segments import Written, plain_batch, wire_of
 from tests.builders.searched_segments import Partition, partitions, write_segment
 from tests.builders.segment_builder import Record, v2_batch
-from tests.long_forms import examples, one_in
+from tests.long_forms import examples
 
 FOUND, BEFORE_START, AFTER_END, NO_TIMESTAMPS, NO_SUCH_PARTITION, _ = SearchResult
 RECORD, INDEX, EXACT_TO_BATCH, UNSURE = Exactness
@@ -44,7 +43,7 @@ def answers(rows: list[SearchedSegment], targets: list[int], **how: Any) -> list
     return [answer[1:4] for answer in search_partition(rows, targets, **how)]
 
 
-@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(
     partitions(),
     st.sampled_from((*DIALECTS, *DRAFTS)),
@@ -107,123 +106,55 @@ UNORDERED = [1000 + 10 * (i * 7 % 40) + i for i in range(200)]
 LATE_PEAK = [5000, *(2000 + i for i in range(150)), 6000, *(3000 + i for i in range(40)), 7000]
 
 
-def changed(entry: str, times: bytes, change: Callable[..., tuple[int, ...]]) -> bytes:
-    rows = struct.iter_unpack(entry, times)
-    return b"".join(struct.pack(entry, *change(i, *row)) for i, row in enumerate(rows))
-
-
 def padded(size: int) -> Callable[[bytes], bytes]:
     return lambda data: data.ljust(size, b"\0")
-
-
-def raised(data: bytes) -> bytes:
-    return changed(">qi", data, lambda i, time, offset: (time + 3, offset))
-
-
-def shifted(data: bytes) -> bytes:
-    return changed(">ii", data, lambda i, offset, position: (offset, position + 1))
-
-
-def advanced(data: bytes) -> bytes:
-    """Every entry leads a hundred offsets too far."""
-    return changed(">qi", data, lambda i, time, offset: (time, offset + 100))
-
-
-def led_astray(data: bytes) -> bytes:
-    """Offsets of the offset index stand for positions far behind their batches."""
-    half = len(data) // 16 * 8
-    positions = struct.unpack(f">{len(data) // 4}i", data)[1::2]
-    return changed(
-        ">ii", data[:half], lambda i, offset, position: (offset, positions[i + half // 8])
-    )
-
-
-def backwards(data: bytes) -> bytes:
-    return b"".join(data[at : at + 12] for at in range(len(data) - 12, -12, -12))
 
 
 def same(data: bytes) -> bytes:
     return data
 
 
-DAMAGED: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
-    "sound": (same, same),
-    "padded as a broker's": (padded(10485756), padded(10485760)),
-    "padded by a few zeros": (lambda data: data + bytes(36), lambda data: data + bytes(24)),
-    "half an entry at the end": (lambda data: data + b"\1" * 5, lambda data: data + b"\1" * 3),
-    "nothing but zeros": (lambda data: bytes(len(data)), lambda data: bytes(len(data))),
-    "empty": (lambda data: b"", same),
-    "0xff": (lambda data: b"\xff" * len(data), same),
-    "backwards": (backwards, same),
-    "later than the log": (raised, same),
-    "too far on": (advanced, same),
-    "offset index shifted": (same, shifted),
-    "offset index leads astray": (same, led_astray),
-    "offset index 0xff": (same, lambda data: b"\xff" * len(data)),
-    "offset index 0x7f": (same, lambda data: b"\x7f" * len(data)),
-    "offset index cut": (same, lambda data: data[: len(data) // 16 * 8]),
-    "cut": (lambda data: data[: len(data) // 24 * 12], same),
-    "both cut": (lambda data: data[:24], lambda data: data[:8]),
-}
+SHAPES = {"rising": RISING, "not": UNORDERED, "peak": LATE_PEAK}
 
 
-@pytest.mark.parametrize("times", [RISING, UNORDERED, LATE_PEAK], ids=["rising", "not", "peak"])
-@pytest.mark.parametrize("dialect", one_in(3, DIALECTS))
-@pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_index_changes_no_answer(
-    tmp_path: Path, damage: str, dialect: str, times: list[int]
-) -> None:
-    partition = Partition(((0, tuple(log_of(times))),))
-    for ours in (True, False):
-        [row] = partition.write_to(tmp_path, dialect=dialect, interval_bytes=1000, ours=ours)
-        for suffix, change in zip((".timeindex", ".index"), DAMAGED[damage], strict=True):
-            path = (tmp_path / f"{0:020d}").with_suffix(suffix)
-            path.write_bytes(change(path.read_bytes()))
-        if dialect == "kip33" and ours and damage in ("later than the log", "too far on"):
-            continue  # below
-        found = one_by_one(row, partition)
-        # Beside a known index of kip33's, an offset index of nobody's is tried further and further
-        # back, at last at the start of the log, which is true.
-        is_tried_back = dialect == "kip33" and ours
-        if damage in ("backwards", "later than the log", "0xff") or (
-            damage == "offset index shifted" and times is not LATE_PEAK and not is_tried_back
-        ):
-            assert any("the index is not used" in (a.note or "") for a in found)
-        if damage in ("sound", "empty", "padded as a broker's", "cut") and dialect != "kip33":
-            assert {a.note for a in found} == {None}
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_stale_index_of_a_log_that_was_truncated_and_continued(
-    tmp_path: Path, dialect: str
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """What a follower does; its old entries stay in the padded file."""
-    before = log_of(RISING)
-    after = (*before[:80], *log_of([RISING[i] - 5 for i in range(80, 200)], base_offset=160))
-    partition = Partition(((0, after),))
-    for ours in (True, False):
-        [stale] = Partition(((0, tuple(before)),)).write_to(
-            tmp_path, dialect=dialect, interval_bytes=1000, ours=ours
-        )
-        (tmp_path / f"{0:020d}.log").write_bytes(wire_of(after))
-        row = stale._replace(
-            last_offset=after[-1].last_offset, max_timestamp=after[-1].max_timestamp
-        )
-        if dialect != "kip33":
-            assert any(a.note for a in one_by_one(row, partition))
+    for dialect in DIALECTS:
+        with subtests.test(dialect):
+            before = log_of(RISING)
+            after = (
+                *before[:80],
+                *log_of([RISING[i] - 5 for i in range(80, 200)], base_offset=160),
+            )
+            partition = Partition(((0, after),))
+            for ours in (True, False):
+                [stale] = Partition(((0, tuple(before)),)).write_to(
+                    tmp_path, dialect=dialect, interval_bytes=1000, ours=ours
+                )
+                (tmp_path / f"{0:020d}.log").write_bytes(wire_of(after))
+                row = stale._replace(
+                    last_offset=after[-1].last_offset, max_timestamp=after[-1].max_timestamp
+                )
+                if dialect != "kip33":
+                    assert any(a.note for a in one_by_one(row, partition))
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_finer_foreign_offset_index_skips_nothing(tmp_path: Path, dialect: str) -> None:
+def test_a_finer_foreign_offset_index_skips_nothing(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     """Only two files of one build say that nothing later stands between their index points."""
-    partition = Partition(((0, tuple(log_of(UNORDERED))),))
-    partition.write_to(tmp_path, dialect=dialect, interval_bytes=0)
-    index = (tmp_path / f"{0:020d}.index").read_bytes()
-    [row] = partition.write_to(tmp_path, dialect=dialect, interval_bytes=4000)
-    (tmp_path / f"{0:020d}.index").write_bytes(index)
-    for known in (None, row.offset_index_bytes):
-        found = one_by_one(row._replace(offset_index_bytes=known), partition)
-        assert {answer.note for answer in found} == {None}
+    for dialect in DIALECTS:
+        with subtests.test(dialect):
+            partition = Partition(((0, tuple(log_of(UNORDERED))),))
+            partition.write_to(tmp_path, dialect=dialect, interval_bytes=0)
+            index = (tmp_path / f"{0:020d}.index").read_bytes()
+            [row] = partition.write_to(tmp_path, dialect=dialect, interval_bytes=4000)
+            (tmp_path / f"{0:020d}.index").write_bytes(index)
+            for known in (None, row.offset_index_bytes):
+                found = one_by_one(row._replace(offset_index_bytes=known), partition)
+                assert {answer.note for answer in found} == {None}
 
 
 class Reads:
@@ -270,46 +201,46 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     return seen
 
 
-@pytest.mark.parametrize("times", [RISING, UNORDERED, LATE_PEAK], ids=["rising", "not", "peak"])
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_what_is_read_for_a_time(
-    tmp_path: Path, reads: Reads, dialect: str, times: list[int]
-) -> None:
+def test_what_is_read_for_a_time(tmp_path: Path, reads: Reads, subtests: pytest.Subtests) -> None:
     """Some KiB of the index, and the batches from one index point to the next but one."""
-    interval = 2000
-    log = log_of(times)
-    partition = Partition(((0, tuple(log)),))
-    [row] = partition.write_to(tmp_path, dialect=dialect, interval_bytes=interval)
-    longest = len(log[0].wire)
-    for target in partition.targets[::2]:
-        reads.clear()
-        [answer] = search_partition([row], [target])
-        assert answer.bytes_read == reads.of_indexes + reads.of_logs
-        assert reads.of_indexes <= INDEX_BYTES
-        assert len(reads.opened) == len(set(reads.opened))
-        # Two intervals, each up to a batch longer; another batch's records; one first header.
-        # An entry of kip33 is checked one interval earlier. Short stretches are walked.
-        most = (2 + (dialect == "kip33")) * (interval + longest) + longest + 61
-        assert reads.of_logs <= most + (times is not RISING) * WALKED_BYTES, target
+    for dialect in DIALECTS:
+        for shape, times in SHAPES.items():
+            with subtests.test(f"{dialect}, {shape}"):
+                interval = 2000
+                log = log_of(times)
+                partition = Partition(((0, tuple(log)),))
+                [row] = partition.write_to(tmp_path, dialect=dialect, interval_bytes=interval)
+                longest = len(log[0].wire)
+                for target in partition.targets[::2]:
+                    reads.clear()
+                    [answer] = search_partition([row], [target])
+                    assert answer.bytes_read == reads.of_indexes + reads.of_logs
+                    assert reads.of_indexes <= INDEX_BYTES
+                    assert len(reads.opened) == len(set(reads.opened))
+                    # Two intervals, each up to a batch longer; another batch's records; a header.
+                    # An entry of kip33 is checked one interval earlier. Short stretches are walked.
+                    most = (2 + (dialect == "kip33")) * (interval + longest) + longest + 61
+                    assert reads.of_logs <= most + (times is not RISING) * WALKED_BYTES, target
 
 
-@pytest.mark.parametrize("ours", [True, False])
 def test_a_large_padded_index_is_searched_by_pages(
-    tmp_path: Path, reads: Reads, ours: bool
+    tmp_path: Path, reads: Reads, subtests: pytest.Subtests
 ) -> None:
-    times = [1000 + 10 * i for i in range(4000)]
-    log = log_of(times, value_bytes=10)
-    partition = Partition(((0, tuple(log)),))
-    [row] = partition.write_to(tmp_path, interval_bytes=0, ours=ours)
-    for suffix, size in ((".timeindex", 10485756), (".index", 10485760)):
-        path = (tmp_path / f"{0:020d}").with_suffix(suffix)
-        path.write_bytes(path.read_bytes().ljust(size, b"\0"))
-    for target in partition.targets[::397]:
-        reads.clear()
-        [answer] = search_partition([row], [target])
-        assert answer[1:4] == partition.expected(target)
-        assert (answer.note, reads.of_indexes <= INDEX_BYTES) == (None, True)
-        assert reads.of_logs <= 4096 + 61
+    for ours in (True, False):
+        with subtests.test(f"{ours=}"):
+            times = [1000 + 10 * i for i in range(4000)]
+            log = log_of(times, value_bytes=10)
+            partition = Partition(((0, tuple(log)),))
+            [row] = partition.write_to(tmp_path, interval_bytes=0, ours=ours)
+            for suffix, size in ((".timeindex", 10485756), (".index", 10485760)):
+                path = (tmp_path / f"{0:020d}").with_suffix(suffix)
+                path.write_bytes(path.read_bytes().ljust(size, b"\0"))
+            for target in partition.targets[::397]:
+                reads.clear()
+                [answer] = search_partition([row], [target])
+                assert answer[1:4] == partition.expected(target)
+                assert (answer.note, reads.of_indexes <= INDEX_BYTES) == (None, True)
+                assert reads.of_logs <= 4096 + 61
 
 
 def test_a_thousand_times_open_each_file_once_and_read_each_range_once(
@@ -357,42 +288,58 @@ def test_segments_that_are_all_earlier_are_not_opened(tmp_path: Path, reads: Rea
     assert [name for name in reads.opened if name.endswith(".log")] == [f"{300:020d}.log"]
 
 
-@pytest.mark.parametrize("ours", [True, False])
-@pytest.mark.parametrize("dialect", DIALECTS)
 def test_index_only_opens_no_log_and_is_off_by_an_interval_at_most(
-    tmp_path: Path, reads: Reads, dialect: str, ours: bool
+    tmp_path: Path, reads: Reads, subtests: pytest.Subtests
 ) -> None:
-    log = log_of(RISING)
-    partition = Partition(((0, tuple(log)),))
-    interval, longest = 1000, len(log[0].wire)
-    [row] = partition.write_to(tmp_path, dialect=dialect, interval_bytes=interval, ours=ours)
-    reads.clear()
-    promises = search_partition([row], partition.targets, SearchOptions(index_only=True))
-    assert reads.opened == [f"{0:020d}.timeindex"]
-    batches = interval // longest + 2
-    for target, promise in zip(partition.targets, promises, strict=True):
-        offset, _, result = partition.expected(target)
-        if offset is None:
-            assert (promise.offset, promise.result) == (None, result)
-            continue
-        assert (promise.result, promise.exactness, promise.timestamp) == (FOUND, INDEX, None)
-        assert promise.offset is not None
-        assert offset - 2 * batches <= promise.offset <= offset
-    reads.clear()
-    search_partition([row], [EARLIEST, LATEST, MAX_TIMESTAMP, 1500], SearchOptions(index_only=True))
-    assert not any(name.endswith(".log") for name in reads.opened)
+    for dialect in DIALECTS:
+        for ours in (True, False):
+            with subtests.test(f"{dialect}, {ours}"):
+                log = log_of(RISING)
+                partition = Partition(((0, tuple(log)),))
+                interval, longest = 1000, len(log[0].wire)
+                [row] = partition.write_to(
+                    tmp_path, dialect=dialect, interval_bytes=interval, ours=ours
+                )
+                reads.clear()
+                promises = search_partition(
+                    [row], partition.targets, SearchOptions(index_only=True)
+                )
+                assert reads.opened == [f"{0:020d}.timeindex"]
+                batches = interval // longest + 2
+                for target, promise in zip(partition.targets, promises, strict=True):
+                    offset, _, result = partition.expected(target)
+                    if offset is None:
+                        assert (promise.offset, promise.result) == (None, result)
+                        continue
+                    assert (promise.result, promise.exactness, promise.timestamp) == (
+                        FOUND,
+                        INDEX,
+                        None,
+                    )
+                    assert promise.offset is not None
+                    assert offset - 2 * batches <= promise.offset <= offset
+                reads.clear()
+                search_partition(
+                    [row], [EARLIEST, LATEST, MAX_TIMESTAMP, 1500], SearchOptions(index_only=True)
+                )
+                assert not any(name.endswith(".log") for name in reads.opened)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_index_only_is_right_after_an_entry(tmp_path: Path, dialect: str) -> None:
+def test_index_only_is_right_after_an_entry(tmp_path: Path, subtests: pytest.Subtests) -> None:
     """recover: a last offset; live: the record's, here the first of two; kip33: the next one."""
-    log = [plain_batch(2 * i, [time, time], bytes(100)) for i, time in enumerate(RISING)]
-    for ours in (True, False):
-        row = write_segment(tmp_path, 0, wire_of(log), dialect=dialect, interval_bytes=0, ours=ours)
-        [promise] = search_partition([row], [RISING[50] + 1], SearchOptions(index_only=True))
-        past_entry = {"recover": 102, "live": 101, "kip33": 102}[dialect]
-        unknown = {"recover": 101, "live": 100, "kip33": 102}[dialect]
-        assert promise.offset == (past_entry if ours else unknown)
+    for dialect in DIALECTS:
+        with subtests.test(dialect):
+            log = [plain_batch(2 * i, [time, time], bytes(100)) for i, time in enumerate(RISING)]
+            for ours in (True, False):
+                row = write_segment(
+                    tmp_path, 0, wire_of(log), dialect=dialect, interval_bytes=0, ours=ours
+                )
+                [promise] = search_partition(
+                    [row], [RISING[50] + 1], SearchOptions(index_only=True)
+                )
+                past_entry = {"recover": 102, "live": 101, "kip33": 102}[dialect]
+                unknown = {"recover": 101, "live": 100, "kip33": 102}[dialect]
+                assert promise.offset == (past_entry if ours else unknown)
 
 
 def compacted(first: int, last: int, time: int) -> bytes:
@@ -484,60 +431,61 @@ def three_segments(folder: Path) -> list[SearchedSegment]:
 
 
 IN_THE_HOLE = "offsets 10 to 19 are missing after it: a record there could be the answer"
+BESIDE_A_HOLE = [  # the time, the log start, the offset found, whether it depends on the hole
+    (20, 0, 1, False),
+    (120, 0, 20, True),  # the record at 20 is behind the hole
+    (900, 0, None, True),
+    (MAX_TIMESTAMP, 0, 21, True),
+    (EARLIEST, 0, 0, False),
+    (LATEST, 0, 30, False),
+    (120, 20, 20, False),
+]
 
 
-@pytest.mark.parametrize(
-    ("target", "start", "found", "depends"),
-    [
-        (20, 0, 1, False),
-        (120, 0, 20, True),  # the record at 20 is behind the hole
-        (900, 0, None, True),
-        (MAX_TIMESTAMP, 0, 21, True),
-        (EARLIEST, 0, 0, False),
-        (LATEST, 0, 30, False),
-        (120, 20, 20, False),
-    ],
-)
-def test_a_record_in_a_hole_could_be_the_answer(
-    tmp_path: Path, target: int, start: int, found: int | None, depends: bool
-) -> None:
+def test_a_record_in_a_hole_could_be_the_answer(tmp_path: Path, subtests: pytest.Subtests) -> None:
     rows = [row for row in three_segments(tmp_path) if row.base_offset != 10]
-    for as_kafka in (False, True):  # a broker answers without what is missing
-        how = SearchOptions(as_kafka=as_kafka)
-        [answer] = search_partition(rows, [target], how, log_start_offset=start)
-        assert answer.offset == found
-        assert (IN_THE_HOLE in (answer.note or "")) == depends
-        assert (answer.exactness, answer.passed_over) == (
-            (UNSURE, True) if depends and not as_kafka else (RECORD, False)
-        )
+    for target, start, found, depends in BESIDE_A_HOLE:
+        with subtests.test(f"{target} from {start}"):
+            for as_kafka in (False, True):  # a broker answers without what is missing
+                how = SearchOptions(as_kafka=as_kafka)
+                [answer] = search_partition(rows, [target], how, log_start_offset=start)
+                assert answer.offset == found
+                assert (IN_THE_HOLE in (answer.note or "")) == depends
+                assert (answer.exactness, answer.passed_over) == (
+                    (UNSURE, True) if depends and not as_kafka else (RECORD, False)
+                )
 
 
-@pytest.mark.parametrize(
-    "is_no_hole",
-    [
-        {"record_count": 9},  # compacted
-        {"last_offset": None, "status": "unverified"},  # where it ends is not known
-    ],
-)
+NO_HOLES = [
+    {"record_count": 9},  # compacted
+    {"last_offset": None, "status": "unverified"},  # where it ends is not known
+]
+
+
 def test_offsets_that_may_never_have_been_are_no_hole(
-    tmp_path: Path, is_no_hole: dict[str, Any]
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    first, _, last = three_segments(tmp_path)
-    [answer] = search_partition([first._replace(**is_no_hole), last], [120])
-    assert (answer.offset, answer.exactness, answer.note) == (20, RECORD, None)
+    for is_no_hole in NO_HOLES:
+        with subtests.test(str(is_no_hole)):
+            first, _, last = three_segments(tmp_path)
+            [answer] = search_partition([first._replace(**is_no_hole), last], [120])
+            assert (answer.offset, answer.exactness, answer.note) == (20, RECORD, None)
 
 
-@pytest.mark.parametrize("status", ["invalid", "unreadable", "archived"])
-def test_a_segment_without_usable_batches_is_skipped(tmp_path: Path, status: str) -> None:
-    rows = three_segments(tmp_path)
-    rows[1] = rows[1]._replace(status=status, max_timestamp=None, largest_timestamp=None)
-    early, late, none = search_partition(rows, [20, 120, 900])
-    assert (early.offset, early.note) == (1, None)
-    assert late.offset == 20
-    assert all(f"{rows[1].log_uri}: {status}" in (a.note or "") for a in (late, none))
-    assert "could be earlier" in (late.note or "")
-    [promise] = search_partition(rows, [120], SearchOptions(index_only=True))
-    assert promise.offset == 20 and status in (promise.note or "")
+def test_a_segment_without_usable_batches_is_skipped(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for status in ("invalid", "unreadable", "archived"):
+        with subtests.test(status):
+            rows = three_segments(tmp_path)
+            rows[1] = rows[1]._replace(status=status, max_timestamp=None, largest_timestamp=None)
+            early, late, none = search_partition(rows, [20, 120, 900])
+            assert (early.offset, early.note) == (1, None)
+            assert late.offset == 20
+            assert all(f"{rows[1].log_uri}: {status}" in (a.note or "") for a in (late, none))
+            assert "could be earlier" in (late.note or "")
+            [promise] = search_partition(rows, [120], SearchOptions(index_only=True))
+            assert promise.offset == 20 and status in (promise.note or "")
 
 
 def test_a_missing_log_is_skipped(tmp_path: Path) -> None:
@@ -568,19 +516,22 @@ def test_a_log_that_became_shorter_or_was_overwritten(tmp_path: Path) -> None:
     assert answer.offset is None and "no complete batch begins there" in (answer.note or "")
 
 
-@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd", "snappy"])
-def test_a_batch_that_cannot_be_decoded(tmp_path: Path, codec: str) -> None:
-    good = plain_batch(0, [100, 110])
-    bad = v2_batch(5, [Record(200), Record(210)], codec=codec, last_offset_delta=4, body=bytes(40))
-    row = write_segment(tmp_path, 0, good.wire + bad + plain_batch(20, [300]).wire)
-    for as_kafka in (False, True):
-        how = SearchOptions(as_kafka=as_kafka)
-        exact, inside, after = search_partition([row], [105, 150, 250], how)
-        assert exact[1:5] == (1, 110, FOUND, RECORD)
-        assert inside[1:5] == (5, None, FOUND, EXACT_TO_BATCH)
-        assert "cannot be read" in (inside.note or "")
-        assert ("a broker returns an error there" in (inside.note or "")) is as_kafka
-        assert after[1:5] == (20, 300, FOUND, RECORD)
+def test_a_batch_that_cannot_be_decoded(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for codec in ("gzip", "lz4", "zstd", "snappy"):
+        with subtests.test(codec):
+            good = plain_batch(0, [100, 110])
+            bad = v2_batch(
+                5, [Record(200), Record(210)], codec=codec, last_offset_delta=4, body=bytes(40)
+            )
+            row = write_segment(tmp_path, 0, good.wire + bad + plain_batch(20, [300]).wire)
+            for as_kafka in (False, True):
+                how = SearchOptions(as_kafka=as_kafka)
+                exact, inside, after = search_partition([row], [105, 150, 250], how)
+                assert exact[1:5] == (1, 110, FOUND, RECORD)
+                assert inside[1:5] == (5, None, FOUND, EXACT_TO_BATCH)
+                assert "cannot be read" in (inside.note or "")
+                assert ("a broker returns an error there" in (inside.note or "")) is as_kafka
+                assert after[1:5] == (20, 300, FOUND, RECORD)
 
 
 def test_a_batch_whose_end_cannot_be_decoded(tmp_path: Path) -> None:
@@ -638,37 +589,42 @@ def broken(folder: Path, base: int, how: str) -> SearchedSegment:
 BROKEN = ["first batch", "cut", "invalid", "unreadable"]
 
 
-@pytest.mark.parametrize("how", BROKEN)
-@pytest.mark.parametrize("mode", [{}, {"as_kafka": True}, {"index_only": True}])
-def test_no_answer_after_lost_records_is_exact(
-    tmp_path: Path, how: str, mode: dict[str, bool]
-) -> None:
-    sound = [write_segment(tmp_path, b, wire_of([plain_batch(b, [100 * b])])) for b in (10, 30)]
-    rows = [sound[0], broken(tmp_path, 20, how), sound[1]]
+def test_no_answer_after_lost_records_is_exact(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for mode in ({}, {"as_kafka": True}, {"index_only": True}):
+        for how in BROKEN:
+            with subtests.test(f"{how}, {mode}"):
+                sound = [
+                    write_segment(tmp_path, b, wire_of([plain_batch(b, [100 * b])]))
+                    for b in (10, 30)
+                ]
+                rows = [sound[0], broken(tmp_path, 20, how), sound[1]]
 
-    before, behind, none, largest, latest = search_partition(
-        rows, [1000, 2500, 9000, MAX_TIMESTAMP, LATEST], SearchOptions(**mode)
-    )
+                before, behind, none, largest, latest = search_partition(
+                    rows, [1000, 2500, 9000, MAX_TIMESTAMP, LATEST], SearchOptions(**mode)
+                )
 
-    assert (before.offset, before.passed_over, before.note) == (10, False, None)
-    assert (behind.offset, none.offset) == (30, None)
-    for answer in (behind, none, largest):
-        assert (answer.exactness, answer.passed_over) == (UNSURE, True)
-        assert answer.note and rows[1].log_uri in answer.note
-    assert (latest.offset, latest.passed_over) == (31, False)
+                assert (before.offset, before.passed_over, before.note) == (10, False, None)
+                assert (behind.offset, none.offset) == (30, None)
+                for answer in (behind, none, largest):
+                    assert (answer.exactness, answer.passed_over) == (UNSURE, True)
+                    assert answer.note and rows[1].log_uri in answer.note
+                assert (latest.offset, latest.passed_over) == (31, False)
 
 
-@pytest.mark.parametrize("how", BROKEN)
 def test_the_end_of_a_log_is_unsure_where_its_last_segment_lost_records(
-    tmp_path: Path, how: str
+    tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    sound = write_segment(tmp_path, 10, wire_of([plain_batch(10, [1000])]))
+    for how in BROKEN:
+        with subtests.test(how):
+            sound = write_segment(tmp_path, 10, wire_of([plain_batch(10, [1000])]))
 
-    [latest, earliest] = search_partition([sound, broken(tmp_path, 20, how)], [LATEST, EARLIEST])
+            [latest, earliest] = search_partition(
+                [sound, broken(tmp_path, 20, how)], [LATEST, EARLIEST]
+            )
 
-    assert (latest.exactness, latest.passed_over) == (UNSURE, True)
-    assert latest.offset in (None, 20, 21)
-    assert (earliest.offset, earliest.passed_over) == (10, False)
+            assert (latest.exactness, latest.passed_over) == (UNSURE, True)
+            assert latest.offset in (None, 20, 21)
+            assert (earliest.offset, earliest.passed_over) == (10, False)
 
 
 def test_the_largest_timestamp_of_what_is_behind_a_log_start_inside_a_batch(

@@ -53,13 +53,14 @@ OFFSETS = {
 }
 
 
-@pytest.mark.parametrize(("data", "offsets"), OFFSETS.values(), ids=OFFSETS)
-def test_offsets(data: bytes, offsets: list[Any], tmp_path: Path) -> None:
-    file = tmp_path / "offsets"
-    file.write_bytes(data)
+def test_offsets(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name, (data, offsets) in OFFSETS.items():
+        with subtests.test(name):
+            file = tmp_path / "offsets"
+            file.write_bytes(data)
 
-    assert load_group_offsets(str(file)) == [GroupOffset(*one) for one in offsets]
-    assert load_group_offsets(file.as_uri()) == load_group_offsets(str(file))
+            assert load_group_offsets(str(file)) == [GroupOffset(*one) for one in offsets]
+            assert load_group_offsets(file.as_uri()) == load_group_offsets(str(file))
 
 
 WRONG_OFFSETS = {
@@ -95,28 +96,34 @@ WRONG_OFFSETS = {
 }
 
 
-@pytest.mark.parametrize(("data", "says"), WRONG_OFFSETS.values(), ids=WRONG_OFFSETS)
-def test_wrong_offsets(data: bytes, says: str, tmp_path: Path) -> None:
-    file = tmp_path / "offsets"
-    file.write_bytes(data)
+def test_wrong_offsets(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name, (data, says) in WRONG_OFFSETS.items():
+        with subtests.test(name):
+            file = tmp_path / "offsets"
+            file.write_bytes(data)
 
-    said = wrong(load_group_offsets, file)
+            said = wrong(load_group_offsets, file)
 
-    assert said.startswith(says)
-    assert said.endswith(", or the output of kafka-consumer-groups.sh --describe")
+            assert said.startswith(says)
+            assert said.endswith(", or the output of kafka-consumer-groups.sh --describe")
 
 
 LOADS = {"offsets": load_group_offsets, "requests": load_time_requests}
 
 
-@pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
-def test_places_without_a_file(load: Callable[[str], Any], tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
+def test_places_without_a_file(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (name, load) in enumerate(LOADS.items()):
+        with subtests.test(name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            (folder / "folder").mkdir()
 
-    assert wrong(load, tmp_path / "none") == "cannot be read: No such file or directory"
-    assert wrong(load, tmp_path / "folder") == "cannot be read: not a regular file"
-    with pytest.raises(LocationError, match=re.escape("ftp://host/x: unknown scheme ftp://")):
-        load("ftp://host/x")
+            assert wrong(load, folder / "none") == "cannot be read: No such file or directory"
+            assert wrong(load, folder / "folder") == "cannot be read: not a regular file"
+            with pytest.raises(
+                LocationError, match=re.escape("ftp://host/x: unknown scheme ftp://")
+            ):
+                load("ftp://host/x")
 
 
 REQUESTS: dict[str, tuple[bytes, list[TimeRequest]]] = {
@@ -141,11 +148,12 @@ REQUESTS: dict[str, tuple[bytes, list[TimeRequest]]] = {
 }
 
 
-@pytest.mark.parametrize(("data", "requests"), REQUESTS.values(), ids=REQUESTS)
-def test_requests(data: bytes, requests: list[TimeRequest], tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_bytes(data)
+def test_requests(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name, (data, requests) in REQUESTS.items():
+        with subtests.test(name):
+            (tmp_path / "r.csv").write_bytes(data)
 
-    assert load_time_requests(str(tmp_path / "r.csv")) == requests
+            assert load_time_requests(str(tmp_path / "r.csv")) == requests
 
 
 MOMENT = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
@@ -161,12 +169,15 @@ TIMES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("times", "text"), TIMES.values(), ids=TIMES)
-def test_requests_in_parquet(times: Any, text: str, tmp_path: Path) -> None:
-    columns = {"topic": ["t"], "partition": pa.array([None], pa.int32()), "time": times}
-    pq.write_table(pa.table(columns), tmp_path / "r")  # whatever its name
+def test_requests_in_parquet(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name, (times, text) in TIMES.items():
+        with subtests.test(name):
+            columns = {"topic": ["t"], "partition": pa.array([None], pa.int32()), "time": times}
+            pq.write_table(pa.table(columns), tmp_path / "r")  # whatever its name
 
-    assert load_time_requests(str(tmp_path / "r")) == [TimeRequest(1, "t", None, text, None)]
+            assert load_time_requests(str(tmp_path / "r")) == [
+                TimeRequest(1, "t", None, text, None)
+            ]
 
 
 HEADER = b"topic,partition,time\n"
@@ -194,11 +205,12 @@ WRONG_REQUESTS = {
 }
 
 
-@pytest.mark.parametrize(("data", "says"), WRONG_REQUESTS.values(), ids=WRONG_REQUESTS)
-def test_wrong_requests(data: bytes, says: str, tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_bytes(data)
+def test_wrong_requests(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name, (data, says) in WRONG_REQUESTS.items():
+        with subtests.test(name):
+            (tmp_path / "r.csv").write_bytes(data)
 
-    assert wrong(load_time_requests, tmp_path / "r.csv").startswith(says)
+            assert wrong(load_time_requests, tmp_path / "r.csv").startswith(says)
 
 
 WRONG_TABLES: dict[str, tuple[dict[str, list[Any]], str]] = {
@@ -212,10 +224,9 @@ WRONG_TABLES: dict[str, tuple[dict[str, list[Any]], str]] = {
 }
 
 
-@pytest.mark.parametrize(("columns", "says"), WRONG_TABLES.values(), ids=WRONG_TABLES)
-def test_wrong_requests_in_parquet(
-    columns: dict[str, list[Any]], says: str, tmp_path: Path
-) -> None:
-    pq.write_table(pa.table(columns), tmp_path / "r.parquet")
+def test_wrong_requests_in_parquet(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name, (columns, says) in WRONG_TABLES.items():
+        with subtests.test(name):
+            pq.write_table(pa.table(columns), tmp_path / "r.parquet")
 
-    assert wrong(load_time_requests, tmp_path / "r.parquet").startswith(says)
+            assert wrong(load_time_requests, tmp_path / "r.parquet").startswith(says)

@@ -11,7 +11,7 @@ from tests.long_forms import short_and_long
 SEED = os.environ.get("KIP33_SEED", "1")
 
 
-@pytest.mark.parametrize("questions", short_and_long(400, 5_000, "KIP33_SEARCHED_QUESTIONS"))
+@pytest.mark.parametrize("questions", short_and_long(120, 5_000, "KIP33_SEARCHED_QUESTIONS"))
 @pytest.mark.parametrize("walked", [0, index_lookup.WALKED_BYTES])
 def test_every_wrong_answer_has_a_note(
     questions: int, walked: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -30,7 +30,7 @@ def test_every_wrong_answer_has_a_note(
     assert outcomes["right, noted"] > questions / 30
 
 
-@pytest.mark.parametrize("questions", short_and_long(300, 5_000, "KIP33_SEARCHED_QUESTIONS"))
+@pytest.mark.parametrize("questions", short_and_long(120, 5_000, "KIP33_SEARCHED_QUESTIONS"))
 def test_no_answer_is_called_exact_that_lost_records_could_change(
     questions: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

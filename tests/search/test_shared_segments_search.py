@@ -5,16 +5,16 @@ so that every answer begins at an index entry.
 """
 
 import random
-from collections import Counter
 from functools import cache
+from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kip33 import build_time_index, find_offset, read_records, scan_batches
+from kip33 import build_time_index, scan_batches
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.records import iterate_records
 from kip33.rules.index_builder import IndexSettings
@@ -24,6 +24,7 @@ from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.locations import Location
 from tests.builders.searched_segments import of_file
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
+from tests.long_forms import short_and_long
 
 pytestmark = needs_real_segments
 
@@ -31,8 +32,12 @@ ALONE = 15  # times of each segment that are asked one by one
 TOGETHER = 2000
 
 
-def some_segments(*, seed: int) -> list[str]:
-    return random.Random(seed).sample(sorted(REAL_SEGMENTS), min(12, len(REAL_SEGMENTS)))
+def some_segments(many: int, *, seed: int) -> list[str]:
+    return random.Random(seed).sample(sorted(REAL_SEGMENTS), many)
+
+
+def short_or_all(short: int) -> list[Any]:
+    return short_and_long(short, len(REAL_SEGMENTS), "KIP33_REAL_SEGMENTS")
 
 
 class Content(NamedTuple):
@@ -85,81 +90,62 @@ def content_of(name: str) -> Content:
     return Content(records[:, 0], np.maximum.accumulate(records[:, 1]), damaged, row)
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize("name", REAL_SEGMENTS)
-def test_every_time_of_a_segment(name: str) -> None:
-    content = content_of(name)
-    if content.damaged:
-        offset, time = min(content.damaged.items())
-        before = content.latest_so_far[content.offsets < offset]
-        assert not len(before) or before[-1] < time, "no search would come to the damage"
-        [answer] = search_partition([content.row], [time])
-        assert (answer.offset, answer.timestamp, answer.exactness) == (
-            offset,
-            None,
-            Exactness.BATCH,
-        )
-        assert "cannot be read" in (answer.note or "")
-        return
-    rng = random.Random(name)
+@pytest.mark.parametrize("many", short_or_all(4))
+def test_every_time_of_a_segment(many: int, subtests: pytest.Subtests) -> None:
+    for name in some_segments(many, seed=3):
+        with subtests.test(name):
+            content = content_of(name)
+            if content.damaged:
+                require_no_way_around_damage(content)
+            else:
+                require_each_time(content, random.Random(name))
+
+
+def require_no_way_around_damage(content: Content) -> None:
+    """The first time that only the damaged batch can have is answered by that batch."""
+    offset, time = min(content.damaged.items())
+    before = content.latest_so_far[content.offsets < offset]
+    assert not len(before) or before[-1] < time, "no search would come to the damage"
+    [answer] = search_partition([content.row], [time])
+    assert (answer.offset, answer.timestamp, answer.exactness) == (offset, None, Exactness.BATCH)
+    assert "cannot be read" in (answer.note or "")
+
+
+def require_each_time(content: Content, rng: random.Random) -> None:
+    """A sample of times at once, a smaller one each alone, and the largest timestamp."""
     targets = content.targets
     together = sorted(rng.sample(targets, min(TOGETHER, len(targets))))
     for answer in search_partition([content.row], together):
         found = None if answer.offset is None else (answer.offset, answer.timestamp)
-        assert (found, answer.exactness) == (content.first(answer.target_ms), Exactness.RECORD), (
-            answer
-        )
+        assert (found, answer.exactness) == (content.first(answer.target_ms), Exactness.RECORD)
     for target in rng.sample(targets, min(ALONE, len(targets))):
         [answer] = search_partition([content.row], [target])
         found = None if answer.offset is None else (answer.offset, answer.timestamp)
-        assert found == content.first(target), answer
-        assert answer.note is None  # what a broker left is borne out
+        assert (found, answer.note) == (content.first(target), None), answer
     [latest] = search_partition([content.row], [MAX_TIMESTAMP])
     assert (latest.offset, latest.timestamp) == content.first(int(content.latest_so_far.max()))
 
 
-def test_what_was_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    contents = [content_of(name) for name in REAL_SEGMENTS]
-    counts = Counter("damaged" if content.damaged else "decoded" for content in contents)
-    targets = [len(content.targets) for content in contents if not content.damaged]
-    asked = sum(min(TOGETHER, count) for count in targets)
-    with capsys.disabled():
-        print(f"\n{counts}: {asked} of {sum(targets)} times asked", end=" ")
-    assert counts == {"decoded": 72, "damaged": 11}
-
-
-@pytest.mark.parametrize("name", some_segments(seed=1))
-def test_records_by_path(name: str) -> None:
-    content, log = content_of(name), REAL_SEGMENTS[name]
-    if content.damaged:
-        with pytest.raises((CorruptSegmentError, UnsupportedFormatError)):
-            list(read_records(log))
-        return
-    start = int(content.offsets[len(content.offsets) // 2])
-    found = [r.offset for r in read_records(log, start, start + 50, include_control=True)]
-    assert found == [o for o in content.offsets.tolist() if start <= o < start + 50]
-    target = int(content.latest_so_far[len(content.offsets) // 2])
-    record = find_offset(log, target)
-    assert record is not None and record[:2] == content.first(target)
-
-
-@pytest.mark.parametrize("name", some_segments(seed=2))
-def test_our_index_leads_to_the_same_answers(name: str, tmp_path: Path) -> None:
-    content, log = content_of(name), REAL_SEGMENTS[name]
-    if content.damaged:
-        return
-    for dialect in ("recover", "live", "kip33"):
-        index = build_time_index(str(log), dialect=dialect, check_crc=False)
-        assert index.time_index_data is not None and index.offset_index_data is not None
-        place = tmp_path / f"{log.stem}.timeindex"
-        place.write_bytes(index.time_index_data)
-        place.with_suffix(".index").write_bytes(index.offset_index_data)
-        row = content.row._replace(
-            index_uri=Location.of(place).uri,
-            **of_file("time_index", place, IndexSettings(dialect)),
-            **of_file("offset_index", place.with_suffix(".index"), IndexSettings(dialect)),
-        )
-        for target in random.Random(name).sample(content.targets, min(ALONE, len(content.targets))):
-            [answer] = search_partition([row], [target])
-            found = None if answer.offset is None else (answer.offset, answer.timestamp)
-            assert (found, answer.note) == (content.first(target), None), answer
+@pytest.mark.parametrize("many", short_or_all(2))
+def test_our_index_leads_to_the_same_answers(
+    many: int, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    whole = [name for name in some_segments(many, seed=2) if not content_of(name).damaged]
+    for name, dialect in product(whole, ("recover", "live", "kip33")):
+        with subtests.test(f"{name}, {dialect}"):
+            content, log = content_of(name), REAL_SEGMENTS[name]
+            index = build_time_index(str(log), dialect=dialect, check_crc=False)
+            assert index.time_index_data is not None and index.offset_index_data is not None
+            place = tmp_path / f"{log.stem}.timeindex"
+            place.write_bytes(index.time_index_data)
+            place.with_suffix(".index").write_bytes(index.offset_index_data)
+            row = content.row._replace(
+                index_uri=Location.of(place).uri,
+                **of_file("time_index", place, IndexSettings(dialect)),
+                **of_file("offset_index", place.with_suffix(".index"), IndexSettings(dialect)),
+            )
+            sample = random.Random(name).sample(content.targets, min(ALONE, len(content.targets)))
+            for target in sample:
+                [answer] = search_partition([row], [target])
+                found = None if answer.offset is None else (answer.offset, answer.timestamp)
+                assert (found, answer.note) == (content.first(target), None), answer

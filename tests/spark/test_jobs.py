@@ -180,26 +180,27 @@ class Session:
 DYNAMIC = "spark.dynamicAllocation.enabled=true spark.dynamicAllocation.maxExecutors"
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ("local[8]", 1),
-        ("yarn", 2),
-        ("yarn spark.executor.instances=10 spark.executor.cores=4", 40),
-        ("yarn spark.executor.instances=10 spark.executor.cores=4 spark.task.cpus=2", 20),
-        (f"yarn spark.executor.cores=4 {DYNAMIC}=50", 200),
-        (f"yarn {DYNAMIC}=50 spark.executor.instances=3", 50),
-        ("yarn spark.dynamicAllocation.enabled=true", UNKNOWN_CORES),
-        (f"yarn {DYNAMIC}=2147483647", UNKNOWN_CORES),
-        ("k8s://https://host:6443 spark.executor.instances=3", 3),
-        (f"k8s://https://host:6443 spark.executor.cores=4 {DYNAMIC}=5", 20),
-        ("spark://host:7077", UNKNOWN_CORES),
-        ("spark://host:7077 spark.cores.max=12", 12),
-        (f"spark://host:7077 spark.executor.cores=2 {DYNAMIC}=4", 8),
-        (f"spark://host:7077 spark.cores.max=6 spark.executor.cores=2 {DYNAMIC}=4", 6),
-        (f"spark://host:7077 {DYNAMIC}=4", UNKNOWN_CORES),
-    ],
-)
-def test_the_cores_that_may_come(settings: str, expected: int) -> None:
-    session: Any = Session(settings)
-    assert cores_to_come(session) == expected
+CORES = [
+    ("local[8]", 1),
+    ("yarn", 2),
+    ("yarn spark.executor.instances=10 spark.executor.cores=4", 40),
+    ("yarn spark.executor.instances=10 spark.executor.cores=4 spark.task.cpus=2", 20),
+    (f"yarn spark.executor.cores=4 {DYNAMIC}=50", 200),
+    (f"yarn {DYNAMIC}=50 spark.executor.instances=3", 50),
+    ("yarn spark.dynamicAllocation.enabled=true", UNKNOWN_CORES),
+    (f"yarn {DYNAMIC}=2147483647", UNKNOWN_CORES),
+    ("k8s://https://host:6443 spark.executor.instances=3", 3),
+    (f"k8s://https://host:6443 spark.executor.cores=4 {DYNAMIC}=5", 20),
+    ("spark://host:7077", UNKNOWN_CORES),
+    ("spark://host:7077 spark.cores.max=12", 12),
+    (f"spark://host:7077 spark.executor.cores=2 {DYNAMIC}=4", 8),
+    (f"spark://host:7077 spark.cores.max=6 spark.executor.cores=2 {DYNAMIC}=4", 6),
+    (f"spark://host:7077 {DYNAMIC}=4", UNKNOWN_CORES),
+]
+
+
+def test_the_cores_that_may_come(subtests: pytest.Subtests) -> None:
+    for settings, expected in CORES:
+        with subtests.test(settings):
+            session: Any = Session(settings)
+            assert cores_to_come(session) == expected

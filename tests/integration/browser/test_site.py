@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kip33.cli.main import COMMANDS
 from tests.integration.browser.chromium import Chromium
-from tests.test_api_reference import EVERY
+from tests.test_api_reference import every
 from tests.test_docs import BUILD_SITE, DOCS, PAGES, name_of
 
 pytestmark = pytest.mark.integration
@@ -36,14 +37,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_reference_has_every_command(site: Path) -> None:
+    commands = (site / "reference/commands.html").read_text(encoding="utf-8")
+    assert all(f'id="kip33-{name}"' in commands for name in COMMANDS)
+    assert "an archive of another --layout" in commands
+
+
 def test_a_page_fits_a_phone_and_its_code_has_buttons(
-    browser: Chromium, site: Path, page: Path
+    browser: Chromium, site: Path, subtests: pytest.Subtests
 ) -> None:
-    browser.open((site / name_of(page)).with_suffix(".html"), width=PHONE, scheme="light")
-    assert browser.value_of("innerWidth") == PHONE
-    assert browser.value_of(SCROLLED) == []
-    assert browser.value_of(f"{WITHOUT_BUTTON}.length") == 0
+    for name in map(name_of, PAGES):
+        with subtests.test(name):
+            browser.open((site / name).with_suffix(".html"), width=PHONE, scheme="light")
+            assert browser.value_of("innerWidth") == PHONE
+            assert browser.value_of(SCROLLED) == []
+            assert browser.value_of(f"{WITHOUT_BUTTON}.length") == 0
 
 
 def test_what_is_copied_is_what_one_types(browser: Chromium, site: Path) -> None:
@@ -56,7 +64,7 @@ def test_what_is_copied_is_what_one_types(browser: Chromium, site: Path) -> None
 def test_every_name_has_an_address_and_is_linked(browser: Chromium, site: Path) -> None:
     browser.open(site / PYTHON, width=1200, scheme="light")
     there = browser.value_of("[...document.querySelectorAll('dt[id]')].map(e => e.id)")
-    assert {entry.name for entry in EVERY} <= {*there}
+    assert {entry.name for entry in every()} <= {*there}
     broken = "a => a.hash && !document.getElementById(decodeURIComponent(a.hash.slice(1)))"
     links = "[...document.querySelectorAll('article a.reference.internal')]"
     here = f"{links}.filter(a => a.pathname === location.pathname)"

@@ -89,18 +89,6 @@ def test_executors_run_a_packed_environment(
     assert index_files(tmp_path) == expected
 
 
-def test_a_standalone_cluster_runs_no_python_driver(
-    spark_cluster: SparkCluster, dist: Path, tmp_path: Path
-) -> None:
-    """Spark's own limit: cluster mode of Python is YARN's and Kubernetes'."""
-    done = spark_cluster.submit(
-        *(JOB, tmp_path, "--index-dir", tmp_path),
-        options=("--deploy-mode", "cluster", "--py-files", dist / "kip33.zip"),
-    )
-    assert done.returncode != 0
-    assert "Cluster deploy mode is currently not supported for python" in done.stderr
-
-
 @pytest.fixture
 def yarn(tmp_path: Path) -> Iterator[HdfsServer]:
     server = HdfsServer(tmp_path / "yarn", yarn=True)

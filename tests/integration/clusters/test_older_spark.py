@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.clusters.conftest import PROJECT
-from tests.integration.servers.environments import held
+from tests.integration.servers.environments import QUICKLY, held
 from tests.integration.servers.fixtures import or_skip
 from tests.integration.servers.processes import ServerMissingError, cache_folder
 
@@ -20,7 +20,7 @@ OLDER = "3.5.7"
 PACKAGES = (
     f"pyspark=={OLDER}",
     *("duckdb>=1.1,<3", "pandas>=2.2,<3", "polars>=1.9,<3"),  # which read catalogs in the tests
-    *("hypothesis>=6.100,<7", "pytest>=8.3,<10"),
+    *("hypothesis>=6.100,<7", "pytest>=9,<10"),
 )
 
 
@@ -35,7 +35,7 @@ def older_python() -> Path:
         if not (folder / "whole").exists():
             commands = (
                 [sys.executable, "-m", "venv", "--clear", folder / "venv"],
-                [python, "-m", "pip", "install", "-q", *PACKAGES, f"{PROJECT}[hdfs]"],
+                [python, "-m", "pip", "install", *QUICKLY, *PACKAGES, f"{PROJECT}[hdfs]"],
                 [python, "-m", "pip", "uninstall", "-q", "-y", "kip33"],  # the tests' own is tested
             )
             for command in commands:
@@ -54,7 +54,7 @@ def test_the_spark_tests_pass() -> None:
     done = subprocess.run(
         [
             *(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *quiet),
-            *("-m", "not integration", "tests/spark"),  # not the long forms
+            *("-m", "not integration and not long", "tests/spark"),
         ],
         cwd=PROJECT,
         env=os.environ | {"PYSPARK_PYTHON": str(python), "PYTHONPATH": str(PROJECT)},

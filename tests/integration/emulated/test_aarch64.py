@@ -1,6 +1,6 @@
 """The wheel for aarch64 on an aarch64 CPU, which qemu emulates.
 
-`KIP33_SEED` chooses other random logs, `KIP33_LOGS` how many.
+`KIP33_SEED` chooses other random logs, `KIP33_LOGS` how many the long form has.
 """
 
 import json
@@ -25,11 +25,11 @@ from tests.integration.emulated.aarch64 import Aarch64
 from tests.integration.installed.conftest import make_wheel
 from tests.integration.servers.fixtures import or_skip
 from tests.integration.servers.processes import ServerMissingError
+from tests.long_forms import short_and_long
 from tests.test_packaging import packages_without_spark
 
 pytestmark = pytest.mark.integration
 SEED = int(os.environ.get("KIP33_SEED", "33"))
-LOGS = int(os.environ.get("KIP33_LOGS", "120"))
 KERNELS = "shared library aarch64"
 
 
@@ -66,7 +66,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
             linker_of(CPU_TARGETS[-1])
         except RuntimeError as error:
             raise ServerMissingError(str(error)) from error
-        wheel = make_wheel(folder / "wheel", KIP33_WHEEL="aarch64")
+        wheel = make_wheel(folder / "wheel", "aarch64")
         machine.install(folder / "site", "--no-deps", wheel)
     return Installed(machine, folder / "site")
 
@@ -94,12 +94,13 @@ def test_every_golden_vector_is_recovered_as_by_kafka(installed: Installed, tmp_
         assert said.startswith(by_kafka.removesuffix(")")), vector
 
 
+@pytest.mark.parametrize("count", short_and_long(20, 120, "KIP33_LOGS"))
 def test_random_logs_are_recovered_as_by_the_plain_functions(
-    installed: Installed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    count: int, installed: Installed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = SEED * 1000
     logs = [
-        *random_logs(tmp_path, seeds=range(first, first + LOGS)),
+        *random_logs(tmp_path, seeds=range(first, first + count)),
         with_many_transactions(tmp_path),
         with_batches_of_many_sizes(tmp_path),
     ]

@@ -22,6 +22,7 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 OF_THE_MACHINE = re.compile(r"PIP_\w+|(https?|no|all)_proxy|SSL_CERT_\w+|LANG", re.IGNORECASE)
 LONGEST_S = 1200
 JAVA = "Java"  # in the mark of a block that needs it
+NOT_COMPILED, COMPILED = "0", "1"  # of PIP_NO_COMPILE: pip takes it for the value of `compile`
 
 
 def java_home() -> str | None:
@@ -60,6 +61,7 @@ class Stranger:
         return {
             "PIP_CACHE_DIR": str(Path.home() / ".cache" / "pip"),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_NO_COMPILE": NOT_COMPILED,  # Spark has much that these pages do not import
             "LANG": "C.UTF-8",
             **found,
             "HOME": str(self.home),

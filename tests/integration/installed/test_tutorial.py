@@ -68,12 +68,12 @@ def test_a_stranger_has_nothing_of_kip33(stranger: Stranger) -> None:
     assert stranger.run("python3", "-c", "import kip33").exit_code == 1
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)), ids=lambda number: name_of(BLOCKS[number]))
-def test_a_block_prints_what_the_page_shows(number: int, walk: list[Printed]) -> None:
-    assert number < len(walk), "a block above failed"
-    block, printed = BLOCKS[number], walk[number]
-    assert printed.exit_code == 0, printed.stderr
-    assert block.output is None or is_printed(block.output, printed.stdout), printed.stdout
+def test_a_block_prints_what_the_page_shows(walk: list[Printed], subtests: pytest.Subtests) -> None:
+    for block, printed in zip(BLOCKS, walk, strict=False):
+        with subtests.test(name_of(block)):
+            assert printed.exit_code == 0, printed.stderr
+            assert block.output is None or is_printed(block.output, printed.stdout), printed.stdout
+    assert len(walk) == len(BLOCKS), "a block failed"
 
 
 def test_a_block_that_fails_is_the_last(stranger: Stranger) -> None:

@@ -6,11 +6,7 @@ Shares no code with kip33 and none with Kafka; the layouts are those of the prot
 import struct
 import zlib
 
-NO_TIMESTAMP = -1
-LOG_APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
 CONTROL = 0x20
-DELETE_HORIZON = 0x40
 V2_HEADER_BYTES = 61
 V2_CRC_START = 21
 LEGACY_CRC_START = 16
@@ -105,39 +101,6 @@ def batch(
         ">qiibI", base_offset, len(checked) + 9, leader_epoch, magic, crc32c(checked)
     )
     return head + checked
-
-
-def control(base_offset: int, timestamp: int, *, body: bytes, **fields: int) -> bytes:
-    """Return a control batch of producer 5 with `body` as its one record."""
-    header = {"attributes": CONTROL, "producer_id": 5, "producer_epoch": 0} | fields
-    return batch(base_offset, timestamp, body=body, **header)
-
-
-def marker(kind: int, *, coordinator_epoch: int = 0) -> bytes:
-    """Return an end-of-transaction record: kind 0 aborts, 1 commits."""
-    return record(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, coordinator_epoch))
-
-
-def message(
-    offset: int,
-    timestamp: int,
-    *,
-    magic: int = 1,
-    attributes: int = 0,
-    key: bytes | None = None,
-    value: bytes | None = b"v",
-) -> bytes:
-    """Return a v0 (magic 0) or v1 message with a true CRC."""
-    body = struct.pack(">bb", magic, attributes)
-    body += b"" if magic == 0 else struct.pack(">q", timestamp)
-    for part in (key, value):
-        body += struct.pack(">i", -1 if part is None else len(part)) + (part or b"")
-    return entry(offset, body)
-
-
-def entry(offset: int, after_crc: bytes) -> bytes:
-    """Return a legacy entry whose bytes from the magic on are `after_crc`, with a true CRC-32."""
-    return struct.pack(">qiI", offset, len(after_crc) + 4, zlib.crc32(after_crc)) + after_crc
 
 
 def with_true_crc(wire: bytes) -> bytes:

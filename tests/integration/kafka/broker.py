@@ -1,7 +1,8 @@
 """A whole broker of Kafka 4.1, on loopback, with its own tools: started, asked, stopped.
 
     with running_broker(tmp_path) as broker:
-        broker.run(TOPIC_COMMAND, "--create", "--topic", "orders", *broker.server)
+        broker.run_steps(["create orders 2 1", "send p none orders 0 1700000000000 0 10 100 5"])
+        broker.run(TOPIC_COMMAND, "--describe", *broker.server)
 
 One KRaft process is broker and controller. Its jars come by Maven, as the oracle's do.
 """
@@ -9,22 +10,21 @@ One KRaft process is broker and controller. Its jars come by Maven, as the oracl
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.integration.kafka.kafka_jars import JarFolder, OracleError, kafka_or_skip
+from tests.integration.servers.processes import free_port
 
 STORAGE_TOOL = "kafka.tools.StorageTool"
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
-CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 DELETE_RECORDS_COMMAND = "org.apache.kafka.tools.DeleteRecordsCommand"
 GET_OFFSET_SHELL = "org.apache.kafka.tools.GetOffsetShell"
-PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 GROUPS_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-DATED_PRODUCER, GROUP_MEMBER = "DatedProducer", "GroupMember"  # ours, in `oracle/broker`
+LOST_AND_FOUND, GROUP_MEMBER = "LostAndFound", "GroupMember"  # ours, in `oracle/broker`
 
 JARS = JarFolder.of_broker()
 OTHER_LOGGERS = ("slf4j-nop", "slf4j-reload4j")  # slf4j-simple says why a broker does not start
@@ -61,6 +61,10 @@ class Broker:
     def run(self, main_class: str, *args: str) -> str:
         """Return what a tool of Kafka's prints; OracleError, with its complaints, if it fails."""
         return run_tool(main_class, *args)
+
+    def run_steps(self, steps: Iterable[str]) -> None:
+        """Have LostAndFound.java run these steps; OracleError, with its complaints, if it fails."""
+        run_steps(self.bootstrap, self.log_dir.with_name("steps"), steps)
 
     def complaints(self) -> str:
         """Return what it logged since it started: warnings, errors."""
@@ -172,13 +176,18 @@ def run_tool(main_class: str, *args: str, jars: JarFolder = JARS) -> str:
     return tool.stdout
 
 
+def run_steps(bootstrap: str, file: Path, steps: Iterable[str], *, jars: JarFolder = JARS) -> str:
+    """Have LostAndFound.java run these steps, written to a file; return what it prints."""
+    file.write_text("".join(f"{step}\n" for step in steps))
+    return run_tool(LOST_AND_FOUND, bootstrap, str(file), jars=jars)
+
+
 def free_ports(count: int) -> list[int]:
     """Return ports of loopback that no program listens on."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return list(ports)
 
 
 def wait_until_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -50,6 +50,10 @@ class Answers:
             states.sort()
         return answers
 
+    def offsets(self, topic: str, partition: int) -> list[int]:
+        """Return those of all records that a consumer got."""
+        return [one.offset for one in self.records["read_uncommitted"][topic, partition]]
+
     def _add(self, kind: str, where: TopicPartition, said: list[str]) -> None:
         if kind == "record":
             level, *numbers, digest = said

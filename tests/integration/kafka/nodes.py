@@ -25,6 +25,7 @@ from tests.integration.kafka.broker import (
     TOPIC_COMMAND,
     free_ports,
     node_settings,
+    run_steps,
     run_tool,
     start_node,
     stop_node,
@@ -33,7 +34,6 @@ from tests.integration.kafka.broker import (
 )
 from tests.integration.kafka.kafka_jars import BROKER_VERSION, JarFolder
 
-LOST_AND_FOUND = "LostAndFound"  # ours, in `oracle/broker`
 # What is said of logs while they are loaded, by 3.x and 4.x.
 LOG_LOADING = ("kafka.log", "kafka.server.epoch", "org.apache.kafka.storage.internals")
 SETTINGS = OWN_TOPICS | {
@@ -126,8 +126,7 @@ class Nodes:
     def run_steps(self, steps: Iterable[str]) -> str:
         """Have LostAndFound.java run these steps; OracleError with its complaints if it fails."""
         file = self.root / f"steps-{next(self._steps)}"
-        file.write_text("".join(f"{step}\n" for step in steps))
-        return run_tool(LOST_AND_FOUND, self.bootstrap, str(file), jars=self.jars)
+        return run_steps(self.bootstrap, file, steps, jars=self.jars)
 
     def described(self) -> str:
         """Return what kafka-topics.sh says of all topics."""

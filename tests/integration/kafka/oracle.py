@@ -22,10 +22,15 @@ Request = dict[str, Any]
 class JavaProcess:
     """One long-running JVM that answers a line with a line."""
 
-    def __init__(self, jars: JarFolder, main_class: str = "kip33.oracle.OracleMain") -> None:
+    def __init__(
+        self,
+        jars: JarFolder,
+        main_class: str = "kip33.oracle.OracleMain",
+        options: Sequence[str] = (),
+    ) -> None:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `close`)
         self._process = subprocess.Popen(
-            ["java", "-Xmx1g", "-cp", jars.class_path, main_class],
+            ["java", "-Xmx1g", *options, "-cp", jars.class_path, main_class],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
@@ -115,15 +120,16 @@ class Oracle:
     """One version of Kafka, and a 3.9.1 client for v0 and v1, started once.
 
     Which verbs a version has is said in the README: `lead` is of 3.6 alone, 3.1 only recovers.
+    `options` are those of its JVMs.
     """
 
-    def __init__(self, version: str = KAFKA_VERSION) -> None:
+    def __init__(self, version: str = KAFKA_VERSION, *, options: Sequence[str] = ()) -> None:
         self.version = version
         folders = JarFolder.of_version(version), JarFolder.of_legacy_client()
         for folder in folders:
             folder.build()
-        self._kafka = JavaProcess(folders[0])
-        self._legacy = JavaProcess(folders[1], "kip33.oracle.write.WriterMain")
+        self._kafka = JavaProcess(folders[0], options=options)
+        self._legacy = JavaProcess(folders[1], "kip33.oracle.write.WriterMain", options)
 
     def __enter__(self) -> Self:
         return self

@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.integration.kafka.damage import damaged
-from tests.integration.kafka.golden_cases import CODECS_OF_MAGIC, TIMESTAMP_TYPES
 from tests.integration.kafka.oracle import Oracle, Request
 
 NOW = 1_700_000_000_000
 MAX_INT64 = 2**63 - 1
+CODECS_OF_MAGIC = {
+    0: ("none", "gzip", "snappy", "lz4"),
+    1: ("none", "gzip", "snappy", "lz4"),
+    2: ("none", "gzip", "snappy", "lz4", "zstd"),
+}
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 BASE_OFFSETS = (0, 0, 0, 1, 77, 1_000_000, 5_000_000_000, 2**62)
 INTERVALS = (0, 0, 1, 50, 100, 100, 333, 1000, 4096, 4096, 2**31 - 1)
 INDEX_SIZES = (*(10485760,) * 12, 4096, 360, 120, 48, 31, 24, 12)

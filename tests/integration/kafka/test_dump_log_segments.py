@@ -20,6 +20,7 @@ from tests.integration.kafka.batches import batch, record
 from tests.integration.kafka.oracle import Dumped, Oracle
 from tests.integration.kafka.random_segments import RandomSegment, random_segments
 from tests.integration.kafka.test_differential import SEED
+from tests.long_forms import short_and_long
 
 pytestmark = pytest.mark.kafka
 
@@ -268,10 +269,11 @@ def one_wrong_entry(rng: random.Random, time_index: bytes) -> tuple[bytes, str]:
     return b"".join(struct.pack(">qi", *slot) for slot in slots), kind
 
 
-def test_random_indexes(oracle: Oracle, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", short_and_long(150, 800, "KIP33_SEGMENTS"))
+def test_random_indexes(count: int, oracle: Oracle, tmp_path: Path) -> None:
     rng = random.Random(SEED)
     seen: Counter[tuple[str, bool]] = Counter()
-    for segment in random_segments(oracle, seed=f"{SEED} dump", count=800, damage=False):
+    for segment in random_segments(oracle, seed=f"{SEED} dump", count=count, damage=False):
         recovered = oracle.recover(
             segment.log,
             tmp_path,
@@ -294,8 +296,11 @@ def test_random_indexes(oracle: Oracle, tmp_path: Path) -> None:
             assert explained(segment, time_index, dumped), f"{segment}, {kind}: {dumped} {verdict}"
             kind = "explained"
         seen[kind, good] += 1
-    assert seen["none", True] > 20
-    assert min(seen[kind, False] for kind in ("timestamp", "offset", "twice", "swapped")) > 5
+    assert seen["none", True] > count // 40
+    assert (
+        min(seen[kind, False] for kind in ("timestamp", "offset", "twice", "swapped"))
+        > count // 150
+    )
 
 
 def explained(segment: RandomSegment, time_index: bytes, dumped: Dumped) -> bool:

@@ -7,7 +7,8 @@ import pytest
 from tests.integration.kafka.broker import running_broker
 from tests.integration.kafka.oracle import OracleError
 
-pytestmark = pytest.mark.kafka
+# In the long form only: nothing of kip33 changes what Kafka does here.
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 
 def test_a_broker_passes_over_files_and_does_not_start_on_a_folder(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from kip33.formats.kafka_configs import GroupOffset, parse_group_offsets
 from kip33.spark.build import build_index
 from tests.cli.console import Finished
 from tests.integration.kafka.broker import (
-    DATED_PRODUCER,
     GROUP_MEMBER,
     GROUPS_COMMAND,
     Broker,
@@ -39,7 +38,6 @@ COMMITTED = [
 MEMBER = ("a client, with blanks", "live", "orders")  # commits offset 1 of partition 0
 LIVE = GroupOffset("live", "orders", 0, 1)
 BROKER = {
-    "num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",
     "log.retention.ms": "-1",  # else the records of 2023 expire 30 s after the start
 }
@@ -77,14 +75,14 @@ class Groups(NamedTuple):
 def groups(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groups]:
     root = tmp_path_factory.mktemp("groups")
     with broker_or_skip(root, BROKER) as broker:
-        batches = [
-            (topic, str(partition), str(START_MS + number * MINUTE_MS))
+        created = [f"create {topic} 2 1" for topic in TOPICS]
+        sent = [
+            f"send p none {topic} {partition} {START_MS + number * MINUTE_MS} 0 {RECORDS} 100 1"
             for topic in TOPICS
             for partition in (0, 1)
             for number in range(BATCHES)
         ]
-        produced = [argument for batch in batches for argument in batch]
-        broker.run(DATED_PRODUCER, broker.bootstrap, str(RECORDS), "100", *produced)
+        broker.run_steps([*created, *sent])
         commits = [str(cell) for one in COMMITTED for cell in one]
         described = broker.run(
             *(GROUP_MEMBER, broker.bootstrap, *MEMBER, *commits),

@@ -1,10 +1,10 @@
 """`.snapshot`, `.txnindex` and `leader-epoch-checkpoint` against Kafka's own, byte for byte.
 
 Random logs without any other file are recovered by `UnifiedLog`, closed, opened and closed.
-`KIP33_SEED` chooses other logs, `KIP33_LOGS` how many; a difference names its log.
+`KIP33_SEED` chooses other logs, `KIP33_LOGS` how many the long form has; a difference names its
+log.
 """
 
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -22,10 +22,10 @@ from tests.builders.random_partitions import HOUR_MS, NOW, RandomPartition, rand
 from tests.integration.kafka.oracle import Oracle
 from tests.integration.kafka.recovered_logs import load_and_close, write_as_broker
 from tests.integration.kafka.test_differential import SEED
+from tests.long_forms import short_and_long
 
 pytestmark = pytest.mark.kafka
 
-LOGS = int(os.environ.get("KIP33_LOGS", "300"))
 NEVER_MS = 2**31 - 1
 # The first batch of a log is ten hours old.
 EXPIRATIONS_MS = (NEVER_MS, NEVER_MS, 10 * HOUR_MS, 10 * HOUR_MS - 120_000, 9 * HOUR_MS)
@@ -54,11 +54,12 @@ def transaction_indexes(log: RandomPartition, directory: Path) -> dict[int, byte
     return files
 
 
+@pytest.mark.parametrize("count", short_and_long(50, 300, "KIP33_LOGS"))
 def test_recovery_leaves_the_same_files(
-    truncating_oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    count: int, truncating_oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: Counter[str] = Counter()
-    for log in random_partitions(seed=f"{SEED} snapshots", count=LOGS):
+    for log in random_partitions(seed=f"{SEED} snapshots", count=count):
         expiration_ms = EXPIRATIONS_MS[log.number % len(EXPIRATIONS_MS)]
         where = f"{log}, expiration {expiration_ms} ms"
         directory = tmp_path / str(log.number) / "oracle-0"
@@ -84,19 +85,20 @@ def test_recovery_leaves_the_same_files(
         seen["aborts"] += bool(aborts)
         seen["snapshots"] += len(kafkas)
     with capsys.disabled():
-        print(f"\n{LOGS} logs of KIP33_SEED={SEED}: {dict(seen)}", end=" ")
-    assert min(seen.values()) >= LOGS / 50, seen
+        print(f"\n{count} logs of KIP33_SEED={SEED}: {dict(seen)}", end=" ")
+    assert min(seen.values()) >= count / 50, seen
 
 
+@pytest.mark.parametrize("count", short_and_long(20, 60, "KIP33_LOGS"))
 def test_a_broker_loads_the_same_producers_from_a_snapshot_with_expired_ones(
-    truncating_oracle: Oracle, tmp_path: Path
+    count: int, truncating_oracle: Oracle, tmp_path: Path
 ) -> None:
     """Without an expiration kip33 keeps all producers; a broker drops the expired ones itself.
 
     Of a producer that expired before its last marker a recovery does not know the last sequence.
     """
     dropped = 0
-    for log in random_partitions(seed=f"{SEED} loaded", count=LOGS // 5):
+    for log in random_partitions(seed=f"{SEED} loaded", count=count):
         directory = tmp_path / str(log.number) / "oracle-0"
         options = {"producer_expiration_ms": 10 * HOUR_MS - 120_000}
         own = write_as_broker(truncating_oracle, log, directory, **options)
@@ -110,4 +112,4 @@ def test_a_broker_loads_the_same_producers_from_a_snapshot_with_expired_ones(
         for producer_id, sequence in own.producers.items():
             assert sequence in (-1, ours.producers[producer_id]), str(log)
         dropped += len(replay.producers) > len(own.producers)
-    assert dropped >= LOGS / 100
+    assert dropped >= count / 20

@@ -1,10 +1,9 @@
 """`read_arrow` against Kafka's own `FileRecords`, on random segments of every format and damage.
 
-`KIP33_SEED` chooses other segments, `KIP33_RECORD_SEGMENTS` how many.
+`KIP33_SEED` chooses other segments, `KIP33_RECORD_SEGMENTS` how many the long form has.
 """
 
 import base64
-import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +21,11 @@ from tests.builders.random_entries import random_log
 from tests.builders.segment_builder import Record, record_bytes, v2_batch, xxh32
 from tests.integration.kafka.oracle import Oracle
 from tests.integration.kafka.random_segments import random_segments
+from tests.integration.kafka.test_differential import SEED
+from tests.long_forms import short_and_long
 
 pytestmark = pytest.mark.kafka
 
-SEED = os.environ.get("KIP33_SEED", "33")
-SEGMENTS = int(os.environ.get("KIP33_RECORD_SEGMENTS", "1000"))
 UNREADABLE = "a batch that cannot be read"
 
 
@@ -92,28 +91,30 @@ def _speed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("_speed")
-def test_segments_that_kafka_wrote(oracle: Oracle, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", short_and_long(80, 500, "KIP33_RECORD_SEGMENTS"))
+def test_segments_that_kafka_wrote(count: int, oracle: Oracle, tmp_path: Path) -> None:
     records = 0
-    for segment in random_segments(oracle, seed=SEED, count=SEGMENTS // 2):
+    for segment in random_segments(oracle, seed=SEED, count=count):
         log = tmp_path / f"{segment.base_offset:020d}.log"
         log.write_bytes(segment.log)
         expected = by_kafka(oracle, log)
         require_same(list(by_kip33(log)), expected, str(segment))
         records += sum(map(len, expected))
-    assert records > SEGMENTS
+    assert records > 2 * count
 
 
 @pytest.mark.usefixtures("_speed")
-def test_segments_with_damage_inside_batches(oracle: Oracle, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", short_and_long(80, 500, "KIP33_RECORD_SEGMENTS"))
+def test_segments_with_damage_inside_batches(count: int, oracle: Oracle, tmp_path: Path) -> None:
     unreadable = 0
-    for number in range(SEGMENTS // 2):
+    for number in range(count):
         random = Random(f"{SEED}/{number}")
         log = tmp_path / f"{number:020d}.log"
         log.write_bytes(random_log(random, entries=random.choice((1, 3, 10))))
         expected = without_empty_batches(log, by_kafka(oracle, log))
         require_same(list(by_kip33(log)), expected, f"{SEED}/{number}")
         unreadable += sum(batch.count(UNREADABLE) for batch in expected)
-    assert unreadable > SEGMENTS // 4
+    assert unreadable > count // 2
 
 
 def lz4_frame_of(random: Random, plain: bytes) -> bytes:
@@ -149,10 +150,11 @@ def lz4_mutants(random: Random, frame: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.usefixtures("_speed")
-def test_lz4_frames_that_are_cut_and_changed(oracle: Oracle, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", short_and_long(4, 20, "KIP33_RECORD_SEGMENTS"))
+def test_lz4_frames_that_are_cut_and_changed(count: int, oracle: Oracle, tmp_path: Path) -> None:
     """Each frame is the body of a batch whose CRC is right: Kafka's LZ4 stream decides."""
     failed = 0
-    for number in range(max(1, SEGMENTS // 50)):
+    for number in range(count):
         random = Random(f"{SEED}/lz4/{number}")
         records = [Record(1000, random.randbytes(random.randrange(9)), b"v" * 9) for _ in range(2)]
         plain = b"".join(record_bytes(one, delta, 1000) for delta, one in enumerate(records))
@@ -167,4 +169,4 @@ def test_lz4_frames_that_are_cut_and_changed(oracle: Oracle, tmp_path: Path) -> 
         found = list(by_kip33(log))
         require_same(found, expected, f"KIP33_SEED={SEED}, frame {number}")
         failed += sum(UNREADABLE in batch for batch in expected)
-    assert failed > SEGMENTS
+    assert failed > 50 * count

@@ -16,14 +16,11 @@ import pytest
 from tests.cli.console import KIP33, Finished, subprocess_of
 from tests.integration.kafka import broker as brokers
 from tests.integration.kafka.broker import (
-    CONSOLE_CONSUMER,
-    DATED_PRODUCER,
-    GET_OFFSET_SHELL,
     JARS,
-    TOPIC_COMMAND,
     Broker,
     running_broker,
 )
+from tests.integration.kafka.cluster_answers import Answers
 from tests.integration.kafka.kafka_jars import kafka_or_skip
 
 pytestmark = [pytest.mark.kafka, pytest.mark.integration]
@@ -45,58 +42,45 @@ PARTITIONS = (LOST_INDEXES, HIDDEN, LOST_TIMES)
 KEPT = [*range(12), *range(16, 24)]  # what recovery leaves where offset 12 on is damaged
 
 
-class Seen(NamedTuple):
-    """What clients see of a broker."""
-
-    consumed: dict[str, list[int]]  # offsets by partition
-    offsets_for_times: list[list[str]]  # of LOST_TIMES and others, for each of ASKED_MS
-
-
 class Repaired(NamedTuple):
     """What each step left."""
 
     refused: list[Finished]  # while the broker ran
-    before: Seen
+    before: Answers
     planned: dict[str, tuple[str, str]]  # by partition and base offset
     outcomes: set[str | None]
     owners: set[tuple[int, int]]
-    after: Seen
+    after: Answers
 
 
 def path_of(log_dir: Path, partition: str, base_offset: int, kind: str) -> Path:
     return log_dir / partition / f"{base_offset:020d}.{kind}"
 
 
-def seen_by_clients(broker: Broker) -> Seen:
-    consumed = {}
-    for partition in PARTITIONS:
-        topic, number = partition.split("-")
-        lines = broker.run(
-            CONSOLE_CONSUMER,
-            *("--topic", topic, "--partition", number, "--offset", "earliest"),
-            *("--property", "print.offset=true", "--property", "print.value=false"),
-            *("--max-messages", str(BATCHES * RECORDS), "--timeout-ms", "5000", *broker.server),
-        ).splitlines()
-        consumed[partition] = [int(line.removeprefix("Offset:")) for line in lines]
-    answers = [
-        sorted(broker.run(GET_OFFSET_SHELL, "--time", str(at), *broker.server).splitlines())
-        for at in ASKED_MS
-    ]
-    return Seen(consumed, answers)
+def asked(broker: Broker) -> Answers:
+    folder = broker.log_dir.parent
+    times = "".join(f"{LOST_TIMES.replace('-', ' ')} {at}\n" for at in ASKED_MS)
+    (folder / "times").write_text(times)
+    broker.run_steps([f"ask {folder / 'answers'} {folder / 'times'} orders clicks"])
+    return Answers.read(folder / "answers")
+
+
+def consumed(answers: Answers) -> dict[str, list[int]]:
+    offsets = {}
+    for name in PARTITIONS:
+        topic, number = name.split("-")
+        offsets[name] = answers.offsets(topic, int(number))
+    return offsets
 
 
 def produce(broker: Broker) -> None:
-    for topic, partitions in (("orders", "2"), ("clicks", "1")):
-        what = ("--create", "--topic", topic, "--partitions", partitions)
-        broker.run(TOPIC_COMMAND, *what, *broker.server)
-    batches: list[Any] = [
-        word
-        for partition in PARTITIONS
+    sent = [
+        f"send p none {name.replace('-', ' ')} {START_MS + number * STEP_MS}"
+        f" 0 {RECORDS} {RECORD_BYTES} 10"
+        for name in PARTITIONS
         for number in range(BATCHES)
-        for word in (*partition.split("-"), START_MS + number * STEP_MS)
     ]
-    sizes = (str(RECORDS), str(RECORD_BYTES))
-    broker.run(DATED_PRODUCER, broker.bootstrap, *sizes, *map(str, batches))
+    broker.run_steps(["create orders 2 1", "create clicks 1 1", *sent])
 
 
 def damage(log_dir: Path) -> None:
@@ -137,7 +121,7 @@ def repaired(root: Path) -> Iterator[Repaired]:
 
         with running_broker(root, BROKER) as broker:
             produce(broker)
-            before = seen_by_clients(broker)
+            before = asked(broker)
             refused = [
                 kip33("repair", log_dir, "--apply"),
                 kip33("build", log_dir, "--in-place", "--catalog", root / "catalog"),
@@ -154,7 +138,7 @@ def repaired(root: Path) -> Iterator[Repaired]:
             if file.suffix in (".index", ".timeindex")
         ]
         with running_broker(root, BROKER) as broker:
-            after = seen_by_clients(broker)
+            after = asked(broker)
     yield Repaired(
         refused,
         before,
@@ -192,8 +176,8 @@ def test_the_brokers_user_owns_what_root_wrote(repaired: Repaired) -> None:
 
 def test_consumers_read_what_kafkas_own_recovery_leaves(repaired: Repaired) -> None:
     everything = list(range(BATCHES * RECORDS))
-    assert repaired.before.consumed == dict.fromkeys(PARTITIONS, everything)
-    assert repaired.after.consumed == {
+    assert consumed(repaired.before) == dict.fromkeys(PARTITIONS, everything)
+    assert consumed(repaired.after) == {
         LOST_INDEXES: KEPT,
         HIDDEN: KEPT,
         LOST_TIMES: everything,
@@ -201,11 +185,6 @@ def test_consumers_read_what_kafkas_own_recovery_leaves(repaired: Repaired) -> N
 
 
 def test_list_offsets_answers_as_before_the_time_indexes_were_lost(repaired: Repaired) -> None:
-    def of_clicks(seen: Seen) -> list[list[str]]:
-        return [
-            [line for line in answers if line.startswith("clicks:")]
-            for answers in seen.offsets_for_times
-        ]
-
-    assert of_clicks(repaired.after) == of_clicks(repaired.before)
-    assert of_clicks(repaired.before) == [["clicks:0:4"], ["clicks:0:8"], ["clicks:0:20"]]
+    before, after = (answers.times["clicks", 0] for answers in (repaired.before, repaired.after))
+    assert after == before
+    assert [before[at][0] for at in ASKED_MS] == [4, 8, 20]

@@ -44,7 +44,7 @@ ALWAYS_KEPT = (".txnindex", "partition.metadata", "leader-epoch-checkpoint")
 COMPACTED = ("profiles-", "__transaction_state-")
 
 
-@pytest.fixture(scope="module", params=[KAFKA_4_1, KAFKA_3_9])
+@pytest.fixture(scope="module", params=[KAFKA_4_1, pytest.param(KAFKA_3_9, marks=pytest.mark.long)])
 def lost(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lost:
     return lost_cluster(tmp_path_factory.mktemp("cluster"), version=request.param)
 

@@ -1,9 +1,9 @@
 """The retention rule against Kafka's own `UnifiedLog.deleteOldSegments` and `RemoteLogManager`.
 
-`KIP33_SEED` chooses other logs, `KIP33_LOGS` how many; a difference names its log.
+`KIP33_SEED` chooses other logs, `KIP33_LOGS` how many the long form has; a difference names its
+log.
 """
 
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -26,10 +26,10 @@ from tests.integration.kafka.random_logs import (
     random_logs,
 )
 from tests.integration.kafka.test_differential import SEED
+from tests.long_forms import short_and_long
 
 pytestmark = pytest.mark.kafka
 
-LOGS = int(os.environ.get("KIP33_LOGS", "600"))
 REMOTE_CASES = 2000
 NO_OVERFLOW_MS = 2**62  # from 2**63 - n on, `now` minus a file time of -n overflows in Kafka
 MODES = {
@@ -130,11 +130,12 @@ IMPOSSIBLE = (
 )
 
 
+@pytest.mark.parametrize("count", short_and_long(100, 600, "KIP33_LOGS"))
 def test_the_rule_deletes_what_a_broker_deletes(
-    oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    count: int, oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases: Counter[str] = Counter()
-    for log in random_logs(seed=SEED, count=LOGS):
+    for log in random_logs(seed=SEED, count=count):
         kafkas = ask_kafka(oracle, log, tmp_path / "oracle-0")
         decisions = judged(log)
         assert kafkas.largest_timestamps == {
@@ -145,16 +146,19 @@ def test_the_rule_deletes_what_a_broker_deletes(
 
     with capsys.disabled():
         found = {name: cases[name] for name in INTERESTING}
-        print(f"\n{LOGS} logs of KIP33_SEED={SEED}: {found}", end=" ")
-    if LOGS >= 300:  # the logs must be worth comparing
+        print(f"\n{count} logs of KIP33_SEED={SEED}: {found}", end=" ")
+    if count >= 300:  # the logs must be worth comparing
         assert [name for name in INTERESTING if cases[name] < 3] == []
     assert [name for name in IMPOSSIBLE if cases[name]] == []
 
 
-def test_the_reason_is_the_first_check_that_deletes(oracle: Oracle, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", short_and_long(40, 200, "KIP33_LOGS"))
+def test_the_reason_is_the_first_check_that_deletes(
+    count: int, oracle: Oracle, tmp_path: Path
+) -> None:
     """Kafka gives its reason to its own log file only: without a check, what it deletes stays."""
     told = 0
-    for log in random_logs(seed=SEED, count=LOGS // 3):
+    for log in random_logs(seed=SEED, count=count):
         decisions = judged(log)
         if not any(decision.deletable for decision in decisions):
             continue
@@ -170,7 +174,7 @@ def test_the_reason_is_the_first_check_that_deletes(oracle: Oracle, tmp_path: Pa
         pairs = zip(log.segments, decisions, strict=True)
         assert reasons == {w.base_offset: d.reason for w, d in pairs if d.deletable}, str(log)
         told += len(reasons)
-    assert told > LOGS // 2
+    assert told > count
 
 
 def test_kafka_leaves_the_logs_that_stay_as_they_are(oracle: Oracle, tmp_path: Path) -> None:
@@ -185,9 +189,12 @@ def test_kafka_leaves_the_logs_that_stay_as_they_are(oracle: Oracle, tmp_path: P
                 assert path.read_bytes() == written.log, str(log)
 
 
-def test_a_broker_deletes_from_the_foretold_moment_on(oracle: Oracle, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", short_and_long(40, 200, "KIP33_LOGS"))
+def test_a_broker_deletes_from_the_foretold_moment_on(
+    count: int, oracle: Oracle, tmp_path: Path
+) -> None:
     foretold = 0
-    for log in random_logs(seed=SEED, count=LOGS // 3):
+    for log in random_logs(seed=SEED, count=count):
         moments = {
             written.base_offset: decision.deletable_at_ms
             for written, decision in zip(log.segments, judged(log), strict=True)
@@ -200,17 +207,7 @@ def test_a_broker_deletes_from_the_foretold_moment_on(oracle: Oracle, tmp_path: 
                 kafkas = ask_kafka(oracle, log, tmp_path / "oracle-0", now_ms=now)
                 due = [base for base, at in moments.items() if at <= now]
                 assert kafkas.deleted == due, f"{log}\nat {now}: {moments}"
-    assert foretold > LOGS // 20
-
-
-def test_a_log_start_offset_beyond_the_end_empties_the_log_when_it_is_loaded(
-    oracle: Oracle, tmp_path: Path
-) -> None:
-    """Not retention's doing: no segment is left for the rule to judge."""
-    log = next(iter(random_logs(seed=SEED, count=1)))
-    log.write_to(tmp_path / "oracle-0")
-    kafkas = oracle.expire(tmp_path / "oracle-0", now_ms=NOW, log_start_offset=MAX_INT64 // 2)
-    assert (list(kafkas.largest_timestamps), kafkas.deleted) == ([MAX_INT64 // 2], [])
+    assert foretold > count // 8
 
 
 def remote_cases(rng: random.Random) -> Iterator[tuple[int, int, int]]:

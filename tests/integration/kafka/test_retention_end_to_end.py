@@ -20,21 +20,19 @@ from kip33.stores.locations import Location
 from tests.cli.console import KIP33, Finished, subprocess_of
 from tests.integration.kafka.broker import (
     CONFIG_COMMAND,
-    CONSOLE_CONSUMER,
-    DATED_PRODUCER,
     DELETE_RECORDS_COMMAND,
-    GET_OFFSET_SHELL,
     JARS,
-    TOPIC_COMMAND,
     Broker,
     running_broker,
 )
+from tests.integration.kafka.cluster_answers import Answers
 from tests.integration.kafka.command_here import kip33_here
 from tests.integration.kafka.kafka_jars import OracleError, kafka_or_skip
 
 pytestmark = pytest.mark.kafka
 
 DAY_MS = 86_400_000
+WAIT_S = 300
 BROKER = {
     "log.segment.bytes": "1048576",  # the least
     "log.retention.ms": "-1",
@@ -111,18 +109,11 @@ class Cluster:
     def ask(self, tool: str, *options: str) -> str:
         return self.broker.run(tool, *options, *self.broker.server)
 
-    def earliest_offsets(self) -> dict[str, int]:
-        lines = self.ask(GET_OFFSET_SHELL, "--time", "earliest").splitlines()
-        found = (line.rsplit(":", 2) for line in lines)
-        return {f"{topic}-{partition}": int(offset) for topic, partition, offset in found}
-
-    def consumed_offsets(self, topic: str, partition: int, most: int) -> list[int]:
-        """Return the offsets of the first records that a consumer gets."""
-        what = ("--topic", topic, "--partition", str(partition), "--offset", "earliest")
-        shown = ("--property", "print.offset=true", "--property", "print.value=false")
-        ends = ("--max-messages", str(most), "--timeout-ms", "20000")
-        lines = self.ask(CONSOLE_CONSUMER, *what, *shown, *ends).splitlines()
-        return [int(line.removeprefix("Offset:")) for line in lines]
+    def answers(self) -> Answers:
+        """Return all that it answers about its topics."""
+        file = self.root / "answers"
+        self.broker.run_steps([f"ask {file} {self.root / 'times'} {' '.join(TOPICS)}"])
+        return Answers.read(file)
 
     def files(self) -> Files:
         """Return the partitions' files, the indexes and the catalog, not the broker's own files."""
@@ -163,21 +154,20 @@ def produced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         cluster.start()
+        created = []
         for topic, settings in TOPICS.items():
             count = sum(name.startswith(f"{topic}-") for name in AGES)
-            options = [f"--config={key}={value}" for key, value in settings.items()]
-            what = ("--create", "--topic", topic, "--partitions", str(count))
-            cluster.ask(TOPIC_COMMAND, *what, *options)
+            options = [f"{key}={value}" for key, value in settings.items()]
+            created.append(" ".join((f"create {topic} {count} 1", *options)))
         now_ms = time.time_ns() // 1_000_000
-        batches = [
-            (*name.split("-"), str(now_ms - days * DAY_MS + minute * 60_000))
+        sent = [
+            f"send p none {name.replace('-', ' ')} {now_ms - days * DAY_MS + minute * 60_000}"
+            f" 0 {RECORDS} {RECORD_BYTES} 10"
             for name, ages in AGES.items()
             for days in ages
             for minute in (-1, 0)
         ]
-        sizes = (str(RECORDS), str(RECORD_BYTES))
-        arguments = [argument for batch in batches for argument in batch]
-        cluster.broker.run(DATED_PRODUCER, cluster.broker.bootstrap, *sizes, *arguments)
+        cluster.broker.run_steps([*created, *sent])
         yield cluster
     finally:
         cluster.stop()
@@ -219,7 +209,7 @@ class RecordsDeleted(NamedTuple):
     cluster: Cluster
     request: dict[str, Any]
     answer: str
-    earliest_offsets: dict[str, int]
+    answers: Answers
 
 
 @pytest.fixture(scope="module")
@@ -233,14 +223,14 @@ def records_deleted(judged: Judged, kip33: Kip33) -> RecordsDeleted:
     answer = cluster.delete_records(request)
     by_hand = {"topic": "ledger", "partition": 0, "offset": LOG_STARTS["ledger-0"]}
     cluster.delete_records({"partitions": [by_hand], "version": 1})
-    return RecordsDeleted(cluster, request, answer, cluster.earliest_offsets())
+    return RecordsDeleted(cluster, request, answer, cluster.answers())
 
 
 @pytest.fixture(scope="module")
 def planned(records_deleted: RecordsDeleted, kip33: Kip33) -> Judged:
     """The log directory judged again, once the broker wrote down where its logs start."""
     cluster = records_deleted.cluster
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT_S
     while (log_starts := checkpoint_of(cluster)) != LOG_STARTS and time.monotonic() < deadline:
         time.sleep(0.1)
     assert log_starts == LOG_STARTS
@@ -286,8 +276,7 @@ class StartedAgain(NamedTuple):
 
     cluster: Cluster
     complaints: str
-    earliest_offsets: dict[str, int]
-    consumed: dict[str, list[int]]
+    answers: Answers
     files: Files
 
 
@@ -296,17 +285,17 @@ def started_again(applied: Tried) -> StartedAgain:
     cluster = applied.cluster
     cluster.start(log_retention_check_interval_ms="200")
     expired = cluster.log_dir / "alerts-0" / f"{0:020d}.log"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT_S
     while expired.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(1)  # some passes more
-    consumed = {
-        "orders-1": cluster.consumed_offsets("orders", 1, 24),
-        "clicks-0": cluster.consumed_offsets("clicks", 0, 16),
-    }
-    earliest, files = cluster.earliest_offsets(), cluster.files()
+    answers, files = cluster.answers(), cluster.files()
     cluster.stop()
-    return StartedAgain(cluster, cluster.broker.complaints(), earliest, consumed, files)
+    return StartedAgain(cluster, cluster.broker.complaints(), answers, files)
+
+
+def earliest(answers: Answers) -> dict[str, int]:
+    return {f"{topic}-{partition}": at for (topic, partition), at in answers.earliest.items()}
 
 
 def logs_of(files: Files) -> dict[str, list[int]]:
@@ -349,7 +338,7 @@ def test_the_broker_deletes_records_up_to_the_first_kept(records_deleted: Record
     assert requested == first_kept
     for name, offset in first_kept.items():
         assert f"partition: {name}\tlow_watermark: {offset}\n" in records_deleted.answer
-    assert records_deleted.earliest_offsets == LOG_STARTS | {"clicks-0": 0, "profiles-0": 0}
+    assert earliest(records_deleted.answers) == LOG_STARTS | {"clicks-0": 0, "profiles-0": 0}
 
 
 def test_what_lies_below_a_log_start_offset_is_deletable_for_it(planned: Judged) -> None:
@@ -403,14 +392,12 @@ def test_only_planned_files_were_deleted(applied: Tried) -> None:
 def test_the_broker_starts_with_what_is_left(started_again: StartedAgain) -> None:
     assert "ERROR" not in started_again.complaints
     assert "ecover" not in started_again.complaints
-    assert started_again.earliest_offsets == LOG_STARTS | {"clicks-0": 16, "profiles-0": 0}
+    assert earliest(started_again.answers) == LOG_STARTS | {"clicks-0": 16, "profiles-0": 0}
 
 
 def test_all_records_from_the_first_kept_on_are_consumed(started_again: StartedAgain) -> None:
-    assert started_again.consumed == {
-        "orders-1": list(range(8, 32)),
-        "clicks-0": list(range(16, 32)),
-    }
+    assert started_again.answers.offsets("orders", 1) == list(range(8, 32))
+    assert started_again.answers.offsets("clicks", 0) == list(range(16, 32))
 
 
 def test_the_broker_recovered_no_segment(applied: Tried, started_again: StartedAgain) -> None:

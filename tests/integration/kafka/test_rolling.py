@@ -1,9 +1,9 @@
 """The rule for rolling against Kafka: `LogSegment.shouldRoll`, and a `UnifiedLog` that rolls.
 
-`KIP33_SEED` chooses other logs, `KIP33_ROLLED_LOGS` how many; a difference names its log.
+`KIP33_SEED` chooses other logs, `KIP33_ROLLED_LOGS` how many the long form has; a difference names
+its log.
 """
 
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -29,10 +29,10 @@ from tests.builders.replayed_logs import (
 )
 from tests.integration.kafka.oracle import Oracle, Request
 from tests.integration.kafka.test_differential import SEED
+from tests.long_forms import short_and_long
 
 pytestmark = pytest.mark.kafka
 
-LOGS = int(os.environ.get("KIP33_ROLLED_LOGS", "200"))
 CASES = 2000
 
 
@@ -92,9 +92,12 @@ def test_should_roll(oracle: Oracle, tmp_path: Path) -> None:
     assert min(reasons[one] for one in (RollReason.INDEX_FULL, RollReason.OFFSET_RANGE)) > 10
 
 
-def test_a_log_of_kafka_has_the_segments_of_the_replay(oracle: Oracle, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", short_and_long(40, 200, "KIP33_ROLLED_LOGS"))
+def test_a_log_of_kafka_has_the_segments_of_the_replay(
+    count: int, oracle: Oracle, tmp_path: Path
+) -> None:
     reasons: Counter[RollReason] = Counter()
-    for number in range(LOGS):
+    for number in range(count):
         chance = random.Random(f"{SEED}/rolled/{number}")
         base_offset = chance.choice([0, 7, 2**40])
         entries = random_log(chance, base_offset=base_offset, batches=chance.randint(1, 120))
@@ -121,4 +124,4 @@ def test_a_log_of_kafka_has_the_segments_of_the_replay(oracle: Oracle, tmp_path:
         closed = [int(entries) for entries in ended["time_entries"][:-1]]
         assert [one["time_entries"] for one in found[:-1]] == closed, (number, settings)
         reasons.update(REPLAY_ENDS[int(code)] for code in ended["reason"])
-    assert all(reasons[one] > LOGS // 50 for one in REPLAY_ENDS), reasons
+    assert all(reasons[one] > count // 50 for one in REPLAY_ENDS), reasons

@@ -1,9 +1,9 @@
 """Search by time against a broker's own: `UnifiedLog.fetchOffsetByTimestamp`.
 
-`KIP33_SEED` chooses other logs, `KIP33_SEARCHED_LOGS` how many; a difference names its log.
+`KIP33_SEED` chooses other logs, `KIP33_SEARCHED_LOGS` how many the long form has; a difference
+names its log.
 """
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -31,10 +31,10 @@ from tests.integration.kafka.kafka_jars import version_of
 from tests.integration.kafka.oracle import Oracle
 from tests.integration.kafka.searched_logs import SearchedLog, searched_logs
 from tests.integration.kafka.test_differential import SEED
+from tests.long_forms import short_and_long
 
 pytestmark = pytest.mark.kafka
 
-LOGS = int(os.environ.get("KIP33_SEARCHED_LOGS", "400"))
 SPECIAL = (EARLIEST, LATEST, MAX_TIMESTAMP)
 WAYS = (("recover", True), ("recover", True), ("live", True), ("recover", False))  # with indexes?
 
@@ -51,11 +51,12 @@ def as_kafka_says(answer: Answer) -> tuple[int, int] | None:
     return answer.offset, -1 if answer.timestamp is None else answer.timestamp
 
 
+@pytest.mark.parametrize("count", short_and_long(80, 400, "KIP33_SEARCHED_LOGS"))
 def test_as_kafka_answers_what_a_broker_answers(
-    oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    count: int, oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases: Counter[str] = Counter()
-    for log in searched_logs(oracle, seed=SEED, count=LOGS):
+    for log in searched_logs(oracle, seed=SEED, count=count):
         dialect, indexes = WAYS[log.number % len(WAYS)]
         directory = fresh(tmp_path / "oracle-0")
         rows = log.write_to(directory, dialect=dialect, indexes=indexes)
@@ -71,8 +72,8 @@ def test_as_kafka_answers_what_a_broker_answers(
         # The broker has left the active segment's indexes at their full, padded size.
         padded = ask()
         # Up to 3.7 the largest timestamp comes from a `live` file, no longer known as that.
-        count = len(targets) - (not oracle.is_at_least(*READS_THE_MAX))
-        assert [a[:5] for a in padded[:count]] == [a[:5] for a in mine[:count]], str(log)
+        asked = len(targets) - (not oracle.is_at_least(*READS_THE_MAX))
+        assert [a[:5] for a in padded[:asked]] == [a[:5] for a in mine[:asked]], str(log)
         for answer in exact[: len(log.targets)]:
             expected = brute(log.records, answer.target_ms, start)
             assert answer[1:3] == expected[:2], f"{log}\n{answer}"
@@ -80,8 +81,8 @@ def test_as_kafka_answers_what_a_broker_answers(
         cases["with padded indexes"] += indexes
 
     with capsys.disabled():
-        print(f"\n{LOGS} logs of KIP33_SEED={SEED}: {dict(sorted(cases.items()))}", end=" ")
-    if LOGS >= 300:  # the logs must be worth comparing
+        print(f"\n{count} logs of KIP33_SEED={SEED}: {dict(sorted(cases.items()))}", end=" ")
+    if count >= 300:  # the logs must be worth comparing
         assert [name for name in INTERESTING if cases[name] < 10] == []
 
 

@@ -8,7 +8,8 @@ import pytest
 from tests.builders.segment_builder import Record, v2_batch
 from tests.integration.kafka.oracle import Oracle
 
-pytestmark = pytest.mark.kafka
+# In the long form only: nothing of kip33 changes what Kafka does here.
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 SWAPPED, NEXT = 10, 20
 TIMESTAMP, MODIFIED = 5_000, 9_000  # of the record; of the log file

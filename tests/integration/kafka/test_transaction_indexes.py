@@ -1,9 +1,9 @@
 """`.txnindex` and `.snapshot` against Kafka: whole logs whose index files are lost are loaded.
 
-`KIP33_SEED` chooses other logs, `KIP33_LOGS` how many; a difference names its log.
+`KIP33_SEED` chooses other logs, `KIP33_LOGS` how many the long form has; a difference names its
+log.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,11 +15,10 @@ from kip33.formats.transaction_index import TransactionIndex
 from kip33.rules.transaction_index import complete_transactions
 from tests.integration.kafka.oracle import Oracle
 from tests.integration.kafka.random_transactions import TransactionalLog, transactional_logs
+from tests.integration.kafka.test_differential import SEED
+from tests.long_forms import short_and_long
 
 pytestmark = pytest.mark.kafka
-
-SEED = os.environ.get("KIP33_SEED", "33")
-LOGS = int(os.environ.get("KIP33_LOGS", "150"))
 
 State = Mapping[int, int]
 
@@ -53,11 +52,12 @@ def lose_indexes(directory: Path) -> None:
             file.unlink()
 
 
+@pytest.mark.parametrize("count", short_and_long(40, 150, "KIP33_LOGS"))
 def test_aborted_transactions_are_those_that_kafka_recovers(
-    oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    count: int, oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entries = carried = 0
-    for log in transactional_logs(seed=SEED, count=LOGS):
+    for log in transactional_logs(seed=SEED, count=count):
         directory = tmp_path / f"{log.number}-0"
         directory.mkdir()
         log.write_to(directory)
@@ -69,16 +69,17 @@ def test_aborted_transactions_are_those_that_kafka_recovers(
             entries += len(found)
             carried += sum(one.first_offset < base_offset for one in found)
     with capsys.disabled():
-        print(f"\n{LOGS} logs of KIP33_SEED={SEED}: {entries} aborted transactions", end=" ")
+        print(f"\n{count} logs of KIP33_SEED={SEED}: {entries} aborted transactions", end=" ")
         print(f"{carried} of them from earlier segments", end=" ")
-    assert carried > LOGS / 5
+    assert carried > count / 5
 
 
+@pytest.mark.parametrize("count", short_and_long(30, 75, "KIP33_LOGS"))
 def test_a_snapshot_of_kafkas_stands_for_the_segments_before(
-    oracle: Oracle, tmp_path: Path
+    count: int, oracle: Oracle, tmp_path: Path
 ) -> None:
     began_before = 0
-    for log in transactional_logs(seed=f"{SEED} snapshots", count=LOGS // 2):
+    for log in transactional_logs(seed=f"{SEED} snapshots", count=count):
         directory = tmp_path / f"{log.number}-0"
         directory.mkdir()
         log.write_to(directory)
@@ -108,4 +109,4 @@ def test_a_snapshot_of_kafkas_stands_for_the_segments_before(
             for data in files.values()
             for one in TransactionIndex.from_bytes(data, base_offset=0)
         )
-    assert began_before > LOGS / 50
+    assert began_before > count / 30

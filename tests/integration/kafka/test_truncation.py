@@ -1,9 +1,9 @@
 """`kip33 truncate` against Kafka's own `UnifiedLog.truncateTo` and a clean close, byte for byte.
 
-`KIP33_SEED` chooses other logs, `KIP33_LOGS` how many; a difference names its log and offset.
+`KIP33_SEED` chooses other logs, `KIP33_LOGS` how many the long form has; a difference names its log
+and offset.
 """
 
-import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -18,18 +18,19 @@ from tests.builders.random_partitions import NOW, RandomPartition, random_partit
 from tests.integration.kafka.oracle import Oracle
 from tests.integration.kafka.recovered_logs import load_and_close, write_as_broker
 from tests.integration.kafka.test_differential import SEED
+from tests.long_forms import short_and_long
 
 pytestmark = pytest.mark.kafka
 
-LOGS = int(os.environ.get("KIP33_LOGS", "200"))
 OFFSETS_PER_LOG = 4
 
 
+@pytest.mark.parametrize("count", short_and_long(30, 200, "KIP33_LOGS"))
 def test_truncation_leaves_the_files_that_kafka_leaves(
-    truncating_oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    count: int, truncating_oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases: Counter[str] = Counter()
-    for log in random_partitions(seed=SEED, count=LOGS):
+    for log in random_partitions(seed=SEED, count=count):
         source = tmp_path / "source" / "oracle-0"
         write_as_broker(truncating_oracle, log, source)
         for offset in log.offsets()[:OFFSETS_PER_LOG]:
@@ -50,8 +51,8 @@ def test_truncation_leaves_the_files_that_kafka_leaves(
             loaded = load_and_close(truncating_oracle, log, ours)
             assert loaded.end_offset == plan.end_offset, where
     with capsys.disabled():
-        print(f"\n{LOGS} logs of KIP33_SEED={SEED}: {dict(cases)}", end=" ")
-    if LOGS >= 200:
+        print(f"\n{count} logs of KIP33_SEED={SEED}: {dict(cases)}", end=" ")
+    if count >= 200:
         assert min(cases[case] for case in INTERESTING) >= 3, cases
 
 

@@ -30,7 +30,7 @@ KEEP_LOCAL: Final = {"log_retention_check_interval_ms": "86400000"}
 """Settings of a start in which no retention runs, after it did while there was no topic."""
 SPECIAL: Final = (EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED)
 TIMED_OUT: Final = 7  # also without a delay: DelayedRemoteListOffsets.tryComplete looks twice
-WAIT_S: Final = 120
+WAIT_S: Final = 300
 REMOTE_STORAGE: Final = {
     "remote.log.storage.system.enable": "true",
     "remote.log.storage.manager.class.name": (

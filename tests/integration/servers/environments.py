@@ -1,17 +1,22 @@
-"""Python environments of servers: made once from a lock file, kept in the user's cache folder."""
+"""What workers of pytest make once for all: environments, which stay, and folders of a run."""
 
 import fcntl
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from tests.integration.servers.processes import ServerMissingError, cache_folder
 
 # The lock that was installed whole: another one means another environment. Environments with an
 # `installed.lock` were made before two workers of pytest took turns, and may be broken.
 INSTALLED = "complete.lock"
+# Most modules are never imported: compiling them all takes longer than to unpack them.
+QUICKLY = ("-q", "--disable-pip-version-check", "--no-compile")
 
 
 @contextmanager
@@ -20,6 +25,20 @@ def held(folder: Path) -> Iterator[None]:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder of this run of pytest, which the first worker that asks for it makes."""
+    folder = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    folder /= name
+    folder.mkdir(exist_ok=True)
+    with held(folder):
+        if not (folder / "made").exists():
+            make(folder)
+            (folder / "made").touch()
+    return folder
 
 
 def locked_python(name: str, lock: Path) -> Path:
@@ -34,7 +53,7 @@ def locked_python(name: str, lock: Path) -> Path:
             installed.unlink(missing_ok=True)
             for command in (
                 (sys.executable, "-m", "venv", "--clear", folder / "venv"),
-                (python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", lock),
+                (python, "-m", "pip", "install", *QUICKLY, "-r", lock),
             ):
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode != 0:

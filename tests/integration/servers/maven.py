@@ -4,6 +4,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from tests.integration.servers.environments import held
 from tests.integration.servers.processes import ServerMissingError, cache_folder, require_program
 
 RESOLVES_WITHIN_S = 1800
@@ -14,23 +15,27 @@ def resolved_jars(project: Path, name: str) -> Path:
 
     ServerMissingError where Maven, or a repository that answers, is not there.
     """
-    jars = cache_folder(name) / "jars"
-    if jars.exists():
-        return jars
-    require_program("mvn")
-    with tempfile.TemporaryDirectory(dir=jars.parent) as made:
-        fetched = Path(made) / "jars"
-        command = ["mvn", "-q", "-B", "-f", str(project / "pom.xml"), f"-Djars={fetched}"]
-        maven = subprocess.run(
-            [*command, "generate-resources"],
-            capture_output=True,
-            text=True,
-            timeout=RESOLVES_WITHIN_S,
-            check=False,
-        )
-        if maven.returncode != 0:
-            complaint = "\n".join(line for line in maven.stdout.splitlines() if "ERROR" in line)
-            raise ServerMissingError(f"Maven does not resolve {name}: {complaint[:300]}")
-        if not jars.exists():  # nobody else did so meanwhile
-            fetched.rename(jars)
+    folder = cache_folder(name)
+    jars = folder / "jars"
+    with held(folder):
+        if not jars.exists():
+            require_program("mvn")
+            with tempfile.TemporaryDirectory(dir=folder) as made:
+                fetched = Path(made) / "jars"
+                _fetch(project, fetched)
+                fetched.rename(jars)
     return jars
+
+
+def _fetch(project: Path, jars: Path) -> None:
+    command = ["mvn", "-q", "-B", "-f", str(project / "pom.xml"), f"-Djars={jars}"]
+    maven = subprocess.run(
+        [*command, "generate-resources"],
+        capture_output=True,
+        text=True,
+        timeout=RESOLVES_WITHIN_S,
+        check=False,
+    )
+    if maven.returncode != 0:
+        complaint = "\n".join(line for line in maven.stdout.splitlines() if "ERROR" in line)
+        raise ServerMissingError(f"Maven does not resolve {project.name}: {complaint[:300]}")

@@ -90,23 +90,6 @@ def test_any_part_of_a_file_is_read(place: Place) -> None:
             assert bytes(view[:copied]) == data[position : position + size]
 
 
-def test_who_may_not_write_is_told_so(place: Place, hdfs_server: HdfsServer) -> None:
-    location = Location.of(f"{place.uri}/closed/file")
-    publish(location, b"bytes")
-    from hdfs_native import Client
-
-    client = Client(hdfs_server.uri, hdfs_server.client_options)
-    client.set_permission(location.parent.path, 0o500)
-    client.set_owner(location.parent.path, "somebody", "else")
-    try:
-        publish(location, b"other")
-    except PermissionError as error:
-        assert "Permission denied" in str(error)
-        assert "\n" not in str(error)
-    else:  # the tests' user is HDFS's superuser
-        assert read_whole(location, most_bytes=10) == b"other"
-
-
 def test_a_file_writes_and_copies_through_arrow(place: Place) -> None:
     store, base = place.filesystem, place.path
     with store.open_output_stream(f"{base}/one") as stream:

@@ -53,18 +53,17 @@ ASKED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("own, expected", ASKED.values(), ids=ASKED)
-def test_what_sts_is_asked_for(
-    own: dict[str, str], expected: dict[str, str], account: Account
-) -> None:
-    before = len(account.server.asked())
-    found = client_arguments(account.settings(**own), "archive")
-    [asked], _ = account.asked_since(before)
-    said = {"RoleArn": account.roles["trusted"], "ExternalId": EXTERNAL_ID} | expected
-    assert {key: asked.form.get(key, "") for key in said} == said
-    assert asked.status == 200
-    assert {"access_key", "secret_key", "session_token"} <= found.keys()
-    assert account.asker.secret_key not in found.values()
+def test_what_sts_is_asked_for(account: Account, subtests: pytest.Subtests) -> None:
+    for name, (own, expected) in ASKED.items():
+        with subtests.test(name):
+            before = len(account.server.asked())
+            found = client_arguments(account.settings(**own), "archive")
+            [asked], _ = account.asked_since(before)
+            said = {"RoleArn": account.roles["trusted"], "ExternalId": EXTERNAL_ID} | expected
+            assert {key: asked.form.get(key, "") for key in said} == said
+            assert asked.status == 200
+            assert {"access_key", "secret_key", "session_token"} <= found.keys()
+            assert account.asker.secret_key not in found.values()
 
 
 def test_keys_of_the_environment_ask_where_the_settings_say_so(

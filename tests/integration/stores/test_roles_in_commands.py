@@ -101,16 +101,16 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("wrong", REFUSED)
 def test_a_role_that_is_refused_is_one_line_without_a_key(
-    wrong: str, account: Account, place: Place
+    account: Account, place: Place, subtests: pytest.Subtests
 ) -> None:
-    own, said = REFUSED[wrong]
-    own = {key: account.roles.get(value, value) for key, value in own.items()}
-    conf = {f"spark.hadoop.{key}": value for key, value in account.settings(**own).items()}
-    ran = place.run("verify", f"{place.uri}/logs", conf=conf)
-    line = one_line(ran)
-    assert ran.code == 2
-    assert said in line
-    given = [conf[f"spark.hadoop.fs.s3a.{key}.key"] for key in ("access", "secret")]
-    assert not [key for key in given if key in line]
+    for wrong, (named, said) in REFUSED.items():
+        with subtests.test(wrong):
+            own = {key: account.roles.get(value, value) for key, value in named.items()}
+            conf = {f"spark.hadoop.{key}": value for key, value in account.settings(**own).items()}
+            ran = place.run("verify", f"{place.uri}/logs", conf=conf)
+            line = one_line(ran)
+            assert ran.code == 2
+            assert said in line
+            given = [conf[f"spark.hadoop.fs.s3a.{key}.key"] for key in ("access", "secret")]
+            assert not [key for key in given if key in line]

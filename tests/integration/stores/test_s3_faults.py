@@ -1,6 +1,5 @@
 """What goes wrong with a bucket: it is tried again, then said in one line; nothing is half done."""
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -146,39 +145,22 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_bucket_that_lets_nobody_in_is_one_line(wrong: str, archive: Archive) -> None:
-    settings, said, advice = WRONG[wrong]
-    conf = {f"spark.hadoop.fs.s3a.{key}": value for key, value in settings.items()}
-    ran = archive.place.run(*("verify", archive.source), conf=conf | {ATTEMPTS: "2"})
-    line = one_line(ran)
-    assert ran.code == 2
-    assert said in line
-    assert advice in line
-    assert not any(value in line for key, value in settings.items() if key == "secret.key")
-
-
-def test_a_bucket_that_is_not_there_is_one_line(archive: Archive) -> None:
-    ran = archive.place.run("verify", "s3a://no-such-bucket/logs")
-    assert ran.code == 2
-    assert one_line(ran) == "Error: s3a://no-such-bucket/logs: SOURCE does not exist"
-
-
-def test_a_small_file_is_one_put_and_its_size_is_read_back(archive: Archive) -> None:
-    proxy = archive.proxy
-    ran = archive.build("indexes")
-    assert ran.code == 0, ran.err
-    index = "indexes/broker-1/payments-0/00000000000000000000.timeindex"
-    seen = [(r.method, r.status) for r in proxy.requests if index in r.target]
-    assert seen == [("PUT", 200), ("HEAD", 200)]
-    assert json.loads(ran.out)["written"] > 0
-
-
-def test_a_log_is_read_by_few_requests(archive: Archive) -> None:
-    archive.build("indexes")
-    log = "broker-1/payments-0/00000000000000000000.log"
-    seen = [r.method for r in archive.proxy.requests if log in r.target]
-    assert sorted(seen) == ["GET", "HEAD"]
+def test_a_bucket_that_lets_nobody_in_is_one_line(
+    archive: Archive, subtests: pytest.Subtests
+) -> None:
+    for wrong, (settings, said, advice) in WRONG.items():
+        with subtests.test(wrong):
+            conf = {f"spark.hadoop.fs.s3a.{key}": value for key, value in settings.items()}
+            ran = archive.place.run("verify", archive.source, conf=conf | {ATTEMPTS: "2"})
+            line = one_line(ran)
+            assert ran.code == 2
+            assert said in line
+            assert advice in line
+            assert not any(value in line for key, value in settings.items() if key == "secret.key")
+    with subtests.test("a bucket that is not there"):
+        ran = archive.place.run("verify", "s3a://no-such-bucket/logs")
+        assert ran.code == 2
+        assert one_line(ran) == "Error: s3a://no-such-bucket/logs: SOURCE does not exist"
 
 
 READS: dict[str, tuple[str, ...]] = {
@@ -198,21 +180,6 @@ def read(archive: Archive, name: str, target: Path, **conf: str) -> tuple[Ran, A
     return ran, (ran.out if name == "records" else logs)
 
 
-@pytest.mark.parametrize("name", READS)
-def test_reads_are_complete_after_faults_that_end(
-    archive: Archive, name: str, tmp_path: Path
-) -> None:
-    ran, expected = read(archive, name, tmp_path / "undisturbed")
-    assert expected, ran.err
-    archive.proxy.delay(20)
-    archive.proxy.fail_next(3, method="GET")
-    archive.proxy.fail_next(2, method="HEAD")
-    archive.proxy.cut_next(2, after_bytes=1000, target=".log")
-    again, got = read(archive, name, tmp_path / "disturbed")
-    assert again.code == ran.code, again.err
-    assert got == expected
-
-
 LASTING: dict[str, Callable[[FaultProxy], None]] = {
     "503": lambda proxy: proxy.fail_next(10_000, method="GET", target=".log"),
     "an expired key": lambda proxy: proxy.fail_next(
@@ -223,29 +190,42 @@ LASTING: dict[str, Callable[[FaultProxy], None]] = {
 }
 
 
-@pytest.mark.parametrize("fault", LASTING)
 @pytest.mark.parametrize("name", READS)
-def test_reads_that_fail_name_the_log_and_give_no_part_for_the_whole(
-    archive: Archive, name: str, fault: str, tmp_path: Path
+def test_reads_are_complete_or_name_the_log_and_give_no_part_for_the_whole(
+    archive: Archive, name: str, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     undisturbed, expected = read(archive, name, tmp_path / "undisturbed")
-    LASTING[fault](archive.proxy)
-    target = tmp_path / "disturbed"
-    ran, got = read(archive, name, target, attempts_maximum="1", connection_timeout="1500")
-    archive.proxy.heal()
-    if got == expected:
+    assert expected, undisturbed.err
+
+    def require_complete(target: Path) -> None:
+        ran, got = read(archive, name, target)
         assert ran.code == undisturbed.code, ran.err
-    elif ran.err.startswith("Error: "):  # the listing failed already
-        assert ran.code in (1, 2)
-        assert f"{archive.place.uri}/logs" in one_line(ran)
-    elif name == "restore":
-        assert ran.code == 1
-        assert "is not restored: " in ran.err
-    else:  # rows are missing, none is wrong, and each log that was not read is named
-        assert set(got.splitlines()) < set(expected.splitlines())
-        assert ran.err.count(f"Warning: {archive.place.uri}/logs") == 3
-        assert '"damaged": 3' in ran.err
-    assert "Traceback" not in ran.err
-    again, got = read(archive, name, target)
-    assert again.code == undisturbed.code, again.err
-    assert got == expected
+        assert got == expected
+
+    with subtests.test("faults that end"):
+        archive.proxy.delay(20)
+        archive.proxy.fail_next(3, method="GET")
+        archive.proxy.fail_next(2, method="HEAD")
+        archive.proxy.cut_next(2, after_bytes=1000, target=".log")
+        require_complete(tmp_path / "faults that end")
+    for fault, harm in LASTING.items():
+        archive.proxy.heal()
+        with subtests.test(fault):
+            harm(archive.proxy)
+            target = tmp_path / fault
+            ran, got = read(archive, name, target, attempts_maximum="1", connection_timeout="1500")
+            archive.proxy.heal()
+            assert "Traceback" not in ran.err
+            if got == expected:
+                assert ran.code == undisturbed.code, ran.err
+            elif ran.err.startswith("Error: "):  # the listing failed already
+                assert ran.code in (1, 2)
+                assert f"{archive.place.uri}/logs" in one_line(ran)
+            elif name == "restore":
+                assert ran.code == 1
+                assert "is not restored: " in ran.err
+            else:  # rows are missing, none is wrong, and each log that was not read is named
+                assert set(got.splitlines()) < set(expected.splitlines())
+                assert ran.err.count(f"Warning: {archive.place.uri}/logs") == 3
+                assert '"damaged": 3' in ran.err
+            require_complete(target)

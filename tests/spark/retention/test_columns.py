@@ -11,14 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.partition_ranges import count_rows, reborn_topics
 from kip33.catalog.schema import TIME_COLUMNS
-from kip33.retention.evaluated_tables import freed_table, segment_tables
+from kip33.retention.evaluated_tables import freed_table, partitions_table, segment_tables
 from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evaluate_catalog
 from kip33.retention.snapshot_sums import SumsRequest, sum_snapshot
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf
 from kip33.spark import retention
 from kip33.spark.catalog import load_catalog
-from kip33.spark.retention import evaluate_retention, freed_by
+from kip33.spark.retention import evaluate_retention, freed_by, summarize_partitions
 from tests.builders.broker_archive import rows_with_files
 from tests.builders.random_catalogs import (
     DAY_MS,
@@ -34,7 +34,7 @@ from tests.long_forms import one_in
 pytestmark = pytest.mark.spark
 
 SEED = 33
-LOG_DIRECTORIES = 80
+LOG_DIRECTORIES = 40
 MOMENTS = [NOW_MS - DAY_MS, NOW_MS, NOW_MS + DAY_MS, NOW_MS + 40 * DAY_MS, 2**63 - 1]
 POLICIES = Policies({**POLICY, "topics": {**POLICY["topics"], "hourly": {
     "retention.ms": 3_600_000, "message.timestamp.after.max.ms": 2 * DAY_MS}}})  # fmt: skip
@@ -65,7 +65,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     rows += [nowhere | {"log_uri": f"file:///no/{name}"} for name in "ab"]
     rows += [nowhere | {"log_uri": "file:///no/c", "log_dir": "broker-1"}]
     catalog = Catalog.at(str(root / "catalog"))
-    write(catalog, rows[:500], [], rows[500:])
+    write(catalog, rows[:200], [], rows[200:])
     return Archive(catalog, starts)
 
 
@@ -77,7 +77,7 @@ class Answers(NamedTuple):
     segments: pa.Table
 
 
-@pytest.fixture(scope="module", params=one_in(2, QUESTIONS), ids=str)
+@pytest.fixture(scope="module", params=one_in(4, QUESTIONS), ids=str)
 def answers(request: pytest.FixtureRequest, archive: Archive, spark: SparkSession) -> Answers:
     asked: dict[str, Any] = request.param
     by_spark = evaluate_retention(
@@ -131,6 +131,14 @@ def test_the_same_is_freed_up_to_each_moment(answers: Answers) -> None:
     expected = [row.asDict() for row in freed_by(answers.judged, MOMENTS).collect()]
     assert plain(freed_table(answers.evaluated, MOMENTS)) == expected
     assert len({row["at_ms"] for row in expected}) > 3
+
+
+def test_partitions_are_summed_as_in_this_process(answers: Answers) -> None:
+    """`tests/retention/test_evaluation.py` has a loop over the rows of each partition."""
+    found = summarize_partitions(answers.judged, now_ms=NOW_MS)
+    expected = partitions_table(answers.evaluated)
+    assert found.columns == expected.column_names
+    assert [row.asDict() for row in found.collect()] == plain(expected)
 
 
 def test_sums_and_holes_of_ranges_are_those_of_this_process(

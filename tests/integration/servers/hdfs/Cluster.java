@@ -27,7 +27,7 @@ import org.apache.hadoop.yarn.server.MiniYARNCluster;
  * standard input with `done`, or `failed` and why. The end of the input ends it.
  */
 public class Cluster {
-    private static final int YARN_STARTS_WITHIN_MS = 60_000;
+    private static final int YARN_STARTS_WITHIN_MS = 600_000;
 
     private static volatile MiniYARNCluster yarn;
 

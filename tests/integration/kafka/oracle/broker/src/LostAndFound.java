@@ -308,10 +308,15 @@ public final class LostAndFound {
 
     private static void askTimes(PrintWriter out, Map<TopicPartition, List<Long>> asked) {
         try (var consumer = consumer("read_uncommitted")) {
-            for (int number = 0; number < TIMES; number++) {
+            int most = asked.values().stream().mapToInt(List::size).max().orElse(0);
+            for (int number = 0; number < most; number++) {
                 int at = number;
                 Map<TopicPartition, Long> once = new HashMap<>();
-                asked.forEach((each, times) -> once.put(each, times.get(at)));
+                asked.forEach((each, times) -> {
+                    if (at < times.size()) {
+                        once.put(each, times.get(at));
+                    }
+                });
                 consumer.offsetsForTimes(once).forEach((each, found) -> print(out, "time", each,
                         once.get(each), found == null ? -1 : found.offset(),
                         found == null ? -1 : found.timestamp()));

@@ -1,4 +1,4 @@
-"""A bucket that only a caller's filesystem opens: segments, a build in Spark's tasks, a catalog."""
+"""A bucket that only a caller's filesystem or options open: read, built on Spark, asked."""
 
 from pathlib import Path
 from typing import Any
@@ -24,38 +24,39 @@ def _process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filesystems._ByRoot, "given", {})
 
 
-@pytest.fixture
-def store(s3_server: S3Server) -> fs.S3FileSystem:
-    return fs.S3FileSystem(
-        endpoint_override=s3_server.endpoint,
-        scheme="http",
-        region="us-east-1",
-        access_key=s3_server.access_key,
-        secret_key=s3_server.secret_key,
-    )
+def access(way: str, server: S3Server) -> dict[str, Any]:
+    """Return what a caller gives to each function."""
+    keys = {
+        "region": "us-east-1",
+        "access_key": server.access_key,
+        "secret_key": server.secret_key,
+    }
+    if way == "options":
+        return {"storage_options": keys | {"endpoint": f"http://{server.endpoint}"}}
+    store = fs.S3FileSystem(endpoint_override=server.endpoint, scheme="http", **keys)
+    return {"filesystem": ArrowFSWrapper(store) if way == "fsspec" else store}
 
 
-@pytest.mark.parametrize("wrap", [lambda store: store, ArrowFSWrapper], ids=["pyarrow", "fsspec"])
-def test_a_bucket_is_read_built_and_asked_by_its_filesystem(
-    s3_server: S3Server, store: fs.S3FileSystem, wrap: Any, spark: Any, tmp_path: Path
+@pytest.mark.parametrize("way", ["pyarrow", "fsspec", "options"])
+def test_a_bucket_is_read_built_and_asked_by_what_is_given(
+    way: str, s3_server: S3Server, spark: Any, tmp_path: Path
 ) -> None:
     from kip33.spark import build_index, verify_index
 
-    bucket = f"{'pyarrow' if wrap is not ArrowFSWrapper else 'fsspec'}-bucket"
-    place = in_bucket(tmp_path, s3_server, bucket)
+    place = in_bucket(tmp_path, s3_server, f"{way}-bucket")
     make_archive(tmp_path / "archive")
     place.put(tmp_path / "archive", "archive")
-    given = wrap(store)
-    root = place.uri.partition("://")[2]
-    segments = kip33.list_segments(f"{root}/archive", filesystem=given)
+    given = access(way, s3_server)
+    root = place.uri if way == "options" else place.uri.partition("://")[2]
+    segments = kip33.list_segments(f"{root}/archive", **given)
     assert {kip33.build_time_index(one).status for one in segments} >= {"ok", "truncated"}
-    build_index(*(spark, f"{root}/archive", f"{root}/indexes"), now_ms=COPIED_MS, filesystem=given)
-    opened = kip33.open_catalog(f"{root}/indexes/_catalog", filesystem=given)
+    build_index(spark, f"{root}/archive", f"{root}/indexes", now_ms=COPIED_MS, **given)
+    opened = kip33.open_catalog(f"{root}/indexes/_catalog", **given)
     assert opened.segments().num_rows == len(segments)
     assert {row["log_uri"] for row in opened.segments().to_pylist()} == {
         one.log_uri for one in segments
     }
-    rows = verify_index(spark, f"{root}/archive", f"{root}/indexes", filesystem=given)
+    rows = verify_index(spark, f"{root}/archive", f"{root}/indexes", **given)
     assert rows.where("verdict = 'identical'").count() > 0
 
 
