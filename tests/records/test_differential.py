@@ -31,7 +31,7 @@ def one_by_one(
     for held in windows:
         for row in held.batches[["position", "size_bytes"]].tolist():
             yield from one_batch(log, *row, prefix, max_batch_bytes)
-    if windows.damage:
+    if windows.damage and any(log[windows.position :]):  # zeros are the rest of a preallocated file
         yield (f"{prefix}: {windows.damage}",)
 
 
@@ -48,7 +48,10 @@ def one_batch(
 
 
 def rows_of(reader: pa.RecordBatchReader) -> Iterator[Row]:
-    """Yield the rows of `read_arrow`; a corrupt row has only its reason."""
+    """Yield the rows of `read_arrow`; a corrupt row has only its reason.
+
+    Random offsets go back, which is no damage of a batch: the row that says so is left out.
+    """
     for batch in reader:
         batch.validate(full=True)
         stamps = batch["timestamp"].cast(pa.int64())
@@ -56,6 +59,8 @@ def rows_of(reader: pa.RecordBatchReader) -> Iterator[Row]:
         values = zip(*(column.to_pylist() for column in columns), strict=True)
         for row, why in zip(values, batch["_corrupt"].to_pylist(), strict=True):
             *fields, headers = row
+            if why is not None and why.endswith("the log may be invalid"):
+                continue
             if why is not None:
                 yield (why,)
             else:

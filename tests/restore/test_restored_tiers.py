@@ -172,7 +172,8 @@ def test_the_newest_topic_of_a_name_is_restored(tmp_path: Path) -> None:
     older = tmp_path / "bucket" / f"orders-0-{'B' * 21}A"
     for one in BOTH:
         log = older / f"{one.base_offset:020d}-{uuid22(one)}.log"
-        put(log, one.log)
+        batches = (one.base_offset + 10 * number for number in range(3))
+        put(log, segment(v2_batch(base, [Record(T - HOUR_MS)] * 10) for base in batches))
         os.utime(log, (0, 0))
     catalogs_of(tmp_path)
     for source in (both, both[0]):
