@@ -2,7 +2,8 @@
 
 A profile is made from batch headers. The profiles of a partition's segments, one after the other,
 add up to the profile of the partition, if each segment is profiled with the largest timestamp
-before it. Batches without a timestamp (below 0) are only counted.
+before it. Batches without a timestamp are only counted. Brokers write no largest timestamp for
+records before 1970; that of the first record shows them, and is suspicious.
 
 The limits `message.timestamp.before.max.ms` and `after.max.ms` are those of Kafka's `LogValidator`:
 a batch is rejected if a record's timestamp is more than the limit before or after the broker's
@@ -153,7 +154,10 @@ class TimestampProfile:
         self.batches += len(batches)
         self.types |= _types_of(batches)
         timed = _only(batches, batches["max_timestamp"] >= 0)
-        self.without_timestamp += len(batches) - len(timed)
+        first = _first_timestamps(batches)
+        is_before_1970 = (batches["max_timestamp"] < 0) & (first < NO_TIMESTAMP)
+        self.without_timestamp += len(batches) - len(timed) - int(is_before_1970.sum())
+        self.suspicious += _suspicious(batches["max_timestamp"], first, question)
         if not len(timed):
             return
         timestamps = timed["max_timestamp"]
@@ -169,7 +173,6 @@ class TimestampProfile:
             older = question.file_ms - timestamps
             self.before_file += _classes_of(older[older >= 0])
             self.after_file += _classes_of(-older[older < 0])
-        self.suspicious += _suspicious(timestamps, question)
         self._judge(timed, question)
 
     def merge(self, later: "TimestampProfile") -> None:
@@ -237,10 +240,10 @@ def _classes_of(distances: Int64s) -> Int64s:
 def suspicions_of_records(timestamps: Int64s, after_max_ms: Int64s, *, now_ms: int) -> Codes:
     """Return what is suspicious about timestamps of records, by the rule of retention.
 
-    `after_max_ms` is 2^63 - 1 without a limit. Timestamps below 0 are ignored. The checks
-    that compare with a segment's file are left out.
+    `after_max_ms` is 2^63 - 1 without a limit. The checks that compare with a segment's file are
+    left out. NO_TIMESTAMP is none; other negative ones are before 1970.
     """
-    known: Bools = timestamps >= 0
+    known: Bools = timestamps != NO_TIMESTAMP
     columns = TimestampColumns(
         largest_timestamp=Int64Column(timestamps, known),
         is_of_record=known,
@@ -252,11 +255,20 @@ def suspicions_of_records(timestamps: Int64s, after_max_ms: Int64s, *, now_ms: i
     return suspicions_of(columns, now_ms=now_ms)
 
 
-def _suspicious(timestamps: Int64s, question: ProfileQuestion) -> Int64s:
-    """Return how many timestamps are suspicious, by kind."""
+def _first_timestamps(batches: BatchColumns) -> Int64s:
+    """Return the timestamps of the first records, NO_TIMESTAMP where headers do not have them."""
+    has_first = (batches["magic"] >= 2) & (batches["records_count"] > 0)
+    has_first &= batches["attributes"] & (DELETE_HORIZON | LOG_APPEND_TIME | CONTROL) == 0
+    return np.where(has_first, batches["base_timestamp"], NO_TIMESTAMP).astype(np.int64)
+
+
+def _suspicious(largest: Int64s, first: Int64s, question: ProfileQuestion) -> Int64s:
+    """Return how many batches have a suspicious timestamp, by kind: the largest, or the first."""
     limit = question.limits.after_max_ms
-    after_max = np.full(len(timestamps), MAX_INT64 if limit is None else limit, np.int64)
-    codes = suspicions_of_records(timestamps, after_max, now_ms=question.now_ms)
+    after_max = np.full(len(largest), MAX_INT64 if limit is None else limit, np.int64)
+    codes = suspicions_of_records(largest, after_max, now_ms=question.now_ms)
+    of_first = suspicions_of_records(first, after_max, now_ms=question.now_ms)
+    codes = np.where(codes < 0, of_first, codes)
     return np.bincount(codes[codes >= 0], minlength=len(SUSPICIONS)).astype(np.int64)
 
 

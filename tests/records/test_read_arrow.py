@@ -3,6 +3,7 @@
 import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,9 @@ from kip33.records import record_table
 from tests.builders.log_file import write_log
 from tests.builders.segment_builder import (
     Record,
+    compress,
     end_txn_marker,
+    record_bytes,
     v0_message,
     v1_message,
     v2_batch,
@@ -341,3 +344,32 @@ def test_a_catalog_tells_which_offsets_are_missing(
             assert all("offsets 4 to 5 are missing before it" in line for line in lines)
     with pytest.raises(CorruptSegmentError, match="offsets 4 to 5 are missing"):
         kip33.read_arrow(catalog, on_error="fail").read_all()
+
+
+def test_the_records_before_the_wrong_end_of_a_body_are_returned(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    sent = [Record(T + i, None, Random(i).randbytes(2_000)) for i in range(3)]
+    plain = b"".join(record_bytes(one, i, T) for i, one in enumerate(sent))
+    wrong_sum = bytearray(compress(plain, "gzip"))
+    wrong_sum[-6] ^= 1
+    cases = {
+        "gzip with a wrong checksum": ("gzip", bytes(wrong_sum), 2),
+        "gzip without its end": ("gzip", compress(plain, "gzip")[:-8], 2),
+        "lz4 without the mark of its end": ("lz4", compress(plain, "lz4")[:-4], 2),
+        "zstd of two frames, the second cut": (
+            "zstd",
+            compress(plain[:4_100], "zstd") + compress(plain[4_100:], "zstd")[:-9],
+            2,
+        ),
+        "snappy, whose one block must be complete": ("snappy", compress(plain, "snappy")[:-1], 0),
+    }
+    for name, (codec, body, count) in cases.items():
+        with subtests.test(name):
+            log = write_log(
+                tmp_path / codec, 0, v2_batch(0, sent, codec=codec, body=body), batch(3)
+            )
+            *before, wrong, first, last = read(log)
+            assert [row["value"] for row in before] == [one.value for one in sent[:count]]
+            assert f"{codec}: " in wrong["_corrupt"]
+            assert (first["offset"], last["offset"]) == (3, 4)

@@ -180,6 +180,21 @@ def test_suspicious_timestamps_are_those_of_retention() -> None:
     }  # fmt: skip
 
 
+def test_the_first_timestamp_of_a_batch_may_be_the_suspicious_one() -> None:
+    year_1 = -62_135_596_800_000
+    of_first = (
+        batch(NOW, first=year_1),
+        batch(-1, first=year_1),  # brokers write no largest timestamp before 1970
+        batch(NOW, first=NOW // 1000),
+        batch(5, first=year_1),  # counts once
+        batch(-1, first=-1),
+    )
+    made = profile(*of_first)
+    found = dict(zip(SUSPICIONS, made.suspicious.tolist(), strict=True))
+    assert (found["before_1990"], found["seconds"], sum(found.values())) == (3, 1, 4)
+    assert (made.without_timestamp, made.timestamp_type) == (1, "CreateTime")
+
+
 pieces = st.lists(segments(), min_size=1, max_size=4)
 
 
