@@ -390,19 +390,23 @@ class _SearchedRows(NamedTuple):
         return {(end.located.log_dir, end.topic, end.partition): end.located.answer for end in ends}
 
     def untimed(self, answer: AnswerRow) -> str | None:
-        """Return why the end of an answer's partition may skip records, None if it does not."""
+        """Return why an offset may skip records without timestamps, None if it does not.
+
+        It is the answer's, or without a record the end of the partition.
+        """
         import pyarrow.compute as pc
 
         names = ("log_dir", "topic", "partition")
         is_asked = [pc.equal(self.rows[name], answer[name]) for name in names]
         of_one = self.rows.filter(reduce(pc.and_, is_asked)).to_pylist()
         segments = replicas_of(of_one)[answer["log_dir"]]
-        found = first_without_timestamp(segments, None, Meter())
+        found = first_without_timestamp(segments, answer["offset"], Meter())
         if found.offset is None:
             return found.note
+        what = "the end of the partition" if answer["offset"] is None else answer["offset"]
         return (
-            f"the record at offset {found.offset} has no timestamp, so the end of the partition "
-            "could be behind records at or after the time"
+            f"the record at offset {found.offset} has no timestamp, so {what} could be behind "
+            "records at or after the time"
         )
 
     def ranges(
@@ -477,7 +481,7 @@ def _offsets_to_emit(
         end = ends.get(_replica_key(answer)) if answer["offset"] is None else None
         offset = end.offset if end else answer["offset"]
         unsafe = _unsafe(answer, end, command.emit)
-        if end and answer["result"] == SearchResult.AFTER_END:
+        if answer["target_ms"] >= 0 and not unsafe and (answer["offset"] is not None or end):
             unsafe = search_answers.joined_notes(unsafe, untimed(answer))
         if count_newer and offset is not None:
             unsafe = search_answers.joined_notes(unsafe, count_newer(answer, offset))

@@ -438,7 +438,7 @@ def _in_range(
     """
     segments = plan.segments
     try:
-        start = _start_of(request, segments)
+        start, note = _start_of(request, segments)
         end = _first_offset(segments, request.until_ms) if request.until_ms is not None else None
     except _RangeError as error:
         return replace(plan, problem=str(error), is_unreadable=error.is_unreadable)
@@ -461,17 +461,23 @@ def _in_range(
         asked_start=max((n for n in (start, start_offset) if n is not None), default=None),
         log_start=start_offset,
         starts_at_end=starts_at_end,
+        notes=(*plan.notes, note) if note else plan.notes,
     )
 
 
-def _start_of(request: RestoreRequest, segments: tuple[SourceSegment, ...]) -> int | None:
+def _start_of(
+    request: RestoreRequest, segments: tuple[SourceSegment, ...]
+) -> tuple[int | None, str | None]:
+    """Return the first offset that is asked for, and a note if it is not that of `--from`."""
     if request.from_ms is not None:
         return _not_behind_untimed(segments, _first_offset(segments, request.from_ms))
     name = segments[0].topic, segments[0].partition
-    return request.from_offsets.get(name)
+    return request.from_offsets.get(name), None
 
 
-def _not_behind_untimed(segments: tuple[SourceSegment, ...], start: int | None) -> int | None:
+def _not_behind_untimed(
+    segments: tuple[SourceSegment, ...], start: int | None
+) -> tuple[int | None, str | None]:
     """Return the start, or the first record without a timestamp before it: it may be later."""
     rows = [
         SearchedSegment(
@@ -486,7 +492,13 @@ def _not_behind_untimed(segments: tuple[SourceSegment, ...], start: int | None) 
     untimed = first_without_timestamp(rows, start, Meter(DEFAULT_MAX_BATCH_BYTES))
     if untimed.note:
         raise _UnreadableError(untimed.note)
-    return start if untimed.offset is None else untimed.offset
+    if untimed.offset is None:
+        return start, None
+    where = "no record is at or after --from" if start is None else f"not at offset {start}"
+    return untimed.offset, (
+        f"it begins at offset {untimed.offset}, {where}: the record there has no timestamp, so it "
+        "may be later than --from"
+    )
 
 
 def _first_offset(segments: tuple[SourceSegment, ...], time_ms: int) -> int | None:

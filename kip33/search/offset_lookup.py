@@ -28,8 +28,10 @@ from kip33.formats.batch import (
     BatchHeader,
     has_any_offset,
 )
-from kip33.formats.index_pages import OFFSET_WIDTHS, IndexPages
+from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
+from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.records import Record, iterate_records
+from kip33.rules.policies import MAX_INT64
 from kip33.rules.search import may_lack_timestamps
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.answers import joined_notes
@@ -148,7 +150,8 @@ def first_without_timestamp(
 
     A position behind it would count its records as older than every time. `before` None: the log's
     end is such a position. Headers are walked where the catalog does not tell; before an offset
-    only those of small logs, because all segments there would be read.
+    those of large logs only after their largest timestamp, because all segments there would be
+    read. So between records with timestamps a large log may have others that are not found.
     """
     notes = []
     for segment in segments:
@@ -160,31 +163,62 @@ def first_without_timestamp(
         if segment.status != SegmentStatus.UNVERIFIED:
             lacks = may_lack_timestamps(segment.max_timestamp, segment.smallest_timestamp)
         is_large = segment.size_bytes is not None and segment.size_bytes > _WALKED_BYTES
-        if lacks is False or (lacks is None and is_large and before is not None):
+        if lacks is False:
             continue
+        is_tail_enough = lacks is None and is_large and before is not None
         try:
-            offset = _first_untimed(segment, meter)
+            offset = _first_untimed(segment, before, meter, is_tail_enough=is_tail_enough)
         except (FileReadError, Kip33Error) as error:
             notes.append(f"{segment.log_uri}: cannot be read: {one_line(error)}")
             continue
-        if offset is not None and (before is None or offset < before):
+        if offset is not None:
             return WithoutTimestamp(offset, joined_notes(*notes))
     return WithoutTimestamp(None, joined_notes(*notes))
 
 
-def _first_untimed(segment: SearchedSegment, meter: Meter) -> int | None:
-    """Return the first offset of the first batch with records and without a timestamp."""
+def _first_untimed(
+    segment: SearchedSegment, before: int | None, meter: Meter, *, is_tail_enough: bool
+) -> int | None:
+    """Return the first offset of the first batch with records and without a timestamp.
+
+    None if it is not before an offset. `is_tail_enough`: begin after the largest timestamp.
+    """
+    end = min((one for one in (before, segment.until_offset) if one is not None), default=MAX_INT64)
     next_offset = segment.base_offset
+    if is_tail_enough:
+        next_offset = max(next_offset, _after_largest_timestamp(segment, meter))
+        last = segment.last_offset
+        if next_offset >= end or (last is not None and next_offset > last):
+            return None
     with _opened(segment, meter) as log:
-        for header in log.window.headers(0):
+        for header in log.window.headers(log.position_for(next_offset)):
+            if header.last_offset < next_offset:
+                continue
             is_wrapper = header.magic < 2 and header.attributes & CODEC_MASK
             first = next_offset if is_wrapper else header.base_offset
-            if segment.until_offset is not None and first >= segment.until_offset:
+            if first >= end:
                 break
             if header.max_timestamp == NO_TIMESTAMP and _may_have_records(header):
                 return first
             next_offset = max(next_offset, header.last_offset + 1)
     return None
+
+
+def _after_largest_timestamp(segment: SearchedSegment, meter: Meter) -> int:
+    """Return the offset after the largest timestamp, 0 if it is not known.
+
+    A `.timeindex` ends with it, unless it has the time of the log file in place of a missing one.
+    """
+    if segment.offset_of_max_timestamp is not None:
+        return segment.offset_of_max_timestamp + 1
+    named = [Location.of(segment.index_uri)] if segment.index_uri else []
+    beside_log = beside(Location.of(segment.log_uri), "timeindex")
+    places = [one for one in (*named, beside_log) if one.name.endswith(TIME_INDEX_FILE)]
+    with ExitStack() as files:
+        times = opened_index(places, TIME_WIDTHS, files, meter)
+        if times is None or not len(times) or segment.has_file_time:
+            return 0
+        return segment.base_offset + times[len(times) - 1][1]
 
 
 def _located(record: Record | None, notes: list[str]) -> FoundRecord:

@@ -48,6 +48,7 @@ class SearchedSegment(NamedTuple):
     offset_index_modified_ms: int | None = None
     out_of_order_batches: int | None = None  # with a timestamp below an earlier batch's
     smallest_timestamp: int | None = None  # of all records; None: unknown
+    offset_of_max_timestamp: int | None = None  # last offset of the first batch that has it
     # Of two tiers put together: see `catalog.tiers`.
     is_remote: bool | None = None  # None: there is one tier
     is_copy: bool = False  # another segment has its records

@@ -59,6 +59,7 @@ def write_segment(
         status=index.status,
         record_count=None if index.summary["wrappers"] else int(index.summary["record_count"]),
         index_uri=Location.of(time_index_file).uri if time_index else None,
+        offset_of_max_timestamp=int(index.summary["offset_of_max_timestamp"]) if known else None,
         out_of_order_batches=int(index.summary["out_of_order_batches"]) if known else None,
         **(_as_built(path, settings, time_index, offset_index) if ours else {}),
     )

@@ -138,6 +138,13 @@ def test_a_restore_from_a_time_begins_no_later_than_a_record_without_a_timestamp
                 )
                 [row] = done.lines[0]["partitions"]
                 assert (row["start_offset"], row["end_offset"]) == (expected, 20)
+                is_said = [f"it begins at offset {expected}, " in note for note in row["notes"]]
+                assert is_said == [True] * (expected == 10)
+                dry = command(
+                    *("restore", source, "--to", f"dry-{source[:4]}-{time}", "--partitions", "0"),
+                    *("--from", str(time), "--format", "json", "--dry-run"),
+                )
+                assert dry.lines[0]["partitions"][0]["notes"] == row["notes"]
 
 
 ASKED = ("restore", "backup", "--to", "data", "--partitions", "0", "--topic", "orders")

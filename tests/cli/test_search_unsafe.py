@@ -82,6 +82,25 @@ def test_an_end_behind_records_without_timestamps_is_unsafe(
     )
 
 
+@pytest.mark.parametrize("emit", ["reset-offsets", "spark", "delete-records"])
+def test_an_answer_behind_a_record_without_a_timestamp_is_unsafe(
+    place: Path, search: Command, emit: str
+) -> None:
+    write_log(place / "a" / "found-0", 0, [100, -1, 300, 400])
+    write_log(place / "a" / "found-1", 0, [100, 200, 300, -1])
+
+    done = search("--time", AT_250, "--topic", "found", "--emit", emit)
+
+    assert "found-0: the record at offset 1 has no timestamp, so 2 could be behind" in done.stderr
+    assert done.stderr.count("the output leaves it out") == 1
+    assert done.stdout.strip() in (
+        "found,1,2",
+        '{"found": {"1": 2}}',
+        '{"version": 1, "partitions": [{"topic": "found", "partition": 1, "offset": 2}]}',
+        '{"partitions": [{"topic": "found", "partition": 1, "offset": 2}], "version": 1}',
+    )
+
+
 def test_a_skipped_segment_makes_an_offset_unsafe(search: Command) -> None:
     done = search("--time", AT_450, "--topic", "torn", "--emit", "delete-records")
 

@@ -410,6 +410,28 @@ def test_no_answer_is_behind_a_record_without_a_timestamp(
                     )
 
 
+def test_the_end_of_a_large_log_may_have_no_timestamps(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    first = ten_batches(tmp_path, "a")
+    early = b"".join(v2_batch(n, [Record(1_000 + n, None, bytes(70_000))]) for n in range(3, 20))
+    timed = v2_batch(20, [Record(1_030)])
+    untimed = v2_batch(20, [Record()])
+    for name, end, expected in (("untimed", untimed, 20), ("timed", timed, 21)):
+        (tmp_path / name).mkdir()
+        large = write_segment(tmp_path / name, 3, early + end)
+        late = write_segment(tmp_path / name, 21, v2_batch(21, [Record(2_000)]))
+        for where, row in {
+            "the row has it": large,
+            "the index has it": large._replace(offset_of_max_timestamp=None),
+            "nothing has it": SearchedSegment(large.log_uri, 3, size_bytes=large.size_bytes),
+        }.items():
+            with subtests.test(name, where=where):
+                [point] = resumed(topic(first), topic([row, late]), 40)
+                assert (point.target_ms, point.resume_offset) == (1_500, expected)
+                assert point.guarantee
+
+
 def test_a_topic_missing_on_the_second_cluster(tmp_path: Path) -> None:
     [point] = resumed(topic(ten_batches(tmp_path, "a")), {}, 27)
 
