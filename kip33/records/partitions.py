@@ -43,6 +43,7 @@ from kip33.rules.offset_holes import (
     HoleKind,
     SegmentEnds,
     find_holes,
+    has_record_times,
     is_age_unsure,
     last_changes,
     most_complete_of,
@@ -259,6 +260,12 @@ class Selection(NamedTuple):
                 tell.unsure(
                     f"topic {topic}: several topics have this name; that with the newest records "
                     "is read, but its files are not the newest; give the log_dir to read another"
+                )
+            elif newest.get(topic) is not None and not has_record_times(changes[topic]):
+                tell.unsure(
+                    f"topic {topic}: several topics have this name; that with the newest files is "
+                    "read, because no catalog has the times of their records, and a copy may "
+                    "change those of files; give the log_dir to choose"
                 )
         unknown: defaultdict[str, set[str]] = defaultdict(set)
         for segment in taken:

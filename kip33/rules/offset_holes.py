@@ -205,9 +205,18 @@ def newest_topic_id(changes: Mapping[str | None, LastChange]) -> str | None:
     known = {topic_id: change for topic_id, change in changes.items() if topic_id is not None}
     if len(known) < 2:
         return None
-    if any(change.record_ms < 0 for change in known.values()):
+    if not has_record_times(changes):
         known = {name: LastChange(0, change.modified_ms) for name, change in known.items()}
     return max(known, key=lambda topic_id: (known[topic_id], topic_id))
+
+
+def has_record_times(changes: Mapping[str | None, LastChange]) -> bool:
+    """Return whether each incarnation with a known id has a record with a known time.
+
+    >>> has_record_times({"A": LastChange(5, 9), "B": LastChange(-1, 8), None: LastChange(5, 9)})
+    False
+    """
+    return all(one.record_ms >= 0 for topic_id, one in changes.items() if topic_id is not None)
 
 
 def is_age_unsure(changes: Mapping[str | None, LastChange]) -> bool:

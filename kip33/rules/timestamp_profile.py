@@ -241,7 +241,7 @@ def suspicions_of_records(timestamps: Int64s, after_max_ms: Int64s, *, now_ms: i
     """Return what is suspicious about timestamps of records, by the rule of retention.
 
     `after_max_ms` is 2^63 - 1 without a limit. The checks that compare with a segment's file are
-    left out. NO_TIMESTAMP is none; other negative ones are before 1970.
+    left out. NO_TIMESTAMP is not judged; other negative ones are before 1970.
     """
     known: Bools = timestamps != NO_TIMESTAMP
     columns = TimestampColumns(

@@ -202,8 +202,13 @@ def test_lag_is_that_of_the_newest_topic(two_brokers: ChangingArchive) -> None:
 def test_records_are_those_of_the_newest_topic(two_brokers: ChangingArchive) -> None:
     two_brokers.build()
     for source in (str(two_brokers.source), str(two_brokers.catalog)):
-        read = partitions_of(source, Selection())
+        lines: list[str] = []
+        read = partitions_of(source, Selection(), tell=Tell(lines.append))
         assert [(one.log_dir, one.partition) for [one] in read] == [("b2", 0)], source
+        by_files = [
+            "that with the newest files is read, because no catalog" in one for one in lines
+        ]
+        assert by_files == [True] * (source == str(two_brokers.source))
         older = partitions_of(source, Selection(log_dir="b1"))
         assert [len(segments) for segments in older] == [2, 1]
 
