@@ -1,16 +1,14 @@
 """The answer of `kip33 search`: from the options to the questions, the engine and the output.
 
-A few questions are answered by threads of this process, many by worker processes or Spark. --emit
-prints offsets in the forms of the tools that set offsets, without the unsafe ones. --until adds the
-records and bytes of a range.
+A few questions are answered by threads of this process, many by worker processes or Spark. --until
+adds the records and bytes of a range.
 """
 
-import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -42,17 +40,21 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.progress import progress_line
+from kip33.cli.search_emit import (
+    DELETE_RECORDS,
+    AnswerRow,
+    NewerRecordCount,
+    offset_lines,
+    offsets_to_emit,
+    replica_key,
+)
 from kip33.cli.times import current_ms, parse_target
 from kip33.errors import CatalogError, LocationError
-from kip33.formats.kafka_configs import delete_records_object
 from kip33.formats.names import is_topic
 from kip33.rules.policies import TopicGlobs, nearest_topics
 from kip33.rules.search import (
-    EARLIEST,
     LATEST,
-    MAX_TIMESTAMP,
     TARGETS,
-    Exactness,
     SearchResult,
     require_tiers,
 )
@@ -66,7 +68,7 @@ from kip33.search.catalog_search import (
     search_rows,
 )
 from kip33.search.offset_lookup import first_without_timestamp
-from kip33.search.range_size import RangeSize, newer_records, range_size
+from kip33.search.range_size import RangeSize, range_size
 from kip33.search.replica_search import ReplicaKey, TimeQuestion, replicas_of
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
@@ -83,12 +85,7 @@ ANSWER_COLUMNS: Final = (
 _TARGET: Final = "target"  # in JSON and CSV: `earliest` and so on, null for a time
 _RANGE: Final = ("until_ms", "until_offset", "records", "size_bytes")
 
-AnswerRow: TypeAlias = dict[str, Any]
-"""A row with ANSWER_COLUMNS; for a range also with _RANGE."""
-
 _NAMES: Final = {target: name for name, target in TARGETS.items()}
-_RESET_OFFSETS, _SPARK, _DELETE_RECORDS = "reset-offsets", "spark", "delete-records"
-_SPARK_LATEST: Final = -1
 _MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
 
 
@@ -116,12 +113,12 @@ def search_catalog(command: "SearchCommand") -> None:
             answers = search.ranges(answers, ends, command.until)
     newer, emitted = None, None
     if command.emit:
-        if command.emit == _DELETE_RECORDS:
+        if command.emit == DELETE_RECORDS:
             topics = {answer["topic"] for answer in answers}
             by_replica = partition_rows(source, topics)
-            newer = _NewerRecordCount(by_replica, how.max_batch_bytes)
-        offsets = _offsets_to_emit(answers, ends, command, newer, search.untimed)
-        emitted = _offset_lines(offsets, command.emit)
+            newer = NewerRecordCount(by_replica, how.max_batch_bytes)
+        offsets = offsets_to_emit(answers, ends, command, newer, search.untimed)
+        emitted = offset_lines(offsets, command.emit)
     summary = {
         "answers": len(answers),
         "bytes_read": sum(answer["bytes_read"] for answer in answers),
@@ -206,84 +203,6 @@ def _log_start_offsets(
         return None
     log_dirs = [log_dir for log_dir in rows["log_dir"].unique().to_pylist() if log_dir is not None]
     return log_start_offsets(Location.of(snapshot.source), log_dirs, file)
-
-
-class _NewerRecordCount:
-    """Counts the records at or after each answer's time that are before its offset."""
-
-    def __init__(
-        self, rows: Mapping[ReplicaKey, Sequence[Mapping[str, Any]]], max_batch_bytes: int
-    ) -> None:
-        """Take the catalog's rows of each replica."""
-        self._rows, self._max_batch_bytes = rows, max_batch_bytes
-        self.partitions = self._records = self._bytes_read = 0  # counted so far
-        self._is_exact = True
-
-    def __call__(self, answer: AnswerRow, offset: int) -> str | None:
-        """Return how many records of one partition are lost and why, None without any.
-
-        A search for the earliest or the latest offset has no time, so nothing is counted.
-        """
-        target_ms = answer["target_ms"]
-        if target_ms == MAX_TIMESTAMP:
-            target_ms = answer["timestamp"]
-        if target_ms is None or target_ms < 0:
-            return None
-        rows = self._rows.get(_replica_key(answer), ())
-        found = newer_records(rows, offset, target_ms, max_batch_bytes=self._max_batch_bytes)
-        self.partitions += 1
-        self._records += found.records
-        self._bytes_read += found.bytes_read
-        self._is_exact &= found.is_exact
-        if not found.records:
-            return None
-        bound = "" if found.is_exact else "at most "
-        note = f" ({found.note})" if found.note else ""
-        records = counted(found.records, "record")
-        return (
-            f"{bound}{records} with timestamp {iso_time(target_ms)} or later "
-            f"before offset {offset} would be deleted{note}"
-        )
-
-    def summary(self) -> str:
-        """Return the sum of all partitions as one line."""
-        bound = "" if self._is_exact else "at most "
-        where = counted(self.partitions, "partition")
-        return (
-            f"Newer records before the offsets: {bound}{self._records:,}, in "
-            f"{where}; {human_bytes(self._bytes_read)} read to count them"
-        )
-
-
-class Offset(NamedTuple):
-    """The offset to begin in a partition; `is_end`: the log's end, because no record was found."""
-
-    topic: str
-    partition: int
-    offset: int
-    is_end: bool = False
-
-
-def _offset_lines(offsets: Iterable[Offset], emit: str) -> list[str]:
-    """Return offsets in the form of `emit`.
-
-    `reset-offsets`: CSV for `kafka-consumer-groups.sh --reset-offsets --from-file`; `spark`: the
-    JSON of `startingOffsets`, -1 for a log's end; `delete-records`: the JSON of
-    `kafka-delete-records.sh --offset-json-file`.
-    """
-    ordered = sorted(offsets)
-    if emit == _RESET_OFFSETS:
-        return [f"{position.topic},{position.partition},{position.offset}" for position in ordered]
-    if emit == _DELETE_RECORDS:
-        found = delete_records_object(
-            (position.topic, position.partition, position.offset) for position in ordered
-        )
-        return [json.dumps(found)]
-    topics: dict[str, dict[str, int]] = {}
-    for position in ordered:
-        offset = _SPARK_LATEST if position.is_end else position.offset
-        topics.setdefault(position.topic, {})[str(position.partition)] = offset
-    return [json.dumps(topics)]
 
 
 def _engine_for(
@@ -430,7 +349,7 @@ class _SearchedRows(NamedTuple):
         until_ends = self.log_ends(untils)
         by_replica = partition_rows(self.source, {a["topic"] for a in there})
         for answer, at_until in zip(there, untils, strict=True):
-            key = _replica_key(answer)
+            key = replica_key(answer)
             start = ends[key].offset if answer["offset"] is None else answer["offset"]
             end = until_ends[key].offset if at_until["offset"] is None else at_until["offset"]
             size = None
@@ -454,66 +373,6 @@ def _add_range(
     answer["bytes_read"] += until["bytes_read"] + (size.bytes_read if size else 0)
     notes = (answer["note"], until["note"], size.note if size else None)
     answer["note"] = search_answers.joined_notes(*notes)
-
-
-def _offsets_to_emit(
-    answers: Sequence[AnswerRow],
-    ends: Mapping[ReplicaKey, search_answers.Answer],
-    command: "SearchCommand",
-    count_newer: _NewerRecordCount | None,
-    untimed: Callable[[AnswerRow], str | None],
-) -> Iterator[Offset]:
-    """Yield one offset per partition; without a record the log's end, as Kafka's own tool does.
-
-    A partition with an unsafe answer is left out and named, unless it is allowed. `count_newer`
-    counts the records at or after the time that are before the offset: deleting up to there is
-    unsafe. So is an end behind records without timestamps, which `untimed` names.
-    """
-    seen = set()
-    for answer in answers:
-        key = answer["topic"], answer["partition"]
-        if key in seen:
-            raise click.UsageError(
-                f"--emit prints one offset per partition, but {key[0]}-{key[1]} has "
-                "several answers: give one --time, and no --all-replicas"
-            )
-        seen.add(key)
-        end = ends.get(_replica_key(answer)) if answer["offset"] is None else None
-        offset = end.offset if end else answer["offset"]
-        unsafe = _unsafe(answer, end, command.emit)
-        if answer["target_ms"] >= 0 and not unsafe and (answer["offset"] is not None or end):
-            unsafe = search_answers.joined_notes(unsafe, untimed(answer))
-        if count_newer and offset is not None:
-            unsafe = search_answers.joined_notes(unsafe, count_newer(answer, offset))
-        if offset is None:
-            warn(f"{key[0]}-{key[1]}: {unsafe or answer['result']}; the output leaves it out")
-            continue
-        if unsafe and not command.allow_unsafe:
-            warn(f"{key[0]}-{key[1]}: {unsafe}; the output leaves it out, --allow-unsafe prints it")
-            continue
-        if unsafe:
-            warn(f"{key[0]}-{key[1]}: {unsafe}")
-        if end:
-            warn(
-                f"{key[0]}-{key[1]}: {answer['result']}; the end of the partition is used, "
-                f"offset {offset}"
-            )
-        yield Offset(*key, offset, is_end=end is not None)
-
-
-def _unsafe(answer: AnswerRow, end: search_answers.Answer | None, emit: str | None) -> str | None:
-    """Return why an offset could skip or delete wrong records, None if it cannot."""
-    exactness = {answer["exactness"], end.exactness if end else Exactness.RECORD}
-    if answer["passed_over"] or Exactness.UNSURE in exactness:
-        notes = dict.fromkeys(filter(None, (answer["note"], end.note if end else None)))
-        return f"unsure, {'; '.join(notes)}"
-    if answer["result"] == SearchResult.NO_TIMESTAMPS and answer["target_ms"] != EARLIEST:
-        return "no record has a timestamp, so the end of the partition would be used"
-    if answer["result"] == SearchResult.NOT_IN_TIER:
-        return "not_in_tier, so the end of the partition would be used"
-    if emit == _DELETE_RECORDS and exactness != {Exactness.RECORD}:
-        return f"exactness {answer['exactness']} found, expected {Exactness.RECORD}"
-    return None
 
 
 def _questions_of(source: CatalogSnapshot | Tiers, options: "SearchCommand") -> list[TimeQuestion]:
@@ -577,8 +436,3 @@ def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
         near = nearest_topics(wanted, topics)
         raise CatalogError(f"no topic matches {' or '.join(wanted)}{near}")
     return matching
-
-
-def _replica_key(answer: AnswerRow) -> ReplicaKey:
-    """Return the replica that an answer is from."""
-    return answer["log_dir"], answer["topic"], answer["partition"]

@@ -11,7 +11,7 @@ import pytest
 
 import kip33
 from kip33.catalog.catalog import Catalog
-from kip33.errors import CatalogError, CorruptSegmentError
+from kip33.errors import CatalogError, CorruptSegmentError, LocationError
 from kip33.records.partitions import Selection, Tell, partitions_of
 from kip33.records.reading import Reading
 from tests.builders import layouts
@@ -230,6 +230,8 @@ def test_a_log_without_topic_id_that_is_left_out_is_named(tmp_path: Path) -> Non
     found = partitions_of(SimpleNamespace(catalogs=catalogs), Selection(), tell=tell)
     assert [one.log_dir for segments in found for one in segments] == ["B"]
     assert [line.partition(" is not read")[0] for line in lines] == ["topic orders: 'b2'"]
+    with pytest.raises(LocationError, match=r"'b2' is not read: .*; give the log_dir to read it$"):
+        kip33.read_arrow(SimpleNamespace(catalogs=catalogs), on_error="fail")
 
 
 def without_epochs(base: int, end: int) -> Stored:
