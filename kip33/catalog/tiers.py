@@ -47,7 +47,7 @@ COMPARED: Final = ("valid_bytes", "batch_count", "record_count", "max_timestamp"
 """What a segment and its copy have in common, besides their offsets and the magic of batches."""
 
 _MOST_BYTES: Final = 1 << 20  # of a checkpoint
-_UNREAD: Final = pa.array([status.value for status in NOT_READ])
+_UNREAD: Final = [status.value for status in NOT_READ]
 OF_UNION: Final = (
     *("log_dir", "topic", "topic_id", "partition"),
     *("base_offset", "last_offset", "status", "log_uri", *COMPARED, "magics"),
@@ -266,7 +266,7 @@ def united(local: pa.Table, remote: pa.Table) -> pa.Table:
     flags = (is_remote, found.is_copy, found.is_different)
     for name, flag in zip((IS_REMOTE, IS_COPY, IS_DIFFERENT), flags, strict=True):
         rows = rows.append_column(name, pa.array(flag))
-    found.unsure_from[pc.is_in(rows["status"], _UNREAD).to_numpy()] = UNKNOWN_END
+    found.unsure_from[pc.is_in(rows["status"], pa.array(_UNREAD)).to_numpy()] = UNKNOWN_END
     offsets = (found.outside_from, found.until_offsets, found.unsure_from)
     for name, column in zip((OUTSIDE_FROM, UNTIL, UNSURE_FROM), offsets, strict=True):
         rows = rows.append_column(name, pa.array(column, mask=column == UNKNOWN_END))

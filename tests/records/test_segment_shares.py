@@ -73,7 +73,7 @@ def test_shares_are_even_and_have_all_bytes(tmp_path: Path) -> None:
 NOT_DIVIDED = [
     ("batches", batches(0, 40), {"level": "batches"}),
     ("read_committed", batches(0, 40), {"isolation": "read_committed"}),
-    ("a damaged end", [*batches(0, 40), b"\0" * 20], {}),
+    ("a damaged end", [*batches(0, 40), b"\1" * 20], {}),
     ("messages of v0", [v0_message(at, None, b"v" * 90) for at in range(40)], {}),
     ("about one share", batches(0, 1), {}),
 ]
