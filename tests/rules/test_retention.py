@@ -7,13 +7,10 @@ from hypothesis import strategies as st
 
 from kip33.rules.retention import DELETABLE_REASONS, KEPT_REASONS, NEVER_MS, RetentionMode
 from kip33.rules.retention_rows import Decision, Limits, SegmentFigures, judge
-from tests.builders.retention_model import expires_at_ms, is_breached
+from tests.builders.retention_model import expires_at_ms
 from tests.cases import each_case
 
 NOW = 1_000_000
-DAY = 86_400_000
-
-
 def of(*timestamps: int | None, size: int = 10) -> list[SegmentFigures]:
     """Segments of ten offsets and `size` bytes each, with these largest timestamps."""
     return [SegmentFigures(10 * i, size, t) for i, t in enumerate(timestamps)]
@@ -379,7 +376,6 @@ def test_expires_at(largest: int, retention_ms: int, boundary: str, expires: int
     limits = Limits(retention_ms, boundary=boundary)
     [decision] = judge([SegmentFigures(0, 1, largest)], limits, now_ms=NOW)
     assert decision.expires_at_ms == expires
-    assert expires_at_ms(largest, retention_ms=retention_ms, boundary=boundary) == expires
 
 
 TIMES = st.one_of(st.integers(NOW - 300, NOW + 300), st.sampled_from([0, -5, NEVER_MS]))
@@ -409,35 +405,6 @@ def partitions(draw: st.DrawFn) -> list[SegmentFigures]:
         )
         for number in range(draw(st.integers(0, 8)))
     ]
-
-
-@given(partitions(), LIMITS)
-def test_what_is_deletable_is_an_oldest_first_run(
-    segments: list[SegmentFigures], limits: Limits
-) -> None:
-    flags = [decision.deletable for decision in judge(segments, limits, now_ms=NOW)]
-
-    assert flags == sorted(flags, reverse=True)
-
-
-@given(partitions(), LIMITS, st.integers(0, 3 * NOW), st.integers(0, 3 * NOW))
-def test_what_is_deletable_only_grows_with_now(
-    segments: list[SegmentFigures], limits: Limits, one: int, other: int
-) -> None:
-    earlier, later = (judge(segments, limits, now_ms=now) for now in sorted((one, other)))
-
-    assert all(
-        after.deletable >= before.deletable for before, after in zip(earlier, later, strict=True)
-    )
-
-
-@given(partitions(), LIMITS)
-def test_a_kept_last_segment_is_never_deletable(
-    segments: list[SegmentFigures], limits: Limits
-) -> None:
-    decisions = judge(segments, limits._replace(active_segment="keep"), now_ms=NOW)
-
-    assert not any(decision.deletable for decision in decisions[-1:])
 
 
 @given(partitions(), LIMITS)
@@ -475,21 +442,3 @@ def test_deletable_at_gives_the_answer_at_every_time(
     then = [d.deletable for d in judge(segments, limits, now_ms=now_ms)]
 
     assert [at is not None and at <= now_ms for at in foretold] == then
-
-
-@given(
-    TIMES, st.sampled_from([-1, 0, 100, 10**6 + 5, NEVER_MS]), st.sampled_from(["local", "remote"])
-)
-def test_expires_at_is_the_first_moment_of_the_breach(
-    largest: int, retention_ms: int, boundary: str
-) -> None:
-    moment = expires_at_ms(largest, retention_ms=retention_ms, boundary=boundary)
-    if moment is None or moment == NEVER_MS:
-        moments = [(0, False), (NEVER_MS - 1, False)]
-    else:
-        moments = [(moment - 1, False), (moment, True)]
-    for now_ms, expected in moments:
-        if now_ms >= 0:
-            assert expected == is_breached(
-                largest, retention_ms=retention_ms, now_ms=now_ms, boundary=boundary
-            )

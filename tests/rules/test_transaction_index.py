@@ -26,8 +26,6 @@ from kip33.rules.transactions import (
     NO_TRANSACTIONS,
     OpenTransactions,
     TransactionSummary,
-    pop,
-    push,
 )
 from tests.cases import each_case
 from tests.long_forms import short_and_long
@@ -125,20 +123,6 @@ def test_what_cannot_be_is_not_written(steps: list[Step], start: dict[int, int],
     found = completed(steps, start)
     assert found.aborted is None and found.open_at_end is None
     assert found.problem and says in found.problem
-
-
-def test_a_heap_gives_the_smallest_first() -> None:
-    dice = random.Random(SEED)
-    for _ in range(200):
-        offsets = [dice.choice([i, dice.randrange(50)]) for i in range(dice.randrange(1, 40))]
-        heap = np.empty(40, np.int64)
-        for size, offset in enumerate(offsets):
-            push(heap, size, offset)
-        popped = []
-        for size in range(len(offsets), 0, -1):
-            popped.append(int(heap[0]))
-            pop(heap, size)
-        assert popped == sorted(offsets), f"seed {SEED}"
 
 
 class ProducerStates:
