@@ -42,11 +42,6 @@ def test_every_codec(codec: str, piece: int | None, magic: int) -> None:
         assert inflate(stored, codec, magic=magic, piece=piece) == PLAIN
 
 
-@given(st.binary(max_size=3000), st.sampled_from(V2_CODECS), st.integers(1, 600))
-def test_any_bytes_in_any_pieces(plain: bytes, codec: str, piece: int) -> None:
-    assert inflate(compress(plain, codec), codec, piece=piece) == plain
-
-
 @each_case("codec", ["codec-5", "codec-6", "codec-7", "brotli"])
 def test_codec_unknown_to_kafka(codec: str) -> None:
     with pytest.raises(UnsupportedFormatError, match=f"magic 2 has no codec {codec}"):

@@ -61,20 +61,12 @@ def completed(
 
 CASES = {
     "no batches: what is open stays open": ([], {5: 3}, [], {5: 3}),
-    "an idempotent producer": ([data(5, 10)], {}, [], {}),
-    "a commit is no entry": ([inside(5, 10), commit(5, 11)], {}, [], {}),
-    "an abort is one": ([inside(5, 10), abort(5, 11)], {}, [(5, 10, 11, 12)], {}),
-    "a marker without data is none": ([abort(5, 10)], {}, [], {}),
     "it began in an earlier segment": ([abort(5, 10)], {5: 3}, [(5, 3, 10, 11)], {}),
     "it began in an earlier segment and goes on in this one": (
         [inside(5, 10), abort(5, 11)], {5: 3}, [(5, 3, 11, 12)], {}),
     "the last stable offset is the first offset of what is still open": (
         [inside(5, 10), inside(6, 11), abort(5, 12), abort(6, 13)], {},
         [(5, 10, 12, 11), (6, 11, 13, 14)], {}),
-    "the last stable offset lies in an earlier segment": (
-        [inside(6, 11), abort(6, 13)], {5: 3}, [(6, 11, 13, 3)], {5: 3}),
-    "not any more once that one has ended": (
-        [abort(5, 10), inside(6, 11), abort(6, 13)], {5: 3}, [(5, 3, 10, 11), (6, 11, 13, 14)], {}),
     "only the first marker ends what was open at the start": (
         [commit(5, 10), abort(5, 11), inside(5, 12)], {5: 3}, [], {5: 12}),
     "two transactions of one producer while another's is open": (
