@@ -349,3 +349,12 @@ def test_a_catalog_from_before_there_were_layouts_is_kafkas(tmp_path: Path) -> N
     assert build_here(tmp_path / "a", tmp_path / "i", now_ms=NOW_MS).reused == 1
     with pytest.raises(CatalogError, match="'kafka'"):
         plan_build(str(tmp_path / "a"), str(tmp_path / "i"), now_ms=NOW_MS, layout=PATTERN)
+
+
+def test_two_topics_with_one_name_differ_only_in_their_ids(tmp_path: Path) -> None:
+    archives.local_tiered(tmp_path, [ONE])
+    stem = f"orders-0-{uuid22('another')}/{0:020d}-{uuid22(1)}"
+    archives.beside(tmp_path / stem, ONE)
+    assert [(row.topic, row.base_offset) for row in rows(tmp_path, "local-tiered")] == [
+        ("orders", 0), ("orders", 0),
+    ]  # fmt: skip

@@ -345,3 +345,9 @@ def test_log_uris_are_those_of_the_locations(source: str, others: list[str]) -> 
     found = log_uris(place, pa.chunked_array([paths]), pa.chunked_array([pa.nulls(len(paths))]))
     assert found.to_pylist() == [place.child(path).uri for path in paths]
     assert [Location.of(uri).uri for uri in found.to_pylist()[:2]] == found.to_pylist()[:2]
+
+
+def test_an_index_directory_that_is_a_file_has_no_indexes(archive: Path, tmp_path: Path) -> None:
+    put(archive, "a-0/1.log")
+    put(tmp_path / "indexes", "a-0")
+    assert index_sizes(by_path(archive, tmp_path / "indexes")["a-0/1.log"]) == (None,) * 4

@@ -77,3 +77,7 @@ def test_every_flipped_bit_of_a_snapshot_is_detected() -> None:
         damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(CorruptSnapshotError):
             ProducerSnapshot.from_bytes(bytes(damaged))
+
+
+def test_a_snapshot_knows_the_open_transactions() -> None:
+    assert ProducerSnapshot((OPEN, NOT_OPEN)).open_transactions == {5: 90}

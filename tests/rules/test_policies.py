@@ -300,6 +300,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a segment beyond int32": ({"segment.bytes": "2GiB"}, f"{SIZE} 14 to 2^31 - 1"),
     "a segment of no time": ({"segment.ms": 0}, f"segment.ms: 0 found, {TIME} 1 to"),
     "an unread setting is checked, too": ({"local.retention.ms": -3}, f"-3 found, {TIME} -2 to"),
+    "an unread list": ({"compression.type": ["lz4"]}, "['lz4'] found, expected one value"),
     "an unknown policy": ({"cleanup.policy": "compact,purge"}, "cleanup.policy: 'purge' found, "
                           "expected delete, compact or both"),
     "a policy of another case": ({"cleanup.policy": "Delete"}, "'Delete' found, expected delete"),

@@ -20,6 +20,7 @@ from tests.builders.replayed_logs import (
     scanned_columns,
 )
 from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
+from tests.cases import each_case
 from tests.long_forms import short_and_long
 
 HOUR_MS = 3_600_000
@@ -77,6 +78,27 @@ def first_message_of(read_into: object, row: np.void) -> int:
 
 def at(offset: int, *timestamps: int) -> bytes:
     return v2_batch(offset, [Record(timestamp=one) for one in timestamps])
+
+
+BATCH_BYTES = len(at(0, 1000))
+LIMITS = {
+    "it fills the segment exactly": (at(1, 1000), {"segment_bytes": 2 * BATCH_BYTES}, [0]),
+    "one byte too large": (at(1, 1000), {"segment_bytes": 2 * BATCH_BYTES - 1}, [0, 1]),
+    "each is too large": (at(1, 1000), {"segment_bytes": BATCH_BYTES - 1}, [0, 1]),
+    "at the limit of segment.ms": (at(1, 2000), {"segment_ms": 1000}, [0]),
+    "one ms later": (at(1, 2001), {"segment_ms": 1000}, [0, 1]),
+    "the last offset that is an int32": (at(2**31 - 1, 1000), {}, [0]),
+    "the first one that is not": (at(2**31, 1000), {}, [0, 2**31]),
+    "an index without room": (at(1, 1000), {"segment_index_bytes": 12}, [0, 1]),
+}
+
+
+@each_case(("second", "settings", "bases"), LIMITS)
+def test_the_second_batch_at_a_limit(
+    second: bytes, settings: dict[str, int], bases: list[int]
+) -> None:
+    found = replayed(at(0, 1000) + second, RollReading.KAFKA, RollSettings(**settings))
+    assert [one.base_offset for one in found] == bases
 
 
 def test_the_three_readings_differ_in_where_time_begins() -> None:
