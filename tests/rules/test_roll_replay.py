@@ -89,6 +89,7 @@ LIMITS = {
     "one ms later": (at(1, 2001), {"segment_ms": 1000}, [0, 1]),
     "the last offset that is an int32": (at(2**31 - 1, 1000), {}, [0]),
     "the first one that is not": (at(2**31, 1000), {}, [0, 2**31]),
+    "of a wrapper the smallest base": (wrapper(2**31 + 5, [v1_message(0, 1000)]), {}, [0, 6]),
     "an index without room": (at(1, 1000), {"segment_index_bytes": 12}, [0, 1]),
 }
 
