@@ -235,10 +235,3 @@ def test_who_may_stop_gets_the_first_rows_from_this_process(
         workers = max(workers, len(multiprocessing.active_children()))
 
     assert (offsets, workers) == (list(range(12_000)), 2)
-
-
-def test_no_workers_are_a_wrong_argument(tmp_path: Path) -> None:
-    put(tmp_path, 0, 9, name="a")
-
-    with pytest.raises(ValueError, match=r"workers: 0 found, expected 1 or more"):
-        kip33.read_arrow(tmp_path, workers=0)

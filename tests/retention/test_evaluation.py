@@ -1,6 +1,5 @@
 """A catalog evaluated in this process, against plain loops over its rows and files."""
 
-from collections import Counter
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +22,6 @@ from kip33.retention.partition_texts import remarks_of
 from kip33.retention.uploaded import Uploaded
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf
-from kip33.rules.retention_rows import Decision, Limits
 from kip33.stores.locations import Location
 from tests.builders.broker_archive import rows_with_files
 from tests.builders.random_catalogs import (
@@ -31,12 +29,11 @@ from tests.builders.random_catalogs import (
     NOW_MS,
     POLICY,
     LogStartOffsets,
-    figures_of,
     random_catalogs,
 )
-from tests.builders.retention_model import judge_in_a_loop
 from tests.builders.snapshots import write
 from tests.builders.summary_model import BROKER, COLUMNS, WHAT_IF, expected_of, partition_of, place
+from tests.cases import each_case
 
 SEED = 5
 POLICIES = Policies(POLICY)
@@ -96,32 +93,6 @@ def test_rows_are_the_catalogs_in_order(archive: Archive) -> None:
     assert len(archive.judged) == len(archive.rows) == len(by_uri)
     for row in archive.judged:
         assert {name: row[name] for name in SEGMENTS.names} == by_uri[row.log_uri]
-
-
-def test_each_row_has_the_decision_of_a_loop(archive: Archive) -> None:
-    reasons = Counter()
-    for key, group in groupby(archive.judged, partition_of):
-        rows = list(group)
-        policy = POLICIES.of(rows[0].topic)
-        limits = Limits(
-            policy.retention_ms, policy.retention_bytes, policy.mode, archive.starts.get(key)
-        )
-        figures = [figures_of(vars(row)) for row in rows]
-        expected = judge_in_a_loop(figures, limits, now_ms=NOW_MS)
-        found = [Decision(*(row[name] for name in Decision._fields)) for row in rows]
-        assert found == expected, key
-        ignoring = [
-            figure._replace(largest_timestamp=row.last_modified_ms)
-            if (figure.largest_timestamp or 0) > NOW_MS + HOUR_MS
-            else figure
-            for figure, row in zip(figures, rows, strict=True)
-        ]
-        if_so = judge_in_a_loop(ignoring, limits._replace(retention_ms=HOUR_MS), now_ms=NOW_MS)
-        assert [(row.what_if_deletable, row.what_if_reason) for row in rows] == [
-            (one.deletable, one.reason) for one in if_so
-        ]
-        reasons.update(one.reason for one in expected)
-    assert len(reasons) >= 15, reasons
 
 
 def require_sums(table: pa.Table, judged: list[Any]) -> list[dict[str, Any]]:
@@ -257,7 +228,6 @@ REMARKS = [
 ]
 
 
-def test_the_remarks_on_a_partition(subtests: pytest.Subtests) -> None:
-    for row, expected in REMARKS:
-        with subtests.test(str(row)):
-            assert list(remarks_of(NO_REMARKS | row)) == expected
+@each_case(("row", "expected"), REMARKS)
+def test_the_remarks_on_a_partition(row: Any, expected: Any) -> None:
+    assert list(remarks_of(NO_REMARKS | row)) == expected

@@ -1,13 +1,14 @@
 """Policies from files: TOML, output of Kafka's tools, both; and files that are neither."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kip33.errors import PolicyError
 from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import Policies, Policy
-from kip33.stores.locations import Location
+from tests.cases import each_case
 
 ROOT = Path(__file__).parents[2]
 DAY_MS = 86_400_000
@@ -38,11 +39,6 @@ def of_both(text: str) -> Policies:
     return load_policies("retention.toml", "topics.txt")
 
 
-def test_neither() -> None:
-    assert load_policies(None, None) == Policies()
-    assert load_policies(None, None).keeps_everything()
-
-
 WRITTEN = {
     "bare keys": '[defaults]\nretention.ms = 1\nretention.bytes = 2\n[topics."a*"]\nsegment.ms = 3',
     "quoted keys": '[defaults]\n"retention.ms" = 1\n"retention.bytes" = 2\n'
@@ -61,23 +57,11 @@ WRITTEN = {
 }  # fmt: skip
 
 
-def test_ways_to_write_the_same(subtests: pytest.Subtests) -> None:
-    for name, text in WRITTEN.items():
-        with subtests.test(name):
-            policies = of_toml(text)
-            assert policies.of("abc") == Policy("a*", 1, 2, segment_ms=3)
-            assert policies.of("xyz") == Policy("defaults", 1, 2)
-
-
-def test_a_uri(tmp_path: Path) -> None:
-    of_toml("[defaults]\nretention.ms = 1\n")
-    uri = Location.of(tmp_path / "retention.toml").uri
-    assert load_policies(uri, None) == load_policies("retention.toml", None)
-
-
-def test_an_empty_file_says_nothing() -> None:
-    assert of_toml("# nothing yet\n") == Policies()
-    assert of_toml("[defaults]\n[topics]\n") == Policies()
+@each_case("text", WRITTEN)
+def test_ways_to_write_the_same(text: str) -> None:
+    policies = of_toml(text)
+    assert policies.of("abc") == Policy("a*", 1, 2, segment_ms=3)
+    assert policies.of("xyz") == Policy("defaults", 1, 2)
 
 
 def test_what_the_tools_printed() -> None:
@@ -116,11 +100,10 @@ BOTH = {
 }
 
 
-def test_both(subtests: pytest.Subtests) -> None:
-    for name, (text, expected) in BOTH.items():
-        with subtests.test(name):
-            policies = of_both(text)
-            assert {topic: policies.of(topic) for topic in expected} == expected
+@each_case(("text", "expected"), BOTH)
+def test_both(text: str, expected: Any) -> None:
+    policies = of_both(text)
+    assert {topic: policies.of(topic) for topic in expected} == expected
 
 
 WRONG_TOML = {
@@ -175,14 +158,13 @@ WRONG_TOML = {
 }
 
 
-def test_wrong_toml(subtests: pytest.Subtests) -> None:
-    for name, (text, begins, ends) in WRONG_TOML.items():
-        with subtests.test(name):
-            with pytest.raises(PolicyError) as raised:
-                of_toml(text)
-            assert str(raised.value).startswith(f"retention.toml: {begins}")
-            assert str(raised.value).endswith(ends)
-            assert "\n" not in str(raised.value)
+@each_case(("text", "begins", "ends"), WRONG_TOML)
+def test_wrong_toml(text: str, begins: str, ends: str) -> None:
+    with pytest.raises(PolicyError) as raised:
+        of_toml(text)
+    assert str(raised.value).startswith(f"retention.toml: {begins}")
+    assert str(raised.value).endswith(ends)
+    assert "\n" not in str(raised.value)
 
 
 def test_wrong_toml_is_not_blamed_on_the_tools() -> None:
@@ -200,15 +182,14 @@ WRONG_TOOLS = {
 }
 
 
-def test_wrong_output_of_the_tools(subtests: pytest.Subtests) -> None:
-    for name, (text, message) in WRONG_TOOLS.items():
-        with subtests.test(name):
-            Path("topics.txt").write_text(text)
-            with pytest.raises(PolicyError) as raised:
-                load_policies(None, "topics.txt")
-            assert str(raised.value).startswith(f"topics.txt: {message}")
-            assert str(raised.value).endswith("; save the tool's output again, unchanged")
-            assert "\n" not in str(raised.value)
+@each_case(("text", "message"), WRONG_TOOLS)
+def test_wrong_output_of_the_tools(text: str, message: str) -> None:
+    Path("topics.txt").write_text(text)
+    with pytest.raises(PolicyError) as raised:
+        load_policies(None, "topics.txt")
+    assert str(raised.value).startswith(f"topics.txt: {message}")
+    assert str(raised.value).endswith("; save the tool's output again, unchanged")
+    assert "\n" not in str(raised.value)
 
 
 UNREADABLE = [
@@ -220,16 +201,15 @@ UNREADABLE = [
 ]
 
 
-def test_a_file_that_cannot_be_read(subtests: pytest.Subtests) -> None:
-    for file, message in UNREADABLE:
-        for first in (True, False):
-            with subtests.test(f"{file}, {first}"):
-                Path("folder").mkdir(exist_ok=True)
-                Path("utf-16").write_bytes("[defaults]".encode("utf-16"))
-                with pytest.raises(PolicyError) as raised:
-                    load_policies(*((file, None) if first else (None, file)))
-                assert str(raised.value).startswith(message)
-                assert "\n" not in str(raised.value)
+@each_case(("file", "message"), UNREADABLE)
+@each_case("first", (True, False))
+def test_a_file_that_cannot_be_read(file: str, message: str, first: bool) -> None:
+    Path("folder").mkdir(exist_ok=True)
+    Path("utf-16").write_bytes("[defaults]".encode("utf-16"))
+    with pytest.raises(PolicyError) as raised:
+        load_policies(*((file, None) if first else (None, file)))
+    assert str(raised.value).startswith(message)
+    assert "\n" not in str(raised.value)
 
 
 def test_the_example_that_is_shipped() -> None:

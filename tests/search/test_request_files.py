@@ -18,6 +18,7 @@ from kip33.search.answers import (
     load_group_offsets,
     load_time_requests,
 )
+from tests.cases import each_case
 
 BOM = b"\xef\xbb\xbf"
 OFFSETS_EXPECTED = "topic,partition,offset or group,topic,partition,offset"
@@ -53,14 +54,13 @@ OFFSETS = {
 }
 
 
-def test_offsets(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for name, (data, offsets) in OFFSETS.items():
-        with subtests.test(name):
-            file = tmp_path / "offsets"
-            file.write_bytes(data)
+@each_case(("data", "offsets"), OFFSETS)
+def test_offsets(data: Any, offsets: Any, tmp_path: Path) -> None:
+    file = tmp_path / "offsets"
+    file.write_bytes(data)
 
-            assert load_group_offsets(str(file)) == [GroupOffset(*one) for one in offsets]
-            assert load_group_offsets(file.as_uri()) == load_group_offsets(str(file))
+    assert load_group_offsets(str(file)) == [GroupOffset(*one) for one in offsets]
+    assert load_group_offsets(file.as_uri()) == load_group_offsets(str(file))
 
 
 WRONG_OFFSETS = {
@@ -96,34 +96,28 @@ WRONG_OFFSETS = {
 }
 
 
-def test_wrong_offsets(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for name, (data, says) in WRONG_OFFSETS.items():
-        with subtests.test(name):
-            file = tmp_path / "offsets"
-            file.write_bytes(data)
+@each_case(("data", "says"), WRONG_OFFSETS)
+def test_wrong_offsets(data: Any, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "offsets"
+    file.write_bytes(data)
 
-            said = wrong(load_group_offsets, file)
+    said = wrong(load_group_offsets, file)
 
-            assert said.startswith(says)
-            assert said.endswith(", or the output of kafka-consumer-groups.sh --describe")
+    assert said.startswith(says)
+    assert said.endswith(", or the output of kafka-consumer-groups.sh --describe")
 
 
 LOADS = {"offsets": load_group_offsets, "requests": load_time_requests}
 
 
-def test_places_without_a_file(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (name, load) in enumerate(LOADS.items()):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            (folder / "folder").mkdir()
+@each_case("load", LOADS)
+def test_places_without_a_file(load: Any, tmp_path: Path) -> None:
+    (tmp_path / "tmp_path").mkdir()
 
-            assert wrong(load, folder / "none") == "cannot be read: No such file or directory"
-            assert wrong(load, folder / "folder") == "cannot be read: not a regular file"
-            with pytest.raises(
-                LocationError, match=re.escape("ftp://host/x: unknown scheme ftp://")
-            ):
-                load("ftp://host/x")
+    assert wrong(load, tmp_path / "none") == "cannot be read: No such file or directory"
+    assert wrong(load, tmp_path / "tmp_path") == "cannot be read: not a regular file"
+    with pytest.raises(LocationError, match=re.escape("ftp://host/x: unknown scheme ftp://")):
+        load("ftp://host/x")
 
 
 REQUESTS: dict[str, tuple[bytes, list[TimeRequest]]] = {
@@ -148,12 +142,11 @@ REQUESTS: dict[str, tuple[bytes, list[TimeRequest]]] = {
 }
 
 
-def test_requests(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for name, (data, requests) in REQUESTS.items():
-        with subtests.test(name):
-            (tmp_path / "r.csv").write_bytes(data)
+@each_case(("data", "requests"), REQUESTS)
+def test_requests(data: Any, requests: Any, tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_bytes(data)
 
-            assert load_time_requests(str(tmp_path / "r.csv")) == requests
+    assert load_time_requests(str(tmp_path / "r.csv")) == requests
 
 
 MOMENT = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
@@ -205,12 +198,11 @@ WRONG_REQUESTS = {
 }
 
 
-def test_wrong_requests(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for name, (data, says) in WRONG_REQUESTS.items():
-        with subtests.test(name):
-            (tmp_path / "r.csv").write_bytes(data)
+@each_case(("data", "says"), WRONG_REQUESTS)
+def test_wrong_requests(data: Any, says: str, tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_bytes(data)
 
-            assert wrong(load_time_requests, tmp_path / "r.csv").startswith(says)
+    assert wrong(load_time_requests, tmp_path / "r.csv").startswith(says)
 
 
 WRONG_TABLES: dict[str, tuple[dict[str, list[Any]], str]] = {
@@ -224,9 +216,8 @@ WRONG_TABLES: dict[str, tuple[dict[str, list[Any]], str]] = {
 }
 
 
-def test_wrong_requests_in_parquet(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for name, (columns, says) in WRONG_TABLES.items():
-        with subtests.test(name):
-            pq.write_table(pa.table(columns), tmp_path / "r.parquet")
+@each_case(("columns", "says"), WRONG_TABLES)
+def test_wrong_requests_in_parquet(columns: Any, says: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "r.parquet")
 
-            assert wrong(load_time_requests, tmp_path / "r.parquet").startswith(says)
+    assert wrong(load_time_requests, tmp_path / "r.parquet").startswith(says)

@@ -6,23 +6,19 @@ so that every answer begins at an index entry.
 
 import random
 from functools import cache
-from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kip33 import build_time_index, scan_batches
+from kip33 import scan_batches
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.records import iterate_records
-from kip33.rules.index_builder import IndexSettings
 from kip33.rules.search import MAX_TIMESTAMP, Exactness
 from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.locations import Location
-from tests.builders.searched_segments import of_file
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 from tests.long_forms import short_and_long
 
@@ -124,28 +120,3 @@ def require_each_time(content: Content, rng: random.Random) -> None:
         assert (found, answer.note) == (content.first(target), None), answer
     [latest] = search_partition([content.row], [MAX_TIMESTAMP])
     assert (latest.offset, latest.timestamp) == content.first(int(content.latest_so_far.max()))
-
-
-@pytest.mark.parametrize("many", short_or_all(2))
-def test_our_index_leads_to_the_same_answers(
-    many: int, tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    whole = [name for name in some_segments(many, seed=2) if not content_of(name).damaged]
-    for name, dialect in product(whole, ("recover", "live", "kip33")):
-        with subtests.test(f"{name}, {dialect}"):
-            content, log = content_of(name), REAL_SEGMENTS[name]
-            index = build_time_index(str(log), dialect=dialect, check_crc=False)
-            assert index.time_index_data is not None and index.offset_index_data is not None
-            place = tmp_path / f"{log.stem}.timeindex"
-            place.write_bytes(index.time_index_data)
-            place.with_suffix(".index").write_bytes(index.offset_index_data)
-            row = content.row._replace(
-                index_uri=Location.of(place).uri,
-                **of_file("time_index", place, IndexSettings(dialect)),
-                **of_file("offset_index", place.with_suffix(".index"), IndexSettings(dialect)),
-            )
-            sample = random.Random(name).sample(content.targets, min(ALONE, len(content.targets)))
-            for target in sample:
-                [answer] = search_partition([row], [target])
-                found = None if answer.offset is None else (answer.offset, answer.timestamp)
-                assert (found, answer.note) == (content.first(target), None), answer

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 from pyarrow import fs
@@ -15,6 +16,7 @@ from kip33.stores.locations import Location
 from kip33.stores.s3 import name_of_bucket
 from kip33.stores.settings import use_settings
 from kip33.stores.watch import SILENT_TICKS, StoreName, StoreWatch, tell_of_silence
+from tests.cases import each_case
 
 STORE = StoreName("http://store:9000", "each request is tried 2 times")
 
@@ -77,17 +79,16 @@ def test_several_operations_are_one_line() -> None:
     assert "still trying: reading s3a://archive/0.log and 1 more;" in told[0]
 
 
-def test_an_error_of_the_connection_is_no_answer(subtests: pytest.Subtests) -> None:
-    for error, answers in ((FileNotFoundError(), True), (OSError("curlCode: 7"), False)):
-        with subtests.test(f"{error!r}"):
-            told = Told()
-            with suppress(OSError), told.watch.waiting(STORE, "opening s3a://archive/0.log"):
-                told.tick(5)
-                raise error
-            assert told[1:] == (["http://store:9000 answers again after 5 s"] if answers else [])
-            with told.watch.waiting(STORE, "opening s3a://archive/1.log"):
-                told.tick(4)
-            assert told[-1] == f"http://store:9000 answers again after {5 if answers else 9} s"
+@each_case(("error", "answers"), ((FileNotFoundError(), True), (OSError("curlCode: 7"), False)))
+def test_an_error_of_the_connection_is_no_answer(error: Any, answers: bool) -> None:
+    told = Told()
+    with suppress(OSError), told.watch.waiting(STORE, "opening s3a://archive/0.log"):
+        told.tick(5)
+        raise error
+    assert told[1:] == (["http://store:9000 answers again after 5 s"] if answers else [])
+    with told.watch.waiting(STORE, "opening s3a://archive/1.log"):
+        told.tick(4)
+    assert told[-1] == f"http://store:9000 answers again after {5 if answers else 9} s"
 
 
 BUCKETS = [
@@ -103,15 +104,14 @@ BUCKETS = [
 ]
 
 
-def test_a_bucket_is_named_by_its_server_without_secrets(subtests: pytest.Subtests) -> None:
-    for settings, host, patience in BUCKETS:
-        with subtests.test(host):
-            name = name_of_bucket(
-                {f"fs.s3a.{key}": value for key, value in settings.items()}, "archive"
-            )
-            assert name.host == host
-            assert patience in name.patience
-            assert "secret" not in str(name)
+@each_case(("settings", "host", "patience"), BUCKETS)
+def test_a_bucket_is_named_by_its_server_without_secrets(
+    settings: Any, host: str, patience: str
+) -> None:
+    name = name_of_bucket({f"fs.s3a.{key}": value for key, value in settings.items()}, "archive")
+    assert name.host == host
+    assert patience in name.patience
+    assert "secret" not in str(name)
 
 
 class Server(ThreadingHTTPServer):
