@@ -8,10 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 
 import kip33
-from kip33.cli.build import build as build_command
 from tests.builders.schema_values import (
     NEW,
     OLD,
@@ -25,6 +23,7 @@ from tests.builders.schema_values import (
     table_of,
 )
 from tests.cases import each_case
+from tests.records.test_levels import build
 
 GOLDEN = json.loads((Path(__file__).parent / "values_of_other_writers.json").read_text())
 SUFFIX = {"AVRO": "avsc", "JSON": "json", "PROTOBUF": "proto"}
@@ -247,12 +246,10 @@ def test_an_archive_by_its_catalog(tmp_path: Path) -> None:
     """The catalog names the archive's segments, those of `_schemas` too."""
     put_log(tmp_path / "a", "_schemas-0", registered("orders-value", 1, 2, V2))
     put_log(tmp_path / "a", "orders-0", (b"k", NEW))
-    arguments = [str(tmp_path / "a"), "--index-dir", str(tmp_path / "i"), "--engine", "local"]
-    result = CliRunner().invoke(build_command, arguments)
-    assert result.exit_code == 0, result.output
-    catalog = kip33.open_catalog(tmp_path / "i" / "_catalog")
+    place = build(tmp_path / "a", tmp_path)
+    catalog = kip33.open_catalog(place)
     records = kip33.read_arrow(catalog, topic="orders")
     table = kip33.decode(records, kip33.Schemas.from_archive(catalog)).read_all()
     assert table.column("decoded").to_pylist() == [{"id": 6, "state": "paid"}]
-    again = kip33.decode(table.select(["topic", "value"]), tmp_path / "i" / "_catalog")
+    again = kip33.decode(table.select(["topic", "value"]), place)
     assert again.column("decoded") == table.column("decoded")

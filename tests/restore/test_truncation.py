@@ -13,7 +13,7 @@ import pytest
 from kip33.archive.plans import with_content_id
 from kip33.errors import LocationError, LockedError, TruncationError
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
-from kip33.formats.time_index import OffsetIndex, TimeIndex
+from kip33.formats.time_index import TimeIndex
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.verification import verify_file
 from kip33.restore.truncate_apply import JOURNAL, journal_id_of, planned_or_begun, truncate
@@ -112,15 +112,6 @@ def test_an_offset_before_the_log_leaves_one_empty_segment_there(tmp_path: Path)
     }
 
 
-def test_indexes_keep_the_entries_below_the_offset_and_get_a_last_one(copied: Path) -> None:
-    files = cut(copied, 50)
-    name = f"{30:020d}"
-    times = TimeIndex.from_bytes(files[f"{name}.timeindex"], base_offset=30)
-    assert list(times) == [(T + 40 - 1 + 10, 49)]
-    positions = OffsetIndex.from_bytes(files[f"{name}.index"], base_offset=30)
-    assert list(positions) == [(49, len(batch(0)))]
-
-
 def test_epochs_and_snapshots_after_the_end_are_removed(copied: Path) -> None:
     files = cut(copied, 65)
     assert files["leader-epoch-checkpoint"] == b"0\n2\n0 0\n2 40\n"
@@ -198,12 +189,6 @@ def test_a_dry_run_changes_nothing(copied: Path) -> None:
     plan, is_begun = planned_or_begun(Location.of(copied), 45)
     assert (files_of(copied), is_begun) == (before, False)
     assert [change.name for change in plan.changes if change.action == "cut"] == [f"{30:020d}.log"]
-
-
-def test_a_second_truncation_to_the_same_offset_changes_nothing(copied: Path) -> None:
-    once = cut(copied, 50)
-    assert not plan_truncation(Location.of(copied), 50).changes
-    assert cut(copied, 50) == once
 
 
 def kinds(files: dict[str, bytes], base: int) -> list[str]:
@@ -435,12 +420,6 @@ def _interrupt_at_the_cut(directory: Path, monkeypatch: pytest.MonkeyPatch, offs
     assert (directory / JOURNAL).exists()
 
 
-def test_a_journal_that_is_none_is_refused(copied: Path) -> None:
-    (copied / JOURNAL).write_text("{}")
-    with pytest.raises(TruncationError, match="is not the journal of a truncation"):
-        truncate(Location.of(copied), 45)
-
-
 def _edited(directory: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     """Write a journal with the right checksum, and its id beside the directory."""
     record = json.loads((directory / JOURNAL).read_text())
@@ -450,6 +429,10 @@ def _edited(directory: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     beside = Path(journal_id_of(Location.of(directory)).path)
     journal_id = json.loads(beside.read_text()) | {"journal": record["content_id"]}
     beside.write_text(json.dumps(with_content_id(journal_id)))
+
+
+def _is_none(directory: Path) -> None:
+    (directory / JOURNAL).write_text("{}")
 
 
 def _is_edited(directory: Path) -> None:
@@ -481,6 +464,7 @@ def _file(**fields: Any) -> Callable[[Path], None]:
 
 
 WRONG_JOURNALS = [
+    (_is_none, "is not the journal of a truncation"),
     (_is_edited, "the checksum is wrong"),
     (_is_a_link, "a link found, expected a file"),
     (_is_without_its_id, "has None, expected its id"),

