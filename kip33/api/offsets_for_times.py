@@ -72,8 +72,8 @@ class OpenedTiers:
 
         The other arguments and the columns are those of `OpenedCatalog.offsets_for_times`, without
         `snapshot`: the newest one of each catalog is read. A record that both tiers have is found
-        once, and read from the local one. CatalogError if a topic has different ids in the two
-        tiers.
+        once, and read from the local one. Remote segments of another topic of the name, by its id,
+        are left out, with a Python warning.
         """
         how = search_options(as_kafka, index_only, all_replicas, max_batch_bytes)
         questions = [time_question(*request) for request in requests]

@@ -89,19 +89,22 @@ def read_arrow(  # parameters: each selects rows or columns, or says how to read
     are returned, with the reason in `_undecided`. Control records are left out unless
     `include_control`.
 
-    A batch whose records cannot be read, the damaged end of a log, and a file that cannot be
-    opened: `on_error="row"` gives one row with the reason in `_corrupt`, with null in the other
-    columns that are unknown; "fail" raises CorruptSegmentError, UnsupportedFormatError or
-    LocationError, and CorruptSegmentError for a record that would have a reason in `_undecided`;
-    "skip" appends one line to the list `skipped`, if it is given. Batches after an unreadable one
-    are read. A batch that decompresses to more than `max_batch_bytes` counts as unreadable.
+    A batch whose records cannot be read, the damaged end of a log, a file that cannot be opened, a
+    log of which a broker would keep nothing (its records are returned), and offsets that a catalog
+    shows to be missing between two segments: `on_error="row"` gives one row with the reason in
+    `_corrupt`, with null in the other columns that are unknown; "fail" raises CorruptSegmentError,
+    UnsupportedFormatError or LocationError, and CorruptSegmentError for a record that would have a
+    reason in `_undecided`; "skip" appends one line to the list `skipped`, if it is given. Batches
+    after an unreadable one are read. A batch that decompresses to more than `max_batch_bytes`
+    counts as unreadable.
 
     With `workers` the rows and their order are the same, in other record batches. A worker has at
     most 128 MiB that were not taken yet, or one record batch, beside what it reads. Workers end
     with the reader: at its end, with an error, with `close()`, or when it is no longer used.
 
-    If the newest snapshot of a catalog is damaged, an older one is read, with a Python warning;
-    with `on_error="fail"` CatalogError is raised.
+    If the newest snapshot of a catalog is damaged, an older one is read, with a Python warning; if
+    leader epochs do not tell whether records of two tiers are of the log, these are read with one.
+    With `on_error="fail"` CatalogError is raised for both.
 
     Raises ValueError for a wrong argument, LocationError if there are no segments, CatalogError if
     the catalog is damaged, and as in a build WorkerLostError and WorkerStartError.

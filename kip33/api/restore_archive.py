@@ -72,6 +72,7 @@ def restore_archive(  # parameters: a notebook user sees each option as a keywor
     leader_epoch: int | None = None,
     link: bool = False,
     allow_holes: bool = False,
+    allow_cut: bool = False,
     dry_run: bool = False,
     layout: str = "kafka",
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
@@ -104,7 +105,8 @@ def restore_archive(  # parameters: a notebook user sees each option as a keywor
       `bootstrap_server`: ask a running cluster for them (extra `kafka`)
     - `leader_epoch`: the latest one that batches have in the result; 0 for a new cluster
     - `link`: make hard links of logs, except each partition's last; `allow_holes`: restore
-      partitions with missing offsets, too
+      partitions with missing offsets, too; `allow_cut`: cut damaged ends of last logs that are more
+      than a tenth of the log, too
     - `dry_run`: only plan; `on_progress`: called with the progress, some times a second
     - the other arguments are those of `kip33.build_index`
 
@@ -137,6 +139,7 @@ def restore_archive(  # parameters: a notebook user sees each option as a keywor
         leader_epoch=leader_epoch,
         is_linked=link,
         allow_holes=allow_holes,
+        allow_cut=allow_cut,
         layout=layout,
         settings=IndexSettings(
             index_interval_bytes=index_interval_bytes, segment_index_bytes=segment_index_bytes
@@ -189,6 +192,7 @@ def _request(options: RestoreOptions) -> RestoreRequest:
         leader_epoch=options.leader_epoch,
         is_linked=options.is_linked,
         allow_holes=options.allow_holes,
+        allow_cut=options.allow_cut,
     )
 
 

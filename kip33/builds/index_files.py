@@ -210,7 +210,7 @@ class Published:
         """
         try:
             there = status_of(place)
-            if there and ours and asked and index.status == CUT:
+            if there and ours and asked and index.recovered_status == CUT:
                 remove(place)
                 there = None
         except OSError as error:
@@ -219,11 +219,12 @@ class Published:
             self.notes.append(f"{place.uri}: cannot be read or removed: {one_line(error)}")
             return
         note = offset_index_note(
-            index.status,
+            index.recovered_status,
             index_uri=place.uri,
             is_there=there is not None,
             valid_bytes=index.valid_bytes,
             error=index.error,
+            is_split=index.is_split,
         )
         self.notes += [note] if note else []
         if there and asked:

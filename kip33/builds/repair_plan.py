@@ -1,7 +1,7 @@
 """The repairs of `kip33 repair` in a broker's log directory: plan them, then carry them out."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -16,16 +16,20 @@ import pyarrow.compute as pc
 
 from kip33.archive.directory import Segment
 from kip33.archive.listing import Listing, Unfinished
+from kip33.archive.log_directory import found_on_start
+from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.archive.segment_paths import beside, link_in
 from kip33.archive.sources import OF_A_BROKER, partition_directories, require_segments
 from kip33.builds.build_options import load_topic_settings
 from kip33.catalog.draft import DEAD_AFTER_MS
 from kip33.errors import CorruptIndexError, FileReadError, LocationError
+from kip33.formats.names import parse_partition_dir
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.verification import SegmentVerdict, verify_file
 from kip33.retention.broker_locks import locked
-from kip33.rules.broker_start import Repair, RepairAction, repair_of
+from kip33.rules.broker_directory import ON_START, Find, Found, start_beyond_end
+from kip33.rules.broker_start import CUT, UNDAMAGED_STATUSES, Repair, RepairAction, repair_of
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transactions import BEGAN_HERE, FIRST_OFFSET, KNOWN_BY, LAST_OFFSET, PRODUCER_ID
@@ -80,6 +84,7 @@ class SegmentRepair(NamedTuple):
     verdict: SegmentVerdict
     repair: Repair
     cut_bytes: int  # bytes that a broker cuts from the log when it starts
+    end_offset: int | None = None  # after that; None: not known
     outcome: str | None = None  # the result, after `--apply`
 
     def as_row(self) -> dict[str, Any]:
@@ -111,6 +116,7 @@ class RepairPlan:
     by_action: dict[str, dict[str, int]]  # `time_index` and `offset_index`: files by action
     passed_over: Counter[str] = field(default_factory=Counter)
     unfinished: tuple[Unfinished, ...] = ()  # temporary files beside the listed logs
+    found: tuple[Found, ...] = ()  # what else a starting broker stumbles over
 
     @property
     def files_to_change(self) -> int:
@@ -151,6 +157,7 @@ def plan_repair(
     total_bytes = int(pc.sum(listing.table["size_bytes"]).as_py() or 0)
     counts: dict[str, Counter[str]] = {"time_index": Counter(), "offset_index": Counter()}
     repairs = []
+    ends: dict[Location, int | None] = {}  # of each partition's last segment, by its directory
 
     def judge(segment: Segment) -> SegmentRepair:  # without the index files: they are large
         return _verified(listing.source, settings, segment)[0]
@@ -166,6 +173,8 @@ def plan_repair(
                     count[getattr(one.repair, name)] += 1
                 if one.repair.why:
                     repairs.append(one)
+                if one.segment.active_segment:
+                    ends[one.segment.log(listing.source).parent] = one.end_offset
             on_progress(Progress(Phase.READING_LOGS, done, total, done_bytes, total_bytes))
     by_action = {
         name: {str(action): count[action] for action in RepairAction if count[action]}
@@ -177,9 +186,50 @@ def plan_repair(
         for one in listing.unfinished
         if one.place.parent in directories and not link_in(one.place, listing.source)
     )
+    found = [*_found_on_start(directories), *_starts_beyond_ends(ends)]
+    doomed = {one.uri for one in found if one.find == Find.START_BEYOND_END}
     return RepairPlan(
-        listing.source, settings, total, repairs, by_action, listing.passed_over, unfinished
+        listing.source,
+        settings,
+        total,
+        [_without_promise(one, listing.source, doomed) for one in repairs],
+        by_action,
+        listing.passed_over,
+        unfinished,
+        tuple(found),
     )
+
+
+def _found_on_start(directories: Collection[Location]) -> Iterator[Found]:
+    """Yield what a broker finds in the log directories of partitions."""
+    for log_dir in sorted({directory.parent for directory in directories}):
+        with suppress(FileNotFoundError):
+            yield from found_on_start(log_dir)
+
+
+def _starts_beyond_ends(ends: Mapping[Location, int | None]) -> Iterator[Found]:
+    """Yield the partitions whose logs end before their log start offsets; see ON_START."""
+    starts: dict[Location, LogStartOffsets] = {}
+    for directory, end_offset in sorted(ends.items()):
+        log_dir, named = directory.parent, parse_partition_dir(directory.name)
+        if log_dir not in starts:
+            starts[log_dir] = {}
+            with suppress(LocationError):  # a damaged file is a finding of its own
+                starts[log_dir] = log_start_offsets(log_dir, [""])
+        start = starts[log_dir].get(("", named.topic, named.partition)) if named else None
+        if start is not None and end_offset is not None and end_offset < start:
+            yield start_beyond_end(directory.uri, end_offset, start, directory.name)
+
+
+def _without_promise(
+    one: SegmentRepair, log_dir: Location, doomed: Collection[str]
+) -> SegmentRepair:
+    """Return a repair that does not leave a file to a broker that deletes the segment."""
+    directory = one.segment.log(log_dir).parent
+    if directory.uri not in doomed or RepairAction.BROKER not in one.repair[:2]:
+        return one
+    why = f"{ON_START[Find.START_BEYOND_END].does}: its log ends before its log start offset"
+    return one._replace(repair=one.repair._replace(why=why))
 
 
 def _verified(
@@ -189,6 +239,7 @@ def _verified(
     log = segment.log(log_dir)
     time_index = beside(log, "timeindex")
     index, cut_bytes, lost, error = None, 0, False, segment.error
+    end_offset: int | None = None
     if link := link_in(log.parent, log_dir):
         error = f"{link.uri} is a link: repair its target by its own path"
     if error or segment.base_offset is None or segment.topic is None:
@@ -203,6 +254,8 @@ def _verified(
             settings=settings.of(segment.topic),
             native=True,
         )
+        is_known = verdict.log_status in (*UNDAMAGED_STATUSES, CUT) or index.is_split
+        end_offset = index.end_offset if is_known else None
         is_cut = verdict.log_status == SegmentStatus.TRUNCATED
         cut_bytes = index.size_bytes - index.valid_bytes if is_cut else 0
         lost, error = _aborts_lost(log, index), verdict.log_error
@@ -214,8 +267,9 @@ def _verified(
         error=error,
         cut_bytes=cut_bytes,
         aborts_lost=lost,
+        is_split=index is not None and index.is_split,
     )
-    return SegmentRepair(segment, verdict, repair, cut_bytes), index
+    return SegmentRepair(segment, verdict, repair, cut_bytes, end_offset), index
 
 
 def _aborts_lost(log: Location, index: BuiltIndexes) -> bool:
@@ -286,11 +340,13 @@ class RepairSummary:
     unfinished_removed: int  # temporary files of killed runs
     passed_over: dict[str, int]
     findings: tuple[RepairFinding, ...]
+    on_start: tuple[str, ...]  # lines: what keeps a broker from starting, or loses records
     repairs: tuple[SegmentRepair, ...] = field(repr=False)
 
     def as_record(self) -> dict[str, Any]:
         """Return all fields but `repairs`."""
-        record = asdict(replace(self, repairs=())) | {"findings": list(self.findings)}
+        record = asdict(replace(self, repairs=()))
+        record |= {"findings": list(self.findings), "on_start": list(self.on_start)}
         del record["repairs"]
         return record
 
@@ -343,6 +399,7 @@ def _summary(
         unfinished_removed=unfinished,
         passed_over=dict(plan.passed_over),
         findings=tuple(name for name, is_there in found.items() if is_there),
+        on_start=tuple(one.line for one in plan.found),
         repairs=tuple(repairs),
     )
 

@@ -9,6 +9,9 @@ rows are always tried again. `unverified` rows are reused only by another `--rea
 only while the offset of their index does not conflict with the next segment. With
 `--untimestamped`, a log without timestamps is read again if its index should have another entry
 now: another segment follows, or the log is no longer the last.
+
+Rows of before schema 4 have no leader epochs. Batches of magic 2 have some, so such a log is read
+again, once. `--read tail` reads it only if the index is its own: otherwise its row would say less.
 """
 
 from collections.abc import Sequence, Set
@@ -23,7 +26,7 @@ from kip33.archive.listing import Column, uris_beside
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.index_files import FOREIGN_TRANSACTION_INDEX
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.schema import IndexFileState
+from kip33.catalog.schema import IndexFileState, lacks_epochs
 from kip33.formats.index_kinds import FOLDED, IndexKind
 from kip33.rules.broker_start import HIDDEN_ABORTS
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
@@ -66,6 +69,8 @@ _COLUMNS: Final = [
     "max_timestamp",
     "batch_count",
     "time_index_settings",
+    "magics",
+    "leader_epochs",
 ]
 
 
@@ -269,6 +274,11 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     stale = pc.equal(table["index_file"], IndexFileState.STALE).fill_null(False)
     wrote_all = pc.match_substring(table["build_settings"], '"offset_index": true').fill_null(False)
     holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)
+    unknown = lacks_epochs(table)
+    if build.read_tail:
+        is_ours = pc.equal(table["index_file"], IndexFileState.WRITTEN).fill_null(False)
+        unknown = pc.and_(unknown, is_ours)
+    holds = pc.and_not(holds, unknown)
     if build.in_place and IndexKind.OFFSET not in build.kinds:  # the `.txnindex` may have come back
         hides = pc.match_substring(table["error"], HIDDEN_ABORTS).fill_null(False)
         holds = pc.and_not(holds, hides)

@@ -48,6 +48,7 @@ from kip33.indexing.segment import (
     read_tail,
     unreadable,
     with_file_time,
+    with_whole_log,
 )
 from kip33.indexing.verification import SegmentVerdict, verify_file
 from kip33.rules.broker_start import CUT, REFUSED, hidden_aborts_note, may_have_offset_index
@@ -189,7 +190,7 @@ def build_segment(
             overwrite=build.overwrite,
             proves_nothing=index.status in NOT_READ,
         )
-    if build.in_place and index.status in (CUT, REFUSED):
+    if build.in_place and index.recovered_status in (CUT, REFUSED):
         place = beside(time_index, "index")
         published.withhold(place, index, ours=ours, asked=IndexKind.OFFSET in build.kinds)
     row = _row_of(build, segment, log, time_index, index, published)
@@ -225,7 +226,9 @@ def _offset_index_waits(build: BuildSpec, segment: Segment, index: BuiltIndexes)
 
     It waits for the `.txnindex` if transactions were aborted, otherwise for the `.timeindex`.
     """
-    is_new = segment.target_offset_index_bytes is None and may_have_offset_index(index.status)
+    is_new = segment.target_offset_index_bytes is None and may_have_offset_index(
+        index.recovered_status
+    )
     return build.in_place and IndexKind.OFFSET in build.kinds and is_new
 
 
@@ -250,7 +253,9 @@ def _lacks_transaction_index(build: BuildSpec, segment: Segment, index: BuiltInd
     """
     if IndexKind.OFFSET in build.kinds or not build.in_place or index.transactions is None:
         return False
-    if not may_have_offset_index(index.status) or segment.target_offset_index_bytes is None:
+    if segment.target_offset_index_bytes is None:
+        return False
+    if not may_have_offset_index(index.recovered_status):
         return False
     has_aborted = bool((index.transactions.aborts[:, KNOWN_BY] & BEGAN_HERE).any())
     return has_aborted and not segment.target_transaction_index_bytes
@@ -295,12 +300,15 @@ def _indexes(
             with_producers=IndexKind.PRODUCERS in build.kinds,
         )
         index = with_file_time(index, file_time)
+    index = with_whole_log(
+        index, is_last=bool(segment.active_segment), next_base_offset=segment.next_base_offset
+    )
     files: dict[IndexKind, TargetIndexFile] = {}
     data = {IndexKind.TIME: index.time_index_data, IndexKind.OFFSET: index.offset_index_data}
     for kind in data:
         if kind not in build.kinds:
             continue
-        if kind is IndexKind.OFFSET and build.in_place and index.status in (CUT, REFUSED):
+        if kind is IndexKind.OFFSET and build.in_place and index.recovered_status in (CUT, REFUSED):
             continue  # it is withheld
         settings = build.index_settings
         if kind is IndexKind.TIME and file_time and has_no_timestamps(index):
@@ -380,9 +388,12 @@ def _row_of(
         row["index_uri"] = time_index.uri
         for kind, file in zip((IndexKind.TIME, IndexKind.OFFSET), published.files, strict=True):
             record(row, kind, file)
-    # What the other figures of an invalid log count depends on where the scan stopped.
+    # What the other figures of an invalid log count depends on where the scan stopped. One that
+    # Kafka splits is read to its end.
     if index.status == SegmentStatus.INVALID:
-        return row | {"size_bytes": index.size_bytes, "valid_bytes": index.valid_bytes}
+        last_offset = int(index.summary["last_offset"]) if index.is_split else None
+        sizes = {"size_bytes": index.size_bytes, "valid_bytes": index.valid_bytes}
+        return row | sizes | {"last_offset": last_offset}
     if index.status in NOT_READ:
         return row
     # One call for all numbers: each field of a record is an object of numpy.

@@ -137,6 +137,9 @@ def _compact(rows: pa.Table) -> pa.Table:
     end = pc.add(pc.min_element_wise(last, MAX_INT64 - 1, skip_nulls=False), 1)
     span = pc.subtract(end, rows["base_offset"])
     statuses = pa.array([status.value for status in _DAMAGED])
+    is_invalid = pc.equal(rows["status"], SegmentStatus.INVALID.value)
+    is_split = pc.and_(is_invalid, pc.is_valid(rows["last_offset"]))  # by a broker that starts
+    is_damaged = pc.and_(pc.is_in(rows["status"], value_set=statuses), pc.invert(is_split))
     return pa.table(
         {
             **{name: rows[name].dictionary_encode() for name in _KEY[:2]},
@@ -144,7 +147,7 @@ def _compact(rows: pa.Table) -> pa.Table:
             "partition": rows["partition"],
             "base_offset": rows["base_offset"],
             "end": pc.fill_null(end, UNKNOWN_END),
-            "is_damaged": pc.is_in(rows["status"], value_set=statuses),
+            "is_damaged": is_damaged,
             "is_sparse": pc.fill_null(pc.less(rows["record_count"], span), False),
             "log_uri": rows["log_uri"],
         }

@@ -89,6 +89,7 @@ TIME_COLUMNS: Final = {
 }
 """The columns that are times, each with the column of milliseconds that it shows."""
 
+_FIRST_WITH_EPOCHS: Final = 2  # the magic of batches that have a leader epoch
 _TIME: Final = pa.timestamp("ms", "UTC")
 _FIRST_MS: Final = 0
 _END_MS: Final = 9_214_646_400_000  # 2262-01-01
@@ -105,6 +106,21 @@ def with_times(rows: pa.Table) -> pa.Table:
     """
     columns = [_times_of(rows[name]) for name in TIME_COLUMNS.values()]
     return pa.table([*rows.columns, *columns], schema=PARTS)
+
+
+def lacks_epochs(rows: pa.Table) -> Any:
+    """Return which rows are of logs with leader epochs that are not known: of before schema 4.
+
+    They have the columns `magics` and `leader_epochs`.
+    """
+    import numpy as np
+    import pyarrow.compute as pc
+
+    magics = rows["magics"].combine_chunks()
+    has_epochs = pc.greater_equal(pc.list_flatten(magics), _FIRST_WITH_EPOCHS)
+    of_rows = pc.unique(pc.list_parent_indices(magics).filter(has_epochs))
+    numbers = pa.array(np.arange(rows.num_rows), of_rows.type)
+    return pc.and_(pc.is_null(rows["leader_epochs"]), pc.is_in(numbers, of_rows))
 
 
 def _times_of(column: Any) -> Any:

@@ -9,6 +9,8 @@ has no finding but those of earlier leaders.
 - A difference: two segments have the same offsets, but not the same records.
 - Damage: a segment that is not valid, of which no other one has the records.
 - An overlap: two segments share offsets, and their leader epochs do not tell which one is right.
+- Unknown epochs: records after the end of the local log, of which leader epochs do not tell whether
+  they are of the log.
 - An earlier leader: records that it wrote, perhaps uploaded, and that a later leader never had.
 """
 
@@ -26,6 +28,7 @@ from kip33.catalog.tiers import (
     IS_DIFFERENT,
     IS_REMOTE,
     OUTSIDE_FROM,
+    UNSURE_FROM,
     UNTIL,
     Tiers,
     is_outside,
@@ -60,6 +63,7 @@ class TierFinding(StrEnum):
     DIFFERENCE = "difference"
     DAMAGE = "damage"
     OVERLAP = "overlap"
+    UNKNOWN_EPOCHS = "unknown epochs"
     EARLIER_LEADER = "earlier leader"  # nothing is wrong
 
 
@@ -81,6 +85,10 @@ _ADVICE: Final = {
     TierFinding.OVERLAP: (
         "which records are right is not known: compare both logs with kip33 dump, or build a "
         "catalog without leader epochs again"
+    ),
+    TierFinding.UNKNOWN_EPOCHS: (
+        "a later leader may never have had these records, which are after the end of the local "
+        "log: build both catalogs again, without --read tail"
     ),
     TierFinding.EARLIER_LEADER: (
         "nothing: an earlier leader wrote these records, and a later one never had them; they are "
@@ -179,7 +187,8 @@ def _found(rows: pa.Table, segments: "_Segments", policies: Policies | None) -> 
     yield from _differences(segments)
     yield from _damage(segments)
     yield from _overlaps(segments)
-    yield from _earlier_leaders(segments)
+    yield from _from_column(segments, UNSURE_FROM, TierFinding.UNKNOWN_EPOCHS)
+    yield from _from_column(segments, OUTSIDE_FROM, TierFinding.EARLIER_LEADER)
 
 
 class _Segments(NamedTuple):
@@ -335,12 +344,14 @@ def _overlaps(segments: _Segments) -> Iterator[_Finding]:
         yield _Finding(TierFinding.OVERLAP, (before, row), base, max(shared, base))
 
 
-def _earlier_leaders(segments: _Segments) -> Iterator[_Finding]:
-    columns = (segments.table[name] for name in (OUTSIDE_FROM, "last_offset"))
+def _from_column(segments: _Segments, column: str, kind: TierFinding) -> Iterator[_Finding]:
+    """Yield the records of segments from the offset on that a column of `Tiers` has."""
+    columns = (segments.table[name] for name in (column, "last_offset"))
     first, last = (pc.fill_null(column, UNKNOWN_OFFSET).to_numpy() for column in columns)
     for row in np.flatnonzero(first != UNKNOWN_OFFSET).tolist():
         begin = max(int(first[row]), int(segments.base_offsets[row]))
-        yield _Finding(TierFinding.EARLIER_LEADER, (row,), begin, int(last[row]))
+        end = None if last[row] == UNKNOWN_OFFSET else int(last[row])
+        yield _Finding(kind, (row,), begin, end)
 
 
 def _replica_numbers(rows: pa.Table) -> Int64s:

@@ -7,10 +7,14 @@ those of one catalog.
 Topics are matched by topic id, and by name where one side has no id. Each local replica is put
 together with the remote segments of its partition, so the rows of both have its `log_dir`.
 `rules.tiers` says which segments both tiers have.
+
+A topic that was deleted and created again has another id. Where the tiers have no common id of a
+name, the remote segments are those of another topic: they are left out, and `Tiers.warn` is told.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -27,7 +31,7 @@ from kip33.formats.partition_metadata import (
     parse_epoch_checkpoint,
 )
 from kip33.rules.offset_holes import UNKNOWN_END, Int64s
-from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.rules.tiers import UNKNOWN_FIGURE, EpochColumns, TierSegments, put_together
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import read_whole
@@ -40,19 +44,21 @@ TopicIds: TypeAlias = Mapping[str, Collection[str]]
 """The known ids of each topic, by its name."""
 
 COMPARED: Final = ("valid_bytes", "batch_count", "record_count", "max_timestamp", "batches_crc32")
-"""What a segment and its copy have in common, besides their offsets."""
+"""What a segment and its copy have in common, besides their offsets and the magic of batches."""
 
 _MOST_BYTES: Final = 1 << 20  # of a checkpoint
+_UNREAD: Final = pa.array([status.value for status in NOT_READ])
 OF_UNION: Final = (
     *("log_dir", "topic", "topic_id", "partition"),
-    *("base_offset", "last_offset", "status", "log_uri", *COMPARED),
+    *("base_offset", "last_offset", "status", "log_uri", *COMPARED, "magics"),
     *("leader_epochs", "leader_epoch_offsets"),
 )
 """The columns that `united` needs."""
 
 IS_REMOTE, IS_COPY, IS_DIFFERENT = "is_remote", "is_copy", "is_different"
-OUTSIDE_FROM, UNTIL, LATEST_EPOCH = "outside_from", "until_offset", "latest_epoch"
-ADDED: Final = (IS_REMOTE, IS_COPY, IS_DIFFERENT, OUTSIDE_FROM, UNTIL, LATEST_EPOCH)
+OUTSIDE_FROM, UNTIL, UNSURE_FROM = "outside_from", "until_offset", "unsure_from"
+LATEST_EPOCH = "latest_epoch"
+ADDED: Final = (IS_REMOTE, IS_COPY, IS_DIFFERENT, OUTSIDE_FROM, UNTIL, UNSURE_FROM, LATEST_EPOCH)
 """The columns that `united` adds: see `rules.tiers.PutTogether`, and the latest leader epoch."""
 
 
@@ -80,14 +86,20 @@ class CatalogSnapshot(NamedTuple):
         return pa.concat_tables([PARTS.empty_table().select(list(columns)), *pieces])
 
 
-class Tiers(NamedTuple):
-    """The snapshots of a cluster's local tier and of its remote tier."""
+@dataclass(frozen=True)
+class Tiers:
+    """The snapshots of a cluster's local tier and of its remote tier.
+
+    `warn` gets a line for each topic whose remote segments are left out, once.
+    """
 
     local: CatalogSnapshot
     remote: CatalogSnapshot
+    warn: Warn = field(default=warn_caller, compare=False)
+    _told: set[str] = field(default_factory=set, compare=False)
 
     @classmethod
-    def of(cls, one: CatalogSnapshot, other: CatalogSnapshot) -> Self:
+    def of(cls, one: CatalogSnapshot, other: CatalogSnapshot, warn: Warn = warn_caller) -> Self:
         """Return two snapshots, given in any order, as tiers.
 
         The layout of a snapshot says which tier it is. CatalogError if both are of one kind.
@@ -95,7 +107,7 @@ class Tiers(NamedTuple):
         tiers = sorted((one, other), key=_is_remote)
         kinds = [_is_remote(tier) for tier in tiers]
         if kinds == [False, True]:
-            return cls(*tiers)
+            return cls(tiers[0], tiers[1], warn)
         places = " and ".join(
             f"{tier.catalog.location.uri} (layout {tier.snapshot.layout})" for tier in (one, other)
         )
@@ -105,9 +117,19 @@ class Tiers(NamedTuple):
         )
 
     @classmethod
-    def newest(cls, catalogs: tuple[Catalog, Catalog], warn: Warn = warn_caller) -> Self:
-        """Return the newest snapshots of two catalogs as tiers; `warn` is told as by `choose`."""
-        return cls.of(*(CatalogSnapshot(one, choose(one, None, warn).snapshot) for one in catalogs))
+    def newest(
+        cls, catalogs: tuple[Catalog, Catalog], warn: Warn = warn_caller, tell: Warn | None = None
+    ) -> Self:
+        """Return the newest snapshots of two catalogs as tiers; `warn` is told as by `choose`.
+
+        `tell` becomes the `warn` of the tiers; None: they have the same one.
+        """
+        one, other = (CatalogSnapshot(one, choose(one, None, warn).snapshot) for one in catalogs)
+        return cls.of(one, other, tell or warn)
+
+    def __iter__(self) -> Iterator[CatalogSnapshot]:
+        """Yield the local tier, then the remote one."""
+        return iter((self.local, self.remote))
 
     def topics(self) -> list[str]:
         """Return the topics of both tiers, by name; CatalogError if a part is damaged."""
@@ -116,12 +138,16 @@ class Tiers(NamedTuple):
     def rows(self, columns: Sequence[str], topics: Collection[str] | None = None) -> pa.Table:
         """Return the rows of both tiers as `united` does.
 
-        CatalogError if the tiers have different topics of one name, or a part is damaged.
+        CatalogError if a topic id has two names, or a part is damaged.
         """
         needed = [*dict.fromkeys((*columns, *OF_UNION))]
         local, remote = (tier.rows(needed, topics) for tier in self)
-        rows = united(local, self.of_same_topics(local, remote))
-        return rows.select([*columns, *ADDED])
+        remote, others = of_same_topics(self, local, remote)
+        for line in (one.left_out(self) for one in others):
+            if line not in self._told:
+                self._told.add(line)
+                self.warn(line)
+        return united(local, remote).select([*columns, *ADDED])
 
     def log_rows(self, columns: Sequence[str], topics: Collection[str] | None = None) -> pa.Table:
         """Return the rows whose segments make up the logs: each record of both tiers once.
@@ -134,25 +160,51 @@ class Tiers(NamedTuple):
         rows = rows.filter(pc.invert(pc.or_(rows[IS_COPY], is_outside(rows))))
         return rows.select([*columns, *ADDED])
 
-    def of_same_topics(self, local: pa.Table, remote: pa.Table) -> pa.Table:
-        """Return the remote rows without those of other topics.
 
-        Rows of a topic that was deleted and created again are left out, if the local tier has
-        another one of its name. CatalogError if the tiers have different topics of one name.
-        """
-        ids, remote_ids = topic_ids_of(local), topic_ids_of(remote)
-        if problem := mismatch(ids, remote_ids):
-            places = (tier.catalog.location.uri for tier in self)
-            raise CatalogError(f"{' and '.join(places)}: {problem}")
-        other = {
-            (name, topic_id)
-            for name, known in remote_ids.items()
-            for topic_id in set(known).difference(ids.get(name) or known)
-        }
-        if not other:
-            return remote
+class OtherTopic(NamedTuple):
+    """A topic of which both tiers know ids, but no common one."""
+
+    name: str
+    local_ids: str
+    remote_ids: str
+
+    def text(self, tiers: Tiers) -> str:
+        """Return which ids are in which catalog, and why that may be."""
+        local, remote = (tier.catalog.location.uri for tier in tiers)
+        return (
+            f"topic {self.name}: topic id {self.local_ids} in {local}, {self.remote_ids} in "
+            f"{remote}: that is another topic of the name, deleted since or of another cluster"
+        )
+
+    def left_out(self, tiers: Tiers) -> str:
+        """Return the line for who reads both tiers as one log."""
+        return f"{self.text(tiers)}; its remote segments are left out"
+
+
+def of_same_topics(
+    tiers: Tiers, local: pa.Table, remote: pa.Table
+) -> tuple[pa.Table, tuple[OtherTopic, ...]]:
+    """Return the remote rows without those of other topics, and those that have no common id.
+
+    Rows of a topic that was deleted and created again are left out, if the local tier has another
+    one of its name. CatalogError if a topic id has two names: these are not of one cluster.
+    """
+    ids, remote_ids = topic_ids_of(local), topic_ids_of(remote)
+    in_both = sorted(ids.keys() & remote_ids.keys())
+    left_out = {(name, one) for name in in_both for one in remote_ids[name] - ids[name]}
+    others = tuple(
+        OtherTopic(name, *(", ".join(sorted(of[name])) for of in (ids, remote_ids)))
+        for name in in_both
+        if ids[name].isdisjoint(remote_ids[name])
+    )
+    same = remote_ids.keys() - {one.name for one in others}
+    if problem := _two_names(ids, {name: remote_ids[name] for name in same}):
+        places = (tier.catalog.location.uri for tier in tiers)
+        raise CatalogError(f"{' and '.join(places)}: {problem}")
+    if left_out:
         pairs = zip(remote["topic"].to_pylist(), remote["topic_id"].to_pylist(), strict=True)
-        return remote.filter(pa.array([pair not in other for pair in pairs], pa.bool_()))
+        remote = remote.filter(pa.array([pair not in left_out for pair in pairs], pa.bool_()))
+    return remote, others
 
 
 def _is_remote(tier: CatalogSnapshot) -> bool:
@@ -168,24 +220,8 @@ def topic_ids_of(rows: pa.Table) -> dict[str, set[str]]:
     return found
 
 
-def mismatch(local: TopicIds, remote: TopicIds) -> str | None:
-    """Return why two tiers are not of one cluster, None if their topics match.
-
-    A tier may have several ids of one name: topics that were deleted and created again.
-
-    >>> mismatch({"orders": {"A"}}, {"orders": {"A", "B"}, "clicks": {"C"}}) is None
-    True
-    >>> mismatch({"orders": {"A"}}, {"orders": {"B"}})
-    'topic orders: topic id A in the local tier, B in the remote tier; expected the same topic, \
-give the catalogs of one cluster'
-    """
-    for name in sorted(local.keys() & remote.keys()):
-        if local[name] and remote[name] and set(local[name]).isdisjoint(remote[name]):
-            ids, others = (", ".join(sorted(tier[name])) for tier in (local, remote))
-            return (
-                f"topic {name}: topic id {ids} in the local tier, {others} in the remote tier; "
-                "expected the same topic, give the catalogs of one cluster"
-            )
+def _two_names(local: TopicIds, remote: TopicIds) -> str | None:
+    """Return a line if an id is of two names, None if not: an id is of one topic in one cluster."""
     names = {topic_id: name for name, known in local.items() for topic_id in known}
     for name, known in sorted(remote.items()):
         for topic_id in sorted(known):
@@ -207,15 +243,21 @@ def united(local: pa.Table, remote: pa.Table) -> pa.Table:
     rows = pa.concat_tables([local, remote]).combine_chunks()
     is_remote = np.arange(rows.num_rows) >= local.num_rows
     status = rows["status"].to_numpy()
+    is_empty = pc.equal(rows["status"], SegmentStatus.EMPTY.value)
+    ends = pc.if_else(is_empty, rows["base_offset"], pc.add(rows["last_offset"], 1))
     segments = TierSegments(
         _numbers(rows),
         rows["base_offset"].to_numpy(),
-        pc.fill_null(pc.add(rows["last_offset"], 1), UNKNOWN_END).to_numpy(),
+        pc.fill_null(ends, UNKNOWN_END).to_numpy(),
         is_remote,
-        status == SegmentStatus.OK.value,
+        (status == SegmentStatus.OK.value) | is_empty.to_numpy(),
         (status == SegmentStatus.TRUNCATED.value) & ~is_remote,
         np.stack(
-            [pc.fill_null(rows[name], UNKNOWN_FIGURE).to_numpy() for name in COMPARED], axis=1
+            [
+                *(pc.fill_null(rows[name], UNKNOWN_FIGURE).to_numpy() for name in COMPARED),
+                _magics_of(rows),
+            ],
+            axis=1,
         ),
         _epochs_of(rows),
     )
@@ -224,16 +266,34 @@ def united(local: pa.Table, remote: pa.Table) -> pa.Table:
     flags = (is_remote, found.is_copy, found.is_different)
     for name, flag in zip((IS_REMOTE, IS_COPY, IS_DIFFERENT), flags, strict=True):
         rows = rows.append_column(name, pa.array(flag))
-    offsets = (found.outside_from, found.until_offsets)
-    for name, column in zip((OUTSIDE_FROM, UNTIL), offsets, strict=True):
+    found.unsure_from[pc.is_in(rows["status"], _UNREAD).to_numpy()] = UNKNOWN_END
+    offsets = (found.outside_from, found.until_offsets, found.unsure_from)
+    for name, column in zip((OUTSIDE_FROM, UNTIL, UNSURE_FROM), offsets, strict=True):
         rows = rows.append_column(name, pa.array(column, mask=column == UNKNOWN_END))
     latest = segments.epochs.latest()
     return rows.append_column(LATEST_EPOCH, pa.array(latest, mask=latest == UNKNOWN_FIGURE))
 
 
+def unsure_text(from_offset: int) -> str:
+    """Return why a segment's records from an offset on, UNSURE_FROM, may not be of the log."""
+    return (
+        "leader epochs are not known, so a later leader may never have had the records after the "
+        f"end of the local log, from offset {from_offset} on or later; build both catalogs again, "
+        "without --read tail"
+    )
+
+
 def is_outside(rows: pa.Table) -> Any:
     """Return which segments of `united` rows have no record of the log, by their leader epochs."""
     return pc.fill_null(pc.less_equal(rows[OUTSIDE_FROM], rows["base_offset"]), False)
+
+
+def _magics_of(rows: pa.Table) -> Int64s:
+    """Return a number for the magics of each segment's batches, which no CRC covers."""
+    texts = pc.binary_join(rows["magics"].combine_chunks().cast(pa.list_(pa.string())), ",")
+    numbers = pc.dictionary_encode(texts).indices.cast(pa.int64())
+    found: Int64s = pc.fill_null(numbers, UNKNOWN_FIGURE).to_numpy(zero_copy_only=False)
+    return found
 
 
 def _epochs_of(rows: pa.Table) -> EpochColumns:

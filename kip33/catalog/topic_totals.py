@@ -4,6 +4,7 @@ Also the incarnations of a topic: a topic that was deleted and created again has
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.holes import overlaps_by_topic
-from kip33.rules.offset_holes import newest_topic_id
+from kip33.rules.offset_holes import LastChange, is_age_unsure, newest_topic_id
 from kip33.rules.segment_summary import SegmentStatus, TimestampSource
 
 _COLUMNS = [
@@ -29,12 +30,17 @@ _COLUMNS = [
     "status",
     "topic_id",
     "last_modified_ms",
+    "max_timestamp",
 ]
-OF_INCARNATIONS: Final = ("topic_id", "last_modified_ms")
+OF_INCARNATIONS: Final = ("topic_id", "last_modified_ms", "max_timestamp")
 """The columns, besides `topic`, that tell incarnations apart."""
 
 IS_OLDER: Final = "is_older"
 """A column that `with_incarnations` adds: whether a newer topic of this name exists."""
+
+
+IS_AGE_UNSURE: Final = "is_age_unsure"
+"""A column that `with_incarnations` adds: whether file times contradict that."""
 
 
 class TopicTotals(NamedTuple):
@@ -94,7 +100,7 @@ def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
 class _OfTopicId:
     segments: int = 0
     log_bytes: int = 0
-    last_modified_ms: int = 0
+    changed: LastChange = field(default_factory=LastChange)
 
 
 @dataclass
@@ -118,7 +124,7 @@ class _Totals:
             of_id = self.topic_ids.setdefault(row["topic_id"], _OfTopicId())
             of_id.segments += 1
             of_id.log_bytes += row["size_bytes"] or 0
-            of_id.last_modified_ms = max(of_id.last_modified_ms, row["last_modified_ms"] or 0)
+            of_id.changed = of_id.changed.later(_change_of(row))
         self.records += row["record_count"] or 0
         if row["record_count"] is None and row["batch_count"]:
             self.all_counted = False
@@ -134,8 +140,8 @@ class _Totals:
 
 def _topic_ids(by_id: dict[str, _OfTopicId]) -> list[dict[str, Any]]:
     """Return the known topic ids, the newest first; the others are of topics deleted before."""
-    changed: dict[str | None, int] = {
-        topic_id: totals.last_modified_ms for topic_id, totals in by_id.items()
+    changed: dict[str | None, LastChange] = {
+        topic_id: totals.changed for topic_id, totals in by_id.items()
     }
     newest = newest_topic_id(changed) or next(iter(by_id), None)
     return [
@@ -145,13 +151,15 @@ def _topic_ids(by_id: dict[str, _OfTopicId]) -> list[dict[str, Any]]:
             "log_bytes": by_id[topic_id].log_bytes,
             "newest": topic_id == newest,
         }
-        for topic_id in sorted(by_id, key=lambda topic_id: (-changed[topic_id], topic_id))
+        for topic_id in sorted(
+            by_id, key=lambda one: (one != newest, -changed[one].modified_ms, one)
+        )
     ]
 
 
 def with_incarnations(rows: pa.Table) -> pa.Table:
-    """Return the rows of all segments of their topics with the column IS_OLDER."""
-    newest = _newest_ids(rows)
+    """Return the rows of all segments of their topics with the columns IS_OLDER, IS_AGE_UNSURE."""
+    newest, unsure = _newest_ids(rows)
     if not newest:
         older: Any = pa.repeat(pa.scalar(False), rows.num_rows)
     else:
@@ -159,19 +167,27 @@ def with_incarnations(rows: pa.Table) -> pa.Table:
         expected = pa.array(list(newest.values()), pa.string()).take(at.combine_chunks())
         is_newest = pc.equal(rows["topic_id"].combine_chunks(), expected).fill_null(False)
         older = pc.and_(pc.is_valid(expected), pc.invert(is_newest))
-    return rows.append_column(IS_OLDER, older)
+    is_unsure = pc.is_in(rows["topic"], value_set=pa.array(unsure, pa.string()))
+    return rows.append_column(IS_OLDER, older).append_column(IS_AGE_UNSURE, is_unsure)
 
 
-def _newest_ids(rows: pa.Table) -> dict[str, str]:
-    """Return the id of the newest incarnation of each topic that has several."""
+def _newest_ids(rows: pa.Table) -> tuple[dict[str, str], list[str]]:
+    """Return the newest incarnation of each topic with several, and topics where that is unsure."""
     known = rows.filter(pc.and_(pc.is_valid(rows["topic_id"]), pc.is_valid(rows["topic"])))
     pairs = pc.binary_join_element_wise(known["topic_id"], known["topic"], "/")
     if pc.count_distinct(pairs) == pc.count_distinct(known["topic"]):
-        return {}  # the usual case; `group_by` would import Arrow's engine for queries
+        return {}, []  # the usual case; `group_by` would import Arrow's engine for queries
     each = known.select(["topic", *OF_INCARNATIONS]).group_by(["topic", "topic_id"])
-    seen: defaultdict[str, dict[str | None, int]] = defaultdict(dict)
-    for row in each.aggregate([("last_modified_ms", "max")]).to_pylist():
-        if row["topic"] is not None:
-            seen[row["topic"]][row["topic_id"]] = row["last_modified_ms_max"] or 0
+    seen: defaultdict[str, dict[str | None, LastChange]] = defaultdict(dict)
+    largest = each.aggregate([("last_modified_ms", "max"), ("max_timestamp", "max")])
+    for row in largest.to_pylist():
+        change = {name: row[f"{name}_max"] for name in ("last_modified_ms", "max_timestamp")}
+        seen[row["topic"]][row["topic_id"]] = _change_of(change)
     newest = {topic: newest_topic_id(changed) for topic, changed in seen.items()}
-    return {topic: topic_id for topic, topic_id in newest.items() if topic_id is not None}
+    unsure = [topic for topic, changed in seen.items() if is_age_unsure(changed)]
+    return {topic: one for topic, one in newest.items() if one is not None}, unsure
+
+
+def _change_of(row: Mapping[str, Any]) -> LastChange:
+    largest = row["max_timestamp"]
+    return LastChange(-1 if largest is None else largest, row["last_modified_ms"] or 0)

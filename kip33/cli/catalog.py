@@ -213,7 +213,7 @@ def catalog(
     leave_pandas_out()
     if remote_dir:
         one, _ = chosen_snapshot(catalog_dir)
-        tiers = Tiers.of(one, chosen_snapshot(remote_dir, what="REMOTE")[0])
+        tiers = Tiers.of(one, chosen_snapshot(remote_dir, what="REMOTE")[0], warn)
         answer = tiers_answer(tiers, topics, statuses, policy, holes=holes, segments=segments)
         show(answer, output_format)
         return

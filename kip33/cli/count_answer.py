@@ -60,7 +60,7 @@ _Counted: TypeAlias = Counter[tuple[str | None, int | None]]
 _LOG_APPEND_TIME: Final = 1
 _LEAST_RECORD_BYTES: Final = 7  # of magic 2, without key, value and headers
 _OF_HEADERS: Final = (
-    *("topic", "timestampType", "max_timestamp", "records_count"),
+    *("topic", "timestampType", "base_timestamp", "max_timestamp", "records_count"),
     *("magic", "codec", "size_bytes", "last_offset"),
 )
 
@@ -357,7 +357,10 @@ class _HeaderReader:
 
 
 def _is_exact(batch: pa.RecordBatch, until_offset: int | None) -> bool:
-    """Return whether headers have the timestamps of all records, and all are before an offset."""
+    """Return whether headers have the timestamps of all records, and all are before an offset.
+
+    Brokers write no max timestamp for a record before 1970; the base timestamp shows it.
+    """
     if until_offset is not None:
         is_later = pc.greater_equal(batch.column("last_offset"), until_offset)
         if pc.any(is_later).as_py():
@@ -365,7 +368,10 @@ def _is_exact(batch: pa.RecordBatch, until_offset: int | None) -> bool:
     counts = batch.column("records_count")
     is_alone = pc.less_equal(counts, 1)
     is_stamped = pc.equal(batch.column("timestampType"), _LOG_APPEND_TIME)
-    is_known = not counts.null_count and bool(pc.all(pc.or_(is_alone, is_stamped)).as_py())
+    has_largest = batch.column("max_timestamp").is_valid()
+    is_one_time = pc.or_(has_largest, batch.column("base_timestamp").is_null())
+    is_exact = pc.and_(pc.or_(is_alone, is_stamped), is_one_time)
+    is_known = not counts.null_count and bool(pc.all(is_exact).as_py())
     return is_known and not _claims_too_much(batch)
 
 

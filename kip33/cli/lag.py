@@ -67,7 +67,7 @@ class LagCommand:
     required=True,
     metavar="FILE",
     help="Committed offsets: CSV [group,]topic,partition,offset, or the saved output of "
-    "`kafka-consumer-groups.sh --describe`.",
+    "`kafka-consumer-groups.sh --describe` or `kafka-share-groups.sh --describe`.",
 )
 @click.option(
     "--now",

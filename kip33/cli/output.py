@@ -7,8 +7,10 @@ table are made of the same rows as JSON and CSV, by the table's columns.
 import csv
 import json
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -20,8 +22,8 @@ from kip33.cli.tables import Column as Column
 from kip33.cli.tables import Table as Table
 from kip33.cli.tables import facts as facts
 from kip33.cli.tables import print_sentences
+from kip33.errors import Kip33Error, unreadable_logs_text, without_secrets
 from kip33.errors import counted as counted
-from kip33.errors import unreadable_logs_text, without_secrets
 from kip33.formats.times import iso_time as iso_time
 from kip33.rules.policies import human_bytes as human_bytes
 from kip33.rules.policies import human_duration as human_duration
@@ -36,6 +38,8 @@ FORMULA: Final = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet evaluates, or 
 NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
 _BLANK: Final = re.compile(r"\s")
 _LINES_AT_ONCE: Final = 1_000  # that are printed
+_MOST_SPOOLED_BYTES: Final = 8 << 20  # in memory
+_PIECE_CHARACTERS: Final = 1 << 10
 _NONE_IS_MINUS_ONE: Final = frozenset(
     (
         *("timestamp", "first_timestamp", "smallest_timestamp", "largest_timestamp"),
@@ -115,7 +119,21 @@ FORMATS: Final = ("table", "json", "jsonl", "csv")
 
 
 def show(answer: Output, output_format: str) -> None:
-    """Print an answer in one of FORMATS, and the line of --result-line if it is given."""
+    """Print an answer in one of FORMATS, and the line of --result-line if it is given.
+
+    Rows may be read while they are printed. If that fails, as when their snapshot is pruned
+    meanwhile, a line says that the output is incomplete; of a JSON object then nothing is printed.
+    """
+    try:
+        _print(answer, output_format)
+    except Kip33Error:
+        if output_format != "json":
+            warn("the output is incomplete, because of the following error")
+        raise
+    print_result({**answer.head, **answer.summary, **answer.tail})
+
+
+def _print(answer: Output, output_format: str) -> None:
     match output_format:
         case "table":
             for block in answer.page:
@@ -130,9 +148,11 @@ def show(answer: Output, output_format: str) -> None:
             if answer.summary and answer.rows[0].kind:
                 print_json({"kind": "summary", **answer.summary})
         case _:
-            print_lines(_json_object(answer), end="")
+            with tempfile.SpooledTemporaryFile(_MOST_SPOOLED_BYTES, "w+", encoding="utf-8") as file:
+                file.writelines(_json_object(answer))
+                file.seek(0)
+                print_lines(iter(partial(file.read, _PIECE_CHARACTERS), ""), end="")
             click.echo()
-    print_result({**answer.head, **answer.summary, **answer.tail})
 
 
 def print_result(summary: Row) -> None:

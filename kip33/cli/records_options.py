@@ -141,7 +141,7 @@ def on_error_option(*choices: str) -> Callable[[_Command], _Command]:
         "skip": "skip: a warning, and the batches after it are read",
         "row": "row: a row with the reason in _corrupt",
         "fail": "fail: an error, also for records that may be of aborted transactions (with "
-        "--isolation read_committed)",
+        "--isolation read_committed), or of no log (of two tiers without leader epochs)",
     }
     return click.option(
         "--on-error",

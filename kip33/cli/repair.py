@@ -100,6 +100,10 @@ def repair(command: RepairCommand) -> None:
               that starts cuts that end
     broker    left to the broker, which writes the file when it starts
     by hand   neither kip33 nor a broker can repair it; the row says what to do
+
+    Lines on standard error name what else keeps a broker from starting, or makes it delete or put
+    aside a partition: directories that are no partition, damaged small files, a log that ends
+    before its log start offset.
     """
     from kip33.archive.layouts.kafka import LOST_TIME_INDEX
     from kip33.builds.repair_plan import run_repair
@@ -115,6 +119,8 @@ def repair(command: RepairCommand) -> None:
     show(Output(page=page, rows=[rows], summary=summary), command.output_format)
     for finding in repaired.findings:
         warn(_WARNINGS[finding])
+    for line in repaired.on_start:
+        warn(line)
     if lost := repaired.passed_over.get(LOST_TIME_INDEX):
         warn(
             f"{lost} {LOST_TIME_INDEX}: a starting broker "

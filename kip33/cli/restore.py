@@ -38,6 +38,7 @@ from kip33.cli.times import MOMENT
 from kip33.errors import exit_code_of, unreadable_logs_text
 from kip33.formats.batch import MAX_INT32
 from kip33.restore.restore_request import Moment, RestoreOptions
+from kip33.rules.broker_directory import STRAY
 
 if TYPE_CHECKING:
     from kip33.restore.restore_complete import AbandonedRestore
@@ -191,10 +192,17 @@ class RestoreCommand:
     help="Restore partitions with missing offsets, too.",
 )
 @click.option(
+    "--allow-cut",
+    is_flag=True,
+    help="Cut a damaged end of a partition's last log that is more than a tenth of the log, too. "
+    "Without it the partition is refused.",
+)
+@click.option(
     "--dry-run",
     is_flag=True,
-    help="Show the plan and change nothing. Logs are read only for --from and --until, so damage "
-    "and missing offsets are found only with a catalog.",
+    help="Show the plan and change nothing. Without a catalog only each partition's last log is "
+    "read, to show what would be cut, and what --from and --until need: other damage and missing "
+    "offsets are found with a catalog.",
 )
 @click.option(
     "--abandon",
@@ -218,9 +226,9 @@ def restore(command: RestoreCommand) -> None:
 
     A broker starts on the result without recovery: beside each log there are its indexes, the
     producers' snapshots, the leader epochs and the topic's id; the log directory gets its
-    checkpoints and the clean-shutdown file. Each log is checked while it is copied. The end of a
-    damaged last log is cut as a broker cuts it; other damage and missing offsets refuse the
-    partition.
+    checkpoints and the clean-shutdown file. Each log is checked while it is copied. The damaged end
+    of a last log is cut as a broker cuts it, if it is a tenth of the log or less; other damage,
+    missing offsets and logs without any batch refuse the partition.
 
     On Spark the tasks write to LOG_DIR, so it must be mounted on their machines, too.
 
@@ -278,8 +286,8 @@ def _print_restore(summary: dict[str, Any], output_format: str) -> None:
         more = f" and {counted(len(without_id) - 1, 'other topic')}" if len(without_id) > 1 else ""
         warn(
             f"{without_id[0]}{more}: the topic id is not known, so there is no "
-            "partition.metadata; a broker of a KRaft cluster does not start with such a partition: "
-            "create the topic first and restore over its empty directories"
+            f"partition.metadata; {STRAY}: create the topic first and restore over its empty "
+            "directories, or give --topic-ids"
         )
     if not summary["applied"]:
         warn("nothing was changed; the same command without --dry-run carries this out")

@@ -8,13 +8,15 @@ records and bytes of a range.
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import click
 
 from kip33.archive.bins import EngineName
 from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
+from kip33.archive.log_window import Meter
 from kip33.catalog.catalog import Snapshot
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.cli.engine_option import (
@@ -63,8 +65,9 @@ from kip33.search.catalog_search import (
     search_on_engine,
     search_rows,
 )
+from kip33.search.offset_lookup import first_without_timestamp
 from kip33.search.range_size import RangeSize, newer_records, range_size
-from kip33.search.replica_search import ReplicaKey, TimeQuestion
+from kip33.search.replica_search import ReplicaKey, TimeQuestion, replicas_of
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
@@ -117,7 +120,8 @@ def search_catalog(command: "SearchCommand") -> None:
             topics = {answer["topic"] for answer in answers}
             by_replica = partition_rows(source, topics)
             newer = _NewerRecordCount(by_replica, how.max_batch_bytes)
-        emitted = _offset_lines(_offsets_to_emit(answers, ends, command, newer), command.emit)
+        offsets = _offsets_to_emit(answers, ends, command, newer, search.untimed)
+        emitted = _offset_lines(offsets, command.emit)
     summary = {
         "answers": len(answers),
         "bytes_read": sum(answer["bytes_read"] for answer in answers),
@@ -147,7 +151,8 @@ def _source_of(command: "SearchCommand") -> tuple[CatalogSnapshot | Tiers, tuple
         return one, warnings
     refuse_with_two_catalogs({"--snapshot": command.snapshot})
     other, more = chosen_snapshot(command.remote_dir, what="REMOTE")
-    return Tiers.of(one, other), (*warnings, *more)
+    tiers = Tiers.of(one, other, warn)
+    return tiers, (*warnings, *more)
 
 
 def _printed(answer: AnswerRow) -> AnswerRow:
@@ -361,19 +366,15 @@ class _SearchedRows(NamedTuple):
     ) -> list[AnswerRow]:
         from kip33.spark.catalog import load_catalog
         from kip33.spark.jobs import named
-        from kip33.spark.search import offsets_for_times
+        from kip33.spark.search import offsets_for_targets
 
         spark = open_session(self.command.engine)
         schema = "topic string, partition int, target_ms bigint, log_dir string, request int"
         requests = spark.createDataFrame(
             [(*question, number) for number, question in enumerate(questions)], schema
         )
-        answered = offsets_for_times(
-            load_catalog(spark, source.catalog.location.uri, source.snapshot.name),
-            requests,
-            **how._asdict(),
-            log_start_offsets=starts,
-        )
+        segments = load_catalog(spark, source.catalog.location.uri, source.snapshot.name)
+        answered = offsets_for_targets(segments, requests, how, starts)
         in_order = answered.orderBy("request", "partition", "log_dir").select(*ANSWER_COLUMNS)
         with named(spark, f"kip33 search: {counted(len(questions), 'request')}"):
             return [row.asDict() for row in in_order.collect()]
@@ -387,6 +388,22 @@ class _SearchedRows(NamedTuple):
         ]
         ends = search_rows(self.rows, questions, SearchOptions())
         return {(end.located.log_dir, end.topic, end.partition): end.located.answer for end in ends}
+
+    def untimed(self, answer: AnswerRow) -> str | None:
+        """Return why the end of an answer's partition may skip records, None if it does not."""
+        import pyarrow.compute as pc
+
+        names = ("log_dir", "topic", "partition")
+        is_asked = [pc.equal(self.rows[name], answer[name]) for name in names]
+        of_one = self.rows.filter(reduce(pc.and_, is_asked)).to_pylist()
+        segments = replicas_of(of_one)[answer["log_dir"]]
+        found = first_without_timestamp(segments, None, Meter())
+        if found.offset is None:
+            return found.note
+        return (
+            f"the record at offset {found.offset} has no timestamp, so the end of the partition "
+            "could be behind records at or after the time"
+        )
 
     def ranges(
         self,
@@ -440,12 +457,13 @@ def _offsets_to_emit(
     ends: Mapping[ReplicaKey, search_answers.Answer],
     command: "SearchCommand",
     count_newer: _NewerRecordCount | None,
+    untimed: Callable[[AnswerRow], str | None],
 ) -> Iterator[Offset]:
     """Yield one offset per partition; without a record the log's end, as Kafka's own tool does.
 
     A partition with an unsafe answer is left out and named, unless it is allowed. `count_newer`
     counts the records at or after the time that are before the offset: deleting up to there is
-    unsafe.
+    unsafe. So is an end behind records without timestamps, which `untimed` names.
     """
     seen = set()
     for answer in answers:
@@ -459,6 +477,8 @@ def _offsets_to_emit(
         end = ends.get(_replica_key(answer)) if answer["offset"] is None else None
         offset = end.offset if end else answer["offset"]
         unsafe = _unsafe(answer, end, command.emit)
+        if end and answer["result"] == SearchResult.AFTER_END:
+            unsafe = search_answers.joined_notes(unsafe, untimed(answer))
         if count_newer and offset is not None:
             unsafe = search_answers.joined_notes(unsafe, count_newer(answer, offset))
         if offset is None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from kip33.formats.times import milliseconds_in
+from kip33.formats.times import Milliseconds, milliseconds_in
 from kip33.rules.policies import MAX_INT64, duration_ms, size_bytes
 from kip33.rules.search import TARGETS
 
@@ -25,7 +25,7 @@ def current_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def parse_moment(text: str, now_ms: int) -> int:
+def parse_moment(text: str, now_ms: int) -> Milliseconds:
     """Return a time in ms since the epoch; ValueError with what was found and expected.
 
     A text of digits is ms; one that may be seconds or a date is refused. A fraction of a
@@ -49,7 +49,7 @@ def parse_moment(text: str, now_ms: int) -> int:
         moment = milliseconds_in(text)
     if moment is None or not 0 <= moment <= MAX_INT64:
         raise ValueError(f"{text!r} found, expected {MOMENT_EXPECTED}, not before 1970")
-    return moment
+    return Milliseconds(moment)
 
 
 class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4; 8.1 serves

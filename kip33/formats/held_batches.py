@@ -64,7 +64,8 @@ class HeldBatches(NamedTuple):
 class BatchWindows:
     """An iteration over the batches of a log from a position; read `damage` after its end.
 
-    `damage` is one line that says why the rest of the log is not valid, None if there is no rest.
+    `damage` is one line that says why the rest of the log is not valid, None if there is no rest;
+    with `only_zeros_follow` the rest is zeros.
     `position` is the end of the last valid batch so far.
     """
 
@@ -82,6 +83,7 @@ class BatchWindows:
         `native` chooses compiled code or the plain walk; None: by size.
         """
         self.damage: str | None = None
+        self.only_zeros_follow = False
         self.position = position
         self.native = size_bytes - position > SMALL_BYTES if native is None else native
         self._read_into = read_into
@@ -113,7 +115,8 @@ class BatchWindows:
             if why == walk.MORE:
                 start, at, stop = self._refill(buffer, start, at, stop, state)
             elif why != walk.FULL:
-                self.damage = why_ended(why, self.position, self._size_bytes)
+                ended = why_ended(self._read_into, why, self.position, self._size_bytes)
+                self.damage, self.only_zeros_follow, _ = ended
                 return
 
     def _held(

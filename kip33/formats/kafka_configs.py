@@ -27,9 +27,13 @@ Committed offsets, as the CSV of `kafka-consumer-groups.sh --export` or the outp
     GROUP  TOPIC  PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  CONSUMER-ID  HOST  CLIENT-ID
     g      orders 0          4711            4800            89   -            -     -
 
-Output of `--describe` may have other columns in between, and blanks in its last columns. Partitions
+    GROUP  TOPIC  PARTITION  LEADER-EPOCH  START-OFFSET  LAG           kafka-share-groups.sh
+    g      orders 0          3             4711          89
+
+Output of `--describe` may have other columns in between, and blanks in the names of groups and of
+clients: cells begin below their titles. A share group's next offset is its START-OFFSET. Partitions
 without a committed offset (`-`) are left out. Kafka: `ConsumerGroupCommand` (`CsvUtils`,
-`printOffsets`), 2.x to 4.x.
+`printOffsets`), 2.x to 4.x; `ShareGroupCommand`, 4.0 to 4.3.
 
 Property files, as `java.util.Properties.load` reads them:
 
@@ -198,7 +202,12 @@ def delete_records_object(offsets: Iterable[tuple[str, int, int]]) -> dict[str, 
     return {"partitions": partitions, "version": _DELETE_RECORDS_VERSION}
 
 
-_COLUMNS: Final = ("TOPIC", "PARTITION", "CURRENT-OFFSET")
+_OFFSET_COLUMNS: Final = ("CURRENT-OFFSET", "START-OFFSET")
+_NUMBERS: Final = frozenset(
+    {*_OFFSET_COLUMNS, "PARTITION", "LEADER-EPOCH", "LOG-END-OFFSET", "LAG"}
+)
+_NO_ROWS: Final = ("Consumer group", "Share group", "Streams group", "Warning", "Error")
+_NUMBER_OR_NONE: Final = re.compile(r"[0-9]{1,19}|-", re.ASCII)
 _MOST_PARTITION: Final = 2**31 - 1
 _MOST_OFFSET: Final = 2**63 - 1
 _CSV_EXPECTED: Final = "topic,partition,offset or group,topic,partition,offset"
@@ -223,7 +232,7 @@ def parse_group_offsets(text: str) -> list[GroupOffset]:
     Raises ValueError for other text, for a text without offsets, and for two offsets of one
     partition and group. The message has the line, what was found and what was expected.
     """
-    described = any(set(_COLUMNS) <= set(line.split()) for line in text.splitlines())
+    described = any(_columns_of(line.split()) for line in text.splitlines())
     offsets: dict[tuple[str, str, int], GroupOffset] = {}
     for number, row in _described(text) if described else _csv(text):
         key = row[:3]
@@ -237,28 +246,72 @@ def parse_group_offsets(text: str) -> list[GroupOffset]:
     return list(offsets.values())
 
 
+def _columns_of(cells: list[str]) -> tuple[str, ...]:
+    """Return the columns to read if these are the titles of a table, the offset's last."""
+    named = next((name for name in _OFFSET_COLUMNS if name in cells), "")
+    wanted = ("TOPIC", "PARTITION", named)
+    return wanted if named and set(wanted) <= set(cells) else ()
+
+
 def _described(text: str) -> Iterator[tuple[int, GroupOffset]]:
-    columns: list[str] = []
+    header = ""
     for number, line in enumerate(text.splitlines(), 1):
         cells = line.split()
-        if set(_COLUMNS) <= set(cells):
-            columns = cells
-        elif columns and _is_row(cells, columns):
-            row = dict(zip(columns, cells, strict=False))
-            if row["CURRENT-OFFSET"] != "-":
-                yield (
-                    number,
-                    _offset(number, row.get("GROUP", ""), *(row[name] for name in _COLUMNS)),
-                )
-        elif columns and cells and not line.startswith(("Consumer group", "Warning", "Error")):
-            raise ValueError(f"line {number}: {len(cells)} cells found, expected {len(columns)}")
+        if _columns_of(cells):
+            header = line
+            continue
+        row = _row(line, header) if header else None
+        columns = _columns_of(header.split())
+        if row and row[columns[-1]] != "-":
+            yield number, _offset(number, row.get("GROUP", ""), *(row[name] for name in columns))
+        elif header and not row and cells and not line.startswith(_NO_ROWS):
+            titles = len(header.split())
+            raise ValueError(f"line {number}: {len(cells)} cells found, expected {titles}")
 
 
-def _is_row(cells: list[str], columns: list[str]) -> bool:
-    """Return whether a line has a cell for each column; a client's name may contain blanks."""
-    if len(cells) <= len(columns) or columns[-1] != "CLIENT-ID":
-        return len(cells) == len(columns)
-    return cells[columns.index("PARTITION")].isdigit()
+def _row(line: str, header: str) -> dict[str, str] | None:
+    """Return the cells of a line below its header by their titles, None for another line.
+
+    The names of groups and clients may contain blanks. Where cells do not begin below their titles,
+    the text was changed after the tool printed it. Then a line counts that can be read in one way.
+    """
+    titles, cells = header.split(), line.split()
+    below = _below_titles(line, header)
+    if below and _is_right(below):
+        return below
+    may_have_blanks = titles[-1] == "CLIENT-ID"
+    more = len(cells) - len(titles)
+    readings = []
+    for extra in range(more + 1):  # words of the group's name, after the first
+        if titles[0] == "GROUP":
+            row = dict(
+                zip(titles, [" ".join(cells[: extra + 1]), *cells[extra + 1 :]], strict=False)
+            )
+        else:
+            row = dict(zip(titles, cells, strict=False))
+        if (extra == more or may_have_blanks) and _is_right(row):
+            readings.append(row)
+    if len(readings) == 1:
+        return readings[0]
+    return dict(zip(titles, cells, strict=True)) if more == 0 else None
+
+
+def _below_titles(line: str, header: str) -> dict[str, str] | None:
+    """Return the cells that begin below their titles; None if one does not, or is missing."""
+    starts, line = [*re.finditer(r"\S+", header)], line.ljust(len(header))
+    ends = [*(title.start() for title in starts[1:]), max(len(line), len(header))]
+    row = {one[0]: line[one.start() : end] for one, end in zip(starts, ends, strict=True)}
+    *cells, last = row.values()
+    is_aligned = all(cell[:1].strip() and cell[-1:].isspace() for cell in cells)
+    if not is_aligned or not (last[:1].strip() or "CLIENT-ID" in row):
+        return None
+    return {title: cell.strip() for title, cell in row.items()}
+
+
+def _is_right(row: dict[str, str]) -> bool:
+    """Return whether the cells may be what their titles say."""
+    numbers = [cell for title, cell in row.items() if title in _NUMBERS]
+    return " " not in row["TOPIC"] and all(map(_NUMBER_OR_NONE.fullmatch, numbers))
 
 
 def _csv(text: str) -> Iterator[tuple[int, GroupOffset]]:

@@ -11,7 +11,7 @@ read from one piece; if it crosses the end of a piece, that end is kept.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from kip33.formats.batch import (
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD as LONGEST_HEADER_BYTES
 from kip33.formats.byte_sources import ReadInto, SeekableBytes, ViewAt, pieces_of, read_fully
 from kip33.formats.crc import crc32, crc32c, with_crc32c
+from kip33.formats.foreign_bytes import Rest
 from kip33.formats.native import compiled, crc32c_tables
 
 ROWS: Final = 4096
@@ -44,8 +45,9 @@ class BatchScan:
     """One pass over one segment; iterate once, then ask how it ended.
 
     After the iteration, `valid_bytes` is the length of the complete, valid batches. `damage` is one
-    line that says why the rest is not valid, None if the file ends with a batch. `load_failure` is
-    one line if Kafka 4.1 would refuse to load the log. `bytes_read` counts the bytes read.
+    line that says why the rest is not valid, None if the file ends with a batch. It may be nothing
+    but zeros: `only_zeros_follow`. `load_failure` is one line if Kafka 4.1 would refuse to load the
+    log. `bytes_read` counts the bytes read.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class BatchScan:
         self.valid_bytes = 0
         self.bytes_read = 0
         self.damage: str | None = None
+        self.only_zeros_follow = False
         self.load_failure: str | None = None
         self.native = size_bytes > SMALL_BYTES if native is None else native
         self._read_into = read_into
@@ -172,24 +175,35 @@ class BatchScan:
     def _end(self, why: int, entry: int) -> None:
         self.valid_bytes = entry
         if why != walk.MARKER:
-            self.damage = why_ended(why, entry, self.size_bytes)
+            ended = why_ended(self._read_into, why, entry, self.size_bytes)
+            self.damage, self.only_zeros_follow, bytes_read = ended
+            self.bytes_read += bytes_read
 
 
-def why_ended(why: int, entry: int, size_bytes: int) -> str | None:
-    """Return one line that says why a walk ended at a batch, None at the end of the file.
+class WalkEnd(NamedTuple):
+    """Why a walk ended at a batch."""
 
-    `why` is what the walk returned, `entry` the position of that batch.
-    """
+    damage: str | None  # one line; None: the file ends there
+    only_zeros_follow: bool = False  # from there to the end of the file
+    bytes_read: int = 0  # to find that out
+
+
+def why_ended(read_into: ReadInto, why: int, entry: int, size_bytes: int) -> WalkEnd:
+    """Return why a walk ended; `why` is what it returned, `entry` the position of that batch."""
     left = size_bytes - entry
     if why == walk.END and left == 0:
-        return None
+        return WalkEnd(None)
     reason = {
         walk.END: f"{counted(left, 'byte')} left, too few for a batch header",
         walk.TORN: "the batch's size points past the end of the file",
         walk.SIZE_TOO_SMALL: "the size field is smaller than any batch",
         walk.BAD_CRC: "the batch's bytes do not match its CRC",
     }[why]
-    return f"at byte {entry} of {size_bytes}: {reason}"
+    if why == walk.BAD_CRC:
+        return WalkEnd(f"at byte {entry} of {size_bytes}: {reason}")
+    rest = Rest(read_into, entry, size_bytes)
+    note = f"at byte {entry} of {size_bytes}: {rest.note(reason)}"
+    return WalkEnd(note, rest.is_zeros, rest.bytes_read)
 
 
 def read_header_at(read_into: ReadInto, position: int) -> BatchHeader:

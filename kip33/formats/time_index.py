@@ -192,9 +192,9 @@ class TimeIndex(_RelativeEntries[TimestampOffset]):
 
         Before the first entry the answer is `(NO_TIMESTAMP, base_offset)`: scan from the start.
 
-        >>> index = TimeIndex.from_bytes(bytes.fromhex("000000000000000a00000007"), base_offset=100)
-        >>> index.lookup(12)
-        TimestampOffset(timestamp=10, offset=107)
+        >>> index = TimeIndex.from_bytes(bytes.fromhex("0000018bcfe5680000000007"), base_offset=100)
+        >>> index.lookup(1_700_000_000_002)
+        TimestampOffset(timestamp=1700000000000, offset=107)
         """
         return self._entry(bisect_right(self.entries["timestamp"], milliseconds_of(time)) - 1)
 

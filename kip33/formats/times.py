@@ -7,21 +7,28 @@ from typing import Final, SupportsIndex, TypeAlias
 Time: TypeAlias = SupportsIndex | datetime | str
 """Milliseconds since 1970 (UTC), a `datetime` with a time zone, or a text in ISO 8601.
 
-A text without a zone is UTC; one of digits is milliseconds.
+A text without a zone is UTC; one of digits is milliseconds. A number that may be seconds is
+refused.
 """
 
-LEAST_MS: Final = 10**11  # of a time in digits: 1973, as seconds the year 5138
+
+class Milliseconds(int):
+    """A time that surely is in milliseconds: its text or `datetime` said so."""
+
+
+LEAST_MS: Final = 10**11  # of a time that is a number: 1973, as seconds the year 5138
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def milliseconds_of(time: Time) -> int:
+def milliseconds_of(time: Time) -> Milliseconds:
     """Return a time in ms since 1970; a fraction of a millisecond is cut off.
 
-    Raises ValueError for a `datetime` without a time zone, a text that is not a time, and for
-    anything else that is not an integer.
+    What was returned can be given again: a time in 1970 does not become a number of seconds.
+    Raises ValueError for a `datetime` without a time zone, a text that is not a time, a number that
+    may be seconds (`require_milliseconds`), and for anything else that is not an integer.
 
-    >>> milliseconds_of(datetime(1970, 1, 2, tzinfo=UTC)), milliseconds_of(5)
-    (86400000, 5)
+    >>> milliseconds_of(datetime(1970, 1, 2, tzinfo=UTC)), milliseconds_of(1_700_049_600_000)
+    (86400000, 1700049600000)
     >>> milliseconds_of("2023-11-15T12:00Z")
     1700049600000
     """
@@ -31,27 +38,44 @@ def milliseconds_of(time: Time) -> int:
             raise ValueError(
                 f"{time!r} found, expected ISO 8601 (UTC without a zone) or milliseconds"
             )
-        return found
+        return Milliseconds(found)
+    if isinstance(time, Milliseconds):
+        return time
     if isinstance(time, datetime):
         if time.utcoffset() is None:
             raise ValueError(
                 f"{time.isoformat()} found, expected a datetime with a time zone, for example "
                 "datetime(2024, 5, 1, tzinfo=UTC)"
             )
-        return (time - _EPOCH) // timedelta(milliseconds=1)
+        return Milliseconds((time - _EPOCH) // timedelta(milliseconds=1))
     try:
-        return index(time)
+        number = index(time)
     except TypeError as error:
         raise ValueError(
             f"time {time!r} found, expected milliseconds since 1970, a datetime with a time zone "
             "or ISO 8601"
         ) from error
+    require_milliseconds(number, str(number))
+    return Milliseconds(number)
+
+
+def require_milliseconds(number: int, shown: str) -> None:
+    """Raise ValueError for a number that may be seconds, a year or a date: below 10^11, but not 0.
+
+    `shown` is the number as the caller gave it.
+    """
+    if 0 < number < LEAST_MS:
+        raise ValueError(
+            f"{shown} found, expected ISO 8601 or milliseconds since 1973: in milliseconds it is "
+            f"{iso_time(number)}, in seconds {iso_time(number * 1000)}; give the one you mean in "
+            "ISO 8601"
+        )
 
 
 def milliseconds_in(text: str) -> int | None:
     """Return the time in a text: ISO 8601, UTC without a zone, or ms; None for another text.
 
-    Raises ValueError for a number that may be seconds, a year or a date: below 10^11, but not 0.
+    Raises ValueError for a number that may be seconds.
 
     >>> milliseconds_in("1970-01-02T00:00:01+00:00"), milliseconds_in("0"), milliseconds_in("soon")
     (86401000, 0, None)
@@ -60,12 +84,7 @@ def milliseconds_in(text: str) -> int | None:
         if len(text) > 20:
             return None
         number = int(text)
-        if 0 < number < LEAST_MS:
-            raise ValueError(
-                f"{text!r} found, expected ISO 8601 or milliseconds since 1973: in milliseconds it "
-                f"is {iso_time(number)}, in seconds {iso_time(number * 1000)}; give the one you "
-                "mean in ISO 8601"
-            )
+        require_milliseconds(number, repr(text))
         return number
     try:
         time = datetime.fromisoformat(text)

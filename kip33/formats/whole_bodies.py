@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
-from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, LOG_OVERHEAD
+from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, LOG_OVERHEAD, NO_TIMESTAMP
 from kip33.formats.codecs import (
     DECOMPRESSED_CHUNK_BYTES,
     LZ4_STORED,
@@ -289,12 +289,16 @@ def _is_one_zstd_frame(stored: memoryview) -> bool:
 
 
 class RecordLimits(NamedTuple):
-    """The records to return; offsets and timestamps (ms) are inclusive."""
+    """The records to return; offsets and timestamps (ms) are inclusive.
+
+    Only NO_TIMESTAMP means that a record has none: a time before 1970 is a time.
+    """
 
     first_offset: int = _LOWEST
     last_offset: int = _HIGHEST
     first_timestamp: int = _LOWEST
     last_timestamp: int = _HIGHEST
+    only_with_timestamp: bool = False
 
 
 class DecodedRecords(NamedTuple):
@@ -325,7 +329,8 @@ class RecordDecoder:
 
     def limit(self, limits: RecordLimits) -> None:
         """Return the records inside `limits` from now on."""
-        self._limits = np.array([limits], RECORD_LIMITS)
+        self._limits = np.array([limits[:4]], RECORD_LIMITS)
+        self._only_with_timestamp = limits.only_with_timestamp
 
     def decode(self, held: HeldBatches) -> Iterator[DecodedRecords | UnreadableBatch]:
         """Yield the records of batches, in order; after an unreadable batch come the next ones."""
@@ -385,10 +390,12 @@ class RecordDecoder:
         taken, add = _taken(data, speed), speed(add_records)
         while True:
             why = add(taken, entries, cursor, self._limits, self._rows)
-            count = int(cursor["rows"][0])
-            if count:
-                yield DecodedRecords(taken, self._rows[:count], speed)
-                cursor["rows"] = 0
+            records = self._rows[: int(cursor["rows"][0])]
+            if self._only_with_timestamp:
+                records = records[records["timestamp"] != NO_TIMESTAMP]
+            if len(records):
+                yield DecodedRecords(taken, records, speed)
+            cursor["rows"] = 0
             if why == DONE:
                 return
             if why == BAD:

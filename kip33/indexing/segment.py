@@ -15,14 +15,15 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from kip33.archive.directory import Segment
 from kip33.drafts.designs import other_entries
-from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
+from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error, counted
 from kip33.formats.batch import (
+    MAX_INT32,
     MAX_SEGMENT_BYTES,
     NO_TIMESTAMP,
     BatchColumns,
@@ -46,12 +47,18 @@ from kip33.rules.index_entries import preallocated_bytes
 from kip33.rules.index_tail import ENTRIES_READ, LAST_HEADER_BYTES, distrust
 from kip33.rules.leader_epochs import LeaderEpochs
 from kip33.rules.producer_state import ProducerChange, SeenProducers
-from kip33.rules.segment_summary import SegmentStatus, new_summary, summarize
+from kip33.rules.segment_summary import (
+    SegmentStatus,
+    is_whole_before_zeros,
+    new_summary,
+    summarize,
+)
 from kip33.rules.transactions import NO_TRANSACTIONS, OpenTransactions, TransactionSummary
 from kip33.rules.untimestamped import entry_offset, index_of_file_time
 from kip33.stores.files import FileStatus, is_archived, one_line, opened, scanned
 from kip33.stores.locations import Location
 
+SPLIT: Final = "its offsets span 2^31 or more; Kafka splits the segment when it recovers it"
 _HAS_BATCHES = (SegmentStatus.OK, SegmentStatus.TRUNCATED)
 
 
@@ -82,6 +89,20 @@ class BuiltIndexes:
     producer_changes: tuple[ProducerChange, ...] | None = None  # None: not asked for, or no index
     leader_epochs: tuple[EpochStart, ...] = ()
     batches_crc32: int = 0  # of the CRCs of its batches, 4 bytes each, big-endian
+    only_zeros_follow: bool = False  # after its valid bytes
+    is_split: bool = False  # `invalid`, but all batches are valid: Kafka splits the segment
+
+    @property
+    def end_offset(self) -> int:
+        """Return the offset after its last record, its base offset if it has no batch."""
+        return int(self.summary["last_offset"]) + 1 if self.valid_bytes else self.base_offset
+
+    @property
+    def recovered_status(self) -> SegmentStatus:
+        """Return its status for a broker that recovers it: zeros at the end are cut, too."""
+        if self.only_zeros_follow and self.status in (SegmentStatus.OK, SegmentStatus.EMPTY):
+            return SegmentStatus.TRUNCATED
+        return self.status
 
     @property
     def time_index(self) -> TimeIndex | None:
@@ -134,6 +155,8 @@ class _Gathered:
         bytes_read: int = 0,
         builder: IndexBuilder | None = None,
         producer_changes: tuple[ProducerChange, ...] | None = None,
+        only_zeros_follow: bool = False,
+        is_split: bool = False,
     ) -> BuiltIndexes:
         transactions: TransactionSummary | None = None
         if builder:
@@ -154,6 +177,8 @@ class _Gathered:
             producer_changes,
             self._epochs.starts,
             self.batches_crc32,
+            only_zeros_follow,
+            is_split,
         )
 
 
@@ -218,10 +243,15 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
             on_batches(batches)
         if watcher:
             watcher(batches, speed)
-        elif builder.refusal or gathered.failure:
+        elif gathered.failure or (builder.refusal and not builder.is_beyond_int32):
             break
     builder.close(scan.valid_bytes, speed)
     status, error, valid_bytes = _outcome(scan, builder, gathered)
+    is_whole = scan.valid_bytes == size_bytes and not (scan.load_failure or gathered.failure)
+    last_offset = int(gathered.summary["last_offset"][0])
+    is_split = builder.is_beyond_int32 and is_whole and last_offset - base_offset > MAX_INT32
+    if is_split:
+        error = SPLIT
     changes = None
     if gathered.producers and status != SegmentStatus.INVALID:
         changes = read_changes(gathered.producers, read_into)
@@ -233,6 +263,8 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
         bytes_read=scan.bytes_read,
         builder=None if status == SegmentStatus.INVALID else builder,
         producer_changes=changes,
+        only_zeros_follow=status == SegmentStatus.TRUNCATED and scan.only_zeros_follow,
+        is_split=is_split,
     )
 
 
@@ -291,6 +323,26 @@ def index_file(
         archived = is_archived(error)
         status = SegmentStatus.ARCHIVED if archived else SegmentStatus.UNREADABLE
         return unreadable(one_line(error), size_bytes, status)
+
+
+def with_whole_log(
+    index: BuiltIndexes, *, is_last: bool, next_base_offset: int | None
+) -> BuiltIndexes:
+    """Return the indexes of a scanned log; zeros after its last batch may be no damage.
+
+    `error` is then a note, and the status is that of the batches.
+    """
+    if not index.only_zeros_follow or not is_whole_before_zeros(
+        index.end_offset, is_last=is_last, next_base_offset=next_base_offset
+    ):
+        return index
+    zeros = index.size_bytes - index.valid_bytes
+    note = (
+        f"the last {counted(zeros, 'byte')} are zeros, as in a preallocated file or after a power "
+        "failure; they are not of the log"
+    )
+    status = SegmentStatus.OK if index.valid_bytes else SegmentStatus.EMPTY
+    return replace(index, status=status, error=note)
 
 
 class FileTimeEntry(NamedTuple):

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from kip33.archive.listing import segments_of
 from kip33.archive.segment_paths import beside, index_path
 from kip33.archive.sources import require_segments
 from kip33.indexing.folded_verdicts import VerifiedSegment, seen_segment
-from kip33.indexing.segment import FileTimeEntry
+from kip33.indexing.segment import FileTimeEntry, with_whole_log
 from kip33.indexing.tree_verdicts import TreeVerdicts, blocks_of
 from kip33.indexing.verification import (
     SegmentVerdict,
@@ -149,6 +150,10 @@ def _verify_one(verify: Verify, segment: Segment) -> VerifiedSegment:
         file_time=FileTimeEntry.of(settings.untimestamped, segment),
         with_producers=verify.producer_snapshots,
     )
+    index = with_whole_log(
+        index, is_last=bool(segment.active_segment), next_base_offset=segment.next_base_offset
+    )
+    verdict = replace(verdict, log_status=index.status, log_error=index.error)
     return seen_segment(
         verdict,
         index,

@@ -240,6 +240,8 @@ def _spans_of(segment: ReadSegment, request: RecordRequest) -> list[Span]:
     stops = request.disorder_ms is not None or (last_offset < RecordRequest().limits.last_offset)
     if 2 * segment.listed_bytes < 3 * PART_BYTES or segment.error or segment.conflict:
         return []
+    if segment.warnings(request.limits.first_offset):  # said once
+        return []
     if segment.until_offset is not None or (stops and is_end):
         return []
     inside = request_inside(request, segment, first_new_of(segment, 0))

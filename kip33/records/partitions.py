@@ -24,13 +24,32 @@ from kip33.archive.listing import with_topic_ids
 from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
 from kip33.archive.sources import log_of, matches, require_log, require_segments
 from kip33.catalog.catalog import Catalog, Warn, catalog_unless_source, choose, warn_caller
-from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, LATEST_EPOCH, UNTIL, Tiers
-from kip33.errors import FileReadError, LocationError
+from kip33.catalog.tiers import (
+    IS_DIFFERENT,
+    IS_REMOTE,
+    LATEST_EPOCH,
+    UNSURE_FROM,
+    UNTIL,
+    Tiers,
+    unsure_text,
+)
+from kip33.errors import FileReadError, LocationError, counted
 from kip33.formats.batch import CODEC_MASK, MAX_INT32, BatchColumns
 from kip33.formats.names import parse_partition_dir
-from kip33.rules.offset_holes import Extent, most_complete_of, newest_topic_ids
+from kip33.rules.offset_holes import (
+    KINDS,
+    UNKNOWN_END,
+    Extent,
+    HoleKind,
+    SegmentEnds,
+    find_holes,
+    is_age_unsure,
+    last_changes,
+    most_complete_of,
+    newest_topic_id,
+)
 from kip33.rules.policies import MAX_INT64, nearest_topics
-from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.segment_summary import SegmentStatus, is_whole_before_zeros
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
 
@@ -90,13 +109,17 @@ class ReadSegment(NamedTuple):
     first_new_offset: int = 0  # smaller ones are in earlier segments; 0: none is known to be
     index_uri: str | None = None  # of the catalog's .timeindex
     damage: str | None = None  # why a catalog's log is valid only in part
+    refused: str | None = None  # why a broker would keep nothing of a catalog's log
+    hole: str | None = None  # which offsets are surely missing before it
     error: str | None = None  # why the segment cannot be read
+    has_inner_times: bool = False  # a wrapper of v0 may have v1 messages: no header has their times
     only_v2: bool = False  # all its batches are complete and of magic 2, by a catalog
     share: OffsetShare | None = None  # None: the whole segment
     topic_id: str | None = None
     last_modified_ms: int | None = None  # of the log
     is_remote: bool = False  # of two tiers
     until_offset: int | None = None  # from here on other segments are the log; None: to its end
+    unsure_from: int | None = None  # from here on its records may not be of the log
     conflict: str | None = None  # why it is not read: another one has its offsets, other records
 
     @property
@@ -110,12 +133,37 @@ class ReadSegment(NamedTuple):
     @property
     def max_timestamp(self) -> int | None:
         """Return the largest timestamp of all records of its file, -1 if no record has one."""
-        return self.figures.max_timestamp if self.figures else None
+        return self.figures.max_timestamp if self.figures and not self.has_inner_times else None
 
     @property
     def reached_timestamp(self) -> int:
         """Return the largest timestamp of the records that are read; -1: none, or not known."""
         return -1 if self.until_offset is not None else self.max_timestamp or -1
+
+    @property
+    def is_checked(self) -> bool:
+        """Return whether a build has looked at the order of its offsets."""
+        return self.refused is not None or self.figures is not None
+
+    def warnings(self, first_offset: int) -> list[str]:
+        """Return what a reader from an offset on is told of the log, although it is read."""
+        found = []
+        if self.hole and first_offset < (self.base_offset or 0):
+            found.append(f"{self.log.uri}: {self.hole}")
+        if self.refused:
+            found.append(
+                f"{self.log.uri}: {SegmentStatus.INVALID}: {self.refused}; a broker would keep "
+                "none of it, and catalogs do not count its records"
+            )
+        return found
+
+    def is_whole_before_zeros(self, next_offset: int) -> bool:
+        """Return whether zeros after its last batch are no damage; `next_offset` follows it."""
+        end_offset = max(next_offset, self.base_offset or 0)
+        is_last = self.next_base_offset is None
+        return is_whole_before_zeros(
+            end_offset, is_last=is_last, next_base_offset=self.next_base_offset
+        )
 
     def inside(self, batches: BatchColumns) -> BatchColumns:
         """Return the batches that begin before `until_offset`.
@@ -198,8 +246,15 @@ class Selection(NamedTuple):
 
         `warn` gets a line for each topic whose logs are left out because their id is not known.
         """
-        newest = newest_topic_ids(segments) if self.log_dir is None else {}
+        changes = last_changes(segments) if self.log_dir is None else {}
+        newest = {topic: newest_topic_id(of_one) for topic, of_one in changes.items()}
         taken = [segment for segment in segments if self.takes(segment)]
+        for topic in sorted({one.topic or "" for one in taken if one.topic in changes}):
+            if is_age_unsure(changes[topic]):
+                warn(
+                    f"topic {topic}: several topics have this name; that with the newest records "
+                    "is read, but its files are not the newest; give the log_dir to read another"
+                )
         unknown: defaultdict[str, set[str]] = defaultdict(set)
         for segment in taken:
             if segment.topic_id is None and newest.get(segment.topic) is not None:
@@ -220,18 +275,20 @@ def partitions_of(
     storage_options: StorageOptions | None = None,
     filesystem: Filesystem | None = None,
     warn: Warn = warn_caller,
+    tell: Warn | None = None,
 ) -> list[PartitionSegments]:
     """Return the partitions to read, by topic and number.
 
     `warn` gets a line for each newer snapshot of a catalog that is ignored, and for logs that are
-    left out. Raises LocationError if
-    there are no segments, CatalogError for a damaged catalog, and for two that are not of one
-    cluster's tiers.
+    left out; `tell`, or `warn` without it, for remote segments of another topic. Raises
+    LocationError if there are no segments, CatalogError for a damaged catalog, and for two that are
+    not of one cluster's tiers.
     """
     if isinstance(source, HoldsCatalog):
         return _replicas(_of_catalog(source.catalog, selection, warn), selection)
     if isinstance(source, HoldsTiers):
-        return _replicas(_of_tiers(source.catalogs, selection, warn), selection)
+        tiers = Tiers.newest(source.catalogs, warn, tell)
+        return _replicas(_of_tiers(tiers, selection, warn), selection)
     if isinstance(source, Segment):
         return [[_of_listed(source, log_of(source, storage_options, filesystem))]]
     place = place_on(source, storage_options, filesystem)
@@ -319,14 +376,11 @@ def _nothing_of(selection: Selection, known: Iterable[str | None] = ()) -> Locat
     return LocationError(f"no segments of {_shown(selection)} found{near}")
 
 
-def _of_tiers(
-    catalogs: tuple[Catalog, Catalog], selection: Selection, warn: Warn
-) -> list[ReadSegment]:
+def _of_tiers(tiers: Tiers, selection: Selection, warn: Warn) -> list[ReadSegment]:
     """Return the segments of two tiers that make up each replica's log.
 
     Directories that were not listed are there, too; a remote one in each replica.
     """
-    tiers = Tiers.newest(catalogs, warn)
     topics = None
     if selection.topics:
         known = tiers.topics()
@@ -358,7 +412,9 @@ def _start_of(row: dict[str, Any]) -> Any:
 
 def _of_tier(row: dict[str, Any], other: str) -> ReadSegment:
     """Return a row of the union; `other` is what one that differs has its offsets from."""
-    segment = _of_row(row)._replace(is_remote=row[IS_REMOTE], until_offset=row[UNTIL])
+    segment = _of_row(row)._replace(
+        is_remote=row[IS_REMOTE], until_offset=row[UNTIL], unsure_from=row[UNSURE_FROM]
+    )
     base, last = row["base_offset"], segment.last_offset
     end = base if last is None else last + 1
     extent = Extent.of_tiers(row["status"], base, end, row[LATEST_EPOCH])
@@ -376,6 +432,7 @@ def _of_tier(row: dict[str, Any], other: str) -> ReadSegment:
 def _of_row(row: dict[str, Any]) -> ReadSegment:
     """Return a catalog row; only a log that a build has read gives facts."""
     is_known = row["status"] in _KNOWN
+    is_refused = row["status"] == SegmentStatus.INVALID and row["last_offset"] is None  # not split
     return ReadSegment(
         log=Location.of(row["log_uri"]),
         log_dir=row["log_dir"],
@@ -387,11 +444,13 @@ def _of_row(row: dict[str, Any]) -> ReadSegment:
         open_transactions=row["open_transactions"] if is_known else None,
         index_uri=row["index_uri"],
         damage=row["error"] if row["status"] == SegmentStatus.TRUNCATED else None,
+        refused=row["error"] if is_refused else None,
         error=row["error"] if row["base_offset"] is None else None,  # a directory, not listed
         listed_bytes=row["valid_bytes" if is_known else "size_bytes"] or 0,
         extent=Extent.of(*(row[name] for name in _OF_EXTENT)),
         topic_id=row["topic_id"],
         last_modified_ms=row["last_modified_ms"],
+        has_inner_times=row["record_count"] is None and 0 in (row["magics"] or ()),
         only_v2=row["status"] == SegmentStatus.OK and row["magics"] == [2],
     )
 
@@ -414,6 +473,24 @@ def _replicas(segments: Iterable[ReadSegment], selection: Selection) -> list[Par
     return found
 
 
+def unsure_line(partitions: Iterable[PartitionSegments]) -> str | None:
+    """Return a line about records of which it is not known whether they are of the log, or None."""
+    unsure = [
+        min((one for one in partition if one.unsure_from is not None), key=_unsure_from)
+        for partition in partitions
+        if any(one.unsure_from is not None for one in partition)
+    ]
+    if not unsure:
+        return None
+    first = unsure[0]
+    more = f" and {counted(len(unsure) - 1, 'other partition')}" if len(unsure) > 1 else ""
+    return f"{first.topic}-{first.partition}{more}: {unsure_text(_unsure_from(first))}"
+
+
+def _unsure_from(segment: ReadSegment) -> int:
+    return segment.unsure_from or 0
+
+
 def _in_order(segments: PartitionSegments) -> PartitionSegments:
     """Return segments by base offset, local before remote; those without one come last.
 
@@ -425,10 +502,51 @@ def _in_order(segments: PartitionSegments) -> PartitionSegments:
     )
     following = [*(segment.base_offset for segment in ordered[1:]), None]
     placed, first_new = [], 0
-    for segment, offset in zip(ordered, following, strict=True):
-        placed.append(segment._replace(next_base_offset=offset, first_new_offset=first_new))
+    for segment, offset, hole in zip(ordered, following, _holes_before(ordered), strict=True):
+        placed.append(
+            segment._replace(next_base_offset=offset, first_new_offset=first_new, hole=hole)
+        )
         first_new = max(first_new, -1 if segment.last_offset is None else segment.last_offset + 1)
     return placed
+
+
+def _holes_before(ordered: PartitionSegments) -> list[str | None]:
+    """Return for each segment which offsets are surely missing before it, None if none are.
+
+    Without a catalog this is not known.
+    """
+    notes: list[str | None] = [None] * len(ordered)
+    placed = [one for one in ordered if one.base_offset is not None]
+    ends = [_log_end(one) for one in placed]
+    if not any(
+        0 <= end < (one.base_offset or 0) for end, one in zip(ends, placed[1:], strict=False)
+    ):
+        return notes
+    of_one = np.zeros(len(placed), np.int64)
+    is_broken = [one.figures is None or one.damage is not None for one in placed]
+    is_sparse = [_is_sparse(one, end) for one, end in zip(placed, ends, strict=True)]
+    bases = np.array([one.base_offset for one in placed], np.int64)
+    arrays = np.array(ends, np.int64), np.array(is_broken), np.array(is_sparse)
+    holes = find_holes(SegmentEnds(of_one, of_one, bases, *arrays))
+    columns = (holes.before, holes.first_offsets, holes.ends, holes.kinds)
+    for before, first, end, kind in zip(*(one.tolist() for one in columns), strict=True):
+        if KINDS[kind] == HoleKind.CERTAIN:
+            notes[before] = f"offsets {first} to {end - 1} are missing before it"
+    return notes
+
+
+def _log_end(segment: ReadSegment) -> int:
+    """Return the offset after the last one that belongs to the log, or UNKNOWN_END."""
+    if segment.last_offset is None:
+        is_bare = segment.figures is not None and segment.figures.batch_count == 0
+        return (segment.base_offset or 0) if is_bare and not segment.damage else UNKNOWN_END
+    return segment.last_offset + 1
+
+
+def _is_sparse(segment: ReadSegment, end: int) -> bool:
+    """Return whether it has fewer records than offsets, as after compaction."""
+    records = segment.figures.record_count if segment.figures else None
+    return records is not None and records < end - (segment.base_offset or 0)
 
 
 def _shown(selection: Selection) -> str:

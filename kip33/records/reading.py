@@ -27,6 +27,7 @@ from kip33.records.partitions import (
     Selection,
     Source,
     partitions_of,
+    unsure_line,
 )
 from kip33.records.record_request import (
     Faults,
@@ -171,7 +172,8 @@ class Reading(NamedTuple):
         """Return the partitions to read; errors as those of `partitions_of`.
 
         A filter that no partition passes is not an error. With `on_error="fail"`, CatalogError if a
-        newer snapshot is damaged; it names this `choice` as the caller wrote it.
+        newer snapshot is damaged, which names this `choice` as the caller wrote it, and if records
+        of two tiers may not be of the log.
         """
 
         def missed(message: str) -> None:
@@ -187,6 +189,7 @@ class Reading(NamedTuple):
                 storage_options=storage_options,
                 filesystem=filesystem,
                 warn=missed,
+                tell=warn,
             )
 
         if self.bounds.is_empty:
@@ -199,7 +202,12 @@ class Reading(NamedTuple):
                 partitions = listed(self.selection._replace(topics=tuple(sorted(topics))))
             except LocationError:
                 partitions = listed(self.selection)  # raises if there is another reason
-        return [one for one in partitions if self._is_inside(one[0])]
+        partitions = [one for one in partitions if self._is_inside(one[0])]
+        if line := unsure_line(partitions):
+            if self.on_error == OnError.FAIL:
+                raise CatalogError(line)
+            warn(line)
+        return partitions
 
     def _is_inside(self, segment: ReadSegment) -> bool:
         topics, partitions = self.bounds.topics, self.bounds.partitions
@@ -303,7 +311,7 @@ def _shares_of(segment: ReadSegment, share_bytes: int) -> list[ReadSegment]:
     size_bytes = segment.listed_bytes
     if not segment.only_v2 or segment.last_offset is None or 2 * size_bytes < 3 * share_bytes:
         return [segment]
-    if segment.conflict:  # is reported once
+    if segment.conflict or segment.hole:  # is reported once
         return [segment]
     base_offset, end_offset = segment.base_offset or 0, segment.last_offset + 1
     places = [(base_offset, 0)]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kip33.errors import Kip33Error, NoReadableLogError, unreadable_logs_text
-from kip33.formats.batch import CODEC_MASK, CONTROL, BatchColumns
+from kip33.formats.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, NO_TIMESTAMP, BatchColumns
 from kip33.formats.times import Time, milliseconds_of
 from kip33.formats.whole_bodies import RecordLimits
 from kip33.records.columns import corrupt_row
@@ -61,12 +61,12 @@ class RecordRequest(NamedTuple):
     def _needs_times_of(self, segment: ReadSegment) -> bool:
         if not may_hold(segment.max_timestamp, self.limits.first_timestamp):
             return False
-        smallest = segment.smallest_timestamp
-        return smallest is None or smallest <= self.limits.last_timestamp
+        smallest = segment.smallest_timestamp  # -1 may stand for a time before 1970
+        return smallest is None or smallest <= max(self.limits.last_timestamp, NO_TIMESTAMP)
 
     def is_over(self, latest_timestamp: int) -> bool:
         """Return whether no later record is wanted, after one with this timestamp."""
-        if self.disorder_ms is None:
+        if self.disorder_ms is None or latest_timestamp == NO_TIMESTAMP:
             return False
         return latest_timestamp - self.disorder_ms > self.limits.last_timestamp
 
@@ -76,7 +76,9 @@ class RecordRequest(NamedTuple):
         is_v2 = batches["magic"] >= 2
         is_out = batches["last_offset"] < limits.first_offset
         is_out |= batches["base_offset"] > limits.last_offset
-        is_out |= batches["max_timestamp"] < limits.first_timestamp
+        has_horizon = batches["attributes"] & DELETE_HORIZON != 0
+        is_false = ~has_horizon & (batches["base_timestamp"] > batches["max_timestamp"])
+        is_out |= (batches["max_timestamp"] < limits.first_timestamp) & ~is_false
         if not self.include_control:
             is_out |= (batches["attributes"] & CONTROL) != 0
         wanted: npt.NDArray[np.bool_] = ~(is_out & is_v2)
@@ -115,12 +117,12 @@ def limits_of(
     ):
         if number is not None and number < 0:
             raise ValueError(f"{name}: {number} found, expected 0 or more")
-    has_times = times != [None, None]
     return RecordLimits(
         _LOWEST if start_offset is None else start_offset,
         _HIGHEST if end_offset is None else end_offset - 1,
-        (times[0] or 0) if has_times else _LOWEST,
+        _LOWEST if times[0] is None else times[0],
         _HIGHEST if times[1] is None else times[1] - 1,
+        only_with_timestamp=times != [None, None],
     )
 
 
@@ -279,6 +281,7 @@ class FilterBounds(NamedTuple):
             min(limits.last_offset, mine.last_offset),
             max(limits.first_timestamp, mine.first_timestamp),
             min(limits.last_timestamp, mine.last_timestamp),
+            limits.only_with_timestamp,
         )
 
     @property

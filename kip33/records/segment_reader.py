@@ -55,6 +55,7 @@ from kip33.formats.walk import ABORT, COMMIT
 from kip33.formats.whole_bodies import RecordLimits, UnreadableBatch
 from kip33.records.partitions import PartitionSegments, ReadSegment
 from kip33.records.record_request import Faults, OnError, RecordRequest
+from kip33.rules.index_entries import first_disordered
 from kip33.rules.search import Claim, bears_out, reach_of
 from kip33.rules.transaction_index import UNCHANGED, Open, open_from_json
 from kip33.stores.files import one_line, opened
@@ -122,6 +123,8 @@ class SegmentReader:
         self._bytes_read = 0
         self._latest = -1  # the largest timestamp of the partition so far
         self._last: ReadSegment | None = None
+        self._is_disordered = False  # said of the current segment
+        self._last_in_segment = -1  # its last offset so far
         self.first_new_offset = 0
         self._next_offset = 0  # after the last one of the partition so far
         self._position: int | None = None
@@ -162,6 +165,8 @@ class SegmentReader:
                     yield from self._faults.found(segment, CorruptSegmentError(segment.conflict, 0))
                 continue
             if needs(asked, segment, first_new):
+                for warning in segment.warnings(asked.limits.first_offset):
+                    yield from self._faults.found(segment, CorruptSegmentError(warning, 0))
                 self._use(request_inside(asked, segment, first_new))
                 yield from self._of_segment(segment, span)
             if segment.share:  # the next share may begin inside what was read
@@ -220,6 +225,7 @@ class SegmentReader:
         if self._last is None or not self._last.is_before(segment):
             self._next_offset = 0
         self._last = segment
+        self._is_disordered, self._last_in_segment = False, -1
         self.first_new_offset = first_new_of(segment, self._next_offset)
 
     def _of_segment(self, segment: ReadSegment, span: Span | None) -> Iterator[pa.RecordBatch]:
@@ -277,6 +283,8 @@ class SegmentReader:
             if rest is not None:
                 self._position = rest
                 return
+        if windows.only_zeros_follow and segment.is_whole_before_zeros(self._next_offset):
+            return
         if windows.damage and stop is not None and windows.position >= stop:
             self._position = windows.position
         elif windows.damage:
@@ -284,6 +292,7 @@ class SegmentReader:
             raise CorruptSegmentError(message, windows.position)
 
     def _of_batches(self, segment: ReadSegment, held: HeldBatches) -> Iterator[pa.RecordBatch]:
+        yield from self._of_disorder(segment, held.batches)
         for part, undecided in self._wanted(held):
             if undecided and self._faults.on_error == OnError.FAIL:
                 position = int(part.batches["position"][0])
@@ -298,6 +307,18 @@ class SegmentReader:
         if segment.base_offset is not None:
             end = segment.end_of(held.batches["last_offset"])
             self._next_offset = max(self._next_offset, end)
+
+    def _of_disorder(self, segment: ReadSegment, batches: BatchColumns) -> Iterator[pa.RecordBatch]:
+        """Yield what becomes of offsets that are wrong, once for a log that no build has read."""
+        if segment.is_checked or segment.base_offset is None or self._is_disordered:
+            return
+        found = first_disordered(batches, segment.base_offset, self._last_in_segment)
+        self._last_in_segment = int(batches["last_offset"][-1])
+        if found:
+            self._is_disordered = True
+            position, why = found
+            message = f"{segment.log.uri}: at byte {position}: {why}; the log may be invalid"
+            yield from self._faults.found(segment, CorruptSegmentError(message, position))
 
     def _wanted(self, held: HeldBatches) -> Iterator[tuple[HeldBatches, str | None]]:
         """Yield the batches that are wanted, with the reason if their outcome is unknown."""
@@ -464,6 +485,8 @@ def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) 
                     return next_offset
     except (FileReadError, Kip33Error):
         return None
+    if scan.only_zeros_follow and segment.is_whole_before_zeros(next_offset):
+        return next_offset
     return None if scan.damage or scan.load_failure else next_offset
 
 

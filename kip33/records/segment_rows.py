@@ -46,6 +46,8 @@ class SegmentRows:
         for segment in partition:
             if self._request.needs(segment):
                 figures, problem = self._figures(segment)
+                for warning in segment.warnings(self._request.limits.first_offset):
+                    problem = CorruptSegmentError(warning, 0)
                 if segment.conflict:
                     problem = CorruptSegmentError(segment.conflict, 0)
                 if problem:
@@ -111,7 +113,9 @@ def scanned_figures(segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | N
         *(size_bytes, scan.valid_bytes if cut_at is None else cut_at, batch_count),
         *(None if has_wrapper else record_count, last_offset, max_timestamp),
     )
-    why = None if cut_at is not None else scan.damage or scan.load_failure
+    end_offset = 0 if last_offset is None else last_offset + 1
+    is_whole = scan.only_zeros_follow and segment.is_whole_before_zeros(end_offset)
+    why = None if is_whole or cut_at is not None else scan.damage or scan.load_failure
     return figures, CorruptSegmentError(f"{uri}: {why}", scan.valid_bytes) if why else None
 
 

@@ -142,6 +142,7 @@ _BETWEEN_TIERS: Final = {
     TierFinding.DIFFERENCE: (FindingLevel.PROBLEM, "segment", "not the same in both tiers"),
     TierFinding.DAMAGE: (FindingLevel.PROBLEM, "segment", "damaged, and valid in no tier"),
     TierFinding.OVERLAP: (FindingLevel.WARNING, "segment", "with offsets that another one has"),
+    TierFinding.UNKNOWN_EPOCHS: (FindingLevel.WARNING, "segment", "without known leader epochs"),
     TierFinding.EARLIER_LEADER: (FindingLevel.NOTE, "segment", "outside the log of both tiers"),
 }
 

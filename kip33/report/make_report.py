@@ -124,7 +124,7 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
         remote = _remote_facts(local, request.remote, request, words)
     sources = FindingSources(
         *(evaluated, holes, topics, words, snapshot, choice.warnings),
-        _between_tiers(local, request),
+        _between_tiers(local, request, warnings),
     )
     shown_topics, other_topics, topics_sum = _topic_facts(topics)
     disorder, other_disorder, disorder_sum = _disorder_of(evaluated, batches)
@@ -192,10 +192,19 @@ def _remote_facts(
     )
 
 
-def _between_tiers(local: CatalogSnapshot, request: ReportRequest) -> pa.Table | None:
+def _between_tiers(
+    local: CatalogSnapshot, request: ReportRequest, warnings: list[str]
+) -> pa.Table | None:
+    """Return what is wrong between the tiers; the warnings get a line for each other topic."""
     if request.remote is None:
         return None
-    tiers = Tiers.of(local, request.remote)
+    retention_says = {line.partition("; ")[0] for line in warnings}
+
+    def warn(line: str) -> None:
+        if line.partition("; ")[0] not in retention_says:
+            warnings.append(line)
+
+    tiers = Tiers.of(local, request.remote, warn)
     return findings_between(tiers, tiers.rows(OF_FINDINGS), request.policies)
 
 

@@ -37,7 +37,8 @@ from kip33.indexing.partition_replay import (
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan, holes_between, overlaps_between
 from kip33.restore.restored_segment import SegmentFacts
-from kip33.rules.leader_epochs import with_later_epochs
+from kip33.restore.source_logs import beyond_end, nothing_left
+from kip33.rules.leader_epochs import EpochFall, with_later_epochs
 from kip33.rules.producer_state import after_changes
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transaction_index import Open, complete_transactions
@@ -104,12 +105,17 @@ def finish_partition(
     With a `leader_epoch` no later one is in the `leader-epoch-checkpoint`.
     """
     notes = [segment.note for segment in facts if segment.note]
-    ends = [(one.base_offset, one.end_offset, one.record_count) for one in facts]
+    ends = [_extent(*one) for one in zip(plan.segments, facts, strict=True)]
     holes = list(holes_between(ends))
     problem = next((segment.problem for segment in facts if segment.problem), None)
     if problem is None and not request.allow_holes:
         problem = next((text for text, is_certain in holes if is_certain), None)
     problem = problem or next(overlaps_between(ends), None)
+    valid_bytes = (segment.source_valid_bytes for segment in facts)
+    nothing = nothing_left(zip(plan.segments, valid_bytes, strict=True))
+    problem = problem or (nothing and "; ".join([nothing, *notes]))
+    problem = problem or beyond_end(plan, max(end for _, end, _ in ends))
+    problem = problem or _epoch_problem(plan, facts, request)
     if problem is not None:
         return FinishedPartition(plan, facts, problem)
     notes += [text for text, _ in holes]
@@ -146,6 +152,42 @@ def finish_partition(
     if open_now:
         notes.append(_left_open(open_now))
     return FinishedPartition(plan, facts, None, files, start, tuple(notes))
+
+
+def _extent(segment: SourceSegment, facts: SegmentFacts) -> tuple[int, int, int | None]:
+    """Return the base offset, the end and the records of a segment; no hole is inside of a log."""
+    end = facts.end_offset
+    if segment.part and segment.part.next_base_offset is not None:
+        end = max(end, segment.part.next_base_offset)
+    return facts.base_offset, end, facts.record_count
+
+
+def _epoch_problem(
+    plan: PartitionPlan, facts: Sequence[SegmentFacts], request: RestoreRequest
+) -> str | None:
+    """Return why the batches are not of one log: their leader epochs fall.
+
+    A log that was restored to a new cluster and went on there may have such epochs, too: then one
+    epoch in all batches is right. Batches of two tiers are of several leaders.
+    """
+    falls: list[EpochFall] = []
+    largest = -1
+    for one in facts:
+        if 0 <= one.first_epoch < largest:
+            falls.append(EpochFall(one.base_offset, one.first_epoch, largest))
+        falls += [one.epoch_fall] if one.epoch_fall else []
+        largest = max(largest, one.largest_epoch)
+    if not falls:
+        return None
+    lowest = min(fall.epoch for fall in falls)
+    if plan.remote_segments:
+        return f"{falls[0]}; build both catalogs again, and restore from them"
+    if request.leader_epoch is not None and request.leader_epoch <= lowest:
+        return None
+    return (
+        f"{falls[0]}; if it is of this log, as after a restore to a new cluster, give "
+        f"--leader-epoch {lowest}"
+    )
 
 
 def _at_most(epochs: Sequence[EpochStart], leader_epoch: int | None) -> Iterator[EpochStart]:

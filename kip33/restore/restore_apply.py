@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -112,7 +113,7 @@ def planned_or_begun(
     log_dir = request.log_dir
     journal = may_continue(request)
     if journal is None:
-        plan = plan_restore(request, on_progress)
+        plan = plan_restore(request, on_progress, reads_ends=True)
         _require_space(plan, _job(plan))
         require_checkpoints(log_dir)
         return planned_summary(plan)
@@ -163,6 +164,7 @@ def _job(plan: RestorePlan) -> StagingJob:
         request.is_linked,
         request.leader_epoch,
         is_flushing(),
+        allow_cut=request.allow_cut,
         native=sum(segment.size_bytes for segment in plan.segments) > SMALL_BYTES,
     )
 
@@ -186,8 +188,10 @@ def _read(
         results = engine.run_on_bins(job.files(), partial(stage_bin, job), work=copying)
         facts = [of_segment for _, of_segment in sorted(results, key=itemgetter(0))]
         changed = [n for n, segment in enumerate(facts) if segment.has_changed]
-        if not changed or not attempts_left:
+        split = {job.segments[n].log.uri for n, segment in enumerate(facts) if segment.is_split}
+        if not (changed or split) or not attempts_left:
             break
+        request = replace(request, to_split=request.to_split | split)
         for number in changed:
             log = job.segments[number].log.uri
             notes[f"{log}: the log changed while it was read, and was read again"] = None

@@ -24,9 +24,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from kip33.archive.log_directory import found_on_start
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
 from kip33.archive.plans import JournalForm, inode_of
-from kip33.archive.sources import OF_A_BROKER, RESTORE_JOURNAL, RESTORE_STAGING
+from kip33.archive.sources import RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.errors import Kip33Error, LockedError, PublishError, RestoreError
 from kip33.formats.names import partition_dir_name
 from kip33.formats.partition_metadata import (
@@ -52,6 +53,7 @@ from kip33.restore.restore_plan import (
 from kip33.restore.restore_request import PartitionName
 from kip33.restore.restore_source import PartitionPlan
 from kip33.retention.broker_locks import locked
+from kip33.rules.broker_directory import Find, Found
 from kip33.stores.file_owners import FileOwner
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
@@ -475,7 +477,7 @@ def summary_of(
         "bytes_linked": sum(one.bytes_linked for one in done),
         "bytes_there": sum(one.bytes_there for one in done),
         "clean_shutdown": plan.log_dir.is_cleanly_shut or not others,
-        "notes": [*notes, *_notes(plan, rows, others)],
+        "notes": [*notes, *plan.notes, *_notes(plan, rows, others)],
         "problems": list(plan.problems),
         "partitions": rows,
     }
@@ -522,7 +524,7 @@ def _row(plan: PartitionPlan, finished: FinishedPartition | None) -> dict[str, A
         "largest_leader_epoch": known.largest_epoch if known else None,
         "topic_id": plan.topic_id,
         "problem": problem,
-        "notes": list(finished.notes) if finished else [],
+        "notes": list(dict.fromkeys([*plan.notes, *(finished.notes if finished else ())])),
     }
 
 
@@ -532,10 +534,10 @@ def _notes(
     if others and not plan.log_dir.is_cleanly_shut:
         yield _will_recover(plan, others)
     if not plan.log_dir.is_formatted:
-        yield (
-            f"{plan.request.log_dir.uri}: there is no {OF_A_BROKER}, and a broker does not start "
-            "without it: run kafka-storage.sh format --ignore-formatted"
-        )
+        yield Found(Find.NOT_FORMATTED, plan.request.log_dir.uri).line
+    replaced = {f"{row['topic']}-{row['partition']}" for row in rows if row["problem"] is None}
+    if plan.log_dir.is_there:
+        yield from (one.line for one in found_on_start(plan.log_dir.place, replaced))
     if plan.request.leader_epoch is None:
         yield from _new_cluster(plan, rows)
 

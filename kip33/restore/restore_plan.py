@@ -47,7 +47,10 @@ from kip33.formats.partition_metadata import (
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan, find_partitions
+from kip33.restore.source_logs import with_end, with_split_logs
 from kip33.rules.search import Exactness
+from kip33.rules.segment_summary import SegmentStatus
+from kip33.search.offset_lookup import first_without_timestamp
 from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import opened_search
 from kip33.stores.concurrently import map_in_order
@@ -78,6 +81,7 @@ class _LogDirState(NamedTuple):
     is_cleanly_shut: bool
     is_formatted: bool  # it has `meta.properties`
     free_bytes: int
+    is_there: bool = True
 
     def others(self, names: set[str]) -> list[str]:
         """Return the partitions that are not among `names` and that a broker loads as logs."""
@@ -92,6 +96,7 @@ class RestorePlan(NamedTuple):
     partitions: tuple[PartitionPlan, ...]
     log_dir: _LogDirState
     problems: tuple[str, ...]  # of directories whose partition is not known
+    notes: tuple[str, ...] = ()  # on what is left out of the source
 
     @property
     def wanted(self) -> tuple[PartitionPlan, ...]:
@@ -104,16 +109,19 @@ class RestorePlan(NamedTuple):
         return tuple(segment for one in self.wanted for segment in one.segments)
 
 
-def plan_restore(request: RestoreRequest, on_progress: OnProgress = tell_nobody) -> RestorePlan:
+def plan_restore(
+    request: RestoreRequest, on_progress: OnProgress = tell_nobody, *, reads_ends: bool = False
+) -> RestorePlan:
     """Return how the source is restored into the log directory; nothing is written.
 
+    With `reads_ends` the last log of each partition is read, unless a catalog knows its end.
     Raises LocationError for a source or a log directory that cannot be used, RestoreError if there
     is no such partition.
     """
     for source in request.sources:
         _require_apart(source, request.log_dir)
     log_dir = read_log_dir(request.log_dir)
-    partitions, problems = find_partitions(request, on_progress)
+    partitions, problems, notes = find_partitions(request, on_progress)
     starts = log_start_offsets(request.source, {one.replica for one in partitions})
 
     def planned(plan: PartitionPlan) -> PartitionPlan:
@@ -121,11 +129,11 @@ def plan_restore(request: RestoreRequest, on_progress: OnProgress = tell_nobody)
             plan = _in_log_dir(request, plan, log_dir)
         if plan.problem is None:
             start = starts.get((plan.replica, plan.topic, plan.partition))
-            plan = _in_range(request, plan, start)
-        return plan
+            plan = with_split_logs(request, _in_range(request, plan, start))
+        return with_end(plan, request, reads=reads_ends)
 
     plans = tuple(map_in_order(request.slowest, partitions, planned))
-    return RestorePlan(request, plans, log_dir, problems)
+    return RestorePlan(request, plans, log_dir, problems, notes)
 
 
 def _require_apart(source: Location, log_dir: Location) -> None:
@@ -240,13 +248,17 @@ def read_log_dir(place: Location) -> _LogDirState:
         disk = os.statvfs(above.path)
         free_bytes = disk.f_bavail * disk.f_frsize
         if above != place:
-            return _LogDirState(place, (), False, False, free_bytes)
+            return _LogDirState(place, (), False, False, free_bytes, is_there=False)
         require_own_files(place)
         with os.scandir(place.path) as entries:
             names = sorted(entry.name for entry in entries)
         partitions = tuple(name for name in names if _is_partition(place, name))
         return _LogDirState(
-            place, partitions, CLEAN_SHUTDOWN in names, OF_A_BROKER in names, free_bytes
+            place,
+            partitions,
+            CLEAN_SHUTDOWN in names,
+            OF_A_BROKER in names,
+            free_bytes,
         )
     except OSError as error:
         raise RestoreError(
@@ -447,15 +459,34 @@ def _in_range(
         segments=tuple(kept),
         earlier=tuple(chosen[:first]),
         asked_start=max((n for n in (start, start_offset) if n is not None), default=None),
+        log_start=start_offset,
         starts_at_end=starts_at_end,
     )
 
 
 def _start_of(request: RestoreRequest, segments: tuple[SourceSegment, ...]) -> int | None:
     if request.from_ms is not None:
-        return _first_offset(segments, request.from_ms)
+        return _not_behind_untimed(segments, _first_offset(segments, request.from_ms))
     name = segments[0].topic, segments[0].partition
     return request.from_offsets.get(name)
+
+
+def _not_behind_untimed(segments: tuple[SourceSegment, ...], start: int | None) -> int | None:
+    """Return the start, or the first record without a timestamp before it: it may be later."""
+    rows = [
+        SearchedSegment(
+            *(one.log.uri, one.base_offset),
+            size_bytes=one.size_bytes,
+            max_timestamp=one.max_timestamp,
+            until_offset=one.until_offset,
+            status=SegmentStatus.UNVERIFIED if one.max_timestamp is None else SegmentStatus.OK,
+        )
+        for one in segments
+    ]
+    untimed = first_without_timestamp(rows, start, Meter(DEFAULT_MAX_BATCH_BYTES))
+    if untimed.note:
+        raise _UnreadableError(untimed.note)
+    return start if untimed.offset is None else untimed.offset
 
 
 def _first_offset(segments: tuple[SourceSegment, ...], time_ms: int) -> int | None:

@@ -53,6 +53,7 @@ class RestoreOptions:
     leader_epoch: int | None = None
     is_linked: bool = False
     allow_holes: bool = False
+    allow_cut: bool = False
     layout: str = "kafka"
     settings: IndexSettings = field(default_factory=IndexSettings)
     kafka_configs: str | None = None  # a file
@@ -93,6 +94,7 @@ class RestoreOptions:
             "--leader-epoch": self.leader_epoch,
             "--link": self.is_linked,
             "--allow-holes": self.allow_holes,
+            "--allow-cut": self.allow_cut or None,  # a restore that an older kip33 began has none
             "--layout": self.layout,
             "--index-interval-bytes": settings.index_interval_bytes,
             "--segment-index-bytes": settings.segment_index_bytes,
@@ -121,7 +123,9 @@ class RestoreRequest:
     leader_epoch: int | None = None  # the largest that batches have in the result
     is_linked: bool = False
     allow_holes: bool = False
+    allow_cut: bool = False  # of more than a tenth of a last log
     options: Mapping[str, Any] = field(default_factory=dict)  # of the command, for the journal
+    to_split: frozenset[str] = frozenset()  # logs whose offsets span 2^31 or more, by a scan
 
     @property
     def sources(self) -> tuple[Location, ...]:
@@ -141,6 +145,24 @@ class RestoreRequest:
         return {"SOURCE": self.source.uri} | dict(self.options)
 
 
+class LogEnd(NamedTuple):
+    """How a log ends, as a scan found it."""
+
+    size_bytes: int
+    valid_bytes: int
+    is_damaged: bool
+    end_offset: int
+    error: str | None  # or a note
+
+
+class LogPart(NamedTuple):
+    """The bytes of a log that are one segment: of a log that Kafka splits."""
+
+    start: int
+    log_bytes: int  # of the whole log
+    next_base_offset: int | None  # of the log's next part
+
+
 class SourceSegment(NamedTuple):
     """One segment to restore, as the source was listed."""
 
@@ -155,6 +177,10 @@ class SourceSegment(NamedTuple):
     until_offset: int | None = None  # from there on another segment has the log's records
     max_timestamp: int | None = None  # of a catalog; None: not known
     is_remote: bool = False  # of two tiers
+    next_base_offset: int | None = None  # of the partition's next segment; None: it is the last
+    end: LogEnd | None = None  # of a catalog; None: not known
+    part: LogPart | None = None  # None: the whole log
+    is_split: bool = False  # a catalog shows that Kafka splits its log
 
     @property
     def directory_name(self) -> str:

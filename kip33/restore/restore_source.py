@@ -5,17 +5,31 @@ each replica are its own and the remote ones that its log directory does not hav
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow.compute as pc
 
-from kip33.archive.layouts import layout_of
+from kip33.archive.layouts import KAFKA, layout_of
+from kip33.archive.listing import (
+    segments_of,
+    with_log_dirs_by_topic_id,
+    with_neighbours,
+    with_topic_ids,
+)
 from kip33.archive.sources import matches, require_segments
-from kip33.catalog.tiers import IS_DIFFERENT, IS_REMOTE, LATEST_EPOCH, UNTIL, Tiers
+from kip33.catalog.tiers import (
+    IS_DIFFERENT,
+    IS_REMOTE,
+    LATEST_EPOCH,
+    UNSURE_FROM,
+    UNTIL,
+    Tiers,
+    unsure_text,
+)
 from kip33.errors import RestoreError
 from kip33.formats.names import (
     METADATA_TOPIC,
@@ -23,7 +37,12 @@ from kip33.formats.names import (
     partition_dir_name,
     two_directories_in,
 )
-from kip33.restore.restore_request import PartitionName, RestoreRequest, SourceSegment
+from kip33.restore.restore_request import (
+    LogEnd,
+    PartitionName,
+    RestoreRequest,
+    SourceSegment,
+)
 from kip33.rules.offset_holes import (
     KINDS,
     Extent,
@@ -38,13 +57,17 @@ from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
 
-_OF_TIERS: Final = (IS_REMOTE, IS_DIFFERENT, UNTIL, LATEST_EPOCH)
+_OF_TIERS: Final = (IS_REMOTE, IS_DIFFERENT, UNTIL, UNSURE_FROM, LATEST_EPOCH)
 _HAS_NO_PLACE: Final = (
     pc.field("topic").is_null()
     | pc.field("partition").is_null()
     | pc.field("base_offset").is_null()
 )
 ONLY_THE_LAST: Final = "only the end of a partition's last segment can be cut"
+_NO_METADATA: Final = (
+    f"{METADATA_TOPIC} is left out: it has the cluster's metadata, no records of topics; a broker "
+    "gets it from the other controllers, or from kafka-storage.sh format"
+)
 UPLOADED_TWICE: Final = ("aiven", "hdfs-rsm", "local-tiered")  # layouts with ids of segments
 _COLUMNS: Final = (
     *("log_uri", "log_dir", "topic", "partition", "base_offset", "size_bytes", "last_modified_ms"),
@@ -66,8 +89,10 @@ class PartitionPlan:
     problem: str | None = None  # why it cannot be restored
     earlier: tuple[SourceSegment, ...] = ()  # not restored, before the first one
     asked_start: int | None = None  # None: the first segment's base offset
+    log_start: int | None = None  # by the source's log-start-offset-checkpoint
     starts_at_end: bool = False  # no record is at or after `--from`
     is_unreadable: bool = False  # the problem is a log that could not be read
+    notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -85,49 +110,115 @@ class PartitionPlan:
         return sum(segment.is_remote for segment in self.segments)
 
 
+class FoundPartitions(NamedTuple):
+    """The chosen replica of each partition by topic and number, and what is not restored."""
+
+    partitions: list[PartitionPlan]
+    problems: tuple[str, ...]  # of directories that cannot be listed
+    notes: tuple[str, ...]  # on what is left out
+
+
 def find_partitions(
     request: RestoreRequest, on_progress: OnProgress = tell_nobody
-) -> tuple[list[PartitionPlan], tuple[str, ...]]:
-    """Return the chosen replicas by topic and number, and problems of unlisted directories.
+) -> FoundPartitions:
+    """Return the partitions of a source, each with the replica to restore.
 
     Raises LocationError if there are no segments, RestoreError if none is of such a partition,
     CatalogError for a damaged catalog.
     """
-    by_name: dict[PartitionName, dict[str, list[_FoundSegment]]] = {}
-    problems = []
-    listed = _listed(request, on_progress) if request.catalog is None else _catalogued(request)
-    found = list(listed)
-    newest = newest_topic_ids(found) if request.replica is None else {}
-    of_no_topic: dict[PartitionName, str] = {}
-    for segment in found:
-        if segment.topic is None or segment.partition is None or segment.base_offset is None:
-            problems.append(f"{segment.log.uri}: {segment.error}; its segments are not restored")
-        elif segment.topic == METADATA_TOPIC:  # of the cluster, not of its records
-            continue
-        elif newest.get(segment.topic) not in (None, segment.topic_id):
-            if segment.topic_id is None:
-                of_no_topic[segment.topic, segment.partition] = segment.log.parent.uri
-        elif request.partitions is None or segment.partition in request.partitions:
-            replicas = by_name.setdefault((segment.topic, segment.partition), {})
-            replicas.setdefault(segment.log_dir or "", []).append(segment)
+    if request.catalog is None:
+        found, notes = _listed(request, on_progress)
+    else:
+        found, notes = _catalogued(request), []
+    if any(one.topic == METADATA_TOPIC for one in found):
+        notes.append(_NO_METADATA)
+    by_topic = _ByTopic.of(request, found)
+    notes += by_topic.older_topics()
     partitions = [
-        one if key not in of_no_topic else replace(one, problem=_no_topic(of_no_topic[key]))
-        for key, replicas in sorted(by_name.items())
-        if (one := _chosen(request, *key, replicas))
+        one
+        for key in sorted({*by_topic.replicas, *by_topic.unknown})
+        if (one := _of_known_topic(request, key, by_topic))
     ]
     if not partitions:
         places = " and ".join(one.uri for one in request.sources)
         raise RestoreError(
             f"{places}: no segment of such a partition found; check --topic, --partitions and "
-            "--replica"
+            "--replica" + "".join(f"; {note}" for note in notes)
         )
-    return partitions, tuple(problems)
+    problems = (
+        f"{segment.log.uri}: {segment.error}; its segments are not restored"
+        for segment in found
+        if None in (segment.topic, segment.partition, segment.base_offset)
+    )
+    return FoundPartitions(partitions, tuple(problems), tuple(notes))
 
 
-def _no_topic(directory: str) -> str:
+class _ByTopic(NamedTuple):
+    """The segments of the newest topic of each name, and those of others."""
+
+    newest: Mapping[str | None, str | None]  # topic ids
+    replicas: dict[PartitionName, dict[str, list["_FoundSegment"]]]
+    unknown: dict[PartitionName, "_FoundSegment"]  # one whose topic is not known
+    older: dict[tuple[str, str], set[tuple[str, int]]]  # topic and id -> log_dir and partition
+
+    @classmethod
+    def of(cls, request: RestoreRequest, found: Sequence["_FoundSegment"]) -> Self:
+        """Return the segments of the asked partitions; `--replica` says of which topic it is."""
+        asked = [one for one in found if request.replica in (None, one.log_dir)]
+        sorted_ = cls(newest_topic_ids(asked), {}, {}, {})
+        for segment in found:
+            topic, partition = segment.topic, segment.partition
+            if topic is None or partition is None or segment.base_offset is None:
+                continue
+            if topic == METADATA_TOPIC:
+                continue
+            if request.partitions is None or partition in request.partitions:
+                sorted_._add(segment, topic, partition, is_named=request.replica is not None)
+        return sorted_
+
+    def _add(self, segment: "_FoundSegment", topic: str, partition: int, *, is_named: bool) -> None:
+        log_dir, topic_id = segment.log_dir or "", segment.topic_id
+        is_newest = self.newest.get(topic) in (None, topic_id)
+        if is_newest or (is_named and topic_id is None):
+            self.replicas.setdefault((topic, partition), {}).setdefault(log_dir, []).append(segment)
+        elif topic_id is None:
+            self.unknown[topic, partition] = segment
+        else:
+            self.older.setdefault((topic, topic_id), set()).add((log_dir, partition))
+
+    def older_topics(self) -> list[str]:
+        """Return a line for each topic that was deleted."""
+        older = sorted(self.older.items())
+        return [_older_topic(*key, self.newest[key[0]], where) for key, where in older]
+
+
+def _older_topic(
+    topic: str, topic_id: str, newest_id: str | None, where: set[tuple[str, int]]
+) -> str:
+    """Return the line that names a topic that was deleted, and where its partitions are."""
+    log_dirs = ", ".join(sorted({log_dir for log_dir, _ in where if log_dir}))
+    numbers = ", ".join(str(number) for number in sorted({number for _, number in where}))
+    remedy = "give --replica to restore it" if log_dirs else "give its directories alone as SOURCE"
     return (
-        f"{directory}: its topic id is not known, and there are several topics of this name; give "
-        "--replica"
+        f"topic {topic}: the newest topic of this name, with the id {newest_id}, is restored; an "
+        f"older one with the id {topic_id} is left out ({log_dirs or 'SOURCE'}, partitions "
+        f"{numbers}): {remedy}"
+    )
+
+
+def _of_known_topic(
+    request: RestoreRequest, name: PartitionName, by_topic: _ByTopic
+) -> PartitionPlan | None:
+    """Return the chosen replica; a problem if the topic of a segment is not known."""
+    chosen = _chosen(request, *name, by_topic.replicas.get(name, {}))
+    unknown = by_topic.unknown.get(name)
+    if unknown is None:
+        return chosen
+    plan = chosen or PartitionPlan(*name, unknown.log_dir or "", 1)
+    return replace(
+        plan,
+        problem=f"{unknown.log.parent.uri}: its topic id is not known, and there are several "
+        "topics of this name; give --replica",
     )
 
 
@@ -151,6 +242,7 @@ class _FoundSegment(NamedTuple):
     is_remote: bool | None = None  # None: there is one tier
     is_different: bool = False
     until_offset: int | None = None
+    unsure_from: int | None = None
     latest_epoch: int | None = None
 
     @property
@@ -173,10 +265,28 @@ class _FoundSegment(NamedTuple):
         return Extent.of_tiers(self.status, base_offset, end, self.latest_epoch)
 
     @property
+    def is_split(self) -> bool:
+        """Return whether a catalog shows that Kafka splits its log."""
+        return self.status == SegmentStatus.INVALID and self.last_offset is not None
+
+    @property
+    def end(self) -> LogEnd | None:
+        """Return how its log ends; None if no build has read it, or Kafka splits it."""
+        if self.is_split:
+            return None
+        if self.valid_bytes is None or self.size_bytes is None:
+            return None
+        is_damaged = self.status == SegmentStatus.TRUNCATED
+        _, end_offset, _ = self.ends
+        return LogEnd(self.size_bytes, self.valid_bytes, is_damaged, end_offset, self.error)
+
+    @property
     def problem(self) -> str | None:
         """Return why it cannot be restored wherever it is in its partition, as far as is known."""
         if self.base_offset is None or self.size_bytes is None:
             return self.error or "its size is not known"
+        if self.is_split:
+            return None
         if self.status in (SegmentStatus.INVALID, *NOT_READ):
             return self.error or self.status
         return self.error if self.status == SegmentStatus.UNVERIFIED else None
@@ -237,15 +347,20 @@ def _with_segments(
             segment.base_offset or 0,
             segment.size_bytes or 0,
             segment.last_modified_ms,
-            is_last=number == len(segments),
+            is_last=following is None,
             until_offset=segment.until_offset,
             max_timestamp=segment.max_timestamp,
             is_remote=bool(segment.is_remote),
+            next_base_offset=following.base_offset if following else None,
+            end=segment.end,
+            is_split=segment.is_split,
         )
-        for number, segment in enumerate(segments, 1)
+        for segment, following in zip(segments, [*segments[1:], None], strict=True)
     )
     topic_id = next((one.topic_id for one in segments if one.topic_id), None)
-    return replace(plan, segments=chosen, own_topic_id=topic_id)
+    unsure = [one.unsure_from for one in segments if one.unsure_from is not None]
+    notes = (unsure_text(min(unsure)),) if unsure else ()
+    return replace(plan, segments=chosen, own_topic_id=topic_id, notes=notes)
 
 
 def _problems(request: RestoreRequest, topic: str, segments: list[_FoundSegment]) -> Iterator[str]:
@@ -277,26 +392,33 @@ def _problems(request: RestoreRequest, topic: str, segments: list[_FoundSegment]
     yield from overlaps_between(ends)
 
 
-def _listed(request: RestoreRequest, on_progress: OnProgress) -> Iterator[_FoundSegment]:
-    listing = require_segments(
-        request.source, request.topics, layout=layout_of(request.layout), on_progress=on_progress
-    )
-    for segment in listing.segments():
-        log = segment.log(request.source) if segment.path else request.source
-        is_known = not segment.is_directory
-        yield _FoundSegment(
-            *(
-                log,
-                segment.log_dir,
-                segment.topic,
-                segment.partition,
-                segment.base_offset if is_known else None,
-            ),
+def _listed(
+    request: RestoreRequest, on_progress: OnProgress
+) -> tuple[list[_FoundSegment], list[str]]:
+    """Return the segments of an archive with their topic ids, and a line on ids that are damaged.
+
+    As `kip33 build`, which writes the ids into a catalog.
+    """
+    source, layout = request.source, layout_of(request.layout)
+    listing = require_segments(source, request.topics, layout=layout, on_progress=on_progress)
+    files, warnings = with_topic_ids(source, listing.table)
+    if layout != KAFKA:  # where log_dir is a path
+        files = with_neighbours(with_log_dirs_by_topic_id(files))
+    found = [
+        _FoundSegment(
+            segment.log(source) if segment.path else source,
+            segment.log_dir,
+            segment.topic,
+            segment.partition,
+            None if segment.is_directory else segment.base_offset,
             *(segment.size_bytes, segment.last_modified_ms, segment.error, segment.topic_id),
         )
+        for segment in segments_of(files)
+    ]
+    return found, [*warnings]
 
 
-def _catalogued(request: RestoreRequest) -> Iterator[_FoundSegment]:
+def _catalogued(request: RestoreRequest) -> list[_FoundSegment]:
     catalog = request.catalog
     assert catalog is not None
     topics = catalog.topics()
@@ -308,10 +430,12 @@ def _catalogued(request: RestoreRequest) -> Iterator[_FoundSegment]:
         tables = [rows, *without_place]
     else:
         tables = [catalog.rows(_COLUMNS)]
-    for piece in chain.from_iterable(table.to_batches() for table in tables):
-        for row in piece.to_pylist():
-            if matches(row["topic"], request.topics):
-                yield _FoundSegment(Location.of(row.pop("log_uri")), **row)
+    return [
+        _FoundSegment(Location.of(row.pop("log_uri")), **row)
+        for piece in chain.from_iterable(table.to_batches() for table in tables)
+        for row in piece.to_pylist()
+        if matches(row["topic"], request.topics)
+    ]
 
 
 def overlaps_between(ends: Sequence[tuple[int, int, int | None]]) -> Iterator[str]:

@@ -15,6 +15,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -38,8 +39,9 @@ from kip33.indexing.segment_producers import read_changes
 from kip33.restore.restore_plan import STAGED_FACTS, STAGED_PARTITIONS, STAGED_RUN
 from kip33.restore.restore_request import SourceSegment
 from kip33.restore.restore_source import ONLY_THE_LAST
+from kip33.restore.source_logs import CutEnd, end_of, whole
 from kip33.rules.index_builder import TopicSettings
-from kip33.rules.leader_epochs import leader_epochs_of
+from kip33.rules.leader_epochs import EpochFall, leader_epochs_of, lowest_fall
 from kip33.rules.producer_state import (
     ProducerChange,
     SeenProducers,
@@ -56,7 +58,7 @@ from kip33.stores.own_files import flush_filesystems, remove, set_flushing
 _KINDS: Final = ("log", "index", "timeindex")
 _LEADER_EPOCH_POSITION: Final = 12  # in a batch
 _KERNEL_BYTES: Final = 8 << 20  # copied ahead of the scan
-_FACTS_FORMAT: Final = 1
+_FACTS_FORMAT: Final = 2
 _CHANGED: Final = (
     "the log changed after it was listed; run the same command again (for a catalog after a new "
     "build)"
@@ -80,9 +82,13 @@ class SegmentFacts(NamedTuple):
     last_offset: int | None  # None: no batch
     record_count: int | None  # None: not known (compressed messages of v0 and v1)
     epochs: tuple[EpochStart, ...]  # of its batches alone, as they are in the result
-    largest_epoch: int  # of its batches in the source; -1: none has one
+    first_epoch: int  # of its batches in the source; -1: none has one
+    largest_epoch: int  # likewise
+    epoch_fall: EpochFall | None  # likewise, within the segment
     transactions: TransactionSummary
     producers: tuple[ProducerChange, ...]
+    source_valid_bytes: int  # of the log in the source, before it is cut at an offset
+    is_split: bool = False  # Kafka splits its log: it is planned again, as its parts
     note: str | None = None  # the cut end, as a broker cuts it
     is_linked: bool = False
     was_there: bool = False  # an earlier run staged it
@@ -115,6 +121,7 @@ class SegmentFacts(NamedTuple):
         values["status"] = SegmentStatus(record["status"])
         values["index_bytes"] = tuple(record["index_bytes"])
         values["epochs"] = tuple(EpochStart(*one) for one in record["epochs"])
+        values["epoch_fall"] = record["epoch_fall"] and EpochFall(*record["epoch_fall"])
         values["transactions"] = TransactionSummary.from_json(record["transactions"])
         values["producers"] = changes_from_json(record["producers"])
         return cls(**values, was_there=True)
@@ -132,6 +139,7 @@ class StagingJob(NamedTuple):
     is_flushed: bool = True
     native: bool = True  # loading compiled code takes as long as a small restore
     run_id: str = ""  # in the file `run`
+    allow_cut: bool = False  # of more than a tenth of a last log
 
     def files(self) -> pa.Table:
         """Return the segments as a table that an engine divides; `number` is that in the job."""
@@ -207,7 +215,7 @@ class RestoredSegment:
         """Name the places; no file is opened."""
         self._job, self._segment = job, segment
         # A broker appends to the last log, so it is never a link; nor is one that is cut.
-        is_whole = not segment.is_last and segment.until_offset is None
+        is_whole = not (segment.is_last or segment.part) and segment.until_offset is None
         is_file = segment.log.is_local and not segment.log.inside
         self._may_be_linked = job.is_linked and is_whole and is_file
         self._settings = job.settings.of(segment.topic)
@@ -254,7 +262,8 @@ class RestoredSegment:
     @property
     def _identity(self) -> str:
         """Return a text that differs if the source or the options differ."""
-        options = (self._settings, self._may_be_linked, self._job.leader_epoch)
+        job = self._job
+        options = (self._settings, self._may_be_linked, job.leader_epoch, job.allow_cut)
         return json.dumps([self._segment.log.uri, *self._segment[1:], options], default=str)
 
     def _earlier_facts(self) -> SegmentFacts | None:
@@ -281,6 +290,7 @@ class RestoredSegment:
             index, is_linked = self._copied()
         except (CorruptSegmentError, FileReadError) as error:
             index = unreadable(one_line(error), self._segment.size_bytes)
+        source_valid_bytes, is_split = index.valid_bytes, index.is_split
         problem, note = self._problem(index)
         problem = problem or self._split_batch
         if problem is None:
@@ -308,9 +318,13 @@ class RestoredSegment:
             int(summary["last_offset"]) if summary["batch_count"] else None,
             None if summary["wrappers"] else int(summary["record_count"]),
             self._epochs,
+            self._first_epoch,
             self._largest_epoch,
+            self._epoch_fall,
             index.transactions or NO_TRANSACTIONS,
             producers,
+            source_valid_bytes,
+            is_split,
             note,
             is_linked,
         )
@@ -325,17 +339,19 @@ class RestoredSegment:
         Raises FileReadError or CorruptSegmentError for a log that cannot be read or has changed.
         """
         segment = self._segment
-        with scanned(segment.log) as (read_into, size_bytes, _):
-            if size_bytes != segment.size_bytes:
+        with scanned(segment.log) as (of_log, log_bytes, _):
+            if log_bytes != (segment.part.log_bytes if segment.part else segment.size_bytes):
                 raise CorruptSegmentError(_CHANGED)
+            read_into, size_bytes = _part(of_log, segment), segment.size_bytes
             if self._may_be_linked:
                 index = self._scan(read_into, size_bytes)
                 self._require_unchanged()
-                if index.status == SegmentStatus.OK and not self._later_epochs:
+                if index.recovered_status == SegmentStatus.OK and not self._later_epochs:
                     with _target_errors(self._log):
                         os.link(os.path.realpath(segment.log.path), self._log.path)
                     return index, True
-            with _new_file(self._log) as descriptor, _local_file(segment.log) as source:
+            whole_log = None if segment.part else segment.log
+            with _new_file(self._log) as descriptor, _local_file(whole_log) as source:
                 copying = CopyingReader(read_into, descriptor, self._log, source)
                 index = self._scan(copying.read_into, size_bytes)
                 if self._is_kept(index):
@@ -353,14 +369,15 @@ class RestoredSegment:
         modified_ms, listed_ms = (status.modified_ms if status else None), segment.last_modified_ms
         if place.is_object_store and listed_ms is not None:
             listed_ms -= listed_ms % 1000
-        is_same_size = segment.log.inside or (status and status.size_bytes == segment.size_bytes)
+        log_bytes = segment.part.log_bytes if segment.part else segment.size_bytes
+        is_same_size = segment.log.inside or (status and status.size_bytes == log_bytes)
         if not status or not is_same_size or modified_ms != listed_ms:
             raise CorruptSegmentError(_CHANGED)
 
     def _scan(self, read_into: ReadInto, size_bytes: int) -> BuiltIndexes:
         """Return the indexes of a log; what its batches tell besides is kept in this object."""
         self._forget_batches()
-        return index_segment(
+        index = index_segment(
             read_into,
             size_bytes,
             base_offset=self._segment.base_offset,
@@ -369,10 +386,12 @@ class RestoredSegment:
             native=self._job.native,
             on_batches=self._append,
         )
+        return whole(index, self._segment)
 
     def _forget_batches(self) -> None:
         self._epochs: tuple[EpochStart, ...] = ()
-        self._largest_epoch = -1
+        self._first_epoch = self._largest_epoch = -1
+        self._epoch_fall: EpochFall | None = None
         self._later_epochs: list[npt.NDArray[np.int64]] = []  # positions of such batches
         self._producers = SeenProducers()
         self._cut_at: int | None = None  # the first batch to cut off
@@ -385,6 +404,11 @@ class RestoredSegment:
         leader_epoch = self._job.leader_epoch
         if self._cut_at is None:
             self._find_cut(batches)
+        falls = (self._epoch_fall, lowest_fall(batches, self._largest_epoch))
+        self._epoch_fall = min(filter(None, falls), key=attrgetter("epoch"), default=None)
+        known = batches["leader_epoch"][batches["leader_epoch"] >= 0]
+        if self._first_epoch < 0 and len(known):
+            self._first_epoch = int(known[0])
         self._largest_epoch = max(self._largest_epoch, int(batches["leader_epoch"].max()))
         if leader_epoch is not None and self._largest_epoch > leader_epoch:
             batches = batches.copy()
@@ -440,17 +464,12 @@ class RestoredSegment:
         return is_cut or index.status in (SegmentStatus.OK, SegmentStatus.EMPTY)
 
     def _problem(self, index: BuiltIndexes) -> tuple[str | None, str | None]:
-        """Return why the segment cannot be restored, and a note if its end is cut."""
-        what = f"{self._segment.log.uri}: {index.error}"
+        """Return why the segment cannot be restored, and a note if its end is left out."""
+        uri = self._segment.log.uri
+        if self._is_kept(index):
+            return CutEnd.of(uri, end_of(index), allow_cut=self._job.allow_cut)
         is_damaged = index.status == SegmentStatus.TRUNCATED
-        if not self._is_kept(index):
-            return f"{what}; {ONLY_THE_LAST}" if is_damaged else what, None
-        if not is_damaged:
-            return None, None
-        return None, (
-            f"{what}; the last {index.size_bytes - index.valid_bytes} bytes are cut, as a broker "
-            "cuts them when it recovers the log"
-        )
+        return f"{uri}: {index.error}" + (f"; {ONLY_THE_LAST}" if is_damaged else ""), None
 
 
 class CopyingReader:
@@ -513,10 +532,19 @@ class CopyingReader:
                 data = data[count:]
 
 
+def _part(read_into: ReadInto, segment: SourceSegment) -> ReadInto:
+    """Return what reads the bytes of a log that are this segment."""
+    part = segment.part
+    if part is None:
+        return read_into
+    start, size_bytes = part.start, segment.size_bytes
+    return lambda position, view: read_into(start + position, view[: size_bytes - position])
+
+
 @contextmanager
-def _local_file(log: Location) -> Iterator[int | None]:
+def _local_file(log: Location | None) -> Iterator[int | None]:
     """Open a log that is a local file; None for others."""
-    if not log.is_local or log.inside:
+    if log is None or not log.is_local or log.inside:
         yield None
         return
     with READ_FAULTS:

@@ -47,13 +47,13 @@ _LOG: Final = ".log"
 _MOST_BYTES: Final = 2**31
 JOURNAL: Final = ".kip33-truncate.json"
 _JOURNAL_FORM: Final = JournalForm(
-    2,
+    3,  # in 2 the id beside it was a text
     "the journal of a truncation of this directory",
     "copy the partition again, or remove the file to plan anew",
     TruncationError,
 )
 _ID_FORM: Final = JournalForm(
-    1,
+    2,
     "the id of a truncation's journal",
     "move it away and run the command again",
     TruncationError,

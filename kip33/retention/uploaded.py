@@ -7,7 +7,8 @@ last, are in whole segments there. So a segment whose upload was cut, damaged, n
 deleted since is no proof, although a broker would not look again. Nor is one with the offsets of a
 local segment but not its records, as another cluster has under the same name, nor one with records
 that a leader lost: a replica that was left behind may still have them. Where the topic's id is not
-known in both tiers, only a copy of a local segment is a proof.
+known in both tiers, or leader epochs are not, as in rows of before schema 4, only a copy of a local
+segment is a proof.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog_columns import CatalogColumns, int64_column_of
+from kip33.catalog.schema import lacks_epochs
 from kip33.catalog.tiers import (
     IS_COPY,
     IS_DIFFERENT,
@@ -27,6 +29,7 @@ from kip33.catalog.tiers import (
     OUTSIDE_FROM,
     CatalogSnapshot,
     Tiers,
+    of_same_topics,
     topic_ids_of,
     united,
 )
@@ -137,8 +140,8 @@ def uploaded_segments(
     rows = united(here, there)
     differ = rows.filter(rows[IS_DIFFERENT])
     copies = _with_local_bounds(rows, IS_COPY)
-    is_proof = pc.is_in(there["log_uri"], _values(copies["log_uri"]))
-    is_proof = pc.or_(is_proof, _has_id_of(there, topic_ids_of(here)))
+    is_proof = pc.and_not(_has_id_of(there, topic_ids_of(here)), _lacks_epochs(there, here))
+    is_proof = pc.or_(is_proof, pc.is_in(there["log_uri"], _values(copies["log_uri"])))
     is_proof = pc.and_not(is_proof, pc.is_in(there["log_uri"], _values(differ["log_uri"])))
     lost = rows.filter(pc.is_valid(rows[OUTSIDE_FROM]))
     is_proof = pc.and_not(is_proof, pc.is_in(there["log_uri"], _values(lost["log_uri"])))
@@ -157,21 +160,13 @@ def same_topics(
     Those are topics of which both tiers have ids, but no common one: as after a topic was deleted
     and created again. CatalogError if a topic id has another name.
     """
-    ids, remote_ids = topic_ids_of(local), topic_ids_of(remote)
-    other = [
-        name
-        for name in sorted(ids.keys() & remote_ids.keys())
-        if ids[name].isdisjoint(remote_ids[name])
-    ]
+    kept, others = of_same_topics(tiers, local, remote)
     warnings = tuple(
-        f"topic {name}: topic id {_text(ids[name])} in {tiers.local.catalog.location.uri}, "
-        f"{_text(remote_ids[name])} in {tiers.remote.catalog.location.uri}: that is another topic "
-        "of the name, deleted since or of another cluster; nothing of this one was uploaded, and "
-        "its brokers delete nothing of the other"
-        for name in other
+        f"{one.text(tiers)}; nothing of this one was uploaded, and its brokers delete nothing of "
+        "the other"
+        for one in others
     )
-    is_other = pc.is_in(remote["topic"], pa.array(other, pa.string()))
-    return tiers.of_same_topics(local, remote.filter(pc.invert(is_other))), warnings
+    return kept, warnings
 
 
 def _with_local_bounds(rows: pa.Table, flag: str) -> pa.Table:
@@ -192,10 +187,6 @@ def _values(column: Any) -> Any:
     return column.combine_chunks()
 
 
-def _text(ids: set[str]) -> str:
-    return ", ".join(sorted(ids))
-
-
 def _has_id_of(rows: pa.Table, ids: Mapping[str, set[str]]) -> Any:
     """Return for each row whether its topic id is known and one of the topic's."""
     names: list[Any] = rows["topic"].to_pylist()
@@ -204,6 +195,15 @@ def _has_id_of(rows: pa.Table, ids: Mapping[str, set[str]]) -> Any:
         [topic_id in ids.get(name, ()) for name, topic_id in zip(names, own, strict=True)],
         pa.bool_(),
     )
+
+
+def _lacks_epochs(there: pa.Table, here: pa.Table) -> Any:
+    """Return which uploads may be of a leader whose records were lost, by epochs not known."""
+    logs = here.filter(lacks_epochs(here)).select(list(_ORDER[:2])).to_pylist()
+    unknown = {(row["topic"], row["partition"]) for row in logs}
+    columns: list[list[Any]] = [there[name].to_pylist() for name in _ORDER[:2]]
+    of_log = pa.array([key in unknown for key in zip(*columns, strict=True)], pa.bool_())
+    return pc.or_(lacks_epochs(there), of_log)
 
 
 def _offsets_of(rows: pa.Table) -> dict[tuple[str, str, int], frozenset[int]]:

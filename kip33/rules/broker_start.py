@@ -39,6 +39,7 @@ HIDDEN: Final = "keeps a broker from cutting"
 HIDDEN_ABORTS: Final = "keeps a broker from writing the .txnindex"
 MAY_NOT_START: Final = "a broker may not start"
 REMOVE_THE_INDEX: Final = "stop the broker, remove that file, start the broker"
+SPLITS: Final = "a broker that starts splits this segment, and nothing is lost"
 _INDEX_FULL: Final = "(segment.index.bytes)"
 
 
@@ -48,12 +49,20 @@ def may_have_offset_index(status: str) -> bool:
 
 
 def offset_index_note(
-    status: str, *, index_uri: str, is_there: bool, valid_bytes: int, error: str | None
+    status: str,
+    *,
+    index_uri: str,
+    is_there: bool,
+    valid_bytes: int,
+    error: str | None,
+    is_split: bool = False,
 ) -> str | None:
     """Return a row's note on the `.index` beside a log that recovery would change, or None.
 
-    `error` says why the log has this status.
+    `error` says why the log has this status; `is_split`: recovery splits the segment.
     """
+    if is_split:
+        return None if is_there else f"no .index is written: {SPLITS}"
     if status == CUT and is_there:
         return f"{index_uri} {HIDDEN} this log to its {valid_bytes} valid bytes: {REMOVE_THE_INDEX}"
     if status == CUT:
@@ -117,13 +126,14 @@ def repair_of(
     error: str | None = None,
     cut_bytes: int = 0,
     aborts_lost: bool = False,
+    is_split: bool = False,
 ) -> Repair:
     """Return the repair of a segment's index files after which a broker reads them correctly.
 
     The verdicts are those of `rules.index_verdict`; None: there is no `.index`. `time_dialect` is
     the dialect of the `.timeindex`, `error` says why the log has this status, `cut_bytes` is how
     much of it recovery would cut, `aborts_lost` whether aborted transactions are missing from the
-    `.txnindex`.
+    `.txnindex`, `is_split` whether recovery splits the segment.
     """
     has_offset_index = offset_verdict not in (None, IndexVerdict.MISSING)
     if status not in (*UNDAMAGED_STATUSES, CUT, REFUSED):
@@ -137,6 +147,14 @@ def repair_of(
             RepairAction.BY_HAND,
             RepairAction.BY_HAND,
             "an index file cannot be read; fix it and run the command again",
+        )
+    if is_split and not has_offset_index:
+        return Repair(RepairAction.BROKER, RepairAction.BROKER, f"{SPLITS} ({error})")
+    if is_split:
+        return Repair(
+            RepairAction.KEEP,
+            RepairAction.KEEP,
+            f"{error}; a broker that finds its .index loads it as it is",
         )
     if status == REFUSED:
         what = "leave the .index where it is" if has_offset_index else "the .index is missing"

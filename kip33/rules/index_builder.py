@@ -173,6 +173,11 @@ class IndexBuilder:
         return int(state["refused_position"]), index_entries.REFUSALS[int(state["refusal"])]
 
     @property
+    def is_beyond_int32(self) -> bool:
+        """Return whether offsets span 2^31 or more: Kafka splits such a segment."""
+        return bool(self._state["refusal"][0] == index_entries.OFFSET_BEYOND_INT32)
+
+    @property
     def time_index(self) -> bytes:
         """Return the bytes of the `.timeindex`, or of the settings' other file."""
         if self._is_kafkas:

@@ -148,6 +148,28 @@ def refuse(state: Any, refusal: int, position: int) -> None:
     state["refused_position"] = position
 
 
+def first_disordered(
+    batches: BatchColumns, base_offset: int, last_offset: int
+) -> tuple[int, str] | None:
+    """Return position and reason of the first batch whose offsets are not those of its place.
+
+    `last_offset` is the last one before these batches. Recovery refuses such a segment wherever it
+    makes an index entry for the batch. It splits a segment whose offsets grow beyond int32.
+    """
+    offsets = batches["last_offset"]
+    before = np.concatenate(([last_offset], offsets[:-1]))
+    is_below = offsets < base_offset
+    found = np.flatnonzero(is_below | (offsets <= before))
+    if not len(found):
+        return None
+    row = int(found[0])
+    if is_below[row]:
+        why = REFUSALS[OFFSET_BELOW_BASE]
+    else:
+        why = f"its last offset, {offsets[row]}, is not above the one before, {before[row]}"
+    return int(batches["position"][row]), why
+
+
 def maybe_append(state: Any, offset: int, position: int, times: Any, count: int) -> int:
     """Append the max timestamp so far to the time index if it grew; return the entries in `times`.
 

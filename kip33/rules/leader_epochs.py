@@ -9,7 +9,7 @@ a batch was written, the `leader-epoch-checkpoint` has an epoch that no batch ha
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -91,6 +91,38 @@ def with_later_epochs(
             starts.append(start)
             latest = start.epoch
     return tuple(starts)
+
+
+class EpochFall(NamedTuple):
+    """A batch with an earlier leader epoch than one before it: it is of another log.
+
+    A leader appends with its own epoch, and a follower cuts off what its leader does not have.
+    """
+
+    offset: int
+    epoch: int
+    largest_before: int
+
+    def __str__(self) -> str:
+        """Return it as a part of a message."""
+        return (
+            f"the batch at offset {self.offset} has leader epoch {self.epoch}, and one before it "
+            f"has {self.largest_before}: a later leader may never have had its records"
+        )
+
+
+def lowest_fall(batches: BatchColumns, largest_before: int) -> EpochFall | None:
+    """Return the batch with the lowest epoch of those that have one below an earlier batch's.
+
+    `largest_before` is the largest epoch of the batches before, -1 without any.
+    """
+    epochs = batches["leader_epoch"]
+    largest = np.maximum.accumulate(np.concatenate((epochs[:0], [largest_before], epochs)))
+    rows = np.flatnonzero((epochs >= 0) & (epochs < largest[:-1]))
+    if not len(rows):
+        return None
+    row = rows[np.argmin(epochs[rows])]
+    return EpochFall(int(batches["base_offset"][row]), int(epochs[row]), int(largest[row]))
 
 
 def lineage_of(

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.errors import counted
+from kip33.formats.batch import NO_TIMESTAMP
 from kip33.rules.retention import running_max
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 
@@ -176,20 +177,50 @@ def is_covered(asked: Ranges, by: Ranges) -> Mask:
     return found
 
 
-def newest_topic_id(last_modified_ms: Mapping[str | None, int]) -> str | None:
+class LastChange(NamedTuple):
+    """When a topic was last written, as far as its logs show it."""
+
+    record_ms: int = NO_TIMESTAMP  # the largest timestamp of a record; no copy changes it
+    modified_ms: int = 0  # of a log file; most copies are newer than what they copy
+
+    def later(self, other: "LastChange") -> "LastChange":
+        """Return the later of both times."""
+        return LastChange(
+            max(self.record_ms, other.record_ms), max(self.modified_ms, other.modified_ms)
+        )
+
+
+def newest_topic_id(changes: Mapping[str | None, LastChange]) -> str | None:
     """Return the id of the newest incarnation; None if there are less than two.
 
-    `last_modified_ms` has the time of the last change of a log by topic id; None: not known.
+    The times of records decide where each topic has one, else those of files.
 
-    >>> newest_topic_id({"A": 5, "B": 7, None: 9})
+    >>> newest_topic_id({"A": LastChange(5, 9), "B": LastChange(7, 8), None: LastChange(9, 9)})
     'B'
-    >>> newest_topic_id({"A": 5, None: 9}) is None
+    >>> newest_topic_id({"A": LastChange(5, 9), "B": LastChange(-1, 8)})
+    'A'
+    >>> newest_topic_id({"A": LastChange(5, 9), None: LastChange(9, 9)}) is None
     True
     """
-    known = {topic_id: ms for topic_id, ms in last_modified_ms.items() if topic_id is not None}
+    known = {topic_id: change for topic_id, change in changes.items() if topic_id is not None}
     if len(known) < 2:
         return None
+    if any(change.record_ms < 0 for change in known.values()):
+        known = {name: LastChange(0, change.modified_ms) for name, change in known.items()}
     return max(known, key=lambda topic_id: (known[topic_id], topic_id))
+
+
+def is_age_unsure(changes: Mapping[str | None, LastChange]) -> bool:
+    """Return whether file times say that another incarnation is the newest.
+
+    >>> is_age_unsure({"A": LastChange(5, 9), "B": LastChange(7, 8)})
+    True
+    """
+    newest = newest_topic_id(changes)
+    if newest is None:
+        return False
+    known = [one.modified_ms for topic_id, one in changes.items() if topic_id is not None]
+    return changes[newest].modified_ms < max(known)
 
 
 class OfTopic(Protocol):
@@ -207,14 +238,27 @@ class OfTopic(Protocol):
     def last_modified_ms(self) -> int | None:
         """Return the time of the last change of the log."""
 
+    @property
+    def max_timestamp(self) -> int | None:
+        """Return the largest timestamp of its records, -1 without one; None: not known."""
+
+
+def last_changes(
+    segments: Iterable[OfTopic],
+) -> dict[str | None, dict[str | None, LastChange]]:
+    """Return by topic when each of its incarnations was last written."""
+    changed: defaultdict[str | None, dict[str | None, LastChange]] = defaultdict(dict)
+    for segment in segments:
+        times = changed[segment.topic]
+        largest = NO_TIMESTAMP if segment.max_timestamp is None else segment.max_timestamp
+        change = LastChange(largest, segment.last_modified_ms or 0)
+        times[segment.topic_id] = change.later(times.get(segment.topic_id, LastChange()))
+    return changed
+
 
 def newest_topic_ids(segments: Iterable[OfTopic]) -> dict[str | None, str | None]:
     """Return the id of the newest topic of each name, None if there is one, see above."""
-    changed: defaultdict[str | None, dict[str | None, int]] = defaultdict(dict)
-    for segment in segments:
-        times = changed[segment.topic]
-        times[segment.topic_id] = max(times.get(segment.topic_id, 0), segment.last_modified_ms or 0)
-    return {topic: newest_topic_id(times) for topic, times in changed.items()}
+    return {topic: newest_topic_id(times) for topic, times in last_changes(segments).items()}
 
 
 def overlaps(

@@ -134,6 +134,19 @@ def may_hold(max_timestamp: int | None, target_ms: int) -> bool:
     return max_timestamp is None or max_timestamp >= target_ms
 
 
+def may_lack_timestamps(max_timestamp: int | None, smallest_timestamp: int | None) -> bool | None:
+    """Return whether a segment has a record without a timestamp; None: its figures do not tell.
+
+    Such a record is not older than a time: it is not known when it was sent.
+
+    >>> may_lack_timestamps(-1, None), may_lack_timestamps(9, -1), may_lack_timestamps(9, 5)
+    (True, True, False)
+    """
+    if NO_TIMESTAMP in (max_timestamp, smallest_timestamp):
+        return True
+    return None if max_timestamp is None or smallest_timestamp is None else False
+
+
 def kafkas_choice(largest_timestamps: Sequence[int | None], target_ms: int) -> int | None:
     """Return the number of the one segment that a broker searches for a time; None: it has none.
 

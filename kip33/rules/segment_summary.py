@@ -37,6 +37,24 @@ NOT_READ: Final = (SegmentStatus.UNREADABLE, SegmentStatus.ARCHIVED)
 """Of these a build knows only what the listing says: size and modification time."""
 
 
+def is_whole_before_zeros(end_offset: int, *, is_last: bool, next_base_offset: int | None) -> bool:
+    """Return whether a log has all its batches, if only zeros follow its last one.
+
+    A broker with `preallocate` makes its logs as large as they may become, and cuts them when they
+    are closed or when it stops: a copy of a running one has the zeros. A power failure may leave
+    zeros, too, instead of batches. So the zeros of an earlier segment are no damage where the next
+    one begins at its end, and those of the last one if the partition has a batch.
+
+    >>> is_whole_before_zeros(3, is_last=True, next_base_offset=None)
+    True
+    >>> is_whole_before_zeros(3, is_last=False, next_base_offset=5)
+    False
+    """
+    if is_last:
+        return end_offset > 0
+    return next_base_offset == end_offset
+
+
 class TimestampSource(StrEnum):
     """Where a segment's largest timestamp is from; each member is its own text."""
 

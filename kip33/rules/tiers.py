@@ -9,6 +9,9 @@ offsets, and the leader epochs of their batches say which ones are of the log (K
 
 Of equal records those of the local tier are read, as brokers do, and a segment that is whole before
 one that is not. A segment is read from its start up to where the next one begins.
+
+Only leader epochs tell whether records after the end of the local log are of the log. Where those
+of a remote segment, or of the end of the local log, are not known, such records are unsure.
 """
 
 from bisect import bisect_right
@@ -61,7 +64,7 @@ class TierSegments(NamedTuple):
 
     partitions: Int64s  # numbers, different for each local replica
     base_offsets: Int64s
-    ends: Int64s  # exclusive; UNKNOWN_END
+    ends: Int64s  # exclusive, the base offset of an empty one; UNKNOWN_END
     is_remote: Mask
     is_whole: Mask  # all its batches are valid
     is_cut: Mask  # its batches are valid up to `ends`, and then it is damaged
@@ -76,6 +79,7 @@ class PutTogether(NamedTuple):
     is_different: Mask  # the same offsets as another segment, but not the same records
     outside_from: Int64s  # from here on no record is of the log, by its epoch; UNKNOWN_END: all are
     until_offsets: Int64s  # from here on another segment is read; UNKNOWN_END: it is read whole
+    unsure_from: Int64s  # from here on records may have been lost; UNKNOWN_END: all are of the log
 
 
 class _TierSegment(NamedTuple):
@@ -113,30 +117,45 @@ def put_together(
     is_same, is_different = _compared(segments)
     rows = len(segments.partitions)
     found = PutTogether(
-        is_same, is_different, np.full(rows, UNKNOWN_END), np.full(rows, UNKNOWN_END)
+        is_same, is_different, *(np.full(rows, UNKNOWN_END) for _ in PutTogether._fields[2:])
     )
     ends = _ends(segments)
     groups = list(_groups(segments, ends, np.flatnonzero(~is_same)))
     asked = np.unique(segments.partitions[[group[0] for group in groups]])
-    checkpoints = checkpoints_of(asked) if groups else {}
+    checkpoints = dict(checkpoints_of(asked)) if groups else {}
     for group in groups:
-        checkpoint = checkpoints.get(int(segments.partitions[group[0]]), ())
-        _resolve(_pieces(segments, ends, group), checkpoint, found)
+        number, pieces = int(segments.partitions[group[0]]), _pieces(segments, ends, group)
+        if any(_contradicts(checkpoints.get(number, ()), one) for one in pieces if one.is_local):
+            checkpoints[number] = ()
+        _resolve(pieces, checkpoints.get(number, ()), found)
+    _mark_unsure(segments, checkpoints, found)
     return found
 
 
 def _ends(segments: TierSegments) -> Int64s:
     """Return the ends; a damaged segment ends at the latest where the next one begins."""
     bases = segments.base_offsets
-    order = np.lexsort((bases, segments.partitions))
-    keys = np.stack((segments.partitions[order], bases[order]))
-    first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))[: len(order)])
-    following = np.append(first[1:], 0)[np.cumsum(np.isin(np.arange(len(order)), first)) - 1]
-    is_inner = keys[0][following] == keys[0]
-    next_bases = np.empty(len(order), np.int64)
-    next_bases[order] = np.where(is_inner, np.maximum(keys[1][following], keys[1]), keys[1])
-    is_known = (segments.is_whole | segments.is_cut) & (segments.ends != UNKNOWN_END)
-    return np.where(is_known, segments.ends, np.where(segments.is_cut, bases, next_bases))
+    next_bases = _next_bases(segments.partitions, bases)
+    next_bases = np.where(next_bases == _NO_END, bases, next_bases)
+    return np.where(_has_end(segments), segments.ends, np.where(segments.is_cut, bases, next_bases))
+
+
+def _has_end(segments: TierSegments) -> Mask:
+    """Return where the end of the valid batches is known."""
+    found: Mask = (segments.is_whole | segments.is_cut) & (segments.ends != UNKNOWN_END)
+    return found
+
+
+def _next_bases(partitions: Int64s, bases: Int64s) -> Int64s:
+    """Return for each segment where the next one of its partition begins; _NO_END without one."""
+    order = np.lexsort((bases, partitions))
+    keys = np.stack((partitions[order], bases[order]))
+    begins = np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))[: len(order)]
+    following = np.append(np.flatnonzero(begins)[1:], 0)[np.cumsum(begins) - 1]
+    is_inner = (keys[0][following] == keys[0]) & (following > 0)
+    found = np.empty(len(order), np.int64)
+    found[order] = np.where(is_inner, keys[1][following], _NO_END)
+    return found
 
 
 def _groups(segments: TierSegments, ends: Int64s, rows: Int64s) -> Iterator[Int64s]:
@@ -203,8 +222,6 @@ def _pieces(segments: TierSegments, ends: Int64s, rows: Int64s) -> list[_TierSeg
 def _resolve(pieces: Sequence[_TierSegment], checkpoint: Epochs, found: PutTogether) -> None:
     """Fill in what is read of the segments of one partition."""
     valid = [piece for piece in pieces if piece.kind != _DAMAGED]
-    if any(_contradicts(checkpoint, piece) for piece in valid if piece.is_local):
-        checkpoint = ()
     lineage = lineage_of([piece.epochs for piece in valid if piece.epochs], checkpoint)
     usable = []
     for piece in valid:
@@ -214,13 +231,16 @@ def _resolve(pieces: Sequence[_TierSegment], checkpoint: Epochs, found: PutToget
             found.is_different[piece.number] &= until > piece.base
         if not found.is_different[piece.number] and (until is None or until > piece.base):
             usable.append(piece._replace(end=piece.end if until is None else until))
-    chosen = dict(_chain(usable))
+    empty = [piece for piece in usable if piece.end == piece.base]
+    chosen = dict(_chain([piece for piece in usable if piece.end > piece.base]))
     for piece, end in chosen.items():
         if end < piece.end:
             found.until_offsets[piece.number] = end
     read = list(chosen)
     bases = [piece.base for piece in read]
-    others = [piece for piece in usable if piece not in chosen]
+    for piece in empty:  # within a segment that is read it ends no log
+        found.is_copy[piece.number] = any(one.base <= piece.base < chosen[one] for one in read)
+    others = [piece for piece in usable if piece.end > piece.base and piece not in chosen]
     others += [piece for piece in pieces if piece.kind == _DAMAGED and piece.end > piece.base]
     for piece in others:
         after = read[max(bisect_right(bases, piece.base) - 1, 0) :]
@@ -307,6 +327,33 @@ def _local_reach(pieces: Sequence[_TierSegment]) -> dict[int, int]:
     return reach
 
 
+def _mark_unsure(
+    segments: TierSegments, checkpoints: Mapping[int, Epochs], found: PutTogether
+) -> None:
+    """Fill in from where on records may be of no log, because leader epochs are not known.
+
+    A local log goes at least to where a segment begins whose end is not known, a remote segment of
+    unknown end up to the next one. What is not after the end of the local log is in no doubt.
+    """
+    partitions, bases, has_end = *segments[:2], segments.ends != UNKNOWN_END
+    has_epochs = segments.epochs.latest() != UNKNOWN_FIGURE
+    least_ends = np.where(has_end, segments.ends, bases)
+    local_ends = _local_ends(segments, least_ends)
+    tells = np.ones(partitions.max(initial=-1) + 1, bool)  # whose epoch at the local end is known
+    local = np.flatnonzero(~segments.is_remote & ~(has_end & (least_ends == bases)))
+    local = local[np.lexsort((bases[local], least_ends[local]))]
+    tells[partitions[local]] = has_epochs[local]  # of the last one
+    tells[[number for number, epochs in checkpoints.items() if epochs]] = True
+    at = np.flatnonzero(segments.is_remote & ~found.is_copy & ~found.is_different)
+    ends = np.where(has_end[at], segments.ends[at], _next_bases(partitions[at], bases[at]))
+    until = found.until_offsets[at]
+    ends = np.where(until == UNKNOWN_END, ends, np.minimum(ends, until))
+    is_unsure = (ends > local_ends[at]) & (ends > bases[at])
+    is_unsure &= ~(has_epochs[at] & tells[partitions[at]])
+    at = at[is_unsure]
+    found.unsure_from[at] = np.maximum(bases[at], local_ends[at])
+
+
 def _compared(segments: TierSegments) -> tuple[Mask, Mask]:
     """Return which segments are the same as an earlier one, local before remote, and which differ.
 
@@ -315,7 +362,7 @@ def _compared(segments: TierSegments) -> tuple[Mask, Mask]:
     """
     rows = len(segments.partitions)
     is_same, is_different = np.zeros(rows, bool), np.zeros(rows, bool)
-    whole = np.flatnonzero((segments.is_whole | segments.is_cut) & (segments.ends != UNKNOWN_END))
+    whole = np.flatnonzero(_has_end(segments))
     if not len(whole):
         return is_same, is_different
     columns = [segments.is_remote, segments.ends, segments.base_offsets, segments.partitions]

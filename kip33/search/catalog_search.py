@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine, Work, first_seen
 from kip33.archive.log_start_offsets import LogStartOffsets
-from kip33.catalog.tiers import OUTSIDE_FROM, CatalogSnapshot, Tiers, is_outside
+from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.catalog.topic_totals import OF_INCARNATIONS, with_incarnations
 from kip33.search.answers import SearchOptions
 from kip33.search.replica_search import (
@@ -46,10 +46,9 @@ def rows_of(source: CatalogSnapshot | Tiers, topics: Iterable[str]) -> "pa.Table
 
     The columns are `topic`, `partition`, SEARCHED, IS_OLDER, and what `Tiers` add.
     """
-    rows = source.rows(("topic", "partition", *SEARCHED, *OF_INCARNATIONS), set(topics))
-    if OUTSIDE_FROM in rows.column_names:
-        rows = rows.filter(pc.invert(is_outside(rows)))
-    return with_incarnations(rows).drop_columns(list(OF_INCARNATIONS))
+    more = [name for name in OF_INCARNATIONS if name not in SEARCHED]
+    rows = source.rows(("topic", "partition", *SEARCHED, *more), set(topics))
+    return with_incarnations(rows).drop_columns(more)
 
 
 def partition_rows(

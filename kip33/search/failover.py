@@ -6,6 +6,9 @@ other cluster's archive. No record at or after that time is before the answer. S
 the group has not read on the first cluster is read on the second, unless its timestamp is older
 than the buffer allows.
 
+A record without a timestamp is not older than that time: it is not known when it was sent. So no
+answer is behind the first one, as far as headers show it.
+
 If the clusters have different partitions of a topic, it is unknown which record went where. Then
 the smallest of the topic's times is used for all of its partitions.
 """
@@ -17,11 +20,17 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kip33.archive.log_window import Meter
 from kip33.errors import counted
+from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import EARLIEST, Exactness, SearchResult
 from kip33.search.answers import Answer, SearchOptions, joined_notes
-from kip33.search.offset_lookup import record_before, record_from
+from kip33.search.offset_lookup import (
+    WithoutTimestamp,
+    first_without_timestamp,
+    record_before,
+    record_from,
+)
 from kip33.search.partition_search import search_partition
 from kip33.search.replica_search import (
     SEARCH_THREADS,
@@ -42,6 +51,8 @@ Rows: TypeAlias = dict[PartitionKey, list[dict[str, Any]]]
 
 NONE_IN_ARCHIVE: Final = "the archive has none of the records that were read: resume at the start"
 NO_TIMESTAMP_READ: Final = "the last record that was read has no timestamp: resume at the start"
+BEFORE_1970: Final = "the last record that was read is from before 1970: resume at the start"
+_NOT_OLDER: Final = "it may not have been read, so resume there"
 _MOST_MARKERS: Final = 100  # to skip
 
 
@@ -123,9 +134,8 @@ def _last_read(first: Rows, committed: GroupOffset, buffer_ms: int, most: int) -
         )
     timestamp = located.record.timestamp
     if timestamp < 0:
-        return _Read(
-            committed, segments, None, EARLIEST, joined_notes(located.note, NO_TIMESTAMP_READ)
-        )
+        why = NO_TIMESTAMP_READ if timestamp == NO_TIMESTAMP else BEFORE_1970
+        return _Read(committed, segments, None, EARLIEST, joined_notes(located.note, why))
     note = located.note
     end = log_end(segments)[0]
     if committed.offset > end:
@@ -189,10 +199,16 @@ def _point(
     is_target_sure = target_ms == EARLIEST or all(read.is_sure for read in reads)
     read = None if wide else reads[0]
     is_there = answer.result != SearchResult.NO_SUCH_PARTITION
-    if offset is None and not answer.passed_over and is_there:
+    untimed = WithoutTimestamp(None)
+    if target_ms != EARLIEST and not answer.passed_over:
+        untimed = first_without_timestamp(segments, offset, Meter(most))
+    if untimed.offset is not None:
+        offset, answer, is_record = untimed.offset, answer._replace(timestamp=None), False
+        note = joined_notes(note, f"the record at offset {offset} has no timestamp: {_NOT_OLDER}")
+    elif offset is None and not answer.passed_over and is_there:
         offset, end_note = log_end(segments)
         note = joined_notes(note, "no record there is late enough: resume at the end", end_note)
-    doubt = _doubt_of(segments, offset)
+    doubt = joined_notes(_doubt_of(segments, offset), untimed.note)
     is_sure = is_target_sure and not (answer.passed_over or doubt)
     guarantee = None
     if offset is not None and is_sure:

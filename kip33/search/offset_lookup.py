@@ -23,17 +23,22 @@ from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
 from kip33.formats.batch import (
     CODEC_MASK,
     CONTROL,
+    NO_TIMESTAMP,
     RECORD_BATCH_OVERHEAD,
     BatchHeader,
     has_any_offset,
 )
 from kip33.formats.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.formats.records import Record, iterate_records
+from kip33.rules.search import may_lack_timestamps
+from kip33.rules.segment_summary import SegmentStatus
+from kip33.search.answers import joined_notes
 from kip33.search.searched_segment import SearchedSegment, losses_of, next_bases_of
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
 _UINT32: Final = 2**32 - 1
+_WALKED_BYTES: Final = 1 << 20  # a log up to here is read for what the catalog does not tell
 
 
 class FoundRecord(NamedTuple):
@@ -124,6 +129,62 @@ def has_timestamp_from(segment: SearchedSegment, offset: int, meter: Meter) -> b
             header.max_timestamp >= 0 and header.last_offset >= offset
             for header in log.window.headers(log.position_for(offset))
         )
+
+
+class WithoutTimestamp(NamedTuple):
+    """The first offset that may have a record without a timestamp, None without one.
+
+    `note` says which logs could not be read for it.
+    """
+
+    offset: int | None
+    note: str | None = None
+
+
+def first_without_timestamp(
+    segments: Sequence[SearchedSegment], before: int | None, meter: Meter
+) -> WithoutTimestamp:
+    """Return where the first batch without a timestamp begins, if that is before an offset.
+
+    A position behind it would count its records as older than every time. `before` None: the log's
+    end is such a position. Headers are walked where the catalog does not tell; before an offset
+    only those of small logs, because all segments there would be read.
+    """
+    notes = []
+    for segment in segments:
+        if before is not None and segment.base_offset >= before:
+            break
+        if segment.is_copy or segment.doubt or segment.is_bare or segment.record_count == 0:
+            continue
+        lacks = None
+        if segment.status != SegmentStatus.UNVERIFIED:
+            lacks = may_lack_timestamps(segment.max_timestamp, segment.smallest_timestamp)
+        is_large = segment.size_bytes is not None and segment.size_bytes > _WALKED_BYTES
+        if lacks is False or (lacks is None and is_large and before is not None):
+            continue
+        try:
+            offset = _first_untimed(segment, meter)
+        except (FileReadError, Kip33Error) as error:
+            notes.append(f"{segment.log_uri}: cannot be read: {one_line(error)}")
+            continue
+        if offset is not None and (before is None or offset < before):
+            return WithoutTimestamp(offset, joined_notes(*notes))
+    return WithoutTimestamp(None, joined_notes(*notes))
+
+
+def _first_untimed(segment: SearchedSegment, meter: Meter) -> int | None:
+    """Return the first offset of the first batch with records and without a timestamp."""
+    next_offset = segment.base_offset
+    with _opened(segment, meter) as log:
+        for header in log.window.headers(0):
+            is_wrapper = header.magic < 2 and header.attributes & CODEC_MASK
+            first = next_offset if is_wrapper else header.base_offset
+            if segment.until_offset is not None and first >= segment.until_offset:
+                break
+            if header.max_timestamp == NO_TIMESTAMP and _may_have_records(header):
+                return first
+            next_offset = max(next_offset, header.last_offset + 1)
+    return None
 
 
 def _located(record: Record | None, notes: list[str]) -> FoundRecord:

@@ -37,7 +37,14 @@ from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.answers import Answer, Hit, Pending, SearchOptions
 from kip33.search.index_lookup import IndexLookup
 from kip33.search.offset_lookup import counts_from, has_timestamp_from
-from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, holes_of, losses_of
+from kip33.search.searched_segment import (
+    MAX_BELIEVED,
+    SearchedSegment,
+    earliest_local,
+    holes_of,
+    latest_tiered,
+    losses_of,
+)
 from kip33.search.segment_search import LATER_THAN_ALL_MS, SegmentSearch, opened_search
 from kip33.stores.files import one_line
 
@@ -68,7 +75,7 @@ def search_partition(
     for target in targets_ms:
         require_target(target)
     every = sorted(segments, key=lambda segment: segment.base_offset)
-    ordered = [segment for segment in every if not segment.is_copy]
+    ordered = [segment for segment in every if segment.is_read]
     if not ordered:
         none = SearchResult.NO_SUCH_PARTITION
         return [Answer(t, None, None, none, Exactness.RECORD, 0, None) for t in targets_ms]
@@ -190,8 +197,10 @@ class _PartitionSegments:
         except (FileReadError, Kip33Error):
             return True  # the search that found nothing said why
 
-    def largest_record(self, claimed_ms: int) -> Hit | None:
+    def largest_record(self, claimed_ms: int) -> tuple[int, Hit] | None:
         """Return the record with the largest timestamp, None if no record can be read.
+
+        Its segment's number is before it.
 
         `claimed_ms` is the largest timestamp in the headers; no record has it. First the batches
         with the largest claims below it are decoded, then those that claim more than these have. No
@@ -205,7 +214,7 @@ class _PartitionSegments:
         best = self._largest(None, claimed, None)
         if claimed >= 0:
             best = self._largest(best, 0, claimed)
-        return best[1] if best else None
+        return best
 
     def _largest(
         self, best: tuple[int, Hit] | None, claimed_from: int, claimed_below: int | None
@@ -242,8 +251,7 @@ class _Search:
     ) -> None:
         """Take the segments to search, and all of both tiers, with copies."""
         self._known, self._segments = segments, segments.ordered
-        self._remote = [segment for segment in every if segment.is_remote]
-        self._local_start = next((s.base_offset for s in every if not s.is_remote), None)
+        self._every = every
         self._start_offset = segments.start_offset
         self._as_kafka, self._index_only = how.as_kafka, how.index_only
         self._max_of_index = how.as_kafka and how.kafka_version < READS_THE_MAX
@@ -278,21 +286,13 @@ class _Search:
     def _settle_tier(self, pending: Pending) -> None:
         """Answer where the local tier begins, or where the remote tier ends."""
         if pending.target_ms == LATEST_TIERED:
-            self._settle_latest_tiered(pending)
-        elif self._local_start is None:
-            pending.settle(SearchResult.NOT_IN_TIER)
+            found = latest_tiered(self._every, as_kafka=self._as_kafka)
         else:
-            pending.settle(SearchResult.FOUND, max(self._local_start, self._start_offset))
-
-    def _settle_latest_tiered(self, pending: Pending) -> None:
-        """Answer with the last offset of whole segments; unsure if others may end later."""
-        whole = [s for s in self._remote if s.status == SegmentStatus.OK]
-        offset = max((s.last_offset for s in whole if s.last_offset is not None), default=None)
-        last = self._remote[-1] if self._remote else None
-        if last and not last.is_bare and (offset is None or last.base_offset > offset):
-            pending.pass_over(f"{last.log_uri}: {last.status}, so the remote tier may end later")
-        is_there = offset is not None or any(not segment.is_bare for segment in self._remote)
-        pending.settle(SearchResult.FOUND if is_there else SearchResult.NOT_IN_TIER, offset)
+            found = earliest_local(self._every, self._start_offset, as_kafka=self._as_kafka)
+        if found.doubt:
+            pending.pass_over(found.doubt)
+        result = SearchResult.FOUND if found.is_there else SearchResult.NOT_IN_TIER
+        pending.settle(result, found.offset)
 
     def _maxima_of_broker(self, pending: Pending) -> list[int | None]:
         """Return the largest timestamps without those of the remote tier, which no broker sees."""
@@ -328,13 +328,20 @@ class _Search:
         return segment.outside_from is not None or self._known.is_below_start(segment)
 
     def _settle_latest(self, pending: Pending) -> None:
+        local = [segment for segment in self._every if not segment.is_remote]
+        if self._as_kafka and local and local[-1].is_bare:
+            end_offset = max(local[-1].base_offset, self._start_offset)
+            pending.settle(SearchResult.FOUND, end_offset)
+            return
         last = self._segments[-1]
-        longest = last if self._as_kafka else max(self._segments, key=lambda s: s.end_offset)
+        longest = last if self._as_kafka else max(self._segments, key=lambda s: s.read_end)
         is_known = last.last_offset is not None or last.status == SegmentStatus.TRUNCATED
         if not last.doubt and (is_known or last.is_bare):
-            if longest.end_offset > last.end_offset:
+            if why := longest.doubt_at(longest.read_end - 1):
+                pending.pass_over(why)
+            if longest.read_end > last.read_end:
                 pending.pass_over(f"{longest.log_uri}: ends after the last segment, {last.log_uri}")
-            end_offset = max(longest.end_offset, last.end_offset, self._start_offset)
+            end_offset = max(longest.read_end, last.read_end, self._start_offset)
             pending.settle(SearchResult.FOUND, end_offset)
         else:
             pending.pass_over(f"{last.log_uri}: {last.status}, so the last offset is not known")
@@ -410,6 +417,8 @@ class _Search:
                 offset = max(indexes.first_offset_for(pending.time_ms), self._start_offset)
                 pending.bytes_read += self._meter.bytes_read - before
                 pending.notes += [f"{segment.log_uri}: {note}" for note in indexes.notes]
+                if why := segment.doubt_at(offset):
+                    pending.pass_over(why)
                 pending.settle(SearchResult.FOUND, offset, None, Exactness.INDEX)
 
     def _ask_segment(self, place: int, asking: list[Pending]) -> None:
@@ -442,8 +451,7 @@ class _Search:
         if hit is None:
             pending.passed_over |= search.log.damage is not None
             return
-        if hit.note:
-            pending.notes.append(hit.note)
+        self._note_hit(pending, place, hit)
         if self._as_kafka and place not in (pending.choice, pending.then):
             pending.notes.append(
                 f"{self._trap(pending)}; the record at offset {hit.offset} is late enough"
@@ -455,12 +463,19 @@ class _Search:
             return
         if self._as_kafka and hit.exactness == Exactness.BATCH:
             pending.notes.append("a broker returns an error there")
-        is_later = hit.timestamp is not None and hit.timestamp > pending.time_ms
+        is_time = pending.target_ms != MAX_TIMESTAMP  # a header may claim less than its records
+        is_later = is_time and hit.timestamp is not None and hit.timestamp > pending.time_ms
         is_first = (
             is_later and search.begins_with(hit) and self._known.is_bare_before(place, pending)
         )
         result = SearchResult.BEFORE_START if is_first else SearchResult.FOUND
         pending.settle(result, hit.offset, hit.timestamp, hit.exactness)
+
+    def _note_hit(self, pending: Pending, place: int, hit: Hit) -> None:
+        if hit.note:
+            pending.notes.append(hit.note)
+        if why := self._segments[place].doubt_at(hit.offset):
+            pending.pass_over(why)
 
     def _trap(self, pending: Pending) -> str:
         """Return why a broker finds nothing in the one segment that it searches."""
@@ -477,10 +492,10 @@ class _Search:
         if pending.answer is not None or pending.time_ms < 0 or self._index_only:
             return
         before = self._meter.bytes_read
-        hit = self._known.largest_record(pending.time_ms)
-        if hit:
-            if hit.note:
-                pending.notes.append(hit.note)
+        found = self._known.largest_record(pending.time_ms)
+        if found:
+            place, hit = found
+            self._note_hit(pending, place, hit)
             pending.settle(SearchResult.FOUND, hit.offset, hit.timestamp, hit.exactness)
         pending.bytes_read += self._meter.bytes_read - before
 

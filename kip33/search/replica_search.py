@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kip33.catalog.topic_totals import IS_OLDER
+from kip33.catalog.topic_totals import IS_AGE_UNSURE, IS_OLDER
 from kip33.formats.names import two_directories_in
 from kip33.rules.offset_holes import APART, UNKNOWN_OFFSET, Extent, most_complete_of, overlaps
 from kip33.rules.policies import MAX_INT64
@@ -59,6 +59,7 @@ def answers_of(
     rows = list(rows)
     replicas, newest = replicas_of(rows), replicas_of(of_newest_topic(rows))
     best, older = most_complete(newest), older_topic_note(rows)
+    is_unsure = any(row.get(IS_AGE_UNSURE) for row in rows)
     is_apart = _has_local_log(rows) and not _has_local_log(of_newest_topic(rows))
     targets_by_replica: dict[str, list[tuple[int, int]]] = {}
     for number, question in enumerate(questions):
@@ -86,7 +87,7 @@ def answers_of(
             noted = _with_notes(answer, twice, note)
             if older and log_dir in newest:
                 noted = noted._replace(note="; ".join(filter(None, (noted.note, older))))
-                if is_apart:
+                if is_apart or is_unsure:
                     noted = noted._replace(exactness=Exactness.UNSURE, passed_over=True)
             yield ReplicaAnswer(number, log_dir, noted)
 
@@ -133,16 +134,19 @@ def older_topic_note(rows: Iterable[Mapping[str, Any]]) -> str | None:
     log_dirs = sorted({row["log_dir"] or "" for row in rows if row.get(IS_OLDER)})
     if not log_dirs:
         return None
-    return (
+    note = (
         f"log_dir {', '.join(map(repr, log_dirs))}: an older topic of this name, with another "
         "topic id or none; it is not searched unless the log_dir is given"
     )
+    if any(row.get(IS_AGE_UNSURE) for row in rows):
+        note += "; by its records it is older, by the times of its files it is newer"
+    return note
 
 
 def most_complete(replicas: Mapping[str, list[SearchedSegment]]) -> str | None:
     """Return the log directory of the replica to search, None without replicas."""
     extents = {
-        log_dir: [_extent(segment) for segment in segments if not segment.is_copy]
+        log_dir: [_extent(segment) for segment in segments if segment.is_read]
         for log_dir, segments in replicas.items()
     }
     return most_complete_of(extents)
@@ -166,7 +170,7 @@ def overlapping(segments: Sequence[SearchedSegment]) -> list[SearchedSegment]:
 
     `segments` are in order of their base offsets.
     """
-    segments = [segment for segment in segments if not segment.is_copy]
+    segments = [segment for segment in segments if segment.is_read]
     bases = np.array([segment.base_offset for segment in segments], np.int64)
     lasts = [
         UNKNOWN_OFFSET

@@ -1,15 +1,22 @@
 """The facts about a segment that a search has before it opens a file: one row of the catalog."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from kip33.catalog.tiers import unsure_text
 from kip33.rules.offset_holes import KINDS, UNKNOWN_END, HoleKind, SegmentEnds, find_holes
+from kip33.rules.policies import MAX_INT64
 from kip33.rules.search import may_hold
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.rules.untimestamped import FILE_TIME_OFFSET
 
+_LEFT_BEHIND: Final = (
+    "an earlier leader wrote its records, and a later one never had them: this replica was left "
+    "behind"
+)
 MAX_BELIEVED: Final = (
     "the largest timestamp of an unverified segment is the last entry of its .timeindex: entries "
     "that it lost could name a later record"
@@ -40,11 +47,13 @@ class SearchedSegment(NamedTuple):
     time_index_modified_ms: int | None = None
     offset_index_modified_ms: int | None = None
     out_of_order_batches: int | None = None  # with a timestamp below an earlier batch's
+    smallest_timestamp: int | None = None  # of all records; None: unknown
     # Of two tiers put together: see `catalog.tiers`.
     is_remote: bool | None = None  # None: there is one tier
     is_copy: bool = False  # another segment has its records
     until_offset: int | None = None  # from here on another segment is read
     outside_from: int | None = None  # from here on its records were lost to a later leader
+    unsure_from: int | None = None  # from here on they may have been, see `catalog.tiers`
     latest_epoch: int | None = None  # of its batches
 
     @property
@@ -59,9 +68,31 @@ class SearchedSegment(NamedTuple):
         return not self.doubt and (self.status == SegmentStatus.EMPTY or self.size_bytes == 0)
 
     @property
+    def is_outside(self) -> bool:
+        """Return whether all its records were lost to a later leader."""
+        return self.outside_from is not None and self.outside_from <= self.base_offset
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether it is of the log, and no other segment has its records."""
+        return not self.is_copy and not self.is_outside
+
+    def doubt_at(self, offset: int) -> str | None:
+        """Return why its record at an offset may not be of the log, None if it surely is."""
+        if self.unsure_from is None or offset < self.unsure_from:
+            return None
+        return f"{self.log_uri}: {unsure_text(self.unsure_from)}"
+
+    @property
     def end_offset(self) -> int:
         """Return the offset after the last known one, or the base offset."""
         return self.base_offset if self.last_offset is None else self.last_offset + 1
+
+    @property
+    def read_end(self) -> int:
+        """Return the offset after the last known one that is read of it."""
+        until = self.until_offset
+        return self.end_offset if until is None else min(self.end_offset, until)
 
     @property
     def has_file_time(self) -> bool:
@@ -73,8 +104,62 @@ class SearchedSegment(NamedTuple):
         return not self.doubt and not self.is_bare and may_hold(self.max_timestamp, target_ms)
 
 
-OF_TIERS: Final = ("is_remote", "is_copy", "until_offset", "outside_from", "latest_epoch")
+OF_TIERS: Final = (
+    *("is_remote", "is_copy", "until_offset", "outside_from", "unsure_from", "latest_epoch"),
+)
 """The fields that one catalog does not have."""
+
+
+class TierEnd(NamedTuple):
+    """Where one of two tiers begins or ends; without `is_there` the tier has no such segment."""
+
+    is_there: bool
+    offset: int | None = None
+    doubt: str | None = None  # why the offset may be another one
+
+
+def earliest_local(
+    segments: Sequence[SearchedSegment], start_offset: int, *, as_kafka: bool
+) -> TierEnd:
+    """Return where the local log begins, which may be one whose records were all lost.
+
+    `segments` are all of both tiers, in order; the log begins at `start_offset`, or later.
+    """
+    first = next((segment for segment in segments if not segment.is_remote), None)
+    if first is None:
+        return TierEnd(is_there=False)
+    doubt = f"{first.log_uri}: {_LEFT_BEHIND}" if first.is_outside and not as_kafka else None
+    return TierEnd(True, max(first.base_offset, start_offset), doubt)
+
+
+def latest_tiered(segments: Sequence[SearchedSegment], *, as_kafka: bool) -> TierEnd:
+    """Return the last offset of the log in whole remote segments; doubtful if others end later.
+
+    `segments` are all of both tiers, in order. A broker asks the remote tier for the latest of its
+    leader epochs that is there, and goes no farther than that epoch in its own log, even if no
+    segment has that offset (`RemoteLogManager.findHighestRemoteOffset`).
+    """
+    remote = [segment for segment in segments if segment.is_remote]
+    of_log = [segment for segment in remote if not segment.is_outside]
+    asked = [one for one in remote if one.outside_from != one.base_offset] if as_kafka else of_log
+    ends = [
+        (min(one.last_offset, MAX_INT64 if one.outside_from is None else one.outside_from - 1), one)
+        for one in asked
+        if one.status == SegmentStatus.OK and one.last_offset is not None
+    ]
+    is_there = any(not segment.is_bare for segment in of_log) or bool(ends)
+    offset, segment = max(ends, key=itemgetter(0), default=(None, None))
+    last = of_log[-1] if of_log else None
+    doubt = None
+    if last and not last.is_bare and (offset is None or last.base_offset > offset):
+        doubt = f"{last.log_uri}: {last.status}, so the remote tier may end later"
+    elif offset is not None and segment:
+        doubt = segment.doubt_at(offset)
+    local = [segment for segment in segments if not segment.is_remote]
+    is_end_known = all(one.is_bare or one.last_offset is not None for one in local)
+    if as_kafka and offset is not None and local and is_end_known:
+        offset = min(offset, max(one.end_offset for one in local) - 1)
+    return TierEnd(is_there, offset, doubt)
 
 
 def losses_of(segments: Sequence[SearchedSegment]) -> list[str | None]:

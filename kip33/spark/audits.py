@@ -23,6 +23,7 @@ from kip33.audits.timestamp_plan import (
 from kip33.catalog.catalog import catalog_unless_source, choose
 from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.schema import SEGMENTS
+from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.policies import Policies
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
 from kip33.rules.timestamp_profile import LimitChoice
@@ -86,7 +87,7 @@ def timestamp_profile(  # parameters: a notebook user sees each option as a keyw
     spark: SparkSession,
     source: str,
     *,
-    now_ms: int,
+    now_ms: Time,
     before_max_ms: int | None = None,
     after_max_ms: int | None = None,
     difference_max_ms: int | None = None,
@@ -120,7 +121,7 @@ def timestamp_profile(  # parameters: a notebook user sees each option as a keyw
     source, _ = given_places(spark, source, (), storage_options, filesystem)
     use_session(spark)
     limits = LimitChoice(before_max_ms, after_max_ms, difference_max_ms, policies)
-    question = TimestampQuestion(limits, AuditClock(clock), now_ms)
+    question = TimestampQuestion(limits, AuditClock(clock), milliseconds_of(now_ms))
     catalog = catalog_unless_source(Location.of(source))
     plan = plan_timestamps(
         catalog.location.uri if catalog else source,

@@ -21,8 +21,9 @@ from pyspark.sql.types import (
 )
 
 from kip33.archive.log_start_offsets import LogStartOffsets
-from kip33.catalog.topic_totals import IS_OLDER
+from kip33.catalog.topic_totals import IS_AGE_UNSURE, IS_OLDER
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
+from kip33.formats.times import LEAST_MS
 from kip33.rules.search import NEWEST_KAFKA
 from kip33.search.answers import SearchOptions
 from kip33.search.replica_search import SEARCHED, TimeQuestion, answers_of
@@ -84,13 +85,20 @@ def offsets_for_times(
         raise ValueError(
             f"requests: missing columns {', '.join(missing)}; found {requests.columns}"
         )
+    how = SearchOptions(as_kafka, index_only, all_replicas, max_batch_bytes, kafka_version)
+    asked = requests.withColumn("target_ms", _target_ms(requests))
+    return offsets_for_targets(catalog, asked, how, log_start_offsets)
+
+
+def offsets_for_targets(
+    catalog: DataFrame,
+    requests: DataFrame,
+    how: SearchOptions,
+    log_start_offsets: LogStartOffsets | None = None,
+) -> DataFrame:
+    """Return what `offsets_for_times` returns; each target is surely in milliseconds."""
     keys = ("topic", "partition")
-    requests = requests.withColumns(
-        {
-            "partition": sf.col("partition").cast("int"),
-            "target_ms": _target_ms(requests),
-        }
-    )
+    requests = requests.withColumn("partition", sf.col("partition").cast("int"))
     if "log_dir" not in requests.columns:
         requests = requests.withColumn("log_dir", sf.lit(None).cast("string"))
     segments = _with_incarnations(catalog.where(sf.col("base_offset").isNotNull()))
@@ -106,47 +114,64 @@ def offsets_for_times(
     )
     wanted = segments.join(by_request.select(*keys), list(keys), "left_semi")
     by_partition = wanted.groupBy(*keys).agg(
-        sf.collect_list(sf.struct(*SEARCHED, IS_OLDER)).alias("segments")
+        sf.collect_list(sf.struct(*SEARCHED, IS_OLDER, IS_AGE_UNSURE)).alias("segments")
     )
     tasks = TASKS_PER_CORE * cores(catalog.sparkSession)
     work = by_request.join(by_partition, list(keys), "left").repartition(tasks)
     answered = [StructField(name, kind) for name, kind in _ANSWERED]
     schema = StructType([*requests.schema.fields, *answered])
-    how = SearchOptions(as_kafka, index_only, all_replicas, max_batch_bytes, kafka_version)
     run = partial(_answer_all, how, log_start_offsets or {})
     return run_on_rows(work, run, schema)
 
 
 def _with_incarnations(segments: DataFrame) -> DataFrame:
-    """Return the segments with IS_OLDER, as `catalog.topic_totals` gives it."""
+    """Return the segments with IS_OLDER and IS_AGE_UNSURE, as `catalog.topic_totals` has them."""
     if "topic_id" not in segments.columns:
-        return segments.withColumn(IS_OLDER, sf.lit(False))
+        return segments.withColumns({IS_OLDER: sf.lit(False), IS_AGE_UNSURE: sf.lit(False)})
     known = segments.where(sf.col("topic_id").isNotNull())
-    each = known.groupBy("topic", "topic_id").agg(sf.max("last_modified_ms").alias("_changed_ms"))
+    each = known.groupBy("topic", "topic_id").agg(
+        sf.coalesce(sf.max("last_modified_ms"), sf.lit(0)).alias("_changed"),
+        sf.coalesce(sf.max("max_timestamp"), sf.lit(-1)).alias("_record"),
+    )
+    least = sf.min("_record").over(Window.partitionBy("topic"))
+    each = each.withColumn("_by", sf.when(least >= 0, sf.col("_record")).otherwise(0))
+    last = sf.struct("_by", "_changed", "topic_id")
     newest = (
         each.groupBy("topic")
         .agg(
-            sf.max_by("topic_id", sf.struct("_changed_ms", "topic_id")).alias("_newest"),
+            sf.max_by("topic_id", last).alias("_newest"),
+            (sf.max_by("_changed", last) < sf.max("_changed")).alias("_unsure"),
             sf.count("topic_id").alias("_ids"),
         )
         .where(sf.col("_ids") > 1)
-        .select("topic", "_newest")
+        .select("topic", "_newest", "_unsure")
     )
     is_newest = sf.col("_newest").isNull() | sf.col("topic_id").eqNullSafe(sf.col("_newest"))
     joined = segments.join(sf.broadcast(newest), "topic", "left")
-    return joined.withColumn(IS_OLDER, ~is_newest).drop("_newest")
+    is_unsure = sf.coalesce("_unsure", sf.lit(False))
+    added = joined.withColumns({IS_OLDER: ~is_newest, IS_AGE_UNSURE: is_unsure})
+    return added.drop("_newest", "_unsure")
 
 
 def _target_ms(requests: DataFrame) -> Column:
-    """Return the column of times in ms; ValueError for timestamps without a time zone."""
+    """Return the column of times in ms; ValueError for timestamps without a time zone.
+
+    A number that may be seconds ends the query with both readings, as `require_milliseconds` does.
+    """
     kind = requests.schema["target_ms"].dataType
     if isinstance(kind, TimestampNTZType):
         raise ValueError("target_ms has no time zone: timestamp or bigint expected")
-    return (
-        sf.unix_millis("target_ms")
-        if isinstance(kind, TimestampType)
-        else sf.col("target_ms").cast("long")
+    if isinstance(kind, TimestampType):
+        return sf.unix_millis("target_ms")
+    target = sf.col("target_ms").cast("long")
+    message = sf.format_string(
+        "target_ms %d found, expected a timestamp or milliseconds since 1973: in milliseconds it "
+        "is %s, in seconds %s",
+        target,
+        *(read(target).cast("string") for read in (sf.timestamp_millis, sf.timestamp_seconds)),
     )
+    may_be_seconds = (target > 0) & (target < LEAST_MS)
+    return sf.when(may_be_seconds, sf.raise_error(message)).otherwise(target)
 
 
 def _each_partition(requests: DataFrame, segments: DataFrame) -> DataFrame:

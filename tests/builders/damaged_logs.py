@@ -58,7 +58,8 @@ def random_entries(chance: Random, base_offset: int) -> list[Written]:
         entries.append(Written(wire, 0, 0, max(times), (*enumerate(times),), 1, attributes=1))
         base_offset = len(times)
     others = random_segment(chance, base_offset=base_offset, entries=chance.randint(1, 9))
-    return entries + [one for one in others if one.magic or not one.attributes]
+    entries += [one for one in others if one.magic or not one.attributes]  # v0 in a wrapper
+    return entries or random_entries(chance, base_offset)
 
 
 def damaged(chance: Random, log: bytes) -> bytes:

@@ -4,13 +4,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kip33 import read_arrow, verify_index
 from kip33.builds.commit import warnings_of
 from kip33.builds.pending_rows import Built, WaitingIndexes
+from kip33.errors import CorruptSegmentError
 from kip33.indexing.by_path import build_time_index
 from tests.builders.changing_archive import DAY_MS, INTERVAL, ChangingArchive, batches
 from tests.builders.segment_builder import Record, v2_batch
@@ -46,6 +49,52 @@ def offset_index(archive: ChangingArchive, base_offset: int) -> Path:
 
 def offset_indexes(archive: ChangingArchive) -> set[int]:
     return {int(path.stem) for path in archive.source.rglob("*.index")}
+
+
+ZEROS = 5000
+
+
+def test_zeros_after_the_last_batch_are_no_damage(
+    archive: ChangingArchive, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """In the last segment, and in an earlier one if the next begins at its end. No `.index` is
+    put beside such a log: it would keep a broker from cutting the zeros."""
+    cases = {
+        "the last segment": (ACTIVE, batches(ACTIVE, 20), "ok"),
+        "the next one begins at its end": (MIDDLE, batches(MIDDLE, 20), "ok"),
+        "batches are missing before the next one": (MIDDLE, batches(MIDDLE, 10), "truncated"),
+        "the last segment has no batch yet": (ACTIVE, b"", "empty"),
+        "a batch follows the zeros": (ACTIVE, batches(ACTIVE, 3) + bytes(ZEROS), "truncated"),
+    }
+    sound = {base: archive.log(P, base).read_bytes() for base in (SOUND, MIDDLE, ACTIVE)}
+    for name, (base, data, status) in cases.items():
+        with subtests.test(name):
+            for each, log in sound.items():
+                archive.write(archive.log(P, each), log)
+            after = batches(ACTIVE, 1) if name == "a batch follows the zeros" else b""
+            archive.write(archive.log(P, base), data + bytes(ZEROS) + after)
+            archive.build(offset_index=True)
+            row = archive.row(P, base)
+            assert row["status"] == status, row["error"]
+            assert "zeros" in row["error"]
+            assert base not in offset_indexes(archive)
+            read = partial(read_arrow, str(archive.source), columns=["offset"])
+            if status == "truncated":
+                with pytest.raises(CorruptSegmentError, match="zeros"):
+                    list(read(on_error="fail"))
+            else:
+                assert row["valid_bytes"] == len(data)
+                list(read(on_error="fail"))
+            verdict = verified(archive, base)
+            assert verdict["log_status"] == status
+            assert "zeros" in verdict["log_error"]
+
+
+def verified(archive: ChangingArchive, base_offset: int) -> dict[str, Any]:
+    """Return the verdict on a segment, of `kip33 verify` of the whole tree."""
+    rows = verify_index(str(archive.source), str(archive.source)).to_pylist()
+    [found] = [row for row in rows if row["log_uri"] == archive.log(P, base_offset).as_uri()]
+    return found
 
 
 def test_a_damaged_log_gets_no_offset_index_and_its_row_says_why(archive: ChangingArchive) -> None:

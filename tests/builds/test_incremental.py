@@ -29,7 +29,9 @@ from tests.builders.changing_archive import (
 from tests.long_forms import short_and_long
 
 A, B, INVALID, EMPTY = "broker 1/a-0", "broker 1/b-0", "broker 1/invalid-0", "broker 1/empty-0"
+COLUMNS_OF_SCHEMA_3 = SEGMENTS.names[: SEGMENTS.names.index("leader_epochs")]
 COLUMNS_OF_0_1 = SEGMENTS.names[: SEGMENTS.names.index("time_index_settings")]
+Row = dict[str, Any]
 BACKWARDS = batches(100, 9) + batches(0, 9, first_ms=START_MS + 500)
 
 
@@ -110,18 +112,31 @@ def touch(archive: ChangingArchive, partition: str) -> None:
     os.utime(place, ns=(0, place.stat().st_mtime_ns + 1_000_000))
 
 
-def as_of_0_1(archive: ChangingArchive) -> None:
-    """Commit the newest snapshot's rows again, as kip33 0.1 would have written them."""
+def commit_again(archive: ChangingArchive, changed: Callable[[Row], Row]) -> None:
+    """Commit the newest snapshot's rows again, each of them changed."""
     catalog = Catalog.at(str(archive.catalog))
     newest = catalog.require_newest()
     draft = Draft.begin(catalog, Location.of(archive.source))
     writer = PartWriter(draft.staging, 0)
     for row in archive.rows():
+        writer.append(changed(row))
+    draft.commit([writer.publish()], settings=newest.settings, now_ms=newest.created_ms)
+
+
+def as_of_0_1(archive: ChangingArchive) -> None:
+    """Make the rows those that kip33 0.1 would have written."""
+
+    def changed(row: Row) -> Row:
         settings = json.loads(row["build_settings"])
         del settings["bytes_version"]
         columns = {name: row[name] for name in COLUMNS_OF_0_1}
-        writer.append(columns | {"build_settings": json.dumps(settings)})
-    draft.commit([writer.publish()], settings=newest.settings, now_ms=newest.created_ms)
+        return columns | {"build_settings": json.dumps(settings)}
+
+    commit_again(archive, changed)
+
+
+def as_of_schema_3(archive: ChangingArchive) -> None:
+    commit_again(archive, lambda row: {name: row[name] for name in COLUMNS_OF_SCHEMA_3})
 
 
 CHANGES = [
@@ -215,6 +230,22 @@ def test_in_place_it_is_so_for_files_that_a_broker_trusts(
     for case in [case for case in CHANGES if case.name in IN_PLACE][::step]:
         with subtests.test(case.name):
             require_incremental(built_in_place.again(), case)
+
+
+def test_a_row_without_leader_epochs_is_read_again_once(archive: ChangingArchive) -> None:
+    as_of_schema_3(archive)
+    indexed = [archive.build(offset_index=True).indexed for _ in range(2)]
+    assert indexed == [4, 0]
+    of_valid_logs = [row["leader_epochs"] for row in archive.rows() if row["status"] == "ok"]
+    assert len(of_valid_logs) == 4
+    assert None not in of_valid_logs
+
+
+def test_a_row_without_leader_epochs_stays_if_read_tail_would_know_less(
+    archive: ChangingArchive,
+) -> None:
+    commit_again(archive, lambda row: row | {"leader_epochs": None, "index_file": "kept"})
+    assert archive.build(offset_index=True, read="tail").indexed == 0
 
 
 def test_only_what_changed_is_read(archive: ChangingArchive) -> None:

@@ -16,6 +16,7 @@ from kip33.archive.listing import list_tree
 from kip33.catalog.catalog import Catalog, choose
 from kip33.catalog.holes import read_holes
 from kip33.catalog.tiers import CatalogSnapshot
+from kip33.catalog.topic_totals import topic_totals
 from kip33.cli.main import kip33
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.partition_metadata import PartitionMetadata
@@ -160,6 +161,25 @@ def test_the_newest_topic_answers_by_the_name(kind: str, request: pytest.Fixture
     ]
     ((_, log_dir, answer),) = answers(archive, TimeQuestion("t", 0, 0, older))
     assert (log_dir, answer.offset, answer.timestamp, answer.note) == (older, 0, START_MS, None)
+
+
+def test_the_newest_topic_is_that_of_the_newest_records_whatever_a_copy_did_to_the_files(
+    two_brokers: ChangingArchive,
+) -> None:
+    for log in (two_brokers.source / "b1").rglob("*.log"):
+        two_brokers.touch(log)
+    two_brokers.build()
+
+    ((_, log_dir, answer),) = answers(two_brokers, TimeQuestion("t", 0, 0))
+    assert (log_dir, answer.offset, answer.exactness) == ("b2", 0, "unsure")
+    assert "by its records it is older, by the times of its files it is newer" in answer.note
+
+    lines: list[str] = []
+    read = partitions_of(str(two_brokers.catalog), Selection(), warn=lines.append)
+    assert [(one.log_dir, one.partition) for [one] in read] == [("b2", 0)]
+    assert [line.split(":")[0] for line in lines] == ["topic t"]
+    [total] = topic_totals(opened(two_brokers), opened(two_brokers).require_newest())
+    assert [one["topic_id"] for one in total.topic_ids if one["newest"]] == [NEW]
 
 
 def test_a_partition_that_only_the_older_topic_has_is_not_found(

@@ -109,6 +109,16 @@ def test_a_commit(built: ChangingArchive) -> None:
     )
 
 
+def require_version(table: str, field: str, record: Record) -> None:
+    """Fail unless the page begins its words on a version with the one that is written."""
+    meaning = next(text for name, _, text in TABLES[table] if name == field)
+    assert re.match(r"\d+", meaning)[0] == str(record[field]), table  # type: ignore[index]
+
+
+def test_the_page_names_the_version_of_a_commit(built: ChangingArchive) -> None:
+    require_version("commit", "schema_version", commits_of(built)[-1])
+
+
 def test_a_part_is_listed_with_its_rows_size_and_crc(built: ChangingArchive) -> None:
     for path in (built.catalog / "commits").glob("*.json"):
         for name, rows, size_bytes, _ in json.loads(path.read_text())["parts"]:
@@ -209,6 +219,8 @@ def test_the_journal_of_a_truncation(tmp_path: Path, monkeypatch: pytest.MonkeyP
     require_fields("truncation journal", journal)
     [journal_id] = directory.parent.glob(".kip33-truncate-*")
     require_fields("truncation id", json.loads(journal_id.read_text()))
+    require_version("truncation journal", "format", journal)
+    require_version("truncation id", "format", json.loads(journal_id.read_text()))
     for file in journal["files"]:
         require_fields("truncated file", file)
 

@@ -123,7 +123,12 @@ FINDINGS = {
     "other boundaries, and no leader epochs": (
         [(0, 5, WHOLE)],
         [(0, 10, WHOLE), (7, 20, WHOLE)],
-        [("overlap", None, 7, 9, "r/0 r/7"), ("overlap", "b1", 0, 4, "b1/0 r/0")],
+        [
+            ("overlap", None, 7, 9, "r/0 r/7"),
+            ("overlap", "b1", 0, 4, "b1/0 r/0"),
+            ("unknown epochs", None, 5, 9, "r/0"),
+            ("unknown epochs", None, 7, 19, "r/7"),
+        ],
     ),
     "the end of a log that is written": ([(0, 4, CUT)], [], []),
     "nothing": ([], [], []),

@@ -6,7 +6,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kip33.catalog.tiers import IS_REMOTE, OUTSIDE_FROM, Tiers
+from kip33.catalog.tiers import (
+    IS_REMOTE,
+    OUTSIDE_FROM,
+    UNSURE_FROM,
+    OtherTopic,
+    Tiers,
+    of_same_topics,
+)
 from kip33.errors import CatalogError
 from tests.builders.snapshots import row, snapshot_of
 
@@ -27,8 +34,8 @@ def tiers(place: Path, local: list[dict[str, Any]], remote: list[dict[str, Any]]
     )
 
 
-def remote_rows(of_both: Tiers) -> pa.Table:
-    return of_both.of_same_topics(*(tier.rows(COLUMNS) for tier in of_both))
+def remote_rows(of_both: Tiers) -> tuple[pa.Table, tuple[OtherTopic, ...]]:
+    return of_same_topics(of_both, *(tier.rows(COLUMNS) for tier in of_both))
 
 
 def test_the_layouts_say_which_catalog_is_of_which_tier(
@@ -85,25 +92,31 @@ def test_topics_are_matched_by_id_then_by_name(tmp_path: Path, subtests: pytest.
                 [segment("orders", 10 * n, topic_id) for n, topic_id in enumerate(local)],
                 [segment("orders", 10 * n, topic_id) for n, topic_id in enumerate(remote)],
             )
-            assert remote_rows(of_both)["base_offset"].to_pylist() == bases
+            rows, others = remote_rows(of_both)
+            assert rows["base_offset"].to_pylist() == bases
+            assert not others
 
 
-MISMATCHES = [
-    (("orders", A), ("orders", B), f"topic orders: topic id {A} in the local tier, {B}"),
-    (("orders", A), ("clicks", A), f"topic id {A}: topic orders in the local tier, clicks"),
-]
+def test_a_topic_id_of_two_names_is_an_error_of_one_line(tmp_path: Path) -> None:
+    of_both = tiers(tmp_path, [segment("orders", 0)], [segment("clicks", 0)])
+    found = f"topic id {A}: topic orders in the local tier, clicks"
+    with pytest.raises(CatalogError, match=f"^[^\n]*{found}[^\n]*$"):
+        remote_rows(of_both)
 
 
-def test_a_mismatch_of_topics_is_one_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (local, remote, found) in enumerate(MISMATCHES):
-        with subtests.test(found):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            of_both = tiers(
-                folder, [segment(local[0], 0, local[1])], [segment(remote[0], 0, remote[1])]
-            )
-            with pytest.raises(CatalogError, match=f"^[^\n]*{found}[^\n]*$"):
-                remote_rows(of_both)
+def test_remote_segments_of_another_topic_of_the_name_are_left_out_with_one_line(
+    tmp_path: Path,
+) -> None:
+    local = [segment("orders", 0, B), segment("clicks", 0, None)]
+    remote = [segment("orders", 0), segment("orders", 10), segment("clicks", 0, None)]
+    said: list[str] = []
+    both = Tiers.of(*tiers(tmp_path, local, remote), said.append)
+    for _ in range(2):
+        rows = both.log_rows(["topic"])
+        assert sorted(rows["topic"].to_pylist()) == ["clicks", "orders"]
+    [line] = said
+    assert line.startswith(f"topic orders: topic id {B} in {both.local.catalog.location.uri}, {A} ")
+    assert line.endswith("; its remote segments are left out")
 
 
 def test_a_remote_segment_is_put_only_to_a_replica_of_its_topic(tmp_path: Path) -> None:
@@ -161,3 +174,25 @@ def test_the_checkpoint_beside_a_local_log_has_epochs_without_a_batch(
             local, remote = segment("orders", 0, log_uri=log), segment("orders", 0, last_offset=19)
             both = tiers(folder, [local | epochs], [remote | epochs]).rows(["log_uri"])
             assert both.filter(both[IS_REMOTE])[OUTSIDE_FROM].to_pylist() == [outside_from]
+
+
+NOT_READ = dict.fromkeys(("last_offset", "leader_epochs", "leader_epoch_offsets"))
+
+
+def test_what_no_build_has_read_is_unsure_after_the_local_log(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    cases: list[tuple[str, dict[str, Any], int | None]] = [
+        ("with leader epochs", {}, None),
+        ("without leader epochs", {"leader_epochs": None, "leader_epoch_offsets": None}, 10),
+        ("judged by its index", NOT_READ | {"status": "unverified"}, 20),
+        ("unreadable: no record of it is read", NOT_READ | {"status": "unreadable"}, None),
+    ]
+    epochs = {"leader_epochs": [0], "leader_epoch_offsets": [0]}
+    for name, fields, unsure_from in cases:
+        upload = segment("orders", 0, last_offset=29) | epochs | fields
+        upload |= {"base_offset": 20} if unsure_from == 20 else {}
+        with subtests.test(name):
+            both = tiers(tmp_path / name, [segment("orders", 0) | epochs], [upload])
+            rows = both.rows(["log_uri"])
+            assert rows.filter(rows[IS_REMOTE])[UNSURE_FROM].to_pylist() == [unsure_from]

@@ -42,9 +42,9 @@ def test_records_per_day_of_the_demo_archive(command: Command) -> None:
         ("payments", "2023-11-14T00:00:00.000Z", "180"),
     ]
     assert done.stdout.splitlines()[-1].startswith(
-        "14,381 records in 8 periods; 2 places cannot be read; read in "
+        "14,381 records in 8 periods; 3 places cannot be read; read in "
     )
-    assert done.stderr.count("Warning: ") == len(done.stderr.splitlines()) == 2
+    assert done.stderr.count("Warning: ") == len(done.stderr.splitlines()) == 3
 
 
 def test_a_catalog_gives_the_same_counts(command: Command, built: Path) -> None:
@@ -82,6 +82,17 @@ def test_rows_for_programs(command: Command) -> None:
         ",7140000,1970-01-01T01:59:00.000Z,1",
         ",,,1",
     ]
+
+
+def test_a_record_before_1970_has_a_time_although_its_header_has_none(command: Command) -> None:
+    log = file_named(LOG, v2_batch(0, [Record(-1)]) + v2_batch(1, [Record(-HOUR_MS)]))
+    options = ["--per", "1h", "--format", "jsonl"]
+
+    every = rows_of(command("count", log, *options))
+    before = rows_of(command("count", log, "--until", "2024-01-01", *options))
+
+    assert [(row["period_start"], row["records"]) for row in every] == [(-HOUR_MS, 1), (None, 1)]
+    assert [(row["period_start"], row["records"]) for row in before] == [(-HOUR_MS, 1)]
 
 
 def test_batches_with_one_time_are_counted_from_headers(command: Command) -> None:

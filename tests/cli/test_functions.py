@@ -300,6 +300,32 @@ def test_a_build_without_flushing_is_the_only_one(folder: Path, subtests: pytest
             assert own_files.is_flushing()
 
 
+def test_an_integer_that_may_be_seconds_is_refused_with_both_readings(
+    folder: Path, subtests: pytest.Subtests
+) -> None:
+    seconds = 1_700_003_600
+    catalog = kip33.open_catalog("indexes/_catalog")
+    log = "archive/broker-1/orders-0"
+    calls: dict[str, Callable[[], object]] = {
+        "find_offset": lambda: kip33.find_offset(log, seconds),
+        "offsets_for_times": lambda: catalog.offsets_for_times([("orders", 0, seconds)]),
+        "read_arrow from": lambda: kip33.read_arrow("archive", start_time=seconds),
+        "read_arrow until": lambda: kip33.read_arrow("archive", end_time=seconds),
+        "scan_polars": lambda: kip33.scan_polars("archive", start_time=seconds),
+        "retention": lambda: catalog.retention(kip33.Policies(), now=seconds),
+        "restore from": lambda: kip33.restore_archive("archive", "data", from_=seconds),
+        "restore until": lambda: kip33.restore_archive("archive", "data", until=seconds),
+        "verify": lambda: kip33.verify_index("archive", share="1/7", as_of=seconds),
+        "a time index": lambda: kip33.TimeIndex.from_bytes(b"", base_offset=0).lookup(seconds),
+    }
+    for name, call in calls.items():
+        with (
+            subtests.test(name),
+            pytest.raises(ValueError, match=r"milliseconds it is 1970-01-20.* seconds 2023-11-14"),
+        ):
+            call()
+
+
 def test_a_wrong_argument_is_a_public_error(folder: Path, subtests: pytest.Subtests) -> None:
     for call, error, words in [
         (lambda: kip33.build_index("nowhere", "i"), kip33.LocationError, "nowhere"),

@@ -1,10 +1,13 @@
 """Moments, durations and sizes as options: every form, and one line for all others."""
 
+from datetime import UTC, datetime
+
 import click
 import pytest
 from click.testing import CliRunner
 
 from kip33.cli.times import DURATION, MOMENT, SIZE, current_ms, parse_moment
+from kip33.formats.times import milliseconds_of
 
 NOW_MS = 1_714_564_800_000  # 2024-05-01T12:00:00Z
 
@@ -83,6 +86,12 @@ def test_no_moment(subtests: pytest.Subtests) -> None:
 def test_seconds_are_shown_in_both_readings() -> None:
     with pytest.raises(ValueError, match=r"is 1970-01-20T.*, in seconds 2023-11-14T22"):
         parse_moment("1700000000", NOW_MS)
+
+
+def test_a_time_in_1970_is_not_taken_for_seconds_again() -> None:
+    for time in ("1970-01-20T16:13:20Z", datetime(1970, 1, 20, 16, 13, 20, tzinfo=UTC)):
+        assert milliseconds_of(milliseconds_of(time)) == 1_700_000_000
+    assert milliseconds_of(parse_moment("1970-01-20T16:13:20Z", NOW_MS)) == 1_700_000_000
 
 
 def test_now_is_now() -> None:

@@ -42,6 +42,7 @@ READERS: dict[str, tuple[Any, ...]] = {
     "roll": ("roll", "CATALOG", "--segment-ms", "7d", "--format", "json"),
     "timestamps": ("timestamps", "CATALOG", "--catalog-only", "--format", "json"),
     "catalog": ("catalog", "CATALOG", "--format", "json"),
+    "segments": ("catalog", "CATALOG", "--segments", "--format", "json"),
     "holes": ("catalog", "CATALOG", "--holes", "--format", "json"),
     "orphans": ("catalog", "CATALOG", "--orphans", "--format", "json"),
     "diff": ("catalog", "CATALOG", "--diff", "1", "2", "--format", "json"),
@@ -145,5 +146,22 @@ def test_the_answer_is_complete_or_one_line(
             assert told(done) == told(undisturbed), f"before access {at}"
         else:
             [line] = done.stderr.splitlines()
+            assert done.stdout == "", f"before access {at}"
             assert line.startswith("Error: "), f"before access {at}"
             assert WHAT_TO_DO.search(line), f"before access {at}: {line}"
+
+
+def test_rows_that_were_printed_before_their_snapshot_was_removed_are_said_to_be_incomplete(
+    snapshots: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = tmp_path / "catalog"
+    overtaken = Overtaken(catalog, snapshots / "indexes/_catalog", monkeypatch)
+    words = ("catalog", catalog, "--segments", "--format", "jsonl")
+    shutil.copytree(snapshots / "before", catalog)
+    assert command(*words).exit_code == 0
+    overtaken.at, overtaken.accesses = overtaken.accesses - 1, 0
+    done = command(*words)
+    assert done.exit_code != 0
+    warning, error = done.stderr.splitlines()
+    assert "the output is incomplete" in warning
+    assert WHAT_TO_DO.search(error)

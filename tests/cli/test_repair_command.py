@@ -172,6 +172,17 @@ def test_a_build_in_place_names_lost_aborts_until_they_are_repaired(
     assert command(*build).lines[0]["aborts_hidden"] == 0
 
 
+def test_what_keeps_a_broker_from_starting_is_named(log_dir: LogDir, command: Command) -> None:
+    (log_dir.path / "lost+found").mkdir()
+    (log_dir.path / "log-start-offset-checkpoint").write_text("0\n1\norders 0 999999\n")
+    finished = command("repair", log_dir.path, "--format", "json")
+    assert "lost%2Bfound: this directory is no partition" in finished.stderr
+    assert "before its log start offset 999999; a broker that starts deletes" in finished.stderr
+    [answer] = finished.lines
+    assert len(answer["on_start"]) == 2
+    assert not [row for row in answer["repairs"] if "a starting broker writes" in row["why"]]
+
+
 def test_a_sound_log_directory_has_nothing_to_repair(log_dir: LogDir, command: Command) -> None:
     done = command("repair", "logs", *ASKED, "--apply", "--format", "json")
     (found,) = done.lines

@@ -123,6 +123,23 @@ def test_a_range_from_a_file_of_offsets(backup: Path, command: Command) -> None:
     assert (row["start_offset"], row["end_offset"], row["segments"]) == (13, 20, 1)
 
 
+def test_a_restore_from_a_time_begins_no_later_than_a_record_without_a_timestamp(
+    backup: Path, command: Command, subtests: pytest.Subtests
+) -> None:
+    untimed = v2_batch(10, [Record()] * 10)
+    (backup / "orders-0" / f"{10:020d}.log").write_bytes(untimed)
+    build_here(backup, backup.parent / "indexes", now_ms=T)
+    for source in ("backup", "indexes/_catalog"):
+        for time, expected in ((T + 5, 5), (T + 100, 10)):
+            with subtests.test(source, time=time):
+                done = command(
+                    *("restore", source, "--to", f"{source[:4]}-{time}", "--partitions", "0"),
+                    *("--from", str(time), "--format", "json"),
+                )
+                [row] = done.lines[0]["partitions"]
+                assert (row["start_offset"], row["end_offset"]) == (expected, 20)
+
+
 ASKED = ("restore", "backup", "--to", "data", "--partitions", "0", "--topic", "orders")
 
 

@@ -63,6 +63,25 @@ def test_partitions_with_an_unsafe_answer_are_left_out_and_named(
             assert done.stderr.count("the output leaves it out, --allow-unsafe prints it") == 2
 
 
+@pytest.mark.parametrize("emit", ["reset-offsets", "spark", "delete-records"])
+def test_an_end_behind_records_without_timestamps_is_unsafe(
+    place: Path, search: Command, emit: str
+) -> None:
+    write_log(place / "a" / "tail-0", 0, [100, 200, -1, -1])
+    write_log(place / "a" / "tail-1", 0, [100, 200])
+
+    done = search("--time", AT_450, "--topic", "tail", "--emit", emit)
+
+    assert "tail-0: the record at offset 2 has no timestamp" in done.stderr
+    assert "tail-1: after_end; the end of the partition is used, offset 2" in done.stderr
+    assert done.stdout.strip() in (
+        "tail,1,2",
+        '{"tail": {"1": -1}}',
+        '{"version": 1, "partitions": [{"topic": "tail", "partition": 1, "offset": 2}]}',
+        '{"partitions": [{"topic": "tail", "partition": 1, "offset": 2}], "version": 1}',
+    )
+
+
 def test_a_skipped_segment_makes_an_offset_unsafe(search: Command) -> None:
     done = search("--time", AT_450, "--topic", "torn", "--emit", "delete-records")
 

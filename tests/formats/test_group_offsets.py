@@ -19,7 +19,45 @@ GROUP           TOPIC           PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  
 audit           a.b_c-d         11         0               0               0               c-1-2f9         /127.0.0.1      c-1
 """  # noqa: E501 - as the tool prints it
 
+SHARED = """\
+
+Share group 'my share' has no active members.
+
+GROUP           TOPIC           PARTITION  LEADER-EPOCH  START-OFFSET  LAG
+my share        orders          0          3             4711          89
+my share        orders          1          -             -             -
+"""
+
+BLANKS = """\
+
+GROUP                TOPIC           PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG             CONSUMER-ID     HOST            CLIENT-ID
+the billing of 2024  orders          0          4711            4800            89              -               -               -
+orders 1 2 3 4 5     orders          1          7               12              5               a b-1-2f9       /127.0.0.1      a client
+late                 orders          2          8               12              4               c-1             /127.0.0.1
+"""  # noqa: E501 - as the tool prints it
+
 CASES = {
+    "a share group": (SHARED, [("my share", "orders", 0, 4711)]),
+    "a share group of 4.0": (
+        "GROUP TOPIC PARTITION START-OFFSET\ng orders 0 5\n",
+        [("g", "orders", 0, 5)],
+    ),
+    "names with blanks": (
+        BLANKS,
+        [
+            ("the billing of 2024", "orders", 0, 4711),
+            ("orders 1 2 3 4 5", "orders", 1, 7),
+            ("late", "orders", 2, 8),
+        ],
+    ),
+    "names with blanks, columns moved": (
+        "\n".join(" ".join(line.split()) for line in BLANKS.splitlines()[1:3]),
+        [("the billing of 2024", "orders", 0, 4711)],
+    ),
+    "a client with blanks, columns moved": (
+        f"{' '.join(BLANKS.splitlines()[1].split())}\nlive orders 0 1 40 39 a b-1 /127.0.0.1 a b\n",
+        [("live", "orders", 0, 1)],
+    ),
     "one group's export": (
         "orders,0,4711\norders,1,0\n",
         [("", "orders", 0, 4711), ("", "orders", 1, 0)],

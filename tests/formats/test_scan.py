@@ -4,6 +4,7 @@ A case is a log and how it ends; `fed` runs it at once, in the smallest chunks, 
 that returns one byte at a time.
 """
 
+import gzip
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -110,6 +111,8 @@ TOO_FEW = "left, too few for a batch header"
 PAST_END = "the batch's size points past the end of the file"
 TOO_SMALL = "the size field is smaller than any batch"
 WRONG_CRC = "the batch's bytes do not match its CRC"
+ZEROS = ": only zeros follow, as in a preallocated file or after a power failure"
+TEXT = b"offset,timestamp,key\n" + b"1,1700000000000,a\n" * 9
 ENDS_AFTER_TWO_BATCHES = {
     "torn header": (batch(2)[:40], PAST_END),
     "torn one byte before the records": (batch(2)[:60], PAST_END),
@@ -133,9 +136,14 @@ ENDS_AFTER_TWO_BATCHES = {
     "bad crc, magic 1": (with_broken_crc(v1_message(2, 5)) + batch(3), WRONG_CRC),
     "bad crc, magic 0": (with_broken_crc(v0_message(2)) + batch(3), WRONG_CRC),
     "crc 0": (batch(2, crc=0), WRONG_CRC),
-    "18 zero bytes": (bytes(18), TOO_SMALL),
-    "a preallocated tail of zeros": (bytes(4096), TOO_SMALL),
-    **{f"{n} zero bytes": (bytes(n), f"{counted(n, 'byte')} {TOO_FEW}") for n in (1, 10, 16, 17)},
+    "18 zero bytes": (bytes(18), TOO_SMALL + ZEROS),
+    "a preallocated tail of zeros": (bytes(4096), TOO_SMALL + ZEROS),
+    "zeros, then a batch": (bytes(700_000) + batch(2),
+        f"{TOO_SMALL}: zeros are there, and other bytes after them"),
+    "compressed bytes": (gzip.compress(TEXT), f"{PAST_END}; these look like gzip (1f8b)"),
+    "text": (TEXT, f"{PAST_END}; these look like text"),
+    **{f"{n} zero bytes": (bytes(n), f"{counted(n, 'byte')} {TOO_FEW}{ZEROS}")
+       for n in (1, 10, 16, 17)},
     "torn inside the first 17 bytes": (batch(2)[:17], f"17 bytes {TOO_FEW}"),
 }  # fmt: skip
 

@@ -65,7 +65,9 @@ STATUSES = {
         GOOD + batch(2, **INSIDE) + batch(3, producer_id=5),
         *("invalid", "outside its open transaction", len(GOOD) + len(batch(2)))),
     "row 40": (GOOD + batch(-7), "invalid", "below the segment's base", len(GOOD)),
-    "row 42": (GOOD + batch(2**31), "invalid", "2^31 or more", len(GOOD)),
+    "row 42": (GOOD + batch(2**31), "invalid", "Kafka splits", len(GOOD)),
+    "row 42: the last batch is in range": (GOOD + batch(2**31) + batch(9),
+        *("invalid", "splits the segment or fails", len(GOOD))),
     "a leader epoch that begins below 0": (batch(-1, last_offset_delta=1),
         *("invalid", "leader epoch 0 begins at offset -1", 0)),
 }  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kip33
-from kip33.formats.times import milliseconds_of
+from kip33.formats.times import iso_time, milliseconds_of
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cases import each_case
 
@@ -72,7 +72,7 @@ CALLS: list[Callable[[Any], object]] = [
     kip33.read_time_index,
     lambda log: list(kip33.scan_batches(log)),
     lambda log: list(kip33.read_records(log)),
-    lambda log: kip33.find_offset(log, 5),
+    lambda log: kip33.find_offset(log, iso_time(5)),
 ]
 
 

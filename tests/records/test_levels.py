@@ -70,7 +70,8 @@ def test_every_field_of_random_headers(tmp_path: Path) -> None:
     log = write_log(tmp_path, 0, data)
     names = [name for name in BATCHES.names if not name.endswith("_timestamp")]  # may be any number
     names.remove("_undecided")
-    found = rows(log, level="batches", include_control=True, columns=names)
+    names.remove("_corrupt")  # the offsets are in no order
+    found = rows(log, level="batches", include_control=True, columns=names, on_error="skip")
     for row in found:
         header = decode_header(data[row["position"] :], row["position"])
         sent = (header.size_bytes, header.magic, header.crc, header.codec, header.last_offset)

@@ -1,21 +1,28 @@
 """Indexes, catalogs and promises spare reading; they never change the rows."""
 
 import shutil
+import tempfile
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import kip33
 from kip33.cli.build import build as build_command
+from kip33.formats.times import LEAST_MS
 from kip33.formats.whole_bodies import RecordLimits
 from kip33.records import segment_reader
 from kip33.records import segment_reader as index_start
 from kip33.records.partitions import Selection, partitions_of
+from kip33.records.reading import Reading
+from kip33.records.record_request import Comparison, FilterBounds
 from kip33.stores.files import opened
 from kip33.stores.locations import Location
+from tests.builders.log_file import write_log
 from tests.builders.segment_builder import (
     LEGACY_CODECS,
     V2_CODECS,
@@ -24,7 +31,7 @@ from tests.builders.segment_builder import (
     v2_batch,
     wrapper,
 )
-from tests.long_forms import seeds, short_and_long
+from tests.long_forms import examples, seeds, short_and_long
 
 T = 1_700_000_000_000
 ALL = {"columns": ["offset", "timestamp"]}
@@ -43,7 +50,9 @@ def random_partition(random: Random, folder: Path, *, disorder_ms: int) -> None:
             times = [latest - random.choice((0, 0, disorder_ms)) for _ in range(count)]
             latest = max(latest, *times)
             log.append(random_entry(random, offset, times, v2=v2))
-            offset += count + random.choice((0, 0, 0, 3))
+            end = offset + count
+            offset = end + random.choice((0, 0, 0, 3))
+        offset = end  # the next segment begins here, so no offsets are missing between them
         (folder / f"{base:020d}.log").write_bytes(b"".join(log))
 
 
@@ -145,3 +154,75 @@ def test_reading_begins_near_the_first_record(tmp_path: Path) -> None:
             start = index_start.start_of(read, limits, read_into, size)
             assert 1490 * batch_bytes < start <= 1500 * batch_bytes
         assert index_start.start_of(read, RecordLimits(), read_into, size) == 0
+
+
+ANY_TIME = st.sampled_from((-1, -1, 0, 1, T, T + 1)) | st.integers(-(10**14), 10**14)
+
+
+@st.composite
+def entries_of_any_time(draw: st.DrawFn) -> list[bytes]:
+    """Return entries as a broker writes them: no header has a max timestamp below -1."""
+    entries, offset = [], 0
+    for times in draw(st.lists(st.lists(ANY_TIME, min_size=1, max_size=3), min_size=1, max_size=8)):
+        if draw(st.booleans()):
+            entries.append(v2_batch(offset, [Record(time) for time in times]))
+        elif len(times) == 1:
+            entries.append(v1_message(offset, times[0]))
+        else:
+            inner = [v1_message(number, time) for number, time in enumerate(times)]
+            entries.append(wrapper(offset + len(times) - 1, inner))
+        offset += len(times)
+    return entries
+
+
+def test_times_that_no_header_has_are_found_as_without_a_catalog(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    inner = [v1_message(1, T + 5), v1_message(2, T + 9)]
+    logs = {
+        "messages of v1 in a wrapper of v0": wrapper(2, inner, magic=0),
+        "a base timestamp above the largest": v2_batch(1, [Record(T + 5)] * 2, max_timestamp=T),
+    }
+    for number, (name, late) in enumerate(logs.items()):
+        with subtests.test(name):
+            here = tmp_path / str(number)
+            write_log(here / "archive/orders-0", 0, v2_batch(0, [Record(T)]), late)
+            assert [offset for offset, _ in rows(here / "archive", start_time=T + 1)] == [1, 2]
+            if "wrapper" in name:
+                kip33.build_index(here / "archive", index_dir=here / "indexes")
+                found = rows(here / "indexes/_catalog", start_time=T + 1)
+                assert [offset for offset, _ in found] == [1, 2]
+
+
+def timed_rows(reading: Reading, source: Path) -> list[Row]:
+    """Return the rows that have a timestamp."""
+    table = reading.read(reading.partitions(source)).read_all()
+    stamps = table["timestamp"].cast("int64").to_pylist()
+    pairs = zip(table["offset"].to_pylist(), stamps, strict=True)
+    return [(offset, stamp) for offset, stamp in pairs if stamp is not None]
+
+
+@given(entries_of_any_time(), ANY_TIME)
+@settings(max_examples=examples(30))
+def test_before_a_time_and_from_it_on_are_together_all_records_with_a_timestamp(
+    entries: list[bytes], time: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        archive, indexes = Path(folder, "archive"), Path(folder, "indexes")
+        write_log(archive / "orders-0", 0, *entries)
+        kip33.build_index(archive, index_dir=indexes)
+        for source in (archive, indexes / "_catalog"):
+            every = timed_rows(Reading.of(), source)
+            halves = {
+                Comparison.LESS: [row for row in every if row[1] < time],
+                Comparison.GREATER_OR_EQUAL: [row for row in every if row[1] >= time],
+            }
+            for comparison, expected in halves.items():
+                bounds = FilterBounds().where("timestamp", comparison, time)
+                found = timed_rows(Reading.of().inside(bounds), source)
+                assert set(expected) <= set(found), "a query engine filters what it gets"
+                if time == 0 or time >= LEAST_MS:
+                    option = "end_time" if comparison == Comparison.LESS else "start_time"
+                    table = kip33.read_arrow(source, **ALL, **{option: time}).read_all()
+                    assert table["timestamp"].null_count == 0
+                    assert timed_rows(Reading.of(**{option: time}), source) == expected

@@ -284,8 +284,62 @@ def test_a_false_size_takes_no_memory(tmp_path: Path) -> None:
 def test_wrappers_and_header_keys_that_are_no_text(tmp_path: Path) -> None:
     inner = [v1_message(0, T, b"a"), v1_message(1, T + 1, b"b")]
     odd = v2_batch(9, body=bytes([20, 0, 0, 0, 1, 1, 2, 2, 0xFF, 2, 0x41]), records_count=1)
-    write_log(tmp_path, 0, wrapper(6, inner), v2_batch(9, [Record(T, headers=(("é", b"v"),))]), odd)
+    write_log(tmp_path, 0, wrapper(6, inner), v2_batch(8, [Record(T, headers=(("é", b"v"),))]), odd)
     rows = read(tmp_path, columns=["offset", "key", "headers", "_corrupt"])
     assert rows[:2] == [{"offset": 5, "key": b"a"}, {"offset": 6, "key": b"b"}]
     assert rows[2]["headers"] == [{"key": "é", "value": b"v"}]
     assert rows[3]["headers"] == [{"key": "\ufffd", "value": b"A"}]
+
+
+def with_a_wrong_offset(folder: Path) -> Path:
+    """Return a partition whose log has one flipped bit in the base offset of its third batch."""
+    data = bytearray(b"".join(batch(2 * number) for number in range(5)))
+    data[2 * len(batch(0))] ^= 4
+    return write_log(folder / "orders-0", 0, bytes(data)).parent
+
+
+def test_the_records_of_an_invalid_log_come_with_a_warning(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    archive = with_a_wrong_offset(tmp_path / "archive").parent
+    kip33.build_index(archive, index_dir=tmp_path / "indexes")
+    where = f"at byte {2 * len(batch(0))}:"
+    for source, says in (
+        (tmp_path / "indexes/_catalog", "a broker would keep none"),
+        (archive, ""),
+    ):
+        for level, rows in (("records", 10), ("batches", 5)):
+            with subtests.test(source.name, level=level):
+                options: dict[str, Any] = {"level": level}
+                lines: list[str] = []
+                skipping = kip33.read_arrow(source, on_error="skip", skipped=lines, **options)
+                assert skipping.read_all().num_rows == rows
+                assert len(lines) == 1 and f"{where} its last offset is 2^31" in lines[0]
+                assert says in lines[0]
+                table = kip33.read_arrow(source, **options).read_all()
+                assert table["_corrupt"].drop_null().to_pylist() == lines
+                with pytest.raises(CorruptSegmentError, match=where):
+                    kip33.read_arrow(source, on_error="fail", **options).read_all()
+
+
+def test_a_catalog_tells_which_offsets_are_missing(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for base in (0, 2, 6):
+        write_log(tmp_path / "archive/orders-0", base, batch(base))
+    kip33.build_index(tmp_path / "archive", index_dir=tmp_path / "indexes")
+    catalog = tmp_path / "indexes/_catalog"
+    asked: dict[str, tuple[dict[str, Any], int]] = {
+        "all": ({}, 1),
+        "up to the hole": ({"end_offset": 4}, 0),
+        "into it": ({"end_offset": 7, "start_offset": 3}, 1),
+        "behind it": ({"start_offset": 6}, 0),
+    }
+    for name, (options, expected) in asked.items():
+        with subtests.test(name):
+            lines: list[str] = []
+            kip33.read_arrow(catalog, on_error="skip", skipped=lines, **options).read_all()
+            assert len(lines) == expected
+            assert all("offsets 4 to 5 are missing before it" in line for line in lines)
+    with pytest.raises(CorruptSegmentError, match="offsets 4 to 5 are missing"):
+        kip33.read_arrow(catalog, on_error="fail").read_all()

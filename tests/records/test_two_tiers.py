@@ -11,7 +11,7 @@ import pytest
 
 import kip33
 from kip33.catalog.catalog import Catalog
-from kip33.errors import CorruptSegmentError
+from kip33.errors import CatalogError, CorruptSegmentError
 from kip33.records.partitions import Selection, partitions_of
 from kip33.records.reading import Reading
 from tests.builders import layouts
@@ -228,3 +228,19 @@ def test_a_log_without_topic_id_that_is_left_out_is_named(tmp_path: Path) -> Non
     found = partitions_of(SimpleNamespace(catalogs=catalogs), Selection(), warn=lines.append)
     assert [one.log_dir for segments in found for one in segments] == ["B"]
     assert [line.partition(" is not read")[0] for line in lines] == ["topic orders: 'b2'"]
+
+
+def without_epochs(base: int, end: int) -> Stored:
+    wire = (v2_batch(n, [Record(T + n)], leader_epoch=-1) for n in range(base, end))
+    return segment_with(base, *wire)
+
+
+def test_records_after_the_local_log_are_named_where_leader_epochs_are_not_known(
+    tmp_path: Path,
+) -> None:
+    tiers = opened(tmp_path, [without_epochs(0, 8)], [without_epochs(0, 5), without_epochs(8, 13)])
+    line = r"^orders-0: leader epochs are not known, .* from offset 8 on or later; [^\n]*$"
+    with pytest.warns(UserWarning, match=line):
+        assert len(rows_of(tiers, on_error="skip")) == 13
+    with pytest.raises(CatalogError, match=line):
+        rows_of(tiers)

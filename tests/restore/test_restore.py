@@ -4,6 +4,7 @@ Kafka's own files are compared in `tests/integration/kafka/test_restored_files.p
 """
 
 import errno
+import gzip
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kip33 import build_index, restore_archive
 from kip33.archive.plans import with_content_id
 from kip33.archive.sources import RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.errors import LocationError, LockedError, RestoreError
@@ -27,6 +29,7 @@ from kip33.restore.restore_apply import planned_or_begun, restore
 from kip33.restore.restore_complete import abandon
 from kip33.restore.restore_plan import STAGED_RUN, load_topic_ids, plan_restore
 from kip33.restore.restore_request import RestoreRequest
+from kip33.restore.restore_source import ONLY_THE_LAST
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.stores.locations import Location
@@ -39,6 +42,7 @@ from tests.retention.test_broker_locks import held_by_another
 T = 1_700_000_000_000
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
 TOPIC_ID = "bn9RMmT4REWVDFQzf3IUaQ"
+OLDER_ID = "e4rNbTcjT_elpYRxU0Jgtw"
 SETTINGS = TopicSettings(IndexSettings("recover", INTERVAL_BYTES))
 
 
@@ -161,10 +165,12 @@ def test_a_crash_of_other_partitions_is_not_hidden(source: Path, log_dir: Path) 
 
 def test_other_partitions_of_a_stopped_broker_stay_clean(source: Path, log_dir: Path) -> None:
     others = write_logs(log_dir / "others-7", {0: log_of(0)})
+    (others / "partition.metadata").write_bytes(PartitionMetadata(TOPIC_ID).to_bytes())
     (log_dir / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":8}')
+    before = files_of(others)
     assert restored(source, log_dir)["notes"] == []
     assert (log_dir / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":8}'
-    assert files_of(others) == {f"{0:020d}.log": log_of(0)}
+    assert files_of(others) == before
 
 
 def test_the_empty_partition_of_a_new_topic_is_replaced(source: Path, log_dir: Path) -> None:
@@ -354,14 +360,162 @@ def test_damage_before_the_last_segment_refuses_a_partition(
     assert (log_dir / "orders-1").is_dir()
 
 
-def test_the_damaged_end_of_the_last_segment_is_cut(source: Path, log_dir: Path) -> None:
+def test_a_damaged_end_of_a_tenth_of_the_last_segment_is_cut(source: Path, log_dir: Path) -> None:
     log = source / "orders-0" / f"{60:020d}.log"
-    log.write_bytes(log.read_bytes()[:-7])
+    log.write_bytes(log_of(60, 12)[:-7])
+    planned = planned_or_begun(asked(source, log_dir))
     summary = restored(source, log_dir)
     [row] = [row for row in summary["partitions"] if row["partition"] == 0]
-    assert (row["problem"], row["end_offset"]) == (None, 80)
+    assert (row["problem"], row["end_offset"]) == (None, 170)
     assert "are cut, as a broker cuts them" in row["notes"][0]
-    assert (log_dir / "orders-0" / log.name).read_bytes() == log_of(60, 2, leader_epoch=2)
+    assert row["notes"] == planned["partitions"][0]["notes"]
+    assert (log_dir / "orders-0" / log.name).read_bytes() == log_of(60, 11)
+
+
+def flipped(data: bytes, position: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+def test_a_larger_cut_refuses_the_partition_unless_it_is_allowed(
+    source: Path, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """A plan says it, too, with a catalog and without one."""
+    cases = {
+        "a torn batch of three": (log_of(60)[:-7], 80),
+        "a bit of the first batch of a thousand": (flipped(log_of(60, 1000), 80), 60),
+        "a compressed log": (gzip.compress(log_of(60)), 60),
+    }
+    for name, (data, end_offset) in cases.items():
+        with subtests.test(name):
+            (source / "orders-0" / f"{60:020d}.log").write_bytes(data)
+            build_index(source, tmp_path / "indexes", topics=["orders"])
+            for number, place in enumerate((source, tmp_path / "indexes" / "_catalog")):
+                log_dir = tmp_path / f"{end_offset} {len(data)} {number}"
+                planned = restore_archive(place, log_dir, dry_run=True).partitions[0]
+                done = restore_archive(place, log_dir, workers=1).partitions[0]
+                for row in (planned, done):
+                    assert "a broker would cut" in (row.problem or "")
+                    assert "give --allow-cut" in (row.problem or "")
+                assert ("gzip (1f8b)" in (done.problem or "")) == (name == "a compressed log")
+                assert not (log_dir / "orders-0").exists()
+                allowed = restore_archive(place, log_dir / "all", allow_cut=True, workers=1)
+                assert allowed.partitions[0].end_offset == end_offset
+
+
+def test_a_partition_without_any_batch_is_refused(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    cases = {
+        "gzip": (gzip.compress(log_of(0)), "these look like gzip (1f8b)"),
+        "zstd": (bytes.fromhex("28b52ffd") + log_of(0), "these look like zstd (28b52ffd)"),
+        "text": (b"offset,key,value\n1,a,b\n" * 20, "these look like text"),
+        "zeros": (bytes(1 << 20), "only zeros follow"),
+    }
+    for name, (data, said) in cases.items():
+        with subtests.test(name):
+            archive = tmp_path / name
+            write_logs(archive / "orders-0", {0: data})
+            for allow_cut in (False, True):
+                how = {"allow_cut": allow_cut}
+                summary = restored(archive, tmp_path / f"{name} {allow_cut}", **how)
+                planned = planned_or_begun(asked(archive, tmp_path / "dry", **how))
+                assert summary["partitions_restored"] == planned["partitions_restored"] == 0
+                for problem in (problem_of(summary), problem_of(planned)):
+                    assert "no batch" in problem and "valid" in problem and said in problem
+
+
+FAR = 2**31 + 10
+
+
+def test_a_log_whose_offsets_span_2_31_is_split_as_kafka_splits_it(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """`tests/integration/kafka/test_restored_files.py` compares the files with Kafka's."""
+    near, far = batch(0) + batch(20), batch(FAR) + batch(FAR + 2**31)
+    cases = {
+        "a segment before the last": {0: near + far, FAR + 2**31 + 10: batch(FAR + 2**31 + 10)},
+        "the last segment": {0: near + far},
+        "its first batch is not at its base offset": {0: batch(7) + far},
+    }
+    for number, (name, logs) in enumerate(cases.items()):
+        with subtests.test(name):
+            archive = tmp_path / str(number)
+            write_logs(archive / "orders-0", logs)
+            built = build_index(archive, tmp_path / f"{number} indexes")
+            assert built.missing_offsets == 0
+            catalog = tmp_path / f"{number} indexes" / "_catalog"
+            for place in (archive, catalog):
+                log_dir = tmp_path / f"{number} {place.name}"
+                [row] = restore_archive(place, log_dir, workers=1).partitions
+                assert row.problem is None
+                whole = b"".join(logs.values())
+                files = files_of(log_dir / "orders-0")
+                kept = {name: data for name, data in files.items() if name.endswith(".log")}
+                assert b"".join(kept.values()) == whole
+                first = int.from_bytes(whole[:8])
+                bases = dict.fromkeys((first, FAR, FAR + 2**31, *[b for b in logs if b]))
+                assert [int(name[:20]) for name in kept] == list(bases)
+
+
+def test_records_that_are_missing_after_a_split_log_are_a_hole(tmp_path: Path) -> None:
+    logs = {0: batch(0) + batch(FAR), FAR + 15: batch(FAR + 15)}
+    write_logs(tmp_path / "archive" / "orders-0", logs)
+    built = build_index(tmp_path / "archive", tmp_path / "indexes")
+    assert (built.by_hole, built.missing_offsets) == ({"certain": 1}, 5)
+
+
+def test_what_keeps_a_broker_from_starting_is_named(source: Path, log_dir: Path) -> None:
+    """`tests/integration/kafka/test_log_directory.py` has the list. Own partitions are replaced."""
+    (log_dir / "lost+found").mkdir()
+    (log_dir / "others-0").mkdir()
+    (log_dir / "others-0" / "leader-epoch-checkpoint").write_text("garbage")
+    new_topic(log_dir, "orders-0")
+    (log_dir / "orders-1").mkdir()
+    lines = [
+        "lost%2Bfound: this directory is no partition",
+        "others-0/leader-epoch-checkpoint: line 1: 'garbage' found",
+        "no partition.metadata in others-0; a KRaft broker before 3.7.1 refuses to start",
+    ]
+    for summary in (planned_or_begun(asked(source, log_dir)), restored(source, log_dir)):
+        for line in lines:
+            assert [note for note in summary["notes"] if line in note], line
+        assert not [note for note in summary["notes"] if "orders-1" in note]
+
+
+def test_a_log_that_ends_before_its_log_start_is_refused(source: Path, log_dir: Path) -> None:
+    """A broker deletes all its segments. A log that ends there is one without records."""
+    (source / "log-start-offset-checkpoint").write_text("0\n2\norders 0 91\norders 1 530\n")
+    for summary in (planned_or_begun(asked(source, log_dir)), restored(source, log_dir)):
+        said = problem_of(summary)
+        assert "the log ends at 90, before its log start offset 91; a broker that starts" in said
+        assert summary["partitions_restored"] == 1
+    assert summary["partitions"][1]["start_offset"] == 530
+
+
+def test_zeros_of_a_preallocated_log_are_left_out(
+    tmp_path: Path, log_dir: Path, subtests: pytest.Subtests
+) -> None:
+    """Those of a closed one, too, if the next segment begins at its end."""
+    zeros = bytes(100_000)
+    cases = {
+        "the last segment": ({0: log_of(0), 30: log_of(30) + zeros}, 60),
+        "a segment before the last": ({0: log_of(0) + zeros, 30: log_of(30)}, 60),
+        "the last segment has no batch yet": ({0: log_of(0), 30: zeros}, 30),
+        "records are missing after a segment": ({0: log_of(0) + zeros, 40: log_of(40)}, None),
+    }
+    for number, (name, (logs, end_offset)) in enumerate(cases.items()):
+        with subtests.test(name):
+            archive = tmp_path / str(number)
+            write_logs(archive / "orders-0", logs)
+            [row] = restored(archive, log_dir / str(number), is_linked=True)["partitions"]
+            assert row["end_offset"] == end_offset
+            if end_offset is None:
+                assert ONLY_THE_LAST in row["problem"]
+                continue
+            assert "the last 100,000 bytes are zeros" in row["notes"][0]
+            for base, data in logs.items():
+                log = log_dir / str(number) / "orders-0" / f"{base:020d}.log"
+                assert log.read_bytes() == data.removesuffix(zeros)
 
 
 def test_missing_offsets_refuse_a_partition(source: Path, log_dir: Path) -> None:
@@ -378,6 +532,45 @@ def test_the_replica_with_most_bytes_is_restored(tmp_path: Path, log_dir: Path) 
     write_logs(tmp_path / "archive" / "b2" / "orders-0", {0: log_of(0, 3)})
     [row] = restored(tmp_path / "archive", log_dir)["partitions"]
     assert (row["replica"], row["replicas"], row["end_offset"]) == ("b2", 2, 30)
+
+
+def test_of_two_topics_with_one_name_the_newest_is_restored(tmp_path: Path) -> None:
+    """The older one has more bytes, and a partition that the newest one never had."""
+    archive = tmp_path / "archive"
+    for log_dir, topic_id, partition, batches in (
+        ("b1", OLDER_ID, 0, 3),
+        ("b1", OLDER_ID, 1, 1),
+        ("b2", TOPIC_ID, 0, 2),
+    ):
+        folder = write_logs(archive / log_dir / f"orders-{partition}", {0: log_of(0, batches)})
+        (folder / "partition.metadata").write_bytes(PartitionMetadata(topic_id).to_bytes())
+        if topic_id == OLDER_ID:
+            os.utime(folder / f"{0:020d}.log", (0, 0))
+    for summary in (
+        restored(archive, tmp_path / "data"),
+        planned_or_begun(asked(archive, tmp_path / "dry")),
+    ):
+        [row] = summary["partitions"]
+        assert (row["partition"], row["replica"], row["topic_id"]) == (0, "b2", TOPIC_ID)
+        [note] = [note for note in summary["notes"] if OLDER_ID in note]
+        assert "is left out (b1, partitions 0, 1): give --replica" in note
+    named = restored(archive, tmp_path / "older", replica="b1")
+    assert [row["topic_id"] for row in named["partitions"]] == [OLDER_ID, OLDER_ID]
+    with pytest.raises(RestoreError, match=f"an older one with the id {OLDER_ID} is left out"):
+        plan_restore(asked(archive, tmp_path / "dry", partitions=frozenset([1])))
+
+
+def test_a_partition_of_one_of_several_topics_is_refused_if_its_topic_is_not_known(
+    tmp_path: Path, log_dir: Path
+) -> None:
+    archive = tmp_path / "archive"
+    for name, topic_id in (("b1", OLDER_ID), ("b2", TOPIC_ID), ("b3", None)):
+        folder = write_logs(archive / name / f"orders-{int(topic_id is None)}", {0: log_of(0, 2)})
+        if topic_id:
+            (folder / "partition.metadata").write_bytes(PartitionMetadata(topic_id).to_bytes())
+    summary = restored(archive, log_dir)
+    assert (summary["partitions_restored"], summary["partitions_refused"]) == (1, 1)
+    assert "its topic id is not known, and there are several topics" in problem_of(summary, 1)
 
 
 def time_of(offset: int) -> int:
@@ -467,8 +660,11 @@ def test_a_new_cluster_needs_leader_epoch_0(source: Path, log_dir: Path) -> None
 
 def test_the_topic_of_metadata_is_left_out(source: Path, log_dir: Path) -> None:
     write_logs(source / "__cluster_metadata-0", {0: log_of(0)})
-    restored(source, log_dir)
+    summary = restored(source, log_dir)
     assert not (log_dir / "__cluster_metadata-0").exists()
+    assert any("__cluster_metadata is left out" in note for note in summary["notes"])
+    orders = plan_restore(asked(source, log_dir, topics=("orders",)))
+    assert not orders.notes
 
 
 def test_given_topic_ids(source: Path, log_dir: Path, tmp_path: Path) -> None:

@@ -343,3 +343,35 @@ def test_of_two_uploads_the_complete_one_is_restored(tmp_path: Path) -> None:
     summary = restored(tmp_path / "archive", tmp_path / "data", layout="local-tiered")
     assert summary.partitions_refused == 0
     assert files_of(tmp_path / "data/orders-0")[f"{30:020d}.log"] == log_of(30)
+
+
+def test_a_log_whose_leader_epochs_fall_is_refused(tmp_path: Path) -> None:
+    # Rows of before schema 4 do not say of which leader an upload is.
+    local = [Stored("orders", 0, 0, log_of(0, 3, leader_epoch=2))]
+    upload = Stored("orders", 0, 30, log_of(30, 3, leader_epoch=1))
+    both = of_two(tmp_path, {"b1": local}, [upload])
+    for place in both:
+        catalog = Catalog.at(str(place))
+        rows = catalog.read(catalog.require_newest()).to_pylist()
+        for row in rows:
+            row |= {"leader_epochs": None, "leader_epoch_offsets": None}
+        names = [name for name in rows[0] if not name.endswith("_time")]
+        newest = catalog.require_newest()
+        source = Location.of(newest.source)
+        known = [{name: row[name] for name in names} for row in rows]
+        write(catalog, known, layout=newest.layout, source=source)
+    for how in ({}, {"leader_epoch": 0}):
+        [row] = restored(both, tmp_path / "data", **how).partitions
+        assert row.problem is not None
+        assert "the batch at offset 30 has leader epoch 1, and one before it has 2" in row.problem
+        assert "leader epochs are not known" in " ".join(row.notes)
+
+
+def test_a_log_that_went_on_in_a_new_cluster_is_restored_with_one_epoch(tmp_path: Path) -> None:
+    log = log_of(0, 3, leader_epoch=2) + log_of(30, 3, leader_epoch=1)
+    kafka(tmp_path / "disks", [Stored("orders", 0, 0, log)])
+    for leader_epoch, is_restored in ((None, False), (2, False), (1, True)):
+        place = tmp_path / str(leader_epoch)
+        [row] = restored(tmp_path / "disks", place, leader_epoch=leader_epoch).partitions
+        assert (row.problem is None) == is_restored
+        assert is_restored or str(row.problem).endswith(", give --leader-epoch 1")

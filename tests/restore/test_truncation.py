@@ -420,6 +420,23 @@ def _interrupt_at_the_cut(directory: Path, monkeypatch: pytest.MonkeyPatch, offs
     assert (directory / JOURNAL).exists()
 
 
+def test_a_truncation_that_an_older_version_began_is_refused_in_one_line(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    _interrupt_at_the_cut(copied, monkeypatch, 45)
+    _edited(copied, lambda record: record.update(format=2))
+    beside = Path(journal_id_of(Location.of(copied)).path)
+    as_text = json.loads((copied / JOURNAL).read_text())["content_id"]
+    found = r"^[^\n]*format 2 found, expected 3; copy the partition again[^\n]*$"
+    for name, content in (("with a checksum", beside.read_text()), ("a text", as_text)):
+        beside.write_text(content)
+        with subtests.test(name), pytest.raises(TruncationError, match=found):
+            truncate(Location.of(copied), 45)
+    (copied / JOURNAL).unlink()
+    with pytest.raises(TruncationError, match=r"^[^\n]*is not the id of a truncation's journal"):
+        truncate(Location.of(copied), 45)
+
+
 def _edited(directory: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     """Write a journal with the right checksum, and its id beside the directory."""
     record = json.loads((directory / JOURNAL).read_text())

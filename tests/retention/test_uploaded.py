@@ -29,7 +29,7 @@ def uploaded(root: Path, local: list[Row], remote: list[Row]) -> tuple[CatalogSn
 
 
 LOCAL = [
-    segment(0, 9, max_timestamp=7),
+    segment(0, 9, max_timestamp=7, magics=[2], leader_epochs=[0], leader_epoch_offsets=[0]),
     segment(10, 19, valid_bytes=7, leader_epochs=[2], leader_epoch_offsets=[10]),
     segment(20, 29),
     segment(30, None, status="empty"),
@@ -83,6 +83,10 @@ PROOF = {
     "records of a leader that the log does not have": (
         [segment(5, 24, leader_epochs=[1], leader_epoch_offsets=[5])], [],
     ),
+    "rows of before schema 4: a copy alone, another leader may have lost the others": (
+        [segment(0, 9, magics=[2]), segment(10, 24, magics=[2])], [0],
+    ),
+    "a magic that no broker writes": ([segment(0, 9, magics=[34]), segment(10, 24)], [10]),
     "offsets up to Long.MAX": ([segment(0, 2**63 - 1)], [0, 10, 20]),
 }  # fmt: skip
 

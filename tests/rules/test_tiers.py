@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -248,3 +249,48 @@ def test_what_is_read_is_each_record_of_the_log_once_and_no_other(
         if offset < len(log) and log[offset] == epoch
     }
     assert sorted(read) == [(offset, log[offset]) for offset in sorted(there)]
+
+
+NOT_READ = (UNKNOWN_END, DAMAGED)  # as after a build with --read tail
+
+
+def test_without_leader_epochs_what_is_after_the_local_log_is_unsure(
+    subtests: pytest.Subtests,
+) -> None:
+    whole = [(0, 5, WHOLE, A), (5, 8, WHOLE, (2, 5))]
+    lost = (8, 13, WHOLE, (1, 8))
+    cases: list[tuple[str, list[Segment], list[Segment], list[Any], dict[int, int]]] = [
+        ("all epochs are known", whole, [lost], [A, (2, 5)], {}),
+        ("those of the upload are not", whole, [(8, 13, WHOLE)], [A, (2, 5)], {0: 8}),
+        ("it begins before", whole, [(5, 13, WHOLE)], [A, (2, 5)], {0: 8}),
+        ("nor those of the local log", [(0, 8, WHOLE)], [lost], [], {0: 8}),
+        ("but its checkpoint tells them", [(0, 8, WHOLE)], [lost], [A, (2, 5)], {}),
+        ("those of its first segment", [(0, 5, WHOLE), whole[1]], [(8, 13, WHOLE, (2, 8))], [], {}),
+        ("those of its last one", [whole[0], (5, 8, WHOLE)], [lost], [], {0: 8}),
+        ("no log was read", [(0, *NOT_READ)], [(0, *NOT_READ), (8, *NOT_READ)], [A], {0: 0, 1: 8}),
+        ("what is before it", [(5, *NOT_READ)], [(0, *NOT_READ), (5, *NOT_READ)], [A], {1: 5}),
+        ("nothing is after it", [(0, 8, WHOLE)], [(0, 5, WHOLE), (5, 8, WHOLE)], [], {}),
+        ("there is no local log", [], [(0, 5, WHOLE), (5, 8, WHOLE)], [], {}),
+        ("a checkpoint of another log", [whole[0]], [lost], [(0, 3), (7, 4)], {}),
+    ]
+    for name, local, remote, checkpoint, unsure in cases:
+        checkpoints = {0: tuple(EpochStart(*one) for one in checkpoint)}
+        with subtests.test(name):
+            found = put_together(columns(local, remote), lambda _, known=checkpoints: known)
+            assert offsets(found.unsure_from, local) == unsure
+            assert (found.unsure_from[: len(local)] == UNKNOWN_END).all()
+
+
+def test_an_empty_segment_within_one_that_is_read_is_a_copy(subtests: pytest.Subtests) -> None:
+    # As the active one of a local log that is behind: without it there is nothing to be in doubt.
+    cases: list[tuple[str, list[Segment], list[Segment], list[int]]] = [
+        ("within it", [(0, 8, WHOLE, A), (8, 8, WHOLE)], [(5, 12, WHOLE, (0, 5))], [1]),
+        ("at its begin", [(8, 8, WHOLE)], [(0, 8, WHOLE, A), (8, 12, WHOLE, (0, 8))], [0]),
+        ("at its end", [(12, 12, WHOLE)], [(5, 12, WHOLE, (0, 5))], []),
+        ("a remote one", [(0, 8, WHOLE, A)], [(3, 3, WHOLE)], [1]),
+    ]
+    for name, local, remote, copies in cases:
+        with subtests.test(name):
+            found = put_together(columns(local, remote))
+            assert np.flatnonzero(found.is_copy).tolist() == copies
+            assert (found.unsure_from == UNKNOWN_END).all()

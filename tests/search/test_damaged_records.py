@@ -10,6 +10,7 @@ import pytest
 
 from kip33 import find_offset, read_records
 from kip33.errors import CorruptSegmentError
+from kip33.formats.times import iso_time
 from tests.builders.damaged_logs import Remains, damaged, random_entries, remains_of
 from tests.builders.generated_segments import wire_of
 from tests.builders.segment_builder import Record as Sent
@@ -49,7 +50,7 @@ def first_at(remains: Remains, base: int, time: int) -> tuple[tuple[int, int] | 
 
 def found(path: Path, time: int) -> tuple[tuple[int, int] | None, int | None]:
     try:
-        record = find_offset(path, time)
+        record = find_offset(path, iso_time(time))
     except CorruptSegmentError as error:
         return None, error.valid_bytes
     return record and (record.offset, record.timestamp), None
@@ -113,7 +114,7 @@ def test_a_batch_with_a_damaged_offset_is_not_skipped(
 def test_what_is_found_is_returned_whatever_its_offset(tmp_path: Path) -> None:
     inner = [v1_message(i, 10 + i, None, b"%d" % i) for i in range(4)]
     log = write(tmp_path, 0, wrapper(0, inner))  # as librdkafka sends it
-    assert [find_offset(log, 10 + i) for i in range(4)] == list(read_records(log))
+    assert [find_offset(log, iso_time(10 + i)) for i in range(4)] == list(read_records(log))
     assert [record.offset for record in read_records(log, 2)] == [2, 3]
     back = [
         v2_batch(5, [Sent(1, b"a")]),
@@ -121,5 +122,8 @@ def test_what_is_found_is_returned_whatever_its_offset(tmp_path: Path) -> None:
         v2_batch(5, [Sent(20, b"c")]),
     ]
     log = write(tmp_path, 0, *back)
-    keys = [record.key if record else None for record in (find_offset(log, t) for t in (1, 5, 15))]
+    keys = [
+        record.key if record else None
+        for record in (find_offset(log, iso_time(t)) for t in (1, 5, 15))
+    ]
     assert keys == [b"a", b"b", b"c"]

@@ -19,7 +19,14 @@ from kip33.search.searched_segment import SearchedSegment
 from tests.builders.catalog_rows import catalog_rows
 from tests.builders.generated_segments import plain_batch, wire_of
 from tests.builders.searched_segments import write_segment
-from tests.builders.segment_builder import Record, end_txn_marker, v1_message, v2_batch, wrapper
+from tests.builders.segment_builder import (
+    Record,
+    end_txn_marker,
+    v0_message,
+    v1_message,
+    v2_batch,
+    wrapper,
+)
 from tests.cases import each_case
 from tests.long_forms import examples
 
@@ -365,6 +372,37 @@ def test_a_last_record_among_offsets_of_two_segments_gives_no_guarantee(tmp_path
     assert (before.note, before.guarantee is None) == (None, False)
     assert (among.note, among.guarantee) == (f"{first[1].log_uri}{MAY_DIFFER}", None)
     assert among.read_twice_at_most is None
+
+
+def test_no_answer_is_behind_a_record_without_a_timestamp(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """The group has read up to 1700 on the first cluster, so 1500 is searched on the second."""
+    first = ten_batches(tmp_path, "a")
+    early, late = ([Record(time)] for time in (1_000, 2_000))
+    untimed = v2_batch(5, [Record()])
+    seconds = {
+        "no record has one": ([v2_batch(5, [Record(), Record()])], 5),
+        "messages of version 0": ([v0_message(5), v0_message(6)], 5),
+        "a wrapper": ([v2_batch(5, early), wrapper(8, [v1_message(0), v1_message(1)])], 6),
+        "the last ones have none": ([v2_batch(3, early), untimed, v2_batch(6, [Record()])], 5),
+        "one between two that have": ([v2_batch(3, early), untimed, v2_batch(6, late)], 5),
+        "one behind the answer": ([v2_batch(3, early), v2_batch(4, late), untimed], 4),
+        "in one of two partitions": ([v2_batch(3, early), untimed], 5),
+    }
+    for number, (name, (log, expected)) in enumerate(seconds.items()):
+        (tmp_path / str(number)).mkdir()
+        second = [write_segment(tmp_path / str(number), 3, b"".join(log))]
+        partitions = [second, second] if name == "in one of two partitions" else [second]
+        for rows in (second, [SearchedSegment(second[0].log_uri, 3)]):
+            partitions = [rows] * len(partitions)
+            with subtests.test(name, is_in_catalog=rows is second):
+                for point in resumed(topic(first), topic(*partitions), 40):
+                    assert (point.target_ms, point.resume_offset) == (1_500, expected)
+                    assert point.guarantee, "records that have a time are all read"
+                    assert (f"offset {expected} has no timestamp" in (point.note or "")) == (
+                        name != "one behind the answer"
+                    )
 
 
 def test_a_topic_missing_on_the_second_cluster(tmp_path: Path) -> None:

@@ -332,6 +332,12 @@ def test_kafkas_traps_are_named_and_the_default_continues(tmp_path: Path) -> Non
     )
 
 
+def test_the_largest_timestamp_is_found_where_its_header_claims_less(tmp_path: Path) -> None:
+    row = write_segment(tmp_path, 0, v2_batch(0, [Record(2_000)], max_timestamp=1_000))
+
+    assert answers([row], [MAX_TIMESTAMP]) == [(0, 2_000, FOUND)]
+
+
 def test_max_timestamp_finds_a_record_where_kafka_finds_none(tmp_path: Path) -> None:
     rows = [
         write_segment(tmp_path, 10, wire_of([plain_batch(10, [100])]) + compacted(11, 13, 700)),

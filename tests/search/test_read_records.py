@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kip33 import find_offset, read_records
 from kip33.archive import log_window
 from kip33.errors import CorruptSegmentError, LocationError, UnsupportedFormatError
+from kip33.formats.times import iso_time
 from kip33.search import read_records as reading
 from kip33.stores.locations import Location
 from tests.builders.generated_segments import plain_batch, wire_of
@@ -57,7 +58,7 @@ def test_any_range_over_any_borders(
             pairs = [(r.offset, r.timestamp) for r in found]
             assert pairs == [(o, t) for o, t in records if o >= start and (end is None or o < end)]
             time = data.draw(times)
-            first = find_offset(folder, time)
+            first = find_offset(folder, iso_time(time))
             assert (first and first[:2]) == (brute(records, time)[:2] if first else None)
             assert (first is None) == (brute(records, time)[0] is None)
 
@@ -72,7 +73,7 @@ def test_control_records_are_optional(tmp_path: Path) -> None:
     )
     assert [r.offset for r in read_records(log)] == [0, 2]
     assert [r.offset for r in read_records(log, include_control=True)] == [0, 1, 2]
-    marker = find_offset(log, 15)  # as Kafka
+    marker = find_offset(log, iso_time(15))  # as Kafka
     assert marker is not None and (marker.offset, marker.key) == (1, bytes(4))
 
 
@@ -152,7 +153,7 @@ def test_damage_ends_the_reading_behind_the_good_records(damage: str, tmp_path: 
         list(records)
     assert raised.value.valid_bytes == len(GOOD)
     assert [r.offset for r in read_records(log, 0, 2)] == [0, 1]
-    found = find_offset(log, 2)
+    found = find_offset(log, iso_time(2))
     assert found is not None and found.offset == 1
 
 
@@ -166,7 +167,7 @@ def test_a_codec_unknown_to_kafka(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFormatError, match=r"\.log: batch at position 0: .*codec-6"):
         list(read_records(log))
     with pytest.raises(CorruptSegmentError, match="codec-6"):
-        find_offset(log, 3)
+        find_offset(log, iso_time(3))
 
 
 def test_large_logs_are_checked_by_compiled_code(tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ def test_logs_may_be_named_one_by_one_in_any_order(tmp_path: Path) -> None:
     (tmp_path / f"{7:020d}.log.deleted").write_bytes(b"x")
     for named in (tmp_path, str(tmp_path), [second, str(first)], [Location.of(tmp_path).uri]):
         assert [r.offset for r in read_records(named)] == [0, 1, 2]
-        found = find_offset(named, 5)
+        found = find_offset(named, iso_time(5))
         assert found is not None and found.offset == 2
     assert [r.offset for r in read_records(second)] == [2]
 
@@ -207,9 +208,9 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(LocationError, match="no segments found"):
         read_records([])
     with pytest.raises(LocationError, match="neither a directory nor a log"):
-        find_offset(tmp_path / "none", 5)
+        find_offset(tmp_path / "none", iso_time(5))
     with pytest.raises(LocationError, match="cannot be read"):
-        find_offset(tmp_path / f"{9:020d}.log", 5)
+        find_offset(tmp_path / f"{9:020d}.log", iso_time(5))
     with pytest.raises(LocationError, match="cannot be read"):
         list(read_records(tmp_path / f"{9:020d}.log"))
     with pytest.raises(ValueError, match="the same base offset"):
@@ -223,4 +224,4 @@ def test_find_offset_does_not_skip_damage(tmp_path: Path, damage: str) -> None:
     write(tmp_path, 0, GOOD, DAMAGE[damage])
     write(tmp_path, 9, v2_batch(9, [Sent(4)]))
     with pytest.raises(CorruptSegmentError):
-        find_offset(tmp_path, 3)
+        find_offset(tmp_path, iso_time(3))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -179,3 +180,90 @@ def test_the_log_ends_where_the_tier_that_has_more_of_it_ends(tmp_path: Path) ->
     )
     assert (found.offset, found.exactness, of_broker.offset) == (8, "unsure", 6)
     assert "ends after the last segment" in (found.note or "")
+
+
+FIRST, LATER = [(0, 0)], [(0, 0), (2, 5)]  # leader epochs and where each begins
+
+
+def with_epochs(rows: pa.Table, *of_segments: list[tuple[int, int]] | None) -> pa.Table:
+    """Return rows with these leader epochs, None: they are not known."""
+    for at, name in enumerate(("leader_epochs", "leader_epoch_offsets")):
+        values = [starts and [start[at] for start in starts] for starts in of_segments]
+        place, kind = rows.column_names.index(name), rows.schema.field(name)
+        rows = rows.set_column(place, kind, pa.array(values, kind.type))
+    return rows
+
+
+def of_offsets(place: str, base: int, last: int, status: str = "ok") -> SearchedSegment:
+    uri = f"file:///{place}/{base}.log"
+    return SearchedSegment(
+        uri, base, last, 99, 99, last, last, status, record_count=last + 1 - base
+    )
+
+
+def settled(rows: pa.Table, targets: list[int], how: SearchOptions) -> list[tuple[Any, ...]]:
+    """Return result, offset and exactness of answers that need no log."""
+    questions = [TimeQuestion("t", 0, target) for target in targets]
+    found = answers_of(by_partition(rows)["t", 0], questions, how)
+    return [(one.answer.result, one.answer.offset, one.answer.exactness) for one in found]
+
+
+def test_the_remote_tier_ends_where_the_log_leaves_its_epoch(subtests: pytest.Subtests) -> None:
+    # As `RemoteLogManager.findHighestRemoteOffset`, which also answers where no segment is.
+    local = with_epochs(table([of_offsets("l", 0, 7)], "broker-1"), LATER)
+    lost, other = of_offsets("r", 0, 9), of_offsets("r", 10, 14)
+    cases: list[tuple[str, list[tuple[SearchedSegment, Any]], tuple[Any, ...], int | None]] = [
+        ("all is of the log", [(of_offsets("r", 0, 3), FIRST)], ("found", 3, "record"), 3),
+        ("the end was lost", [(lost, FIRST)], ("found", 4, "record"), 4),
+        ("and all of another", [(lost, FIRST), (other, [(0, 10)])], ("found", 4, "record"), 4),
+        ("only what was lost is there", [(other, [(0, 10)])], ("not_in_tier", None, "record"), 4),
+        ("of a leader that lost", [(other, [(1, 10)])], ("not_in_tier", None, "record"), None),
+        ("epochs are not known", [(lost, None)], ("found", 9, "unsure"), 7),
+    ]
+    for name, remote, expected, of_broker in cases:
+        segments, epochs = zip(*remote, strict=True)
+        rows = united(local, with_epochs(table(list(segments), "bucket"), *epochs))
+        with subtests.test(name):
+            assert settled(rows, [LATEST_TIERED], SearchOptions()) == [expected]
+            [(_, offset, _)] = settled(rows, [LATEST_TIERED], SearchOptions(as_kafka=True))
+            assert offset == of_broker
+
+
+def test_the_local_tier_of_a_replica_that_was_left_behind_begins_where_its_log_does() -> None:
+    local = with_epochs(table([of_offsets("l", 5, 7)], "broker-1"), [(0, 5)])
+    remote = table([of_offsets("r", 0, 4), of_offsets("r", 5, 9)], "bucket")
+    rows = united(local, with_epochs(remote, FIRST, [(1, 5)]))
+    assert settled(rows, [EARLIEST_LOCAL], SearchOptions()) == [("found", 5, "unsure")]
+    assert settled(rows, [EARLIEST_LOCAL], SearchOptions(as_kafka=True)) == [("found", 5, "record")]
+
+
+def test_an_answer_after_the_local_log_is_unsure_without_leader_epochs(tmp_path: Path) -> None:
+    entries = [plain_batch(offset, [100 + offset]) for offset in range(13)]
+    remote = table(write(tmp_path / "r", entries, [0, 8, 13]), "bucket")
+    local = table(write(tmp_path / "l", entries, [0, 8]), "broker-1")
+    targets = [104, 107, 108, 200, LATEST, MAX_TIMESTAMP]
+    questions = [TimeQuestion("t", 0, target) for target in targets]
+    for epochs, is_sure in ((None, False), ([(0, 0)], True)):
+        upload = epochs and [(0, 8)]
+        rows = united(with_epochs(local, epochs), with_epochs(remote, epochs, upload))
+        for how in (SearchOptions(), SearchOptions(index_only=True)):
+            found = [one.answer for one in answers_of(by_partition(rows)["t", 0], questions, how)]
+            unsure = [one.target_ms for one in found if one.exactness == "unsure"]
+            assert unsure == ([] if is_sure else [108, LATEST, MAX_TIMESTAMP]), how
+            assert ("leader epochs are not known" in (found[2].note or "")) != is_sure
+
+
+def test_the_log_ends_where_its_last_segment_is_read_to(subtests: pytest.Subtests) -> None:
+    # A broker's log ends where the local one does.
+    empty = SearchedSegment("file:///l/8.log", 8, None, 0, 0, -1, None, "empty", record_count=0)
+    cases: list[tuple[str, list[Any], list[Any], tuple[int, int]]] = [
+        ("a remote segment has lost records", [of_offsets("l", 3, 7)], [[(2, 3)]], (8, 8)),
+        ("the active one is empty", [of_offsets("l", 3, 7), empty], [[(0, 3)], []], (10, 8)),
+    ]
+    for name, local, epochs, ends in cases:
+        remote = with_epochs(table([of_offsets("r", 0, 9)], "bucket"), FIRST)
+        rows = united(with_epochs(table(local, "broker-1"), *epochs), remote)
+        with subtests.test(name):
+            for as_kafka, end in zip((False, True), ends, strict=True):
+                [answer] = settled(rows, [LATEST], SearchOptions(as_kafka=as_kafka))
+                assert answer == ("found", end, "record")

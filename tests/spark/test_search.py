@@ -129,6 +129,11 @@ def test_a_time_may_be_a_spark_timestamp(spark: SparkSession, segments: DataFram
     with pytest.raises(ValueError, match="time zone"):
         zoneless = sf.lit("2024-05-01").cast("timestamp_ntz")
         offsets_for_times(segments, in_ms.withColumn("target_ms", zoneless))
+    seconds = in_ms.withColumn("target_ms", sf.lit(1_700_000_000))
+    with pytest.raises(
+        Exception, match=r"in milliseconds it is 1970-01-20 .*, in seconds 2023-11-14"
+    ):
+        offsets_for_times(segments, seconds).collect()
 
 
 def test_a_partition_that_is_asked_for_often_is_several_tasks(

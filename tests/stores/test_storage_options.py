@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import kip33
+from kip33.formats.times import iso_time
 from kip33.stores import settings as store_settings
 from kip33.stores.filesystem_option import hadoop_options, use_storage_options
 from kip33.stores.locations import Location
@@ -95,7 +96,7 @@ OPEN_A_STORE = [
     kip33.apply_plan,
     lambda log, **options: list(kip33.scan_batches(log, **options)),
     lambda log, **options: list(kip33.read_records(log, **options)),
-    lambda log, **options: kip33.find_offset(log, 5, **options),
+    lambda log, **options: kip33.find_offset(log, iso_time(5), **options),
 ]
 
 

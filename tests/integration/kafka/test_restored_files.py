@@ -15,7 +15,8 @@ from kip33.restore.restore_apply import restore
 from kip33.restore.restore_request import RestoreRequest
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.stores.locations import Location
-from tests.builders.random_partitions import RandomPartition, random_partitions
+from tests.builders.random_partitions import RandomPartition, WrittenBatch, random_partitions
+from tests.builders.segment_builder import Record, v2_batch
 from tests.integration.kafka.oracle import Oracle
 from tests.integration.kafka.recovered_logs import load_and_close, write_as_broker
 from tests.integration.kafka.test_differential import SEED
@@ -52,6 +53,29 @@ def test_a_restored_partition_has_the_files_that_kafka_leaves(
         print(f"\n{count} logs of KIP33_SEED={SEED}: {dict(kinds)}", end=" ")
     if count >= 200:
         assert min(kinds[kind] for kind in ("txnindex", "snapshot")) >= 50, kinds
+
+
+def test_a_log_whose_offsets_span_2_31_is_split_as_kafka_splits_it(
+    truncating_oracle: Oracle, tmp_path: Path
+) -> None:
+    """Brokers before 1.1 made such segments by compaction (KAFKA-6264)."""
+    offsets = (7, 20, 2**31 + 10, 2**31 + 11, 2**32 + 500)
+    batches = [WrittenBatch(base, base, one_record(base)) for base in offsets]
+    last = 2**32 + 501
+    segments = {0: batches, last: [WrittenBatch(last, last, one_record(last))]}
+    log = RandomPartition("split", 0, segments=segments)
+    source, kafkas, ours = tmp_path / "source", tmp_path / "kafka/oracle-0", tmp_path / "ours"
+    log.write_to(source / "oracle-0")
+    write_as_broker(truncating_oracle, log, kafkas)
+    restored = restore(request(source, ours, log, 0), LocalEngine())
+    assert restored["partitions_refused"] == 0, restored
+    mine, theirs = files_of(ours / "oracle-0"), files_of(kafkas)
+    assert len([name for name in mine if name.endswith(".log")]) == 4
+    assert mine == theirs
+
+
+def one_record(offset: int) -> bytes:
+    return v2_batch(offset, [Record(1_700_000_000_000 + offset % 1000, value=b"v")])
 
 
 def _start_offset(log: RandomPartition) -> int:
