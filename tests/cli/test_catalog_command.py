@@ -127,12 +127,6 @@ def test_another_snapshot_than_the_newest(command: Command, three: list[Snapshot
     assert (path.exit_code, path.stdout) == (0, f"{folder}\n")
 
 
-def test_the_table_says_whose_totals_it_shows(command: Command, three: list[Snapshot]) -> None:
-    title = [line.strip() for line in command("catalog", "c", "--snapshot", 1).stdout.splitlines()]
-    assert three[0].name in title
-    assert three[2].name not in title
-
-
 def test_an_unknown_snapshot_is_one_line(
     command: Command, catalog: Catalog, three: list[Snapshot], subtests: pytest.Subtests
 ) -> None:
@@ -237,16 +231,3 @@ def test_what_cannot_be_removed_is_a_line_and_exit_1(
         assert cells(done.stdout)["not removed"] == "1; see standard error"
     if output_format == "json":
         assert done.lines[0]["failures"] == [line]
-
-
-def test_keep_tells_damaged_snapshots_from_old_ones(
-    command: Command, catalog: Catalog, three: list[Snapshot]
-) -> None:
-    newer = write(catalog, [row(0)])
-    for snapshot in (three[1], newer):
-        part_path(catalog, snapshot).unlink()
-    make_old(catalog)
-    done = command("catalog", "c", "--keep", 1)
-    assert cells(done.stdout)["snapshots removed"] == "2, 1 of them damaged"
-    assert done.stderr.startswith(f"Warning: {part_path(catalog, newer).as_uri()}: no bytes")
-    assert catalog.newest() == three[2]

@@ -52,12 +52,3 @@ def test_a_later_command_reads_them_and_answers_the_same(archive: Path) -> None:
     session = "org.apache.spark.sql.classic.SparkSession "
     [line] = [line for line in loaded.read_text().splitlines() if session in line]
     assert line.endswith("source: shared objects file (top)")
-
-
-def test_a_file_that_is_not_a_class_archive_is_ignored(archive: Path) -> None:
-    other = archive.with_name("other.jsa")
-    other.write_bytes(bytes(4096))
-    done = judged(archive.parent, READING.format(other, archive.with_name("loaded-otherwise.log")))
-    assert (done.exit_code, done.stderr.count("\n")) == (0, 0)
-    assert "deletable now" in done.stdout
-    assert "[warning]" not in done.stdout, "as a JVM marks its own"

@@ -102,27 +102,6 @@ def test_the_offset_at_which_a_group_continues(failover: Command) -> None:
     assert (second["resume_offset"], second["read_twice_at_most"]) == (7_045, 19)
 
 
-def test_a_row_for_everything_that_is_not_there(failover: Command) -> None:
-    where = offsets("gone,0,27\norders,2,5\nnone,0,5\norders,0,27\norders,1,101\n")
-
-    found = points(failover(*where, *BUFFER, "--format", "jsonl"))
-
-    assert [(r["topic"], r["partition"], r["resume_offset"], r["result"]) for r in found] == [
-        ("gone", 0, None, "no_such_partition"),
-        ("none", 0, None, "no_such_partition"),
-        ("orders", 0, 7_010, "found"),
-        ("orders", 1, 7_080, "found"),
-        ("orders", 2, None, "no_such_partition"),
-    ]
-    assert [row["guarantee"] is None for row in found] == [True, True, False, False, True]
-    assert "the archive ends at 100, before the committed offset" in found[3]["note"]
-    lines = failover(*where, *BUFFER).stdout.splitlines()
-    assert (
-        lines[-3]
-        == "3 partitions without a guarantee; the result or note says why. For the others:"
-    )
-
-
 def test_reset_offsets_of_several_groups(failover: Command) -> None:
     done = failover(*offsets(ALL_OF_IT), *BUFFER, "--emit", "reset-offsets")
 
@@ -142,20 +121,6 @@ def test_the_table_ends_with_the_guarantee(failover: Command) -> None:
     )
     assert lines[-1].startswith("2 partitions in ")
     assert not any("no guarantee" in line for line in lines)
-
-
-def test_half_of_the_second_cluster_was_deleted(failover: Command, built: Path) -> None:
-    log = built / f"two/broker-9/orders-0/{7_000:020d}.log"
-    where = (*offsets("orders,0,27\norders,1,64\n"), *BUFFER, "--emit", "reset-offsets")
-    log.rename(built / "log")
-    try:
-        done = failover(*where)
-    finally:
-        (built / "log").rename(log)
-
-    assert (done.exit_code, done.stdout) == (0, "orders,0,7050\norders,1,7045\n")
-    assert done.stderr.startswith(f"Warning: orders-0: no guarantee: {log.as_uri()}: cannot be re")
-    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("group", ["", "b,"], ids=["no group named", "one group"])

@@ -153,14 +153,6 @@ def test_topics_beyond_the_limit_are_summed(command: Command) -> None:
     assert sum(sizes.values()) == summary["log_bytes"]
 
 
-def test_a_failed_run_leaves_the_earlier_file(command: Command) -> None:
-    command(*BUILD, "--metrics", "b.prom")
-    before = Path("b.prom").read_bytes()
-    done = command("build", "nowhere", "--index-dir", "indexes", "--metrics", "b.prom")
-    assert done.exit_code == 2
-    assert Path("b.prom").read_bytes() == before
-
-
 @pytest.fixture
 def every_file(command: Command, catalog: Path) -> list[str]:
     """Return the files that the four commands write, with topics."""

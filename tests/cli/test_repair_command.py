@@ -172,14 +172,6 @@ def test_a_build_in_place_names_lost_aborts_until_they_are_repaired(
     assert command(*build).lines[0]["aborts_hidden"] == 0
 
 
-def test_a_sound_log_directory_has_nothing_to_repair(log_dir: LogDir, command: Command) -> None:
-    done = command("repair", "logs", *ASKED, "--apply", "--format", "json")
-    (found,) = done.lines
-    assert (found["segments"], found["repairs"], found["findings"]) == (3, [], [])
-    assert found["by_action"] == {"time_index": {"keep": 3}, "offset_index": {"keep": 3}}
-    assert done.stderr == ""
-
-
 def test_the_bytes_that_a_broker_will_cut_are_reported(log_dir: LogDir, command: Command) -> None:
     log = log_dir.log("orders-0/0")
     damage_one_byte(log)

@@ -140,17 +140,6 @@ def test_output_has_the_rows_as_parquet_and_the_summary_last(retention: Command)
     assert json.loads(Path("out/summary.json").read_text()) == result_in(done)
 
 
-def test_output_does_not_go_into_the_archive_or_the_catalog(
-    retention: Command, built: Path, subtests: pytest.Subtests
-) -> None:
-    for place in ["archive", "archive/broker-1/new", "indexes/_catalog/out"]:
-        with subtests.test(f"{place}"):
-            done = retention("--output", built / place)
-
-            assert done.exit_code == 2
-            assert "overlap" in done.stderr
-
-
 def test_what_if_is_not_emitted(retention: Command, subtests: pytest.Subtests) -> None:
     for option in ["--ignore-future=1h", "--retention-ms=1d", "--now=now+1d"]:
         with subtests.test(f"{option}"):

@@ -72,28 +72,3 @@ def test_wrong_usage_is_told_before_spark_starts(tmp_path: Path) -> None:
     assert (done.exit_code, done.stdout) == (2, error)  # spark-submit joins a job's two outputs
     assert OUR_CODE not in done.stderr
     assert not (tmp_path / "indexes").exists()
-
-
-@pytest.mark.integration
-def test_a_build_that_finds_nothing_to_read_starts_no_spark_context(
-    command: Command, tmp_path: Path
-) -> None:
-    """Each SparkContext writes an event log of its own."""
-    assert command("build", "archive", "--index-dir", "indexes").exit_code == 0
-    events = tmp_path / "events"
-    events.mkdir()
-    logged = ("--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}")
-    script = PROJECT / "jobs" / "build_index.py"
-    given = (script, "archive", "--index-dir", "indexes", "--format", "json")
-    found = []
-    for more in ((), ("--full",)):
-        options = ("--master", "local[2]", *LOCAL, *QUIET, *logged)
-        done = subprocess_of(
-            VENV_BIN / "spark-submit", *options, *given, *more, cwd=tmp_path, **BY_ITSELF
-        )
-        assert done.exit_code == 0, done.stderr
-        [summary] = done.lines
-        counts = [summary[key] for key in ("engine", "indexed", "reused")]
-        found.append((*counts, summary["workers"] > 0, len(list(events.iterdir()))))
-
-    assert found == [("spark", 0, 13, False, 0), ("spark", 13, 0, True, 1)]
