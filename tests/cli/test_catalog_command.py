@@ -114,9 +114,9 @@ def test_where_nothing_changed_one_line_says_so(
 
 def test_another_snapshot_than_the_newest(command: Command, three: list[Snapshot]) -> None:
     folder = Path("c/snapshots", three[0].name).absolute()
-    done = command("catalog", "c", "--snapshot", 1, "--format", "json")
-    [found] = done.lines
-    assert (done.exit_code, done.stderr) == (0, "")
+    table = command("catalog", "c", "--snapshot", 1).stdout
+    assert three[0].name in [line.strip() for line in table.splitlines()], "whose totals they are"
+    [found] = command("catalog", "c", "--snapshot", 1, "--format", "json").lines
     assert found["path"] == folder.as_uri()
     assert [one["snapshot"] for one in found["snapshots"]] == names(three)[::-1]
     assert (found["topics"][0]["log_bytes"], found["topics"][0]["not_ok"]) == (30, {})
@@ -210,24 +210,16 @@ class Closed:
         self._disk.delete_dir(path)
 
 
-@pytest.mark.parametrize("output_format", ["table", "json"])
 def test_what_cannot_be_removed_is_a_line_and_exit_1(
-    command: Command,
-    catalog: Catalog,
-    three: list[Snapshot],
-    output_format: str,
-    monkeypatch: pytest.MonkeyPatch,
+    command: Command, catalog: Catalog, three: list[Snapshot], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = part_path(catalog, three[0]).parent
     make_old(catalog)
     monkeypatch.setattr("kip33.stores.locations._filesystem", lambda _: Closed(folder))
-    done = command("catalog", "c", "--keep", 1, "--format", output_format)
+    done = command("catalog", "c", "--keep", 1)
     line = (
         f"{folder.as_uri()}: cannot be removed: Permission denied; fix it and run the command again"
     )
     assert (done.exit_code, done.stderr) == (1, f"Error: {line}\n")
     assert catalog.snapshots() == three[2:]
-    if output_format == "table":
-        assert cells(done.stdout)["not removed"] == "1; see standard error"
-    if output_format == "json":
-        assert done.lines[0]["failures"] == [line]
+    assert cells(done.stdout)["not removed"] == "1; see standard error"

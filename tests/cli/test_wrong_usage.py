@@ -17,7 +17,7 @@ SOME_FILE: dict[str, bytes] = {
     **{"a.log": b"", "orders.log": b"", "a-file": b"", "notes.txt": b"hello"},
     **{"binary": b"\xff\xfe", f"{FIRST}.timeindex": bytes(13), "mine.prom": b"node_cpu 1\n"},
     "offsets.csv": b"sensors,1,107\n",
-    "policy.toml": b"[defaults]\nretention.ms = '1d'\n",
+    "policy.toml": b"[defaults]\nretention.ms = '1d'\ncleanup.policy = 'delete'\n",
     "bad.toml": b"[defaults]\nretention.ms = 'soon'\n",
     "newer/commits/00000000000000000001-abc.json": b'{"schema_version": 99}',
     **{"logs/orders-0/none": b"", f"conf.d/{FIRST}.log/none": b""},
@@ -154,8 +154,15 @@ OF_COMMANDS: list[tuple[str, str]] = [
         "--metrics cannot be combined with --apply: give --summary FILE",
     ),
     ("retention catalog --retention-ms 1 --plan p.jsonl", "no cleanup.policy"),
+    ("retention catalog --policy policy.toml --plan p.json", "a name that ends in .jsonl"),
     ("retention catalog --retention-ms 1 --emit delete-records", "no cleanup.policy"),
-    ("retention catalog --retention-ms 1 --emit delete-records --now now+1d", "--emit prints what"),
+    *(
+        (
+            f"retention catalog --policy policy.toml --emit delete-records {what_if}",
+            "--emit prints what the policy deletes now",
+        )
+        for what_if in ("--ignore-future 1h", "--retention-ms 1d", "--now now+1d")
+    ),
     (
         "retention catalog --retention-ms 1 --now now+1h --plan p.jsonl",
         "only segments that have already expired",
