@@ -70,8 +70,9 @@ def test_an_upgrade_leaves_what_is_edited_and_shows_the_difference(
         assert f"--- {place}/{TOML}\n+++ {TOML} of kip33 " in done.stdout
         assert "\n-mine = 1\n+# later\n" in done.stdout
         assert files_of(place) == later | {TOML: edited}
+    (place / "notes.txt").write_text("mine, too")
     command("init", str(place), "--overwrite")
-    assert files_of(place) == later
+    assert files_of(place) == later | {"notes.txt": b"mine, too"}
 
 
 def test_without_a_record_what_differs_is_edited(
