@@ -17,6 +17,7 @@ import pytest
 
 from kip33.cli.main import COMMANDS, get_command
 from kip33.errors import Kip33Error
+from tests.cli.command_lines import DONE
 from tests.cli.console import KIP33, Command, Finished, file_named, subprocess_of
 from tests.long_forms import short_and_long
 
@@ -68,31 +69,7 @@ IN_FILES: Final = (
     *('""', '"\\u0000"', '"\\U0001f984"', "99999999999999999999", "1979-05-27", "07:32:00"),
     *("1979-05-27T07:32:00Z", '["a", 1, true]', '"x"', '"s3a://KEY:s3cr3t@b/x"'),
 )
-BASES: Final = {
-    "completion": ["completion", "bash"],
-    "build": ["build", "archive", "--index-dir", "new-indexes"],
-    "verify": ["verify", SEGMENT],
-    "repair": ["repair", "archive/broker-1"],
-    "dump": ["dump", SEGMENT],
-    "retention": ["retention", "indexes/_catalog", "--retention-ms", "7d"],
-    "search": ["search", "indexes/_catalog", "--time", "0", "--topic", "orders"],
-    "records": ["records", "indexes/_catalog", "--topic", "orders", "--limit", "5"],
-    "count": ["count", "indexes/_catalog", "--topic", "orders", "--per", "1h"],
-    "timestamps": ["timestamps", "indexes/_catalog", "--topic", "orders"],
-    "lag": ["lag", "indexes/_catalog", "--offsets", "offsets.csv"],
-    "failover": [
-        *("failover", "--from", "indexes/_catalog", "--to", "indexes/_catalog"),
-        *("--offsets", "offsets.csv", "--buffer", "15m"),
-    ],
-    "catalog": ["catalog", "indexes/_catalog"],
-    "roll": ["roll", "indexes/_catalog"],
-    "dialects": ["dialects", "archive/broker-1"],
-    "restore": ["restore", "archive/broker-1", "--to", "new-data", "--dry-run"],
-    "truncate": ["truncate", "archive/broker-1/orders-0", "--to", "5"],
-    "report": ["report", "indexes/_catalog", "--output", "out.html"],
-    "init": ["init", "new-home"],
-    "demo": ["demo", "new-archive"],
-}
+BASES: Final = {name: [name, *line.split()] for name, line in DONE.items()}
 
 
 class Case(NamedTuple):
