@@ -11,15 +11,11 @@ from kip33.cli import count_answer
 from kip33.demo import START_MS
 from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
 from tests.cli.console import Command, Finished, file_named, result_in
+from tests.cli.test_records_command import rows_of
 from tests.long_forms import one_in, seeds
 
 LOG = f"{0:020d}.log"
 HOUR_MS = 3_600_000
-
-
-def rows_of(done: Finished) -> list[dict[str, Any]]:
-    assert done.exit_code == 0, done
-    return done.lines
 
 
 def warnings_of(done: Finished) -> list[str]:
