@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.console import Command, Finished
+from tests.cli.console import Command, facts_in
 
 FIRST = "00000000000000000000"
 SEGMENTS = 13
@@ -21,19 +21,12 @@ def nightly(command: Command, archive: Path, tmp_path: Path) -> Command:
     return command
 
 
-def lines_of(done: Finished) -> dict[str, str]:
-    """Return the table as printed: what each line says."""
-    assert done.exit_code == 0
-    cells = (line.strip("│ ").split("│", 1) for line in done.stdout.splitlines() if "│" in line)
-    return {name.strip(): value.strip() for name, value in cells}
-
-
 def test_the_table_says_how_much_was_read_and_what_became_of_the_rest(nightly: Command) -> None:
     shutil.rmtree("nightly/broker-1/audit.v1-0")
     log = Path("nightly/broker-1/payments-0") / f"{FIRST}.log"
     log.write_bytes(log.read_bytes())
 
-    lines = lines_of(nightly(*BUILD, "--topic", "[ap]*"))
+    lines = facts_in(nightly(*BUILD, "--topic", "[ap]*").stdout)
 
     assert lines["indexed"].startswith("1; ")
     assert lines["indexed"].endswith(" read from logs")
@@ -45,7 +38,7 @@ def test_the_table_says_how_much_was_read_and_what_became_of_the_rest(nightly: C
     assert "orphans: 1 index file of kip33 without a log; " in shown.stdout
     newest = json.loads(nightly("catalog", "indexes/_catalog", "--format", "json").stdout)
     assert [one["orphaned"] for one in newest["snapshots"]] == [1, 0]
-    full = lines_of(nightly(*BUILD, "--full"))
+    full = facts_in(nightly(*BUILD, "--full").stdout)
     assert full["reused"] == "0 unchanged" and not {"dropped", "carried over"} & full.keys()
 
 

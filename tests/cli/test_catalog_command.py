@@ -12,7 +12,7 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import Draft, PartWriter
 from kip33.stores.locations import Location
 from tests.builders.snapshots import commit_path, part_path, path_of, row, write
-from tests.cli.console import Command
+from tests.cli.console import Command, facts_in
 
 HOUR_S = 3600
 
@@ -42,12 +42,6 @@ def make_old(catalog: Catalog, *, hours: float = 2) -> None:
 
 def names(snapshots: list[Snapshot]) -> list[str]:
     return [snapshot.name for snapshot in snapshots]
-
-
-def cells(stdout: str) -> dict[str, str]:
-    """Return a table of two columns."""
-    rows = [line.split("│")[1:-1] for line in stdout.splitlines() if line.count("│") == 3]
-    return {key.strip(): value.strip() for key, value in rows}
 
 
 CHANGES = [
@@ -95,7 +89,7 @@ def test_diff_in_a_table_ends_with_a_count(command: Command, three: list[Snapsho
     assert [cell.strip() for cell in grown.split("│")[1:-1]] == [
         "1.log", "grown, status changed", "10", "2,048", "ok", "truncated",
     ]  # fmt: skip
-    assert cells(done.stdout) == dict.fromkeys(COUNTS, "1")
+    assert facts_in(done.stdout) == dict.fromkeys(COUNTS, "1")
 
 
 def test_where_nothing_changed_one_line_says_so(
@@ -181,7 +175,7 @@ def test_keep_in_a_table_lists_the_plan_and_then_the_removals(
     assert (done.exit_code, done.stderr) == (0, "")
     listed, _, summary = done.stdout.partition("┃ prune")
     assert f"│ old snapshot │ {three[0].name} │" in listed
-    found = cells(summary)
+    found = facts_in(summary)
     assert found.pop("freed").endswith("KiB")
     assert found == {
         "snapshots removed": "1",
@@ -191,7 +185,7 @@ def test_keep_in_a_table_lists_the_plan_and_then_the_removals(
     }
     again = command("catalog", "c", "--keep", 2)
     assert "to remove" not in again.stdout
-    assert cells(again.stdout)["snapshots removed"] == "0"
+    assert facts_in(again.stdout)["snapshots removed"] == "0"
 
 
 class Closed:
@@ -222,4 +216,4 @@ def test_what_cannot_be_removed_is_a_line_and_exit_1(
     )
     assert (done.exit_code, done.stderr) == (1, f"Error: {line}\n")
     assert catalog.snapshots() == three[2:]
-    assert cells(done.stdout)["not removed"] == "1; see standard error"
+    assert facts_in(done.stdout)["not removed"] == "1; see standard error"

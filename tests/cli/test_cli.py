@@ -11,11 +11,7 @@ from kip33 import __version__, build_time_index
 from kip33.cli.main import COMMANDS
 from kip33.demo import START_MS
 from kip33.formats import native
-from tests.cli.console import (
-    PROJECT,
-    Command,
-    file_named,
-)
+from tests.cli.console import PROJECT, Command, facts_in, file_named
 from tests.imported_modules import modules_of
 
 FIRST = "00000000000000000000"
@@ -165,11 +161,7 @@ def test_build_prints_a_table_that_names_what_is_not_as_expected(command: Comman
 
     done = command(*BUILD)
 
-    table = {
-        cells[1].strip(): cells[2].strip()
-        for line in done.stdout.splitlines()
-        if len(cells := line.split("│")) == 4
-    }
+    table = facts_in(done.stdout)
     assert done.exit_code == 1
     assert done.stderr.startswith("Warning: index files of 1 segment could not be written, for ")
     assert table["segments"] == "13: 1 empty, 1 invalid, 9 ok, 2 truncated"

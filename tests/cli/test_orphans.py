@@ -58,23 +58,6 @@ def test_every_file_belongs_to_a_segment(
     assert shown.stdout == f"{changing.source.as_uri()}: every file belongs to a segment.\n"
 
 
-def test_our_index_files_whose_log_is_deleted(changing: ChangingArchive, orphans: Orphans) -> None:
-    changing.build(offset_index=True, producer_snapshots=True)
-    changing.log(CLICKS, 40).unlink()
-    changing.build(offset_index=True, producer_snapshots=True)
-    time_index = changing.index(CLICKS, 40)
-    files = [time_index.with_suffix(suffix) for suffix in (".index", ".snapshot", ".timeindex")]
-    ours = "index file of kip33 without a log"
-    kinds = [(ours, f"indexes/{CLICKS}/{file.name}", file.stat().st_size) for file in files]
-    assert orphans() == kinds
-
-    time_index.write_bytes(b"of another program")
-    assert orphans() == [
-        *kinds[:2],
-        ("index file without a log", kinds[2][1], 18),
-    ], "a file that changed is not ours"
-
-
 def test_unknown_files_and_temporary_ones(changing: ChangingArchive, orphans: Orphans) -> None:
     (changing.source / ORDERS / "core.1234").write_bytes(bytes(5))
     (changing.source / "b1/orders.tar").write_bytes(bytes(6))

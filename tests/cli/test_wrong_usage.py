@@ -28,6 +28,7 @@ OF_BUILD_VERIFY_DUMP: list[tuple[str, str]] = [
     ("build a.log --index-dir x", "/a.log: SOURCE is a file, expected a directory"),
     ("build ftp://host/logs --index-dir x", "ftp://host/logs: unknown scheme ftp://"),
     ("build logs/orders-0 --index-dir x", "/logs/orders-0: no segments found"),
+    ("build archive --in-place --catalog c --layout aiven", "'aiven' has no index files"),
     (f"{BUILD} --topic nothing*", "/archive: no segments of topics nothing* found"),
     ("build archive", "give an index directory (--index-dir) or --in-place, one of the two"),
     (f"{BUILD} --in-place", "give an index directory (--index-dir) or --in-place, one of the two"),
