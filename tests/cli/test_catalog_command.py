@@ -64,22 +64,14 @@ COUNTS = {"added": 1, "gone": 1, "grown": 1, "status changed": 1, "modified": 1}
 
 
 def test_diff_in_json(
-    command: Command,
-    three: list[Snapshot],
-    monkeypatch: pytest.MonkeyPatch,
-    subtests: pytest.Subtests,
+    command: Command, three: list[Snapshot], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    names = {"before": three[0].name, "after": three[1].name}
     for at_once in (1, 3, 10_000):
-        with subtests.test(f"{at_once}"):
-            monkeypatch.setattr("kip33.cli.catalog_tiers._ROWS_AT_ONCE", at_once)
-            [found] = command("catalog", "c", "--diff", 1, 2, "--format", "json").lines
-            assert found == {
-                "before": three[0].name,
-                "after": three[1].name,
-                "counts": COUNTS,
-                "changes": CHANGES,
-            }
-            assert command("catalog", "c", "--diff", 1, 2, "--format", "jsonl").lines == CHANGES
+        monkeypatch.setattr("kip33.cli.catalog_tiers._ROWS_AT_ONCE", at_once)
+        [found] = command("catalog", "c", "--diff", 1, 2, "--format", "json").lines
+        assert found == names | {"counts": COUNTS, "changes": CHANGES}
+        assert command("catalog", "c", "--diff", 1, 2, "--format", "jsonl").lines == CHANGES
 
 
 def test_diff_in_a_table_ends_with_a_count(command: Command, three: list[Snapshot]) -> None:
@@ -92,18 +84,14 @@ def test_diff_in_a_table_ends_with_a_count(command: Command, three: list[Snapsho
     assert facts_in(done.stdout) == dict.fromkeys(COUNTS, "1")
 
 
-def test_where_nothing_changed_one_line_says_so(
-    command: Command, three: list[Snapshot], subtests: pytest.Subtests
-) -> None:
-    cases = {"two": (2, 3), "one and the same": (1, 1)}
-    for name, pair in cases.items():
-        with subtests.test(name):
-            before, after = (three[number - 1].name for number in pair)
-            done = command("catalog", "c", "--diff", *pair)
-            assert done.stdout == f"Nothing changed from {before} to {after}: 3 segments.\n"
-            [found] = command("catalog", "c", "--diff", *pair, "--format", "json").lines
-            assert (found["counts"], found["changes"]) == ({}, [])
-            assert command("catalog", "c", "--diff", *pair, "--format", "jsonl").stdout == ""
+def test_where_nothing_changed_one_line_says_so(command: Command, three: list[Snapshot]) -> None:
+    for pair in ((2, 3), (1, 1)):
+        before, after = (three[number - 1].name for number in pair)
+        done = command("catalog", "c", "--diff", *pair)
+        assert done.stdout == f"Nothing changed from {before} to {after}: 3 segments.\n"
+        [found] = command("catalog", "c", "--diff", *pair, "--format", "json").lines
+        assert (found["counts"], found["changes"]) == ({}, [])
+        assert command("catalog", "c", "--diff", *pair, "--format", "jsonl").stdout == ""
 
 
 def test_another_snapshot_than_the_newest(command: Command, three: list[Snapshot]) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import sys
 import threading
@@ -140,25 +139,3 @@ def test_ctrl_c_is_130_and_sigterm_is_143(
                     other.join(60)
                 assert done.exit_code == expected
                 assert done.stderr.startswith(f"Error: interrupted by {number.name}; ")
-
-
-def test_a_part_that_is_refused_is_4(run: Command, built: Path) -> None:
-    refused = run("restore", f"{CATALOG} --replica broker-2 --to logs --dry-run")
-    assert refused.exit_code == ExitCode.REFUSED
-
-    mine = Path("mine").absolute()
-    shutil.copytree(built / "archive", mine)
-    run("build", "mine --index-dir own")
-    policy = f"--policy {PROJECT}/conf/retention.toml"
-    run("retention", f"own/_catalog {policy} {NOW} --plan plan.jsonl")
-    changed = mine / "broker-1/orders-0/00000000000000000000.log"
-    changed.write_bytes(changed.read_bytes() + b"more")
-    assert run("retention", "--apply plan.jsonl").exit_code == ExitCode.REFUSED
-
-    unknown = mine / "broker-1/orders-0/00000000000000000000.log.deleted"
-    unknown.write_bytes(b"one")
-    os.utime(unknown, (0, 0))  # such files of today are not planned
-    run("catalog", "own/_catalog --orphans --plan orphans.jsonl --remove deleted-files")
-    unknown.write_bytes(b"other")
-    kept = run("catalog", "own/_catalog --orphans --apply orphans.jsonl")
-    assert kept.exit_code == ExitCode.REFUSED
