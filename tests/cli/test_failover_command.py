@@ -17,19 +17,12 @@ BUFFER = ("--buffer", "3m")
 
 
 def make_cluster(root: Path, base_offset: int, **partitions: int) -> None:
-    """Write topics of so many partitions: a batch a minute, in two segments."""
+    """Write topics of so many partitions: a batch a minute."""
+    records = [[Record(minute(i), b"k", b"v")] * RECORDS for i in range(BATCHES)]
+    batches = [v2_batch(base_offset + RECORDS * i, one) for i, one in enumerate(records)]
     for topic, count in partitions.items():
         for partition in range(count):
-            for half in (0, 1):
-                first = base_offset + half * BATCHES * RECORDS // 2
-                batches = [
-                    v2_batch(
-                        first + RECORDS * i,
-                        [Record(minute(half * BATCHES // 2 + i), b"k", b"v")] * RECORDS,
-                    )
-                    for i in range(BATCHES // 2)
-                ]
-                write(root, f"broker-9/{topic}-{partition}", first, batches)
+            write(root, f"broker-9/{topic}-{partition}", base_offset, batches)
 
 
 def minute(number: int) -> int:

@@ -47,6 +47,10 @@ def _built(here: str) -> Any:
     return vars(kip33.build_index("archive", here, topics=["orders", "clicks"], offset_index=True))
 
 
+def _verdicts(table: Any) -> Any:
+    return {"verdicts": table.to_pylist()}
+
+
 def _repaired(here: str, *, apply: bool) -> Any:
     shutil.copytree("archive", f"{here}/logs")
     summary = kip33.repair(f"{here}/logs/broker-2", apply=apply, topics=("!metrics",))
@@ -62,41 +66,25 @@ RESTORE = (
     *("restore", "indexes/_catalog", "--to", "{}", "--partitions", "0-1"),
     *("--topic", "orders", "--topic", "clicks", "--from", "2023-11-15T12:00Z"),
 )
-LOGS = "{}/logs/broker-2"
+REPAIR = ("repair", "{}/logs/broker-2", "--topic", "!metrics")
+BUILD = ("build", "archive", "--index-dir", "{}", "--offset-index", "--topic", "orders")
+REPORT = ("report", "indexes/_catalog", "--output", "{}/page.html")
 SAME = {
-    "build": Same(
-        (
-            *("build", "archive", "--index-dir", "{}", "--offset-index"),
-            *("--topic", "orders", "--topic", "clicks"),
-        ),
-        _built,
-    ),
+    "build": Same((*BUILD, "--topic", "clicks"), _built),
     "verify": Same(
         ("verify", "archive", "--index-dir", "indexes", "--topic", "!metrics"),
-        lambda _: {
-            "verdicts": kip33.verify_index("archive", "indexes", topics=["!metrics"]).to_pylist()
-        },
+        lambda _: _verdicts(kip33.verify_index("archive", "indexes", topics=["!metrics"])),
     ),
     "verify a share": Same(
         ("verify", "archive", "--share", "2/3", "--as-of", "2024-05-01"),
-        lambda _: {
-            "verdicts": kip33.verify_index("archive", share="2/3", as_of="2024-05-01").to_pylist()
-        },
+        lambda _: _verdicts(kip33.verify_index("archive", share="2/3", as_of="2024-05-01")),
     ),
-    "repair": Same(
-        ("repair", LOGS, "--topic", "!metrics"), lambda here: _repaired(here, apply=False)
-    ),
-    "repair --apply": Same(
-        ("repair", LOGS, "--topic", "!metrics", "--apply"),
-        lambda here: _repaired(here, apply=True),
-    ),
+    "repair": Same(REPAIR, lambda here: _repaired(here, apply=False)),
+    "repair --apply": Same((*REPAIR, "--apply"), lambda here: _repaired(here, apply=True)),
     "restore": Same(RESTORE, lambda here: _restored(here, dry_run=False)),
     "restore --dry-run": Same((*RESTORE, "--dry-run"), lambda here: _restored(here, dry_run=True)),
     "report": Same(
-        (
-            *("report", "indexes/_catalog", "--output", "{}/page.html"),
-            *("--retention-ms", "7d", "--now", "2023-12-01"),
-        ),
+        (*REPORT, "--retention-ms", "7d", "--now", "2023-12-01"),
         lambda here: kip33.write_report(
             "indexes/_catalog", f"{here}/page.html", retention_ms="7d", now="2023-12-01"
         ).as_record(),
