@@ -31,12 +31,6 @@ def orphans(command: Command, changing: ChangingArchive) -> Orphans:
         done = command("catalog", changing.catalog, "--orphans", "--format", "json")
         assert done.exit_code == 0, done.stderr
         [answer] = done.lines
-        by_kind: dict[str, dict[str, int]] = {}
-        for one in answer["leftovers"]:
-            total = by_kind.setdefault(one["leftover"], {"files": 0, "size_bytes": 0})
-            total["files"] += one["files"]
-            total["size_bytes"] += one["size_bytes"]
-        assert answer["by_kind"] == by_kind
         root = changing.folder.as_uri() + "/"
         return [
             (one["leftover"], one["uri"].removeprefix(root), one["size_bytes"])
