@@ -43,15 +43,6 @@ def test_records_per_day_of_the_demo_archive(command: Command) -> None:
     assert done.stderr.count("Warning: ") == len(done.stderr.splitlines()) == 2
 
 
-def test_a_catalog_gives_the_same_counts(command: Command, built: Path) -> None:
-    options = ["--per", "1h", "--format", "jsonl", "--topic", "sensors", "--partition", "1"]
-
-    by_catalog = command("count", built / "indexes/_catalog", *options)
-
-    assert by_catalog.stdout == command("count", built / "archive", *options).stdout
-    assert sum(row["records"] for row in rows_of(by_catalog)) == 1_200
-
-
 def test_rows_for_programs(command: Command) -> None:
     times = [0, 59_999, 60_000, -1, 7_199_999]
     log = file_named(LOG, v2_batch(0, [Record(time, b"k", b"v") for time in times]))

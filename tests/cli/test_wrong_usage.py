@@ -16,13 +16,13 @@ BUILD = "build archive --index-dir indexes"
 SOME_FILE: dict[str, bytes] = {
     **{"a.log": b"", "orders.log": b"", "a-file": b"", "notes.txt": b"hello"},
     **{"binary": b"\xff\xfe", f"{FIRST}.timeindex": bytes(13), "mine.prom": b"node_cpu 1\n"},
-    "offsets.csv": b"sensors,1,107\n",
+    "o.csv": b"sensors,1,107\n",
     "policy.toml": b"[defaults]\nretention.ms = '1d'\ncleanup.policy = 'delete'\n",
     "bad.toml": b"[defaults]\nretention.ms = 'soon'\n",
     "newer/commits/00000000000000000001-abc.json": b'{"schema_version": 99}',
     **{"logs/orders-0/none": b"", f"conf.d/{FIRST}.log/none": b""},
 }
-OF_BUILD_VERIFY_DUMP: list[tuple[str, str]] = [
+WRONG: list[tuple[str, str]] = [
     ("build", "Missing argument 'SOURCE'. Try 'kip33 build --help'"),
     ("build nowhere --index-dir x", "/nowhere: SOURCE does not exist"),
     ("build a.log --index-dir x", "/a.log: SOURCE is a file, expected a directory"),
@@ -78,21 +78,7 @@ OF_BUILD_VERIFY_DUMP: list[tuple[str, str]] = [
     ("catalog nowhere", "/nowhere: CATALOG does not exist"),
     ("catalog a-file", "/a-file: CATALOG is a file"),
     ("catalog logs", "/logs: no committed snapshot found; `kip33 build` makes one"),
-]
-CONFIGURATION_FILES: dict[str, str] = {
-    "[build\n": "Invalid value for '--config': kip33.toml: not v",
-    "[build]\nfrobnicate = 1\n": "kip33.toml: [build] has no option 'frobnicate'",
-    "frobnicate = 1\n": "kip33.toml: unknown option 'frobnicate'",
-    '[biuld]\ndialect = "live"\n': "kip33.toml: unknown command 'biuld'; did you mean build?",
-    "build = 3\n": "kip33.toml: unknown option 'build'",
-    '[build]\nsource = "x"\n': "kip33.toml: [build] has no option 'source'",
-    '[build]\ntopics = "orders"\n': (
-        "kip33.toml: topics: expected a list [...] of texts or numbers"
-    ),
-    '[build]\ndialect = "dead"\n': "Invalid value for '--dialect': 'dead' is not one of",
-}
-# What is wrong with a file of offsets or requests: tests/search/test_request_files.py.
-OF_COMMANDS: list[tuple[str, str]] = [
+    # What is wrong with a file of offsets or requests: tests/search/test_request_files.py.
     ("retention", "CATALOG is missing"),
     ("retention catalog", "no retention policy: give --policy FILE"),
     ("retention catalog --retention-ms soon", "'soon' found, expected"),
@@ -125,17 +111,14 @@ OF_COMMANDS: list[tuple[str, str]] = [
     ("search catalog --time 0 --as kafka:2.8", "'2.8' is not a version of Kafka: expected 3.0"),
     ("lag catalog --offsets none.csv", "none.csv: cannot be read: No such file or direct"),
     ("lag catalog --offsets .", ": cannot be read: not a regular file"),
-    ("lag catalog --offsets offsets.csv --policy bad.toml", "retention.ms"),
-    ("lag catalog --offsets offsets.csv --snapshot 99", "99"),
+    ("lag catalog --offsets o.csv --policy bad.toml", "retention.ms"),
+    ("lag catalog --offsets o.csv --snapshot 99", "99"),
     (
-        "failover --from none --to catalog --offsets offsets.csv --buffer 3m",
-        "none: --from does not exist",
+        "failover --from none --to catalog --offsets o.csv --buffer 3m",
+        "--from does not exist",
     ),
-    (
-        "failover --from catalog --to none --offsets offsets.csv --buffer 3m",
-        "none: --to does not exist",
-    ),
-    ("failover --from catalog --to archive --offsets offsets.csv --buffer 3m", "/archive: "),
+    ("failover --from catalog --to none --offsets o.csv --buffer 3m", "--to does not exist"),
+    ("failover --from catalog --to archive --offsets o.csv --buffer 3m", "/archive: "),
     ("records archive --format parquet", "--format parquet requires --output FILE"),
     ("records archive --output out.txt", "'out.txt' found, expected a name that ends in .json or"),
     ("records archive --output out.csv --format jsonl", "--format jsonl contradicts --output"),
@@ -189,13 +172,22 @@ OF_COMMANDS: list[tuple[str, str]] = [
     ("repair s3a://bucket/logs", "s3a://bucket/logs: expected a broker's log directory on this"),
     ("restore archive --to data --truncate", "--truncate"),
     ("restore --to data", "Missing argument 'SOURCE'"),
-    ("restore archive --to data --from 0 --from-offsets offsets.csv", "--from"),
-    (
-        "restore archive --to data --topic-ids ids --bootstrap-server host:9092",
-        "--topic-ids",
-    ),
+    ("restore archive --to data --from 0 --from-offsets o.csv", "--from"),
+    ("restore archive --to data --topic-ids ids --bootstrap-server h:1", "--topic-ids"),
     ("restore archive --to data --partitions 5-3", "'5-3' found, expected numbers such as 0,2-5"),
 ]
+CONFIGURATION_FILES: dict[str, str] = {
+    "[build\n": "Invalid value for '--config': kip33.toml: not v",
+    "[build]\nfrobnicate = 1\n": "kip33.toml: [build] has no option 'frobnicate'",
+    "frobnicate = 1\n": "kip33.toml: unknown option 'frobnicate'",
+    '[biuld]\ndialect = "live"\n': "kip33.toml: unknown command 'biuld'; did you mean build?",
+    "build = 3\n": "kip33.toml: unknown option 'build'",
+    '[build]\nsource = "x"\n': "kip33.toml: [build] has no option 'source'",
+    '[build]\ntopics = "orders"\n': (
+        "kip33.toml: topics: expected a list [...] of texts or numbers"
+    ),
+    '[build]\ndialect = "dead"\n': "Invalid value for '--dialect': 'dead' is not one of",
+}
 
 
 @pytest.fixture
@@ -221,7 +213,7 @@ def require_one_line(command: Command, line: str, says: str) -> None:
 
 
 def test_wrong_usage_is_one_line_and_exit_2(beside: Command, subtests: pytest.Subtests) -> None:
-    for line, says in [*OF_BUILD_VERIFY_DUMP, *OF_COMMANDS]:
+    for line, says in WRONG:
         with subtests.test(line):
             require_one_line(beside, line, says)
 
