@@ -26,7 +26,6 @@ SIZE = struct.Struct("HHHH")  # lines, characters, and the same in pixels
 BROKERS = ("broker-1", "broker-2", "a rack in 東京")
 ORPHAN = "broker-2/clicks-0/00000000000000009999.timeindex"
 OFFSETS = "a-group-of-consumers,orders,0,107\na-group-of-consumers,sensors,1,50\n"
-POLICY = '[defaults]\ncleanup.policy = "delete"\nretention.ms = "7d"\n'
 Terminal = Callable[..., str]
 
 
@@ -47,7 +46,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     layout = "{topic}-{partition}/{base_offset}.log"
     build_here(root / "bucket", root / "remote", layout=layout)
     (root / "offsets.csv").write_text(OFFSETS)
-    (root / "policy.toml").write_text(POLICY)
     return root
 
 

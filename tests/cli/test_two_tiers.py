@@ -50,10 +50,8 @@ def test_a_healthy_pair_has_no_finding(command: Command, tiers: Tiers) -> None:
         ("plain", 0, 0, 1, None),
     ]
     assert answer["findings"] == []
-    assert [Path(answer[tier]["catalog"]).parent.name for tier in ("local", "remote")] == [
-        "local",
-        "remote",
-    ]
+    for tier in ("local", "remote"):
+        assert Path(answer[tier]["catalog"]).parent.name == tier
     assert found(command, *reversed(tiers)) == answer
 
 
