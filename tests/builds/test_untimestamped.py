@@ -82,6 +82,10 @@ def test_each_text_of_the_kip_names_its_offset_and_the_last_segment_has_none(
             sources = {row["largest_timestamp_source"] for row in rows if row["magics"] == [0]}
             assert sources == {"last_modified"}, "the time stays one of a file"
             assert archive.outcome().files == archive.fresh(untimestamped=rule).files
+            offset_in_row = json.loads(rows[0]["time_index_settings"]).get(FILE_TIME_OFFSET)
+            assert offset_in_row == (offsets[10] or [None])[0]
+            for row in rows[2:]:
+                assert FILE_TIME_OFFSET not in row["time_index_settings"]
     assert "untimestamped" not in archive.row(PART, 10)["build_settings"], "as earlier releases"
 
 
@@ -148,19 +152,6 @@ def test_the_next_build_ends_as_one_that_reads_everything(
             assert archive.outcome() == before
 
 
-def test_a_row_says_what_its_index_has(archive: ChangingArchive) -> None:
-    archive.build(untimestamped=NEXT)
-    settings = json.loads(archive.row(PART, 10)["time_index_settings"])
-    assert (settings["untimestamped"], settings[FILE_TIME_OFFSET]) == ("next-base-offset", 20)
-    assert FILE_TIME_OFFSET not in archive.row(PART, 30)["time_index_settings"]
-    assert FILE_TIME_OFFSET not in archive.row(PART, 40)["time_index_settings"]
-
-
-def test_the_kip33_dialect_follows_the_rule_too(archive: ChangingArchive) -> None:
-    archive.build(untimestamped=NEXT, dialect="kip33")
-    assert entries(archive)[10] == [(modified_ms(archive, 10), 20)]
-
-
 def test_in_place_is_refused(tmp_path: Path) -> None:
     archive = ChangingArchive(tmp_path, in_place=True)
     archive.write(archive.log(PART, 10), old_messages(10, 10))
@@ -175,27 +166,16 @@ def verdicts(archive: ChangingArchive, rule: str) -> dict[int, tuple[str, tuple[
     return {int(Path(one.log_uri).stem): (one.verdict, one.problems) for one in found}
 
 
-def test_verify_with_the_rule_knows_the_entry(archive: ChangingArchive) -> None:
+def test_verify_knows_the_entry_with_the_rule_and_says_what_it_may_be_without(
+    archive: ChangingArchive,
+) -> None:
     archive.build(untimestamped=NEXT)
     assert {verdict for verdict, _ in verdicts(archive, NEXT).values()} == {"identical"}
-
-
-def test_verify_without_the_rule_says_what_the_entry_may_be(archive: ChangingArchive) -> None:
-    archive.build(untimestamped=NEXT)
     found = verdicts(archive, "none")
-    assert [verdict for verdict, _ in found.values()] == [
-        "wrong",
-        "wrong",
-        "identical",
-        "identical",
-    ]
+    assert [verdict for verdict, _ in found.values()] == ["wrong"] * 2 + ["identical"] * 2
     assert "is this a file of build --untimestamped" in found[10][1][-1]
-
-
-def test_verify_notices_that_the_file_has_another_time(archive: ChangingArchive) -> None:
-    archive.build(untimestamped=NEXT)
     os.utime(archive.log(PART, 10))
-    assert verdicts(archive, NEXT)[10][0] == "wrong"
+    assert verdicts(archive, NEXT)[10][0] == "wrong", "the file has another time"
 
 
 def answers(archive: ChangingArchive, *times: int, **how: Any) -> list[Answer]:
@@ -217,12 +197,8 @@ def test_search_finds_the_same_and_names_the_time_that_is_not_trusted(
         for base in (10, 20):
             said = f"records from offset {base} on have no timestamps; the log file's time, "
             assert said + f"{modified_ms(archive, base)}, is late enough" in (answer.note or "")
-
-
-def test_search_says_nothing_for_a_time_after_the_files(archive: ChangingArchive) -> None:
-    archive.build(untimestamped=NEXT)
     [answer] = answers(archive, archive.now_ms)
-    assert answer.note is None
+    assert answer.note is None, "the files are older than that time"
 
 
 def test_a_tail_of_another_catalogs_index_is_not_trusted(archive: ChangingArchive) -> None:

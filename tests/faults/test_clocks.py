@@ -1,7 +1,7 @@
-"""Clocks that are wrong: of the machine that builds, of the store, between two builds.
+"""Clocks that are wrong: of the machine that builds, between two builds; of a log's file.
 
-Snapshots are ordered by number, so no clock decides which is the newest; and a wrong clock makes a
-build read more than it has to, never less.
+Snapshots are ordered by number, so no clock decides which is the newest. Which times may hide a
+change: `tests/builds/test_reuse.py`.
 """
 
 from pathlib import Path
@@ -10,7 +10,6 @@ import pytest
 
 from kip33.catalog.catalog import Catalog
 from tests.builders.changing_archive import DAY_MS, ChangingArchive, batches
-from tests.long_forms import one_in
 
 A, B = "broker 1/a-0", "broker 1/b-0"
 HOUR_MS = 3_600_000
@@ -51,33 +50,6 @@ def test_a_clock_that_went_backwards_makes_the_later_build_the_newest_all_the_sa
     archive.build(offset_index=True)
     assert archive.outcome() == archive.fresh(offset_index=True)
     assert archive.build(offset_index=True).reused == 3
-
-
-@pytest.mark.parametrize("step_ms", one_in(3, [-HOUR_MS, -1_999, -2 * DAY_MS]))
-def test_a_change_within_a_tick_is_seen_whatever_the_clock_says(
-    archive: ChangingArchive, step_ms: int
-) -> None:
-    """The clock goes back to just after a segment was written, which then changes unseen."""
-    archive.now_ms += step_ms
-    archive.write(archive.log(A), batches(0, 9, first_ms=5), age_ms=100)
-    archive.build(offset_index=True)
-    archive.rewrite_unseen(archive.log(A), batches(0, 9, first_ms=6))
-    archive.build(offset_index=True)
-    assert archive.outcome() == archive.fresh(offset_index=True)
-
-
-def test_a_store_whose_clock_is_ahead_makes_builds_read_again(tmp_path: Path) -> None:
-    archive = ChangingArchive(tmp_path)
-    archive.write(archive.log(A), batches(0, 9), age_ms=-HOUR_MS)
-    archive.build()
-    archive.now_ms -= DAY_MS
-    assert archive.build().indexed == 1, "by this clock it is not written yet"
-    archive.rewrite_unseen(archive.log(A), batches(0, 9, first_ms=5))
-    archive.now_ms += DAY_MS
-    archive.build()
-    assert archive.outcome() == archive.fresh()
-    archive.now_ms += DAY_MS
-    assert archive.build().reused == 1
 
 
 def test_a_time_far_ahead_or_about_1970_does_not_cost_a_read_every_night(tmp_path: Path) -> None:
