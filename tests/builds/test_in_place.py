@@ -62,6 +62,11 @@ def test_a_damaged_log_gets_no_offset_index_and_its_row_says_why(archive: Changi
     assert (summary.hidden_from_recovery, list(warnings_of(summary))) == (0, [])
     assert archive.build(offset_index=True).reused == 3
 
+    archive.catalog, archive.index_dir = archive.folder / "another", archive.folder / "indexes"
+    assert archive.build(offset_index=True).hidden_from_recovery == 0
+    with_index = {int(path.stem) for path in archive.index_dir.rglob("*.index")}
+    assert with_index == {SOUND, MIDDLE, ACTIVE}, "where no broker reads it nothing is withheld"
+
 
 def test_there_is_no_new_offset_index_without_a_time_index(archive: ChangingArchive) -> None:
     """A folder has the name of a `.timeindex`, which therefore cannot be written."""

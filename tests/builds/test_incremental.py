@@ -217,14 +217,6 @@ def test_in_place_it_is_so_for_files_that_a_broker_trusts(
             require_incremental(built_in_place.again(), case)
 
 
-def test_only_what_changed_is_read(archive: ChangingArchive) -> None:
-    log = archive.log(A, 40)
-    archive.write(log, batches(40, 12))
-    summary = archive.build(offset_index=True)
-    assert summary.bytes_read == log.stat().st_size
-    assert summary.log_bytes == sum(row["size_bytes"] for row in archive.rows())
-
-
 def test_the_active_segment_is_the_last_of_all_not_of_those_read(archive: ChangingArchive) -> None:
     def active() -> list[int]:
         rows = archive.rows()
@@ -232,7 +224,9 @@ def test_the_active_segment_is_the_last_of_all_not_of_those_read(archive: Changi
 
     assert active() == [40]
     archive.write(archive.log(A, 60), batches(60, 2))
-    archive.build(offset_index=True)
+    summary = archive.build(offset_index=True)
+    assert summary.bytes_read == archive.log(A, 60).stat().st_size, "only what changed is read"
+    assert summary.log_bytes == sum(row["size_bytes"] for row in archive.rows())
     assert active() == [60]
     archive.log(A, 60).unlink()
     archive.log(A, 40).unlink()
@@ -380,6 +374,8 @@ def test_a_second_index_directory_gets_all_files_and_its_rows(tmp_path: Path) ->
     assert counts(archive.build()) == Counts(0, 2)
     archive.index_dir = first
     assert archive.build().kept == 1, "nothing says any more whose the files in the first one are"
+    archive.catalog = tmp_path / "another catalog"
+    assert archive.build().kept == 1, "two catalogs of one SOURCE know nothing of each other"
 
 
 NOT_OURS = b"somebody's!!"

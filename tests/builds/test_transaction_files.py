@@ -145,6 +145,13 @@ def test_a_night_that_reads_only_new_segments_carries_on(archive: TransactionalA
     assert archive.build(offset_index=True).reused == 3
 
 
+def test_without_offset_index_there_are_only_time_indexes(archive: TransactionalArchive) -> None:
+    archive.write_segments()
+    archive.build()
+    assert {path.suffix for path in archive.index_root.rglob("*.*index")} == {".timeindex"}
+    assert {row["open_transactions"] for row in archive.rows()} == {None}
+
+
 @pytest.mark.parametrize("logs", short_and_long(3, 60, "KIP33_LOGS"))
 def test_random_logs_night_after_night(tmp_path: Path, logs: int) -> None:
     print(f"KIP33_SEED={SEED}")

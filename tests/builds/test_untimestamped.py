@@ -81,7 +81,10 @@ def test_each_text_of_the_kip_names_its_offset_and_the_last_segment_has_none(
             assert [row["time_index_entries"] for row in rows][:2] == [len(offsets[10])] * 2
             sources = {row["largest_timestamp_source"] for row in rows if row["magics"] == [0]}
             assert sources == {"last_modified"}, "the time stays one of a file"
-            assert archive.outcome().files == archive.fresh(untimestamped=rule).files
+            fresh = archive.fresh(untimestamped=rule)
+            assert archive.outcome().files == fresh.files
+            archive.build(untimestamped=rule, only_damaged=True)
+            assert archive.outcome().files == fresh.files, "an index with its entry is not damaged"
             offset_in_row = json.loads(rows[0]["time_index_settings"]).get(FILE_TIME_OFFSET)
             assert offset_in_row == (offsets[10] or [None])[0]
             for row in rows[2:]:
