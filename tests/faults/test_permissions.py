@@ -13,74 +13,34 @@ import pytest
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.builders.log_file import write_log
 from tests.cli.console import Finished
-from tests.faults.builds import Outcome, build_here, outcome
+from tests.faults.builds import Outcome, build_here
 from tests.faults.forks import Forks
-from tests.faults.nights import GROWN, NEW, UNCHANGED, first_day, log_of, partition, second_day
+from tests.faults.nightly_builds import NightlyBuild
+from tests.faults.nights import GROWN, NEW, UNCHANGED, log_of, partition
 from tests.faults.privileges import shut
 from tests.long_forms import one_in, short_and_long
 
-PARTITIONS = 2
 BROKER = partition(1).partition("/")[0]
 DENIED = "Permission denied"
 NO_LIST, NO_WRITE = 0, 0o500
 
 
-class Archive:
-    """An archive on the second day, an index directory, and a catalog elsewhere."""
-
-    def __init__(self, folder: Path, commands: Forks) -> None:
-        self.source, self.index_dir = folder / "archive", folder / "indexes"
-        self.catalog = folder / "catalog"
-        self._folder, self._commands = folder, commands
-        first_day(self.source, PARTITIONS)
-        assert self.build().exit_code == 0
-        second_day(self.source, PARTITIONS)
-        self._places = (self.index_dir, self.catalog)
-        for place in self._places:
-            shutil.copytree(place, folder / "saved" / place.name)
-        self.before = self.outcome()
-        assert self.build().exit_code == 0
-        self.after = self.outcome()
-
-    def build(self, workers: int | None = None) -> Finished:
-        return self._commands.run(
-            *("console", "build", self.source, "--index-dir", self.index_dir),
-            *("--catalog", self.catalog, "--offset-index", "--format", "json"),
-            *(("--engine", "local", "--workers", workers) if workers else ()),
-        )
-
-    def outcome(self) -> Outcome:
-        return outcome(self.index_dir, self.catalog)
-
-    def restore(self) -> None:
-        """Make everything what it was before the second day's build."""
-        for place in self._places:
-            shutil.rmtree(place)
-            shutil.copytree(self._folder / "saved" / place.name, place)
-
-    def rows(self, found: Outcome) -> dict[str, dict[str, Any]]:
-        """Return rows by the path below the archive."""
-        start = len(self.source.as_uri()) + 1
-        return {row["log_uri"][start:]: row for row in found.rows}
-
-
 @pytest.fixture(scope="module")
-def nightly(forks_as_any_owner: Forks, tmp_path_factory: pytest.TempPathFactory) -> Archive:
-    return Archive(tmp_path_factory.mktemp("denied"), forks_as_any_owner)
+def nightly(forks_as_any_owner: Forks, tmp_path_factory: pytest.TempPathFactory) -> NightlyBuild:
+    folder = tmp_path_factory.mktemp("denied")
+    return NightlyBuild(folder, forks_as_any_owner, folder / "indexes", folder / "catalog")
 
 
 @pytest.fixture
-def archive(nightly: Archive) -> Archive:
+def archive(nightly: NightlyBuild) -> NightlyBuild:
     nightly.restore()
     return nightly
 
 
-def require_whole(archive: Archive, found: Outcome) -> None:
-    """Raise AssertionError unless every index file is as before or as undisturbed, and no other."""
-    sides = (archive.before.files, archive.after.files)
-    paths = set().union(found.files, *sides)
-    assert all(found.files.get(p) in [side.get(p) for side in sides] for p in paths)
-    assert [*archive.index_dir.rglob("*.tmp"), *archive.catalog.rglob("*.tmp")] == []
+def rows_of(archive: NightlyBuild, found: Outcome) -> dict[str, dict[str, Any]]:
+    """Return rows by the path below the archive."""
+    start = len(archive.source.as_uri()) + 1
+    return {row["log_uri"][start:]: row for row in found.rows}
 
 
 def require_line_on_one_log(done: Finished, path: Path) -> None:
@@ -88,12 +48,6 @@ def require_line_on_one_log(done: Finished, path: Path) -> None:
     assert " logs could not be read, the first is " in line
     assert f"{path.as_uri()}: " in line
     assert DENIED in line
-
-
-def require_next_run_mends_it(archive: Archive) -> None:
-    done = archive.build()
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert archive.outcome() == archive.after
 
 
 @pytest.mark.parametrize(
@@ -108,19 +62,19 @@ def require_next_run_mends_it(archive: Archive) -> None:
         ],
     ),
 )
-def test_a_directory_of_the_archive(archive: Archive, directory: str, mode: int) -> None:
+def test_a_directory_of_the_archive(archive: NightlyBuild, directory: str, mode: int) -> None:
     with shut(archive.source / directory, mode):
         done = archive.build()
     found = archive.outcome()
 
     assert done.exit_code == 0
     require_line_on_one_log(done, archive.source / directory)
-    require_whole(archive, found)
-    rows = archive.rows(found)
+    archive.require_old_or_new(found)
+    rows = rows_of(archive, found)
     row = rows.pop(directory)
     assert (row["status"], row["base_offset"]) == ("unreadable", None)
     assert DENIED in row["error"]
-    before, after = archive.rows(archive.before), archive.rows(archive.after)
+    before, after = rows_of(archive, archive.before), rows_of(archive, archive.after)
     below = {path for path in before if path.startswith(f"{directory}/")}
     assert done.lines[0]["carried"] == len(below) > 0
     carried = {path: before[path] for path in below}
@@ -129,15 +83,15 @@ def test_a_directory_of_the_archive(archive: Archive, directory: str, mode: int)
         if path.startswith(f"{directory}/"):
             assert found.files[path] == archive.before.files[path]
 
-    require_next_run_mends_it(archive)
+    archive.require_next_build_mends_it()
 
 
-def test_source_itself(archive: Archive) -> None:
+def test_source_itself(archive: NightlyBuild) -> None:
     with shut(archive.source):
         done = archive.build()
     said = f"{archive.source.as_uri()}: SOURCE cannot be listed"
-    require_nothing_happened(archive, done, said, exit_code=2)
-    require_next_run_mends_it(archive)
+    archive.require_ended(done, said, DENIED, exit_code=2)
+    archive.require_next_build_mends_it()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +107,7 @@ def test_source_itself(archive: Archive) -> None:
     ),
 )
 def test_a_segment_file(
-    archive: Archive, segment: int, index_stays: bool, workers: int | None
+    archive: NightlyBuild, segment: int, index_stays: bool, workers: int | None
 ) -> None:
     path = log_of(0, segment)
     with shut(archive.source / path):
@@ -164,8 +118,8 @@ def test_a_segment_file(
     require_line_on_one_log(done, archive.source / path)
     assert done.lines[0]["by_status"]["unreadable"] == 1
     assert done.lines[0]["workers"] == (workers or 1)
-    require_whole(archive, found)
-    rows, after = archive.rows(found), archive.rows(archive.after)
+    archive.require_old_or_new(found)
+    rows, after = rows_of(archive, found), rows_of(archive, archive.after)
     row = rows.pop(path)
     assert row["status"] == "unreadable"
     assert DENIED in row["error"]
@@ -177,7 +131,7 @@ def test_a_segment_file(
         assert found.files.get(index) == archive.before.files.get(index)
         assert (index in found.files) == index_stays
 
-    require_next_run_mends_it(archive)
+    archive.require_next_build_mends_it()
 
 
 READERS: list[tuple[object, ...]] = [
@@ -283,7 +237,7 @@ def test_the_catalog_lists_logs_that_cannot_be_read(
     assert "orders-0" not in table
 
 
-def test_a_segment_file_that_has_not_changed_is_not_opened(archive: Archive) -> None:
+def test_a_segment_file_that_has_not_changed_is_not_opened(archive: NightlyBuild) -> None:
     with shut(archive.source / log_of(0, UNCHANGED[0])):
         assert archive.build().exit_code == 0
     assert archive.outcome() == archive.after
@@ -304,7 +258,7 @@ def test_a_segment_file_that_has_not_changed_is_not_opened(archive: Archive) -> 
     ),
 )
 def test_the_directory_of_index_files(
-    archive: Archive, directory: str, mode: int, workers: int | None
+    archive: NightlyBuild, directory: str, mode: int, workers: int | None
 ) -> None:
     with shut(archive.index_dir / directory, mode, all_below=True):
         done = archive.build(workers)
@@ -314,9 +268,9 @@ def test_the_directory_of_index_files(
     assert warning.startswith("Warning: index files of ")
     assert "segments could not be written, for example file:///" in warning
     assert (done.exit_code, done.lines[0]["workers"]) == (1, workers or 1)
-    require_whole(archive, found)
-    rows, after = archive.rows(found), archive.rows(archive.after)
-    changed = {path for path in after if after[path] != archive.rows(archive.before).get(path)}
+    archive.require_old_or_new(found)
+    rows, after = rows_of(archive, found), rows_of(archive, archive.after)
+    changed = {path for path in after if after[path] != rows_of(archive, archive.before).get(path)}
     for path in changed if mode == NO_WRITE else set(after):
         if path.startswith(directory):
             index = (archive.index_dir / path).with_suffix("").as_uri()
@@ -326,7 +280,7 @@ def test_the_directory_of_index_files(
             del rows[path], after[path]
     assert rows == after
 
-    require_next_run_mends_it(archive)
+    archive.require_next_build_mends_it()
 
 
 CATALOG = {
@@ -340,35 +294,21 @@ CATALOG = {
 }
 
 
-def test_the_catalog(archive: Archive, subtests: pytest.Subtests) -> None:
+def test_the_catalog(archive: NightlyBuild, subtests: pytest.Subtests) -> None:
     for name, (folder, mode, exit_code, said) in CATALOG.items():
         archive.restore()
         with subtests.test(name):
             with shut(archive.catalog / folder, mode):
                 done = archive.build()
-            require_nothing_happened(archive, done, said, exit_code=exit_code)
+            archive.require_ended(done, said, DENIED, exit_code=exit_code)
     for file in ("commits/*.json", "snapshots/*/part-00000.parquet"):
         archive.restore()
         [place] = archive.catalog.glob(file)
         with subtests.test(file):
             with shut(place):
                 done = archive.build()
-            require_nothing_happened(archive, done, "fix it and run the command again", exit_code=1)
-    require_next_run_mends_it(archive)
-
-
-def require_nothing_happened(
-    archive: Archive, done: Finished, said: str, *, exit_code: int
-) -> None:
-    """Raise AssertionError unless a build said why it ended and left the snapshot as it was."""
-    [line] = done.stderr.splitlines()
-    assert (done.exit_code, done.stdout) == (exit_code, "")
-    assert line.startswith("Error: ")
-    assert said in line
-    assert DENIED in line
-    found = archive.outcome()
-    assert found.rows == archive.before.rows
-    require_whole(archive, found)
+            archive.require_ended(done, "fix it and run the command again", DENIED)
+    archive.require_next_build_mends_it()
 
 
 def test_a_closed_directory_with_a_partitions_name_may_hold_any_topic(
