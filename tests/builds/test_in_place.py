@@ -200,11 +200,7 @@ def test_a_log_that_recovery_refuses_keeps_the_offset_index_that_is_there(
     assert "stays: without it a broker may not start" in archive.row(P, MIDDLE)["error"]
     assert summary.may_not_start == 1
 
-
-def test_a_log_that_recovery_refuses_is_named_without_an_offset_index(
-    archive: ChangingArchive,
-) -> None:
-    archive.write(archive.log(P, MIDDLE), INVALID)
+    offset_index(archive, MIDDLE).unlink()
     summary = archive.build()
     error = archive.row(P, MIDDLE)["error"]
     assert "the .index is missing, and a broker may not start because it cannot recover" in error
@@ -259,14 +255,9 @@ def test_index_files_belong_to_the_owner_of_their_log_or_keep_their_own(
     assert archive.index(P, MIDDLE).read_bytes() != b"123456789012"
     assert owner_of(archive.index(P, MIDDLE)) == (*OTHER, 0o604), "a replaced one keeps its owner"
 
-
-@only_root
-def test_an_index_directory_of_our_own_belongs_to_who_builds(tmp_path: Path) -> None:
-    archive = ChangingArchive(tmp_path)
-    archive.write(archive.log(P), batches(0, 20))
-    owned(archive.log(P), KAFKA, 0o640)
+    archive.index_dir, archive.catalog = archive.folder / "indexes", archive.folder / "another"
     archive.build()
-    assert owner_of(archive.index(P))[:2] == (0, 0)
+    assert owner_of(archive.index(P, SOUND))[:2] == (0, 0), "a folder of our own"
 
 
 BUILD = """

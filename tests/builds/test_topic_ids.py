@@ -133,14 +133,13 @@ def two_brokers(tmp_path: Path) -> ChangingArchive:
     return archive
 
 
-def opened(archive: ChangingArchive) -> Catalog:
-    return Catalog.at(str(archive.catalog))
+def rows_of_t(archive: ChangingArchive) -> list[Any]:
+    catalog = Catalog.at(str(archive.catalog))
+    return rows_of(CatalogSnapshot(catalog, catalog.require_newest()), ["t"])
 
 
 def answers(archive: ChangingArchive, *questions: TimeQuestion, **how: Any) -> list[Any]:
-    catalog = opened(archive)
-    rows = rows_of(CatalogSnapshot(catalog, catalog.require_newest()), ["t"])
-    found = search_rows(rows, questions, SearchOptions(**how))
+    found = search_rows(rows_of_t(archive), questions, SearchOptions(**how))
     return [(one.partition, one.located.log_dir, one.located.answer) for one in found]
 
 
@@ -162,30 +161,34 @@ def test_the_newest_topic_answers_by_the_name(kind: str, request: pytest.Fixture
     assert (log_dir, answer.offset, answer.timestamp, answer.note) == (older, 0, START_MS, None)
 
 
-def test_a_partition_that_only_the_older_topic_has_is_not_found(
+def test_every_reader_takes_the_newest_topic_and_names_the_older_one(
     two_brokers: ChangingArchive,
 ) -> None:
     two_brokers.build()
     found = answers(two_brokers, TimeQuestion("t", None, 0))
     assert [(partition, log_dir) for partition, log_dir, _ in found] == [(0, "b2"), (1, None)]
-    assert "log_dir 'b1'" in found[1][2].note
+    assert "log_dir 'b1'" in found[1][2].note, "only the older topic has partition 1"
 
-
-def test_lag_is_that_of_the_newest_topic(two_brokers: ChangingArchive) -> None:
-    two_brokers.build()
-    catalog = opened(two_brokers)
-    rows = by_partition(rows_of(CatalogSnapshot(catalog, catalog.require_newest()), ["t"]))
-    (lag,) = group_lags(rows, [GroupOffset("g", "t", 0, 40)], now_ms=two_brokers.now_ms)
+    at_ms, rows = two_brokers.now_ms, by_partition(rows_of_t(two_brokers))
+    (lag,) = group_lags(rows, [GroupOffset("g", "t", 0, 40)], now_ms=at_ms)
     assert (lag.log_dir, lag.log_end_offset, lag.lag_records) == ("b2", 40, 0)
 
-
-def test_records_are_those_of_the_newest_topic(two_brokers: ChangingArchive) -> None:
-    two_brokers.build()
     for source in (str(two_brokers.source), str(two_brokers.catalog)):
         read = partitions_of(source, Selection())
         assert [(one.log_dir, one.partition) for [one] in read] == [("b2", 0)], source
         older = partitions_of(source, Selection(log_dir="b1"))
         assert [len(segments) for segments in older] == [2, 1]
+
+    shown = CliRunner().invoke(kip33, ["catalog", str(two_brokers.catalog)])
+    assert f"t: 2 topics of this name, by topic id: {NEW} (newest; 1 segment," in shown.stdout
+    assert f"{OLD} (3 segments" in shown.stdout
+
+    catalog = Catalog.at(str(two_brokers.catalog))
+    asked = ReportRequest(None, (), at_ms, at_ms, 0)
+    report = make_report(catalog, choose(catalog, None), asked)
+    (named,) = [one for one in report.findings if "older topic" in one.text]
+    assert (named.level, named.count) == (FindingLevel.NOTE, 1)
+    assert named.examples[0].startswith(f"t: 3 segments of the topic id {OLD}, ")
 
 
 def test_a_hole_is_filled_only_by_the_same_topic(tmp_path: Path) -> None:
@@ -198,7 +201,7 @@ def test_a_hole_is_filled_only_by_the_same_topic(tmp_path: Path) -> None:
     for second_id, hole in ((NEW, "certain"), (OLD, "filled")):
         archive.touch(write_id(archive, "b2/t-0", second_id))
         archive.build()
-        catalog = opened(archive)
+        catalog = Catalog.at(str(archive.catalog))
         (found,) = read_holes(catalog, catalog.require_newest()).to_pylist()
         assert (found["log_dir"], found["first_offset"], found["hole"]) == ("b1", 40, hole)
 
@@ -252,18 +255,3 @@ def test_an_aiven_manifest_with_another_id_than_its_key_is_an_error(tmp_path: Pa
         ).segments()
         assert segment.topic_id == OLD
         assert (segment.error is None) == (topic_id == OLD)
-
-
-def test_catalog_and_report_name_the_older_topic(
-    two_brokers: ChangingArchive,
-) -> None:
-    two_brokers.build()
-    shown = CliRunner().invoke(kip33, ["catalog", str(two_brokers.catalog)])
-    assert f"t: 2 topics of this name, by topic id: {NEW} (newest; 1 segment," in shown.stdout
-    assert f"{OLD} (3 segments" in shown.stdout
-    catalog, at_ms = opened(two_brokers), two_brokers.now_ms
-    asked = ReportRequest(None, (), at_ms, at_ms, 0)
-    report = make_report(catalog, choose(catalog, None), asked)
-    (found,) = [one for one in report.findings if "older topic" in one.text]
-    assert (found.level, found.count) == (FindingLevel.NOTE, 1)
-    assert found.examples[0].startswith(f"t: 3 segments of the topic id {OLD}, ")
