@@ -25,6 +25,8 @@ from typing import IO, Any, Final, Self
 
 from kip33.builds.leftovers import read_leftover_plan, remove_leftovers
 from kip33.catalog.catalog import Catalog
+from kip33.cli import main as cli_main
+from kip33.cli.engine_option import ENGINE_VARIABLE
 from kip33.errors import Kip33Error
 from kip33.local.local_engine import LocalEngine
 from kip33.restore import restore_apply
@@ -37,7 +39,7 @@ from kip33.stores.locations import Location
 from tests.builders.expiring_archive import only_within_a_directory
 from tests.builders.partition_copies import INTERVAL_BYTES
 from tests.cli.console import Finished
-from tests.faults import applies, console
+from tests.faults import applies
 from tests.faults.applies import apply_here
 from tests.faults.builds import build_here
 from tests.faults.line_programs import ask, start
@@ -105,8 +107,11 @@ def _apply(
         sys.exit(why)
 
 
-def _restore(source: str, log_dir: str) -> None:
+def _restore(source: str, log_dir: str, *, blind: bool = False) -> None:
+    """Restore an archive; `blind` does not look at the free space before."""
     own_files.set_flushing(False)  # what a process has written survives it
+    if blind:
+        restore_apply._require_space = lambda plan, job: None
     restore_apply.restore(restore_request(source, log_dir), LocalEngine())
 
 
@@ -123,7 +128,7 @@ COMMANDS: Final[dict[str, Callable[..., object]]] = {
     "applies": lambda *arguments: _program(applies.main, arguments),
     "apply": _apply,
     "build": _build,
-    "console": lambda *arguments: _program(console.main, arguments),
+    "console": lambda *arguments: _program(cli_main.main, arguments),  # on the local engine
     "remove": _remove,
     "restore": _restore,
     "truncate": _truncate,
@@ -220,6 +225,7 @@ def _written(file: IO[bytes]) -> str:
 
 def main() -> None:
     """Answer pairs of lines: a command by its child's pid, the next one by how the child ended."""
+    os.environ[ENGINE_VARIABLE] = "local"
     with tempfile.TemporaryDirectory() as folder:  # loads the kernels
         first_day(Path(folder) / "archive", 1)
         _build(f"{folder}/archive", f"{folder}/indexes")

@@ -31,7 +31,7 @@ from tests.builders.expiring_archive import KINDS, ExpiringArchive
 from tests.builders.leftover_archive import archive_with_leftovers
 from tests.builders.partition_copies import files_of, write_partition
 from tests.builders.segment_builder import Record, v2_batch
-from tests.faults.cut_short import CutShort
+from tests.faults.cut_short import WAYS, CutShort
 from tests.faults.forks import Forks
 from tests.faults.wrecks import Lane, Wreck, lanes_below, require_old_or_new
 from tests.long_forms import one_in
@@ -232,11 +232,6 @@ class Truncation:
         assert self._files() == self._done, where
 
 
-WAYS: dict[str, dict[str, Any]] = {
-    "deleted": {},
-    "moved": {"trash": True},
-    "copied": {"trash": True, "other_disk": True},
-}
 OFFSETS = {"in a segment": 45, "at a base": 30, "before the log": 5}
 WORLDS = {
     **{f"apply: {way}": partial(Apply, **options) for way, options in WAYS.items()},

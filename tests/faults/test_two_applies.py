@@ -19,16 +19,11 @@ from kip33.retention.plan import RetentionPlan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import DAY_MS, KINDS, NOW_MS, ExpiringArchive
 from tests.cli.console import Finished
-from tests.faults.cut_short import CutShort, require_sound
+from tests.faults.cut_short import WAYS, CutShort, require_sound
 from tests.faults.forks import Forks
 from tests.long_forms import one_in, short_and_long
 
 ROUNDS = short_and_long(2, 50, "KIP33_ROUNDS")
-WAYS: dict[str, dict[str, Any]] = {
-    "deleted": {},
-    "moved": {"trash": True},
-    "copied": {"trash": True, "other_disk": True},
-}
 
 
 @pytest.fixture
