@@ -84,8 +84,8 @@ def restore_request(source: str, log_dir: str, *, is_linked: bool = False) -> Re
     )
 
 
-def _build(source: str, index_dir: str) -> None:
-    build_here(Path(source), Path(index_dir), offset_index=True)
+def _build(source: str, index_dir: str, **settings: Any) -> None:
+    build_here(Path(source), Path(index_dir), offset_index=True, **settings)
 
 
 def _apply(

@@ -8,18 +8,16 @@ import time
 
 import pytest
 
-from tests.faults.builds import outcome
 from tests.faults.processes import Process, wait_until
 from tests.faults.whole_builds import (
     BuildUnderWay,
     first_night,
     require_as_before,
     require_undisturbed,
-    require_whole_files,
     second_night,
     started,
 )
-from tests.faults.wrecks import Night, Place
+from tests.faults.wrecks import Night, Place, Wreck, require_old_or_new
 from tests.long_forms import one_in
 
 SEED = 20_260_102
@@ -94,9 +92,7 @@ def test_a_build_killed_at_any_moment_leaves_a_complete_snapshot_and_complete_fi
         seconds = build.wait_until_all_are_gone()
     print(f"exit code {exit_code}; its processes ended {seconds:.1f} s later")
 
-    left = outcome(place.index_dir)
-    assert left.rows in (night.before.rows, night.after.rows)
-    require_whole_files(left.files, night)
+    require_old_or_new(Wreck.at(place.index_dir, night), night)
     assert place.build() == night.after
 
 
