@@ -16,6 +16,7 @@ from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import RECOVER
 from tests.builders.changing_archive import DAY_MS, INTERVAL, START_MS, ChangingArchive, batches
 from tests.builders.generated_segments import Written, plain_batch, rows_of, wire_of
+from tests.faults.builds import outcome
 from tests.long_forms import one_in
 
 A, B = "broker 1/a-0", "broker 1/b-0"
@@ -39,12 +40,7 @@ def draft_file(archive: ChangingArchive, name: str, base_offset: int = 0) -> Pat
 
 
 def index_files(archive: ChangingArchive) -> dict[str, bytes]:
-    root = archive.index_root
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in sorted(root.rglob("*index"))
-        if path.is_file()
-    }
+    return outcome(archive.index_root, archive.catalog).files
 
 
 def expected_file(name: str, entries: list[Written], base_offset: int, before: int = -1) -> bytes:
@@ -118,19 +114,9 @@ def test_a_second_build_reads_what_changed_and_gives_what_a_new_one_gives(
     assert archive.outcome().rows == archive.fresh(**how).rows
     files = index_files(archive)
     archive.index_dir = archive.folder / "other"
-    archive.build(catalog=str(archive.folder / "other catalog"), **how)
+    archive.catalog = archive.folder / "other catalog"
+    archive.build(**how)
     assert index_files(archive) == files
-
-
-def index_files_of_fresh(archive: ChangingArchive, how: dict[str, Any]) -> dict[str, bytes]:
-    other = ChangingArchive(archive.folder)
-    other.index_dir, other.catalog = archive.folder / "other", archive.folder / "other catalog"
-    other.now_ms = archive.now_ms
-    other.build(full=True, **how)
-    found = index_files(other)
-    for file in found:
-        (other.index_root / file).unlink()
-    return found
 
 
 @pytest.mark.parametrize("name", one_in(4, DRAFTS))
