@@ -193,10 +193,10 @@ def test_no_first_header_of_a_catalogs_logs_can_be_read(
 ) -> None:
     log = write_log(tmp_path / "logs/orders-0", 0, batches(0, 2))
     build_here(tmp_path / "logs", tmp_path / "indexes")
-    roll = ("console", "roll", tmp_path / "indexes/_catalog", "--read-headers")
     with shut(log):
-        done = forks_as_any_owner.run(*roll)
-
+        done = forks_as_any_owner.run(
+            "console", "roll", tmp_path / "indexes/_catalog", "--read-headers"
+        )
     assert done.exit_code == 1
     require_line_on_logs(done, "1 of 1 log", log)
 
@@ -205,36 +205,6 @@ def require_line_on_logs(done: Finished, count: str, first: Path) -> None:
     (line,) = [one for one in done.stderr.splitlines() if "could not be read" in one]
     assert f" {count} could not be read, the first is {first.as_uri()}: " in line
     assert DENIED in line
-
-
-def test_the_catalog_lists_logs_that_cannot_be_read(
-    forks_as_any_owner: Forks, tmp_path: Path
-) -> None:
-    logs = [write_log(tmp_path / f"logs/orders-{number}", 0, batches(0, 2)) for number in (0, 1)]
-    with shut(logs[1]):
-        forks_as_any_owner.run(
-            *("console", "build", tmp_path / "logs", "--index-dir", tmp_path / "indexes")
-        )
-    catalog = tmp_path / "indexes/_catalog"
-
-    def listed(*options: object) -> Finished:
-        done = forks_as_any_owner.run("console", "catalog", catalog, "--segments", *options)
-        assert (done.exit_code, done.stderr) == (0, "")
-        return done
-
-    *rows, summary = listed("--format", "jsonl").lines
-    assert [(row["log_uri"], row["status"]) for row in rows] == [
-        (logs[0].as_uri(), "ok"),
-        (logs[1].as_uri(), "unreadable"),
-    ]
-    assert summary["by_status"] == {"ok": 1, "unreadable": 1}
-    (only,) = listed("--status", "unreadable", "--format", "json").lines
-    assert only["segments"] == [
-        {"log_uri": logs[1].as_uri(), "status": "unreadable", "error": DENIED}
-    ]
-    table = listed("--status", "unreadable", "--status", "invalid").stdout
-    assert f"orders-1/{logs[1].name}" in table
-    assert "orders-0" not in table
 
 
 def test_a_segment_file_that_has_not_changed_is_not_opened(archive: NightlyBuild) -> None:
