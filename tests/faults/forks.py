@@ -38,11 +38,9 @@ from kip33.stores import files, own_files
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import only_within_a_directory
 from tests.builders.partition_copies import INTERVAL_BYTES
-from tests.cli.console import Finished
-from tests.faults import applies
+from tests.cli.console import PROJECT, Finished
 from tests.faults.applies import apply_here
 from tests.faults.builds import build_here
-from tests.faults.line_programs import ask, start
 from tests.faults.nights import first_day
 
 
@@ -51,7 +49,14 @@ class Forks:
 
     def __init__(self, *prefix: object) -> None:
         """Start it through another program: one that takes privileges away, or enters a disk."""
-        self._process: subprocess.Popen[str] = start("tests.faults.forks", through=prefix)
+        self._process = subprocess.Popen(
+            [*map(str, prefix), sys.executable, "-m", "tests.faults.forks"],
+            cwd=PROJECT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._answer() == "ready"
 
     def __enter__(self) -> Self:
         return self
@@ -66,12 +71,18 @@ class Forks:
 
     def begin(self, command: str, *arguments: object, **options: Any) -> int:
         """Begin a command; return its process, which remains until `end`."""
-        line = json.dumps([command, [str(one) for one in arguments], options])
-        return int(ask(self._process, line))
+        return int(self._answer([command, [str(one) for one in arguments], options]))
 
     def end(self) -> Finished:
         """Wait for the command that was begun."""
-        return Finished(*json.loads(ask(self._process, "wait")))
+        return Finished(*json.loads(self._answer("wait")))
+
+    def _answer(self, *lines: object) -> str:
+        """Send what is given as a line, and return the next one of the process."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.writelines(json.dumps(line) + "\n" for line in lines)
+        self._process.stdin.flush()
+        return self._process.stdout.readline().removesuffix("\n")
 
 
 def restore_request(source: str, log_dir: str, *, is_linked: bool = False) -> RestoreRequest:
@@ -107,6 +118,17 @@ def _apply(
         sys.exit(why)
 
 
+def _applies(plan_file: str, trash: str | None = None) -> None:
+    """Apply a plan; print its partitions."""
+    print(json.dumps([one._asdict() for one in apply_here(plan_file, trash).partitions]))
+
+
+def _console(*arguments: str) -> None:
+    """Run `kip33` on the local engine."""
+    sys.argv = ["kip33", *arguments]
+    cli_main.main()
+
+
 def _restore(source: str, log_dir: str, *, blind: bool = False) -> None:
     """Restore an archive; `blind` does not look at the free space before."""
     own_files.set_flushing(False)  # what a process has written survives it
@@ -125,19 +147,14 @@ def _remove(catalog: str, plan: str) -> None:
 
 
 COMMANDS: Final[dict[str, Callable[..., object]]] = {
-    "applies": lambda *arguments: _program(applies.main, arguments),
+    "applies": _applies,
     "apply": _apply,
     "build": _build,
-    "console": lambda *arguments: _program(cli_main.main, arguments),  # on the local engine
+    "console": _console,
     "remove": _remove,
     "restore": _restore,
     "truncate": _truncate,
 }
-
-
-def _program(main: Callable[[], object], arguments: tuple[str, ...]) -> None:
-    sys.argv = ["kip33", *arguments]
-    main()
 
 
 def _operations() -> Iterator[tuple[Any, str]]:

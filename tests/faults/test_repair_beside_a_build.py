@@ -23,7 +23,7 @@ from kip33.builds.repair_plan import (
 from kip33.retention.broker_locks import locked
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.stores.locations import Location
-from tests.builders.changing_archive import INTERVAL, ChangingArchive, batches
+from tests.builders.changing_archive import INTERVAL, ChangingArchive, KeptArchive, batches
 from tests.faults.forks import Forks
 from tests.faults.test_two_builds import finish, steps
 from tests.long_forms import one_in
@@ -84,33 +84,21 @@ def require_right(
         assert row["time_index_modified_ms"] == file.stat().st_mtime_ns // 1_000_000, where
 
 
-class Restored:
-    """The files as they were, for one round after another."""
-
-    def __init__(self, archive: ChangingArchive) -> None:
-        self.archive, self.copy = archive, archive.folder / "copy"
-        shutil.copytree(archive.source, self.copy)
-
-    def restore(self) -> None:
-        shutil.rmtree(self.archive.source)
-        shutil.rmtree(self.archive.catalog, ignore_errors=True)
-        shutil.copytree(self.copy, self.archive.source)
-
-    def expected(self, *, overwrite: bool) -> dict[str, bytes]:
-        """Return the index files after a repair and then a build."""
-        apply_repair(repair_plan(self.archive))
-        self.archive.build(offset_index=True, overwrite=overwrite)
-        return index_files(self.archive)
+def one_after_the_other(archive: ChangingArchive, *, overwrite: bool) -> dict[str, bytes]:
+    """Return the index files after a repair and then a build."""
+    apply_repair(repair_plan(archive))
+    archive.build(offset_index=True, overwrite=overwrite)
+    return index_files(archive)
 
 
 @pytest.mark.parametrize("overwrite", one_in(2, [False, True]))
 def test_a_repair_between_any_two_steps_of_a_build(
     archive: ChangingArchive, overwrite: bool
 ) -> None:
-    place = Restored(archive)
-    expected = place.expected(overwrite=overwrite)
+    kept = KeptArchive(archive)
+    expected = one_after_the_other(archive, overwrite=overwrite)
     for at in range(5):
-        place.restore()
+        archive = kept.again()
         build = steps(archive, overwrite=overwrite)
         for _ in range(at):
             next(build)
@@ -124,7 +112,7 @@ def test_a_repair_between_any_two_steps_of_a_build(
 def test_a_build_at_any_point_of_a_repair(
     archive: ChangingArchive, overwrite: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, points, is_inside = Restored(archive), 0, False
+    kept, points, is_inside = KeptArchive(archive), 0, False
     at = -1
 
     def overtaken(do: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,12 +128,12 @@ def test_a_build_at_any_point_of_a_repair(
 
         return run
 
-    expected = place.expected(overwrite=overwrite)
+    expected = one_after_the_other(archive, overwrite=overwrite)
     monkeypatch.setattr(repair_apply, "cpu_count", lambda: 1)
     for name in ("_verified", "publish_beside", "remove"):
         monkeypatch.setattr(repair_apply, name, overtaken(getattr(repair_apply, name)))
     for at in itertools.count():
-        place.restore()
+        archive = kept.again()
         plan, points = repair_plan(archive), 0
         apply_repair(plan)
         if points <= at:
