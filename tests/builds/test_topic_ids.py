@@ -3,8 +3,6 @@
 `t` was deleted and created again in some archives: two topics of one name, OLD and NEW.
 """
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from kip33.search.group_lag import group_lags
 from kip33.search.replica_search import TimeQuestion
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
+from tests.builders.layouts import Stored, aiven, aiven_stem, uuid22
 
 OLD, NEW = "bn9RMmT4REWVDFQzf3IUaQ", "AAAAAAAAAAAAAAAAAAAAAQ"
 LATER_MS = START_MS + DAY_MS
@@ -237,21 +236,12 @@ def test_a_pattern_may_name_the_id_or_leave_it_to_the_file(tmp_path: Path) -> No
 
 
 def test_an_aiven_manifest_with_another_id_than_its_key_is_an_error(tmp_path: Path) -> None:
-    stem = tmp_path / f"t-{OLD}/0/{0:020d}-{'S' * 22}"
-    stem.parent.mkdir(parents=True)
-    log = batches(0, 4)
-    Path(f"{stem}.log").write_bytes(log)
-    sizes = {"transformedChunkSize": len(log), "finalTransformedChunkSize": len(log)}
-    chunks = {"type": "fixed", "originalChunkSize": len(log), "originalFileSize": len(log)}
-    owner = {"topicId": OLD, "topicPartition": {"topic": "t", "partition": 0}}
-    metadata = {"remoteLogSegmentId": {"topicIdPartition": owner}, "startOffset": 0}
-    for topic_id in (OLD, NEW):
-        owner["topicId"] = topic_id
-        manifest = {"version": "1", "chunkIndex": chunks | sizes, "segmentIndexes": {}}
-        manifest |= {"remoteLogSegmentMetadata": metadata}
-        Path(f"{stem}.rsm-manifest").write_text(json.dumps(manifest))
-        (segment,) = list_tree(
-            Location.of(os.fspath(tmp_path)), layout=layout_of("aiven")
-        ).segments()
-        assert segment.topic_id == OLD
-        assert (segment.error is None) == (topic_id == OLD)
+    stored = Stored("orders", 0, 0, batches(0, 4), timeindex=b"", index=b"")
+    aiven(tmp_path, [stored])
+    stem = aiven_stem(tmp_path, stored)
+    manifest = stem.with_name(f"{stem.name}.rsm-manifest")
+    for found_id, is_right in ((uuid22("orders"), True), (NEW, False)):
+        manifest.write_text(manifest.read_text().replace(uuid22("orders"), found_id))
+        (segment,) = list_tree(Location.of(tmp_path), layout=layout_of("aiven")).segments()
+        assert segment.topic_id == uuid22("orders")
+        assert (segment.error is None) == is_right
