@@ -249,30 +249,20 @@ def test_young_files_of_others_are_not_planned(changing: ChangingArchive) -> Non
     assert changing.index(CLICKS).as_uri() in {one.uri for one in plan.leftovers}, "ours, known"
 
 
-def behind_a_link(directory: Path) -> Path:
-    """Move a directory out of the archive, and put a link in its place; return where it is."""
-    outside = directory.parents[3] / "outside"
-    shutil.rmtree(outside, ignore_errors=True)  # of the test before
-    shutil.move(directory, outside)
-    directory.symlink_to(outside)
-    return outside
-
-
-def test_nothing_behind_a_link_is_planned(changing: ChangingArchive) -> None:
-    ours_there = changing.index(CLICKS)
-    behind_a_link(ours_there.parent)
+def test_nothing_behind_a_link_is_planned_or_removed(changing: ChangingArchive) -> None:
+    """The link comes after a plan, and is there for the next one."""
+    (marked(changing, "delete") / "inner").mkdir()
+    (marked(changing, "stray") / "link").symlink_to(changing.log(ORDERS))
     plan, unplanned = plan_of(changing, ALL)
-    assert not [one for one in plan.leftovers if one.uri.startswith(ours_there.parent.as_uri())]
-    reasons = {one.uri: one.why for one in unplanned}
-    assert "is reached by, a symbolic link" in reasons[ours_there.as_uri()]
+    by_uri = {one.uri: one.why for one in unplanned}
+    assert "inner is not a file" in by_uri[marked(changing, "delete").as_uri()]
+    assert "symbolic link" in by_uri[marked(changing, "stray").as_uri()]
+    assert len(by_uri) == 2
 
-
-def test_a_directory_that_became_a_link_after_the_plan_keeps_its_files(
-    changing: ChangingArchive,
-) -> None:
-    plan, _ = plan_of(changing, ALL)
     ours_there = changing.index(CLICKS)
-    outside = behind_a_link(ours_there.parent)
+    outside = changing.folder.parent / "outside"
+    shutil.move(ours_there.parent, outside)
+    ours_there.parent.symlink_to(outside)
     done = apply(changing, plan)
     [result] = [one for one in done.results if one.leftover.uri == ours_there.as_uri()]
     assert (result.outcome, result.why) == (
@@ -281,15 +271,10 @@ def test_a_directory_that_became_a_link_after_the_plan_keeps_its_files(
     )
     assert (outside / ours_there.name).exists()
 
-
-def test_links_and_folders_in_a_directory_are_not_planned(changing: ChangingArchive) -> None:
-    (marked(changing, "delete") / "inner").mkdir()
-    (marked(changing, "stray") / "link").symlink_to(changing.log(ORDERS))
-    _, unplanned = plan_of(changing, ALL)
-    by_uri = {one.uri: one.why for one in unplanned}
-    assert "inner is not a file" in by_uri[marked(changing, "delete").as_uri()]
-    assert "symbolic link" in by_uri[marked(changing, "stray").as_uri()]
-    assert len(by_uri) == 2
+    plan, unplanned = plan_of(changing, ALL)
+    assert not [one for one in plan.leftovers if one.uri.startswith(ours_there.parent.as_uri())]
+    reasons = {one.uri: one.why for one in unplanned}
+    assert "is reached by, a symbolic link" in reasons[ours_there.as_uri()]
 
 
 def test_orphans_of_an_earlier_index_directory_are_removed(changing: ChangingArchive) -> None:
