@@ -333,6 +333,28 @@ def test_a_directory_with_a_name_that_begins_like_the_lost_one_is_not_below_it(
     assert (summary.carried, summary.dropped) == (1, 1)
 
 
+SWITCHED: list[list[dict[str, Any]]] = [
+    # settings of one build after the other: of the last one all index files are `written`
+    [{}, {"dialect": "live"}, {"topics": ["a"]}, {}],
+    [{}, {"read": "tail"}, {"dialect": "live"}],
+    [{}, {"only_damaged": True}, {"offset_index": True}],
+]
+
+
+def test_files_that_we_wrote_stay_ours_with_any_options(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for number, settings in enumerate(SWITCHED):
+        with subtests.test(str(settings)):
+            archive = ChangingArchive(tmp_path / str(number))
+            archive.write(archive.log(A), batches(0, 10))
+            archive.write(archive.log(B), batches(0, 30))
+            for one in settings:
+                summary = archive.build(**one)
+                assert (summary.kept, summary.failed) == (0, 0), one
+            assert archive.outcome() == archive.fresh(**settings[-1])
+
+
 def test_a_second_index_directory_gets_all_files_and_its_rows(tmp_path: Path) -> None:
     archive = ChangingArchive(tmp_path)
     archive.write(archive.log(A), batches(0, 10))

@@ -283,13 +283,10 @@ def test_what_is_left_as_another_dialect_gives_it_has_no_settings(
     row = archive.build(only_damaged=True, settings=settings, ours=ours).row
     assert row["time_index_settings"] == index_settings_json(settings)
 
-
-def test_what_is_left_of_another_interval_has_no_settings(archive: Archive) -> None:
     archive.place(TIME_INDEX, offset_index=b"")
-    row = archive.build(
-        only_damaged=True, offset_index=True, ours=True, settings=OTHER_SETTINGS
-    ).row
-    assert archive.offset_index.read_bytes() == b""
+    how = {"only_damaged": True, "offset_index": True, "ours": ours}
+    row = archive.build(settings=OTHER_SETTINGS, **how).row
+    assert archive.offset_index.read_bytes() == b"", "of another interval"
     assert row["time_index_settings"] == index_settings_json(OTHER_SETTINGS)
     assert row["offset_index_settings"] is None
 

@@ -62,18 +62,9 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
 
 
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
 def directory(path: Path) -> None:
     path.unlink()
     path.mkdir()
-
-
-def lose_the_folder(catalog: Catalog, snapshot: Snapshot) -> None:
-    folder = part_path(catalog, snapshot).parent
-    folder.rename(folder.with_name("elsewhere"))
 
 
 def swap_the_parts(catalog: Catalog, snapshot: Snapshot) -> None:
@@ -97,12 +88,6 @@ def commit_of_another_snapshot(catalog: Catalog, snapshot: Snapshot) -> None:
     commit_path(catalog, snapshot).write_bytes(older.read_bytes())
 
 
-def say_more_rows(path: Path) -> None:
-    record = json.loads(path.read_text())
-    record["parts"][0][1] += 1
-    path.write_text(json.dumps(record))
-
-
 lose_a_part = a_part(Path.unlink, 1)
 DAMAGES: dict[str, Damage] = {
     "a part is lost": lose_a_part,
@@ -110,16 +95,12 @@ DAMAGES: dict[str, Damage] = {
     "the commit is cut": the_commit(cut),
     "the parts are swapped": swap_the_parts,
     "a part is longer": a_part(lambda path: path.write_bytes(path.read_bytes() + b"\0")),
-    "a part is empty": a_part(empty),
     "a part is a directory": a_part(directory),
-    "the folder is lost": lose_the_folder,
-    "the commit is empty": the_commit(empty),
     "the commit is noise": the_commit(lambda path: path.write_bytes(bytes(range(256)))),
     "the commit has another shape": the_commit(lambda path: path.write_text("[1, 2, 3]")),
     "the commit is of another snapshot": commit_of_another_snapshot,
     "the commit is a directory": the_commit(directory),
     "zeros of the same size": a_part(lambda path: path.write_bytes(bytes(path.stat().st_size))),
-    "a commit that says more rows": the_commit(say_more_rows),
     **{f"one bit flipped at {at:.0%}": flip(at) for at in (0.5, 0, 0.1, 0.25, 0.75, 0.9, 0.99, 1)},
 }
 
