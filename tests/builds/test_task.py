@@ -212,15 +212,6 @@ def test_an_unreadable_log_proves_nothing(archive: Archive) -> None:
     assert row["error"]
 
 
-def test_a_truncated_log_gets_the_index_of_its_prefix(archive: Archive) -> None:
-    archive.write_log(LOG + BROKEN)
-    row = archive.build().row
-    assert (row["status"], row["valid_bytes"]) == ("truncated", len(LOG))
-    assert row["size_bytes"] == len(LOG + BROKEN)
-    assert "CRC" in row["error"]
-    assert archive.time_index.read_bytes() == TIME_INDEX
-
-
 def test_what_a_row_lacks_of_an_empty_log_of_old_messages_and_of_a_wrapper(
     archive: Archive,
 ) -> None:

@@ -5,6 +5,7 @@ Nights of builds notice when the file's time, the next segment or the last segme
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,37 +114,22 @@ def test_the_names_of_the_rules() -> None:
         rule_of("last")
 
 
-def _touched(archive: ChangingArchive) -> None:
-    archive.touch(archive.log(PART, 10), age_ms=3 * DAY_MS)
-
-
-def _next_deleted(archive: ChangingArchive) -> None:
-    archive.log(PART, 20).unlink()
-
-
-def _next_inserted(archive: ChangingArchive) -> None:
-    archive.write(archive.log(PART, 15), old_messages(15))
-
-
-def _last_closed(archive: ChangingArchive) -> None:
-    archive.write(archive.log(PART, 50), batches(50, 2))
-
-
-def _last_again(archive: ChangingArchive) -> None:
-    for base in (30, 40):
-        archive.log(PART, base).unlink()
-
-
-CHANGES = [_touched, _next_deleted, _next_inserted, _last_closed, _last_again]
+CHANGES: dict[str, Callable[[ChangingArchive], object]] = {
+    "touched": lambda a: a.touch(a.log(PART, 10), age_ms=3 * DAY_MS),
+    "the next deleted": lambda a: a.log(PART, 20).unlink(),
+    "another next": lambda a: a.write(a.log(PART, 15), old_messages(15)),
+    "the last closed": lambda a: a.write(a.log(PART, 50), batches(50, 2)),
+    "the last again": lambda a: [a.log(PART, base).unlink() for base in (30, 40)],
+}
 
 
 @pytest.mark.parametrize("rule", one_in(2, [NEXT, FIRST]))
 def test_the_next_build_ends_as_one_that_reads_everything(
     tmp_path: Path, rule: str, subtests: pytest.Subtests
 ) -> None:
-    for change in CHANGES:
-        with subtests.test(change.__name__):
-            archive = four_segments(tmp_path / change.__name__)
+    for name, change in CHANGES.items():
+        with subtests.test(name):
+            archive = four_segments(tmp_path / name)
             archive.build(untimestamped=rule)
             change(archive)
             archive.build(untimestamped=rule)
