@@ -20,7 +20,7 @@ from kip33.indexing.tree_verdicts import TreeVerdicts, blocks_of
 from kip33.indexing.verify_tree import plan_verify, verify_bin
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import ChangingArchive
-from tests.builders.random_partitions import RandomPartition, random_partitions
+from tests.builders.random_partitions import random_partitions
 from tests.builders.segment_builder import Record, segment, v2_batch
 from tests.long_forms import short_and_long
 
@@ -45,11 +45,6 @@ class ProducerArchive(ChangingArchive):
     def write_segments(self, *base_offsets: int) -> None:
         for base_offset in base_offsets or SEGMENTS:
             self.write(self.log(T, base_offset), SEGMENTS[base_offset])
-
-    def write_partition(self, partition: RandomPartition, *base_offsets: int) -> None:
-        for base in base_offsets or partition.segments:
-            data = b"".join(batch.data for batch in partition.segments[base])
-            self.write(self.log(T, base), data)
 
     def night(self, **settings: bool) -> int:
         """Build and return how many rows were reused."""
@@ -172,8 +167,8 @@ def test_random_partitions_night_after_night(tmp_path: Path, partitions: int) ->
     dice = random.Random(SEED)
     for partition in random_partitions(seed=SEED, count=partitions):
         archive = ProducerArchive(tmp_path / str(partition.number))
-        for base in partition.segments:
-            archive.write_partition(partition, base)
+        for base, written in partition.segments.items():
+            archive.write(archive.log(T, base), b"".join(batch.data for batch in written))
             if dice.random() < 0.6:
                 archive.night()
         archive.night()

@@ -27,14 +27,13 @@ from tests.faults.forks import Forks
 from tests.long_forms import one_in, short_and_long
 
 A, B, GROWN, GONE, INVALID = "x/a-0", "x/b-0", "x/grown-0", "x/gone-0", "x/invalid-0"
-ALL = (A, B, GROWN, GONE, INVALID)
 STEPS = ("plan", "begin", "first bin", "second bin", "commit")
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> KeptArchive:
     """Some segments, known to the catalog, and since then changed."""
-    return changed(tmp_path_factory.mktemp("two"), ALL, built=True)
+    return changed(tmp_path_factory.mktemp("two"), built=True)
 
 
 @pytest.fixture
@@ -45,13 +44,13 @@ def archive(kept: KeptArchive) -> ChangingArchive:
 @pytest.fixture(params=[False, True], ids=["a first build", "a later build"])
 def first_or_later(tmp_path: Path, request: pytest.FixtureRequest) -> ChangingArchive:
     """Return segments that are not known to a catalog, or known and changed."""
-    return changed(tmp_path / "archive", ALL, built=request.param).again()
+    return changed(tmp_path / "archive", built=request.param).again()
 
 
-def changed(folder: Path, partitions: tuple[str, ...], *, built: bool) -> KeptArchive:
+def changed(folder: Path, *, built: bool) -> KeptArchive:
     """Return some segments that changed, after they were built or before anybody built."""
     archive = ChangingArchive(folder)
-    for partition in partitions:
+    for partition in (A, B, GROWN, GONE, INVALID):
         archive.write(archive.log(partition), batches(0, 8))
     if built:
         archive.build(offset_index=True)
@@ -117,15 +116,10 @@ def require_both_are_whole(archive: ChangingArchive, summaries: list[BuildSummar
             assert row["max_timestamp"] == truth[row["log_uri"]]["max_timestamp"]
 
 
-@pytest.fixture(scope="module")
-def later_build(tmp_path_factory: pytest.TempPathFactory) -> KeptArchive:
-    return changed(tmp_path_factory.mktemp("later"), (A, GROWN, GONE, INVALID), built=True)
-
-
 @pytest.mark.parametrize("step", short_and_long(42, 1, "KIP33_STEP"))
 @pytest.mark.parametrize("topics", [[], ["a", "b"]], ids=["all topics", "each its own"])
 def test_two_builds_interleaved_in_every_way(
-    later_build: KeptArchive, topics: list[str], step: int, subtests: pytest.Subtests
+    kept: KeptArchive, topics: list[str], step: int, subtests: pytest.Subtests
 ) -> None:
     """The newest snapshot has the rows of both.
 
@@ -134,7 +128,7 @@ def test_two_builds_interleaved_in_every_way(
     others = topics and ["new", "grown", "invalid", "gone"]
     for order in [*orders()][::step]:
         with subtests.test("".join(map(str, order))):
-            archive = later_build.again()
+            archive = kept.again()
 
             builds = steps(archive, topics=topics), steps(archive, topics=others)
             summaries = together(*builds, order)
