@@ -1,7 +1,4 @@
-"""Search, records and restore of two tiers against a broker that has them.
-
-Thousands of ListOffsets are compared; then a broker without the bucket answers on one log.
-"""
+"""Search and records of two tiers against a broker that has them: thousands of ListOffsets."""
 
 import random
 import shutil
@@ -29,10 +26,7 @@ from tests.builders.generated_segments import plain_batch
 from tests.faults.builds import build_here
 from tests.integration.kafka.cluster_answers import Answers, first_at
 from tests.integration.kafka.cluster_answers import Found as Record
-from tests.integration.kafka.kafka_jars import NEWEST
-from tests.integration.kafka.lost_cluster import asked
 from tests.integration.kafka.nodes import Nodes
-from tests.integration.kafka.restored_start import start_of
 from tests.integration.kafka.test_differential import SEED
 from tests.integration.kafka.tiered_broker import (
     KEEP_LOCAL,
@@ -78,33 +72,6 @@ def test_a_broker_with_two_tiers_gives_the_same_answers(
     with capsys.disabled():
         print(f"\n{QUESTIONS} questions: {dict(sorted(cases.items()))}", end=" ")
     assert cases["the largest timestamp is in the remote tier only"] > 0
-    expect_the_records_without_a_bucket(nodes, tmp_path, Answers.read(tmp_path / "after/answers"))
-
-
-def expect_the_records_without_a_bucket(nodes: Nodes, root: Path, before: Answers) -> None:
-    """Restore both tiers to a new cluster, which has no bucket; compare what it answers."""
-    new = Nodes(root / "new", version=NEWEST)
-    with new.running():
-        new.run_steps(f"create {topic} {partitions} 1" for topic, partitions in TOPICS.items())
-    (root / "stopped").mkdir()
-    both = opened_tiers(nodes, root / "stopped").catalogs
-    places = [catalog.location.uri for catalog in both]
-    done = kip33.restore_archive(places, new.log_dir(), topics=list(TOPICS), leader_epoch=0)
-    assert done.partitions_refused == 0, done
-    assert sum(one.remote_segments for one in done.partitions) > 0
-    with new.running():
-        assert start_of(new.logged()).recoveries == []
-        after = asked(new, "restored", root / "after/times", " ".join(TOPICS))
-    assert (after.earliest, after.latest) == (before.earliest, before.latest)
-    assert before.earliest["orders", 1] == 7  # deleted before that
-    for where, records in before.records["read_uncommitted"].items():
-        found = after.records["read_uncommitted"][where]
-        assert [without_epoch(one) for one in found] == [without_epoch(one) for one in records]
-
-
-def without_epoch(record: Record) -> Record:
-    """Return a record as of the first leader, as `--leader-epoch 0` writes it."""
-    return record._replace(leader_epoch=0)
 
 
 def is_gone(nodes: Nodes, name: str) -> bool:
