@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from kip33.formats.partition_metadata import parse_offset_checkpoint
 from tests.cli.console import KIP33, Finished, subprocess_of
 from tests.integration.kafka.batches import batch
+from tests.integration.kafka.broker import TOPIC_COMMAND
 from tests.integration.kafka.cluster_answers import Answers, TopicPartition
 from tests.integration.kafka.kafka_jars import kafka_or_skip
 from tests.integration.kafka.lost_topics import PARTITIONS, first_part, put_far_log, second_part
@@ -90,5 +91,5 @@ def lost_cluster(root: Path, **options: Any) -> Lost:
                 assert send_raw(nodes, where, sequence).error == 0
         wait_for_compaction(nodes)  # which changes answers
         before = asked(nodes, "before", root / "times", TOPICS)
-        described = nodes.described()
+        described = nodes.run(TOPIC_COMMAND, "--describe", *nodes.server)
     return Lost(nodes, nodes.lose_logs(), before, described)

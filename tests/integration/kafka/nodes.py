@@ -22,7 +22,6 @@ from tests.integration.kafka.broker import (
     CLUSTER_ID,
     OWN_TOPICS,
     STORAGE_TOOL,
-    TOPIC_COMMAND,
     free_ports,
     node_settings,
     run_steps,
@@ -68,7 +67,10 @@ class Nodes:
         settings: Mapping[str, str] | None = None,
         settings_of: Mapping[int, Mapping[str, str]] | None = None,
     ) -> None:
-        """Choose ports; `settings_of` are settings of single nodes, over those of all."""
+        """Choose ports; `settings_of` are settings of single nodes, over those of all.
+
+        An empty setting takes one of SETTINGS away.
+        """
         self.root = root
         self.jars = JarFolder.of_broker(version)
         self.jars.build()
@@ -128,11 +130,14 @@ class Nodes:
         file = self.root / f"steps-{next(self._steps)}"
         return run_steps(self.bootstrap, file, steps, jars=self.jars)
 
-    def described(self) -> str:
-        """Return what kafka-topics.sh says of all topics."""
-        return run_tool(
-            TOPIC_COMMAND, "--describe", "--bootstrap-server", self.bootstrap, jars=self.jars
-        )
+    def run(self, main_class: str, *args: str) -> str:
+        """Return what a tool of Kafka's prints; OracleError, with its complaints, if it fails."""
+        return run_tool(main_class, *args, jars=self.jars)
+
+    @property
+    def server(self) -> tuple[str, str]:
+        """Return the option by which most tools find the cluster."""
+        return "--bootstrap-server", self.bootstrap
 
     def lose_logs(self, node: int = 1) -> Path:
         """Give a stopped node a log directory without partitions; return where they are now.
@@ -173,7 +178,7 @@ class Nodes:
             **self._settings_of.get(node, {}),
             **changed,
         }
-        return write_configuration(folder, settings)
+        return write_configuration(folder, {key: text for key, text in settings.items() if text})
 
     def _format(self, node: int, configuration: Path) -> None:
         if (configuration.parent / "metadata" / "meta.properties").exists():

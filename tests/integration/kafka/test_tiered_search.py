@@ -18,8 +18,6 @@ from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.rules.search import (
     EARLIEST,
     EARLIEST_LOCAL,
-    LATEST,
-    LATEST_TIERED,
     MAX_TIMESTAMP,
 )
 from tests.builders.generated_segments import plain_batch
@@ -210,37 +208,3 @@ def opened_tiers(nodes: Nodes, work: Path) -> Any:
 def found_of(row: dict[str, Any]) -> Found:
     offset, timestamp = (-1 if row[name] is None else row[name] for name in ("offset", "timestamp"))
     return offset, timestamp
-
-
-def test_a_leader_that_lost_the_end_of_its_log_says_how_far_its_uploads_are_of_the_log(
-    tmp_path: Path,
-) -> None:
-    """`RemoteLogManager.findHighestRemoteOffset` goes no farther than an epoch in the leader's log.
-
-    The last segments are taken away while the broker is stopped. It leads on from there, in the
-    next epoch, and the bucket has what came after in the epoch before.
-    """
-    nodes = tiered_nodes(tmp_path / "cluster")
-    with nodes.running(**KEEP_LOCAL):
-        sends = [f"send a none orders 0 {START_MS} {DISORDER_MS} 10 40000 5"] * 10
-        nodes.run_steps([f"create orders 1 1 {TIERED}", *sends])
-        wait_for_uploads(nodes, {"orders": 1})
-    directory = nodes.log_dir() / "orders-0"
-    bases = base_offsets(nodes.log_dir(), "orders-0")
-    assert len(bases) > 4
-    lost_from = bases[2]
-    for file in directory.glob(f"{'[0-9]' * 20}*"):
-        if int(file.name[:20]) >= lost_from and file.suffix != ".snapshot":
-            file.unlink()
-    with nodes.running(**KEEP_LOCAL):
-        ask = ListOffsets(nodes)
-        ask.wait_for_remote_tier([("orders", 0)])
-        questions: list[Question] = [("orders", 0, target) for target in (LATEST, LATEST_TIERED)]
-        kafkas = [offset for offset, _ in ask(questions)]
-    assert kafkas == [lost_from, lost_from - 1]
-    (tmp_path / "stopped").mkdir()
-    opened = opened_tiers(nodes, tmp_path / "stopped")
-    for as_kafka in (False, "4.3"):
-        found = opened.offsets_for_times(questions, as_kafka=as_kafka).to_pylist()
-        assert [row["offset"] for row in found] == kafkas
-        assert {row["exactness"] for row in found} == {"record"}
