@@ -11,11 +11,10 @@ from tests.integration.kafka.broker import TOPIC_COMMAND
 from tests.integration.kafka.cluster_answers import Answers, TopicPartition
 from tests.integration.kafka.kafka_jars import kafka_or_skip
 from tests.integration.kafka.lost_topics import PARTITIONS, first_part, put_far_log, second_part
-from tests.integration.kafka.nodes import Nodes, Produced
+from tests.integration.kafka.nodes import Nodes, Produced, base_offsets, wait_until
 
 TOPICS = " ".join(PARTITIONS)
 LOG_STARTS = "log-start-offset-checkpoint"
-WAIT_S = 300
 RAW_PRODUCER = 4_000_000_000  # an id that no broker gives
 RAW_BATCHES = {("orders", 0): 3, ("orders", 4): 1}
 
@@ -66,15 +65,14 @@ def nodes_or_skip(root: Path, number: int = 1, **options: Any) -> Nodes:
 
 def wait_for_compaction(nodes: Nodes) -> None:
     """Wait until the cleaner has cleaned all of topic profiles but its active segment."""
-    bases = [int(log.stem) for log in (nodes.log_dir() / "profiles-0").glob("*.log")]
+    last = base_offsets(nodes.log_dir(), "profiles-0")[-1]
     checkpoint = nodes.log_dir() / "cleaner-offset-checkpoint"
-    deadline = time.monotonic() + WAIT_S
-    cleaned = -1
-    while cleaned < max(bases) and time.monotonic() < deadline:
-        time.sleep(0.1)
-        if checkpoint.exists():
-            cleaned = parse_offset_checkpoint(checkpoint.read_text()).get(("profiles", 0), -1)
-    assert cleaned >= max(bases), f"not compacted after {WAIT_S} s"
+
+    def is_cleaned() -> bool:
+        cleaned = parse_offset_checkpoint(checkpoint.read_text()) if checkpoint.exists() else {}
+        return cleaned.get(("profiles", 0), -1) >= last
+
+    wait_until(is_cleaned, "compaction")
 
 
 def lost_cluster(root: Path, **options: Any) -> Lost:

@@ -12,7 +12,8 @@ import shutil
 import socket
 import struct
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -33,6 +34,7 @@ from tests.integration.kafka.broker import (
 )
 from tests.integration.kafka.kafka_jars import BROKER_VERSION, JarFolder
 
+WAIT_S = 300
 # What is said of logs while they are loaded, by 3.x and 4.x.
 LOG_LOADING = ("kafka.log", "kafka.server.epoch", "org.apache.kafka.storage.internals")
 SETTINGS = OWN_TOPICS | {
@@ -196,3 +198,22 @@ def only_logs(lost: Path, archive: Path, *others: str) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, target)
     return archive
+
+
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    """Return when it is so; fail after WAIT_S seconds."""
+    deadline = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited {WAIT_S} s for {what}"
+        time.sleep(0.2)
+
+
+def base_offsets(directory: Path, partition: str) -> list[int]:
+    """Return those of a partition's logs in a log directory, or in a remote tier.
+
+    There the folder of `orders-1` has the topic's id at its end.
+    """
+    logs = [
+        log for name in (partition, f"{partition}-*") for log in directory.glob(f"{name}/*.log")
+    ]
+    return sorted({int(log.name.partition("-")[0].removesuffix(".log")) for log in logs})

@@ -20,15 +20,13 @@ import pytest
 from kip33.formats.times import iso_time
 from tests.integration.kafka.broker import CONFIG_COMMAND
 from tests.integration.kafka.command_here import kip33_here
-from tests.integration.kafka.nodes import Nodes
+from tests.integration.kafka.nodes import Nodes, base_offsets, wait_until
 from tests.integration.kafka.tiered_broker import (
     KEEP_LOCAL,
     TIERED,
-    base_offsets,
     tier_of,
     tiered_nodes,
     wait_for_uploads,
-    wait_until,
 )
 
 pytestmark = [pytest.mark.kafka, pytest.mark.integration]

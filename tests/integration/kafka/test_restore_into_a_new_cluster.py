@@ -18,11 +18,10 @@ from tests.integration.kafka.cluster_answers import Answers, TopicPartition, wit
 from tests.integration.kafka.kafka_jars import BROKER_VERSION
 from tests.integration.kafka.lost_cluster import asked
 from tests.integration.kafka.lost_topics import creations, first_part, second_part
-from tests.integration.kafka.nodes import Nodes
+from tests.integration.kafka.nodes import Nodes, base_offsets
 from tests.integration.kafka.restored_start import Start, start_of, strays_in
 from tests.integration.kafka.tiered_broker import TIERED as WITH_TIER
 from tests.integration.kafka.tiered_broker import (
-    base_offsets,
     tier_of,
     tiered_nodes,
     wait_for_uploads,

@@ -25,13 +25,12 @@ from tests.integration.kafka.cluster_answers import Answers
 from tests.integration.kafka.command_here import kip33_here
 from tests.integration.kafka.kafka_jars import OracleError, kafka_or_skip
 from tests.integration.kafka.lost_cluster import asked
-from tests.integration.kafka.nodes import Nodes
+from tests.integration.kafka.nodes import Nodes, wait_until
 from tests.integration.kafka.restored_start import Start, start_of
 
 pytestmark = pytest.mark.kafka
 
 DAY_MS = 86_400_000
-WAIT_S = 300
 BROKER = {
     "log.retention.check.interval.ms": str(DAY_MS),  # but for once, while there are no topics
     "log.cleaner.enable": "false",  # its thread expires compact,delete
@@ -211,10 +210,7 @@ def records_deleted(judged: Judged, kip33: Kip33) -> RecordsDeleted:
 def planned(records_deleted: RecordsDeleted, kip33: Kip33) -> Judged:
     """The log directory judged again, once the broker wrote down where its logs start."""
     cluster = records_deleted.cluster
-    deadline = time.monotonic() + WAIT_S
-    while (log_starts := checkpoint_of(cluster)) != LOG_STARTS and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert log_starts == LOG_STARTS
+    wait_until(lambda: checkpoint_of(cluster) == LOG_STARTS, f"log starts: {LOG_STARTS}")
     return judge(cluster, kip33, "--plan", cluster.root / "plan.jsonl")
 
 
@@ -267,9 +263,7 @@ def started_again(applied: Tried) -> StartedAgain:
     cluster = applied.cluster
     cluster.start(log_retention_check_interval_ms="200")
     expired = cluster.log_dir() / "alerts-0" / f"{0:020d}.log"
-    deadline = time.monotonic() + WAIT_S
-    while expired.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(lambda: not expired.exists(), "the broker's own retention")
     time.sleep(1)  # some passes more
     answers, files = cluster.answers(), cluster.files()
     cluster.stop()

@@ -24,7 +24,7 @@ from tests.builders.generated_segments import plain_batch
 from tests.faults.builds import build_here
 from tests.integration.kafka.cluster_answers import Answers, first_at
 from tests.integration.kafka.cluster_answers import Found as Record
-from tests.integration.kafka.nodes import Nodes
+from tests.integration.kafka.nodes import Nodes, base_offsets, wait_until
 from tests.integration.kafka.test_differential import SEED
 from tests.integration.kafka.tiered_broker import (
     KEEP_LOCAL,
@@ -33,11 +33,9 @@ from tests.integration.kafka.tiered_broker import (
     Found,
     ListOffsets,
     Question,
-    base_offsets,
     tier_of,
     tiered_nodes,
     wait_for_uploads,
-    wait_until,
 )
 
 pytestmark = pytest.mark.kafka
