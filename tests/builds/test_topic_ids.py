@@ -176,7 +176,8 @@ def test_the_newest_topic_is_that_of_the_newest_records_whatever_a_copy_did_to_t
     read = partitions_of(str(two_brokers.catalog), Selection(), warn=lines.append)
     assert [(one.log_dir, one.partition) for [one] in read] == [("b2", 0)]
     assert [line.split(":")[0] for line in lines] == ["topic t"]
-    [total] = topic_totals(opened(two_brokers), opened(two_brokers).require_newest())
+    catalog = Catalog.at(str(two_brokers.catalog))
+    [total] = topic_totals(catalog, catalog.require_newest())
     assert [one["topic_id"] for one in total.topic_ids if one["newest"]] == [NEW]
 
 
