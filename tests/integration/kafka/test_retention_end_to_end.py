@@ -90,6 +90,7 @@ class Cluster(Nodes):
         super().__init__(root, settings=BROKER)
         self.folder = self.log_dir().parent
         self.catalog = self.folder / "indexes" / "_catalog"
+        self.rolled: dict[str, list[int]] = {}
 
     def answers(self) -> Answers:
         """Return all that it answers about its topics."""
@@ -147,6 +148,7 @@ def produced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             for minute in (-1, 0)
         ]
         cluster.run_steps([*created, *sent])
+        cluster.rolled = logs_of(cluster.files())  # later steps delete some
         yield cluster
     finally:
         cluster.stop()
@@ -297,9 +299,7 @@ def of_segments(files: Files, name: str, base_offsets: tuple[int, ...]) -> Files
 
 
 def test_the_broker_rolled_where_it_was_meant_to(produced: Cluster) -> None:
-    assert logs_of(produced.files()) == {
-        name: list(BASE_OFFSETS[: len(ages)]) for name, ages in AGES.items()
-    }
+    assert produced.rolled == {name: list(BASE_OFFSETS[: len(ages)]) for name, ages in AGES.items()}
 
 
 def test_segments_are_judged_by_each_topics_own_settings(judged: Judged) -> None:

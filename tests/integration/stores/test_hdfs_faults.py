@@ -174,8 +174,7 @@ def test_a_name_node_that_is_away_or_unknown_is_one_line(place: Place) -> None:
     for source, error in ((gone, said), ("hdfs://nobody/logs", "hdfs://nobody")):
         ran = place.run("verify", source, conf=attempts)
         assert ran.code == 2
-        [line] = [line for line in ran.err.splitlines() if line]
-        assert line.startswith(f"Error: {error}")
+        assert ran.line.startswith(f"Error: {error}")
 
 
 def test_a_client_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

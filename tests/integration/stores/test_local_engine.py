@@ -15,8 +15,9 @@ import pytest
 from kip33.demo import make_archive
 from tests.builders import layouts
 from tests.builders.layouts import Stored
+from tests.cli.console import KIP33
 from tests.faults.processes import Process, of_session, wait_until
-from tests.integration.stores.places import KIP33, Place
+from tests.integration.stores.places import Place
 from tests.restore.test_restore import log_of
 
 pytestmark = pytest.mark.integration
