@@ -7,7 +7,7 @@ DEMO := .demo
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java wheel dist demo docs pages test unit quick lint types integration test-integration long bench bench-quick clean
+.PHONY: help venv java wheel dist demo docs pages test unit spark quick lint types integration test-integration long bench bench-quick clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -114,13 +114,17 @@ pages: venv java  ## Run the commands of all pages and write what they print tod
 
 ##@ Check it
 
-PYTEST := $(BIN)/pytest -q -n auto --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/pytest -q -n auto --dist loadfile --no-loadscope-reorder
+SHORT := not kafka and not integration and not long
 
 test: venv java  ## Lint, types and every test that needs no outside service
-	@$(MAKE) --no-print-directory --jobs=3 unit lint types  # side by side
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=line unit spark lint types
 
-unit: venv java
-	$(PYTEST) -m "not kafka and not integration and not long"
+unit: venv
+	$(PYTEST) -m "$(SHORT) and not spark"
+
+spark: venv  # one process, which has one session
+	$(BIN)/pytest -q -p no:cacheprovider -m "$(SHORT) and spark"
 
 quick: venv  ## The pure tests, plain code, few examples: a quarter of a minute
 	KIP33_EXAMPLES=quick $(BIN)/pytest -q -n auto tests/formats tests/rules tests/test_layering.py \

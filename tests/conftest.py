@@ -1,9 +1,9 @@
-"""The one Spark session that every test marked `spark` shares, and the order of the tests."""
+"""The one Spark session of a process, which tests it is for, and the order of the tests."""
 
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -45,28 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
-    items.sort(
-        key=lambda item: (
-            item.get_closest_marker("xdist_group") is None,
-            item.path.parent.name not in ("faults", "builds"),
-        )
-    )
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give a file at a time to a worker, and all tests with the Spark session to the same one."""
-    if config.getoption("dist") != "loadgroup":
-        return None
-    from xdist.scheduler import LoadGroupScheduling
-
-    class OneSessionScheduling(LoadGroupScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            group = super()._split_scope(nodeid)
-            return nodeid.partition("::")[0] if group == nodeid else group
-
-    return OneSessionScheduling(config, log)
+    items.sort(key=lambda item: item.path.parent.name not in ("faults", "builds"))
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
-"""The pages of kip33/docs: what they name exists, every page is reachable.
+"""The pages of kip33/docs: what they name exists.
 
-`tests/integration/installed` runs what they show, `tests/integration/browser` builds the site.
+`tests/integration/installed` runs what they show. `tests/integration/browser` builds the site,
+which fails for a page that no table of contents has.
 """
 
 import re
@@ -15,7 +16,6 @@ DOCS = PROJECT / "kip33" / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 MARKS = r"(step|step with Java|install|test: \w+)$|needs: "
 CODE = ("bash", "console", "python")
-TREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BUILD_SITE = ("-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q")
 
 
@@ -58,17 +58,6 @@ def test_every_option_on_a_page_exists() -> None:
         for word in unknown_in(words)
     ]
     assert unknown == []
-
-
-def test_every_page_is_in_a_table_of_contents() -> None:
-    listed = {
-        (page.parent / f"{line}.md").resolve()
-        for page in PAGES
-        for tree in TREE.findall(page.read_text(encoding="utf-8"))
-        for line in tree.split()
-        if not line.startswith(":")
-    }
-    assert listed == set(PAGES) - {DOCS / "index.md"}
 
 
 def test_every_command_has_its_section_with_all_of_its_options() -> None:

@@ -1,14 +1,9 @@
-"""Names of classes and constants stand once; functions take few parameters; imports exist."""
+"""Names of classes and constants stand once; functions take few parameters."""
 
 import ast
-import re
 from collections import defaultdict
 from collections.abc import Iterator
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-
-import pytest
 
 from tests.sources import nodes_of, tree_of
 
@@ -51,27 +46,3 @@ def test_functions_have_at_most_eight_parameters_or_a_reason() -> None:
             if count > MOST_PARAMETERS and not is_command and REASON not in lines[node.lineno - 1]:
                 found.append(f"{path.relative_to(PACKAGE)}: {node.name} has {count}")
     assert found == []
-
-
-IMPORT = re.compile(r"^ *from ((?:kip33|tests)[\w.]*) import ([\w, ]+)$", re.MULTILINE)
-
-
-def imports_in_texts() -> Iterator[tuple[Path, str, str]]:
-    """Yield each import in a text of a test: code that another process runs."""
-    for path in sorted((PACKAGE.parent / "tests").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                for module, names in IMPORT.findall(node.value):
-                    yield from ((path, module, name.strip()) for name in names.split(","))
-
-
-@pytest.mark.slow
-def test_what_texts_of_tests_import_exists() -> None:
-    found = list(imports_in_texts())
-    missing = [
-        f"{path.name}: {module}.{name}"
-        for path, module, name in found
-        if not hasattr(import_module(module), name) and not find_spec(f"{module}.{name}")
-    ]
-    assert missing == []
-    assert len(found) > 20

@@ -31,20 +31,12 @@ EXTRAS = {"polars", "fastavro", "google", "grpc_tools", "jinja2", "matplotlib", 
 
 
 def test_importing_leaves_what_is_not_needed(subtests: pytest.Subtests) -> None:
+    every = f"from kip33 import {', '.join(NAMES)}"
+    light = {"numba", "pyspark", "click", "pandas"}
     cases = {
-        "the package": (
-            "import kip33",
-            {"numpy", "pyarrow", "numba", "pyspark", "click", "pandas"},
-        ),
-        "a format": (
-            "from kip33 import TimeIndex",
-            {"pyarrow", "numba", "pyspark", "click", "pandas"},
-        ),
-        "every name": (
-            f"from kip33 import {', '.join(NAMES)}",
-            {"numba", "pyspark", "click", "pandas"},
-        ),
-        "every name without extras": (f"from kip33 import {', '.join(NAMES)}", EXTRAS),
+        "the package": ("import kip33", {"numpy", "pyarrow", *light}),
+        "a format": ("from kip33 import TimeIndex", {"pyarrow", *light}),
+        "every name": (every, light | EXTRAS),
         "the jobs": ("import kip33.spark", {"numba", "click", "pandas", *EXTRAS}),
         "jobs of PySpark 3.5": (
             f"from kip33.spark import {', '.join(SPARK_NAMES)}",

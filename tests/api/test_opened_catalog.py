@@ -12,8 +12,6 @@ from click.testing import CliRunner
 
 import kip33
 from kip33.api.offsets_for_times import ANSWERS
-from kip33.builds.commit import begin_build, commit_build
-from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.difference import DIFFERENCE
 from kip33.catalog.schema import PARTS
@@ -27,19 +25,12 @@ from kip33.retention.plan import read_plan
 from kip33.rules.search import TARGETS
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import NOW_MS, WEEK, ExpiringArchive
-from tests.builders.plans import plan_build
 from tests.builders.snapshots import part_path, row, write
+from tests.faults.builds import build_here
 
 POLICIES = {"defaults": {"retention.ms": "7d", "cleanup.policy": "delete"}}
 OFFSETS = [("g", "orders", 0, 100), ("g", "payments", 0, 3), ("h", "none", 5, 1)]
 NOON = datetime.fromtimestamp((START_MS + 30_000) / 1000, UTC)
-
-
-def build(archive: Path, indexes: Path) -> None:
-    plan = plan_build(str(archive), str(indexes), now_ms=COPIED_MS)
-    begun = begin_build(plan)
-    place, first = begun.draft.staging, len(begun.copied_parts)
-    commit_build(begun, [build_bin(plan.build, place, first, plan.files)])
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +38,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo archive with a catalog of two snapshots: sensors came later."""
     root = tmp_path_factory.mktemp("opened")
     make_archive(root / "archive")
-    build(root / "archive", root / "indexes")
+    build_here(root / "archive", root / "indexes", now_ms=COPIED_MS)
     make_sensors(root / "archive")
-    build(root / "archive", root / "indexes")
+    build_here(root / "archive", root / "indexes", now_ms=COPIED_MS)
     return root
 
 
@@ -128,26 +119,22 @@ def test_what_is_not_a_catalog_is_one_line(opened: kip33.OpenedCatalog) -> None:
 def test_offsets_are_those_of_the_command(
     opened: kip33.OpenedCatalog, subtests: pytest.Subtests
 ) -> None:
-    cases = {
-        "kip33": ({}, []),
-        "kafka": ({"as_kafka": True}, ["--as", "kafka"]),
-        "kafka 3.7": ({"as_kafka": "3.7"}, ["--as", "kafka:3.7"]),
-        "index only": ({"index_only": True}, ["--index-only"]),
-        "replicas of the first snapshot": (
-            {"all_replicas": True, "snapshot": "1"},
-            ["--all-replicas", "--snapshot", "1"],
-        ),
-    }
-    for name, (how, options) in cases.items():
-        with subtests.test(name):
-            times = [NOON, START_MS + 60_000, "earliest", "max-timestamp", -1]
-            said = [NOON.isoformat(), START_MS + 60_000, "earliest", "max-timestamp", "latest"]
-            requests = [(topic, None, time) for topic in ("orders", "payments") for time in times]
+    times = [NOON, START_MS + 60_000, "earliest", "max-timestamp", -1]
+    said = [NOON.isoformat(), START_MS + 60_000, "earliest", "max-timestamp", "latest"]
+    requests = [(topic, None, time) for topic in ("orders", "payments") for time in times]
+    asked = [word for text in said for word in ("--time", text)]
+    asked += ["--topic", "orders", "--topic", "payments"]
+    for options, how in {
+        "": {},
+        "--as kafka": {"as_kafka": True},
+        "--as kafka:3.7": {"as_kafka": "3.7"},
+        "--index-only": {"index_only": True},
+        "--all-replicas --snapshot 1": {"all_replicas": True, "snapshot": "1"},
+    }.items():
+        with subtests.test(options):
             answers = opened.offsets_for_times(requests, **how)
-            asked = [word for text in said for word in ("--time", text)]
-            named = ["--topic", "orders", "--topic", "payments"]
             assert answers.schema == ANSWERS
-            lines = printed(search_command, opened.uri, *asked, *named, *options)
+            lines = printed(search_command, opened.uri, *asked, *options.split())
             assert [*map(as_printed, answers.to_pylist())] == lines
             assert answers.num_rows >= len(requests)
 
@@ -282,12 +269,3 @@ def test_a_directory_that_could_not_be_listed_is_no_segment(tmp_path: Path) -> N
     write(catalog, [row(0), row(0, **unlistable, status="unreadable", log_uri=uri)])
     table = kip33.open_catalog(tmp_path).retention(POLICIES, now=COPIED_MS)
     assert table["topic"].to_pylist() == ["orders"]
-
-
-def test_a_plan_of_the_future_is_refused(tmp_path: Path) -> None:
-    archive = ExpiringArchive.with_two_partitions(tmp_path)
-    opened = kip33.open_catalog(archive.catalog.location.uri)
-    with pytest.raises(kip33.PlanError):
-        opened.plan_retention(WEEK, now=datetime(9999, 1, 1, tzinfo=UTC))
-    with pytest.raises(kip33.PlanError):
-        kip33.apply_plan(opened.plan_retention(WEEK, now=NOW_MS), limit_bytes=1)

@@ -96,8 +96,3 @@ def test_every_number_has_a_unit(subtests: pytest.Subtests) -> None:
 
 def test_the_page_has_no_other_table() -> None:
     assert re.findall(r"^## `(\w+)`", PAGE, re.MULTILINE) == list(RESULTS)
-
-
-def test_a_verdict_s_row_has_the_fields_of_the_verdict() -> None:
-    fields = typing.get_type_hints(kip33.SegmentVerdict)
-    assert SEGMENT_VERDICTS.names == list(fields)

@@ -4,20 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pytest
 
-from kip33 import list_segments, verify_segment
+from kip33 import verify_segment
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.schema import SEGMENTS
 from kip33.errors import PlanError
 from kip33.retention.evaluation import RetentionRequest
 from kip33.retention.make_plan import plan_retention
 from kip33.rules.policies import Policies
-from kip33.search.answers import SearchOptions
-from kip33.search.catalog_search import by_partition
-from kip33.search.replica_search import TimeQuestion, answers_of
-from kip33.stores.locations import Location
 from tests.builders.layout_segments import DAY_MS, made_segments, real_segments
 from tests.builders.layouts import MODIFIED_MS, WRITERS, Stored, kafka
 from tests.cases import each_case
@@ -89,25 +83,6 @@ def test_a_second_build_reads_nothing_again(made: dict[str, Built], name: str) -
     assert outcome(indexes) == before
 
 
-@each_case("name", OTHERS)
-def test_searches_give_the_same_answers(made: dict[str, Built], name: str) -> None:
-    def found(rows: list[dict[str, Any]]) -> list[Any]:
-        partitions = by_partition(pa.Table.from_pylist(rows, SEGMENTS))
-        times = [0, *(row["largest_timestamp"] for row in rows), -1, -2, -3]
-        targets = [max(t, 0) if t > 0 else t for t in sorted(set(times))]
-        return [
-            [
-                (one.question, one.answer._replace(bytes_read=0))
-                for one in answers_of(
-                    own, [TimeQuestion(*key, target) for target in targets], SearchOptions()
-                )
-            ]
-            for key, own in sorted(partitions.items())
-        ]
-
-    assert found(made[name].found.rows) == found(made["kafka"].found.rows)
-
-
 @each_case("name", [*WRITERS])
 def test_verify_finds_the_built_files_identical(made: dict[str, Built], name: str) -> None:
     for row in made[name].found.rows:
@@ -135,29 +110,6 @@ def test_deletions_are_planned_only_in_log_directories(made: dict[str, Built], n
         ) as raised:
             plan_retention(catalog, newest, request, NOW_MS)
         assert "\n" not in str(raised.value)
-
-
-@pytest.mark.integration
-@needs_real_segments
-@each_case("name", [name for name in WRITERS if name != "pattern"])
-def test_indexes_of_real_brokers_are_found_where_the_archive_has_them(
-    tmp_path: Path, name: str
-) -> None:
-    layout, write, _ = WRITERS[name]
-    write(tmp_path / "a", real_segments())
-    plain = tmp_path / "plain"
-    kafka(plain, real_segments())
-    expected = {
-        one.topic: verify_segment(str(plain / f"{one.topic}-0" / f"{one.base_offset:020d}.log"))
-        for one in real_segments()
-    }
-    for found in list_segments(str(tmp_path / "a"), layout=layout):
-        log = found.log(Location.of(tmp_path / "a")).uri
-        verdict = verify_segment(log, base_offset=found.base_offset)
-        sound = expected[found.topic or ""]
-        assert verdict.verdict == sound.verdict
-        assert verdict.entries == sound.entries
-        assert verdict.offset_index_verdict == sound.offset_index_verdict
 
 
 @needs_real_segments

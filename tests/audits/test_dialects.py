@@ -41,8 +41,8 @@ def question(interval: int = 0, **options: object) -> DialectQuestion:
     return DialectQuestion(settings)._replace(**options)
 
 
-def compare(source: Path, asked: DialectQuestion, *, workers: int = 1) -> list[ComparedPartition]:
-    return compare_dialects(str(source), asked, LocalEngine(workers))[0]
+def compare(source: Path, asked: DialectQuestion) -> list[ComparedPartition]:
+    return compare_dialects(str(source), asked, LocalEngine(1))[0]
 
 
 def write_times(partition: Path, base_offset: int, times: Sequence[int]) -> Path:
@@ -140,15 +140,6 @@ def test_bodies_of_large_batches_are_not_read(tmp_path: Path) -> None:
 
     assert headers_only.log_bytes > 5_000_000
     assert headers_only.bytes_read < headers_only.log_bytes / 2
-
-
-def test_the_answer_does_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
-    random = Random(1)
-    for partition in range(5):
-        entries = random_segment(random, base_offset=0, entries=30)
-        write_log(tmp_path / f"orders-{partition}", 0, wire_of(entries))
-
-    assert compare(tmp_path, question(100)) == compare(tmp_path, question(100), workers=2)
 
 
 def test_another_seed_searches_other_times(tmp_path: Path) -> None:

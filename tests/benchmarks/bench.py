@@ -15,8 +15,7 @@
     records    records a second into Arrow, against Kafka's `FileRecords`, and questions about a
                week of records; needs Maven
     remote     builds over S3 and HDFS against reading alone; needs Go and Maven for the servers
-    growth     how cost grows with segments, cores and workers, on both engines, and from which size
-               on a cluster pays
+    growth     how cost grows with segments, on both engines, and from which size on a cluster pays
 
 kip33 uses the shared library, as an installed wheel does. Needs Java 17, 12 GiB of disk and an idle
 machine. The complete run takes about an hour, `--quick` three minutes. With --only the other

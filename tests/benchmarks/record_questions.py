@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import kip33
 from tests.benchmarks.commands import KIP33
+from tests.benchmarks.headers_only import bytes_read
 from tests.benchmarks.page import Section, tell
 from tests.benchmarks.ratios import Ratio
 from tests.benchmarks.segments import (
@@ -151,14 +152,9 @@ def per_minute(day: Archive) -> Iterator[Ratio]:
 
 def bytes_of(question: Callable[[], object]) -> int:
     """Return how many bytes this process reads during a question."""
-    before = _bytes_read()
+    before = bytes_read()
     question()
-    return _bytes_read() - before
-
-
-def _bytes_read() -> int:
-    fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(fields["rchar"])
+    return bytes_read() - before
 
 
 def require(found: int, expected: int) -> None:

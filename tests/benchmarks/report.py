@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 from kafka.record.util import crc32c_c
 
 from tests.benchmarks import one_segment as one
-from tests.benchmarks import whole_job
 from tests.benchmarks.page import Section
 from tests.benchmarks.ratios import Ratio
 from tests.benchmarks.segments import SegmentFile
@@ -55,7 +54,6 @@ class Races(NamedTuple):
 
     file: SegmentFile
     one_segment: dict[str, Times]
-    whole_job: dict[str, Times] = {}  # noqa: RUF012 - a NamedTuple's default, never written to
 
 
 def race_sections(
@@ -83,15 +81,11 @@ def ratios(races: Sequence[Races]) -> Iterator[Ratio]:
     """Yield the required and the measured ratios."""
     by_kind = {race.file.kind.name: race for race in races}
     for wanted in WANTED:
-        file, times, _ = by_kind[wanted.kind]
+        file, times = by_kind[wanted.kind]
         faster = times_faster(times[wanted.who], times[wanted.whom])
         measured = 100 * faster if wanted.unit == "%" else faster
         work = f"{wanted.work}, {file.kind.title}"
         yield Ratio(work, wanted.against, measured, wanted.unit, wanted.at_least, wanted.aim)
-    for file, _, job in races:
-        if job:
-            faster = times_faster(job[whole_job.JOB], job[whole_job.KAFKA_THREADS])
-            yield Ratio(f"whole Spark job, 2 cores, {file.kind.title}", f"{RECOVER}, two", faster)
 
 
 def race_lines(races: Sequence[Races]) -> list[str]:
@@ -100,13 +94,12 @@ def race_lines(races: Sequence[Races]) -> list[str]:
         "| segment | contestant | GB/s | M batches/s | x Kafka |",
         "|---|---|---:|---:|---:|",
     ]
-    for file, *both in races:
+    for file, times in races:
         title = f"{file.kind.title}, {file.size_bytes / GIGA:.2f} GB"
-        for times, kafka in zip(both, (one.KAFKA, whole_job.KAFKA_THREADS), strict=True):
-            for name, own in times.items():
-                speed = f"{own.gigabytes_per_second:.3g} | {own.million_batches_per_second:.3g}"
-                lines.append(f"| {title} | {name} | {speed} | {ratio(own, times[kafka])} |")
-                title = ""
+        for name, own in times.items():
+            speed = f"{own.gigabytes_per_second:.3g} | {own.million_batches_per_second:.3g}"
+            lines.append(f"| {title} | {name} | {speed} | {ratio(own, times[one.KAFKA])} |")
+            title = ""
     return lines
 
 
@@ -126,9 +119,7 @@ def notes(rounds: int) -> list[str]:
         "  applies the `recover` rule, gathers the catalog row and publishes `.timeindex` and",
         "  `.index`, which Kafka writes too.",
         "- *Kafka* is `LogSegment.recover` alone, opening and closing not counted, in a JVM warmed",
-        "  up on that very segment; its ratios for the job are to two such JVMs side by side.",
-        "- *Spark job* is listing, tasks, publishing and the catalog's commit in a session that is",
-        "  up; its segments are hard links of one file.",
+        "  up on that very segment.",
         "- kafka-python with checksums and who reads records get the front of the segment,",
         "  already in memory; a v1 message must be decoded to find its timestamp.",
         f"- kafka-python's CRC-32C: {crc} ({version('crc32c')}).",

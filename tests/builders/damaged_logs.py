@@ -8,17 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tests.builders.generated_segments import Written
-from tests.builders.segment_builder import (
-    LEGACY_CODECS,
-    V2_CODECS,
-    Record,
-    end_txn_marker,
-    v0_message,
-    v1_message,
-    v2_batch,
-    wrapper,
-)
+from tests.builders.generated_segments import Written, random_segment
+from tests.builders.segment_builder import LEGACY_CODECS, v1_message, wrapper
 
 
 @dataclass(frozen=True)
@@ -60,50 +51,15 @@ class Remains:
 def random_entries(chance: Random, base_offset: int) -> list[Written]:
     """Return entries of every kind, with offsets from `base_offset` on."""
     entries: list[Written] = []
-    offset = base_offset
-    if not base_offset and chance.random() < 0.2:
-        entries.append(_wrapper(chance, 0, counts_from_0=True))
-        offset = len(entries[0].records)
-    for _ in range(chance.randint(1, 9)):
-        offset += chance.choice((0, 0, 0, 3))
-        entry = _entry(chance, offset)
-        entries.append(entry)
-        offset = max(entry.last_offset, *(o for o, _ in entry.records), offset) + 1
-    return entries
-
-
-def _entry(chance: Random, offset: int) -> Written:
-    kind = chance.choice(("v2", "v2", "v2", "stamped", "emptied", "v0", "v1", "wrapper", "marker"))
-    if kind in ("v2", "stamped"):
-        times = [chance.randrange(-1, 30) for _ in range(chance.randint(1, 5))]
-        stamp = 25 if kind == "stamped" else None
-        sent = [Record(time, None, chance.randbytes(chance.randrange(40))) for time in times]
-        wire = v2_batch(offset, sent, codec=chance.choice(V2_CODECS), log_append_time=stamp)
-        seen = [stamp or time for time in times]
-        pairs = tuple((offset + i, time) for i, time in enumerate(seen))
-        return Written(wire, offset, pairs[-1][0], max(seen), pairs)
-    if kind == "emptied":
-        return Written(
-            v2_batch(offset, last_offset_delta=2, max_timestamp=9), offset, offset + 2, 9, ()
-        )
-    if kind == "marker":
-        wire = end_txn_marker(offset, 12, producer_id=5)
-        return Written(wire, offset, offset, 12, ((offset, 12),))
-    if kind == "wrapper":
-        return _wrapper(chance, offset)
-    time = -1 if kind == "v0" else chance.randrange(30)
-    value = chance.randbytes(chance.randrange(40))
-    wire = v0_message(offset, b"k", value) if time < 0 else v1_message(offset, time, None, value)
-    return Written(wire, offset, offset, time, ((offset, time),), 0 if time < 0 else 1)
-
-
-def _wrapper(chance: Random, offset: int, *, counts_from_0: bool = False) -> Written:
-    times = [chance.randrange(30) for _ in range(chance.randint(1, 5))]
-    inner = [v1_message(i, time, None, b"v" * 9) for i, time in enumerate(times)]
-    last = 0 if counts_from_0 else offset + len(times) - 1
-    wire = wrapper(last, inner, codec=chance.choice(LEGACY_CODECS))
-    pairs = tuple((offset + i, time) for i, time in enumerate(times))
-    return Written(wire, last, last, max(times), pairs, 1, attributes=1)
+    if not base_offset and chance.random() < 0.2:  # as some clients wrote them
+        times = [chance.randrange(30) for _ in range(chance.randint(1, 5))]
+        inner = [v1_message(i, time, None, b"v" * 9) for i, time in enumerate(times)]
+        wire = wrapper(0, inner, codec=chance.choice(LEGACY_CODECS))
+        entries.append(Written(wire, 0, 0, max(times), (*enumerate(times),), 1, attributes=1))
+        base_offset = len(times)
+    others = random_segment(chance, base_offset=base_offset, entries=chance.randint(1, 9))
+    entries += [one for one in others if one.magic or not one.attributes]  # v0 in a wrapper
+    return entries or random_entries(chance, base_offset)
 
 
 def damaged(chance: Random, log: bytes) -> bytes:

@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-import pyarrow as pa
-
 from kip33.indexing.segment import index_file
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
@@ -73,22 +71,6 @@ def legacy_bomb(size_bytes: int, codec: str) -> bytes:
     return wrapper(0, [v1_message(0, 1000, None, bytes(size_bytes))], codec=codec)
 
 
-def large_bomb(size_bytes: int, codec: str) -> bytes:
-    """Return a bomb of any size, made without holding its decompressed content."""
-    record = zigzag(0) * 3 + zigzag(-1) + zigzag(size_bytes)  # then the value, and no headers
-    head = zigzag(len(record) + size_bytes + 1) + record
-    body = _compressed_zeros(head, size_bytes, zigzag(0), codec)
-    bits = CODEC_BITS[codec]
-    return v2_batch(
-        *(0, ()),
-        body=body,
-        attributes=bits,
-        records_count=1,
-        base_timestamp=1000,
-        max_timestamp=1000,
-    )
-
-
 def many_records(records: int, *, claimed: int | None = None, max_timestamp: int = 1000) -> bytes:
     """Return a small batch of 7-byte records of time 1000; its header may claim more."""
     body = zigzag(6) + bytes(3) + zigzag(-1) * 2 + zigzag(0)
@@ -119,13 +101,3 @@ def _packed(
         base_timestamp=1000,
         max_timestamp=max_timestamp,
     )
-
-
-def _compressed_zeros(head: bytes, size_bytes: int, tail: bytes, codec: str) -> bytes:
-    stored, chunk = pa.BufferOutputStream(), bytes(1 << 20)
-    with pa.CompressedOutputStream(stored, codec) as stream:
-        stream.write(head)
-        for at in range(0, size_bytes, len(chunk)):
-            stream.write(chunk[: size_bytes - at])
-        stream.write(tail)
-    return bytes(stored.getvalue())

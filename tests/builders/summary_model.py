@@ -8,26 +8,7 @@ from tests.builders.random_catalogs import NOW_MS
 
 Row = dict[str, Any]
 
-COLUMNS = [
-    *("log_dir", "topic", "partition", "policy", "mode", "retention_ms", "retention_bytes"),
-    *("segments", "bytes", "deletable_segments", "deletable_bytes"),
-    *("log_start_offset", "first_base_offset", "first_kept_base_offset", "log_end_offset"),
-    *("blocked_segments", "blocked_bytes", "kept_only_by_blocker_bytes"),
-    *("blocking_base_offset", "blocking_reason", "blocking_timestamp"),
-    *("blocking_offset_of_max_timestamp", "blocking_log_uri", "blocking_ahead_of_now_ms"),
-    *("blocking_ahead_of_blocked_ms", "block_ends_at_ms"),
-    *("last_modified_segments", "last_modified_base_offsets", "deletable_last_modified_segments"),
-    *("unverified_segments", "deletable_unverified_segments", "doubtful_segments"),
-    *("tiered_segments", "not_uploaded_segments", "not_uploaded_bytes"),
-    *("not_uploaded_base_offset", "upload_before_ms"),
-    *("other_records_segments", "other_records_bytes", "other_records_base_offset"),
-    *("unreferenced_segments", "unreferenced_bytes", "active_expired_segments", "suspicions"),
-]
-WHAT_IF = ["what_if_deletable_segments", "what_if_deletable_bytes"]
-BROKER = [
-    *("broker_deletable_segments", "broker_deletable_bytes"),
-    *("broker_misread_segments", "broker_different_segments"),
-]
+KEY = ("log_dir", "topic", "partition", "policy", "mode", "retention_ms", "retention_bytes")
 
 
 def place(row: Any) -> tuple[Any, ...]:
@@ -53,7 +34,7 @@ def expected_of(rows: list[Any]) -> Row:
     missing = [row for row in rows if row.reason == "not_uploaded"]
     limits = [row.upload_before_ms for row in missing if row.upload_before_ms is not None]
     expected = {
-        **{name: rows[0][name] for name in COLUMNS[:7]},
+        **{name: rows[0][name] for name in KEY},
         **total("", rows),
         **total("deletable_", [row for row in rows if row.deletable]),
         "log_start_offset": rows[0].log_start_offset,
@@ -62,7 +43,7 @@ def expected_of(rows: list[Any]) -> Row:
         "log_end_offset": end,
         **total("blocked_", blocked),
         "kept_only_by_blocker_bytes": bytes_of([row for row in rows if row.kept_only_by_blocker]),
-        **dict.fromkeys(name for name in COLUMNS if name.startswith(("blocking_", "block_ends"))),
+        **dict.fromkeys(blocking(last, rows)),
         "last_modified_segments": len(by_file),
         "last_modified_base_offsets": sorted(offsets(by_file))[:MOST_SEGMENTS_NAMED],
         "deletable_last_modified_segments": sum(row.deletable for row in by_file),

@@ -21,9 +21,9 @@ from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.drafts.designs import DRAFTS
 from kip33.errors import NoReadableLogError
-from tests.builders.changing_archive import INTERVAL, ChangingArchive, Row
+from tests.builders.changing_archive import INTERVAL, ChangingArchive
 from tests.builders.random_partitions import RandomPartition, random_partition
-from tests.faults.builds import INDEX_FILE_TIMES, build_here
+from tests.faults.builds import INDEX_SUFFIXES, Outcome, build_here, outcome
 from tests.faults.privileges import as_any_owner, shut
 from tests.long_forms import short_and_long
 
@@ -104,9 +104,10 @@ class Disturbed:
         self.archive.write(log, other.read_bytes(), age_ms=16_000)
 
     def an_index_goes(self, directory: Path) -> None:
-        files = [path for path in index_files(self.archive.index_root) if directory.name in path]
+        below = self.archive.index_root / directory.relative_to(self.archive.source)
+        files = [path for path in below.glob("*") if path.suffix in INDEX_SUFFIXES]
         if files:
-            (self.archive.index_root / self.chance.choice(sorted(files))).unlink()
+            self.chance.choice(sorted(files)).unlink()
 
     # Nights
 
@@ -160,11 +161,12 @@ class Disturbed:
         self.nights.append("undisturbed")
         expected = self.fresh()
         self.archive.build(**self.settings)
-        found = self.outcome(self.archive.index_root, self.archive.catalog)
-        assert_equal(found[0], expected[0])
-        assert found[1] == expected[1]
+        found = relative(self.archive.index_root, self.archive.catalog)
+        for one, other in zip(found.rows, expected.rows, strict=True):
+            assert one == other
+        assert found.files == expected.files
 
-    def fresh(self) -> tuple[list[Row], dict[str, bytes]]:
+    def fresh(self) -> Outcome:
         place = self.archive.folder / "fresh"
         catalog, source, index_dir = place / "catalog", self.archive.source, place / "indexes"
         settings = {"index_interval_bytes": INTERVAL, "now_ms": self.archive.now_ms} | self.settings
@@ -175,35 +177,18 @@ class Disturbed:
             settings["in_place"] = True
         in_place = settings.get("in_place")
         build_here(source, None if in_place else index_dir, catalog=str(catalog), **settings)
-        result = self.outcome(source if in_place else index_dir, catalog)
+        result = relative(source if in_place else index_dir, catalog)
         shutil.rmtree(place)
         return result
 
-    @staticmethod
-    def outcome(root: Path, catalog: Path) -> tuple[list[Row], dict[str, bytes]]:
-        opened = Catalog.at(str(catalog))
-        rows = opened.read(opened.require_newest()).to_pylist()
-        texts = ("log_uri", "index_uri", "error")
-        for row in rows:
-            for name in INDEX_FILE_TIMES:
-                del row[name]
-            for name in texts:
-                row[name] = row[name] and row[name].replace(root.as_uri(), "INDEX")
-        return sorted(rows, key=lambda row: row["log_uri"]), index_files(root)
 
-
-def index_files(root: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in root.rglob("*")
-        if path.name.endswith(("index", ".snapshot")) and path.is_file()
-    }
-
-
-def assert_equal(found: list[Row], expected: list[Row]) -> None:
-    assert [row["log_uri"] for row in found] == [row["log_uri"] for row in expected]
-    for one, other in zip(found, expected, strict=True):
-        assert one == other
+def relative(root: Path, catalog: Path) -> Outcome:
+    """Return what a build left, with paths relative to the root of its index files."""
+    seen = outcome(root, catalog)
+    for row in seen.rows:
+        for name in ("log_uri", "index_uri", "error"):
+            row[name] = row[name] and row[name].replace(root.as_uri(), "INDEX")
+    return seen
 
 
 def walk(folder: Path, seed: str, nights: int = 6) -> None:

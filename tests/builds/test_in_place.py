@@ -1,9 +1,7 @@
 """Builds in place: the files beside a broker's logs afterwards, and their owners."""
 
+import errno
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +10,10 @@ import pytest
 
 from kip33 import read_arrow, verify_index
 from kip33.builds.commit import warnings_of
-from kip33.builds.pending_rows import Built, WaitingIndexes
 from kip33.errors import CorruptSegmentError
 from kip33.indexing.by_path import build_time_index
-from tests.builders.changing_archive import DAY_MS, INTERVAL, ChangingArchive, batches
+from tests.builders.changing_archive import INTERVAL, ChangingArchive, batches
 from tests.builders.segment_builder import Record, v2_batch
-from tests.faults.privileges import AS_ANY_OWNER
 
 P = "orders-0"
 SOUND, MIDDLE, ACTIVE = 0, 40, 80
@@ -111,6 +107,11 @@ def test_a_damaged_log_gets_no_offset_index_and_its_row_says_why(archive: Changi
     assert (summary.hidden_from_recovery, list(warnings_of(summary))) == (0, [])
     assert archive.build(offset_index=True).reused == 3
 
+    archive.catalog, archive.index_dir = archive.folder / "another", archive.folder / "indexes"
+    assert archive.build(offset_index=True).hidden_from_recovery == 0
+    with_index = {int(path.stem) for path in archive.index_dir.rglob("*.index")}
+    assert with_index == {SOUND, MIDDLE, ACTIVE}, "where no broker reads it nothing is withheld"
+
 
 def test_there_is_no_new_offset_index_without_a_time_index(archive: ChangingArchive) -> None:
     """A folder has the name of a `.timeindex`, which therefore cannot be written."""
@@ -163,32 +164,6 @@ def test_a_new_offset_index_goes_beside_a_right_time_index_that_is_kept(
     archive.build(offset_index=True, only_damaged=True)
     assert offset_indexes(archive) == {SOUND, MIDDLE, ACTIVE}
     assert [archive.row(P, base)["index_file"] for base in (SOUND, MIDDLE)] == ["kept", "kept"]
-
-
-def test_a_waiting_offset_index_does_not_replace_that_of_a_newer_build(
-    archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While an `.index` waits, its log grows and another build writes both index files."""
-    complete_all = WaitingIndexes.complete_all
-    newer: list[bytes] = []
-
-    def complete_after_another_build(waiting: WaitingIndexes) -> Iterator[Built]:
-        rows = [built.row for built in waiting._group]
-        if not newer and ACTIVE in {row["base_offset"] for row in rows}:
-            newer.append(b"")
-            archive.write(archive.log(P, ACTIVE), batches(ACTIVE, 40), age_ms=DAY_MS // 4)
-            catalog, archive.catalog = archive.catalog, archive.folder / "another catalog"
-            archive.build(offset_index=True, overwrite=True)
-            archive.catalog = catalog
-            newer[0] = offset_index(archive, ACTIVE).read_bytes()
-        yield from complete_all(waiting)
-
-    monkeypatch.setattr(WaitingIndexes, "complete_all", complete_after_another_build)
-    archive.build(offset_index=True)
-    assert offset_index(archive, ACTIVE).read_bytes() == newer[0]
-    row = archive.row(P, ACTIVE)
-    assert row["index_file"] == "stale"
-    assert "another build wrote this file" in row["error"]
 
 
 WAYS: list[dict[str, bool]] = [
@@ -244,11 +219,7 @@ def test_a_log_that_recovery_refuses_keeps_the_offset_index_that_is_there(
     assert "stays: without it a broker may not start" in archive.row(P, MIDDLE)["error"]
     assert summary.may_not_start == 1
 
-
-def test_a_log_that_recovery_refuses_is_named_without_an_offset_index(
-    archive: ChangingArchive,
-) -> None:
-    archive.write(archive.log(P, MIDDLE), INVALID)
+    offset_index(archive, MIDDLE).unlink()
     summary = archive.build()
     error = archive.row(P, MIDDLE)["error"]
     assert "the .index is missing, and a broker may not start because it cannot recover" in error
@@ -303,45 +274,28 @@ def test_index_files_belong_to_the_owner_of_their_log_or_keep_their_own(
     assert archive.index(P, MIDDLE).read_bytes() != b"123456789012"
     assert owner_of(archive.index(P, MIDDLE)) == (*OTHER, 0o604), "a replaced one keeps its owner"
 
-
-@only_root
-def test_an_index_directory_of_our_own_belongs_to_who_builds(tmp_path: Path) -> None:
-    archive = ChangingArchive(tmp_path)
-    archive.write(archive.log(P), batches(0, 20))
-    owned(archive.log(P), KAFKA, 0o640)
+    archive.index_dir, archive.catalog = archive.folder / "indexes", archive.folder / "another"
     archive.build()
-    assert owner_of(archive.index(P))[:2] == (0, 0)
-
-
-BUILD = """
-import json, sys
-from pathlib import Path
-from kip33.builds.commit import warnings_of
-from tests.faults.builds import build_here
-how = dict(in_place=True, catalog=sys.argv[2], offset_index=True, index_interval_bytes=200)
-summary = build_here(Path(sys.argv[1]), None, **how)
-print(json.dumps([summary.owner_not_given, *warnings_of(summary)]))
-"""
+    assert owner_of(archive.index(P, SOUND))[:2] == (0, 0), "a folder of our own"
 
 
 @only_root
-def test_an_owner_that_cannot_be_set_is_reported(archive: ChangingArchive, tmp_path: Path) -> None:
-    """Run by a user who may write there, but not give files away."""
-    if not AS_ANY_OWNER:
-        pytest.skip("needs setpriv")
+def test_an_owner_that_cannot_be_set_is_reported(
+    archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a user who may write there, but not give files away."""
     owned(archive.log(P, SOUND), KAFKA, 0o644)
-    without = ("setpriv", "--bounding-set", "-chown,-fowner", "--")
-    done = subprocess.run(
-        [*without, sys.executable, "-c", BUILD, archive.source, archive.catalog],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chown", refuse)
+    summary = archive.build(offset_index=True)
     error = archive.row(P, SOUND)["error"]
     assert "cannot be given the owner 4711:4712, mode 0644 (Operation not permitted)" in error
     assert "the file has 0:0, mode 0644" in error
     rows: list[Any] = [row["error"] for row in archive.rows() if row["base_offset"] != SOUND]
     assert rows == [None, None]
-    assert done.stdout.startswith('[1, "1 segment with index files that cannot be given')
+    assert summary.owner_not_given == 1
+    [warning] = warnings_of(summary)
+    assert warning.startswith("1 segment with index files that cannot be given")

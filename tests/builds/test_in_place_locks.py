@@ -76,13 +76,6 @@ def test_the_locks_are_held_while_segments_are_built(
     assert all(is_free(lock) for lock in locks)
 
 
-def test_a_stopped_brokers_directory_has_no_lock_file_afterwards(archive: ChangingArchive) -> None:
-    (archive.source / "b1/.lock").unlink()
-    (archive.source / "b1/meta.properties").touch()
-    archive.build()
-    assert not (archive.source / "b1/.lock").exists()
-
-
 def test_a_build_into_an_index_directory_asks_no_lock(tmp_path: Path) -> None:
     archive = ChangingArchive(tmp_path)
     archive.write(archive.log("b2/orders-0"), batches(0, 5))

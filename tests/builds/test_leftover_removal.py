@@ -31,7 +31,6 @@ from kip33.errors import LocationError, LockedError, PlanError
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import CLICKS, DAY_MS, ORDERS, ChangingArchive, batches
 from tests.builders.leftover_archive import (
-    add_leftovers,
     archive_with_leftovers,
     marked,
     ours,
@@ -56,7 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def again(made: Path) -> ChangingArchive:
     """Return leftovers of every kind, as they were before the other tests."""
-    for name in ("archive", "elsewhere", "outside"):
+    for name in ("archive", "outside"):
         shutil.rmtree(made / name, ignore_errors=True)
     shutil.copytree(made / "saved", made / "archive")
     changing = ChangingArchive(made / "archive")
@@ -166,25 +165,11 @@ def rewrite(path: Path) -> None:
     path.write_bytes(b"x" * (path.stat().st_size + 1))
 
 
-def touch(path: Path) -> None:
-    os.utime(path)
-
-
-def link(path: Path) -> None:
-    target = path.rename(path.parents[3] / "elsewhere")
-    path.symlink_to(target)
-
-
-def directory(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
 CHANGES: dict[str, Callable[[Path], object]] = {
     "bytes found, the plan says": rewrite,
-    "ms, the plan says": touch,
-    "is a symbolic link now": link,
-    "is not a file now": directory,
+    "ms, the plan says": os.utime,
+    "is a symbolic link now": lambda path: path.symlink_to(path.rename(path.parents[3] / "moved")),
+    "is not a file now": lambda path: (path.unlink(), path.mkdir()),
 }
 
 
@@ -250,8 +235,8 @@ def test_a_directory_with_a_new_or_changed_file_is_kept_with_all_files(
 
 
 def test_young_files_of_others_are_not_planned(changing: ChangingArchive) -> None:
-    touch(temporary(changing))
-    touch(marked(changing, "delete") / f"{0:020d}.log")
+    os.utime(temporary(changing))
+    os.utime(marked(changing, "delete") / f"{0:020d}.log")
     clock_ms = temporary(changing).stat().st_mtime_ns // 1_000_000 + 1000
     plan, unplanned = plan_of(changing, ALL, clock_ms)
     assert {one.uri for one in unplanned} == {
@@ -264,30 +249,20 @@ def test_young_files_of_others_are_not_planned(changing: ChangingArchive) -> Non
     assert changing.index(CLICKS).as_uri() in {one.uri for one in plan.leftovers}, "ours, known"
 
 
-def behind_a_link(directory: Path) -> Path:
-    """Move a directory out of the archive, and put a link in its place; return where it is."""
-    outside = directory.parents[3] / "outside"
-    shutil.rmtree(outside, ignore_errors=True)  # of the test before
-    shutil.move(directory, outside)
-    directory.symlink_to(outside)
-    return outside
-
-
-def test_nothing_behind_a_link_is_planned(changing: ChangingArchive) -> None:
-    ours_there = changing.index(CLICKS)
-    behind_a_link(ours_there.parent)
+def test_nothing_behind_a_link_is_planned_or_removed(changing: ChangingArchive) -> None:
+    """The link comes after a plan, and is there for the next one."""
+    (marked(changing, "delete") / "inner").mkdir()
+    (marked(changing, "stray") / "link").symlink_to(changing.log(ORDERS))
     plan, unplanned = plan_of(changing, ALL)
-    assert not [one for one in plan.leftovers if one.uri.startswith(ours_there.parent.as_uri())]
-    reasons = {one.uri: one.why for one in unplanned}
-    assert "is reached by, a symbolic link" in reasons[ours_there.as_uri()]
+    by_uri = {one.uri: one.why for one in unplanned}
+    assert "inner is not a file" in by_uri[marked(changing, "delete").as_uri()]
+    assert "symbolic link" in by_uri[marked(changing, "stray").as_uri()]
+    assert len(by_uri) == 2
 
-
-def test_a_directory_that_became_a_link_after_the_plan_keeps_its_files(
-    changing: ChangingArchive,
-) -> None:
-    plan, _ = plan_of(changing, ALL)
     ours_there = changing.index(CLICKS)
-    outside = behind_a_link(ours_there.parent)
+    outside = changing.folder.parent / "outside"
+    shutil.move(ours_there.parent, outside)
+    ours_there.parent.symlink_to(outside)
     done = apply(changing, plan)
     [result] = [one for one in done.results if one.leftover.uri == ours_there.as_uri()]
     assert (result.outcome, result.why) == (
@@ -296,29 +271,10 @@ def test_a_directory_that_became_a_link_after_the_plan_keeps_its_files(
     )
     assert (outside / ours_there.name).exists()
 
-
-def test_links_and_folders_in_a_directory_are_not_planned(changing: ChangingArchive) -> None:
-    (marked(changing, "delete") / "inner").mkdir()
-    (marked(changing, "stray") / "link").symlink_to(changing.log(ORDERS))
-    _, unplanned = plan_of(changing, ALL)
-    by_uri = {one.uri: one.why for one in unplanned}
-    assert "inner is not a file" in by_uri[marked(changing, "delete").as_uri()]
-    assert "symbolic link" in by_uri[marked(changing, "stray").as_uri()]
-    assert len(by_uri) == 2
-
-
-def test_in_place_only_the_orphans_beside_the_logs_are_removed(tmp_path: Path) -> None:
-    changing = ChangingArchive(tmp_path, in_place=True)
-    for partition in (ORDERS, CLICKS):
-        for base_offset in (0, 40):
-            changing.write(changing.log(partition, base_offset), batches(base_offset, 20))
-    changing.build(offset_index=True)
-    changing.log(CLICKS).unlink()
-    changing.build(offset_index=True)
-    add_leftovers(changing)
-    before = state(changing)
-    apply(changing, plan_of(changing)[0])
-    assert before.keys() - state(changing).keys() == ours(changing)
+    plan, unplanned = plan_of(changing, ALL)
+    assert not [one for one in plan.leftovers if one.uri.startswith(ours_there.parent.as_uri())]
+    reasons = {one.uri: one.why for one in unplanned}
+    assert "is reached by, a symbolic link" in reasons[ours_there.as_uri()]
 
 
 def test_orphans_of_an_earlier_index_directory_are_removed(changing: ChangingArchive) -> None:
@@ -380,13 +336,6 @@ def forge(path: Path, records: list[dict[str, Any]]) -> Location:
     return Location.of(path)
 
 
-def test_an_edited_plan_is_refused(changing: ChangingArchive) -> None:
-    path, _ = records_of(changing)
-    path.write_text(path.read_text().replace("clicks", "orders", 1))
-    with pytest.raises(PlanError, match="the checksum is wrong"):
-        read_leftover_plan(Location.of(path))
-
-
 def test_a_plan_made_by_hand_removes_no_file_of_a_segment(changing: ChangingArchive) -> None:
     path, records = records_of(changing)
     target = changing.index(ORDERS)
@@ -435,6 +384,9 @@ def test_what_kip33_does_not_write_is_not_read(
     changing: ChangingArchive, subtests: pytest.Subtests
 ) -> None:
     path, records = records_of(changing)
+    path.write_text(path.read_text().replace("clicks", "orders", 1))
+    with pytest.raises(PlanError, match="the checksum is wrong"):
+        read_leftover_plan(Location.of(path))
     header, first, *others = records
     for change, says in FORGED:
         text = json.dumps(change).replace("{index_dir}", header["index_dir"])

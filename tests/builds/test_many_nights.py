@@ -1,29 +1,24 @@
 """Whose index files are whose, in random nights, beside a naive model.
 
 Other programs change index files, logs are deleted and their index files stay, topics are created
-again, builds of two topics commit at the same time. No foreign file is changed, our files are the
-same as in a build into a new place, and the list of orphaned files is that of the model.
-KIP33_OWNER_SEEDS is the number of seeds in the long form. That a night's result does not depend on
-earlier nights, disturbed or not: `test_disturbed_nights.py`.
+again. No foreign file is changed, our files are the same as in a build into a new place, and the
+list of orphaned files is that of the model. KIP33_OWNER_SEEDS is the number of seeds in the long
+form. That a night's result does not depend on earlier nights, disturbed or not:
+`test_disturbed_nights.py`. Two builds at once: `tests/faults/test_two_builds.py`.
 """
 
 import itertools
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kip33.archive.sources import matches
-from kip33.builds.commit import begin_build, commit_build
 from kip33.builds.index_files import BEFORE_LOG
-from kip33.builds.plan import BuildPlan
-from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
-from tests.builders.changing_archive import DAY_MS, ChangingArchive, batches
+from tests.builders.changing_archive import ChangingArchive, batches
 from tests.faults.builds import Outcome
 from tests.long_forms import seeds, short_and_long
 
@@ -56,13 +51,11 @@ class Owners:
 
     # What happens by day
 
-    def change(self, topic: str | None = None) -> None:
-        partitions = [one for one in PARTITIONS if topic is None or f"/{topic}-" in one]
-        log = self.archive.log(self.chance.choice(partitions), self.chance.choice(BASES))
+    def change(self) -> None:
+        log = self.archive.log(self.chance.choice(PARTITIONS), self.chance.choice(BASES))
         index = self.archive.index_of(log).with_suffix(self.chance.choice(KINDS))
-        lost = [path for path in self.orphaned if path.parent.name.startswith(topic or "")]
-        if lost and self.chance.random() < 0.3:
-            path = self.chance.choice(sorted(lost)).relative_to(self.archive.index_root)
+        if self.orphaned and self.chance.random() < 0.3:
+            path = self.chance.choice(sorted(self.orphaned)).relative_to(self.archive.index_root)
             self.log_changes((self.archive.source / path).with_suffix(".log"), index)
             return
         changes = [self.log_changes, self.log_changes, self.log_goes, self.log_goes,
@@ -204,52 +197,6 @@ class Owners:
         assert summary.orphaned_bytes == sum(size for size, _ in self.orphaned.values())
         assert not summary.warnings
 
-    def night_of_two_builds(self) -> None:
-        """Each looks at its own topic; the other topic changes after the first one listed."""
-        first, second = self.chance.sample(["a", "b"], 2)
-        steps = [build_steps(self.archive.plan(offset_index=True, topics=[first]))]
-        for _ in range(self.chance.randrange(3)):
-            self.change(second)
-        self.archive.now_ms += 1000
-        steps.append(build_steps(self.archive.plan(offset_index=True, topics=[second])))
-        expected = []
-        for topics in ((first,), (second,)):
-            self.expect(topics)
-            expected.append((self.before, self.is_first, self.looked_at, self.free, self.new))
-        fresh = self.archive.fresh(offset_index=True)
-        order = [0] * STEPS + [1] * STEPS
-        self.chance.shuffle(order)
-        for which in order:
-            next(steps[which])
-        self.archive.now_ms += DAY_MS
-        everything = self.looked_at_by(expected)
-        self.before, self.is_first, self.looked_at, self.free, self.new = everything
-        self.check(fresh)
-        self.check_orphans()
-
-    def looked_at_by(self, expected: list[Any]) -> Any:
-        (before, is_first, *mine), (_, _, *others) = expected
-        if is_first:  # the other may have committed before it was planned, or not
-            mine[2] = others[2] = set()
-        return (before, is_first, *(one | other for one, other in zip(mine, others, strict=True)))
-
-
-STEPS = 4
-
-
-def build_steps(plan: BuildPlan) -> Iterator[None]:
-    """Carry out a plan in STEPS steps."""
-    begun = begin_build(plan)
-    yield None
-    half, first = plan.files.num_rows // 2, len(begun.copied_parts)
-    staging = begun.draft.staging
-    results = [build_bin(plan.build, staging, first, plan.files.slice(0, half))]
-    yield None
-    results.append(build_bin(plan.build, staging, first + 1, plan.files.slice(half)))
-    yield None
-    commit_build(begun, results)
-    yield None
-
 
 @pytest.mark.parametrize("many", short_and_long(1, 12, "KIP33_OWNER_SEEDS"))
 def test_nothing_foreign_is_changed_and_orphaned_files_are_known(tmp_path: Path, many: int) -> None:
@@ -261,10 +208,7 @@ def test_nothing_foreign_is_changed_and_orphaned_files_are_known(tmp_path: Path,
         for _ in range(12):
             for _ in range(owners.chance.randrange(8)):
                 owners.change()
-            if owners.chance.random() < 0.3:
-                owners.night_of_two_builds()
-            else:
-                owners.night()
+            owners.night()
         orphans += owners.orphans_seen
         returned += owners.returned_seen
         kept += owners.kept_seen

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from kip33.builds.plan import BuildPlan
-from kip33.errors import CatalogError, LocationError
+from kip33.errors import LocationError
 from tests.builders.log_file import write_log
 from tests.builders.plans import plan_build as plan_build_at
-from tests.faults.builds import build_here
 
 NOW_MS = 1_800_000_000_000
 BROKERS_FILES = (
@@ -85,11 +84,3 @@ def test_a_log_directory_as_source_keeps_its_catalog_outside(archive: Path) -> N
 def test_topics_that_nothing_matches_are_wrong_usage(archive: Path, tmp_path: Path) -> None:
     with pytest.raises(LocationError, match="no segments of topics nothing, 0 found"):
         plan_build(str(archive), str(tmp_path / "indexes"), topics=["nothing", "0"])
-
-
-def test_a_second_source_in_one_catalog_is_refused(archive: Path, tmp_path: Path) -> None:
-    build_here(archive / "broker-1", tmp_path / "indexes")
-    with pytest.raises(
-        CatalogError, match=r"describes .*/broker-1, not .*/broker-2; a catalog has one"
-    ):
-        plan_build(str(archive / "broker-2"), str(tmp_path / "indexes"))

@@ -20,7 +20,7 @@ from kip33.indexing.tree_verdicts import TreeVerdicts, blocks_of
 from kip33.indexing.verify_tree import plan_verify, verify_bin
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import ChangingArchive
-from tests.builders.random_partitions import RandomPartition, random_partitions
+from tests.builders.random_partitions import random_partitions
 from tests.builders.segment_builder import Record, segment, v2_batch
 from tests.long_forms import short_and_long
 
@@ -45,11 +45,6 @@ class ProducerArchive(ChangingArchive):
     def write_segments(self, *base_offsets: int) -> None:
         for base_offset in base_offsets or SEGMENTS:
             self.write(self.log(T, base_offset), SEGMENTS[base_offset])
-
-    def write_partition(self, partition: RandomPartition, *base_offsets: int) -> None:
-        for base in base_offsets or partition.segments:
-            data = b"".join(batch.data for batch in partition.segments[base])
-            self.write(self.log(T, base), data)
 
     def night(self, **settings: bool) -> int:
         """Build and return how many rows were reused."""
@@ -82,17 +77,6 @@ def archive(tmp_path: Path) -> ProducerArchive:
     return ProducerArchive(tmp_path)
 
 
-def test_each_base_offset_but_the_first_has_a_file(archive: ProducerArchive) -> None:
-    archive.write_segments()
-    archive.night()
-    assert archive.built() == archive.replayed()
-    assert [archive.producers(base) for base in (10, 20)] == [{5: 9}, {5: 9, 6: 19}]
-    rows = archive.rows()
-    assert [row["producer_snapshot_bytes"] for row in rows] == [None, 56, 102]
-    assert {row["index_file"] for row in rows} == {"written"}
-    assert {row["error"] for row in rows} == {None}
-
-
 def test_a_night_that_reads_only_new_segments_continues(archive: ProducerArchive) -> None:
     for number, base_offset in enumerate(SEGMENTS):
         archive.write_segments(base_offset)
@@ -100,16 +84,17 @@ def test_a_night_that_reads_only_new_segments_continues(archive: ProducerArchive
         expected = archive.fresh(offset_index=True, producer_snapshots=True)
         assert archive.outcome() == expected
     assert archive.night() == 3
-    assert archive.built() == archive.replayed()
+    right = archive.replayed()
+    assert archive.built() == right
+    assert [archive.producers(base) for base in (10, 20)] == [{5: 9}, {5: 9, 6: 19}]
+    rows = archive.rows()
+    assert [row["producer_snapshot_bytes"] for row in rows] == [None, 56, 102]
+    assert {(row["index_file"], row["error"]) for row in rows} == {("written", None)}
 
-
-def test_segments_that_retention_deleted_are_still_in_the_states(archive: ProducerArchive) -> None:
-    archive.write_segments(0, 10)
+    archive.place(10).unlink()
+    archive.place(20).write_bytes(b"zeros")
     archive.night()
-    archive.log(T, 0).unlink()
-    archive.write_segments(20)
-    archive.night()
-    assert archive.producers(20) == {5: 9, 6: 19}
+    assert archive.built() == right, "what was deleted or changed is written again"
 
 
 def test_a_changed_segment_changes_the_files_of_later_ones(archive: ProducerArchive) -> None:
@@ -119,18 +104,6 @@ def test_a_changed_segment_changes_the_files_of_later_ones(archive: ProducerArch
     assert archive.night() == 0
     assert archive.producers(20) == {7: 9, 6: 19}
     assert archive.built() == archive.replayed()
-
-
-def test_a_file_that_was_deleted_or_changed_is_written_again(archive: ProducerArchive) -> None:
-    archive.write_segments()
-    archive.night()
-    right = archive.built()
-    archive.place(10).unlink()
-    archive.night()
-    assert archive.built() == right
-    archive.place(20).write_bytes(b"zeros")
-    archive.night()
-    assert archive.built() == right
 
 
 def test_a_foreign_file_is_kept(archive: ProducerArchive) -> None:
@@ -149,6 +122,7 @@ def test_the_files_of_deleted_logs_are_orphans(archive: ProducerArchive) -> None
     archive.log(T, 10).unlink()
     summary = archive.build(offset_index=True, producer_snapshots=True)
     assert summary.orphaned == 3  # .timeindex, .index, .snapshot
+    assert archive.producers(20) == {5: 9, 6: 19}, "retention deletes no producer"
     archive.write_segments(10)
     summary = archive.build(offset_index=True, producer_snapshots=True)
     assert (summary.orphaned, summary.written) == (0, 3)
@@ -193,8 +167,8 @@ def test_random_partitions_night_after_night(tmp_path: Path, partitions: int) ->
     dice = random.Random(SEED)
     for partition in random_partitions(seed=SEED, count=partitions):
         archive = ProducerArchive(tmp_path / str(partition.number))
-        for base in partition.segments:
-            archive.write_partition(partition, base)
+        for base, written in partition.segments.items():
+            archive.write(archive.log(T, base), b"".join(batch.data for batch in written))
             if dice.random() < 0.6:
                 archive.night()
         archive.night()
@@ -221,6 +195,14 @@ def test_verify_checks_the_files_of_a_build(archive: ProducerArchive) -> None:
     archive.place(10).write_bytes(b"torn")
     archive.place(20).unlink()
     assert verdicts(archive) == [None, "malformed", "missing"]
+
+    arguments = [str(archive.source), "--index-dir", str(archive.index_dir), "--engine", "local"]
+    arguments += ["--workers", "1", "--producer-snapshots", "--format", "json"]
+    result = CliRunner().invoke(verify, [*arguments, "--fail-on", "malformed"])
+    found = json.loads(result.stdout)["by_producer_snapshot_verdict"]
+    assert (result.exit_code, found) == (3, {"malformed": 1, "missing": 1})
+    share = CliRunner().invoke(verify, [*arguments, "--share", "1/7"])
+    assert (share.exit_code, "needs the logs of all segments" in share.output) == (2, True)
 
 
 def test_verify_finds_another_state_and_a_lost_transaction(archive: ProducerArchive) -> None:
@@ -249,23 +231,6 @@ def test_verify_takes_producers_of_deleted_segments_as_true(archive: ProducerArc
     (state,) = ProducerSnapshot.from_bytes(right).producers
     beside.write_bytes(ProducerSnapshot((state, OTHER)).to_bytes())
     assert verdicts(archive, beside_logs=True) == [None, "consistent"]
-
-
-def test_the_command_checks_them(archive: ProducerArchive) -> None:
-    archive.write_segments()
-    archive.night()
-    arguments = [str(archive.source), "--index-dir", str(archive.index_dir), "--engine", "local"]
-    arguments += ["--workers", "1", "--producer-snapshots", "--format", "json"]
-    result = CliRunner().invoke(verify, arguments)
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert found["by_producer_snapshot_verdict"] == {"identical": 2}
-    archive.place(20).write_bytes(b"torn")
-    result = CliRunner().invoke(verify, [*arguments, "--fail-on", "malformed"])
-    assert result.exit_code == 3
-    share = CliRunner().invoke(verify, [*arguments, "--share", "1/7"])
-    assert share.exit_code == 2
-    assert "needs the logs of all segments" in share.output
 
 
 def test_the_snapshot_of_tiered_storage_is_at_the_end(tmp_path: Path) -> None:

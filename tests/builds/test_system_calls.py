@@ -1,9 +1,6 @@
 """What a build asks of the operating system for each segment: of small ones that is much of it."""
 
 import re
-import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -11,9 +8,8 @@ from typing import Final
 import pytest
 
 from tests.builders.segment_builder import Record, v2_batch
+from tests.faults.traces import traced
 
-PROJECT = Path(__file__).parents[2]
-SECONDS: Final = 300
 SEGMENTS: Final = 4
 SHOWN: Final = 2_000  # base offset of the segment whose calls are counted
 BUILD: Final = """
@@ -43,29 +39,19 @@ def test_a_segment_and_its_new_index_file_take_few_calls(
 
 
 def calls_of_a_segment(folder: Path, fsync: str) -> Counter[str]:
-    """Build some segments under strace; return how often each call named a file of one of them.
-
-    Skips without strace.
-    """
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("strace is not installed: nothing counts the calls")
+    """Build some segments under strace; return how often each call named a file of one of them."""
     partition = folder / "source" / "broker-1" / "orders-0"
     partition.mkdir(parents=True)
     for base_offset in range(0, SEGMENTS * 1_000, 1_000):
         log = partition / f"{base_offset:020d}.log"
         log.write_bytes(v2_batch(base_offset, [Record(1_000 + base_offset)]))
-    trace = folder / "trace"
-    command = [
-        *(strace, "-f", "-y", "-e", "trace=%file,%desc", "-o", str(trace)),
-        *(sys.executable, "-c", BUILD, str(folder / "source"), str(folder / "indexes"), fsync),
-    ]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=SECONDS)
-    if done.returncode and "ptrace" in done.stderr:
-        pytest.skip(f"strace may not trace here: {done.stderr.splitlines()[0]}")
-    assert done.returncode == 0, done.stderr
-    lines = trace.read_text().splitlines()
-    named = [line for line in lines if f"{SHOWN:020d}." in line and "resumed>" not in line]
+    trace = traced(
+        *(BUILD, folder / "source", folder / "indexes", fsync),
+        options=("-e", "trace=%file,%desc"),
+        file=folder / "trace",
+    )
+    lines = [line for line in trace.splitlines() if f"{SHOWN:020d}." in line]
+    named = [line for line in lines if "resumed>" not in line]
     return Counter(kind_of(match[1]) for line in named if (match := re.match(r"\d+ +(\w+)", line)))
 
 

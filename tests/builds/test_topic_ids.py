@@ -3,8 +3,6 @@
 `t` was deleted and created again in some archives: two topics of one name, OLD and NEW.
 """
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,7 @@ from kip33.search.group_lag import group_lags
 from kip33.search.replica_search import TimeQuestion
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
+from tests.builders.layouts import Stored, aiven, aiven_stem, uuid22
 
 OLD, NEW = "bn9RMmT4REWVDFQzf3IUaQ", "AAAAAAAAAAAAAAAAAAAAAQ"
 LATER_MS = START_MS + DAY_MS
@@ -134,14 +133,13 @@ def two_brokers(tmp_path: Path) -> ChangingArchive:
     return archive
 
 
-def opened(archive: ChangingArchive) -> Catalog:
-    return Catalog.at(str(archive.catalog))
+def rows_of_t(archive: ChangingArchive) -> list[Any]:
+    catalog = Catalog.at(str(archive.catalog))
+    return rows_of(CatalogSnapshot(catalog, catalog.require_newest()), ["t"])
 
 
 def answers(archive: ChangingArchive, *questions: TimeQuestion, **how: Any) -> list[Any]:
-    catalog = opened(archive)
-    rows = rows_of(CatalogSnapshot(catalog, catalog.require_newest()), ["t"])
-    found = search_rows(rows, questions, SearchOptions(**how))
+    found = search_rows(rows_of_t(archive), questions, SearchOptions(**how))
     return [(one.partition, one.located.log_dir, one.located.answer) for one in found]
 
 
@@ -178,29 +176,23 @@ def test_the_newest_topic_is_that_of_the_newest_records_whatever_a_copy_did_to_t
     read = partitions_of(str(two_brokers.catalog), Selection(), tell=Tell(lines.append))
     assert [(one.log_dir, one.partition) for [one] in read] == [("b2", 0)]
     assert [line.split(":")[0] for line in lines] == ["topic t"]
-    [total] = topic_totals(opened(two_brokers), opened(two_brokers).require_newest())
+    catalog = Catalog.at(str(two_brokers.catalog))
+    [total] = topic_totals(catalog, catalog.require_newest())
     assert [one["topic_id"] for one in total.topic_ids if one["newest"]] == [NEW]
 
 
-def test_a_partition_that_only_the_older_topic_has_is_not_found(
+def test_every_reader_takes_the_newest_topic_and_names_the_older_one(
     two_brokers: ChangingArchive,
 ) -> None:
     two_brokers.build()
     found = answers(two_brokers, TimeQuestion("t", None, 0))
     assert [(partition, log_dir) for partition, log_dir, _ in found] == [(0, "b2"), (1, None)]
-    assert "log_dir 'b1'" in found[1][2].note
+    assert "log_dir 'b1'" in found[1][2].note, "only the older topic has partition 1"
 
-
-def test_lag_is_that_of_the_newest_topic(two_brokers: ChangingArchive) -> None:
-    two_brokers.build()
-    catalog = opened(two_brokers)
-    rows = by_partition(rows_of(CatalogSnapshot(catalog, catalog.require_newest()), ["t"]))
-    (lag,) = group_lags(rows, [GroupOffset("g", "t", 0, 40)], now_ms=two_brokers.now_ms)
+    at_ms, rows = two_brokers.now_ms, by_partition(rows_of_t(two_brokers))
+    (lag,) = group_lags(rows, [GroupOffset("g", "t", 0, 40)], now_ms=at_ms)
     assert (lag.log_dir, lag.log_end_offset, lag.lag_records) == ("b2", 40, 0)
 
-
-def test_records_are_those_of_the_newest_topic(two_brokers: ChangingArchive) -> None:
-    two_brokers.build()
     for source in (str(two_brokers.source), str(two_brokers.catalog)):
         lines: list[str] = []
         read = partitions_of(source, Selection(), tell=Tell(lines.append))
@@ -211,6 +203,17 @@ def test_records_are_those_of_the_newest_topic(two_brokers: ChangingArchive) -> 
         assert by_files == [True] * (source == str(two_brokers.source))
         older = partitions_of(source, Selection(log_dir="b1"))
         assert [len(segments) for segments in older] == [2, 1]
+
+    shown = CliRunner().invoke(kip33, ["catalog", str(two_brokers.catalog)])
+    assert f"t: 2 topics of this name, by topic id: {NEW} (newest; 1 segment," in shown.stdout
+    assert f"{OLD} (3 segments" in shown.stdout
+
+    catalog = Catalog.at(str(two_brokers.catalog))
+    asked = ReportRequest(None, (), at_ms, at_ms, 0)
+    report = make_report(catalog, choose(catalog, None), asked)
+    (named,) = [one for one in report.findings if "older topic" in one.text]
+    assert (named.level, named.count) == (FindingLevel.NOTE, 1)
+    assert named.examples[0].startswith(f"t: 3 segments of the topic id {OLD}, ")
 
 
 def test_a_hole_is_filled_only_by_the_same_topic(tmp_path: Path) -> None:
@@ -223,7 +226,7 @@ def test_a_hole_is_filled_only_by_the_same_topic(tmp_path: Path) -> None:
     for second_id, hole in ((NEW, "certain"), (OLD, "filled")):
         archive.touch(write_id(archive, "b2/t-0", second_id))
         archive.build()
-        catalog = opened(archive)
+        catalog = Catalog.at(str(archive.catalog))
         (found,) = read_holes(catalog, catalog.require_newest()).to_pylist()
         assert (found["log_dir"], found["first_offset"], found["hole"]) == ("b1", 40, hole)
 
@@ -259,36 +262,12 @@ def test_a_pattern_may_name_the_id_or_leave_it_to_the_file(tmp_path: Path) -> No
 
 
 def test_an_aiven_manifest_with_another_id_than_its_key_is_an_error(tmp_path: Path) -> None:
-    stem = tmp_path / f"t-{OLD}/0/{0:020d}-{'S' * 22}"
-    stem.parent.mkdir(parents=True)
-    log = batches(0, 4)
-    Path(f"{stem}.log").write_bytes(log)
-    sizes = {"transformedChunkSize": len(log), "finalTransformedChunkSize": len(log)}
-    chunks = {"type": "fixed", "originalChunkSize": len(log), "originalFileSize": len(log)}
-    owner = {"topicId": OLD, "topicPartition": {"topic": "t", "partition": 0}}
-    metadata = {"remoteLogSegmentId": {"topicIdPartition": owner}, "startOffset": 0}
-    for topic_id in (OLD, NEW):
-        owner["topicId"] = topic_id
-        manifest = {"version": "1", "chunkIndex": chunks | sizes, "segmentIndexes": {}}
-        manifest |= {"remoteLogSegmentMetadata": metadata}
-        Path(f"{stem}.rsm-manifest").write_text(json.dumps(manifest))
-        (segment,) = list_tree(
-            Location.of(os.fspath(tmp_path)), layout=layout_of("aiven")
-        ).segments()
-        assert segment.topic_id == OLD
-        assert (segment.error is None) == (topic_id == OLD)
-
-
-def test_catalog_and_report_name_the_older_topic(
-    two_brokers: ChangingArchive,
-) -> None:
-    two_brokers.build()
-    shown = CliRunner().invoke(kip33, ["catalog", str(two_brokers.catalog)])
-    assert f"t: 2 topics of this name, by topic id: {NEW} (newest; 1 segment," in shown.stdout
-    assert f"{OLD} (3 segments" in shown.stdout
-    catalog, at_ms = opened(two_brokers), two_brokers.now_ms
-    asked = ReportRequest(None, (), at_ms, at_ms, 0)
-    report = make_report(catalog, choose(catalog, None), asked)
-    (found,) = [one for one in report.findings if "older topic" in one.text]
-    assert (found.level, found.count) == (FindingLevel.NOTE, 1)
-    assert found.examples[0].startswith(f"t: 3 segments of the topic id {OLD}, ")
+    stored = Stored("orders", 0, 0, batches(0, 4), timeindex=b"", index=b"")
+    aiven(tmp_path, [stored])
+    stem = aiven_stem(tmp_path, stored)
+    manifest = stem.with_name(f"{stem.name}.rsm-manifest")
+    for found_id, is_right in ((uuid22("orders"), True), (NEW, False)):
+        manifest.write_text(manifest.read_text().replace(uuid22("orders"), found_id))
+        (segment,) = list_tree(Location.of(tmp_path), layout=layout_of("aiven")).segments()
+        assert segment.topic_id == uuid22("orders")
+        assert (segment.error is None) == is_right

@@ -6,8 +6,7 @@ chooses other logs.
 
 import os
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -100,66 +99,22 @@ def in_place(tmp_path: Path) -> TransactionalArchive:
     return TransactionalArchive(tmp_path, in_place=True)
 
 
-def test_transactions_are_carried_from_segment_to_segment(archive: TransactionalArchive) -> None:
-    archive.write_segments()
-    summary = archive.build(offset_index=True)
-    assert [archive.built(base) for base in SEGMENTS] == [None, wire(3), wire(6)]
-    rows: list[Row] = archive.rows()
-    assert [row["open_transactions"] for row in rows] == ['{"5": 0}', "{}", "{}"]
-    assert [row["transaction_index_bytes"] for row in rows] == [None, 68, 34]
-    assert rows[1]["transaction_index_modified_ms"] == archive.place(3).stat().st_mtime_ns // 10**6
-    assert {row["index_file"] for row in rows} == {"written"}
-    assert {row["error"] for row in rows} == {None}
-    assert (summary.written, summary.segments) == (3, 3)
-
-
-def test_a_segment_without_transactions_between_two_with_transactions(
-    archive: TransactionalArchive,
-) -> None:
-    archive.write(archive.log(T), segment([data(0, P)]))
-    archive.write(archive.log(T, 1), batches(1, 2))
-    archive.write(archive.log(T, 5), segment([abort(5, P)]))
-    archive.build(offset_index=True)
-    assert archive.row(T, 1)["open_transactions"] == '"unchanged"'
-    found = TransactionIndex.from_bytes(archive.built(5) or b"", base_offset=5)
-    assert list(found) == [(P, 0, 5, 6)]
-
-
 def test_a_log_that_can_be_read_again_gives_later_segments_their_files(
     archive: TransactionalArchive,
 ) -> None:
     archive.write_segments()
     how = {"offset_index": True, "producer_snapshots": True}
-    with unreadable(archive.log(T, 0)):
-        archive.build(**how)
-        assert NOT_KNOWN in archive.error(6)
-        assert archive.build(**how).indexed == 1, "only the log that cannot be read is tried again"
+    log, moved = archive.log(T, 0), archive.folder / "moved"
+    log.rename(moved)
+    os.mkfifo(log)
+    archive.build(**how)
+    assert NOT_KNOWN in archive.error(6)
+    assert archive.build(**how).indexed == 1, "only the log that cannot be read is tried again"
+    moved.replace(log)
     assert archive.build(**how).indexed == 3
     assert [archive.built(base) for base in SEGMENTS] == [None, wire(3), wire(6)]
     assert archive.outcome() == archive.fresh(**how)
     assert archive.build(**how).indexed == 0
-
-
-def test_what_is_behind_two_unreadable_logs_depends_on_the_later_one(
-    archive: TransactionalArchive,
-) -> None:
-    archive.write_segments()
-    with unreadable(archive.log(T, 3)):
-        with unreadable(archive.log(T, 0)):
-            archive.build(offset_index=True)
-        assert archive.build(offset_index=True).indexed == 2, "the last segment is not read again"
-    assert archive.build(offset_index=True).indexed == 2
-    assert archive.outcome() == archive.fresh(offset_index=True)
-
-
-@contextmanager
-def unreadable(log: Path) -> Iterator[None]:
-    """Put a named pipe in the place of a log for a while."""
-    moved = log.with_suffix(".moved")
-    log.rename(moved)
-    os.mkfifo(log)
-    yield
-    moved.replace(log)
 
 
 def test_a_file_beside_a_segment_without_transactions_breaks_no_chain(
@@ -181,8 +136,20 @@ def test_a_night_that_reads_only_new_segments_carries_on(archive: TransactionalA
         archive.write_segments(base_offset)
         assert archive.build(offset_index=True).reused == number
         assert archive.outcome() == archive.fresh(offset_index=True)
-    assert archive.built(3) == wire(3)
+    assert [archive.built(base) for base in SEGMENTS] == [None, wire(3), wire(6)]
+    rows: list[Row] = archive.rows()
+    assert [row["open_transactions"] for row in rows] == ['{"5": 0}', "{}", "{}"]
+    assert [row["transaction_index_bytes"] for row in rows] == [None, 68, 34]
+    assert rows[1]["transaction_index_modified_ms"] == archive.place(3).stat().st_mtime_ns // 10**6
+    assert {(row["index_file"], row["error"]) for row in rows} == {("written", None)}
     assert archive.build(offset_index=True).reused == 3
+
+
+def test_without_offset_index_there_are_only_time_indexes(archive: TransactionalArchive) -> None:
+    archive.write_segments()
+    archive.build()
+    assert {path.suffix for path in archive.index_root.rglob("*.*index")} == {".timeindex"}
+    assert {row["open_transactions"] for row in archive.rows()} == {None}
 
 
 @pytest.mark.parametrize("logs", short_and_long(3, 60, "KIP33_LOGS"))
@@ -211,7 +178,9 @@ def test_random_logs_night_after_night(tmp_path: Path, logs: int) -> None:
             assert (archive.built(base_offset) or b"") == expected, f"{log}, {base_offset}"
 
 
-def test_transactions_before_the_first_segment_are_unknown(archive: TransactionalArchive) -> None:
+def test_transactions_before_the_first_segment_are_unknown_without_a_snapshot_beside_it(
+    archive: TransactionalArchive,
+) -> None:
     archive.write_segments(3, 6)
     archive.build(offset_index=True)
     assert [archive.built(3), archive.built(6)] == [None, None]
@@ -220,12 +189,8 @@ def test_transactions_before_the_first_segment_are_unknown(archive: Transactiona
     assert archive.row(T, 3)["open_transactions"] is None
     assert archive.place(3, ".index").exists()
     assert archive.build(offset_index=True).reused == 2
-
-
-def test_a_snapshot_beside_the_log_has_the_open_transactions(archive: TransactionalArchive) -> None:
-    archive.write_segments(3, 6)
     archive.log(T, 3).with_suffix(".snapshot").write_bytes(snapshot(p5=0, p7=-1))
-    archive.build(offset_index=True)
+    archive.build(offset_index=True, full=True)
     assert [archive.built(3), archive.built(6)] == [wire(3), wire(6)]
     assert archive.error(3) == ""
 
@@ -292,16 +257,20 @@ def test_a_transaction_index_that_is_not_as_it_was_left_is_built_again(
     assert archive.outcome() == archive.fresh(offset_index=True)
 
 
-def test_our_file_is_removed_if_nothing_is_aborted_any_more(
-    archive: TransactionalArchive,
+def test_our_file_is_removed_if_its_log_gives_none_any_more(
+    archive: TransactionalArchive, subtests: pytest.Subtests
 ) -> None:
     archive.write_segments()
     archive.build(offset_index=True)
-    archive.write(archive.log(T, 3), segment([data(3, Q), commit(5, P)]))
-    archive.build(offset_index=True)
-    assert archive.built(3) is None
-    assert archive.outcome() == archive.fresh(offset_index=True)
-    assert archive.build(offset_index=True).reused == 3
+    nothing_aborted = [data(3, Q), commit(5, P)]
+    invalid = [data(3, P), v2_batch(4, [Record(1)], producer_id=P)]
+    for name, written in (("nothing is aborted", nothing_aborted), ("invalid", invalid)):
+        with subtests.test(name):
+            archive.write(archive.log(T, 3), segment(written))
+            archive.build(offset_index=True)
+            assert archive.built(3) is None
+            assert archive.outcome() == archive.fresh(offset_index=True)
+    assert archive.built(6) is None, "what is open there is not known any more"
 
 
 def test_a_transaction_index_that_kip33_did_not_write_stays(archive: TransactionalArchive) -> None:
@@ -335,29 +304,6 @@ def test_a_foreign_transaction_index_does_not_become_ours(
     assert archive.built(3) == b"broker's"
     assert archive.row(T, 3)["index_file"] == "kept"
     assert archive.built(6) == wire(6)
-
-
-def test_our_file_is_deleted_if_its_log_no_longer_gives_one(
-    archive: TransactionalArchive,
-) -> None:
-    archive.write_segments()
-    archive.build(offset_index=True)
-    archive.write(archive.log(T, 3), segment([data(3, P), v2_batch(4, [Record(1)], producer_id=P)]))
-    archive.build(offset_index=True)
-    assert archive.row(T, 3)["status"] == "invalid"
-    assert archive.built(3) is None
-    assert archive.built(6) is None  # what is open there is not known any more
-
-
-def test_in_place_both_files_are_there(in_place: TransactionalArchive) -> None:
-    in_place.write_segments()
-    in_place.build(offset_index=True)
-    assert [in_place.built(base) for base in SEGMENTS] == [None, wire(3), wire(6)]
-    assert all(in_place.place(base, ".index").exists() for base in SEGMENTS)
-    row = in_place.row(T, 3)
-    assert row["offset_index_bytes"] == in_place.place(3, ".index").stat().st_size
-    assert row["index_file"] == "written"
-    assert in_place.build(offset_index=True).reused == 3
 
 
 def test_in_place_there_is_no_index_without_its_transaction_index(
@@ -531,17 +477,9 @@ def test_verify_judges_transaction_indexes(archive: TransactionalArchive) -> Non
     assert verdicts(archive) == [None, "missing", "wrong"]
     archive.place(3, ".index").unlink()
     assert verdicts(archive) == [None, None, "wrong"]
-
-
-def test_verify_says_unknown_where_earlier_segments_are_missing(
-    archive: TransactionalArchive,
-) -> None:
-    archive.write_segments()
-    archive.build(offset_index=True)
+    archive.place(6).write_bytes(wire(6))
     archive.log(T).unlink()
-    assert verdicts(archive) == ["unknown", "unknown"]
-    archive.log(T, 3).with_suffix(".snapshot").write_bytes(snapshot(p5=0))
-    assert verdicts(archive) == ["identical", "identical"]
+    assert verdicts(archive) == [None, "unknown"]
 
 
 def test_verify_of_one_segment_knows_transactions_from_a_snapshot(

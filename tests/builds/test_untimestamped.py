@@ -5,6 +5,7 @@ Nights of builds notice when the file's time, the next segment or the last segme
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,14 @@ def test_each_text_of_the_kip_names_its_offset_and_the_last_segment_has_none(
             assert [row["time_index_entries"] for row in rows][:2] == [len(offsets[10])] * 2
             sources = {row["largest_timestamp_source"] for row in rows if row["magics"] == [0]}
             assert sources == {"last_modified"}, "the time stays one of a file"
-            assert archive.outcome().files == archive.fresh(untimestamped=rule).files
+            fresh = archive.fresh(untimestamped=rule)
+            assert archive.outcome().files == fresh.files
+            archive.build(untimestamped=rule, only_damaged=True)
+            assert archive.outcome().files == fresh.files, "an index with its entry is not damaged"
+            offset_in_row = json.loads(rows[0]["time_index_settings"]).get(FILE_TIME_OFFSET)
+            assert offset_in_row == (offsets[10] or [None])[0]
+            for row in rows[2:]:
+                assert FILE_TIME_OFFSET not in row["time_index_settings"]
     assert "untimestamped" not in archive.row(PART, 10)["build_settings"], "as earlier releases"
 
 
@@ -106,37 +114,22 @@ def test_the_names_of_the_rules() -> None:
         rule_of("last")
 
 
-def _touched(archive: ChangingArchive) -> None:
-    archive.touch(archive.log(PART, 10), age_ms=3 * DAY_MS)
-
-
-def _next_deleted(archive: ChangingArchive) -> None:
-    archive.log(PART, 20).unlink()
-
-
-def _next_inserted(archive: ChangingArchive) -> None:
-    archive.write(archive.log(PART, 15), old_messages(15))
-
-
-def _last_closed(archive: ChangingArchive) -> None:
-    archive.write(archive.log(PART, 50), batches(50, 2))
-
-
-def _last_again(archive: ChangingArchive) -> None:
-    for base in (30, 40):
-        archive.log(PART, base).unlink()
-
-
-CHANGES = [_touched, _next_deleted, _next_inserted, _last_closed, _last_again]
+CHANGES: dict[str, Callable[[ChangingArchive], object]] = {
+    "touched": lambda a: a.touch(a.log(PART, 10), age_ms=3 * DAY_MS),
+    "the next deleted": lambda a: a.log(PART, 20).unlink(),
+    "another next": lambda a: a.write(a.log(PART, 15), old_messages(15)),
+    "the last closed": lambda a: a.write(a.log(PART, 50), batches(50, 2)),
+    "the last again": lambda a: [a.log(PART, base).unlink() for base in (30, 40)],
+}
 
 
 @pytest.mark.parametrize("rule", one_in(2, [NEXT, FIRST]))
 def test_the_next_build_ends_as_one_that_reads_everything(
     tmp_path: Path, rule: str, subtests: pytest.Subtests
 ) -> None:
-    for change in CHANGES:
-        with subtests.test(change.__name__):
-            archive = four_segments(tmp_path / change.__name__)
+    for name, change in CHANGES.items():
+        with subtests.test(name):
+            archive = four_segments(tmp_path / name)
             archive.build(untimestamped=rule)
             change(archive)
             archive.build(untimestamped=rule)
@@ -146,19 +139,6 @@ def test_the_next_build_ends_as_one_that_reads_everything(
             assert files == archive.fresh(untimestamped=rule).files
             assert archive.build(untimestamped=rule).indexed == 0, "the one after reads nothing"
             assert archive.outcome() == before
-
-
-def test_a_row_says_what_its_index_has(archive: ChangingArchive) -> None:
-    archive.build(untimestamped=NEXT)
-    settings = json.loads(archive.row(PART, 10)["time_index_settings"])
-    assert (settings["untimestamped"], settings[FILE_TIME_OFFSET]) == ("next-base-offset", 20)
-    assert FILE_TIME_OFFSET not in archive.row(PART, 30)["time_index_settings"]
-    assert FILE_TIME_OFFSET not in archive.row(PART, 40)["time_index_settings"]
-
-
-def test_the_kip33_dialect_follows_the_rule_too(archive: ChangingArchive) -> None:
-    archive.build(untimestamped=NEXT, dialect="kip33")
-    assert entries(archive)[10] == [(modified_ms(archive, 10), 20)]
 
 
 def test_in_place_is_refused(tmp_path: Path) -> None:
@@ -175,27 +155,16 @@ def verdicts(archive: ChangingArchive, rule: str) -> dict[int, tuple[str, tuple[
     return {int(Path(one.log_uri).stem): (one.verdict, one.problems) for one in found}
 
 
-def test_verify_with_the_rule_knows_the_entry(archive: ChangingArchive) -> None:
+def test_verify_knows_the_entry_with_the_rule_and_says_what_it_may_be_without(
+    archive: ChangingArchive,
+) -> None:
     archive.build(untimestamped=NEXT)
     assert {verdict for verdict, _ in verdicts(archive, NEXT).values()} == {"identical"}
-
-
-def test_verify_without_the_rule_says_what_the_entry_may_be(archive: ChangingArchive) -> None:
-    archive.build(untimestamped=NEXT)
     found = verdicts(archive, "none")
-    assert [verdict for verdict, _ in found.values()] == [
-        "wrong",
-        "wrong",
-        "identical",
-        "identical",
-    ]
+    assert [verdict for verdict, _ in found.values()] == ["wrong"] * 2 + ["identical"] * 2
     assert "is this a file of build --untimestamped" in found[10][1][-1]
-
-
-def test_verify_notices_that_the_file_has_another_time(archive: ChangingArchive) -> None:
-    archive.build(untimestamped=NEXT)
     os.utime(archive.log(PART, 10))
-    assert verdicts(archive, NEXT)[10][0] == "wrong"
+    assert verdicts(archive, NEXT)[10][0] == "wrong", "the file has another time"
 
 
 def answers(archive: ChangingArchive, *times: int, **how: Any) -> list[Answer]:
@@ -217,12 +186,8 @@ def test_search_finds_the_same_and_names_the_time_that_is_not_trusted(
         for base in (10, 20):
             said = f"records from offset {base} on have no timestamps; the log file's time, "
             assert said + f"{modified_ms(archive, base)}, is late enough" in (answer.note or "")
-
-
-def test_search_says_nothing_for_a_time_after_the_files(archive: ChangingArchive) -> None:
-    archive.build(untimestamped=NEXT)
     [answer] = answers(archive, archive.now_ms)
-    assert answer.note is None
+    assert answer.note is None, "the files are older than that time"
 
 
 def test_a_tail_of_another_catalogs_index_is_not_trusted(archive: ChangingArchive) -> None:

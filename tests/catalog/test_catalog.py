@@ -5,9 +5,9 @@ import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,6 +18,7 @@ from kip33.catalog.topic_totals import IS_OLDER, topic_totals, with_incarnations
 from kip33.errors import CatalogError
 from kip33.stores.locations import Location
 from tests.builders.snapshots import NOW_MS, SOURCE, commit_path, part_path, path_of, row, write
+from tests.cases import each_case
 
 
 @pytest.fixture
@@ -132,36 +133,33 @@ def change_commit(text: Callable[[str], str]) -> Callable[[Catalog, Snapshot], N
     return damage
 
 
-DAMAGES = [
-    ("a part is missing", lose_a_part),
-    ("a part is shorter", cut_a_part),
-    ("the folder is missing", lose_the_folder),
-    ("an empty commit file", change_commit(lambda text: "")),
-    ("a commit file cut short", change_commit(lambda text: text[:-20])),
-    ("a commit file of another shape", change_commit(lambda text: "[]")),
-    ("a commit file without fields", change_commit(lambda text: "{}")),
-    ("a commit file of one string", change_commit(lambda text: '"\\udcff"')),
-    (
-        "a part without its size",
-        change_commit(lambda text: text.replace('"parts": [', '"parts": [["x"], ')),
+DAMAGES = {
+    "a part is missing": lose_a_part,
+    "a part is shorter": cut_a_part,
+    "the folder is missing": lose_the_folder,
+    "an empty commit file": change_commit(lambda text: ""),
+    "a commit file cut short": change_commit(lambda text: text[:-20]),
+    "a commit file of another shape": change_commit(lambda text: "[]"),
+    "a commit file without fields": change_commit(lambda text: "{}"),
+    "a commit file of one string": change_commit(lambda text: '"\\udcff"'),
+    "a part without its size": change_commit(
+        lambda text: text.replace('"parts": [', '"parts": [["x"], ')
     ),
-    (
-        "a schema version that is no number",
-        change_commit(lambda text: text.replace('"schema_version": 4', '"schema_version": "4"')),
+    "a schema version that is no number": change_commit(
+        lambda text: text.replace('"schema_version": 4', '"schema_version": "4"')
     ),
-]
+}
 
 
-def test_a_damaged_newest_snapshot_is_ignored(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (name, damage) in enumerate(DAMAGES):
-        with subtests.test(name):
-            catalog = Catalog.at(str(tmp_path / str(number)))
-            good, newer = write(catalog, [row(0)]), write(catalog, [row(1)])
-            damage(catalog, newer)
-            assert catalog.require_newest() == good
-            after = write(catalog, [row(2)])
-            assert after.sequence == 3
-            assert catalog.require_newest() == after
+@each_case("damage", DAMAGES)
+def test_a_damaged_newest_snapshot_is_ignored(damage: Any, tmp_path: Path) -> None:
+    catalog = Catalog.at(str(tmp_path))
+    good, newer = write(catalog, [row(0)]), write(catalog, [row(1)])
+    damage(catalog, newer)
+    assert catalog.require_newest() == good
+    after = write(catalog, [row(2)])
+    assert after.sequence == 3
+    assert catalog.require_newest() == after
 
 
 def test_unknown_files_among_the_commits_are_ignored(catalog: Catalog) -> None:
@@ -240,14 +238,10 @@ def test_candidates_are_the_newest_first_each_with_what_is_wrong(catalog: Catalo
     )
 
 
-def test_a_snapshot_is_named_by(catalog: Catalog, subtests: pytest.Subtests) -> None:
-    for of in ("name", "sequence", "snapshot_id"):
-        with subtests.test(of):
-            first, second = write(catalog, [row(0)]), write(catalog, [row(1)])
-            assert [catalog.named(str(getattr(one, of))) for one in (first, second)] == [
-                first,
-                second,
-            ]
+@each_case("of", ("name", "sequence", "snapshot_id"))
+def test_a_snapshot_is_named_by(of: str, catalog: Catalog) -> None:
+    first, second = write(catalog, [row(0)]), write(catalog, [row(1)])
+    assert [catalog.named(str(getattr(one, of))) for one in (first, second)] == [first, second]
 
 
 def test_an_ambiguous_or_unknown_number_is_an_error(catalog: Catalog, tmp_path: Path) -> None:
@@ -259,24 +253,6 @@ def test_an_ambiguous_or_unknown_number_is_an_error(catalog: Catalog, tmp_path: 
 
 
 # Other engines read the folder that `kip33 catalog --path` prints.
-
-ROWS = [row(i, error=None if i else "bad") for i in range(3)]
-
-
-@pytest.fixture
-def folder(catalog: Catalog) -> str:
-    return catalog.snapshot_folder(write(catalog, ROWS[:2], ROWS[2:]).name).path
-
-
-def test_the_folder_holds_parquet_only(folder: str) -> None:
-    assert sorted(path.name for path in Path(folder).iterdir()) == [
-        "part-00000.parquet", "part-00001.parquet",
-    ]  # fmt: skip
-
-
-def test_pyarrow_reads_it(folder: str) -> None:
-    table = ds.dataset(folder, format="parquet").to_table().select(SEGMENTS.names)
-    assert sorted(table.to_pylist(), key=lambda r: r["partition"]) == ROWS
 
 
 def test_totals_of_topics(catalog: Catalog) -> None:
@@ -309,13 +285,12 @@ INCARNATIONS = [
 ]
 
 
-def test_the_incarnation_that_changed_last_is_the_newest(subtests: pytest.Subtests) -> None:
-    for ids, older in INCARNATIONS:
-        with subtests.test(f"{ids}"):
-            pairs = [(topic, topic_id) for topic, known in ids.items() for topic_id in known]
-            rows = [
-                row(number, topic=topic, topic_id=topic_id, last_modified_ms=NOW_MS + number)
-                for number, (topic, topic_id) in enumerate(pairs)
-            ]
-            table = pa.Table.from_pylist(rows, schema=SEGMENTS)
-            assert with_incarnations(table)[IS_OLDER].to_pylist() == older
+@each_case(("ids", "older"), INCARNATIONS)
+def test_the_incarnation_that_changed_last_is_the_newest(ids: Any, older: Any) -> None:
+    pairs = [(topic, topic_id) for topic, known in ids.items() for topic_id in known]
+    rows = [
+        row(number, topic=topic, topic_id=topic_id, last_modified_ms=NOW_MS + number)
+        for number, (topic, topic_id) in enumerate(pairs)
+    ]
+    table = pa.Table.from_pylist(rows, schema=SEGMENTS)
+    assert with_incarnations(table)[IS_OLDER].to_pylist() == older

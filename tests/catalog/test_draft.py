@@ -12,6 +12,7 @@ from kip33.catalog.draft import CLAIMS, ROWS_AS_OBJECTS, Draft, PartWriter, clai
 from kip33.errors import CatalogError, PublishError
 from kip33.stores.locations import Location
 from tests.builders.snapshots import NOW_MS, SOURCE, commit_path, path_of, row, write
+from tests.cases import each_case
 
 
 @pytest.fixture
@@ -93,16 +94,17 @@ HARMS = [
 ]
 
 
-def test_a_failed_commit_leaves_no_snapshot(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (name, harm, error, says) in enumerate(HARMS):
-        with subtests.test(name):
-            draft = Draft.begin(Catalog.at(str(tmp_path / str(number))), SOURCE)
-            part = published(draft, 0)
-            harm(draft, part)
-            with pytest.raises(error, match=says) as told:
-                draft.commit([part], settings={}, now_ms=NOW_MS)
-            assert "the newest snapshot does not change" in str(told.value)
-            assert not path_of(draft.catalog.commit_place(draft.name)).exists()
+@each_case(("name", "harm", "error", "says"), HARMS)
+def test_a_failed_commit_leaves_no_snapshot(
+    name: str, harm: Any, error: Any, says: str, tmp_path: Path
+) -> None:
+    draft = Draft.begin(Catalog.at(str(tmp_path)), SOURCE)
+    part = published(draft, 0)
+    harm(draft, part)
+    with pytest.raises(error, match=says) as told:
+        draft.commit([part], settings={}, now_ms=NOW_MS)
+    assert "the newest snapshot does not change" in str(told.value)
+    assert not path_of(draft.catalog.commit_place(draft.name)).exists()
 
 
 def test_a_row_of_the_wrong_type_is_not_written(draft: Draft) -> None:
@@ -149,20 +151,17 @@ def test_the_claims_of_a_committed_build_count_only_if_its_snapshot_is_lost(draf
         assert claimed_index_uris(draft.catalog, since=0, above=above).to_pylist() == claimed
 
 
-UNREADABLE_CLAIMS = [
-    ("empty", b""),
-    ("text", b"half a claim"),
-    ("zeros", bytes(100)),
-]
+UNREADABLE_CLAIMS = {
+    "empty": b"",
+    "text": b"half a claim",
+    "zeros": bytes(100),
+}
 
 
-def test_unreadable_claims_are_ignored(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (name, data) in enumerate(UNREADABLE_CLAIMS):
-        with subtests.test(name):
-            draft = Draft.begin(Catalog.at(str(tmp_path / str(number))), SOURCE)
-            other = Draft.begin(draft.catalog, SOURCE)
-            other.claim(pa.array(["file:///i/0.timeindex"]))
-            path_of(draft.staging.child(CLAIMS)).write_bytes(data)
-            assert claimed_index_uris(draft.catalog, since=0).to_pylist() == [
-                "file:///i/0.timeindex"
-            ]
+@each_case("data", UNREADABLE_CLAIMS)
+def test_unreadable_claims_are_ignored(data: Any, tmp_path: Path) -> None:
+    draft = Draft.begin(Catalog.at(str(tmp_path)), SOURCE)
+    other = Draft.begin(draft.catalog, SOURCE)
+    other.claim(pa.array(["file:///i/0.timeindex"]))
+    path_of(draft.staging.child(CLAIMS)).write_bytes(data)
+    assert claimed_index_uris(draft.catalog, since=0).to_pylist() == ["file:///i/0.timeindex"]

@@ -15,6 +15,7 @@ from kip33.catalog.pruning import Plan, RemovalKind, prune
 from kip33.catalog.schema import SCHEMA_VERSION
 from kip33.errors import CatalogError
 from tests.builders.snapshots import NOW_MS, SOURCE, commit_path, part_path, path_of, row, write
+from tests.cases import each_case
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -62,27 +63,21 @@ def names(catalog: Catalog) -> list[str]:
     return [snapshot.name for snapshot in catalog.snapshots()]
 
 
-def test_the_newest_stay(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (keep, left) in enumerate(
-        ((1, [4]), (2, [3, 4]), (4, [1, 2, 3, 4]), (9, [1, 2, 3, 4]))
-    ):
-        with subtests.test(f"{keep}"):
-            catalog = Catalog.at(str(tmp_path / str(number)))
-            snapshots = [snapshot_of(catalog) for _ in range(4)]
-            sizes = [
-                commit_path(catalog, one).stat().st_size + one.parts[0].size_bytes
-                for one in snapshots
-            ]
-            pruned = prune(catalog, keep=keep, now_ms=NOW_MS)
-            assert [one.sequence for one in catalog.snapshots()] == left
-            assert pruned.count(RemovalKind.OLD_SNAPSHOT) == len(pruned.removed) == 4 - len(left)
-            assert (pruned.plan.kept, pruned.plan.kept_young, pruned.failures) == (len(left), 0, ())
-            assert pruned.bytes_freed == sum(sizes[: 4 - len(left)])
-            folders = sorted(
-                path.name for path in path_of(catalog.location.child("snapshots")).iterdir()
-            )
-            assert folders == names(catalog)
-            assert [catalog.read(one).num_rows for one in catalog.snapshots()] == [1] * len(left)
+@each_case(("keep", "left"), ((1, [4]), (2, [3, 4]), (4, [1, 2, 3, 4]), (9, [1, 2, 3, 4])))
+def test_the_newest_stay(keep: int, left: Any, tmp_path: Path) -> None:
+    catalog = Catalog.at(str(tmp_path))
+    snapshots = [snapshot_of(catalog) for _ in range(4)]
+    sizes = [
+        commit_path(catalog, one).stat().st_size + one.parts[0].size_bytes for one in snapshots
+    ]
+    pruned = prune(catalog, keep=keep, now_ms=NOW_MS)
+    assert [one.sequence for one in catalog.snapshots()] == left
+    assert pruned.count(RemovalKind.OLD_SNAPSHOT) == len(pruned.removed) == 4 - len(left)
+    assert (pruned.plan.kept, pruned.plan.kept_young, pruned.failures) == (len(left), 0, ())
+    assert pruned.bytes_freed == sum(sizes[: 4 - len(left)])
+    folders = sorted(path.name for path in path_of(catalog.location.child("snapshots")).iterdir())
+    assert folders == names(catalog)
+    assert [catalog.read(one).num_rows for one in catalog.snapshots()] == [1] * len(left)
 
 
 def test_the_claims_of_a_snapshot_go_with_it(catalog: Catalog) -> None:
@@ -109,19 +104,18 @@ def test_a_newest_snapshot_with_a_rotten_byte_does_not_cost_the_last_good_one(
     assert problem.endswith("part-00000.parquet: the CRC does not match the commit file")
 
 
+@each_case(("newer_ms", "goes"), ((HOUR, True), (HOUR - 1, False)))
 def test_the_snapshot_that_was_the_newest_within_the_last_hour_stays(
-    tmp_path: Path, subtests: pytest.Subtests
+    newer_ms: Any, goes: bool, tmp_path: Path
 ) -> None:
     """It is a week old, but a reader may have chosen it just before the newer one came."""
-    for number, (newer_ms, goes) in enumerate(((HOUR, True), (HOUR - 1, False))):
-        with subtests.test(f"{newer_ms}"):
-            catalog = Catalog.at(str(tmp_path / str(number)))
-            before, was_newest = snapshot_of(catalog), snapshot_of(catalog)
-            newest = snapshot_of(catalog, age_ms=newer_ms)
-            pruned = prune(catalog, keep=1, now_ms=NOW_MS)
-            stays = [newest.name] if goes else [was_newest.name, newest.name]
-            assert names(catalog) == stays, f"{before.name} goes"
-            assert pruned.plan.kept_young == (0 if goes else 1)
+    catalog = Catalog.at(str(tmp_path))
+    before, was_newest = snapshot_of(catalog), snapshot_of(catalog)
+    newest = snapshot_of(catalog, age_ms=newer_ms)
+    pruned = prune(catalog, keep=1, now_ms=NOW_MS)
+    stays = [newest.name] if goes else [was_newest.name, newest.name]
+    assert names(catalog) == stays, f"{before.name} goes"
+    assert pruned.plan.kept_young == (0 if goes else 1)
 
 
 def test_keeping_no_snapshot_is_refused(catalog: Catalog) -> None:
@@ -142,15 +136,16 @@ AGES = [
 ]
 
 
-def test_a_snapshot_younger_than_an_hour_stays(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (name, by_file, by_clock, goes) in enumerate(AGES):
-        with subtests.test(name):
-            catalog = Catalog.at(str(tmp_path / str(number)))
-            old = snapshot_of(catalog, age_ms=by_file, by_clock=by_clock)
-            newest = snapshot_of(catalog)
-            pruned = prune(catalog, keep=1, now_ms=NOW_MS)
-            assert names(catalog) == ([newest.name] if goes else [old.name, newest.name])
-            assert pruned.plan.kept_young == (0 if goes else 1)
+@each_case(("name", "by_file", "by_clock", "goes"), AGES)
+def test_a_snapshot_younger_than_an_hour_stays(
+    name: str, by_file: Any, by_clock: Any, goes: bool, tmp_path: Path
+) -> None:
+    catalog = Catalog.at(str(tmp_path))
+    old = snapshot_of(catalog, age_ms=by_file, by_clock=by_clock)
+    newest = snapshot_of(catalog)
+    pruned = prune(catalog, keep=1, now_ms=NOW_MS)
+    assert names(catalog) == ([newest.name] if goes else [old.name, newest.name])
+    assert pruned.plan.kept_young == (0 if goes else 1)
 
 
 def lose_a_part(catalog: Catalog, snapshot: Snapshot) -> None:
@@ -182,49 +177,25 @@ def damaged(
     return snapshot
 
 
-def test_a_damaged_snapshot_before_the_newest_undamaged_one_is_removed(
-    tmp_path: Path, subtests: pytest.Subtests
+@each_case("damage", DAMAGES)
+def test_a_damaged_snapshot_goes_if_it_is_neither_young_nor_the_newest(
+    damage: Any, tmp_path: Path
 ) -> None:
-    for number, damage in enumerate(DAMAGES):
-        with subtests.test(damage.__name__):
-            catalog = Catalog.at(str(tmp_path / str(number)))
-            bad = damaged(catalog, damage)
-            good = snapshot_of(catalog)
-            pruned = prune(catalog, keep=5, now_ms=NOW_MS)
-            assert [(one.what, one.name) for one in pruned.removed] == [
-                (RemovalKind.DAMAGED_SNAPSHOT, bad.name)
-            ]
-            assert (pruned.plan.kept, pruned.plan.problems) == (1, ())
-            assert files_of(catalog) == {
-                f"commits/{good.name}.json",
-                f"snapshots/{good.name}/part-00000.parquet",
-            }
-
-
-def test_a_young_damaged_snapshot_stays(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, damage in enumerate(DAMAGES):
-        with subtests.test(damage.__name__):
-            catalog = Catalog.at(str(tmp_path / str(number)))
-            bad = damaged(catalog, damage, age_ms=HOUR - 1)
-            snapshot_of(catalog)
-            pruned = prune(catalog, keep=1, now_ms=NOW_MS)
-            assert commit_path(catalog, bad).exists()
-            assert (pruned.removed, pruned.plan.kept_young, len(pruned.plan.problems)) == ((), 1, 1)
-
-
-def test_a_damaged_snapshot_is_not_counted_among_those_to_keep_and_stays_if_it_is_the_newest(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for number, damage in enumerate(DAMAGES):
-        with subtests.test(damage.__name__):
-            catalog = Catalog.at(str(tmp_path / str(number)))
-            gone, good, bad = snapshot_of(catalog), snapshot_of(catalog), damaged(catalog, damage)
-            pruned = prune(catalog, keep=1, now_ms=NOW_MS)
-            assert [one.name for one in pruned.removed] == [gone.name]
-            assert commit_path(catalog, bad).exists()
-            assert catalog.require_newest() == good
-            [problem] = pruned.plan.problems
-            assert bad.name in problem
+    """It is not counted among those to keep."""
+    catalog = Catalog.at(str(tmp_path))
+    gone, bad = snapshot_of(catalog), damaged(catalog, damage)
+    young, good = damaged(catalog, damage, age_ms=HOUR - 1), snapshot_of(catalog)
+    newest = damaged(catalog, damage)
+    pruned = prune(catalog, keep=1, now_ms=NOW_MS)
+    assert [(one.what, one.name) for one in pruned.removed] == [
+        (RemovalKind.OLD_SNAPSHOT, gone.name),
+        (RemovalKind.DAMAGED_SNAPSHOT, bad.name),
+    ]
+    left = [commit_path(catalog, one).exists() for one in (gone, bad, young, good, newest)]
+    assert left == [False, False, True, True, True]
+    assert catalog.require_newest() == good
+    assert (pruned.plan.kept_young, len(pruned.plan.problems)) == (1, 2)
+    assert any(newest.name in problem for problem in pruned.plan.problems)
 
 
 def test_nothing_is_removed_while_no_snapshot_is_undamaged(catalog: Catalog) -> None:
@@ -260,28 +231,30 @@ def test_a_snapshot_of_a_later_version_ends_it_before_anything_is_removed(catalo
 # What dead builds left
 
 
-def test_what_dead_builds_left_is_removed_after_a_day(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    """A folder in staging, a snapshot's folder without its commit, and half a commit file."""
-    for name, age_ms, goes in (
+@each_case(
+    ("name", "age_ms", "goes"),
+    (
         ("a day ago", DAY, True),
         ("less", DAY - 1, False),
         ("in the future", -HOUR, False),
-    ):
-        with subtests.test(name):
-            catalog = Catalog.at(str(tmp_path / name))
-            folder = uncommitted(catalog, age_ms)
-            newest = snapshot_of(catalog)
-            draft = dead_draft(catalog, age_ms=age_ms)
-            half = commit_path(catalog, newest).with_name(f".{newest.name}.json.0f.tmp")
-            half.write_text("{")
-            set_age(half, age_ms)
-            pruned = prune(catalog, keep=1, now_ms=NOW_MS)
-            left = [one.exists() for one in (folder, path_of(draft.staging), half)]
-            assert left == [not goes] * 3
-            assert pruned.count(RemovalKind.DEAD_BUILD) == 3 * goes
-            assert names(catalog) == [newest.name]
+    ),
+)
+def test_what_dead_builds_left_is_removed_after_a_day(
+    name: str, age_ms: Any, goes: bool, tmp_path: Path
+) -> None:
+    """A folder in staging, a snapshot's folder without its commit, and half a commit file."""
+    catalog = Catalog.at(str(tmp_path / name))
+    folder = uncommitted(catalog, age_ms)
+    newest = snapshot_of(catalog)
+    draft = dead_draft(catalog, age_ms=age_ms)
+    half = commit_path(catalog, newest).with_name(f".{newest.name}.json.0f.tmp")
+    half.write_text("{")
+    set_age(half, age_ms)
+    pruned = prune(catalog, keep=1, now_ms=NOW_MS)
+    left = [one.exists() for one in (folder, path_of(draft.staging), half)]
+    assert left == [not goes] * 3
+    assert pruned.count(RemovalKind.DEAD_BUILD) == 3 * goes
+    assert names(catalog) == [newest.name]
 
 
 def put_a_part(draft: Draft) -> None:
@@ -307,16 +280,15 @@ def move_a_part(draft: Draft) -> None:
     set_age(path_of(draft.staging), 2 * DAY)
 
 
-def test_an_active_build_keeps_all_its_files(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, sign in enumerate((put_a_part, put_deep_below, touch_the_folder, move_a_part)):
-        with subtests.test(sign.__name__):
-            catalog = Catalog.at(str(tmp_path / str(number)))
-            snapshot_of(catalog)
-            draft = dead_draft(catalog, age_ms=2 * DAY)
-            sign(draft)
-            before = files_of(catalog)
-            assert prune(catalog, keep=1, now_ms=NOW_MS).removed == ()
-            assert files_of(catalog) == before
+@each_case("sign", (put_a_part, put_deep_below, touch_the_folder, move_a_part))
+def test_an_active_build_keeps_all_its_files(sign: Any, tmp_path: Path) -> None:
+    catalog = Catalog.at(str(tmp_path))
+    snapshot_of(catalog)
+    draft = dead_draft(catalog, age_ms=2 * DAY)
+    sign(draft)
+    before = files_of(catalog)
+    assert prune(catalog, keep=1, now_ms=NOW_MS).removed == ()
+    assert files_of(catalog) == before
 
 
 def uncommitted(catalog: Catalog, age_ms: int) -> Path:
@@ -555,36 +527,33 @@ def test_on_an_object_store_only_files_have_an_age(
     assert path_of(empty.staging).exists()  # no time is known of it: that is not old
 
 
-def test_a_foreign_file_stays_and_is_named(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, name in enumerate(("notes.txt", "inner/copy-of-part.parquet", "00000000.log")):
-        with subtests.test(name):
-            catalog = Catalog.at(str(tmp_path / str(number)))
-            old, dead = snapshot_of(catalog), dead_draft(catalog)
-            snapshot_of(catalog)
-            folders = [path_of(catalog.snapshot_folder(old.name)), path_of(dead.staging)]
-            for folder in folders:
-                (folder / name).parent.mkdir(exist_ok=True)
-                (folder / name).write_bytes(b"mine")
-                set_age(folder, 7 * DAY)
+@each_case("name", ("notes.txt", "inner/copy-of-part.parquet", "00000000.log"))
+def test_a_foreign_file_stays_and_is_named(name: str, tmp_path: Path) -> None:
+    catalog = Catalog.at(str(tmp_path))
+    old, dead = snapshot_of(catalog), dead_draft(catalog)
+    snapshot_of(catalog)
+    folders = [path_of(catalog.snapshot_folder(old.name)), path_of(dead.staging)]
+    for folder in folders:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"mine")
+        set_age(folder, 7 * DAY)
 
-            pruned = prune(catalog, keep=1, now_ms=NOW_MS)
-            for folder in folders:  # removing its files touched it
-                set_age(folder, 7 * DAY)
-            again = prune(catalog, keep=1, now_ms=NOW_MS)
+    pruned = prune(catalog, keep=1, now_ms=NOW_MS)
+    for folder in folders:  # removing its files touched it
+        set_age(folder, 7 * DAY)
+    again = prune(catalog, keep=1, now_ms=NOW_MS)
 
-            for folder in folders:
-                assert [str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()] == [
-                    name
-                ]
-            assert (
-                pruned.failures,
-                pruned.count(RemovalKind.OLD_SNAPSHOT),
-                pruned.count(RemovalKind.DEAD_BUILD),
-            ) == ((), 1, 1)
-            for one in (pruned, again):
-                assert sorted(line.partition(": ")[0] for line in one.plan.foreign) == sorted(
-                    folder.as_uri() for folder in folders
-                )
+    for folder in folders:
+        assert [str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()] == [name]
+    assert (
+        pruned.failures,
+        pruned.count(RemovalKind.OLD_SNAPSHOT),
+        pruned.count(RemovalKind.DEAD_BUILD),
+    ) == ((), 1, 1)
+    for one in (pruned, again):
+        assert sorted(line.partition(": ")[0] for line in one.plan.foreign) == sorted(
+            folder.as_uri() for folder in folders
+        )
 
 
 def test_a_foreign_file_in_staging_stays_after_a_commit(catalog: Catalog) -> None:

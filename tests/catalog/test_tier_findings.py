@@ -3,13 +3,13 @@
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.tier_findings import PARTITIONS, TIER_FINDINGS, tier_findings, tier_partitions
 from kip33.catalog.tiers import united
 from kip33.rules.policies import Policies
 from tests.builders.snapshots import row
+from tests.cases import each_case
 
 Segment = tuple[int, int | None, dict[str, Any]]  # base offset, end, what is unusual
 WHOLE: dict[str, Any] = {}
@@ -68,68 +68,59 @@ def findings(table: pa.Table, **how: Any) -> list[tuple[Any, ...]]:
     ]
 
 
-FINDINGS = [
-    ("nothing uploaded", [(0, 10, WHOLE)], [], []),
-    ("not on these brokers", [], [(0, 10, WHOLE)], []),
-    ("one after the other", [(10, 20, WHOLE)], [(0, 10, WHOLE)], []),
-    ("a copy", [(10, 20, WHOLE)], [(0, 10, WHOLE), (10, 20, WHOLE)], []),
-    ("other boundaries", [(5, 20, WHOLE)], [(0, 10, WHOLE)], []),
-    ("a front that retention took", [(500, 510, WHOLE)], [(400, 500, WHOLE)], []),
-    (
-        "lost before the upload",
+FINDINGS = {
+    "nothing uploaded": ([(0, 10, WHOLE)], [], []),
+    "not on these brokers": ([], [(0, 10, WHOLE)], []),
+    "one after the other": ([(10, 20, WHOLE)], [(0, 10, WHOLE)], []),
+    "a copy": ([(10, 20, WHOLE)], [(0, 10, WHOLE), (10, 20, WHOLE)], []),
+    "other boundaries": ([(5, 20, WHOLE)], [(0, 10, WHOLE)], []),
+    "a front that retention took": ([(500, 510, WHOLE)], [(400, 500, WHOLE)], []),
+    "lost before the upload": (
         [(15, 20, WHOLE)],
         [(0, 10, WHOLE)],
         [("hole between tiers", "b1", 10, 14, "r/0 b1/15")],
     ),
-    (
-        "an object is gone",
+    "an object is gone": (
         [(30, 40, WHOLE)],
         [(0, 10, WHOLE), (20, 30, WHOLE)],
         [("hole", None, 10, 19, "r/0 r/20")],
     ),
-    (
-        "the remote tier has what is gone locally",
+    "the remote tier has what is gone locally": (
         [(0, 10, WHOLE), (20, 30, WHOLE)],
         [(0, 10, WHOLE), (10, 20, WHOLE)],
         [],
     ),
-    ("a hole of compaction", [(15, 20, WHOLE)], [(0, 10, {"record_count": 7})], []),
-    (
-        "not the same records",
+    "a hole of compaction": ([(15, 20, WHOLE)], [(0, 10, {"record_count": 7})], []),
+    "not the same records": (
         [(0, 10, WHOLE)],
         [(0, 10, SECOND)],
         [("difference", "b1", 0, 9, "b1/0 r/0")],
     ),
-    ("a damaged copy", [(0, 10, WHOLE)], [(0, 10, UNREADABLE)], []),
-    (
-        "a damaged upload",
+    "a damaged copy": ([(0, 10, WHOLE)], [(0, 10, UNREADABLE)], []),
+    "a damaged upload": (
         [(10, 20, WHOLE)],
         [(0, None, UNREADABLE)],
         [("damage", None, 0, 9, "r/0")],
     ),
-    (
-        "the last upload is damaged",
+    "the last upload is damaged": (
         [],
         [(0, 10, WHOLE), (10, None, UNREADABLE)],
         [("damage", None, 10, None, "r/10")],
     ),
-    ("a part of an upload", [(10, 20, WHOLE)], [(0, 4, CUT)], [("damage", None, 4, 9, "r/0")]),
-    (
-        "an unfinished upload, and another one",
+    "a part of an upload": ([(10, 20, WHOLE)], [(0, 4, CUT)], [("damage", None, 4, 9, "r/0")]),
+    "an unfinished upload, and another one": (
         [],
         [(0, None, UNREADABLE), (0, 10, WHOLE), (10, 20, WHOLE)],
         [],
     ),
-    ("cut, and uploaded", [(0, 4, CUT), (10, 20, WHOLE)], [(0, 10, WHOLE)], []),
-    ("cut, and not uploaded", [(0, 4, CUT), (10, 20, WHOLE)], [], [("damage", "b1", 4, 9, "b1/0")]),
-    (
-        "the last records of a leader were lost",
+    "cut, and uploaded": ([(0, 4, CUT), (10, 20, WHOLE)], [(0, 10, WHOLE)], []),
+    "cut, and not uploaded": ([(0, 4, CUT), (10, 20, WHOLE)], [], [("damage", "b1", 4, 9, "b1/0")]),
+    "the last records of a leader were lost": (
         [(15, 30, epochs({2: 15}))],
         [(0, 10, epochs({0: 0})), (10, 20, epochs({0: 10}))],
         [("earlier leader", None, 15, 19, "r/10")],
     ),
-    (
-        "other boundaries, and no leader epochs",
+    "other boundaries, and no leader epochs": (
         [(0, 5, WHOLE)],
         [(0, 10, WHOLE), (7, 20, WHOLE)],
         [
@@ -139,15 +130,14 @@ FINDINGS = [
             ("unknown epochs", None, 7, 19, "r/7"),
         ],
     ),
-    ("the end of a log that is written", [(0, 4, CUT)], [], []),
-    ("nothing", [], [], []),
-]
+    "the end of a log that is written": ([(0, 4, CUT)], [], []),
+    "nothing": ([], [], []),
+}
 
 
-def test_what_is_wrong_between_the_tiers(subtests: pytest.Subtests) -> None:
-    for name, local, remote, found in FINDINGS:
-        with subtests.test(name):
-            assert findings(put_together(local, remote=remote)) == found
+@each_case(("local", "remote", "found"), FINDINGS)
+def test_what_is_wrong_between_the_tiers(local: Any, remote: Any, found: Any) -> None:
+    assert findings(put_together(local, remote=remote)) == found
 
 
 def test_what_concerns_the_remote_tier_alone_is_found_once_for_all_replicas() -> None:

@@ -1,23 +1,13 @@
 """The columns that are times: what pandas, Polars, DuckDB and Arrow show for each integer."""
 
-import json
 import os
 import subprocess
 import sys
-import time
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import duckdb
-import pandas as pd
-import polars as pl
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -26,8 +16,7 @@ import kip33
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import PARTS, TIME_COLUMNS
 from kip33.demo import make_archive
-from tests.builders.changing_archive import ChangingArchive, batches
-from tests.builders.snapshots import commit_path, part_path, row, write
+from tests.builders.snapshots import row, write
 from tests.pages import blocks_of, is_printed
 
 PAGE = Path(kip33.__file__).with_name("docs") / "how-to" / "catalog.md"
@@ -89,52 +78,12 @@ def folder(catalog: Catalog) -> str:
     return catalog.snapshot_folder(write(catalog, rows[:9], rows[9:]).name).path
 
 
-ZONES = ("UTC", "Europe/Berlin", "America/New_York")
-
-
-@contextmanager
-def zone(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Work in a time zone: DuckDB and Python take it from the environment."""
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", name)
-        time.tzset()
-        yield
-    time.tzset()
-
-
-def by_pandas(folder: str, column: str) -> Times:
-    times = pd.read_parquet(folder).sort_values("partition")[column]
-    assert str(times.dtype) == "datetime64[ms, UTC]"
-    times.astype("datetime64[ns, UTC]")  # raises for a time beyond nanoseconds
-    return [None if pd.isna(one) else one.to_pydatetime() for one in times]
-
-
-def by_polars(folder: str, column: str) -> Times:
-    frame = pl.read_parquet(folder).sort("partition")
-    assert frame.schema[column] == pl.Datetime("ms", "UTC")
-    frame[column].cast(pl.Datetime("ns", "UTC"))
-    return frame[column].to_list()
-
-
-def by_duckdb(folder: str, column: str) -> Times:
-    found = duckdb.sql(f"select {column} from '{folder}/*.parquet' order by partition")
-    assert [str(kind) for kind in found.types] == ["TIMESTAMP WITH TIME ZONE"]
-    return [one for (one,) in found.fetchall()]
-
-
-def by_arrow(folder: str, column: str) -> Times:
+def test_tools_show_times(folder: str) -> None:
+    """Those of the page `catalog` print them below; each reads these types and UTC."""
     table = ds.dataset(folder, format="parquet").to_table().sort_by("partition")
     assert table.schema == PARTS
-    return table[column].to_pylist()
-
-
-def test_tools_show_times(
-    folder: str, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
-) -> None:
-    for read, name in product((by_pandas, by_polars, by_duckdb, by_arrow), ZONES):
-        with subtests.test(f"{read.__name__} in {name}"), zone(name, monkeypatch):
-            for column in TIME_COLUMNS:
-                assert read(folder, column) == expected(EVERY), column
+    for column in TIME_COLUMNS:
+        assert table[column].to_pylist() == expected(EVERY), column
 
 
 def test_the_integers_have_every_timestamp(catalog: Catalog) -> None:
@@ -171,51 +120,6 @@ def test_numbers_that_differ_take_less_space_than_with_dictionaries(
     other = tmp_path / "other.parquet"
     pq.write_table(catalog.read(snapshot, PARTS.names), other, compression="zstd")
     assert snapshot.parts[0].size_bytes < 0.8 * other.stat().st_size
-
-
-# A catalog of an earlier version
-
-
-def as_version_2(archive: ChangingArchive) -> Catalog:
-    """Rewrite the newest snapshot as kip33 wrote it before there were time columns."""
-    catalog = Catalog.at(str(archive.catalog))
-    snapshot = catalog.require_newest()
-    commit = commit_path(catalog, snapshot)
-    record = json.loads(commit.read_text())
-    for number, (name, rows, _, _) in enumerate(record["parts"]):
-        part = part_path(catalog, snapshot, number)
-        pq.write_table(pq.read_table(part).drop_columns(list(TIME_COLUMNS)), part)
-        data = part.read_bytes()
-        record["parts"][number] = [name, rows, len(data), zlib.crc32(data)]
-    commit.write_text(json.dumps(record | {"schema_version": 2}))
-    return catalog
-
-
-def times_of(catalog: Catalog) -> list[dict[str, Any]]:
-    return kip33.open_catalog(catalog.location.uri).segments(columns=[*TIME_COLUMNS]).to_pylist()
-
-
-def test_the_next_build_adds_the_times_without_reading_a_log(tmp_path: Path) -> None:
-    archive = ChangingArchive(tmp_path)
-    for base_offset in (0, 20):
-        archive.write(archive.log("b1/orders-0", base_offset), batches(base_offset, 20))
-    archive.build()
-    first = times_of(Catalog.at(str(archive.catalog)))
-    catalog = as_version_2(archive)
-    without = kip33.open_catalog(catalog.location.uri).segments()
-
-    assert without.schema == PARTS
-    assert times_of(catalog) == [dict.fromkeys(TIME_COLUMNS)] * 2
-
-    summary = archive.build()
-
-    assert (summary.reused, summary.indexed, summary.bytes_read) == (2, 0, 0)
-    assert times_of(catalog) == first
-    assert all(one["largest_time"] for one in first)
-    folder = catalog.snapshot_folder(catalog.require_newest().name).path
-    written = ds.dataset(folder).to_table()
-    shown = pc.cast(written["largest_time"], "int64")
-    assert shown.to_pylist() == written["largest_timestamp"].to_pylist()
 
 
 @pytest.mark.slow  # two commands

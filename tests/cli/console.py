@@ -50,6 +50,12 @@ def result_in(done: Finished) -> dict[str, Any]:
     return found
 
 
+def facts_in(printed: str) -> dict[str, str]:
+    """Return the rows of a printed table of two columns."""
+    rows = [line.split("│")[1:-1] for line in printed.splitlines() if line.count("│") == 3]
+    return {name.strip(): value.strip() for name, value in rows}
+
+
 def file_named(name: str, data: bytes) -> str:
     """Write a file and return its name."""
     Path(name).write_bytes(data)

@@ -15,23 +15,6 @@ WRITTEN_WITHIN_S = 600  # the JVM writes it after the command has ended
 READING = "-XX:SharedArchiveFile={} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+load:file={}"
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the archive that a first command made."""
-    folder = tmp_path_factory.mktemp("classes")
-    make_archive(folder / "archive")
-    build_here(folder / "archive", folder / "indexes")
-    file = folder / "kip33.jsa"
-    assert judged(folder, f"-XX:ArchiveClassesAtExit={file}").exit_code == 0
-    until = time.monotonic() + WRITTEN_WITHIN_S
-    size = -1
-    while not file.exists() or file.stat().st_size != size:
-        assert time.monotonic() < until, f"{file}: not written"
-        size = file.stat().st_size if file.exists() else -1
-        time.sleep(2)
-    return file
-
-
 def judged(folder: Path, java_options: str) -> Finished:
     return subprocess_of(
         *(KIP33, "retention", "indexes/_catalog", "--retention-ms", "7d", "--now", "2023-12-01"),
@@ -40,10 +23,20 @@ def judged(folder: Path, java_options: str) -> Finished:
     )
 
 
-def test_a_later_command_reads_them_and_answers_the_same(archive: Path) -> None:
-    plain = judged(archive.parent, "")
-    loaded = archive.with_name("loaded.log")
-    sooner = judged(archive.parent, READING.format(archive, loaded))
+def test_a_later_command_reads_them_and_answers_the_same(tmp_path: Path) -> None:
+    make_archive(tmp_path / "archive")
+    build_here(tmp_path / "archive", tmp_path / "indexes")
+    file, loaded = tmp_path / "kip33.jsa", tmp_path / "loaded.log"
+    assert judged(tmp_path, f"-XX:ArchiveClassesAtExit={file}").exit_code == 0
+    until = time.monotonic() + WRITTEN_WITHIN_S
+    size = -1
+    while not file.exists() or file.stat().st_size != size:
+        assert time.monotonic() < until, f"{file}: not written"
+        size = file.stat().st_size if file.exists() else -1
+        time.sleep(2)
+
+    plain, sooner = judged(tmp_path, ""), judged(tmp_path, READING.format(file, loaded))
+
     without_seconds = [
         [line for line in done.stdout.splitlines() if "seconds" not in line]
         for done in (plain, sooner)
@@ -52,12 +45,3 @@ def test_a_later_command_reads_them_and_answers_the_same(archive: Path) -> None:
     session = "org.apache.spark.sql.classic.SparkSession "
     [line] = [line for line in loaded.read_text().splitlines() if session in line]
     assert line.endswith("source: shared objects file (top)")
-
-
-def test_a_file_that_is_not_a_class_archive_is_ignored(archive: Path) -> None:
-    other = archive.with_name("other.jsa")
-    other.write_bytes(bytes(4096))
-    done = judged(archive.parent, READING.format(other, archive.with_name("loaded-otherwise.log")))
-    assert (done.exit_code, done.stderr.count("\n")) == (0, 0)
-    assert "deletable now" in done.stdout
-    assert "[warning]" not in done.stdout, "as a JVM marks its own"

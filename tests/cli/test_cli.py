@@ -11,12 +11,7 @@ from kip33 import __version__, build_time_index
 from kip33.cli.main import COMMANDS
 from kip33.demo import START_MS
 from kip33.formats import native
-from tests.cli.console import (
-    PROJECT,
-    Command,
-    directory_named,
-    file_named,
-)
+from tests.cli.console import PROJECT, Command, facts_in, file_named
 from tests.imported_modules import modules_of
 
 FIRST = "00000000000000000000"
@@ -37,18 +32,11 @@ def test_help_has_an_example(command: Command, subtests: pytest.Subtests) -> Non
             assert (done.exit_code, done.stderr) == (0, "")
             assert "Example: " in done.stdout
             assert f"kip33 {name or 'build'} " in done.stdout.partition("Example: ")[2]
-
-
-def test_help_fits_80_columns(command: Command, subtests: pytest.Subtests) -> None:
-    for name in ["", *COMMANDS]:
-        with subtests.test(name):
-            done = command(*filter(None, [name]), "--help")
             assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
 
 
 def test_kip33_alone_is_its_help(command: Command) -> None:
     assert command() == command("--help")
-    assert all(name in command().stdout for name in COMMANDS)
 
 
 HEAVY = {
@@ -133,16 +121,14 @@ def test_without_pyspark_spark_is_one_line(
 
 
 def test_the_version_says_how_logs_are_read(
-    command: Command, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+    command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for path in ["shared library x86-64-v4", "plain Python"]:
-        with subtests.test(f"{path}"):
-            monkeypatch.setattr(native, "how", lambda path=path: path)
-            version = f"kip33, version {__version__}\n"
-            assert command("--version").stdout == version
-            assert command("--version", "-v").stdout == f"{version}kernels: {path}\n"
-            done = command("-v")
-            assert (done.exit_code, done.stdout) == (2, "")
+    monkeypatch.setattr(native, "how", lambda: "plain Python")
+    version = f"kip33, version {__version__}\n"
+    assert command("--version").stdout == version
+    assert command("--version", "-v").stdout == f"{version}kernels: plain Python\n"
+    done = command("-v")
+    assert (done.exit_code, done.stdout) == (2, "")
 
 
 def test_a_build_that_could_write_no_index_file_warns_and_fails_on_request(
@@ -175,11 +161,7 @@ def test_build_prints_a_table_that_names_what_is_not_as_expected(command: Comman
 
     done = command(*BUILD)
 
-    table = {
-        cells[1].strip(): cells[2].strip()
-        for line in done.stdout.splitlines()
-        if len(cells := line.split("│")) == 4
-    }
+    table = facts_in(done.stdout)
     assert done.exit_code == 1
     assert done.stderr.startswith("Warning: index files of 1 segment could not be written, for ")
     assert table["segments"] == "13: 1 empty, 1 invalid, 9 ok, 2 truncated"
@@ -211,15 +193,17 @@ def test_options_of_build_reach_the_build(command: Command) -> None:
     assert done.lines[0]["by_status"] == {"empty": 1, "invalid": 3}
 
 
-def test_options_of_verify_reach_the_verdict(command: Command, subtests: pytest.Subtests) -> None:
+def test_options_of_verify_reach_the_verdict(command: Command) -> None:
+    log = copied("orders-0")
+    index = build_time_index(log, index_interval_bytes=100)
+    Path(log).with_suffix(".timeindex").write_bytes(index.time_index_data or b"")
     for options, verdict in [((), "consistent"), (("--index-interval-bytes", "100"), "identical")]:
-        with subtests.test(f"{options}"):
-            log = copied("orders-0")
-            index = build_time_index(log, index_interval_bytes=100)
-            Path(log).with_suffix(".timeindex").write_bytes(index.time_index_data or b"")
-            assert (
-                command("verify", log, *options, "--format", "jsonl").lines[0]["verdict"] == verdict
-            )
+        [row] = command("verify", log, *options, "--format", "jsonl").lines
+        assert row["verdict"] == verdict
+
+
+LIVE = '[build]\ndialect = "live"\n'
+TWO = "index-interval-bytes = 2\n"
 
 
 def test_a_configuration_file_gives_defaults(
@@ -228,26 +212,11 @@ def test_a_configuration_file_gives_defaults(
     cases = {
         "no file": (None, [], "recover", 4096),
         "conf/kip33.toml": ("the project's", [], "recover", 4096),
-        "a command's table": ('[build]\ndialect = "live"\n', [], "live", 4096),
-        "the command line wins": (
-            '[build]\ndialect = "live"\n',
-            ["--dialect", "kip33"],
-            "kip33",
-            4096,
-        ),
+        "a command's table": (LIVE, [], "live", 4096),
+        "the command line wins": (LIVE, ["--dialect", "kip33"], "kip33", 4096),
         "a key for every command": ("index-interval-bytes = 512\n", [], "recover", 512),
-        "the table wins over it": (
-            "index_interval_bytes = 1\n[build]\nindex-interval-bytes = 2\n",
-            [],
-            "recover",
-            2,
-        ),
-        "tables of other commands": (
-            '[verify]\nfail-on = ["wrong"]\n[catalog]\nformat = "json"\n',
-            [],
-            "recover",
-            4096,
-        ),
+        "the table wins over it": ("index_interval_bytes = 1\n[build]\n" + TWO, [], "recover", 2),
+        "a table of another command": ("[verify]\n" + TWO, [], "recover", 4096),
         "an option named as a command": ('catalog = "elsewhere"\n', [], "recover", 4096),
     }
     for name, (config, options, dialect, interval) in cases.items():
@@ -270,79 +239,38 @@ def test_a_configuration_file_gives_defaults(
             assert (settings["dialect"], settings["index_interval_bytes"]) == (dialect, interval)
 
 
-def test_verify_prints_one_object_or_a_table(command: Command) -> None:
-    done = command("verify", "archive/broker-2", "--topic", "orders", "--format", "json")
-    [found] = done.lines
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert (found["segments"], len(found["verdicts"])) == (3, 3)
-    assert found["by_verdict"] == {"wrong": 1, "missing": 2}
-
-    table = command("verify", "archive", "--topic", "orders").stdout
-    assert "6 segments" in table
-    assert "0 correct entries, then 10,485,756 zero bytes" in table
-    assert f"broker-2/orders-0/{FIRST}.timeindex" in table
-
-
 def test_verify_of_one_file_needs_no_spark(command: Command, subtests: pytest.Subtests) -> None:
-    for partition, fail_on, exit_code, verdict in [
-        ("broker-1/payments-0", "wrong", 0, "missing"),
-        ("broker-1/payments-0", "missing", 3, "missing"),
-        ("broker-2/orders-0", "wrong", 3, "wrong"),
+    for partition, suffix, fail_on, exit_code, verdict in [
+        ("broker-1/payments-0", ".log", "wrong", 0, "missing"),
+        ("broker-1/payments-0", ".index", "missing", 3, "missing"),
+        ("broker-2/orders-0", ".timeindex", "wrong", 3, "wrong"),
     ]:
-        for suffix in [".log", ".timeindex", ".index"]:
-            with subtests.test(f"{partition}, {suffix}"):
-                path = f"archive/{partition}/{FIRST}{suffix}"
-                done = command("verify", path, "--format", "jsonl", "--fail-on", fail_on)
-                [line] = done.lines
-                assert (done.exit_code, done.stderr, line["verdict"]) == (exit_code, "", verdict)
-                assert (
-                    line["log_uri"] == Path(f"archive/{partition}/{FIRST}.log").absolute().as_uri()
-                )
+        with subtests.test(f"{partition}, {suffix}"):
+            file = Path(f"archive/{partition}/{FIRST}").absolute()
+            done = command("verify", f"{file}{suffix}", "--format", "jsonl", "--fail-on", fail_on)
+            [line] = done.lines
+            assert (done.exit_code, done.stderr, line["verdict"]) == (exit_code, "", verdict)
+            assert line["log_uri"] == f"{file.as_uri()}.log"
 
 
 def test_fail_on_looks_at_the_offset_index_too(command: Command, subtests: pytest.Subtests) -> None:
-    for offset_index, verdict in [
-        (bytes.fromhex("0000000100000001"), "wrong"),
-        (b"half", "malformed"),
-    ]:
-        with subtests.test(f"{offset_index}"):
-            log = copied("payments-0")
-            log.with_suffix(".timeindex").write_bytes(
-                build_time_index(str(log)).time_index_data or b""
-            )
-            log.with_suffix(".index").write_bytes(offset_index)
-            done = command("verify", log, "--format", "jsonl", "--fail-on", verdict)
-            [line] = done.lines
-            assert (line["verdict"], line["offset_index_verdict"]) == ("identical", verdict)
-            assert done.exit_code == 3
-            assert command("verify", log, "--fail-on", "padded").exit_code == 0
-
-
-def test_verify_of_an_offset_index_says_that_it_is_missing(command: Command) -> None:
-    index = f"archive/broker-1/payments-0/{FIRST}.index"
-    done = command("verify", index, "--format", "json", "--fail-on", "missing")
-    [found] = done.lines
-    assert (done.exit_code, found["by_offset_index_verdict"]) == (3, {"missing": 1})
-
-
-def test_a_sparse_index_is_counted_shown_and_failed_on(command: Command) -> None:
     log = copied("orders-0")
     index = build_time_index(str(log), index_interval_bytes=100)
     log.with_suffix(".timeindex").write_bytes(index.time_index_data or b"")
-    log.with_suffix(".index").write_bytes(b"")
     asked = ("verify", log, "--index-interval-bytes", "100")
-    done = command(*asked, "--format", "json", "--fail-on", "sparse")
-    [found] = done.lines
-    assert (done.exit_code, found["by_offset_index_verdict"]) == (3, {"sparse": 1})
+    for offset_index, verdict in [
+        (bytes.fromhex("0000000100000001"), "wrong"),
+        (b"half", "malformed"),
+        (b"", "sparse"),
+    ]:
+        with subtests.test(f"{offset_index}"):
+            log.with_suffix(".index").write_bytes(offset_index)
+            done = command(*asked, "--format", "json", "--fail-on", verdict)
+            [found] = done.lines
+            assert (done.exit_code, found["by_offset_index_verdict"]) == (3, {verdict: 1})
+            assert command(*asked, "--fail-on", "padded").exit_code == 0
     assert found["offset_index_largest_gap_bytes"] == log.stat().st_size
-    table = command(*asked).stdout
-    assert "sparse" in table and "entries missing" in table
-
-
-def test_a_long_path_stays_on_one_line_where_no_terminal_shows_it(command: Command) -> None:
-    partition = directory_named(f"{'d' * 200}/{'e' * 200}/orders-0")
-    done = command("verify", file_named(f"{partition}/{FIRST}.log", b""))
-    assert (done.exit_code, f"{'e' * 200}/orders-0/{FIRST}.timeindex" in done.stdout) == (0, True)
+    assert "entries missing" in command(*asked).stdout
 
 
 def test_catalog_lists_snapshots_and_totals(command: Command) -> None:
@@ -371,12 +299,6 @@ def test_catalog_lists_snapshots_and_totals(command: Command) -> None:
         "topic_ids": [],
     }
 
-    lines = command("catalog", "indexes/_catalog", "--format", "jsonl").lines
-    assert [line["kind"] for line in lines] == ["snapshot"] * 2 + ["topic"] * 5
-
     table = command("catalog", "indexes/_catalog").stdout
     assert "2023-11-14T22:13:20.002Z" in table
     assert "1 invalid, 2 truncated" in table
-
-    path = command("catalog", "indexes/_catalog", "--path").stdout
-    assert path == f"{Path('indexes/_catalog').absolute()}/snapshots/{newest['snapshot']}\n"

@@ -11,7 +11,7 @@ import pexpect
 import pytest
 
 from kip33.cli.main import COMMANDS, get_command, main
-from tests.cli.console import VENV_BIN, Command, subprocess_of
+from tests.cli.console import VENV_BIN, subprocess_of
 
 SHELLS = {
     "bash": ["--norc", "--noprofile", "-i"],
@@ -131,17 +131,6 @@ def test_commands_complete_without_an_import_of_any(place: Path) -> None:
     assert not {"pyarrow", "pandas", "pyspark", "numpy"} & {
         line.split("|")[-1].strip() for line in done.stderr.splitlines()
     }
-
-
-def test_the_script_names_the_command_and_its_variable(
-    command: Command, subtests: pytest.Subtests
-) -> None:
-    for shell in SHELLS:
-        with subtests.test(f"{shell}"):
-            done = command("completion", shell)
-            assert (done.exit_code, done.stderr) == (0, "")
-            assert "_KIP33_COMPLETE" in done.stdout
-            assert "\\u0" not in done.stdout
 
 
 def test_every_argument_is_a_place_or_a_choice() -> None:

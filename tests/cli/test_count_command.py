@@ -11,15 +11,11 @@ from kip33.cli import count_answer
 from kip33.demo import START_MS
 from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
 from tests.cli.console import Command, Finished, file_named, result_in
+from tests.cli.test_records_command import rows_of
 from tests.long_forms import one_in, seeds
 
 LOG = f"{0:020d}.log"
 HOUR_MS = 3_600_000
-
-
-def rows_of(done: Finished) -> list[dict[str, Any]]:
-    assert done.exit_code == 0, done
-    return done.lines
 
 
 def warnings_of(done: Finished) -> list[str]:
@@ -45,15 +41,6 @@ def test_records_per_day_of_the_demo_archive(command: Command) -> None:
         "14,381 records in 8 periods; 3 problems in the logs; read in "
     )
     assert done.stderr.count("Warning: ") == len(done.stderr.splitlines()) == 3
-
-
-def test_a_catalog_gives_the_same_counts(command: Command, built: Path) -> None:
-    options = ["--per", "1h", "--format", "jsonl", "--topic", "sensors", "--partition", "1"]
-
-    by_catalog = command("count", built / "indexes/_catalog", *options)
-
-    assert by_catalog.stdout == command("count", built / "archive", *options).stdout
-    assert sum(row["records"] for row in rows_of(by_catalog)) == 1_200
 
 
 def test_rows_for_programs(command: Command) -> None:

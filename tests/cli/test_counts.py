@@ -1,28 +1,21 @@
 """The counts of one archive are equal everywhere: build, catalog, report, retention.
 
-The short form has the demo archive, a small made one and uploads. The long form has 10,000 segments
-and the segments of real brokers.
+The short form has a small archive, the integration tests have one of 10,000 segments.
 """
 
 import json
 import re
-import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from kip33.archive.leftover_files import LeftoverKind
-from kip33.demo import make_archive, make_sensors
 from kip33.rules.offset_holes import HoleKind
 from kip33.rules.segment_summary import SegmentStatus
 from tests.builders.counted_archive import POLICY, Expected, counted_archive
-from tests.builders.layouts import Stored, aiven, aiven_stem
-from tests.builders.segment_builder import Record, segment, v2_batch
-from tests.cli.console import PROJECT, Command
-from tests.formats.real_segments import FOLDER, needs_real_segments
+from tests.cli.console import Command
 
 NOW = ("--now", "2026-01-01")
 DATA = re.compile(r'<data id="(\w+)" value="(\d+)">')
@@ -46,81 +39,21 @@ class Counted(NamedTuple):
     orphans: Answer
 
 
-class Made(NamedTuple):
-    """An archive, its policy, and what is known of it."""
-
-    policy: str
-    options: tuple[str, ...]
-    expected: Expected | None
-    forget: list[Path]  # logs that are deleted after a first build
-
-
-def demo(root: Path) -> Made:
-    make_archive(root)
-    make_sensors(root)
-    (root / "broker-2/orders-0" / f"{4000:020d}.log").unlink()  # the other broker has it
-    gone = [root / "broker-1/sensors-0" / f"{400:020d}.log"]
-    (root / "broker-1/loop").symlink_to(root)
-    return Made((PROJECT / "conf/retention.toml").read_text(), (), None, gone)
-
-
-def small(root: Path) -> Made:
-    expected = counted_archive(root, partitions=10, segments=6)
-    return Made(POLICY, (), expected, expected.deleted_logs)
-
-
-def ten_thousand(root: Path) -> Made:
-    expected = counted_archive(root, partitions=100, segments=96)
-    assert expected.segments > 10_000
-    return Made(POLICY, (), expected, expected.deleted_logs)
-
-
-def uploads(root: Path) -> Made:
-    """Segments in the layout of Aiven, of which two were not uploaded completely."""
-    logs = {
-        base: segment([v2_batch(base, [Record(1_700_000_000_000 + base)])]) for base in range(6)
-    }
-    stored = [Stored("t", 0, base, log, bytes(12), bytes(8)) for base, log in logs.items()]
-    aiven(root, stored)
-    stems = [aiven_stem(root, one) for one in stored]
-    stems[2].with_name(f"{stems[2].name}.rsm-manifest").unlink()
-    stems[4].with_name(f"{stems[4].name}.log").unlink()
-    return Made(POLICY, ("--layout", "aiven"), None, [stems[5].with_name(f"{stems[5].name}.log")])
-
-
-def real_brokers(root: Path) -> Made:
-    """The segments of real brokers, with a hole and a log that is deleted."""
-    shutil.copytree(FOLDER, root, ignore=shutil.ignore_patterns("MANIFEST.csv"))
-    logs = sorted(root.rglob("*.log"))
-    by_partition: dict[Path, list[Path]] = {}
-    for log in logs:
-        by_partition.setdefault(log.parent, []).append(log)
-    for several in by_partition.values():
-        if len(several) > 2:
-            several[1].unlink()
-    return Made(POLICY, (), None, [logs[0]])
-
-
 @pytest.fixture(
     params=[
-        demo,
-        small,
-        uploads,
-        pytest.param(ten_thousand, marks=pytest.mark.integration),
-        pytest.param(real_brokers, marks=[pytest.mark.integration, needs_real_segments]),
-    ],
-    ids=lambda make: make.__name__,
+        pytest.param((10, 6), id="small"),
+        pytest.param((100, 96), id="ten thousand", marks=pytest.mark.integration),
+    ]
 )
-def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
-    """An archive in ./logs."""
-    make: Callable[[Path], Made] = request.param
-    found = make(tmp_path / "logs")
-    (tmp_path / "policy.toml").write_text(found.policy)
-    return found
+def expected(request: pytest.FixtureRequest, tmp_path: Path) -> Expected:
+    """What is known of an archive in ./logs."""
+    partitions, segments = request.param
+    (tmp_path / "policy.toml").write_text(POLICY)
+    return counted_archive(tmp_path / "logs", partitions=partitions, segments=segments)
 
 
 @pytest.fixture
-def counted(command: Command, made: Made) -> Counted:
+def counted(command: Command, expected: Expected) -> Counted:
     """What all commands count after a second build."""
 
     def last(*arguments: object) -> Answer:
@@ -128,9 +61,9 @@ def counted(command: Command, made: Made) -> Counted:
         assert done.exit_code == 0, done.stderr
         return done.lines[-1]
 
-    build = ("build", "logs", "--index-dir", "indexes", "--offset-index", *made.options)
+    build = ("build", "logs", "--index-dir", "indexes", "--offset-index")
     last(*build, "--format", "json")
-    for log in made.forget:
+    for log in expected.deleted_logs:
         log.unlink()
     last(*build, "--format", "json", "--summary", "b.json")
     catalog = "indexes/_catalog"
@@ -198,7 +131,7 @@ def require_same_holes(counted: Counted) -> None:
     )
 
 
-def require_same_leftovers(counted: Counted, made: Made) -> None:
+def require_same_leftovers(counted: Counted) -> None:
     build, report = counted.build, counted.report
     [newest, _] = counted.catalog["snapshots"]
     by_kind = counted.orphans["by_kind"]
@@ -211,7 +144,6 @@ def require_same_leftovers(counted: Counted, made: Made) -> None:
         *(build["orphaned_bytes"], newest["orphaned_bytes"], report["orphaned_bytes"]),
         ours["size_bytes"],
     )
-    assert ours["files"] >= 2 * len(made.forget) - 1
     listed: dict[str, Counter[str]] = {}
     for one in counted.orphans["leftovers"]:
         total = listed.setdefault(one["leftover"], Counter())
@@ -238,9 +170,8 @@ def require_expected(counted: Counted, expected: Expected) -> None:
     assert counted.retention["deletable_segments"] > 0 < counted.retention["blocked_segments"]
 
 
-def test_the_counts_are_the_same_everywhere(counted: Counted, made: Made) -> None:
+def test_the_counts_are_the_same_everywhere(counted: Counted, expected: Expected) -> None:
     require_same_segments(counted)
     require_same_holes(counted)
-    require_same_leftovers(counted, made)
-    if made.expected:
-        require_expected(counted, made.expected)
+    require_same_leftovers(counted)
+    require_expected(counted, expected)

@@ -1,68 +1,45 @@
 """`kip33 demo`: the same archive each time, and each thing it names is what kip33 then says."""
 
-import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from kip33.cli.main import get_command
 from kip33.demo import ODDITIES
 from tests.cli.console import PROJECT, Command
 
 
-def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Return content and modification time of each log, content of each index file."""
+def files_of(folder: Path) -> dict[str, Any]:
+    """Return the content of each file, and the modification time of each log."""
+    files = (path for path in folder.rglob("*") if path.is_file())
     return {
         str(path.relative_to(folder)): (
             path.read_bytes(),
-            path.stat().st_mtime_ns if path.suffix == ".log" else 0,
+            path.suffix == ".log" and path.stat().st_mtime_ns,
         )
-        for path in folder.rglob("*")
-        if path.is_file()
+        for path in files
     }
 
 
-def kip33(name: str, *arguments: str | Path) -> list[str]:
-    words = [str(one) for one in arguments]
-    done = CliRunner().invoke(get_command(name), words, env={"KIP33_ENGINE": "local"})
-    assert done.exit_code == 0, done.output
-    return done.stdout.splitlines()
-
-
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """Return the lines that each command of ODDITIES prints on a new archive."""
-    root = tmp_path_factory.mktemp("demo")
-    archive, indexes = root / "archive", root / "indexes"
-    kip33("demo", archive)
-    kip33("build", archive, "--index-dir", indexes)
-    policy = ("--policy", PROJECT / "conf/retention.toml", "--now", "2023-12-01")
-    return {
-        "verify": kip33("verify", archive, "--format", "jsonl"),
-        "retention": kip33("retention", indexes / "_catalog", *policy),
-    }
-
-
-def test_kip33_says_what_the_table_promises(
-    answers: dict[str, list[str]], subtests: pytest.Subtests
+def test_the_table_has_what_is_not_in_order_and_kip33_says_it(
+    command: Command, subtests: pytest.Subtests
 ) -> None:
-    for oddity in ODDITIES:
-        with subtests.test(oddity.path):
-            lines = answers[oddity.shown_by]
-            if oddity.shown_by == "verify":
-                name = oddity.path.rpartition(".")[0]
-                rows = [row for row in map(json.loads, lines) if name in str(row)]
-                assert [row for row in rows if oddity.answer in row.values()]
-            else:
-                partition = oddity.path.rpartition("/")[0]
-                assert [line for line in lines if partition in line and oddity.answer in line]
+    for line in ("demo new", "build new --index-dir indexes"):
+        assert command(*line.split()).exit_code == 0
+    policy = ("--policy", PROJECT / "conf/retention.toml", "--now", "2023-12-01")
+    judged = command("retention", "indexes/_catalog", *policy).stdout.splitlines()
+    rows = command("verify", "new", "--format", "jsonl").lines
 
-
-def test_everything_that_is_not_in_order_is_in_the_table(answers: dict[str, list[str]]) -> None:
-    rows = [json.loads(line) for line in answers["verify"]]
     bad = [row for row in rows if (row["log_status"], row["verdict"]) != ("ok", "missing")]
     assert len(bad) == sum(oddity.shown_by == "verify" for oddity in ODDITIES)
+    for oddity in ODDITIES:
+        with subtests.test(oddity.path):
+            if oddity.shown_by == "verify":
+                name = oddity.path.rpartition(".")[0]
+                assert [row for row in bad if name in str(row) and oddity.answer in row.values()]
+            else:
+                partition = oddity.path.rpartition("/")[0]
+                assert [line for line in judged if partition in line and oddity.answer in line]
 
 
 def test_it_says_what_is_wrong_and_what_comes_next(command: Command, tmp_path: Path) -> None:

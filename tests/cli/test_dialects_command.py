@@ -13,18 +13,6 @@ from tests.cli.console import Command, result_in
 MINUTE = 60_000
 
 
-def test_the_demo_archive_as_a_table(command: Command) -> None:
-    """Its late records are in the batches of later ones, so the drafts miss none in orders."""
-    done = command("dialects", "archive")
-
-    assert done.exit_code == 0
-    lines = done.stdout.splitlines()
-    assert "read" in lines[0]
-    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines[4:11]]
-    assert [row[0] for row in rows] == list(COMPARED)
-    assert {row[-1] for row in rows[:3]} == {"always"}
-
-
 def test_a_missed_record_is_shown_with_its_log_and_times(command: Command, tmp_path: Path) -> None:
     times = [0, 5, 1, 2, 6]
     batches = [
@@ -57,14 +45,6 @@ def test_rows_as_json_lines_and_csv(command: Command) -> None:
     assert (result["memory_for_partitions"], result["engine"]) == (7, "local")
     first = lines.lines[0]
     assert first["memory_bytes"] == round(first["bytes"] * 7 / result["partitions"])
-
-
-def test_damaged_logs_are_named(command: Command) -> None:
-    done = command("dialects", "archive", "--format", "jsonl", "--result-line")
-
-    warnings = [line for line in done.stderr.splitlines() if line.startswith("Warning: ")]
-    assert len(warnings) == result_in(done)["skipped"]
-    assert all(line.endswith("; the log is not compared") for line in warnings)
 
 
 @pytest.mark.spark

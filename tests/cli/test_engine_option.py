@@ -102,13 +102,6 @@ def test_spark_is_taken_where_the_user_says_so_and_runs_there(
         (["--engine", "spark"], {}, "--engine asks for it", "local[*]", LOCAL_HOST),
         ([], {ENGINE_VARIABLE: "spark"}, "KIP33_ENGINE asks for it", "local[*]", LOCAL_HOST),
         (["--master", "yarn"], {"SPARK_REMOTE": "sc://h"}, "--master is given", "yarn", None),
-        (
-            ["--conf", "spark.master=yarn"],
-            {"SPARK_MASTER": "local[2]"},
-            "--conf has spark.master",
-            "yarn",
-            None,
-        ),
     ]:
         with subtests.test(f"{arguments}"):
             assert ask(*arguments, **environment) == ("spark", why)
@@ -117,21 +110,16 @@ def test_spark_is_taken_where_the_user_says_so_and_runs_there(
             assert (master_of(settings), settings.get("spark.driver.host")) == (master, host)
 
 
-def test_a_driver_on_yarn_is_known_by_its_settings(subtests: pytest.Subtests) -> None:
+def test_a_driver_on_yarn_is_known_by_its_settings() -> None:
     for master, mode, is_one in [
         ("yarn", "cluster", True),
         ("yarn", "client", False),
-        ("yarn", None, False),
+        ("yarn", "", False),
         ("k8s://host", "cluster", False),
-        (None, None, False),
     ]:
-        with subtests.test(f"{master}"):
-            conf = SparkConf(loadDefaults=False)
-            for key, value in {"spark.master": master, "spark.submit.deployMode": mode}.items():
-                if value:
-                    conf.set(key, value)
-
-            assert is_yarn_driver(conf) is is_one
+        conf = SparkConf(loadDefaults=False).set("spark.master", master)
+        assert is_yarn_driver(conf.set("spark.submit.deployMode", mode)) is is_one
+    assert not is_yarn_driver(SparkConf(loadDefaults=False))
 
 
 @pytest.mark.spark
@@ -142,6 +130,8 @@ def test_on_yarn_every_job_starts_its_session_first(
     subtests: pytest.Subtests,
 ) -> None:
     """YARN reports a job as failed that ends without a SparkContext, or starts it too late."""
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
+    monkeypatch.setenv("CONTAINER_ID", "container_1_1_01_000001")
     for name in COMMANDS_OF_JOBS:
         for is_waiting in [True, False]:
             with subtests.test(f"{name}, {is_waiting}"):
@@ -149,8 +139,6 @@ def test_on_yarn_every_job_starts_its_session_first(
                 monkeypatch.setattr(
                     "kip33.spark.session.is_yarn_driver", lambda conf, found=is_waiting: found
                 )
-                monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
-                monkeypatch.setenv("CONTAINER_ID", "container_1_1_01_000001")
                 CliRunner().invoke(get_command(name), ["--conf", "a.b=c"], obj=SparkJob())
 
                 assert [settings["a.b"] for settings in started] == (["c"] if is_waiting else [])
@@ -180,17 +168,16 @@ def test_every_script_of_jobs_is_a_spark_job(subtests: pytest.Subtests) -> None:
             assert re.search(r"\brun\(get_command\(\"\w+\"\), SparkJob\(\)\)", script.read_text())
 
 
-@pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "SPARK_HOME"])
-def test_a_master_in_spark_defaults_is_one(variable: str, tmp_path: Path, ask: Ask) -> None:
-    folder = tmp_path / "spark" / ("conf" if variable == "SPARK_HOME" else "")
-    folder.mkdir(parents=True)
-    (folder / "spark-defaults.conf").write_text("spark.eventLog.enabled false\n")
-    assert ask(**{variable: str(tmp_path / "spark")})[0] == "local"
+def test_a_master_in_spark_defaults_is_one(tmp_path: Path, ask: Ask) -> None:
+    for variable, folder in (("SPARK_CONF_DIR", tmp_path / "a"), ("SPARK_HOME", tmp_path / "b")):
+        settings = folder / ("conf" if variable == "SPARK_HOME" else "") / "spark-defaults.conf"
+        settings.parent.mkdir(parents=True)
+        settings.write_text("spark.eventLog.enabled false\n")
+        assert ask(**{variable: str(folder)})[0] == "local"
 
-    (folder / "spark-defaults.conf").write_text("spark.master  yarn\n")
-
-    found = ask(**{variable: str(tmp_path / "spark")})
-    assert found == ("spark", "spark-defaults.conf has spark.master")
+        settings.write_text("spark.master  yarn\n")
+        found = ask(**{variable: str(folder)})
+        assert found == ("spark", "spark-defaults.conf has spark.master")
 
 
 def test_an_active_session_is_used(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,21 +204,13 @@ def test_local_is_taken_where_it_is_asked_for(tmp_path: Path, ask: Ask) -> None:
 
 
 def test_a_typed_master_is_used_whatever_engine_the_environment_or_a_file_asks_for(
-    tmp_path: Path, ask: Ask, subtests: pytest.Subtests
+    tmp_path: Path, ask: Ask
 ) -> None:
-    for typed in ["--master yarn", "--conf spark.master=yarn"]:
-        for elsewhere in ["environment", "file"]:
-            with subtests.test(f"{typed}, {elsewhere}"):
-                (tmp_path / "kip33.toml").write_text(
-                    "engine = 'local'\nconf = ['spark.master=local[1]']\n"
-                )
-                config = ("--config", "kip33.toml") if elsewhere == "file" else ()
-                environment = {"KIP33_ENGINE": "local"} if elsewhere == "environment" else {}
-
-                engine, why = ask(*typed.split(), *config, **environment)
-
-                assert engine == "spark"
-                assert why == f"{typed.replace('=yarn', '').removesuffix(' yarn')} is given"
+    (tmp_path / "kip33.toml").write_text("engine = 'local'\nconf = ['spark.master=local[1]']\n")
+    for typed in (["--master", "yarn"], ["--conf", "spark.master=yarn"]):
+        given = f"{' '.join(typed).removesuffix('=yarn').removesuffix(' yarn')} is given"
+        assert ask(*typed, "--config", "kip33.toml") == ("spark", given)
+        assert ask(*typed, KIP33_ENGINE="local") == ("spark", given)
 
 
 def test_spark_defaults_that_cannot_be_read_do_not_stop_local_work(
@@ -282,17 +261,8 @@ def test_a_few_searches_say_that_they_need_no_spark(
     monkeypatch.delenv(ENGINE_VARIABLE)
     monkeypatch.setenv("SPARK_MASTER", "spark://host:7077")
 
-    done = command(
-        "search",
-        "indexes/_catalog",
-        "--topic",
-        "orders",
-        "--time",
-        "earliest",
-        "--format",
-        "json",
-        "-v",
-    )
+    asked = "search indexes/_catalog --topic orders --time earliest --format json -v"
+    done = command(*asked.split())
 
     why = "up to 500 searches need no Spark, and this has "
     assert re.fullmatch(rf"Engine: local, because {why}\d+\n", done.stderr)
@@ -311,25 +281,17 @@ def of_the_work(done: Finished) -> dict[str, Any]:
 
 
 @pytest.mark.spark
-def test_both_engines_leave_the_same(
-    spark_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = {}
+def test_both_engines_leave_the_same(spark_command: Command, tmp_path: Path) -> None:
+    """What tasks and worker processes do to an archive: tests/spark/test_build.py, tests/local."""
+    said = []
     for engine in ("spark", "local"):
-        monkeypatch.setenv(ENGINE_VARIABLE, engine)
-        build = ("build", "archive", "--index-dir", engine, "--offset-index", "--format", "json")
-        first = spark_command(*build, "--fail-on", "invalid")
-        rule = ("--untimestamped", "entry")
-        again = spark_command(*build, "--full", *rule)
-        verified = spark_command(
-            *("verify", "archive", "--index-dir", engine, "--format", "json"),
-            *("--fail-on", "missing", *rule),
-        )
-        assert {json.loads(one.stdout)["engine"] for one in (first, again, verified)} == {engine}
-        exit_codes = [one.exit_code for one in (first, again, verified)]
-        text = json.dumps([of_the_work(one) for one in (first, again, verified)])
-        said[engine] = (exit_codes, text.replace(f"/{engine}/", "/indexes/"))
+        place = ("archive", "--index-dir", engine, "--engine", engine, "--format", "json")
+        built = spark_command("build", *place, "--offset-index", "--fail-on", "invalid")
+        verified = spark_command("verify", *place, "--fail-on", "missing")
+        assert {json.loads(one.stdout)["engine"] for one in (built, verified)} == {engine}
+        assert (built.exit_code, verified.exit_code) == (3, 3)
+        text = json.dumps([of_the_work(one) for one in (built, verified)])
+        said.append(text.replace(f"/{engine}/", "/indexes/"))
 
-    assert said["local"] == said["spark"]
-    assert said["local"][0] == [3, 0, 3]
+    assert said[0] == said[1]
     assert files_below(tmp_path / "local") == files_below(tmp_path / "spark") != {}

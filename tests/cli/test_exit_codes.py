@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import sys
 import threading
@@ -13,36 +12,11 @@ import pytest
 
 from kip33.cli.main import COMMANDS
 from kip33.errors import ExitCode
+from tests.cli.command_lines import CATALOG, DONE, JUDGED, NOW, write_offsets
 from tests.cli.console import PROJECT, Command
 
-CATALOG = "made/indexes/_catalog"
-NOW = "--now 2023-12-01"
-JUDGED = f"{CATALOG} --retention-ms 8d {NOW}"
-PAYMENTS = "archive/broker-1/payments-0/00000000000000000000.log"
-DONE = {
-    "build": "archive --index-dir indexes --topic orders",
-    "verify": "archive --topic orders",
-    "repair": "archive/broker-2 --topic metrics",
-    "restore": "archive/broker-1 --to logs --topic orders --dry-run",
-    "truncate": "archive/broker-1/orders-0 --to 100",
-    "dump": PAYMENTS,
-    "retention": JUDGED,
-    "roll": f"{CATALOG} {NOW}",
-    "search": f"{CATALOG} --time latest",
-    "records": f"{PAYMENTS} --limit 1",
-    "count": f"{PAYMENTS} --per 1d",
-    "timestamps": f"archive --topic orders {NOW}",
-    "lag": f"{CATALOG} --offsets offsets.csv",
-    "failover": f"--from {CATALOG} --to {CATALOG} --offsets offsets.csv --buffer 1m",
-    "dialects": "archive --topic orders --dialect recover",
-    "catalog": CATALOG,
-    "report": f"{CATALOG} --output report.html",
-    "init": "deployed",
-    "completion": "bash",
-    "demo": "new",
-}
 FINDINGS = {
-    "build": "archive --index-dir indexes --fail-on invalid",
+    "build": "archive --index-dir new-indexes --fail-on invalid",
     "verify": "archive --topic payments --fail-on missing",
     "repair": "archive/broker-2 --topic clicks --fail-on by-hand",
     "retention": f"{JUDGED} --fail-on blocked",
@@ -63,8 +37,8 @@ def beside(built: Path, new_folder: Callable[[], Path]) -> Callable[[], None]:
 
     def enter() -> None:
         new_folder()
-        Path("made").symlink_to(built)
-        Path("offsets.csv").write_text("topic,partition,offset\norders,0,100\n")
+        Path("indexes").symlink_to(built / "indexes")
+        write_offsets()
 
     return enter
 
@@ -165,25 +139,3 @@ def test_ctrl_c_is_130_and_sigterm_is_143(
                     other.join(60)
                 assert done.exit_code == expected
                 assert done.stderr.startswith(f"Error: interrupted by {number.name}; ")
-
-
-def test_a_part_that_is_refused_is_4(run: Command, built: Path) -> None:
-    refused = run("restore", f"{CATALOG} --replica broker-2 --to logs --dry-run")
-    assert refused.exit_code == ExitCode.REFUSED
-
-    mine = Path("mine").absolute()
-    shutil.copytree(built / "archive", mine)
-    run("build", "mine --index-dir own")
-    policy = f"--policy {PROJECT}/conf/retention.toml"
-    run("retention", f"own/_catalog {policy} {NOW} --plan plan.jsonl")
-    changed = mine / "broker-1/orders-0/00000000000000000000.log"
-    changed.write_bytes(changed.read_bytes() + b"more")
-    assert run("retention", "--apply plan.jsonl").exit_code == ExitCode.REFUSED
-
-    unknown = mine / "broker-1/orders-0/00000000000000000000.log.deleted"
-    unknown.write_bytes(b"one")
-    os.utime(unknown, (0, 0))  # such files of today are not planned
-    run("catalog", "own/_catalog --orphans --plan orphans.jsonl --remove deleted-files")
-    unknown.write_bytes(b"other")
-    kept = run("catalog", "own/_catalog --orphans --apply orphans.jsonl")
-    assert kept.exit_code == ExitCode.REFUSED

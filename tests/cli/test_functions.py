@@ -4,7 +4,6 @@ import inspect
 import json
 import re
 import shutil
-import subprocess
 import sys
 import typing
 from collections.abc import Callable
@@ -25,9 +24,7 @@ from kip33.restore import restore_apply
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.untimestamped import RULES
 from kip33.stores import own_files
-from tests.cli.console import Command
-
-PROJECT = Path(__file__).parents[2]
+from tests.cli.console import Command, subprocess_of
 
 
 @pytest.fixture
@@ -50,6 +47,10 @@ def _built(here: str) -> Any:
     return vars(kip33.build_index("archive", here, topics=["orders", "clicks"], offset_index=True))
 
 
+def _verdicts(table: Any) -> Any:
+    return {"verdicts": table.to_pylist()}
+
+
 def _repaired(here: str, *, apply: bool) -> Any:
     shutil.copytree("archive", f"{here}/logs")
     summary = kip33.repair(f"{here}/logs/broker-2", apply=apply, topics=("!metrics",))
@@ -57,56 +58,33 @@ def _repaired(here: str, *, apply: bool) -> Any:
 
 
 def _restored(here: str, *, dry_run: bool) -> Any:
-    summary = kip33.restore_archive(
-        "indexes/_catalog",
-        here,
-        topics=["orders", "clicks"],
-        partitions=[0, 1],
-        from_="2023-11-15T12:00Z",
-        dry_run=dry_run,
-    )
-    return summary.as_record()
+    how = {"topics": ["orders", "clicks"], "partitions": [0, 1], "from_": "2023-11-15T12:00Z"}
+    return kip33.restore_archive("indexes/_catalog", here, **how, dry_run=dry_run).as_record()
 
 
 RESTORE = (
     *("restore", "indexes/_catalog", "--to", "{}", "--partitions", "0-1"),
     *("--topic", "orders", "--topic", "clicks", "--from", "2023-11-15T12:00Z"),
 )
-LOGS = "{}/logs/broker-2"
+REPAIR = ("repair", "{}/logs/broker-2", "--topic", "!metrics")
+BUILD = ("build", "archive", "--index-dir", "{}", "--offset-index", "--topic", "orders")
+REPORT = ("report", "indexes/_catalog", "--output", "{}/page.html")
 SAME = {
-    "build": Same(
-        (
-            *("build", "archive", "--index-dir", "{}", "--offset-index"),
-            *("--topic", "orders", "--topic", "clicks"),
-        ),
-        _built,
-    ),
+    "build": Same((*BUILD, "--topic", "clicks"), _built),
     "verify": Same(
         ("verify", "archive", "--index-dir", "indexes", "--topic", "!metrics"),
-        lambda _: {
-            "verdicts": kip33.verify_index("archive", "indexes", topics=["!metrics"]).to_pylist()
-        },
+        lambda _: _verdicts(kip33.verify_index("archive", "indexes", topics=["!metrics"])),
     ),
     "verify a share": Same(
         ("verify", "archive", "--share", "2/3", "--as-of", "2024-05-01"),
-        lambda _: {
-            "verdicts": kip33.verify_index("archive", share="2/3", as_of="2024-05-01").to_pylist()
-        },
+        lambda _: _verdicts(kip33.verify_index("archive", share="2/3", as_of="2024-05-01")),
     ),
-    "repair": Same(
-        ("repair", LOGS, "--topic", "!metrics"), lambda here: _repaired(here, apply=False)
-    ),
-    "repair --apply": Same(
-        ("repair", LOGS, "--topic", "!metrics", "--apply"),
-        lambda here: _repaired(here, apply=True),
-    ),
+    "repair": Same(REPAIR, lambda here: _repaired(here, apply=False)),
+    "repair --apply": Same((*REPAIR, "--apply"), lambda here: _repaired(here, apply=True)),
     "restore": Same(RESTORE, lambda here: _restored(here, dry_run=False)),
     "restore --dry-run": Same((*RESTORE, "--dry-run"), lambda here: _restored(here, dry_run=True)),
     "report": Same(
-        (
-            *("report", "indexes/_catalog", "--output", "{}/page.html"),
-            *("--retention-ms", "7d", "--now", "2023-12-01"),
-        ),
+        (*REPORT, "--retention-ms", "7d", "--now", "2023-12-01"),
         lambda here: kip33.write_report(
             "indexes/_catalog", f"{here}/page.html", retention_ms="7d", now="2023-12-01"
         ).as_record(),
@@ -210,14 +188,8 @@ print(*{name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j", "c
 
 
 def test_nothing_of_spark_or_the_commands_is_imported(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(PROJECT), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
+    done = subprocess_of(sys.executable, "-c", PROGRAM, cwd=tmp_path)
+    assert (done.exit_code, done.stdout) == (0, "\n"), done.stderr
 
 
 def test_a_type_checker_knows_the_names_that_a_parameter_takes() -> None:
@@ -327,41 +299,21 @@ def test_an_integer_that_may_be_seconds_is_refused_with_both_readings(
 
 
 def test_a_wrong_argument_is_a_public_error(folder: Path, subtests: pytest.Subtests) -> None:
+    restored, reported = kip33.restore_archive, kip33.write_report
+    catalog, both = "indexes/_catalog", {"policy": kip33.Policies(), "retention_ms": 5}
     for call, error, words in [
         (lambda: kip33.build_index("nowhere", "i"), kip33.LocationError, "nowhere"),
         (lambda: kip33.build_index("archive"), ValueError, "give an index directory"),
         (lambda: kip33.verify_index("archive", as_of=0), ValueError, "as_of requires share"),
         (lambda: kip33.verify_index("archive", share="9/7"), ValueError, "expected a share"),
         (lambda: kip33.repair("s3://bucket/logs"), kip33.LocationError, "on this machine"),
-        (
-            lambda: kip33.restore_archive("archive", "s3://bucket/logs"),
-            kip33.Kip33Error,
-            "s3a://bucket/logs",
-        ),
-        (
-            lambda: kip33.restore_archive("archive", "data", truncate=True),
-            ValueError,
-            "--truncate is for --until",
-        ),
-        (
-            lambda: kip33.restore_archive("archive", "data", from_=-1),
-            ValueError,
-            "expected a time from 1970 on",
-        ),
+        (lambda: restored("archive", "s3://bucket/l"), kip33.Kip33Error, "s3a://bucket/l"),
+        (lambda: restored("archive", "data", truncate=True), ValueError, "--truncate is for"),
+        (lambda: restored("archive", "data", from_=-1), ValueError, "a time from 1970 on"),
         (lambda: kip33.abandon_restore("indexes"), kip33.RestoreError, "no restore was begun"),
-        (lambda: kip33.write_report("indexes/_catalog", "r.txt"), ValueError, "ends in .html"),
-        (
-            lambda: kip33.write_report("archive", "r.html"),
-            kip33.CatalogError,
-            "archive",
-        ),
-        (
-            lambda: kip33.write_report(
-                "indexes/_catalog", "r.html", policy=kip33.Policies(), retention_ms=5
-            ),
-            ValueError,
-            "leave out kafka_configs and retention_ms",
-        ),
+        (lambda: reported(catalog, "r.txt"), ValueError, "ends in .html"),
+        (lambda: reported("archive", "r.html"), kip33.CatalogError, "archive"),
+        (lambda: reported(catalog, "r.html", **both), ValueError, "leave out kafka_configs and"),
     ]:
-        with subtests.test(f"{call}"), pytest.raises(error, match=re.escape(words)):
+        with subtests.test(words), pytest.raises(error, match=re.escape(words)):
             call()

@@ -62,27 +62,6 @@ def test_what_the_tool_described(lag: Command) -> None:
     assert (orders["result"], orders["lag_records"], orders["lag_ms"]) == ("at_end", 0, 0)
 
 
-def test_a_row_for_everything_that_is_not_there(lag: Command) -> None:
-    text = (
-        "topic,partition,offset\nnone,0,5\nsensors,2,5\nsensors,2147483647,5\n"
-        "orders,0,8501\nclicks,3,0\nmetrics,0,0\npayments,0,239\naudit.v1,0,29\n"
-    )
-
-    found = lags(lag("--offsets", offsets(text), "--format", "jsonl"))
-
-    assert [(r["topic"], r["result"], r["timestamp"], r["lag_records"]) for r in found] == [
-        ("none", "no_such_partition", None, None),
-        ("sensors", "no_such_partition", None, None),
-        ("sensors", "no_such_partition", None, None),
-        ("orders", "after_end", None, 0),
-        ("clicks", "at_end", None, 0),
-        ("metrics", "found", None, 1),
-        ("payments", "at_end", None, 1),  # a marker is left
-        ("audit.v1", "found", None, found[-1]["lag_records"]),
-    ]
-    assert {row["group"] for row in found} == {""}
-
-
 def test_when_what_is_unread_expires(lag: Command, subtests: pytest.Subtests) -> None:
     cases = {
         "--retention-ms": (["--retention-ms", "7d"], 7 * DAY_MS),

@@ -8,25 +8,10 @@ import pytest
 
 import kip33
 from kip33.plots import report_facts
+from tests.cli.command_lines import CATALOG, OF_CATALOGS, write_offsets
 from tests.cli.console import Command
 
 TOOK = "an index directory found, expected a catalog; the catalog in it is used, "
-
-OF_CATALOGS = {  # {}: where the catalog is given
-    "catalog": "catalog {} --format json",
-    "catalog --path": "catalog {} --path",
-    "count": "count {} --topic orders --per 1d --format csv",
-    "failover": "failover --from {} --to {} --offsets offsets.csv --buffer 1m --format csv",
-    "lag": "lag {} --offsets offsets.csv --format csv",
-    "records": "records {} --topic orders --format jsonl",
-    "report": "report {} --output report.html --now 2023-12-01 --format json",
-    "restore": "restore {} --to restored --topic audit.v1 --dry-run",
-    "retention": "retention {} --retention-ms 7d --now 2023-12-01 --format csv",
-    "roll": "roll {} --now 2023-12-01 --format csv",
-    "search": "search {} --time earliest --format csv",
-    "timestamps": "timestamps {} --catalog-only --format csv",
-    "verify --quick": "verify archive --quick --catalog {} --format jsonl",
-}
 
 
 @pytest.fixture
@@ -35,19 +20,20 @@ def place(command: Command, built: Path, tmp_path: Path) -> Path:
     (tmp_path / "archive").unlink()
     (tmp_path / "archive").symlink_to(built / "archive")
     (tmp_path / "indexes").symlink_to(built / "indexes")
-    (tmp_path / "offsets.csv").write_text("topic,partition,offset\norders,0,10\n")
+    write_offsets()
     return tmp_path
 
 
 def test_an_index_directory_is_taken_for_its_catalog(
     command: Command, place: Path, subtests: pytest.Subtests
 ) -> None:
-    for name, line in OF_CATALOGS.items():
-        with subtests.test(name):
-            if line.startswith("verify"):  # a catalog has one SOURCE, by its path
-                line = line.replace("archive", str((place / "archive").resolve()))
-            exact = command(*line.replace("{}", "indexes/_catalog").split())
-            near = command(*line.replace("{}", "indexes").split())
+    source = (place / "archive").resolve()  # a catalog has one SOURCE, by its path
+    lines = [f"{line} --format jsonl" for line in OF_CATALOGS.values()]
+    others = (f"catalog {CATALOG} --path", f"verify {source} --quick --catalog {CATALOG}")
+    for line in (*lines, *others):
+        with subtests.test(line):
+            exact = command(*line.split())
+            near = command(*line.replace(CATALOG, "indexes").split())
 
             assert TOOK + f"file://{place}/indexes/_catalog" in near.stderr
             assert TOOK not in exact.stderr

@@ -8,8 +8,6 @@ import base64
 import io
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -164,11 +162,3 @@ def test_it_is_stored_without_what_a_run_leaves() -> None:
             assert (cell.execution_count, cell.outputs) == (None, []), cell.id
     assert notebook.metadata == KERNEL
     assert NOTEBOOK.read_text() == nbformat.writes(notebook) + "\n"
-
-
-def test_its_cells_are_as_clean_as_the_modules(subtests: pytest.Subtests) -> None:
-    for command in [("check",), ("format", "--check")]:
-        with subtests.test(f"{command}"):
-            ruff = [sys.executable, "-m", "ruff", *command, "--no-cache", str(NOTEBOOK)]
-            done = subprocess.run(ruff, cwd=PROJECT, capture_output=True, text=True)
-            assert done.returncode == 0, done.stdout

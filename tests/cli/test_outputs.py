@@ -1,6 +1,5 @@
 """Every option that names an output: what another wrote is never replaced and never deleted."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -119,16 +118,6 @@ def test_a_file_of_another_is_never_replaced(
             assert tree(Path()) == before
 
 
-def test_a_plan_has_the_name_of_one(retention: Command, subtests: pytest.Subtests) -> None:
-    for name in ["plan", "plan.json", f"{LOG}", "x.jsonl.bak"]:
-        with subtests.test(name):
-            done = retention("--plan", name)
-
-            assert done.exit_code == 2
-            assert done.stderr.endswith(f"/{name}: --plan expects a name that ends in .jsonl\n")
-            assert not Path(name).exists()
-
-
 def test_an_empty_file_and_one_of_ours_are_replaced(
     retention: Command, subtests: pytest.Subtests
 ) -> None:
@@ -157,67 +146,21 @@ def test_the_summary_of_an_apply_replaces_only_a_summary(
     assert Path("x.json").read_bytes() == b"{}"
 
 
-def copies_of_logs() -> None:
-    for number, log in enumerate(Path("archive").rglob("*.log")):
-        Path("out/segments").mkdir(parents=True, exist_ok=True)
-        shutil.copy(log, f"out/segments/part-{number}.log")
-
-
-def a_linked_table() -> None:
-    directory_named("elsewhere")
-    Path("out").mkdir()
-    Path("out/segments").symlink_to("../elsewhere")
-    summary = {"catalog": 1, "snapshot": 1, "source": 1, "now_ms": 1, "findings": []}
-    file_named("out/summary.json", json.dumps(summary).encode())
-
-
-FOREIGN_FOLDERS: dict[str, Callable[[], Any]] = {
-    "copies of logs named part-": copies_of_logs,
-    "a table that is a link": a_linked_table,
-    "one other file": lambda: file_named(f"{directory_named('out')}/notes", b"x"),
-    "a file": lambda: file_named("out", b"x"),
-    "a new one in a broker's log directory": lambda: file_named("meta.properties", b""),
-}
-
-
-def test_a_folder_of_another_is_never_emptied(
-    retention: Command, new_folder: Callable[[], Path], subtests: pytest.Subtests
+def test_results_go_only_into_a_new_folder_or_into_one_of_results(
+    retention: Command, built: Path
 ) -> None:
-    for there, make in FOREIGN_FOLDERS.items():
-        with subtests.test(there):
-            new_folder()
-            make()
-            before = tree(Path())
-
-            done = retention("--output", "out")
-
-            assert done.exit_code == 2
-            assert done.stderr.count("\n") == 1
-            assert tree(Path()) == before
-
-
-def test_a_log_that_was_put_among_results_stays(retention: Command) -> None:
-    assert retention("--output", "out").exit_code == 0
-    shutil.copy(SEGMENT, "out/segments/part-0.log")
+    """What else may be in a folder of results: tests/retention/test_output_folder.py."""
+    file_named(f"{directory_named('out')}/notes", b"x")
+    file_named(f"{directory_named('broker')}/meta.properties", b"")
     before = tree(Path())
+    for place, says in (
+        ("out", "contains notes, which is not a result of this command"),
+        ("broker/new", "log directory"),
+        (built / "archive/broker-1/new", "overlap"),
+        (built / "indexes/_catalog/out", "overlap"),
+    ):
+        done = retention("--output", place)
 
-    done = retention("--output", "out")
-
-    assert done.exit_code == 2
-    assert "contains segments/part-0.log, which is not a result of this command" in done.stderr
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+        assert says in done.stderr
     assert tree(Path()) == before
-
-
-def test_an_interrupted_run_leaves_a_folder_that_the_next_one_takes(retention: Command) -> None:
-    assert retention("--output", "out").exit_code == 0
-    Path("out/summary.json").unlink()
-    file_named("out/.kip33-unfinished", b"kip33 retention --output\n")
-    directory_named("out/segments/_temporary/0")
-
-    assert retention("--output", "out").exit_code == 0
-
-    assert sorted(path.name for path in Path("out").iterdir()) == [
-        "partitions",
-        "segments",
-        "summary.json",
-    ]

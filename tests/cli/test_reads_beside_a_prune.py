@@ -19,35 +19,20 @@ from kip33.catalog import orphan_list
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.pruning import prune
 from kip33.demo import COPIED_MS, make_archive, make_sensors
+from tests.cli.command_lines import CATALOG, OF_CATALOGS, write_offsets
 from tests.cli.console import Command, Finished
 from tests.faults.builds import build_here
 from tests.long_forms import one_in
 
 DAY_MS = 86_400_000
 HOURS_MS = 2 * 3_600_000
-AT = "2023-11-14T22:30:00Z"
-POLICY = ("--retention-ms", "8d", "--now", "2023-12-01")
-GROUPS = "GROUP TOPIC PARTITION CURRENT-OFFSET\nbilling payments 0 40\n"
-READERS: dict[str, tuple[Any, ...]] = {
-    "search": ("search", "CATALOG", "--time", AT, "--format", "json"),
-    "lag": ("lag", "CATALOG", "--offsets", "groups.txt", "--format", "json"),
-    "failover": (
-        *("failover", "--from", "CATALOG", "--to", "CATALOG", "--offsets", "groups.txt"),
-        *("--buffer", "15m", "--format", "json"),
-    ),
-    "records": ("records", "CATALOG", "--topic", "payments", "--format", "jsonl"),
-    "count": ("count", "CATALOG", "--per", "1h", "--format", "jsonl"),
-    "retention": ("retention", "CATALOG", *POLICY, "--format", "json"),
-    "report": ("report", "CATALOG", *POLICY, "--output", "page.html", "--format", "json"),
-    "roll": ("roll", "CATALOG", "--segment-ms", "7d", "--format", "json"),
-    "timestamps": ("timestamps", "CATALOG", "--catalog-only", "--format", "json"),
-    "catalog": ("catalog", "CATALOG", "--format", "json"),
-    "segments": ("catalog", "CATALOG", "--segments", "--format", "json"),
-    "holes": ("catalog", "CATALOG", "--holes", "--format", "json"),
-    "orphans": ("catalog", "CATALOG", "--orphans", "--format", "json"),
-    "diff": ("catalog", "CATALOG", "--diff", "1", "2", "--format", "json"),
-    "restore": ("restore", "CATALOG", "--to", "target", "--dry-run", "--format", "json"),
-    "verify": ("verify", "ARCHIVE", "--quick", "--catalog", "CATALOG", "--format", "json"),
+READERS = {
+    **OF_CATALOGS,
+    "segments": f"catalog {CATALOG} --segments",
+    "holes": f"catalog {CATALOG} --holes",
+    "orphans": f"catalog {CATALOG} --orphans",
+    "diff": f"catalog {CATALOG} --diff 1 2",
+    "verify": f"verify ARCHIVE --quick --catalog {CATALOG}",
 }
 WHAT_TO_DO = re.compile(
     r"the snapshot was removed while it was read, .*; run the command again$"
@@ -112,29 +97,29 @@ def told(done: Finished) -> str:
 
 
 def readers() -> Iterator[Any]:
-    for name, words in READERS.items():
-        yield pytest.param(words, id=name)
+    for name, line in READERS.items():
+        yield pytest.param(line, id=name)
         if name in NAMED:
-            yield pytest.param((*words, "--snapshot", "2"), id=f"{name} of a named snapshot")
+            yield pytest.param(f"{line} --snapshot 2", id=f"{name} of a named snapshot")
 
 
-@pytest.mark.parametrize("words", one_in(6, readers()))
+@pytest.mark.parametrize("line", one_in(6, readers()))
 def test_the_answer_is_complete_or_one_line(
-    words: tuple[str, ...],
+    line: str,
     snapshots: Path,
     command: Command,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    catalog = tmp_path / "catalog"
-    Path("groups.txt").write_text(GROUPS)
-    named = {"CATALOG": catalog, "ARCHIVE": snapshots / "archive"}
+    catalog = tmp_path / CATALOG
+    write_offsets()
+    words = line.replace("ARCHIVE", str(snapshots / "archive")).split()
     overtaken = Overtaken(catalog, snapshots / "indexes/_catalog", monkeypatch)
     for at in itertools.count(-1):
         shutil.rmtree(catalog, ignore_errors=True)
         shutil.copytree(snapshots / "before", catalog)
         overtaken.accesses, overtaken.at = 0, at
-        done = command(*(named.get(word, word) for word in words))
+        done = command(*words, "--format", "json")
         if at < 0:
             undisturbed = done
             assert done.stdout, done

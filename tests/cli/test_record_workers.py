@@ -164,18 +164,10 @@ def test_row_groups_are_of_the_rows_not_of_the_batches() -> None:
         }
         for _ in range(400)
     ]
-    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-    decoded = pa.struct(
-        [pa.field("id", pa.int64()), pa.field("names", pa.map_(pa.string(), pa.string()))]
-    )
-    schema = pa.schema(
-        {
-            "value": pa.binary(),
-            "headers": pa.list_(header),
-            "decoded": decoded,
-            "nothing": pa.null(),
-        }
-    )
+    header = pa.struct({"key": pa.string(), "value": pa.binary()})
+    decoded = pa.struct({"id": pa.int64(), "names": pa.map_(pa.string(), pa.string())})
+    columns = {"value": pa.binary(), "headers": pa.list_(header), "decoded": decoded}
+    schema = pa.schema(columns | {"nothing": pa.null()})
     table = pa.Table.from_pylist(rows, schema)
     files = []
     for size in (400, 1, 7, 83):

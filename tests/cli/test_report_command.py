@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kip33.demo import make_archive
 from tests.builders.report_catalog import POLICY, make_catalog
 from tests.cli.console import PROJECT, Command, file_named
 
@@ -66,22 +65,6 @@ def test_the_commands_of_a_catalog_with_a_hostile_path(command: Command, tmp_pat
     lines = {one["command"] for one in facts_in("r.json")["findings"]}
     for line in sorted(line for line in lines if "dump" not in line):  # there are no logs
         assert command(*shlex.split(line)[1:]).exit_code == 0, line
-
-
-def test_index_files_without_a_log_are_a_finding(command: Command, tmp_path: Path) -> None:
-    make_archive(tmp_path / "logs")
-    build = ("build", tmp_path / "logs", "--index-dir", "indexes", "--offset-index")
-    assert command(*build).exit_code == 0
-    (tmp_path / "logs/broker-1/orders-0/00000000000000004000.log").unlink()
-    assert command(*build).exit_code == 0
-    assert command("report", "indexes/_catalog", "--output", "r.html").exit_code == 0
-
-    facts = facts_in("r.json")
-    count = facts["totals"]["orphaned_index_files"]
-    [found] = [one for one in facts["findings"] if "without a log" in one["text"]]
-    assert (found["count"], found["level"]) == (count, "note") and count > 0
-    shown = command(*shlex.split(found["command"])[1:])
-    assert "orders-0/00000000000000004000.timeindex" in shown.stdout
 
 
 def test_a_file_of_another_stays(command: Command, demo: Path, subtests: pytest.Subtests) -> None:

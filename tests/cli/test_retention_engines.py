@@ -39,18 +39,14 @@ HOSTILE = [
 ]  # fmt: skip
 QUESTIONS: dict[str, list[str]] = {
     "table with a forecast": ["--forecast", "40d", "--fail-on", "blocked"],
-    "table": [],
     "json": ["--format", "json", "--forecast", "3d", "--topic", "*e*", "--topic", "!*r*"],
     "jsonl": ["--format", "jsonl", "--at", f"{NOW_MS - 5},{NOW_MS}", "--retention-ms", "2h"],
     "csv": ["--format", "csv", "--active-segment", "kafka", "--boundary", "remote"],
-    "a broker's view": ["--show-broker-view", "--ignore-future", "1h"],
     "files": ["--output", "OUT", "--at", str(NOW_MS), "--ignore-future", "1h"],
     "a broker's view as csv": ["--show-broker-view", "--format", "csv"],
-    "a plan": ["--plan", "OUT/plan.jsonl", "--trust-last-modified", "--topic", "hourly"],
     "a plan beside a broker's view": ["--plan", "OUT/plan.jsonl", "--show-broker-view"],
     "for brokers, trusting": ["--emit", "delete-records", "--trust-last-modified"],
     "nothing matches": ["--topic", "nothing"],
-    "for brokers": ["--emit", "delete-records"],
     "a plan of what will expire": ["--plan", "OUT/plan.jsonl", "--now", "now+1d"],
 }
 

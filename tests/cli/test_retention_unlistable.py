@@ -44,15 +44,10 @@ def unlistable(archive: ExpiringArchive, path: str, **fields: Any) -> dict[str, 
     return dict.fromkeys(row(0)) | known | fields
 
 
-def test_a_plan_of_some_topics_is_as_careful_as_one_of_all(
+def test_what_is_planned_and_emitted_of_some_topics_is_as_careful_as_of_all(
     expiring: ExpiringArchive, command: Command
 ) -> None:
     require_careful_plan("local", expiring, command)
-
-
-def test_what_brokers_delete_of_some_topics_is_as_careful_as_of_all(
-    expiring: ExpiringArchive, command: Command
-) -> None:
     require_careful_offsets("local", expiring, command)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kip33.demo import START_MS
+from tests.builders.log_file import write_log
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cli.console import Command, Finished, result_in
 
@@ -20,11 +21,6 @@ def segments_of(done: Finished) -> list[dict[str, Any]]:
 def summary_of(done: Finished) -> dict[str, Any]:
     assert done.exit_code == 0, done
     return next(row for row in done.lines if row.get("kind") == "summary")
-
-
-def write_log(partition: Path, base_offset: int, *batches: bytes) -> None:
-    partition.mkdir(parents=True, exist_ok=True)
-    (partition / f"{base_offset:020d}.log").write_bytes(b"".join(batches))
 
 
 def batch(offset: int, *hours: float) -> bytes:

@@ -42,23 +42,12 @@ def test_one_time_in_every_partition_of_a_topic(search: Command) -> None:
     assert all(0 < row["bytes_read"] < 64 * 1024 for row in found)
 
 
-def test_every_way_to_say_a_time(search: Command, subtests: pytest.Subtests) -> None:
-    cases = {
-        "ISO 8601": ("2023-11-15T00:00:20Z", 107),
-        "milliseconds, a moment before": (str(AT_107 - 1), 107),
-        "a moment after": (str(AT_107 + 1), 108),
-        "an hour before now": ("-1h", 107),
-        "earliest": ("earliest", 0),
-        "latest": ("latest", 1200),
-        "max-timestamp": ("max-timestamp", 277),
-    }
-    for name, (time, offset) in cases.items():
-        with subtests.test(name):
-            arguments = ("--topic", "sensors", "--partition", 0, "--now", AT_107 + 3_600_000)
-
-            [row] = answers(search("--time", time, *arguments, "--format", "jsonl"))
-
-            assert row["offset"] == offset
+def test_times_may_be_relative_and_ends(search: Command) -> None:
+    """Every way to say a moment: tests/cli/test_moments.py."""
+    arguments = ("--topic", "sensors", "--partition", 0, "--now", AT_107 + 3_600_000)
+    for time, offset in {"-1h": 107, "earliest": 0, "latest": 1200, "max-timestamp": 277}.items():
+        [row] = answers(search("--time", time, *arguments, "--format", "jsonl"))
+        assert row["offset"] == offset
 
 
 def test_a_file_of_requests_is_answered_in_its_order(search: Command) -> None:
@@ -123,13 +112,6 @@ def test_delete_records_takes_offsets_for_times(search: Command) -> None:
     assert json.loads(done.stdout)["partitions"] == [
         {"topic": "sensors", "partition": partition, "offset": 107} for partition in (0, 1)
     ]
-
-
-def test_all_topics_at_forty_times_are_still_a_few_questions(search: Command) -> None:
-    """Ten partitions of eight topics: 400 answers, not 8 times 40 times 10 questions."""
-    times = [part for number in range(40) for part in ("--time", AT_107 + number)]
-
-    assert len(answers(search(*times, "--format", "jsonl"))) == 400
 
 
 def test_the_table_ends_with_what_was_found(search: Command) -> None:

@@ -8,30 +8,17 @@ from pathlib import Path
 import pytest
 
 from kip33.demo import START_MS
-from tests.cli.console import Command, Finished, file_named
+from tests.cli.console import Command, Finished
 from tests.long_forms import one_in
 
 pytestmark = pytest.mark.spark
 
 DAY_MS = 86_400_000
-REQUESTS = f"""topic,partition,time,log_dir
-sensors,,earliest,
-orders,0,{START_MS + DAY_MS},broker-2
-orders,0,{START_MS + DAY_MS},
-orders,7,latest,
-none,,2023-11-15,
-none,3,2023-11-15,
-metrics,0,0,
-payments,0,2024-01-01,
-sensors,1,max-timestamp,
-"""
 AT = ("--time", str(START_MS + DAY_MS))
 QUESTIONS = {
-    "all topics": [*AT, "--time", "latest", "--format", "json"],
-    "as kafka": [*AT, "--time", "max-timestamp", "--as", "kafka:3.7", "--format", "jsonl"],
+    "as kafka": [*AT, "--time", "max-timestamp", "--as", "kafka:3.7", "--format", "json"],
     "all replicas": [*AT, "--all-replicas", "--format", "jsonl"],
     "a range": [*AT, "--until", "latest", "--topic", "sensors", "--format", "jsonl"],
-    "a file": ["--requests", "requests.csv", "--format", "json"],
     "for brokers": [*AT, "--emit", "delete-records", "--topic", "sensors"],
 }
 ENGINES = {
@@ -45,8 +32,6 @@ ENGINES = {
 def test_every_engine_prints_the_same(
     options: list[str], built: Path, spark_command: Command
 ) -> None:
-    file_named("requests.csv", REQUESTS.encode())
-
     one, *others = (
         steady(spark_command("search", built / "indexes/_catalog", *options, *engine))
         for engine in ENGINES.values()
@@ -89,12 +74,7 @@ def steady(done: Finished) -> Finished:
 def test_workers_are_as_many_as_asked_for_and_as_there_are_partitions(
     built: Path, command: Command, subtests: pytest.Subtests
 ) -> None:
-    for options, workers in [
-        ((), 1),
-        (("--workers", "1"), 1),
-        (("--workers", "2"), 2),
-        (("--workers", "900"), 10),
-    ]:
+    for options, workers in [((), 1), (("--workers", 2), 2), (("--workers", 900), 10)]:
         with subtests.test(f"{options}"):
             done = command("search", built / "indexes/_catalog", *AT, "--format", "json", *options)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.console import PROJECT, VENV_BIN, Command, Finished, subprocess_of
+from tests.cli.test_engine_option import files_below, of_the_work
 
 pytestmark = pytest.mark.spark
 
@@ -15,7 +16,6 @@ QUIET = (
 LOCAL = ("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1")
 OUR_CODE = f'File "{PROJECT / "kip33"}'  # in a trace; PySpark's workers may leave one of their own
 BY_ITSELF = {"KIP33_ENGINE": "auto"}  # the fixture `command` has another one for itself
-RUN_OF_ITS_OWN = ("snapshot", "catalog", "engine", "workers", "seconds")
 
 
 def spark_submit(job: str, *arguments: str, cwd: Path, master: str = "local[2]") -> Finished:
@@ -23,14 +23,6 @@ def spark_submit(job: str, *arguments: str, cwd: Path, master: str = "local[2]")
     script = PROJECT / "jobs" / job
     given = (VENV_BIN / "spark-submit", *options, script, *arguments)
     return subprocess_of(*given, cwd=cwd, **BY_ITSELF)
-
-
-def files_below(root: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in sorted(root.rglob("*index"))
-        if path.is_file()
-    }
 
 
 @pytest.mark.integration
@@ -46,9 +38,7 @@ def test_the_jobs_do_what_the_command_does(command: Command, tmp_path: Path) -> 
     assert OUR_CODE not in built.stderr
     [summary], [expected] = built.lines, here.lines
     assert list(summary) == list(expected)
-    assert [summary[key] for key in summary if key not in RUN_OF_ITS_OWN] == [
-        expected[key] for key in expected if key not in RUN_OF_ITS_OWN
-    ]
+    assert of_the_work(built) == of_the_work(here)
     assert (summary["engine"], expected["engine"]) == ("spark", "local")
     assert summary["catalog"] == (tmp_path / "by-spark-submit" / "_catalog").as_uri()
     files = files_below(tmp_path / "by-spark-submit")
@@ -72,28 +62,3 @@ def test_wrong_usage_is_told_before_spark_starts(tmp_path: Path) -> None:
     assert (done.exit_code, done.stdout) == (2, error)  # spark-submit joins a job's two outputs
     assert OUR_CODE not in done.stderr
     assert not (tmp_path / "indexes").exists()
-
-
-@pytest.mark.integration
-def test_a_build_that_finds_nothing_to_read_starts_no_spark_context(
-    command: Command, tmp_path: Path
-) -> None:
-    """Each SparkContext writes an event log of its own."""
-    assert command("build", "archive", "--index-dir", "indexes").exit_code == 0
-    events = tmp_path / "events"
-    events.mkdir()
-    logged = ("--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}")
-    script = PROJECT / "jobs" / "build_index.py"
-    given = (script, "archive", "--index-dir", "indexes", "--format", "json")
-    found = []
-    for more in ((), ("--full",)):
-        options = ("--master", "local[2]", *LOCAL, *QUIET, *logged)
-        done = subprocess_of(
-            VENV_BIN / "spark-submit", *options, *given, *more, cwd=tmp_path, **BY_ITSELF
-        )
-        assert done.exit_code == 0, done.stderr
-        [summary] = done.lines
-        counts = [summary[key] for key in ("engine", "indexed", "reused")]
-        found.append((*counts, summary["workers"] > 0, len(list(events.iterdir()))))
-
-    assert found == [("spark", 0, 13, False, 0), ("spark", 13, 0, True, 1)]

@@ -113,10 +113,4 @@ def test_an_apply_whose_reader_ends_stops_and_goes_on_later(archive: ExpiringArc
 
 def test_a_dump_to_no_standard_output_does_not_blame_the_input(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.log").write_bytes(segment(v2_batch(n, [Record(n)]) for n in range(9)))
-    dump = f"{KIP33} dump {0:020d}.log"
-
-    full = in_shell(f"{dump} > /dev/full", tmp_path)
-    none = in_shell(f"{dump} >&-", tmp_path)
-
-    assert full == Ended(1, "Error: standard output cannot be written: No space left on device\n")
-    assert none.stderr.count("\n") <= 1
+    assert in_shell(f"{KIP33} dump {0:020d}.log >&-", tmp_path).stderr.count("\n") <= 1

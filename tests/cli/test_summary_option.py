@@ -2,41 +2,22 @@
 
 import json
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from tests.cli.console import Command, file_named
 
 
-def summary_in(path: Path | str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(path).read_text())
-    return found
+def test_verify_counts_by_verdict(command: Command) -> None:
+    for output_format in ("table", "json"):
+        options = ("--fail-on", "missing", "--format", output_format)
 
+        done = command("verify", "archive", *options, "--summary", f"{output_format}.json")
 
-def test_verify_counts_by_verdict(command: Command, subtests: pytest.Subtests) -> None:
-    for output_format in ["table", "json"]:
-        with subtests.test(f"{output_format}"):
-            options = ("--fail-on", "missing", "--format", output_format)
-
-            done = command("verify", "archive", *options, "--summary", "verify.json")
-
-            assert done.exit_code == 3
-            summary = summary_in("verify.json")
-            assert summary == {
-                "segments": 13,
-                "by_verdict": {"padded": 1, "wrong": 1, "missing": 11},
-                "by_offset_index_verdict": {},
-                "by_transaction_index_verdict": {},
-                "largest_gap_bytes": None,
-                "offset_index_largest_gap_bytes": None,
-                "engine": "local",
-                "workers": 1,
-            }
-            if output_format == "json":
-                [printed] = done.lines
-                assert printed.pop("verdicts")
-                assert printed == summary
+        assert done.exit_code == 3
+    [printed] = done.lines
+    assert printed.pop("verdicts")
+    assert printed["by_verdict"] == {"padded": 1, "wrong": 1, "missing": 11}
+    for name in ("table.json", "json.json"):
+        assert json.loads(Path(name).read_text()) == printed
 
 
 def test_a_summary_that_cannot_be_written_is_a_failure_that_says_so(command: Command) -> None:

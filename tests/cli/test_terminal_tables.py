@@ -18,6 +18,7 @@ from rich.cells import cell_len
 
 from kip33.demo import make_archive, make_sensors
 from kip33.formats.names import parse_partition_dir
+from tests.cli.command_lines import CATALOG, OF_CATALOGS
 from tests.cli.console import KIP33, Command, subprocess_of
 from tests.faults.builds import build_here
 
@@ -25,7 +26,6 @@ SIZE = struct.Struct("HHHH")  # lines, characters, and the same in pixels
 BROKERS = ("broker-1", "broker-2", "a rack in 東京")
 ORPHAN = "broker-2/clicks-0/00000000000000009999.timeindex"
 OFFSETS = "a-group-of-consumers,orders,0,107\na-group-of-consumers,sensors,1,50\n"
-POLICY = '[defaults]\ncleanup.policy = "delete"\nretention.ms = "7d"\n'
 Terminal = Callable[..., str]
 
 
@@ -46,7 +46,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     layout = "{topic}-{partition}/{base_offset}.log"
     build_here(root / "bucket", root / "remote", layout=layout)
     (root / "offsets.csv").write_text(OFFSETS)
-    (root / "policy.toml").write_text(POLICY)
     return root
 
 
@@ -119,67 +118,42 @@ def said(*names: str) -> Callable[[Path], list[str]]:
     return lambda _: list(names)
 
 
-CATALOG = "indexes/_catalog"
 ORDERS = "archive/broker-1/orders-0"
-ROWS: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
-    "build": (
-        "build archive --index-dir other",
-        lambda root: [(root / "other/_catalog").as_uri()],
-    ),
-    "verify": ("verify archive", files(".timeindex")),
-    "verify --quick": ("verify archive --quick --index-dir indexes", said("identical")),
-    "retention": (f"retention {CATALOG} --retention-ms 7d", partitions),
-    "retention, brokers": (
-        f"retention {CATALOG} --retention-ms 7d --show-broker-view",
-        partitions,
-    ),
-    "roll": (f"roll {CATALOG}", with_bases),
-    "roll --what-if": (f"roll {CATALOG} --what-if --segment-bytes 100000", partitions),
-    "search": (
-        f"search {CATALOG} --topic orders --time 2023-11-15T00:00Z --all-replicas",
-        of_topic("orders"),
-    ),
-    "records": ("records archive --topic orders --limit 5", said("orders", "order-0")),
-    "count": (f"count {CATALOG} --per 1d", topics),
-    "timestamps": ("timestamps archive", partitions),
-    "lag": (
-        f"lag {CATALOG} --offsets offsets.csv",
-        said("a-group-of-consumers", "broker-1/sensors-1"),
-    ),
-    "failover": (
-        f"failover --from {CATALOG} --to {CATALOG} --offsets offsets.csv --buffer 15m",
-        said("a-group-of-consumers", "sensors-1"),
-    ),
-    "dialects": ("dialects archive", said("recover", "minute-map", "inline")),
-    "catalog": (f"catalog {CATALOG}", topics),
-    "catalog --segments": (f"catalog {CATALOG} --segments", files(".log")),
-    "catalog of two tiers": (
-        f"catalog {CATALOG} remote/_catalog",
-        lambda root: [*partitions(root), "damage"],
-    ),
-    "catalog of two tiers --segments": (
-        f"catalog {CATALOG} remote/_catalog --segments",
-        files(".log"),
-    ),
-    "catalog --orphans": (f"catalog {CATALOG} --orphans", said(ORPHAN)),
-    "catalog --diff": (
-        f"catalog {CATALOG} --diff 1 2",
-        said("broker-1/sensors-1/00000000000000001000.log"),
-    ),
-    "restore": ("restore archive --to data --dry-run", said("orders-0", "clicks-3")),
-    "repair": ("repair archive/broker-1", files(".log", "broker-1")),
-    "report": (f"report {CATALOG} --output page.html", said("problem", "warning")),
-    "truncate": (f"truncate {ORDERS} --to 15", said("00000000000000004000.timeindex")),
-    "dump": (f"dump {ORDERS}/00000000000000000000.log", said("2023-11-14T22:13:20.951Z")),
+ROWS: dict[str, Callable[[Path], list[str]]] = {  # each line, and the names that stand whole
+    "build archive --index-dir other": lambda root: [(root / "other/_catalog").as_uri()],
+    "verify archive": files(".timeindex"),
+    "verify archive --quick --index-dir indexes": said("identical"),
+    OF_CATALOGS["retention"]: partitions,
+    f"{OF_CATALOGS['retention']} --show-broker-view": partitions,
+    OF_CATALOGS["roll"]: with_bases,
+    f"roll {CATALOG} --what-if --segment-bytes 100000": partitions,
+    f"{OF_CATALOGS['search']} --topic orders --all-replicas": of_topic("orders"),
+    "records archive --topic orders --limit 5": said("orders", "order-0"),
+    f"count {CATALOG} --per 1d": topics,
+    "timestamps archive": partitions,
+    OF_CATALOGS["lag"]: said("a-group-of-consumers", "broker-1/sensors-1"),
+    OF_CATALOGS["failover"]: said("a-group-of-consumers", "sensors-1"),
+    "dialects archive": said("recover", "minute-map", "inline"),
+    f"catalog {CATALOG}": topics,
+    f"catalog {CATALOG} --segments": files(".log"),
+    f"catalog {CATALOG} remote/_catalog": lambda root: [*partitions(root), "damage"],
+    f"catalog {CATALOG} remote/_catalog --segments": files(".log"),
+    f"catalog {CATALOG} --orphans": said(ORPHAN),
+    f"catalog {CATALOG} --diff 1 2": said("broker-1/sensors-1/00000000000000001000.log"),
+    "restore archive --to data --dry-run": said("orders-0", "clicks-3"),
+    "repair archive/broker-1": files(".log", "broker-1"),
+    f"report {CATALOG} --output page.html": said("problem", "warning"),
+    f"truncate {ORDERS} --to 15": said("00000000000000004000.timeindex"),
+    f"dump {ORDERS}/00000000000000000000.log": said("2023-11-14T22:13:20.951Z"),
 }
 
 
 def test_tables_fit_and_names_stand_whole(
     terminal: Terminal, shown: Path, subtests: pytest.Subtests
 ) -> None:
-    for name, (line, names) in ROWS.items():
+    for line, names in ROWS.items():
         for width in (80, 40):
-            with subtests.test(f"{name}, {width}"):
+            with subtests.test(f"{line}, {width}"):
                 text = terminal(width, line).replace("\x1b[1m", "").replace("\x1b[0m", "")
 
                 assert "\x1b" not in text

@@ -54,14 +54,6 @@ def test_apply_does_what_the_plan_says(copied: Path, command: Command) -> None:
     assert (copied.parent / "log-start-offset-checkpoint").read_text().endswith("orders 0 10\n")
 
 
-def test_another_plan_is_refused(copied: Path, command: Command) -> None:
-    before = files_of(copied)
-    done = command("truncate", "orders-0", "--to", 1, "--apply", "--plan-id", "x")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "the files have changed since" in done.stderr
-    assert files_of(copied) == before
-
-
 def test_a_continued_run_says_what_it_continues(
     copied: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

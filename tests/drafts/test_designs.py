@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kip33.drafts.designs import (
@@ -22,12 +21,11 @@ from kip33.drafts.designs import (
     IndexDesign,
     design_of,
 )
-from kip33.drafts.lookup import slots_below, slots_for, turning_times
+from kip33.drafts.lookup import slots_below, slots_for
 from kip33.formats.batch import BATCH, BatchColumns
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import DIALECTS, RECOVER
 from tests.cases import each_case
-from tests.long_forms import examples
 
 NONE = -1  # no timestamp
 Row = tuple[int, ...]
@@ -215,60 +213,3 @@ def test_an_index_without_entries_is_searched_from_the_start() -> None:
 def test_the_binary_search_finds_the_last_one_below(times: list[int], target: int) -> None:
     found = slots_below(np.array(times, np.int64), np.array([target]))
     assert found.tolist() == [sum(time < target for time in times) - 1]
-
-
-def first_place(draft: IndexDesign, rows: np.ndarray, target: int, points: list[Row]) -> int:
-    """Return the position at which a search with this draft begins, with the offset index."""
-    slot = int(slots_for(draft, rows, np.array([target]))[0])
-    if slot < 0:
-        return 0
-    if draft is INLINE:
-        return int(rows[slot, 1])
-    return max((at for offset, at in points if offset <= rows[slot, 1]), default=0)
-
-
-@st.composite
-def logs(draw: st.DrawFn, *, in_order: bool) -> BatchColumns:
-    """Draw a log of batches of one to four records, some seconds or minutes apart."""
-    scale = draw(st.sampled_from((1, 20, 60)))
-    seconds = draw(st.lists(st.integers(NONE, 9).map(lambda n: n * scale), max_size=25))
-    rows, offset = [], draw(st.integers(0, 5))
-    for second in sorted(seconds) if in_order else seconds:
-        last = offset + draw(st.integers(0, 3))
-        rows.append((offset, last, second))
-        offset = last + 1 + draw(st.sampled_from((0, 0, 2)))
-    batches = log(*rows)
-    batches["records_count"][[draw(st.booleans()) for _ in rows]] *= draw(st.sampled_from((1, -1)))
-    wrapper = batches["records_count"] < 0
-    batches["base_offset"][wrapper] = batches["last_offset"][wrapper]
-    return batches
-
-
-@pytest.mark.parametrize("name", DRAFTS)
-@settings(max_examples=examples(60))
-@given(data=st.data(), interval=st.integers(0, 400), before=st.integers(NONE, 500_000))
-def test_no_record_that_is_late_enough_is_before_the_start_of_a_search(
-    name: str, data: st.DataObject, interval: int, before: int
-) -> None:
-    """Also with disorder, except where the draft needs order."""
-    draft = DRAFTS[name]
-    batches = data.draw(logs(in_order=draft.needs_order))
-    kafka = IndexSettings(index_interval_bytes=interval)
-    indexes = IndexBuilder(RECOVER, kafka, base_offset=0, topic="t")
-    indexes.append(batches)
-    points = [tuple(row) for row in np.frombuffer(indexes.offset_index, ">i4").reshape(-1, 2)]
-    rows = np.array(entries_of(draft, batches, interval=interval, before=before), np.int64).reshape(
-        -1, len(draft.entry.names or ())
-    )
-    near = {int(t) + by for t in batches["max_timestamp"] for by in (-1, 0, 1)}
-    for target in {*near, *turning_times(draft, rows).tolist(), 0}:
-        late_enough = batches["position"][batches["max_timestamp"] >= max(target, 0)]
-        start = first_place(draft, rows, max(target, 0), points)
-        assert start <= min(late_enough.tolist(), default=2**31)
-
-
-def test_a_late_batch_is_missed_by_the_drafts_that_need_order() -> None:
-    batches = log((0, 0, 130), (1, 1, 10), (2, 2, 70), (3, 3, 140), (4, 4, 141))
-    for draft in (MINUTE, INLINE):
-        rows = np.array(entries_of(draft, batches))
-        assert first_place(draft, rows, 100_000, [(1, 100), (2, 200), (3, 300)]) > 0

@@ -1,10 +1,5 @@
-"""Whole builds without a JVM, and what a reader sees after one.
+"""Whole builds without a JVM, and what a reader sees after one."""
 
-Run as a program it is the child that fault tests kill: it says `ready` on standard output when its
-imports are done, waits for a line on standard input, builds, and says `done`.
-"""
-
-import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,28 +48,21 @@ class Outcome(NamedTuple):
     rows: list[dict[str, Any]]
 
 
-def outcome(index_dir: Path, catalog: Path | None = None) -> Outcome:
-    """Return what a build left; hidden files and the catalog's are left out."""
-    files = {
-        str(path.relative_to(index_dir)): path.read_bytes()
-        for path in sorted(index_dir.rglob("*"))
+def index_files_below(root: Path) -> dict[str, bytes]:
+    """Return the files with an index file's final name, by path; hidden ones are left out."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
         if path.suffix in INDEX_SUFFIXES and not path.name.startswith(".")
     }
+
+
+def outcome(index_dir: Path, catalog: Path | None = None) -> Outcome:
+    """Return what a build left; the catalog's files are left out."""
+    files = index_files_below(index_dir)
     opened = Catalog.at(str(catalog or index_dir / "_catalog"))
     rows = opened.read(opened.require_newest()).to_pylist()
     for row in rows:
         for name in INDEX_FILE_TIMES:
             del row[name]
     return Outcome(files, sorted(rows, key=lambda row: row["log_uri"]))
-
-
-def main() -> None:
-    source, index_dir = map(Path, sys.argv[1:3])
-    print("ready", flush=True)
-    sys.stdin.readline()
-    build_here(source, index_dir, offset_index=True)
-    print("done", flush=True)
-
-
-if __name__ == "__main__":
-    main()

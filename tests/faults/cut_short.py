@@ -16,6 +16,12 @@ from tests.builders.expiring_archive import ExpiringArchive
 from tests.faults.applies import apply_here
 from tests.faults.forks import Forks
 
+WAYS: dict[str, dict[str, Any]] = {  # options of the command `apply` of `tests.faults.forks`
+    "deleted": {},
+    "moved": {"trash": True},
+    "copied": {"trash": True, "other_disk": True},
+}
+
 
 class CutShort:
     """An archive and a plan, as before any apply, whatever was applied and killed since."""

@@ -25,6 +25,8 @@ from typing import IO, Any, Final, Self
 
 from kip33.builds.leftovers import read_leftover_plan, remove_leftovers
 from kip33.catalog.catalog import Catalog
+from kip33.cli import main as cli_main
+from kip33.cli.engine_option import ENGINE_VARIABLE
 from kip33.errors import Kip33Error
 from kip33.local.local_engine import LocalEngine
 from kip33.restore import restore_apply
@@ -36,11 +38,9 @@ from kip33.stores import files, own_files
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import only_within_a_directory
 from tests.builders.partition_copies import INTERVAL_BYTES
-from tests.cli.console import Finished
-from tests.faults import applies, console
+from tests.cli.console import PROJECT, Finished
 from tests.faults.applies import apply_here
 from tests.faults.builds import build_here
-from tests.faults.line_programs import ask, start
 from tests.faults.nights import first_day
 
 
@@ -49,7 +49,14 @@ class Forks:
 
     def __init__(self, *prefix: object) -> None:
         """Start it through another program: one that takes privileges away, or enters a disk."""
-        self._process: subprocess.Popen[str] = start("tests.faults.forks", through=prefix)
+        self._process = subprocess.Popen(
+            [*map(str, prefix), sys.executable, "-m", "tests.faults.forks"],
+            cwd=PROJECT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._answer() == "ready"
 
     def __enter__(self) -> Self:
         return self
@@ -64,12 +71,18 @@ class Forks:
 
     def begin(self, command: str, *arguments: object, **options: Any) -> int:
         """Begin a command; return its process, which remains until `end`."""
-        line = json.dumps([command, [str(one) for one in arguments], options])
-        return int(ask(self._process, line))
+        return int(self._answer([command, [str(one) for one in arguments], options]))
 
     def end(self) -> Finished:
         """Wait for the command that was begun."""
-        return Finished(*json.loads(ask(self._process, "wait")))
+        return Finished(*json.loads(self._answer("wait")))
+
+    def _answer(self, *lines: object) -> str:
+        """Send what is given as a line, and return the next one of the process."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.writelines(json.dumps(line) + "\n" for line in lines)
+        self._process.stdin.flush()
+        return self._process.stdout.readline().removesuffix("\n")
 
 
 def restore_request(source: str, log_dir: str, *, is_linked: bool = False) -> RestoreRequest:
@@ -82,8 +95,8 @@ def restore_request(source: str, log_dir: str, *, is_linked: bool = False) -> Re
     )
 
 
-def _build(source: str, index_dir: str) -> None:
-    build_here(Path(source), Path(index_dir), offset_index=True)
+def _build(source: str, index_dir: str, **settings: Any) -> None:
+    build_here(Path(source), Path(index_dir), offset_index=True, **settings)
 
 
 def _apply(
@@ -105,8 +118,22 @@ def _apply(
         sys.exit(why)
 
 
-def _restore(source: str, log_dir: str) -> None:
+def _applies(plan_file: str, trash: str | None = None) -> None:
+    """Apply a plan; print its partitions."""
+    print(json.dumps([one._asdict() for one in apply_here(plan_file, trash).partitions]))
+
+
+def _console(*arguments: str) -> None:
+    """Run `kip33` on the local engine."""
+    sys.argv = ["kip33", *arguments]
+    cli_main.main()
+
+
+def _restore(source: str, log_dir: str, *, blind: bool = False) -> None:
+    """Restore an archive; `blind` does not look at the free space before."""
     own_files.set_flushing(False)  # what a process has written survives it
+    if blind:
+        restore_apply._require_space = lambda plan, job: None
     restore_apply.restore(restore_request(source, log_dir), LocalEngine())
 
 
@@ -120,19 +147,14 @@ def _remove(catalog: str, plan: str) -> None:
 
 
 COMMANDS: Final[dict[str, Callable[..., object]]] = {
-    "applies": lambda *arguments: _program(applies.main, arguments),
+    "applies": _applies,
     "apply": _apply,
     "build": _build,
-    "console": lambda *arguments: _program(console.main, arguments),
+    "console": _console,
     "remove": _remove,
     "restore": _restore,
     "truncate": _truncate,
 }
-
-
-def _program(main: Callable[[], object], arguments: tuple[str, ...]) -> None:
-    sys.argv = ["kip33", *arguments]
-    main()
 
 
 def _operations() -> Iterator[tuple[Any, str]]:
@@ -220,6 +242,7 @@ def _written(file: IO[bytes]) -> str:
 
 def main() -> None:
     """Answer pairs of lines: a command by its child's pid, the next one by how the child ended."""
+    os.environ[ENGINE_VARIABLE] = "local"
     with tempfile.TemporaryDirectory() as folder:  # loads the kernels
         first_day(Path(folder) / "archive", 1)
         _build(f"{folder}/archive", f"{folder}/indexes")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from kip33.builds import carry_over
 from kip33.builds.commit import begin_build
 from kip33.catalog.catalog import Catalog, Snapshot, sequence_of
 from kip33.catalog.draft import claimed_index_uris
@@ -63,18 +62,9 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
 
 
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
 def directory(path: Path) -> None:
     path.unlink()
     path.mkdir()
-
-
-def lose_the_folder(catalog: Catalog, snapshot: Snapshot) -> None:
-    folder = part_path(catalog, snapshot).parent
-    folder.rename(folder.with_name("elsewhere"))
 
 
 def swap_the_parts(catalog: Catalog, snapshot: Snapshot) -> None:
@@ -98,41 +88,28 @@ def commit_of_another_snapshot(catalog: Catalog, snapshot: Snapshot) -> None:
     commit_path(catalog, snapshot).write_bytes(older.read_bytes())
 
 
-def say_more_rows(path: Path) -> None:
-    record = json.loads(path.read_text())
-    record["parts"][0][1] += 1
-    path.write_text(json.dumps(record))
-
-
 lose_a_part = a_part(Path.unlink, 1)
-SEEN_AT_ONCE: dict[str, Damage] = {
+DAMAGES: dict[str, Damage] = {
     "a part is lost": lose_a_part,
     "a part is cut": a_part(cut),
     "the commit is cut": the_commit(cut),
     "the parts are swapped": swap_the_parts,
     "a part is longer": a_part(lambda path: path.write_bytes(path.read_bytes() + b"\0")),
-    "a part is empty": a_part(empty),
     "a part is a directory": a_part(directory),
-    "the folder is lost": lose_the_folder,
-    "the commit is empty": the_commit(empty),
     "the commit is noise": the_commit(lambda path: path.write_bytes(bytes(range(256)))),
     "the commit has another shape": the_commit(lambda path: path.write_text("[1, 2, 3]")),
     "the commit is of another snapshot": commit_of_another_snapshot,
     "the commit is a directory": the_commit(directory),
-}
-SEEN_WHEN_READ: dict[str, Damage] = {
     "zeros of the same size": a_part(lambda path: path.write_bytes(bytes(path.stat().st_size))),
-    "a commit that says more rows": the_commit(say_more_rows),
     **{f"one bit flipped at {at:.0%}": flip(at) for at in (0.5, 0, 0.1, 0.25, 0.75, 0.9, 0.99, 1)},
 }
-DAMAGES = [*SEEN_AT_ONCE.items(), *SEEN_WHEN_READ.items()]
 
 
 @pytest.mark.parametrize("step", short_and_long(7, 1, "KIP33_STEP"))
 def test_a_damaged_snapshot_is_reported_and_ignored(
     two_snapshots: KeptArchive, step: int, subtests: pytest.Subtests
 ) -> None:
-    for name, damage in DAMAGES[::step]:
+    for name, damage in [*DAMAGES.items()][::step]:
         archive = two_snapshots.again()
         undisturbed = archive.outcome()
         catalog, snapshot = newest(archive)
@@ -150,22 +127,6 @@ def test_a_damaged_snapshot_is_reported_and_ignored(
             assert catalog.require_newest().name == summary.snapshot
             assert catalog.read(older).num_rows == 3
             assert archive.build(offset_index=True).reused == 4
-
-
-def test_readers_use_the_newest_undamaged_snapshot_or_are_told(
-    two_snapshots: KeptArchive, subtests: pytest.Subtests
-) -> None:
-    for name, damage in DAMAGES:
-        archive = two_snapshots.again()
-        catalog, snapshot = newest(archive)
-        damage(catalog, snapshot)
-        with subtests.test(name):
-            if name in SEEN_AT_ONCE:
-                assert catalog.require_newest().sequence == snapshot.sequence - 1
-                assert len(archive.rows()) == 3
-                continue
-            with pytest.raises(CatalogError, match=r"part-00000\.parquet: "):
-                catalog.read(catalog.require_newest())
 
 
 def test_when_every_snapshot_is_damaged_everything_is_read(archive: ChangingArchive) -> None:
@@ -220,16 +181,9 @@ def test_a_catalog_of_a_newer_schema_version_stops_the_build_and_nothing_is_touc
 
     assert files_and_times(archive) == before
     path.write_text(json.dumps(record))
-    assert archive.build(offset_index=True).reused == 4
-
-
-def test_a_newer_schema_version_stops_even_below_a_newer_snapshot(archive: ChangingArchive) -> None:
-    """An older snapshot of a later version: it is not asked for as long as a newer one is whole."""
-    catalog, _ = newest(archive)
-    path = commit_path(catalog, catalog.snapshots()[0])
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps(record | {"schema_version": 99}))
-    assert archive.build(offset_index=True).reused == 4
+    older = commit_path(catalog, catalog.snapshots()[0])
+    older.write_text(json.dumps(json.loads(older.read_text()) | {"schema_version": 99}))
+    assert archive.build(offset_index=True).reused == 4, "not asked for if a newer one is whole"
 
 
 @pytest.mark.parametrize("damage", [flip(0.5), lose_a_part], ids=["a flipped bit", "a lost part"])
@@ -248,17 +202,3 @@ def test_a_snapshot_that_is_damaged_after_the_plan_stops_the_build(
     assert catalog.commit_names() == names
     summary = archive.build(offset_index=True)
     assert (summary.indexed, summary.reused, len(summary.warnings)) == (2, 3, 1)
-
-
-def test_one_of_hundreds_of_parts_is_damaged(
-    archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(carry_over, "ROWS_PER_PART", 1)
-    archive.write(archive.log(A, 40), batches(40, 3))
-    archive.build(offset_index=True)
-    catalog = Catalog.at(str(archive.catalog))
-    snapshot = catalog.require_newest()
-    assert sum(part.rows for part in snapshot.parts) == 5
-    flip(0.5)(catalog, snapshot)
-    summary = archive.build(offset_index=True)
-    assert (summary.indexed, summary.reused, len(summary.warnings)) == (1, 4, 1)

@@ -31,7 +31,7 @@ from tests.builders.expiring_archive import KINDS, ExpiringArchive
 from tests.builders.leftover_archive import archive_with_leftovers
 from tests.builders.partition_copies import files_of, write_partition
 from tests.builders.segment_builder import Record, v2_batch
-from tests.faults.cut_short import CutShort
+from tests.faults.cut_short import WAYS, CutShort
 from tests.faults.forks import Forks
 from tests.faults.wrecks import Lane, Wreck, lanes_below, require_old_or_new
 from tests.long_forms import one_in
@@ -67,16 +67,43 @@ class Apply:
         self.place.finish(with_trash=self._with_trash)
 
 
-class Removal:
+class World:
+    """A folder that a command changes, and a copy of it as it was."""
+
+    def __init__(self, folder: Path, *command: object) -> None:
+        """Keep the folder as it is."""
+        self.folder, self.command, self.options = folder, command, {}
+        self._saved = folder.with_name("saved")
+        shutil.copytree(folder, self._saved)
+        self._before = self._done = self._files()
+
+    def _files(self) -> dict[str, bytes]:
+        """Return the files below the folder, by path."""
+        found = (path for path in self.folder.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.folder)): path.read_bytes() for path in found}
+
+    def reset(self) -> None:
+        """Make the folder what it was."""
+        shutil.rmtree(self.folder)
+        shutil.copytree(self._saved, self.folder)
+
+    def learn(self) -> None:
+        """See what the command leaves that nobody kills."""
+        self._done = self._files()
+
+    def require_done(self, where: str, number: int) -> None:
+        """Raise AssertionError unless all is as the command leaves it."""
+        assert self._files() == self._done, where
+
+
+class Removal(World):
     """A plan that removes leftovers of every kind."""
 
     least_operations = 8
 
     def __init__(self, folder: Path) -> None:
-        self._archive, self._saved, plan = (
-            folder / name for name in ("archive", "saved", "plan.jsonl")
-        )
-        changing = archive_with_leftovers(self._archive)
+        plan = folder / "plan.jsonl"
+        changing = archive_with_leftovers(folder / "archive")
         catalog = Catalog.at(str(changing.catalog))
         newest = catalog.require_newest()
         made, _ = plan_leftovers(
@@ -87,31 +114,24 @@ class Removal:
             now_ms=changing.now_ms,
         )
         write_leftover_plan(made, Location.of(plan))
-        shutil.copytree(self._archive, self._saved)
-        self._before, self._planned = self._paths(), made.files
-        self.command, self.options = ("remove", changing.catalog, plan), {}
+        self._planned = made.files
+        super().__init__(folder / "archive", "remove", changing.catalog, plan)
 
-    def _paths(self) -> set[str]:
-        return {str(path.relative_to(self._archive)) for path in self._archive.rglob("*")}
-
-    def reset(self) -> None:
-        shutil.rmtree(self._archive)
-        shutil.copytree(self._saved, self._archive)
+    def _files(self) -> dict[str, bytes]:
+        paths = self.folder.rglob("*")  # directories as well; what is in them does not change
+        return {str(path.relative_to(self.folder)): b"" for path in paths}
 
     def learn(self) -> None:
-        self._done = self._paths()
-        assert len(self._before - self._done) == self._planned + 2, "the files, two directories"
+        super().learn()
+        assert len(self._before) - len(self._done) == self._planned + 2, "two directories as well"
 
     def require_sound(self, where: str) -> int:
-        there = self._paths()
-        assert self._done <= there <= self._before, where
-        return len(self._before - there)
-
-    def require_done(self, where: str, number: int) -> None:
-        assert self._paths() == self._done, where
+        there = self._files()
+        assert self._done.items() <= there.items() <= self._before.items(), where
+        return len(self._before) - len(there)
 
 
-class Restore:
+class Restore(World):
     """An archive of two partitions, restored into a log directory that has a new, empty one.
 
     A broker never starts on a part of it: each directory must be named as a partition's.
@@ -120,7 +140,7 @@ class Restore:
     least_operations = 50
 
     def __init__(self, folder: Path) -> None:
-        source, self.log_dir, self._saved = (folder / name for name in ("archive", "data", "saved"))
+        source, self.log_dir = folder / "archive", folder / "data"
         logs = {base: log_of(base, leader_epoch=base // 30) for base in (0, 30, 60)}
         write_logs(source / "orders-0", logs)
         write_logs(source / "orders-1", {500: log_of(500, producer_id=7, base_sequence=0)})
@@ -129,24 +149,14 @@ class Restore:
         for name, offset in (("recovery-point", 90), ("cleaner", 7)):
             file = self.log_dir / f"{name}-offset-checkpoint"
             file.write_text(f"0\n2\nothers 7 {offset}\norders 0 3\n")
-        shutil.copytree(self.log_dir, self._saved)
-        self._before = self._files()
-        self.command, self.options = ("restore", source, self.log_dir), {}
-
-    def _files(self) -> dict[str, bytes]:
-        found = (path for path in self.log_dir.rglob("*") if path.is_file())
-        return {str(path.relative_to(self.log_dir)): path.read_bytes() for path in found}
-
-    def reset(self) -> None:
-        shutil.rmtree(self.log_dir)
-        shutil.copytree(self._saved, self.log_dir)
+        super().__init__(self.log_dir, "restore", source, self.log_dir)
 
     @property
     def starts(self) -> bool:
         return not (self.log_dir / RESTORE_STAGING).exists()
 
     def learn(self) -> None:
-        self._done = self._files()
+        super().learn()
         assert self.starts
         assert self._done != self._before
 
@@ -161,10 +171,10 @@ class Restore:
 
     def require_done(self, where: str, number: int) -> None:
         assert self.starts, where
-        assert self._files() == self._done, where
+        super().require_done(where, number)
 
 
-class Truncation:
+class Truncation(World):
     """A partition of four segments with indexes and checkpoints, cut at an offset.
 
     A broker could start after each kill: it finds a log without a gap, and true indexes.
@@ -173,7 +183,7 @@ class Truncation:
     least_operations = 12
 
     def __init__(self, folder: Path, offset: int) -> None:
-        self.directory, self._saved = folder / "logs" / "orders-0", folder / "saved"
+        self.directory = folder / "logs" / "orders-0"
         batches = {
             base: [
                 v2_batch(at, [Record(T + at + i, value=b"v" * 20) for i in range(10)])
@@ -189,20 +199,11 @@ class Truncation:
             checkpoints={"log-start-offset-checkpoint": 45, "recovery-point-offset-checkpoint": 90},
         )
         (self.directory / f"{30:020d}.txnindex").write_bytes(b"")
-        shutil.copytree(self.directory.parent, self._saved)
-        self._before = self._files()
-        self.command, self.options = ("truncate", self.directory, offset), {}
+        super().__init__(self.directory.parent, "truncate", self.directory, offset)
 
     def _files(self) -> dict[str, bytes]:
         above = {f"../{name}": data for name, data in files_of(self.directory.parent).items()}
         return files_of(self.directory) | above
-
-    def reset(self) -> None:
-        shutil.rmtree(self.directory.parent)
-        shutil.copytree(self._saved, self.directory.parent)
-
-    def learn(self) -> None:
-        self._done = self._files()
 
     def require_sound(self, where: str) -> None:
         now, done = self._files(), self._done
@@ -228,15 +229,7 @@ class Truncation:
             start = "../log-start-offset-checkpoint"
             assert now[start] == done[start], f"{where}: a broker would delete the log"
 
-    def require_done(self, where: str, number: int) -> None:
-        assert self._files() == self._done, where
 
-
-WAYS: dict[str, dict[str, Any]] = {
-    "deleted": {},
-    "moved": {"trash": True},
-    "copied": {"trash": True, "other_disk": True},
-}
 OFFSETS = {"in a segment": 45, "at a base": 30, "before the log": 5}
 WORLDS = {
     **{f"apply: {way}": partial(Apply, **options) for way, options in WAYS.items()},

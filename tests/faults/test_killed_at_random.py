@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.builders.expiring_archive import KINDS, ExpiringArchive
-from tests.faults.cut_short import CutShort
+from tests.faults.cut_short import WAYS, CutShort
 from tests.faults.forks import Forks
 from tests.faults.wrecks import Lane, lanes_below, require_old_or_new
 
@@ -26,11 +26,6 @@ SEED = os.environ.get("KIP33_SEED", "33")
 KILLS = int(os.environ.get("KIP33_KILLS", "50"))
 SIDE_BY_SIDE = 2
 PARTITIONS = 16
-WAYS = {
-    "deleted": {},
-    "moved": {"trash": True},
-    "copied": {"trash": True, "other_disk": True},
-}
 PROBABLE = ("deleted", "deleted", "copied", "moved")
 
 

@@ -119,16 +119,12 @@ def test_a_fault_of_a_file_keeps_its_kind_and_number(
                 assert found.value.errno == number
 
 
-def committed(folder: Path) -> list[str]:
-    return [found.name for found in folder.rglob("_catalog/snapshots/*")]
-
-
 def assert_one_line(done: Finished, folder: Path, says: str) -> None:
     assert done.exit_code == 1, done
     (line,) = done.stderr.splitlines()
     assert line.startswith("Error: ")
     assert says in line
-    assert committed(folder) == []
+    assert list(folder.rglob("_catalog/snapshots/*")) == []
 
 
 BUILD = ("build", "logs", "--index-dir", "indexes")
@@ -148,28 +144,16 @@ def broken(tmp_path: Path) -> Callable[[str], str]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("library", "command"),
+    [("zstandard", ("records", "--topic", "orders")), ("pyarrow", ("verify",))],
+)
 def test_a_library_that_cannot_be_loaded_ends_the_command(
-    tmp_path: Path, broken: Callable[[str], str]
+    library: str, command: list[str], tmp_path: Path, broken: Callable[[str], str]
 ) -> None:
     write_log(tmp_path / "logs/orders-0", 0, v2_batch(0, [Record(1, b"value")], codec="zstd"))
-    arguments = ("records", "logs", "--topic", "orders")
-
-    done = subprocess_of(KIP33, *arguments, cwd=tmp_path, PYTHONPATH=broken("zstandard"))
-
-    assert_one_line(done, tmp_path, "zstandard.so: file too short")
-
-
-@pytest.mark.slow
-def test_without_pyarrow_a_command_ends_in_one_line(
-    tmp_path: Path, broken: Callable[[str], str]
-) -> None:
-    write_log(tmp_path / "logs/orders-0", 0, v2_batch(0, [Record(1, b"value")]))
-    setting = broken("pyarrow")
-    (tmp_path / "libraries/pyarrow/__init__.py").write_text(
-        "raise ImportError('libarrow.so: failed')"
-    )
-    done = subprocess_of(KIP33, "verify", "logs", cwd=tmp_path, PYTHONPATH=setting)
-    assert_one_line(done, tmp_path, "libarrow.so: failed")
+    done = subprocess_of(KIP33, *command, "logs", cwd=tmp_path, PYTHONPATH=broken(library))
+    assert_one_line(done, tmp_path, f"{library}.so: file too short")
 
 
 @pytest.mark.slow

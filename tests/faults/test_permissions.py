@@ -13,74 +13,34 @@ import pytest
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.builders.log_file import write_log
 from tests.cli.console import Finished
-from tests.faults.builds import Outcome, build_here, outcome
+from tests.faults.builds import Outcome, build_here
 from tests.faults.forks import Forks
-from tests.faults.nights import GROWN, NEW, UNCHANGED, first_day, log_of, partition, second_day
+from tests.faults.nightly_builds import NightlyBuild
+from tests.faults.nights import GROWN, NEW, UNCHANGED, log_of, partition
 from tests.faults.privileges import shut
 from tests.long_forms import one_in, short_and_long
 
-PARTITIONS = 2
 BROKER = partition(1).partition("/")[0]
 DENIED = "Permission denied"
 NO_LIST, NO_WRITE = 0, 0o500
 
 
-class Archive:
-    """An archive on the second day, an index directory, and a catalog elsewhere."""
-
-    def __init__(self, folder: Path, commands: Forks) -> None:
-        self.source, self.index_dir = folder / "archive", folder / "indexes"
-        self.catalog = folder / "catalog"
-        self._folder, self._commands = folder, commands
-        first_day(self.source, PARTITIONS)
-        assert self.build().exit_code == 0
-        second_day(self.source, PARTITIONS)
-        self._places = (self.index_dir, self.catalog)
-        for place in self._places:
-            shutil.copytree(place, folder / "saved" / place.name)
-        self.before = self.outcome()
-        assert self.build().exit_code == 0
-        self.after = self.outcome()
-
-    def build(self, workers: int | None = None) -> Finished:
-        return self._commands.run(
-            *("console", "build", self.source, "--index-dir", self.index_dir),
-            *("--catalog", self.catalog, "--offset-index", "--format", "json"),
-            *(("--engine", "local", "--workers", workers) if workers else ()),
-        )
-
-    def outcome(self) -> Outcome:
-        return outcome(self.index_dir, self.catalog)
-
-    def restore(self) -> None:
-        """Make everything what it was before the second day's build."""
-        for place in self._places:
-            shutil.rmtree(place)
-            shutil.copytree(self._folder / "saved" / place.name, place)
-
-    def rows(self, found: Outcome) -> dict[str, dict[str, Any]]:
-        """Return rows by the path below the archive."""
-        start = len(self.source.as_uri()) + 1
-        return {row["log_uri"][start:]: row for row in found.rows}
-
-
 @pytest.fixture(scope="module")
-def nightly(forks_as_any_owner: Forks, tmp_path_factory: pytest.TempPathFactory) -> Archive:
-    return Archive(tmp_path_factory.mktemp("denied"), forks_as_any_owner)
+def nightly(forks_as_any_owner: Forks, tmp_path_factory: pytest.TempPathFactory) -> NightlyBuild:
+    folder = tmp_path_factory.mktemp("denied")
+    return NightlyBuild(folder, forks_as_any_owner, folder / "indexes", folder / "catalog")
 
 
 @pytest.fixture
-def archive(nightly: Archive) -> Archive:
+def archive(nightly: NightlyBuild) -> NightlyBuild:
     nightly.restore()
     return nightly
 
 
-def require_whole(archive: Archive, found: Outcome) -> None:
-    """Raise AssertionError unless every index file is as before or as undisturbed, and no other."""
-    sides = (archive.before.files, archive.after.files)
-    paths = set().union(found.files, *sides)
-    assert all(found.files.get(p) in [side.get(p) for side in sides] for p in paths)
-    assert [*archive.index_dir.rglob("*.tmp"), *archive.catalog.rglob("*.tmp")] == []
+def rows_of(archive: NightlyBuild, found: Outcome) -> dict[str, dict[str, Any]]:
+    """Return rows by the path below the archive."""
+    start = len(archive.source.as_uri()) + 1
+    return {row["log_uri"][start:]: row for row in found.rows}
 
 
 def require_line_on_one_log(done: Finished, path: Path) -> None:
@@ -88,12 +48,6 @@ def require_line_on_one_log(done: Finished, path: Path) -> None:
     assert " logs could not be read, the first is " in line
     assert f"{path.as_uri()}: " in line
     assert DENIED in line
-
-
-def require_next_run_mends_it(archive: Archive) -> None:
-    done = archive.build()
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert archive.outcome() == archive.after
 
 
 @pytest.mark.parametrize(
@@ -108,36 +62,32 @@ def require_next_run_mends_it(archive: Archive) -> None:
         ],
     ),
 )
-def test_a_directory_of_the_archive(archive: Archive, directory: str, mode: int) -> None:
+def test_a_directory_of_the_archive(archive: NightlyBuild, directory: str, mode: int) -> None:
     with shut(archive.source / directory, mode):
         done = archive.build()
     found = archive.outcome()
 
     assert done.exit_code == 0
     require_line_on_one_log(done, archive.source / directory)
-    require_whole(archive, found)
-    rows = archive.rows(found)
+    archive.require_old_or_new(found)
+    rows = rows_of(archive, found)
     row = rows.pop(directory)
     assert (row["status"], row["base_offset"]) == ("unreadable", None)
     assert DENIED in row["error"]
-    before, after = archive.rows(archive.before), archive.rows(archive.after)
-    below = {path for path in before if path.startswith(f"{directory}/")}
-    assert done.lines[0]["carried"] == len(below) > 0
-    carried = {path: before[path] for path in below}
+    before, after = rows_of(archive, archive.before), rows_of(archive, archive.after)
+    carried = {path: row for path, row in before.items() if path.startswith(f"{directory}/")}
+    assert done.lines[0]["carried"] == len(carried) > 0
     assert rows == carried | {p: r for p, r in after.items() if not p.startswith(f"{directory}/")}
-    for path in archive.before.files:
-        if path.startswith(f"{directory}/"):
-            assert found.files[path] == archive.before.files[path]
 
-    require_next_run_mends_it(archive)
+    archive.require_next_build_mends_it()
 
 
-def test_source_itself(archive: Archive) -> None:
+def test_source_itself(archive: NightlyBuild) -> None:
     with shut(archive.source):
         done = archive.build()
     said = f"{archive.source.as_uri()}: SOURCE cannot be listed"
-    require_nothing_happened(archive, done, said, exit_code=2)
-    require_next_run_mends_it(archive)
+    archive.require_ended(done, said, DENIED, exit_code=2)
+    archive.require_next_build_mends_it()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +103,7 @@ def test_source_itself(archive: Archive) -> None:
     ),
 )
 def test_a_segment_file(
-    archive: Archive, segment: int, index_stays: bool, workers: int | None
+    archive: NightlyBuild, segment: int, index_stays: bool, workers: int | None
 ) -> None:
     path = log_of(0, segment)
     with shut(archive.source / path):
@@ -164,8 +114,8 @@ def test_a_segment_file(
     require_line_on_one_log(done, archive.source / path)
     assert done.lines[0]["by_status"]["unreadable"] == 1
     assert done.lines[0]["workers"] == (workers or 1)
-    require_whole(archive, found)
-    rows, after = archive.rows(found), archive.rows(archive.after)
+    archive.require_old_or_new(found)
+    rows, after = rows_of(archive, found), rows_of(archive, archive.after)
     row = rows.pop(path)
     assert row["status"] == "unreadable"
     assert DENIED in row["error"]
@@ -177,7 +127,7 @@ def test_a_segment_file(
         assert found.files.get(index) == archive.before.files.get(index)
         assert (index in found.files) == index_stays
 
-    require_next_run_mends_it(archive)
+    archive.require_next_build_mends_it()
 
 
 READERS: list[tuple[object, ...]] = [
@@ -239,10 +189,10 @@ def test_no_first_header_of_a_catalogs_logs_can_be_read(
 ) -> None:
     log = write_log(tmp_path / "logs/orders-0", 0, batches(0, 2))
     build_here(tmp_path / "logs", tmp_path / "indexes")
-    roll = ("console", "roll", tmp_path / "indexes/_catalog", "--read-headers")
     with shut(log):
-        done = forks_as_any_owner.run(*roll)
-
+        done = forks_as_any_owner.run(
+            "console", "roll", tmp_path / "indexes/_catalog", "--read-headers"
+        )
     assert done.exit_code == 1
     require_line_on_logs(done, "1 of 1 log", log)
 
@@ -253,37 +203,7 @@ def require_line_on_logs(done: Finished, count: str, first: Path) -> None:
     assert DENIED in line
 
 
-def test_the_catalog_lists_logs_that_cannot_be_read(
-    forks_as_any_owner: Forks, tmp_path: Path
-) -> None:
-    logs = [write_log(tmp_path / f"logs/orders-{number}", 0, batches(0, 2)) for number in (0, 1)]
-    with shut(logs[1]):
-        forks_as_any_owner.run(
-            *("console", "build", tmp_path / "logs", "--index-dir", tmp_path / "indexes")
-        )
-    catalog = tmp_path / "indexes/_catalog"
-
-    def listed(*options: object) -> Finished:
-        done = forks_as_any_owner.run("console", "catalog", catalog, "--segments", *options)
-        assert (done.exit_code, done.stderr) == (0, "")
-        return done
-
-    *rows, summary = listed("--format", "jsonl").lines
-    assert [(row["log_uri"], row["status"]) for row in rows] == [
-        (logs[0].as_uri(), "ok"),
-        (logs[1].as_uri(), "unreadable"),
-    ]
-    assert summary["by_status"] == {"ok": 1, "unreadable": 1}
-    (only,) = listed("--status", "unreadable", "--format", "json").lines
-    assert only["segments"] == [
-        {"log_uri": logs[1].as_uri(), "status": "unreadable", "error": DENIED}
-    ]
-    table = listed("--status", "unreadable", "--status", "invalid").stdout
-    assert f"orders-1/{logs[1].name}" in table
-    assert "orders-0" not in table
-
-
-def test_a_segment_file_that_has_not_changed_is_not_opened(archive: Archive) -> None:
+def test_a_segment_file_that_has_not_changed_is_not_opened(archive: NightlyBuild) -> None:
     with shut(archive.source / log_of(0, UNCHANGED[0])):
         assert archive.build().exit_code == 0
     assert archive.outcome() == archive.after
@@ -304,7 +224,7 @@ def test_a_segment_file_that_has_not_changed_is_not_opened(archive: Archive) -> 
     ),
 )
 def test_the_directory_of_index_files(
-    archive: Archive, directory: str, mode: int, workers: int | None
+    archive: NightlyBuild, directory: str, mode: int, workers: int | None
 ) -> None:
     with shut(archive.index_dir / directory, mode, all_below=True):
         done = archive.build(workers)
@@ -314,9 +234,9 @@ def test_the_directory_of_index_files(
     assert warning.startswith("Warning: index files of ")
     assert "segments could not be written, for example file:///" in warning
     assert (done.exit_code, done.lines[0]["workers"]) == (1, workers or 1)
-    require_whole(archive, found)
-    rows, after = archive.rows(found), archive.rows(archive.after)
-    changed = {path for path in after if after[path] != archive.rows(archive.before).get(path)}
+    archive.require_old_or_new(found)
+    rows, after = rows_of(archive, found), rows_of(archive, archive.after)
+    changed = {path for path in after if after[path] != rows_of(archive, archive.before).get(path)}
     for path in changed if mode == NO_WRITE else set(after):
         if path.startswith(directory):
             index = (archive.index_dir / path).with_suffix("").as_uri()
@@ -326,7 +246,7 @@ def test_the_directory_of_index_files(
             del rows[path], after[path]
     assert rows == after
 
-    require_next_run_mends_it(archive)
+    archive.require_next_build_mends_it()
 
 
 CATALOG = {
@@ -340,35 +260,21 @@ CATALOG = {
 }
 
 
-def test_the_catalog(archive: Archive, subtests: pytest.Subtests) -> None:
+def test_the_catalog(archive: NightlyBuild, subtests: pytest.Subtests) -> None:
     for name, (folder, mode, exit_code, said) in CATALOG.items():
         archive.restore()
         with subtests.test(name):
             with shut(archive.catalog / folder, mode):
                 done = archive.build()
-            require_nothing_happened(archive, done, said, exit_code=exit_code)
+            archive.require_ended(done, said, DENIED, exit_code=exit_code)
     for file in ("commits/*.json", "snapshots/*/part-00000.parquet"):
         archive.restore()
         [place] = archive.catalog.glob(file)
         with subtests.test(file):
             with shut(place):
                 done = archive.build()
-            require_nothing_happened(archive, done, "fix it and run the command again", exit_code=1)
-    require_next_run_mends_it(archive)
-
-
-def require_nothing_happened(
-    archive: Archive, done: Finished, said: str, *, exit_code: int
-) -> None:
-    """Raise AssertionError unless a build said why it ended and left the snapshot as it was."""
-    [line] = done.stderr.splitlines()
-    assert (done.exit_code, done.stdout) == (exit_code, "")
-    assert line.startswith("Error: ")
-    assert said in line
-    assert DENIED in line
-    found = archive.outcome()
-    assert found.rows == archive.before.rows
-    require_whole(archive, found)
+            archive.require_ended(done, "fix it and run the command again", DENIED)
+    archive.require_next_build_mends_it()
 
 
 def test_a_closed_directory_with_a_partitions_name_may_hold_any_topic(

@@ -1,6 +1,7 @@
-"""`kip33 repair` beside a build in place: a lock keeps them apart; without one, both end well.
+"""`kip33 repair` beside a build in place, in a copy of a log directory: both end well.
 
-A broker's log directory has `meta.properties`, so the lock is made; a copy of one has no lock.
+In a broker's own one its lock keeps them apart: `tests/builds/test_in_place_locks.py`,
+`tests/cli/test_repair_command.py`.
 """
 
 import itertools
@@ -12,7 +13,6 @@ from typing import Any
 import pytest
 
 from kip33.builds import repair_plan as repair_apply
-from kip33.builds import task as build_task
 from kip33.builds.repair_plan import (
     RepairOutcome,
     RepairPlan,
@@ -20,17 +20,14 @@ from kip33.builds.repair_plan import (
     list_log_dir,
     plan_repair,
 )
-from kip33.retention.broker_locks import locked
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.stores.locations import Location
-from tests.builders.changing_archive import INTERVAL, ChangingArchive, batches
-from tests.faults.forks import Forks
+from tests.builders.changing_archive import INTERVAL, ChangingArchive, KeptArchive, batches
 from tests.faults.test_two_builds import finish, steps
 from tests.long_forms import one_in
 
 PARTITIONS = ("a-0", "b-0", "c-0", "d-0")
 SETTINGS = TopicSettings(IndexSettings("recover", INTERVAL))
-HELD = "logs/.lock: a broker or another run of kip33 holds the lock; kip33 does not change the log "
 INDEX_SUFFIXES = (".timeindex", ".index")
 
 
@@ -84,33 +81,21 @@ def require_right(
         assert row["time_index_modified_ms"] == file.stat().st_mtime_ns // 1_000_000, where
 
 
-class Restored:
-    """The files as they were, for one round after another."""
-
-    def __init__(self, archive: ChangingArchive) -> None:
-        self.archive, self.copy = archive, archive.folder / "copy"
-        shutil.copytree(archive.source, self.copy)
-
-    def restore(self) -> None:
-        shutil.rmtree(self.archive.source)
-        shutil.rmtree(self.archive.catalog, ignore_errors=True)
-        shutil.copytree(self.copy, self.archive.source)
-
-    def expected(self, *, overwrite: bool) -> dict[str, bytes]:
-        """Return the index files after a repair and then a build."""
-        apply_repair(repair_plan(self.archive))
-        self.archive.build(offset_index=True, overwrite=overwrite)
-        return index_files(self.archive)
+def one_after_the_other(archive: ChangingArchive, *, overwrite: bool) -> dict[str, bytes]:
+    """Return the index files after a repair and then a build."""
+    apply_repair(repair_plan(archive))
+    archive.build(offset_index=True, overwrite=overwrite)
+    return index_files(archive)
 
 
 @pytest.mark.parametrize("overwrite", one_in(2, [False, True]))
 def test_a_repair_between_any_two_steps_of_a_build(
     archive: ChangingArchive, overwrite: bool
 ) -> None:
-    place = Restored(archive)
-    expected = place.expected(overwrite=overwrite)
+    kept = KeptArchive(archive)
+    expected = one_after_the_other(archive, overwrite=overwrite)
     for at in range(5):
-        place.restore()
+        archive = kept.again()
         build = steps(archive, overwrite=overwrite)
         for _ in range(at):
             next(build)
@@ -124,7 +109,7 @@ def test_a_repair_between_any_two_steps_of_a_build(
 def test_a_build_at_any_point_of_a_repair(
     archive: ChangingArchive, overwrite: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, points, is_inside = Restored(archive), 0, False
+    kept, points, is_inside = KeptArchive(archive), 0, False
     at = -1
 
     def overtaken(do: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,64 +125,15 @@ def test_a_build_at_any_point_of_a_repair(
 
         return run
 
-    expected = place.expected(overwrite=overwrite)
+    expected = one_after_the_other(archive, overwrite=overwrite)
     monkeypatch.setattr(repair_apply, "cpu_count", lambda: 1)
     for name in ("_verified", "publish_beside", "remove"):
         monkeypatch.setattr(repair_apply, name, overtaken(getattr(repair_apply, name)))
     for at in itertools.count():
-        place.restore()
+        archive = kept.again()
         plan, points = repair_plan(archive), 0
         apply_repair(plan)
         if points <= at:
             break
         require_right(archive, expected, f"before point {at}", overwrite=overwrite)
     assert at > 8
-
-
-def test_a_repair_is_refused_while_a_build_in_place_runs(
-    archive: ChangingArchive, forks: Forks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (archive.source / "logs/meta.properties").touch()
-    build_segment: Callable[..., Any] = build_task.build_segment
-    seen: list[tuple[int, str]] = []
-
-    def repair_first(*arguments: Any, **how: Any) -> Any:
-        if not seen:
-            before = index_files(archive)
-            seen.append(kip33(forks, "repair", archive.source / "logs", "--apply"))
-            assert index_files(archive) == before
-        return build_segment(*arguments, **how)
-
-    monkeypatch.setattr(build_task, "build_segment", repair_first)
-    archive.build(offset_index=True, overwrite=True)
-    require_refused(seen)
-    monkeypatch.undo()
-    assert not [name for name in index_files(archive) if name.endswith(".tmp")]
-    assert repair_plan(archive).files_to_change == 1, "the .index of the damaged log"
-
-
-def test_a_build_in_place_is_refused_while_a_repair_runs(
-    archive: ChangingArchive, forks: Forks
-) -> None:
-    (archive.source / "logs/meta.properties").touch()
-    before = index_files(archive)
-    with locked([Location.of(archive.source / "logs/a-0")]):  # as `kip33 repair --apply` holds it
-        done = kip33(
-            *(forks, "build", archive.source, "--in-place", "--catalog", archive.catalog),
-            *("--offset-index", "--overwrite"),
-        )
-    require_refused([done])
-    assert index_files(archive) == before
-    assert not archive.catalog.exists()
-
-
-def kip33(forks: Forks, *arguments: Any) -> tuple[int, str]:
-    done = forks.run("console", *arguments, "--index-interval-bytes", INTERVAL)
-    return done.exit_code, done.stderr
-
-
-def require_refused(seen: list[tuple[int, str]]) -> None:
-    [(exit_code, said)] = seen
-    assert exit_code == 2
-    [line] = said.splitlines()
-    assert HELD in line

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from kip33.restore.restore_apply import restore
 from kip33.restore.restore_complete import alone_in
 from kip33.stores.locations import Location
 from tests.builders.partition_copies import files_of
-from tests.cli.console import KIP33, PROJECT
-from tests.faults.forks import restore_request
+from tests.cli.console import PROJECT
+from tests.faults.forks import Forks, restore_request
 from tests.faults.small_disks import KIB, SmallDisks, why_not
 from tests.restore.test_restore import log_of, write_logs
 
@@ -44,72 +45,59 @@ def test_a_full_disk_ends_in_one_line_and_the_same_command_continues(
         log.write_bytes(log_of(base))
     restored(source, tmp_path / "expected")
     disk = tmp_path / "disk"
-    arguments = (KIP33, "restore", source, "--to", disk / "data", "--index-interval-bytes", 100)
-    with SmallDisks(disk) as disks:
+    restore = ("console", "restore", source, "--to", disk / "data", "--index-interval-bytes", 100)
+    with SmallDisks(disk) as disks, Forks(*disks.enter(PROJECT)) as commands:
         disks.fill(disk, leave=256 * KIB)
-        done = disks.run(*arguments, cwd=PROJECT)
+        done = commands.run(*restore)
         assert done.exit_code == 2
         assert "are free, but the restore needs" in done.stderr
         assert not (disks.seen(disk) / "data" / ".kip33-restore").exists()
-        hungry = ("env", "PYTHONPATH=.", "python", "-m", "tests.faults.blind_restore")
-        done = disks.run(*hungry, source, disk / "data", cwd=PROJECT)
+        done = commands.run("restore", source, disk / "data", blind=True)
         assert done.exit_code == 1
         assert "No space left on device" in done.stderr
         assert (disks.seen(disk) / "data" / ".kip33-restore").is_dir()
         assert not (disks.seen(disk) / "data" / "orders-0").exists()
         disks.make_room(disk)
-        done = disks.run(*arguments, cwd=PROJECT)
+        done = commands.run(*restore)
         assert done.exit_code == 0, done.stderr
         found = files_of(disks.seen(disk) / "data" / "orders-0")
     assert found == files_of(tmp_path / "expected" / "orders-0")
 
 
-class Changing:
-    """Changes a log when its first bytes have been read."""
+@contextmanager
+def changing(log: Path, change: Callable[[Path], object]) -> Iterator[None]:
+    """Change a log whenever bytes of a log have been read."""
+    original = log_copy.CopyingReader.read_into
 
-    def __init__(self, log: Path, change: Callable[[Path], None]) -> None:
-        self._log, self._change = log, change
+    def read_into(reader: log_copy.CopyingReader, position: int, view: memoryview) -> int:
+        count = original(reader, position, view)
+        if log.exists():
+            change(log)
+        return count
 
-    def __enter__(self) -> "Changing":
-        self._original = original = log_copy.CopyingReader.read_into
-
-        def read_into(reader: log_copy.CopyingReader, position: int, view: memoryview) -> int:
-            count = original(reader, position, view)
-            if self._log.exists():
-                self._change(self._log)
-            return count
-
-        log_copy.CopyingReader.read_into = read_into  # type: ignore[method-assign]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        log_copy.CopyingReader.read_into = self._original  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(log_copy.CopyingReader, "read_into", read_into)
+        yield
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(lambda log: log.write_bytes(log.read_bytes() + b"more"), id="grows"),
-        pytest.param(lambda log: os.truncate(log, log.stat().st_size - 1), id="is cut"),
-        pytest.param(lambda log: log.unlink(), id="is deleted"),
-        pytest.param(
-            lambda log: os.utime(log, ns=(0, log.stat().st_mtime_ns - 10**9)), id="is written again"
-        ),
-    ]
-)
-def changing(source: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    log = source / "orders-0" / f"{60:020d}.log"
-    with Changing(log, request.param):
-        yield log
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "grows": lambda log: log.write_bytes(log.read_bytes() + b"more"),
+    "is cut": lambda log: os.truncate(log, log.stat().st_size - 1),
+    "is written again": lambda log: os.utime(log, ns=(0, log.stat().st_mtime_ns - 10**9)),
+    "is deleted": Path.unlink,
+}
 
 
 def test_a_log_that_changes_refuses_its_partition_and_leaves_nothing(
-    source: Path, tmp_path: Path, changing: Path
+    source: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    good = write_logs(tmp_path / "good" / "orders-0", {60: log_of(60)})
-    [row] = restored(source, tmp_path / "data")["partitions"]
-    assert str(changing) in row["problem"]
-    assert [path.name for path in (tmp_path / "data").iterdir()] == []
-    assert good.exists()
+    log = source / "orders-0" / f"{60:020d}.log"
+    for name, change in CHANGES.items():
+        log.write_bytes(log_of(60))
+        with subtests.test(name), changing(log, change):
+            [row] = restored(source, tmp_path / "data")["partitions"]
+            assert str(log) in row["problem"]
+            assert [path.name for path in (tmp_path / "data").iterdir()] == []
 
 
 def test_a_log_that_changed_once_is_read_again(source: Path, tmp_path: Path) -> None:
@@ -119,7 +107,7 @@ def test_a_log_that_changed_once_is_read_again(source: Path, tmp_path: Path) -> 
         if path.stat().st_size != len(log_of(60, 2)):
             path.write_bytes(log_of(60, 2))
 
-    with Changing(log, change):
+    with changing(log, change):
         summary = restored(source, tmp_path / "data")
     [row] = summary["partitions"]
     assert (row["problem"], row["end_offset"]) == (None, 80)
@@ -156,7 +144,7 @@ def test_a_partition_that_appears_meanwhile_is_not_replaced(source: Path, tmp_pa
             write_logs(log_dir / "orders-0", {0: log_of(0)})
 
     with (
-        Changing(source / "orders-0" / f"{60:020d}.log", appear),
+        changing(source / "orders-0" / f"{60:020d}.log", appear),
         pytest.raises(Exception, match="the partition has data"),
     ):
         restored(source, log_dir)

@@ -15,20 +15,15 @@ from pyarrow import fs
 from kip33.archive.segment_paths import PlannedFile
 from kip33.retention.apply import Applied
 from kip33.retention.apply_segment import SegmentStep
-from kip33.retention.plan import RetentionPlan, write_plan
+from kip33.retention.plan import RetentionPlan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import DAY_MS, KINDS, NOW_MS, ExpiringArchive
 from tests.cli.console import Finished
-from tests.faults.cut_short import CutShort, require_sound
+from tests.faults.cut_short import WAYS, CutShort, require_sound
 from tests.faults.forks import Forks
 from tests.long_forms import one_in, short_and_long
 
 ROUNDS = short_and_long(2, 50, "KIP33_ROUNDS")
-WAYS: dict[str, dict[str, Any]] = {
-    "deleted": {},
-    "moved": {"trash": True},
-    "copied": {"trash": True, "other_disk": True},
-}
 
 
 @pytest.fixture
@@ -66,35 +61,6 @@ def test_two_applies_of_one_plan(
         helped += outcomes["intent"] > 24 or outcomes["gone_already"] > 0
     assert helped, "they were never at work on one segment"
     place.finish(with_trash=with_trash)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("rounds", ROUNDS[1:])
-def test_two_applies_of_two_plans(
-    archive: ExpiringArchive, both: tuple[Forks, Forks], tmp_path: Path, rounds: int
-) -> None:
-    """They expire different segments; whoever meets the other's work stops."""
-    shorter = archive.plan(now_ms=NOW_MS - 3 * DAY_MS)
-    place = CutShort(archive)
-    shorter_file = tmp_path / "shorter.jsonl"
-    write_plan(shorter, Location.of(shorter_file))
-    assert 0 < shorter.segments < place.plan.segments
-    codes: Counter[int] = Counter()
-    for number in range(rounds):
-        place.restore()
-        archive.snapshot()
-        for one, plan_file in zip(both, (place.plan_file, shorter_file), strict=True):
-            one.begin("apply", plan_file, place.trash, threads=2)
-        codes.update(one.end().exit_code for one in both)
-        where = f"round {number}"
-        gone = require_sound(archive, [place.plan, shorter], place.before, where=where)
-        assert archive.planned_files(shorter) <= gone, where
-        archive.snapshot()
-        assert archive.apply(archive.plan()).stopped == 0
-        logs = {path for path in archive.files() if path.endswith(".log")}
-        assert logs == {path for path in place.before if path.endswith(".log")} - place.planned
-    assert codes.keys() <= {0, 1}
-    assert codes[1] > 0, "they never met"
 
 
 class Interleaved:

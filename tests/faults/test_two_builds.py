@@ -7,8 +7,6 @@ processes run freely, many times.
 import itertools
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,25 +21,19 @@ from kip33.builds.task import build_bin
 from kip33.catalog import draft as catalog_draft
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.pruning import prune
-from tests.builders.changing_archive import (
-    DAY_MS,
-    INTERVAL,
-    ChangingArchive,
-    KeptArchive,
-    batches,
-)
+from tests.builders.changing_archive import DAY_MS, ChangingArchive, KeptArchive, batches
+from tests.cli.console import Finished
+from tests.faults.forks import Forks
 from tests.long_forms import one_in, short_and_long
 
 A, B, GROWN, GONE, INVALID = "x/a-0", "x/b-0", "x/grown-0", "x/gone-0", "x/invalid-0"
-ALL = (A, B, GROWN, GONE, INVALID)
 STEPS = ("plan", "begin", "first bin", "second bin", "commit")
-PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> KeptArchive:
     """Some segments, known to the catalog, and since then changed."""
-    return changed(tmp_path_factory.mktemp("two"), ALL, built=True)
+    return changed(tmp_path_factory.mktemp("two"), built=True)
 
 
 @pytest.fixture
@@ -49,20 +41,16 @@ def archive(kept: KeptArchive) -> ChangingArchive:
     return kept.again()
 
 
-@pytest.fixture(params=["a first build", "a later build"])
-def first_or_later(
-    kept: KeptArchive, tmp_path: Path, request: pytest.FixtureRequest
-) -> ChangingArchive:
+@pytest.fixture(params=[False, True], ids=["a first build", "a later build"])
+def first_or_later(tmp_path: Path, request: pytest.FixtureRequest) -> ChangingArchive:
     """Return segments that are not known to a catalog, or known and changed."""
-    if request.param == "a later build":
-        return kept.again()
-    return changed(tmp_path / "first", ALL, built=False).again()
+    return changed(tmp_path / "archive", built=request.param).again()
 
 
-def changed(folder: Path, partitions: tuple[str, ...], *, built: bool) -> KeptArchive:
+def changed(folder: Path, *, built: bool) -> KeptArchive:
     """Return some segments that changed, after they were built or before anybody built."""
     archive = ChangingArchive(folder)
-    for partition in partitions:
+    for partition in (A, B, GROWN, GONE, INVALID):
         archive.write(archive.log(partition), batches(0, 8))
     if built:
         archive.build(offset_index=True)
@@ -128,27 +116,34 @@ def require_both_are_whole(archive: ChangingArchive, summaries: list[BuildSummar
             assert row["max_timestamp"] == truth[row["log_uri"]]["max_timestamp"]
 
 
-@pytest.fixture(scope="module")
-def later_build(tmp_path_factory: pytest.TempPathFactory) -> KeptArchive:
-    return changed(tmp_path_factory.mktemp("later"), (A, GROWN, GONE, INVALID), built=True)
-
-
 @pytest.mark.parametrize("step", short_and_long(42, 1, "KIP33_STEP"))
+@pytest.mark.parametrize("topics", [[], ["a", "b"]], ids=["all topics", "each its own"])
 def test_two_builds_interleaved_in_every_way(
-    later_build: KeptArchive, step: int, subtests: pytest.Subtests
+    kept: KeptArchive, topics: list[str], step: int, subtests: pytest.Subtests
 ) -> None:
+    """The newest snapshot has the rows of both.
+
+    What the first to commit still claimed for the other is a dead build's a day later.
+    """
+    others = topics and ["new", "grown", "invalid", "gone"]
     for order in [*orders()][::step]:
         with subtests.test("".join(map(str, order))):
-            archive = later_build.again()
+            archive = kept.again()
 
-            summaries = together(steps(archive), steps(archive), order)
+            builds = steps(archive, topics=topics), steps(archive, topics=others)
+            summaries = together(*builds, order)
 
-            require_both_are_whole(archive, summaries)
+            if not topics:
+                require_both_are_whole(archive, summaries)
+                assert not list((archive.catalog / "staging").iterdir())
             assert archive.outcome() == archive.fresh(offset_index=True)
-            assert not list((archive.catalog / "staging").iterdir())
             archive.now_ms += DAY_MS
-            archive.build(offset_index=True)
+            again = archive.build(offset_index=True)
+            assert (again.kept, again.dropped) == (0, 0), "whose files is known"
             assert archive.outcome() == archive.fresh(offset_index=True)
+            late_ms = time.time_ns() // 1_000_000 + 2 * DAY_MS
+            prune(Catalog.at(str(archive.catalog)), keep=1, now_ms=late_ms)
+            assert not list((archive.catalog / "staging").iterdir())
 
 
 OTHERS: list[dict[str, Any]] = [{"full": True}, {"topics": ["a", "new"]}, {"read": "tail"}]
@@ -221,30 +216,6 @@ def test_a_build_that_commits_while_another_looks_back_takes_nothing_from_it(
     assert archive.outcome() == archive.fresh(offset_index=True)
 
 
-@pytest.mark.parametrize("step", short_and_long(63, 1, "KIP33_STEP"))
-def test_two_builds_of_other_topics_lose_no_rows(
-    kept: KeptArchive, step: int, subtests: pytest.Subtests
-) -> None:
-    """Each looks at its own topics; the newest snapshot has the rows of both.
-
-    What the first to commit still claimed for the other is a dead build's a day later.
-    """
-    mine, others = ["a", "new"], ["b", "grown", "invalid", "gone"]
-    for order in [*orders()][::step]:
-        with subtests.test("".join(map(str, order))):
-            archive = kept.again()
-
-            together(steps(archive, topics=mine), steps(archive, topics=others), order)
-
-            assert archive.outcome() == archive.fresh(offset_index=True)
-            archive.now_ms += DAY_MS
-            again = archive.build(offset_index=True)
-            assert (again.indexed, again.kept, again.dropped) == (0, 0, 0), "whose files is known"
-            late_ms = time.time_ns() // 1_000_000 + 2 * DAY_MS
-            prune(Catalog.at(str(archive.catalog)), keep=1, now_ms=late_ms)
-            assert not list((archive.catalog / "staging").iterdir())
-
-
 def test_commits_of_one_number_are_merged_afterwards(
     first_or_later: ChangingArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,73 +280,35 @@ def test_a_slow_build_does_not_replace_what_a_newer_one_wrote(
     assert archive.outcome() == archive.fresh()
 
 
-CHILD = """
-import sys
-from pathlib import Path
-from tests.faults.builds import build_here
-source, index_dir, full = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "full"
-print("ready", flush=True)
-for line in sys.stdin:
-    now_ms = int(line)
-    summary = build_here(source, index_dir, now_ms=now_ms, full=full, offset_index=True,
-                         index_interval_bytes=INTERVAL)
-    print(summary.snapshot, summary.kept, summary.failed, summary.segments, flush=True)
-""".replace("INTERVAL", str(INTERVAL))
-
-
 @pytest.mark.integration
 @pytest.mark.parametrize("nights", short_and_long(4, 24, "KIP33_NIGHTS"))
-def test_two_processes_build_at_once_night_after_night(tmp_path: Path, nights: int) -> None:
+def test_two_processes_build_at_once_night_after_night(
+    forks: Forks, tmp_path: Path, nights: int
+) -> None:
+    """One builds what changed, the other one everything."""
     chance = random.Random(os.environ.get("KIP33_SEED", "0"))
     archive = ChangingArchive(tmp_path)
-    archive.catalog = tmp_path / "indexes" / "_catalog"
-    for number in range(12):
-        archive.write(archive.log(f"x/t{number}-0"), batches(0, 5))
-    places = [str(archive.source), str(archive.index_dir)]
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", CHILD, *places, how],
-            cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )
-        for how in ("incremental", "full")
-    ]  # fmt: skip
-    try:
-        for child in children:
-            assert child.stdout and child.stdout.readline() == "ready\n"
-        for _ in range(nights):
-            told = night(archive, children, chance)
-            catalog = Catalog.at(str(archive.catalog))
-            newest = catalog.require_newest()
-            assert newest.name == max(name for name, *_ in told)
-            for name, kept, failed, segments in told:
-                assert (kept, failed) == ("0", "0")
-                assert catalog.read(catalog.named(name)).num_rows == int(segments)
-            assert archive.outcome() == archive.fresh(offset_index=True)
-            archive.now_ms += DAY_MS
-    finally:
-        for child in children:
-            child.kill()
-            child.communicate()
+    archive.catalog = archive.index_root / "_catalog"
+    catalog = Catalog.at(str(archive.catalog))
+    with Forks() as other:
+        for night in range(nights):
+            for number in chance.sample(range(12), 12 if night == 0 else 4):
+                log = archive.log(f"x/t{number}-0")
+                if night and chance.random() < 0.3:
+                    log.unlink(missing_ok=True)
+                    for suffix in (".timeindex", ".index"):
+                        archive.index_of(log).with_suffix(suffix).unlink(missing_ok=True)
+                else:
+                    archive.write(log, batches(0, chance.randrange(1, 30)))
+            both = [(forks, False), (other, True)]
+            chance.shuffle(both)
+            for one, full in both:
+                one.begin("build", archive.source, archive.index_root, full=full)
+            assert [one.end() for one, _ in both] == [Finished(0, "", "")] * 2
+            for snapshot in catalog.snapshots():
+                rows = catalog.read(snapshot).to_pylist()
+                assert {row["index_file"] for row in rows} == {"written"}, "what is ours is ours"
+            expected = archive.fresh(offset_index=True, index_interval_bytes=4096)
+            assert archive.outcome() == expected
     assert not list((archive.catalog / "staging").iterdir())
     assert not list(archive.index_root.rglob(".*.tmp"))
-
-
-def night(
-    archive: ChangingArchive, children: list["subprocess.Popen[str]"], chance: random.Random
-) -> list[list[str]]:
-    """Change some segments, let both children build, return what they say."""
-    for number in chance.sample(range(12), 4):
-        log = archive.log(f"x/t{number}-0")
-        if chance.random() < 0.3:
-            log.unlink(missing_ok=True)
-            for suffix in (".timeindex", ".index"):
-                archive.index_of(log).with_suffix(suffix).unlink(missing_ok=True)
-        else:
-            archive.write(log, batches(0, chance.randrange(1, 30)))
-    chance.shuffle(children)
-    for child in children:
-        assert child.stdin
-        child.stdin.write(f"{archive.now_ms}\n")
-        child.stdin.flush()
-    lines = [child.stdout.readline() for child in children if child.stdout]
-    return [line.split() for line in lines]

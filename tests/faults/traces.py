@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,14 +10,14 @@ from typing import NamedTuple
 
 import pytest
 
-PROJECT = Path(__file__).parents[2]
+from tests.cli.console import PROJECT, subprocess_of
+
 FLUSHES = ("fsync", "fdatasync", "syncfs")
 CALLS = (
     *("openat", "open", "creat", "write", "pwrite64", "sendfile", "ftruncate"),
     *("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "mkdir", "mkdirat"),
     *FLUSHES,
 )
-SECONDS = 300
 
 
 class Event(NamedTuple):
@@ -32,25 +31,28 @@ class Event(NamedTuple):
 
 def record(program: str, *arguments: object, root: Path) -> list[Event]:
     """Run a Python program under strace; return its steps below `root`. Skips without strace."""
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("strace is not installed: nothing records the order of writes and flushes")
-    trace = root.parent / f"{root.name}.trace"
-    command = [
-        *(strace, "-f", "-y", "-xx", "-s", "10000000", "-e", f"trace={','.join(CALLS)}"),
-        *("-o", str(trace), sys.executable, "-c", program, *map(str, arguments)),
-    ]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=SECONDS)
-    if done.returncode and "ptrace" in done.stderr:
-        pytest.skip(f"strace may not trace here: {done.stderr.splitlines()[0]}")
-    assert done.returncode == 0, done.stderr
+    options = ("-xx", "-s", "10000000", "-e", f"trace={','.join(CALLS)}")
+    trace = traced(program, *arguments, options=options, file=root.parent / f"{root.name}.trace")
     below = f"{root}{os.sep}"
     return [
         event
-        for call in calls_in_order(trace.read_text())
+        for call in calls_in_order(trace)
         for event in events_of(call)
         if event.path.startswith(below) or event.path == str(root) or event.what == "flush all"
     ]
+
+
+def traced(program: str, *arguments: object, options: Sequence[str], file: Path) -> str:
+    """Run a Python program under strace; return what it writes to `file`. Skips without strace."""
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("strace is not installed: nothing records the calls of a program")
+    command = (strace, "-f", "-y", *options, "-o", file, sys.executable, "-c", program, *arguments)
+    done = subprocess_of(*command, cwd=PROJECT)
+    if done.exit_code and "ptrace" in done.stderr:
+        pytest.skip(f"strace may not trace here: {done.stderr.splitlines()[0]}")
+    assert done.exit_code == 0, done.stderr
+    return file.read_text()
 
 
 def calls_in_order(trace: str) -> list[str]:

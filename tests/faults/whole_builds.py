@@ -12,7 +12,7 @@ from tests.cli.console import KIP33, Finished
 from tests.faults.builds import outcome
 from tests.faults.nights import first_day, second_day
 from tests.faults.processes import Process, of_session, wait_until
-from tests.faults.wrecks import Night, Place
+from tests.faults.wrecks import Night, Place, Wreck, require_old_or_new
 
 
 def first_night(folder: Path, partitions: int) -> Place:
@@ -125,17 +125,6 @@ def require_nothing_staged(place: Place) -> None:
 
 def require_as_before(place: Place, night: Night) -> None:
     """Fail unless the previous snapshot is newest and whole, and every index file old or new."""
-    left = outcome(place.index_dir)
+    left = Wreck.at(place.index_dir, night)
+    require_old_or_new(left, night)
     assert left.rows == night.before.rows
-    require_whole_files(left.files, night)
-
-
-def require_whole_files(files: dict[str, bytes], night: Night) -> None:
-    """Fail unless each file under a final name has the bytes before the night or after it."""
-    before, after = night.before.files, night.after.files
-    broken = [
-        path for path, data in files.items() if data not in (before.get(path), after.get(path))
-    ]
-    assert not broken
-    gone = before.keys() - files.keys()
-    assert not gone & after.keys(), "a file that is to stay was removed"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kip33.catalog.catalog import Catalog
-from tests.faults.builds import Outcome, build_here, outcome
+from tests.faults.builds import Outcome, build_here, index_files_below, outcome
 from tests.faults.forks import Forks
 from tests.faults.nights import first_day, second_day
 
@@ -108,7 +108,7 @@ class Wreck(NamedTuple):
         if catalog.newest():
             files, rows = outcome(index_dir)
         else:
-            files, rows = index_files(index_dir), []
+            files, rows = index_files_below(index_dir), []
         paths = files.keys() | night.before.files.keys() | night.after.files.keys()
         changed = {path for path in paths if files.get(path) != night.before.files.get(path)}
         staging = index_dir / "_catalog/staging"
@@ -139,15 +139,6 @@ class Wreck(NamedTuple):
             yield "parts in staging"
         if self.temporary:
             yield "a temporary file left"
-
-
-def index_files(index_dir: Path) -> dict[str, bytes]:
-    """Return the files with an index file's final name, by path."""
-    return {
-        str(path.relative_to(index_dir)): path.read_bytes()
-        for path in sorted(index_dir.rglob("*"))
-        if path.suffix in (".timeindex", ".index") and not path.name.startswith(".")
-    }
 
 
 class Lane(NamedTuple):

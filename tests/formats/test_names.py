@@ -173,9 +173,3 @@ def test_partition_dir_names_parse_back(topic: str, partition: int, kind: str) -
 def test_names_unknown_to_kafka_are_refused(base_offset: int, kind: str, suffix: str) -> None:
     with pytest.raises(ValueError):
         segment_file_name(base_offset, kind, suffix)
-
-
-@each_case(("topic", "partition"), [("", 0), ("a/b", 0), ("a", -1), ("a", 2**31)])
-def test_directories_unknown_to_kafka_are_refused(topic: str, partition: int) -> None:
-    with pytest.raises(ValueError):
-        partition_dir_name(topic, partition)

@@ -1,10 +1,8 @@
 """Records and messages: tables per format, damage by name, and whatever hypothesis makes up."""
 
 import io
-import random
 import struct
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip33.errors import CorruptSegmentError, Kip33Error, UnsupportedFormatError
-from kip33.formats.batch import decode_header
 from kip33.formats.records import CONTROL_TYPES, Record, control_type, iterate_records
 from tests.builders import segment_builder as build
 from tests.cases import each_case
-from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 
 T = 1700000000000
 LONG_MAX = 2**63 - 1
@@ -42,11 +38,6 @@ def read(entry: bytes) -> list[Record]:
     file.seek(6)
     assert list(iterate_records(file)) == records
     return records
-
-
-@each_case("codec", build.V2_CODECS)
-def test_batch_of_each_codec(codec: str) -> None:
-    assert read(build.v2_batch(100, RECORDS, codec=codec)) == READ
 
 
 V2_CASES = {
@@ -160,14 +151,6 @@ PAIR_V1 = [v1(0, T, b"k", b"a"), v1(1, T + 900, None, b"b")]
 )
 def test_messages(entry: bytes, expected: list[tuple[object, ...]]) -> None:
     assert read(entry) == expected
-
-
-@each_case("magic", [0, 1])
-@each_case("codec", build.LEGACY_CODECS)
-def test_wrapper_of_each_codec(codec: str, magic: int) -> None:
-    inner = PAIR_V1 if magic else PAIR_V0
-    records = read(build.wrapper(8, inner, magic=magic, codec=codec))
-    assert [(record.offset, record.value) for record in records] == [(7, b"a"), (8, b"b")]
 
 
 def with_body(body: bytes, count: int = 1, **fields: int) -> bytes:
@@ -314,43 +297,3 @@ def test_garbage_is_named_or_read(body: bytes, magic: int, attributes: int, coun
         list(iterate_records(entry))
     except Kip33Error as error:
         assert "\n" not in str(error)
-
-
-def test_flipped_bytes_are_named_or_read() -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
-    dice = random.Random(seed)
-    entries = [
-        *(build.v2_batch(100, RECORDS * 3, codec=codec) for codec in build.V2_CODECS),
-        *(build.wrapper(8, PAIR_V1, codec=codec) for codec in build.LEGACY_CODECS),
-    ]
-    for entry in entries:
-        for _ in range(150):
-            damaged = bytearray(entry)
-            for _ in range(dice.randint(1, 3)):
-                damaged[dice.randrange(17, len(entry))] = dice.randrange(256)
-            try:
-                list(iterate_records(damaged))
-            except Kip33Error as error:
-                assert "\n" not in str(error)
-
-
-@pytest.mark.integration
-@needs_real_segments
-@each_case("log", REAL_SEGMENTS)
-def test_real_batches_keep_what_their_headers_say(log: Path) -> None:
-    data = memoryview(log.read_bytes())
-    at = 0
-    while at < len(data):
-        head = decode_header(bytes(data[at : at + 61]), at)
-        entry = data[at : at + head.size_bytes]
-        at += head.size_bytes
-        try:
-            records = list(iterate_records(entry, position=head.position, skip_key_value=True))
-        except CorruptSegmentError as error:
-            # The folder's payload bytes were zeroed, which no codec can read.
-            assert head.codec != "none" and not any(entry[61:]), error
-            continue
-        assert max(record.timestamp for record in records) == head.max_timestamp
-        assert records[-1].offset == head.last_offset
-        assert len(records) == head.records_count

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from kip33.errors import CorruptSegmentError, counted
 from kip33.formats.batch import BATCH, RECORD_BATCH_OVERHEAD
 from kip33.formats.byte_sources import ReadInto
-from kip33.formats.scan import ROWS, SCAN_CHUNK_BYTES, BatchScan, read_header_at
-from tests.builders.generated_segments import Written, plain_batch, rows_of, segments, wire_of
+from kip33.formats.scan import SCAN_CHUNK_BYTES, BatchScan, read_header_at
+from tests.builders.generated_segments import Written, rows_of, segments, wire_of
 from tests.builders.segment_builder import (
     Record,
-    end_txn_marker,
     v0_message,
     v1_message,
     v2_batch,
@@ -157,22 +156,6 @@ def test_ends_after_two_batches(fed: Callable[..., Scanned], tail: bytes, why: s
     assert seen.load_failure is None
 
 
-@each_case(("tail", "why"), ENDS_AFTER_TWO_BATCHES)
-def test_begins_with_the_damage(fed: Callable[..., Scanned], tail: bytes, why: str) -> None:
-    seen = fed(tail)
-    assert (seen.rows, seen.valid_bytes) == ([], 0)
-    assert seen.damage == f"at byte 0 of {len(tail)}: {why}"
-
-
-def test_a_damaged_batch_is_not_in_the_prefix_however_large_it_is(
-    fed: Callable[..., Scanned],
-) -> None:
-    large = v2_batch(2, [Record(9, None, bytes(700))])
-    seen = fed(GOOD + large[:-1] + b"\x01" + batch(3))
-    assert (len(seen.rows), seen.valid_bytes) == (2, len(GOOD))
-    assert seen.damage and seen.damage.endswith(WRONG_CRC)
-
-
 EMPTY_V2 = v2_batch(7, last_offset_delta=4, max_timestamp=50)
 ODD_BUT_VALID = {
     "an empty batch, size 49": (EMPTY_V2, (7, 11, 50, 0, 2)),
@@ -232,15 +215,6 @@ def test_a_v1_message_smaller_than_any_writer_makes(fed: Callable[..., Scanned],
     assert [row[4] for row in seen.rows] == [1000, 1001, 123456, 1003]
 
 
-def test_mixed_magics_are_read_each_by_its_own_rule(fed: Callable[..., Scanned]) -> None:
-    data = v0_message(0) + v1_message(1, 9) + batch(2) + v0_message(3) + batch(4, magic=9)
-    seen = fed(data)
-    assert [(row[2], row[4], row[10]) for row in seen.rows] == [
-        (0, -1, 0), (1, 9, 1), (2, 1002, 2), (3, -1, 0), (4, 1004, 9),
-    ]  # fmt: skip
-    assert seen.valid_bytes == len(data)
-
-
 def test_an_empty_file_has_no_damage() -> None:
     assert scan(b"") == Scanned([], 0, None, None, 0)
 
@@ -256,16 +230,6 @@ def test_columns_full(native: bool, rows: int, batches: int) -> None:
     assert all(len(piece) == rows for piece in pieces[:-1])
     assert all(1 <= len(piece) <= rows for piece in pieces)
     assert (run.valid_bytes, run.damage) == (len(data), None)
-
-
-@each_case("native", SPEEDS)
-@each_case("rows", [1, 2, 3])
-def test_columns_full_at_a_marker_that_is_looked_at(native: bool, rows: int) -> None:
-    odd = v2_batch(1, [Record(5, b"\0\0\0\1", b"\0" * 6)] * 2, control=True, producer_id=3)
-    data = batch(0) + odd + batch(3)
-    seen = scan(data, native=native, rows=rows)
-    assert [row[2] for row in seen.rows] == [0, 1, 3]
-    assert seen.valid_bytes == len(data)
 
 
 @each_case("native", SPEEDS)
@@ -481,14 +445,3 @@ def test_a_flipped_bit_leaves_the_batches_before_it(
     before = [row for row in rows_of(entries) if row[0] + row[1] <= bit // 8]
     assert seen.rows[: len(before)] == before
     assert seen.valid_bytes == sum(row[1] for row in seen.rows)
-
-
-def test_many_more_batches_than_columns() -> None:
-    entries = [plain_batch(i, [i]) for i in range(ROWS + 3)]
-    seen = scan(wire_of(entries), native=True)
-    assert seen.rows == rows_of(entries)
-
-
-def test_a_transaction_marker_is_read_on_the_way(fed: Callable[..., Scanned]) -> None:
-    data = end_txn_marker(0, 5, producer_id=1) + end_txn_marker(1, 5, producer_id=1, commit=False)
-    assert [row[11] for row in fed(data).rows] == [2, 1]

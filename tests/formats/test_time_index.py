@@ -4,7 +4,6 @@ import struct
 from pathlib import Path
 from random import Random
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,15 +11,12 @@ from hypothesis import strategies as st
 from kip33.errors import CorruptIndexError, IndexOffsetOverflowError
 from kip33.formats import time_index as index_bytes
 from kip33.formats.time_index import (
-    TIME_ENTRY,
-    TIME_ENTRY_BYTES,
     IndexBytes,
     IndexBytesBuilder,
     OffsetIndex,
     TimeIndex,
     TimestampOffset,
 )
-from kip33.formats.times import LEAST_MS
 from tests.cases import each_case
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 from tests.long_forms import short_and_long
@@ -55,17 +51,8 @@ def test_read_both_ways(wire: str, base: int, entries: list[tuple[int, int]]) ->
     index.sanity_check()
 
 
-def test_sizes_are_those_of_the_format() -> None:
-    assert TIME_ENTRY.itemsize == TIME_ENTRY_BYTES == 12
-
-
 entry_lists = st.lists(
     st.tuples(st.integers(0, LONG_MAX), st.integers(BASE, BASE + 2**31 - 1)), max_size=40
-)
-growing = entry_lists.map(
-    lambda pairs: list(
-        zip(sorted({t for t, _ in pairs}), sorted(o for _, o in pairs), strict=False)
-    )
 )
 near = st.integers(-2, 30)
 small_growing = st.lists(st.tuples(near, near.map(lambda n: n + 2 + BASE)), max_size=12).map(
@@ -91,12 +78,6 @@ def test_lookup_equals_a_loop(small: list[tuple[int, int]], near_ms: int) -> Non
     none = (-1, BASE)
     assert index.lookup(target) == max((e for e in entries if e[0] <= target), default=none)
     assert index.lookup_before(target) == max((e for e in entries if e[0] < target), default=none)
-
-
-@given(growing, st.integers(-(2**70), 0) | st.integers(LEAST_MS, 2**70))
-def test_lookup_of_any_number(entries: list[tuple[int, int]], target: int) -> None:
-    index = TimeIndex.from_entries(entries, base_offset=BASE)
-    assert index.lookup(target) == max((e for e in entries if e[0] <= target), default=(-1, BASE))
 
 
 @given(small_growing, near)
@@ -209,12 +190,6 @@ def test_an_index_is_a_value() -> None:
         index.entries["timestamp"][0] = 9
     assert isinstance(next(iter(index)).timestamp, int)
     assert isinstance(index.lookup(T), TimestampOffset) and type(index.lookup(T).offset) is int
-
-
-def test_columns_of_numpy() -> None:
-    columns = np.array([3, 4]), np.array([7, 9])
-    index = TimeIndex.from_columns(*columns, base_offset=7)
-    assert list(index) == [(3, 7), (4, 9)]
 
 
 @needs_real_segments

@@ -56,10 +56,6 @@ def test_a_snapshot_is_read_as_it_is_written(states: list[ProducerState], behind
             ProducerSnapshot.from_bytes(data + behind)
 
 
-def test_a_snapshot_knows_the_open_transactions() -> None:
-    assert ProducerSnapshot((OPEN, NOT_OPEN)).open_transactions == {5: 90}
-
-
 @each_case(
     ("data", "says"),
     {
@@ -81,3 +77,7 @@ def test_every_flipped_bit_of_a_snapshot_is_detected() -> None:
         damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(CorruptSnapshotError):
             ProducerSnapshot.from_bytes(bytes(damaged))
+
+
+def test_a_snapshot_knows_the_open_transactions() -> None:
+    assert ProducerSnapshot((OPEN, NOT_OPEN)).open_transactions == {5: 90}

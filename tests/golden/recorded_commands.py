@@ -136,36 +136,6 @@ def builds(run: Run) -> None:
     run("build second --index-dir second-indexes --format json --parallelism 1")
 
 
-def damages(run: Run) -> None:
-    """Verify and rebuild index files with every kind of damage."""
-    os.chdir("work")
-    shutil.copytree("indexes", "damaged", ignore=shutil.ignore_patterns("_catalog"))
-    for kind, entry_bytes in (("timeindex", 12), ("index", 8)):
-        for directory, change in DAMAGES.items():
-            file = Path(f"damaged/{directory}/{ZEROS}.{kind}")
-            file.write_bytes(change(file.read_bytes(), entry_bytes))
-    Path(f"damaged/broker-1/sensors-0/{ZEROS}.timeindex").unlink()
-    Path(f"damaged/broker-1/sensors-0/{ZEROS[:-3]}200.index").unlink()
-    Path(f"damaged/broker-1/payments-0/{ZEROS}.txnindex").unlink()
-    for form in ("table", "json", "jsonl"):
-        run(f"verify archive --index-dir damaged --format {form}")
-    for kind in ("timeindex", "index"):
-        for directory in DAMAGES:
-            run(f"dump damaged/{directory}/{ZEROS}.{kind}")
-    run("build archive --index-dir damaged --offset-index --only damaged --format json")
-    run("build archive --index-dir damaged --offset-index --only damaged --overwrite")
-    run("verify archive --index-dir damaged")
-
-
-DAMAGES: Final[dict[str, Callable[[bytes, int], bytes]]] = {
-    "broker-1/orders-0": lambda data, entry: data[: entry * 2] + data[-entry:],  # sparse
-    "broker-2/orders-0": lambda data, entry: data[:-entry],  # incomplete
-    "broker-1/payments-0": lambda data, entry: data + bytes(10 * entry),  # padded
-    "broker-1/audit.v1-0": lambda data, entry: data[:entry] + b"\x7f" + data[entry + 1 :],  # wrong
-    "broker-2/clicks-1": lambda data, entry: data + b"half",  # malformed
-}
-
-
 def verifications(run: Run) -> None:
     """Verify a tree and single files."""
     os.chdir("work")
@@ -348,25 +318,6 @@ def retentions(run: Run) -> None:
         run(f"catalog {name}-indexes/_catalog --diff 1 2")
 
 
-def repairs(run: Run) -> None:
-    """Repair a stopped broker's log directory."""
-    os.chdir("work")
-    shutil.copytree("in-place", "stopped")
-    for kind, entry_bytes in (("timeindex", 12), ("index", 8)):
-        for directory in ("broker-1/orders-0", "broker-1/audit.v1-0"):
-            file = Path(f"stopped/{directory}/{ZEROS}.{kind}")
-            file.write_bytes(DAMAGES[directory](file.read_bytes(), entry_bytes))
-    Path(f"stopped/broker-1/payments-0/{ZEROS}.timeindex").unlink()
-    for broker in ("broker-1", "broker-2"):
-        for form in ("table", "json", "jsonl"):
-            run(f"repair stopped/{broker} --format {form}")
-        run(f"repair stopped/{broker} --kafka-configs topics.txt --fail-on damaged")
-        run(f"repair stopped/{broker} --topic 'pay*' --apply --summary {broker}.json")
-        run(f"repair stopped/{broker} --apply --format json --fail-on failed --fail-on by-hand")
-        run(f"repair stopped/{broker}")
-    run("verify stopped")
-
-
 def wrong_usage(run: Run) -> None:
     """Ask for what is refused."""
     os.chdir("work")
@@ -379,56 +330,27 @@ WRONG_USAGE: Final = (
     "--nothing",
     *COMMANDS,
     "build archive",
-    "build nowhere --index-dir x",
-    "build topics.txt --index-dir x",
     "build ftp://host/logs --index-dir x",
     "build archive --index-dir x --in-place",
-    "build archive --in-place",
     "build archive --in-place --catalog archive/broker-1/c",
-    "build archive --in-place --catalog x --dialect kip33",
     "build archive --index-dir x --topic 'nothing*'",
-    "build archive --index-dir x --dialect none",
-    "build archive --index-dir x --layout nothing",
     "build archive --index-dir x --config wrong.toml",
-    "build archive --index-dir x --summary x.txt",
     "build second --index-dir plain",
-    "verify nowhere",
     "verify archive --index-dir nowhere",
-    f"verify archive/broker-1/none-0/{ZEROS}.log",
     "dump topics.txt",
-    f"dump nowhere/{ZEROS}.log",
-    f"dump damaged/broker-2/clicks-1/{ZEROS}.txnindex",
     "catalog nowhere",
-    "catalog archive",
     "catalog indexes/_catalog --snapshot 99",
-    "catalog indexes/_catalog --diff 1 2 --keep 1",
-    "catalog indexes/_catalog --keep 0",
     "search indexes/_catalog",
     "search indexes/_catalog --time yesterday",
-    "search indexes/_catalog --time earliest --as kafka:2.8",
-    "search indexes/_catalog --requests nowhere.csv",
     "search indexes/_catalog --requests topics.txt",
-    "search indexes/_catalog --time earliest --requests requests.csv",
-    "search indexes/_catalog --until 2023-11-16",
-    "lag indexes/_catalog --offsets nowhere.csv",
-    "lag indexes/_catalog --offsets requests.csv",
     "lag indexes/_catalog --offsets conflicting.csv",
-    "lag nowhere --offsets offsets.csv",
     "failover --from indexes/_catalog --to nowhere --offsets offsets.csv --buffer 1m",
-    "failover --from indexes/_catalog --to plain/_catalog --offsets offsets.csv --buffer soon",
     "retention indexes/_catalog",
-    "retention indexes/_catalog --policy nowhere.toml",
     "retention indexes/_catalog --policy topics.txt",
-    "retention indexes/_catalog --retention-ms soon",
     "retention indexes/_catalog --retention-ms 7d --at 2023-12-01 --forecast 3d",
-    "retention indexes/_catalog --retention-ms 7d --dry-run",
     "retention indexes/_catalog --policy policy.toml --output archive",
-    "retention --apply expiring.jsonl --policy policy.toml",
-    "retention --apply nowhere.jsonl",
     "retention --apply offsets.csv",
-    "repair nowhere",
     "repair topics.txt",
-    "repair archive/broker-1 --index-interval-bytes many",
 )
 
 
@@ -507,7 +429,6 @@ SECTIONS: Final[tuple[Callable[[Run], None], ...]] = (
     demo,
     helps,
     builds,
-    damages,
     verifications,
     dumps,
     layouts,
@@ -516,7 +437,6 @@ SECTIONS: Final[tuple[Callable[[Run], None], ...]] = (
     lags,
     failovers,
     retentions,
-    repairs,
     wrong_usage,
     random_archive,
     real_segments,

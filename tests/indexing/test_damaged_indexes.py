@@ -5,9 +5,13 @@ KIP33_SEED chooses which; KIP33_DAMAGED_INDEXES is how many the long form has.
 
 import os
 from collections import Counter
+from collections.abc import Callable
+from random import Random
 
 import pytest
 
+from kip33.formats.batch import BatchColumns
+from kip33.formats.native import Speed
 from kip33.indexing.segment import index_segment
 from kip33.indexing.verification import Verification
 from kip33.rules.index_builder import IndexSettings
@@ -24,6 +28,19 @@ from tests.builders.logs_in_memory import read_into_of
 from tests.long_forms import short_and_long
 
 SEED = os.environ.get("KIP33_SEED", "33")
+
+
+def in_pieces(check: Verification, random: Random) -> Callable[[BatchColumns, Speed], None]:
+    """Return what shows the check a few batches at a time."""
+
+    def append(batches: BatchColumns, speed: Speed) -> None:
+        at = 0
+        while at < len(batches):
+            step = random.randint(1, 9)
+            check.append(batches[at : at + step], speed)
+            at += step
+
+    return append
 
 
 def verdicts_on(case: Case, *, native: bool) -> tuple[Expected, tuple[str, ...]]:
@@ -44,7 +61,7 @@ def verdicts_on(case: Case, *, native: bool) -> tuple[Expected, tuple[str, ...]]
         topic="orders",
         settings=settings,
         native=native,
-        watcher=check.append,
+        watcher=in_pieces(check, Random(len(log))),
     )
     times, offsets = check.time_verdict(index), check.offset_verdict(index)
     assert offsets is not None

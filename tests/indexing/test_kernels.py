@@ -370,15 +370,6 @@ def test_without_a_library_there_is_none(tmp_path: Path) -> None:
 # --- how it is made ---------------------------------------------------------------------------
 
 
-def test_what_a_description_says(made: Path) -> None:
-    description = json.loads(made.with_suffix(".json").read_text())
-    assert {*description["kernels"]} == {*map(name_of, samples())}
-    assert {"kip33.formats.walk", "kip33.formats.batch", "kip33.rules.transactions"} <= {
-        *description["sources"]
-    }
-    assert description["made_by"].startswith("numba ")
-
-
 def dynamic_section(elf: bytes) -> tuple[list[tuple[int, int]], list[bytes]]:
     """Return the tags and values of an ELF file's dynamic section, and its undefined symbols."""
     (start,) = struct.unpack_from("<Q", elf, 32)
@@ -419,10 +410,12 @@ def test_each_target_can_be_made_on_any_machine(target: Target, tmp_path: Path) 
         assert name.encode() in elf
 
 
-def test_a_library_of_these_sources_is_not_made_again(made: Path) -> None:
-    before = made.stat().st_mtime_ns
-    assert make("--target", "here").stdout == ""
-    assert made.stat().st_mtime_ns == before
+def test_a_library_of_these_sources_is_not_made_again(copied: Path) -> None:
+    """In a folder of its own: another process may make that of the package at the same time."""
+    before = copied.stat().st_mtime_ns
+    done = make(copied.parent, "--target", "here")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert copied.stat().st_mtime_ns == before
 
 
 def test_a_missing_linker_is_one_line(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from kip33.indexing.partition_replay import (
 from kip33.rules.producer_state import Expiration
 from kip33.stores.locations import Location
 from tests.builders.random_partitions import RandomPartition, WrittenBatch, random_partitions
-from tests.builders.segment_builder import Record, end_txn_marker, v2_batch, with_broken_crc
+from tests.builders.segment_builder import Record, v2_batch, with_broken_crc
 from tests.cases import each_case
 
 T = 1_700_000_000_000
@@ -130,12 +130,6 @@ def test_an_empty_log_has_no_snapshot(tmp_path: Path) -> None:
     assert producers(replay.snapshot_at_end) == {}
 
 
-def test_an_empty_last_segment_has_one_snapshot(tmp_path: Path) -> None:
-    replay = replay_partition(written(tmp_path, {0: [of_producer(0, 7)], 10: []}))
-    assert list(replay.snapshots) == [10]
-    assert producers(replay.snapshots[10])[7].last_offset == 9
-
-
 def test_a_damaged_segment_ends_the_log(tmp_path: Path) -> None:
     segments = {
         0: [of_producer(0, 7), with_broken_crc(of_producer(10, 7))],
@@ -174,19 +168,13 @@ def test_a_producer_expires(tmp_path: Path, now_ms: int, known: list[int]) -> No
     logs = written(tmp_path, {0: [of_producer(0, 7)], 10: [of_producer(10, 8, time=T + 50_000)]})
     replay = replay_partition(logs, expiration=Expiration(now_ms, after_ms=2000))
     assert sorted(producers(replay.snapshot_at_end)) == known
+    assert sorted(producers(replay.snapshots[10])) == [7]  # taken before recovery forgets
 
 
 def test_an_open_transaction_does_not_expire(tmp_path: Path) -> None:
     logs = written(tmp_path, {0: [of_producer(0, 7, transactional=True)], 10: [batch(10)]})
     replay = replay_partition(logs, expiration=Expiration(T + 10**12))
     assert producers(replay.snapshot_at_end)[7].first_offset == 0
-
-
-def test_a_marker_of_another_epoch_forgets_the_batches(tmp_path: Path) -> None:
-    marker = end_txn_marker(10, T, producer_id=7, producer_epoch=1, commit=False)
-    logs = written(tmp_path, {0: [of_producer(0, 7, transactional=True), marker]})
-    state = producers(replay_partition(logs).snapshot_at_end)[7]
-    assert (state.epoch, state.last_sequence, state.last_offset) == (1, -1, -1)
 
 
 def test_the_order_is_that_of_a_hash_table() -> None:
@@ -200,3 +188,9 @@ def test_the_order_is_that_of_a_hash_table() -> None:
     assert order([4, 2**32 + 2, 0]) == [0, 2**32 + 2, 4]
     nine = [64 * number for number in range(9)]
     assert order([*nine, 16, 1]) == [*nine, 1, 16]  # the ninth of a bucket doubles a table of 16
+
+
+def test_an_empty_last_segment_has_one_snapshot(tmp_path: Path) -> None:
+    replay = replay_partition(written(tmp_path, {0: [of_producer(0, 7)], 10: []}))
+    assert list(replay.snapshots) == [10]
+    assert producers(replay.snapshots[10])[7].last_offset == 9

@@ -82,35 +82,3 @@ def test_how_many_there_are() -> None:
     assert set(manifest()) == set(REAL_SEGMENTS)
     counts = Counter(dialect for m in manifest().values() for dialect in m.dialects)
     assert (len(manifest()), counts) == (83, {"recover": 64, "live": 70})
-
-
-def test_the_others_are_consistent_or_padded() -> None:
-    seen = Counter(verdict_on(log).verdict for log in REAL_SEGMENTS.values())
-    assert seen[IndexVerdict.IDENTICAL] >= 70
-    assert seen[IndexVerdict.IDENTICAL] + seen[IndexVerdict.CONSISTENT] >= 80, seen
-
-
-def test_no_index_of_a_broker_is_sparse() -> None:
-    seen = [verdict_on(log) for log in REAL_SEGMENTS.values()]
-    assert IndexVerdict.SPARSE not in {verdict.verdict for verdict in seen}
-    assert IndexVerdict.SPARSE not in {verdict.offset_index_verdict for verdict in seen}
-
-
-LONG = [
-    name for name, log in REAL_SEGMENTS.items() if log.with_suffix(".index").stat().st_size > 48
-]
-
-
-@pytest.mark.integration
-@each_case("name", LONG)
-def test_with_half_of_its_entries_an_offset_index_is_sparse(name: str, tmp_path: Path) -> None:
-    log, _, offset_index = files_of(name)
-    data = offset_index.read_bytes()
-    entries = [data[at : at + 8] for at in range(0, len(data), 8)]
-    directory = tmp_path / log.parent.name
-    directory.mkdir()
-    (directory / log.name).symlink_to(log)
-    for kept in ([], entries[: len(entries) // 2], entries[::2]):
-        (directory / offset_index.name).write_bytes(b"".join(kept))
-        seen = verify_segment(str(directory / log.name))
-        assert seen.offset_index_verdict == IndexVerdict.SPARSE

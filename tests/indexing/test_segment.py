@@ -15,11 +15,8 @@ from kip33.stores.locations import Location
 from tests.builders.logs_in_memory import read_into_of
 from tests.builders.segment_builder import (
     Record,
-    v0_message,
-    v1_message,
     v2_batch,
     with_broken_crc,
-    wrapper,
 )
 from tests.cases import each_case
 
@@ -87,34 +84,6 @@ def test_status(data: bytes, status: str, says: str | None, valid_bytes: int, na
     )
     if valid_bytes == len(GOOD) and not leaves_none:
         assert (index.time_index_data, index.offset_index_data) == (ONE_ENTRY, b"")
-
-
-def test_the_first_of_two_faults_is_reported() -> None:
-    earlier, later = batch(-7), batch(2, **INSIDE) + batch(3, producer_id=5)
-    assert "base offset" in (index_of(GOOD + earlier + later).error or "")
-    assert "transaction" in (index_of(GOOD + later + earlier).error or "")
-
-
-def test_magics_and_bytes_read_are_reported() -> None:
-    data = v0_message(0) + v1_message(1, 5) + batch(2) + batch(3, magic=7)
-    index = index_of(data)
-    assert index.magics == (0, 1, 2, 7)
-    assert index.bytes_read == len(data)
-
-
-def test_the_summary_is_that_of_the_valid_prefix() -> None:
-    data = wrapper(1, [v1_message(0, 9), v1_message(1, 8)]) + batch(2, 7)
-    summary = index_of(data + with_broken_crc(batch(3, 99))).summary
-    assert (summary["batch_count"], summary["wrappers"], summary["record_count"]) == (2, 1, 1)
-    assert (summary["max_timestamp"], summary["last_offset"]) == (9, 2)
-
-
-@each_case("dialect", ["recover", "live", "kip33"])
-def test_dialects(dialect: str) -> None:
-    data = v2_batch(100, [Record(5000), Record(5100), Record(5050)])
-    relative = {"recover": 2, "live": 1, "kip33": 3}[dialect]
-    index = index_of(data, base_offset=100, dialect=dialect)
-    assert index.time_index_data == (5100).to_bytes(8, "big") + relative.to_bytes(4, "big")
 
 
 @each_case(

@@ -88,14 +88,6 @@ def test_a_missing_file_is_a_location_error(archive: Path) -> None:
         assert "\n" not in str(error.value)
 
 
-def test_damage_is_a_status(archive: Path) -> None:
-    segment = kip33.list_segments(archive)[0]
-    log = archive / "orders-0" / NAME
-    log.write_bytes(BATCHES[0] + b"damaged" * 20)
-    built = kip33.build_time_index(segment)
-    assert (built.status, built.valid_bytes) == ("truncated", len(BATCHES[0]))
-
-
 def test_a_listed_directory_that_cannot_be_read_is_a_status_and_a_verdict(archive: Path) -> None:
     (archive / "loop").symlink_to(archive)
     (segment,) = (one for one in kip33.list_segments(archive) if one.error)
@@ -116,14 +108,6 @@ def test_an_index_is_of_its_base_offset_and_its_bytes_are_the_file_s(archive: Pa
     assert built.offset_index.base_offset == 100
 
 
-def test_a_segment_that_leaves_no_index_has_none(tmp_path: Path) -> None:
-    log = tmp_path / NAME
-    log.write_bytes(v2_batch(7, [Record(T)]))  # below the base offset
-    built = kip33.build_time_index(log)
-    assert built.status == "invalid"
-    assert (built.time_index, built.offset_index) == (None, None)
-
-
 @each_case("zone", [UTC, timezone(timedelta(hours=-5))])
 def test_a_time_may_be_an_aware_datetime(archive: Path, zone: timezone) -> None:
     time = datetime.fromtimestamp((T + 2) / 1000, zone)
@@ -134,33 +118,34 @@ def test_a_time_may_be_an_aware_datetime(archive: Path, zone: timezone) -> None:
     assert index.lookup_before(time) == (T + 1, 101)
 
 
-@each_case("time", [datetime(2024, 5, 1), 1.5, None])
-def test_a_wrong_time_is_a_value_error_of_one_line(archive: Path, time: object) -> None:
-    with pytest.raises(ValueError, match="time zone") as error:
-        kip33.find_offset(archive / "orders-0", time)  # type: ignore[arg-type]
-    assert "\n" not in str(error.value)
-
-
 @each_case(
-    "text", ["2023-11-15T12:00Z", "2023-11-15 12:00", "2023-11-15T13:00+01:00", "1700049600000"]
-)
-def test_a_time_may_be_a_text(text: str) -> None:
-    assert milliseconds_of(text) == 1_700_049_600_000
-
-
-@each_case(
-    ("text", "message"),
+    ("time", "ms"),
     [
+        *(
+            (f"2023-11-15{text}", 1_700_049_600_000)
+            for text in ("T12:00Z", " 12:00", "T13:00+01:00")
+        ),
+        ("1700049600000", 1_700_049_600_000),
+        (datetime(1970, 1, 1, 0, 0, 0, 1999, UTC), 1),
+        (datetime(1969, 12, 31, 23, 59, 59, 999_500, UTC), -1),
+    ],
+)
+def test_a_time_may_be_a_text_and_fractions_of_a_millisecond_are_cut_off(
+    time: str | datetime, ms: int
+) -> None:
+    assert milliseconds_of(time) == ms
+
+
+@each_case(
+    ("time", "message"),
+    [
+        *((time, "time zone") for time in (datetime(2024, 5, 1), 1.5, None)),
         ("2024", "give the one you mean in ISO 8601"),
         ("noon", "expected ISO 8601"),
         ("", "ISO 8601"),
     ],
 )
-def test_a_text_that_is_no_time_is_a_value_error(archive: Path, text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        kip33.find_offset(archive / "orders-0", text)
-
-
-def test_a_fraction_of_a_millisecond_is_cut_off() -> None:
-    assert milliseconds_of(datetime(1970, 1, 1, 0, 0, 0, 1999, UTC)) == 1
-    assert milliseconds_of(datetime(1969, 12, 31, 23, 59, 59, 999_500, UTC)) == -1
+def test_what_is_no_time_is_a_value_error_of_one_line(time: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        milliseconds_of(time)  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)

@@ -12,7 +12,6 @@ from kip33.builds.commit import begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.rules.index_verdict import GOOD
 from tests.builders.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
-from tests.builders.segment_builder import v1_message
 from tests.cases import each_case
 from tests.faults.builds import build_here, outcome
 from tests.formats.real_segments import FOLDER, REAL_SEGMENTS, needs_real_segments
@@ -96,15 +95,9 @@ def test_the_whole_row_of_a_log_that_was_not_read(archive: ChangingArchive) -> N
 
 UNTRUSTWORTHY = {
     "missing": None,
-    "empty": b"",
     "malformed": TRUE[:-1],
-    "malformed at its end": TRUE + b"\0",
     "padded": TRUE + bytes(12),
-    "preallocated": bytes(10_485_756),
-    "preallocated, with entries": (TRUE + bytes(10_485_756))[:10_485_756],
     "preallocated, with stale entries": TRUE[:12] * 873_813,
-    "ends before the first batch's timestamp": index((START_MS - 1, 19)),
-    "out of order": index(TIMES[9], (TIMES[9][0], 19)),
     "an offset of the next segment": index((TIMES[9][0], 21)),
 }
 
@@ -131,9 +124,6 @@ def test_without_a_trustworthy_index_the_log_is_read(
 
 LOGS = {
     "empty": b"",
-    "shorter than a header": LOG[:60],
-    "text": b"no segment at all\n" * 20,
-    "one short message": v1_message(0, START_MS),
     "zeros": bytes(4096),
 }
 
@@ -156,17 +146,6 @@ def test_a_log_that_cannot_be_opened_is_unreadable_whatever_its_index_says(
     beside(archive.log(A)).write_bytes(TRUE)
     archive.build(read="tail")
     assert archive.row(A)["status"] == "unreadable"
-
-
-def test_a_preallocated_file_is_never_trusted(archive: ChangingArchive) -> None:
-    """Full of stale entries that go on growing: only its size tells."""
-    growing = index(*((START_MS + number, 19) for number in range(1, 101)))
-    beside(archive.log(A)).write_bytes(growing)
-    archive.build(read="tail", segment_index_bytes=len(growing))
-    assert archive.row(A)["status"] == "ok"
-    archive.index(A).unlink()
-    archive.build(read="tail")
-    assert archive.row(A)["status"] == "unverified", "of another preallocated size it is believed"
 
 
 def build_after(archive: ChangingArchive, change: Callable[[], object]) -> None:
@@ -227,13 +206,6 @@ def test_with_offset_indexes_both_files_must_be_there(archive: ChangingArchive) 
     assert archive.row(A)["offset_index_bytes"] == 8
 
 
-def test_in_kip33s_dialect_an_entry_names_no_offset_of_a_record(archive: ChangingArchive) -> None:
-    beside(archive.log(A)).write_bytes(index((TIMES[9][0], 20)))
-    archive.build(read="tail", dialect="kip33")
-    row = archive.row(A)
-    assert (row["status"], row["offset_of_max_timestamp"]) == ("unverified", None)
-
-
 # Once and again
 
 
@@ -255,23 +227,11 @@ def test_a_build_that_reads_logs_reads_what_tail_did_not(archive: ChangingArchiv
     assert archive.build().reused == 2
 
 
-def test_tail_reuses_rows_of_logs_that_were_read(archive: ChangingArchive) -> None:
-    beside(archive.log(A)).write_bytes(TRUE)
-    archive.build()
-    before = archive.rows()
-    summary = archive.build(read="tail")
-    assert (summary.indexed, summary.reused) == (0, 2)
-    assert archive.rows() == before
-
-
 CHANGES: dict[str, Any] = {
     "the log grew": (lambda a: a.write(a.log(A), batches(0, 12)), {}),
-    "the log was replaced, the same size": (
-        lambda a: a.write(a.log(A), batches(0, 10, first_ms=START_MS - 9)), {}),
     "the log was cut": (lambda a: a.write(a.log(A), LOG[:-80]), {}),
     "the log was touched": (lambda a: a.touch(a.log(A)), {}),
     "another dialect": (lambda a: None, {"dialect": "kip33"}),
-    "another interval": (lambda a: None, {"index_interval_bytes": 1}),
     "our index was replaced": (lambda a: a.index(A).write_bytes(index(TIMES[0])), {}),
     "our index went": (lambda a: a.index(A).unlink(), {}),
 }  # fmt: skip

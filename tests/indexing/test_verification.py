@@ -52,14 +52,6 @@ def test_a_sound_segment(log: Path, native: bool) -> None:
     }  # fmt: skip
 
 
-def test_no_index_files(log: Path) -> None:
-    log.with_suffix(".timeindex").unlink()
-    log.with_suffix(".index").unlink()
-    seen = verdict_on(log)
-    assert (seen.verdict, seen.entries, seen.offset_index_verdict) == ("missing", None, None)
-    assert seen.problems == ("the .timeindex is missing",)
-
-
 def test_problems_of_the_offset_index_are_named_as_such(log: Path) -> None:
     log.with_suffix(".index").write_bytes(b"\0\0\0\1\0\0\0\1")
     seen = verdict_on(log)
@@ -122,11 +114,6 @@ def test_an_index_that_cannot_be_read(log: Path, monkeypatch: pytest.MonkeyPatch
     assert (seen.verdict, seen.log_status, seen.entries) == ("unreadable", "ok", None)
     assert "the index file cannot be read" in seen.problems[0]
     assert "24 bytes found, expected at most 23" in seen.problems[0]
-
-
-def test_settings_move_the_index_points_not_the_truth(log: Path) -> None:
-    assert verify_segment(str(log), index_interval_bytes=100).verdict == "identical"
-    assert verify_segment(str(log)).verdict == "consistent"
 
 
 def test_by_path(log: Path, tmp_path: Path) -> None:

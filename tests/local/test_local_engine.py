@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import StringIO
-from multiprocessing import connection, resource_tracker
+from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ import pytest
 
 from kip33.cli.main import run as run_command
 from kip33.errors import CatalogError, PublishError, WorkerLostError
-from kip33.local import worker_pool
 from kip33.local.local_engine import Bin, BinError, LocalEngine, _serve_bins, cores
 from kip33.local.worker_pool import Stores, Worker
 from kip33.rules.packing import LEAST_BIN_COST
@@ -35,6 +34,7 @@ from kip33.stores.own_files import publish
 from kip33.stores.progress import READ_SO_FAR, Phase, Progress
 from kip33.stores.settings import use_settings
 from kip33.stores.watch import SILENT_TICKS, StoreName
+from tests.cases import each_case
 
 
 def files_of(*sizes: int) -> pa.Table:
@@ -197,21 +197,15 @@ def test_a_bin_whose_worker_is_killed_twice_is_named_in_one_line() -> None:
     assert "\n" not in line
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@each_case("workers", [1, 2])
 def test_an_error_of_a_bin_is_the_error_of_all(workers: int) -> None:
     with pytest.raises(PublishError) as found:
         LocalEngine(workers, 2).run_on_bins(files_of(1, 2), refused)
-
     assert re.fullmatch(r"bin \d: the disk is full", str(found.value))
-    assert found.value.exit_code == 1
 
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_that_exits_with_2_elsewhere_exits_with_1_in_a_bin(workers: int) -> None:
-    with pytest.raises(CatalogError) as found:
+    with pytest.raises(CatalogError) as other:
         LocalEngine(workers, 2).run_on_bins(files_of(1, 2), foreign)
-
-    assert (found.value.exit_code, CatalogError.exit_code) == (1, 2)
+    assert (other.value.exit_code, CatalogError.exit_code) == (1, 2), "1 in a bin, 2 elsewhere"
 
 
 @click.command()
@@ -291,20 +285,17 @@ QUOTAS = [
 ]
 
 
+@each_case(("texts", "expected"), QUOTAS)
 def test_the_quota_of_a_container_limits_the_cores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+    texts: Any, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number, (texts, expected) in enumerate(QUOTAS):
-        with subtests.test(f"{texts}"):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
-            monkeypatch.setattr("kip33.local.local_engine.CGROUPS", folder)
-            for name, text in texts.items():
-                (folder / name).parent.mkdir(exist_ok=True)
-                (folder / name).write_text(text)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    monkeypatch.setattr("kip33.local.local_engine.CGROUPS", tmp_path)
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
 
-            assert cores() == (expected or 64)
+    assert cores() == (expected or 64)
 
 
 def test_signals_stay_blocked_while_a_worker_is_spawned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,26 +384,6 @@ def test_a_stopped_worker_is_named_once_and_waited_for() -> None:
     )
 
 
-def test_without_a_limit_it_is_named_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[str] = []
-    seconds_before: list[float] = []
-
-    def wait_shortly(connections: Any, seconds: float) -> Any:
-        seconds_before.extend([seconds] * (not lines))
-        assert sum(seconds_before) < 300
-        return connection.wait(connections, 0.02)
-
-    def tell(line: str) -> None:
-        lines.append(line)
-        os.kill(int(re.findall(r"worker process (\d+)", line)[0]), signal.SIGCONT)
-
-    monkeypatch.setattr(worker_pool, "wait", wait_shortly)
-    LocalEngine(2, 2, tell=tell).run_on_bins(files_of(1, 1, 1, 1), stopped_in_the_second_bin)
-
-    assert sum(seconds_before) >= 60
-    assert all("has done nothing for 60 s: " in line for line in lines)
-
-
 def busy(number: int, files: pa.Table) -> Iterator[int]:
     end = time.process_time() + 2
     while time.process_time() < end:
@@ -433,6 +404,7 @@ WITH_FEW_FILES = """
 import multiprocessing, resource, sys
 from kip33.errors import WorkerStartError
 from kip33.local.local_engine import LocalEngine
+from tests.cases import each_case
 from tests.local.test_local_engine import files_of, pid_of_bin
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]),) * 2)
@@ -462,15 +434,3 @@ def test_workers_that_the_limit_of_open_files_does_not_allow_are_one_line() -> N
         line,
     )
     assert left == "0 left"
-
-
-def test_few_workers_start_where_few_files_may_be_open() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITH_FEW_FILES, "64", "2"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-    assert (done.returncode, done.stdout, done.stderr) == (0, "0 left\n", "")

@@ -8,10 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 
 import kip33
-from kip33.cli.build import build as build_command
 from tests.builders.schema_values import (
     NEW,
     OLD,
@@ -24,6 +22,8 @@ from tests.builders.schema_values import (
     registered,
     table_of,
 )
+from tests.cases import each_case
+from tests.records.test_levels import build
 
 GOLDEN = json.loads((Path(__file__).parent / "values_of_other_writers.json").read_text())
 SUFFIX = {"AVRO": "avsc", "JSON": "json", "PROTOBUF": "proto"}
@@ -155,12 +155,13 @@ WRONG_ARGUMENTS = [
 ]
 
 
-def test_a_wrong_argument_is_a_value_error(schemas: Path, subtests: pytest.Subtests) -> None:
-    for table, options, message in WRONG_ARGUMENTS:
-        with subtests.test(message):
-            put_schemas(schemas, avsc_3='"Missing"')
-            with pytest.raises(ValueError, match=message):
-                kip33.decode(table, schemas, **options)
+@each_case(("table", "options", "message"), WRONG_ARGUMENTS)
+def test_a_wrong_argument_is_a_value_error(
+    table: Any, options: Any, message: str, schemas: Path
+) -> None:
+    put_schemas(schemas, avsc_3='"Missing"')
+    with pytest.raises(ValueError, match=message):
+        kip33.decode(table, schemas, **options)
 
 
 def test_an_empty_table_has_the_columns(schemas: Path) -> None:
@@ -227,18 +228,17 @@ NEEDED: list[tuple[list[str], str, bytes, str]] = [  # packages that are missing
 
 
 @pytest.mark.slow
-def test_what_the_extra_is_needed_for(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for names, schema, value, said in NEEDED:
-        with subtests.test(f"{schema} without {names}"):
-            folder = put_schemas(tmp_path / names[-1] / schema, **{f"{schema}_1": TEXTS[schema]})
-            code = BLOCKED
-            for name, text in (("names", names), ("value", value), ("schemas", str(folder))):
-                code = code.replace(f"{{{name}}}", repr(text))
-            done = subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True, check=True
-            )
-            assert done.stdout.count(said) == 2
-            assert "decode:" not in said or "pip install 'kip33[schemas]'\n" in done.stdout
+@each_case(("names", "schema", "value", "said"), NEEDED)
+def test_what_the_extra_is_needed_for(
+    names: Any, schema: str, value: Any, said: str, tmp_path: Path
+) -> None:
+    folder = put_schemas(tmp_path / names[-1] / schema, **{f"{schema}_1": TEXTS[schema]})
+    code = BLOCKED
+    for name, text in (("names", names), ("value", value), ("schemas", str(folder))):
+        code = code.replace(f"{{{name}}}", repr(text))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.count(said) == 2
+    assert "decode:" not in said or "pip install 'kip33[schemas]'\n" in done.stdout
 
 
 @pytest.mark.slow
@@ -246,12 +246,10 @@ def test_an_archive_by_its_catalog(tmp_path: Path) -> None:
     """The catalog names the archive's segments, those of `_schemas` too."""
     put_log(tmp_path / "a", "_schemas-0", registered("orders-value", 1, 2, V2))
     put_log(tmp_path / "a", "orders-0", (b"k", NEW))
-    arguments = [str(tmp_path / "a"), "--index-dir", str(tmp_path / "i"), "--engine", "local"]
-    result = CliRunner().invoke(build_command, arguments)
-    assert result.exit_code == 0, result.output
-    catalog = kip33.open_catalog(tmp_path / "i" / "_catalog")
+    place = build(tmp_path / "a", tmp_path)
+    catalog = kip33.open_catalog(place)
     records = kip33.read_arrow(catalog, topic="orders")
     table = kip33.decode(records, kip33.Schemas.from_archive(catalog)).read_all()
     assert table.column("decoded").to_pylist() == [{"id": 6, "state": "paid"}]
-    again = kip33.decode(table.select(["topic", "value"]), tmp_path / "i" / "_catalog")
+    again = kip33.decode(table.select(["topic", "value"]), place)
     assert again.column("decoded") == table.column("decoded")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import kip33
 from tests.builders.schema_values import decoded, framed, put_schemas, table_of
+from tests.cases import each_case
 
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
 
@@ -51,14 +52,13 @@ TYPES = [
 ]
 
 
-def test_types(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for schema, text, kind, value in TYPES:
-        with subtests.test(f"{schema}"):
-            put_schemas(tmp_path, json_1=schema)
-            table = kip33.decode(table_of(framed(1, text.encode())), tmp_path)
-            assert table.schema.field("decoded").type == kind
-            assert table.column("decode_error").to_pylist() == [None]
-            assert table.column("decoded").to_pylist() == [value]
+@each_case(("schema", "text", "kind", "value"), TYPES)
+def test_types(schema: Any, text: Any, kind: Any, value: Any, tmp_path: Path) -> None:
+    put_schemas(tmp_path, json_1=schema)
+    table = kip33.decode(table_of(framed(1, text.encode())), tmp_path)
+    assert table.schema.field("decoded").type == kind
+    assert table.column("decode_error").to_pylist() == [None]
+    assert table.column("decoded").to_pylist() == [value]
 
 
 WRONG_VALUES = [
@@ -81,14 +81,13 @@ WRONG_VALUES = [
 ]
 
 
-def test_values_that_do_not_fit(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for schema, text, reason in WRONG_VALUES:
-        with subtests.test(f"{schema}: {text[:20]}"):
-            put_schemas(tmp_path, json_1=schema, avsc_2='"int"')
-            right = framed(1, b"null")
-            found = decoded(tmp_path, right, framed(1, text.encode()), right, reader_schema=1)
-            assert found[0] is found[2] is None
-            assert reason in found[1]
+@each_case(("schema", "text", "reason"), WRONG_VALUES)
+def test_values_that_do_not_fit(schema: Any, text: Any, reason: str, tmp_path: Path) -> None:
+    put_schemas(tmp_path, json_1=schema, avsc_2='"int"')
+    right = framed(1, b"null")
+    found = decoded(tmp_path, right, framed(1, text.encode()), right, reader_schema=1)
+    assert found[0] is found[2] is None
+    assert reason in found[1]
 
 
 def test_a_number_that_no_double_can_have_stays_in_json_text(tmp_path: Path) -> None:

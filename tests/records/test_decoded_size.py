@@ -11,13 +11,16 @@ from kip33.formats import records
 from kip33.formats import whole_bodies as decoded_records
 from tests.builders.hostile_input import bomb, log_path, many_headers, many_messages, many_records
 from tests.builders.segment_builder import Record, v2_batch
+from tests.cases import each_case
 from tests.measured_command import measured
 
 LARGE = {
-    "records": many_records(50_000),
-    "headers of one record": many_headers(200_000),
-    "messages of magic 1": many_messages(20_000),
-    "messages of magic 0": many_messages(20_000, magic=0),
+    "records": (many_records(50_000), 50_000, True),
+    "headers of one record": (many_headers(200_000), 1, True),
+    "messages of magic 1": (many_messages(20_000), 20_000, True),
+    "messages of magic 0": (many_messages(20_000, magic=0), 20_000, True),
+    "several batches": (many_records(9_000) * 3, 27_000, True),
+    "few records": (v2_batch(0, [Record(i) for i in range(500)], codec="zstd"), 500, False),
 }
 
 
@@ -39,31 +42,16 @@ def rows_of(log: Path) -> int:
     return sum(batch.num_rows for batch in kip33.read_arrow(log))
 
 
-@pytest.mark.parametrize("kind", LARGE)
-def test_a_small_log_of_many_records_is_read_by_compiled_code(
-    tmp_path: Path, kind: str, compiled: list[str]
+@each_case(("log", "rows", "is_compiled"), LARGE)
+def test_only_a_log_of_many_records_waits_for_compiled_code(
+    log: bytes, rows: int, is_compiled: bool, tmp_path: Path, compiled: list[str]
 ) -> None:
-    log = log_path(tmp_path)
-    log.write_bytes(LARGE[kind])
-    assert log.stat().st_size < 1 << 13
-    assert rows_of(log) in (50_000, 20_000, 1)
-    assert {"add_records"} <= set(compiled), compiled
-
-
-def test_many_small_batches_are_read_by_compiled_code(tmp_path: Path, compiled: list[str]) -> None:
-    log = tmp_path / "copies.log"  # of one batch, so it has no base offset
-    log.write_bytes(many_records(9_000) * 3)
-    assert rows_of(log) == 27_000
-    assert "add_records" in compiled
-
-
-def test_a_small_log_of_few_records_does_not_wait_for_compiled_code(
-    tmp_path: Path, compiled: list[str]
-) -> None:
-    log = log_path(tmp_path)
-    log.write_bytes(v2_batch(0, [Record(1000 + i) for i in range(500)], codec="zstd"))
-    assert rows_of(log) == 500
-    assert compiled == []
+    compiled.clear()
+    place = tmp_path / "copies.log"  # some repeat a batch, so it has no base offset
+    place.write_bytes(log)
+    assert rows_of(place) == rows
+    assert len(log) < 1 << 13
+    assert ("add_records" in compiled) == bool(compiled) == is_compiled
 
 
 DAMAGED = {

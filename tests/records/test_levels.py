@@ -5,7 +5,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -165,10 +164,3 @@ def test_a_catalog_spares_segments_that_are_not_needed(tmp_path: Path) -> None:
         (source / f"orders-0/{base:020d}.log").write_bytes(b"not read")
     between = {"start_time": T + 2000, "end_time": T + 3000}
     assert [row["offset"] for row in rows(catalog, **between)] == [2]
-
-
-def test_an_unknown_level(tmp_path: Path) -> None:
-    write_log(tmp_path, 0, v2_batch(0, [Record(T)]))
-    with pytest.raises(ValueError, match="'files' is not a valid Level"):
-        kip33.read_arrow(tmp_path, level="files")
-    assert kip33.read_arrow(tmp_path).schema.field("timestamp").type == pa.timestamp("ms", "UTC")

@@ -13,6 +13,7 @@ from kip33.errors import CatalogError
 from tests.builders.log_file import write_log
 from tests.builders.segment_builder import Record, v2_batch
 from tests.builders.snapshots import part_path
+from tests.cases import each_case
 from tests.faults.builds import build_here
 
 T = 1_700_000_000_000
@@ -51,24 +52,18 @@ def read_opened(catalog: Any, **options: Any) -> Any:
 READS = [read_table, read_polars, read_opened]
 
 
-def test_a_reader_warns(catalog: Path, subtests: pytest.Subtests) -> None:
-    for read in READS:
-        for on_error in ("row", "skip"):
-            with (
-                subtests.test(f"{read.__name__}, {on_error}"),
-                pytest.warns(UserWarning, match=r"no bytes found, .*; this snapshot is ignored"),
-            ):
-                assert read(catalog, on_error=on_error).num_rows == 100
+@each_case("read", READS)
+@each_case("on_error", ("row", "skip"))
+def test_a_reader_warns(read: Any, on_error: str, catalog: Path) -> None:
+    with pytest.warns(UserWarning, match=r"no bytes found, .*; this snapshot is ignored"):
+        assert read(catalog, on_error=on_error).num_rows == 100
 
 
-def test_a_reader_that_may_miss_nothing_fails(catalog: Path, subtests: pytest.Subtests) -> None:
-    for read in READS:
-        with subtests.test(read.__name__):
-            problem = (
-                r'no bytes found, .*, and on_error="fail" takes no older one; run `kip33 build`'
-            )
-            with pytest.raises((CatalogError, pl.exceptions.ComputeError), match=problem):
-                read(catalog, on_error="fail")
+@each_case("read", READS)
+def test_a_reader_that_may_miss_nothing_fails(read: Any, catalog: Path) -> None:
+    problem = r'no bytes found, .*, and on_error="fail" takes no older one; run `kip33 build`'
+    with pytest.raises((CatalogError, pl.exceptions.ComputeError), match=problem):
+        read(catalog, on_error="fail")
 
 
 def test_the_warning_names_the_line_of_the_caller(catalog: Path) -> None:

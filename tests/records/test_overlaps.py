@@ -52,27 +52,6 @@ def named(name: str, first: int, last: int) -> list[Row]:
     return [(offset, name.encode()) for offset in range(first, last + 1)]
 
 
-def test_the_second_segment_begins_inside_the_first(tmp_path: Path) -> None:
-    put(tmp_path, 0, 9, name="a")
-    put(tmp_path, 5, 14, name="b", size=4, codec="gzip")  # 9 to 12 is one batch
-
-    assert read(tmp_path) == named("a", 0, 9) + named("b", 10, 14)
-    assert read(tmp_path, start_time=T + 8, end_time=T + 12) == named("a", 8, 9) + named(
-        "b", 10, 11
-    )
-
-
-def test_a_segment_that_compaction_has_replaced(tmp_path: Path) -> None:
-    put(tmp_path, 0, 19, name="clean", size=5)
-    put(tmp_path, 5, 9, name="old")
-    put(tmp_path, 10, 19, name="old")
-    put(tmp_path, 20, 24, name="next")
-
-    assert read(tmp_path) == named("clean", 0, 19) + named("next", 20, 24)
-    bases = kip33.read_arrow(tmp_path, columns=["base_offset"]).read_all()["base_offset"]
-    assert set(bases.to_pylist()) == {0, 20}
-
-
 def test_batches_of_which_an_earlier_segment_has_all_offsets(tmp_path: Path) -> None:
     put(tmp_path, 0, 9, name="a")
     put(tmp_path, 5, 14, name="b", size=4)

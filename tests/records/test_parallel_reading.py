@@ -29,6 +29,7 @@ from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 from tests.long_forms import seeds, short_and_long
 from tests.records.test_levels import build
 from tests.records.test_overlaps import put
+from tests.records.test_segment_shares import batches
 
 T = 1_700_000_000_000
 OPTIONS: list[dict[str, Any]] = [
@@ -109,10 +110,6 @@ def test_real_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"isolation": "read_committed", "columns": columns}
 
     assert answer(archive, 2, **options) == answer(archive, 1, **options)
-
-
-def batches(first: int, last: int) -> list[bytes]:
-    return [v2_batch(at, [Record(T + at, None, b"v" * 90)]) for at in range(first, last + 1)]
 
 
 @pytest.mark.usefixtures("_small_parts")
@@ -235,10 +232,3 @@ def test_who_may_stop_gets_the_first_rows_from_this_process(
         workers = max(workers, len(multiprocessing.active_children()))
 
     assert (offsets, workers) == (list(range(12_000)), 2)
-
-
-def test_no_workers_are_a_wrong_argument(tmp_path: Path) -> None:
-    put(tmp_path, 0, 9, name="a")
-
-    with pytest.raises(ValueError, match=r"workers: 0 found, expected 1 or more"):
-        kip33.read_arrow(tmp_path, workers=0)

@@ -26,6 +26,7 @@ from tests.builders.record_questions import (
     time_of,
 )
 from tests.builders.segment_builder import Record, v2_batch, with_broken_crc
+from tests.cases import each_case
 from tests.long_forms import seeds, short_and_long
 
 T = 1_700_000_000_000
@@ -85,18 +86,12 @@ EXCLUDING = [
 ]
 
 
-def test_what_a_filter_excludes_is_not_read(archive: Path, subtests: pytest.Subtests) -> None:
-    for condition in EXCLUDING:
-        with subtests.test(str(condition)):
-            frame = kip33.scan_polars(archive, on_error="fail")
-            assert frame.filter(condition).select("offset").collect()["offset"].to_list() == [
-                0,
-                1,
-                2,
-                3,
-            ]
-            with pytest.raises(CorruptSegmentError):
-                frame.filter(ORDERS | condition).collect()
+@each_case("condition", EXCLUDING)
+def test_what_a_filter_excludes_is_not_read(condition: Any, archive: Path) -> None:
+    frame = kip33.scan_polars(archive, on_error="fail")
+    assert frame.filter(condition).select("offset").collect()["offset"].to_list() == [0, 1, 2, 3]
+    with pytest.raises(CorruptSegmentError):
+        frame.filter(ORDERS | condition).collect()
 
 
 def test_reading_stops_at_the_limit(archive: Path) -> None:
@@ -120,13 +115,12 @@ OTHER_FILTERS = [
 ]
 
 
-def test_other_filters_are_left_to_polars(archive: Path, subtests: pytest.Subtests) -> None:
-    for condition in OTHER_FILTERS:
-        with subtests.test(str(condition)):
-            frame = kip33.scan_polars(archive)
-            assert rows(frame.filter(condition)) == rows(frame.collect().lazy().filter(condition))
-            streamed = rows(frame.filter(condition), engine="streaming")
-            assert sorted(streamed, key=str) == sorted(rows(frame.filter(condition)), key=str)
+@each_case("condition", OTHER_FILTERS)
+def test_other_filters_are_left_to_polars(condition: Any, archive: Path) -> None:
+    frame = kip33.scan_polars(archive)
+    assert rows(frame.filter(condition)) == rows(frame.collect().lazy().filter(condition))
+    streamed = rows(frame.filter(condition), engine="streaming")
+    assert sorted(streamed, key=str) == sorted(rows(frame.filter(condition)), key=str)
 
 
 def test_columns_and_types(archive: Path) -> None:

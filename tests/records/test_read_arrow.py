@@ -24,6 +24,7 @@ from tests.builders.segment_builder import (
     with_broken_crc,
     wrapper,
 )
+from tests.cases import each_case
 
 T = 1_700_000_000_000
 
@@ -96,20 +97,19 @@ def test_each_partition_once_in_order(archive: Path) -> None:
     ]
 
 
-SELECTIONS = [
-    ("a topic", {"topic": "clicks"}, [7]),
-    ("a glob", {"topic": "o*"}, [0, 1, 2, 3, 4, 5, 0, 1]),
-    ("several globs", {"topic": ["*", "!orders"]}, [7]),
-    ("a partition", {"topic": "orders", "partition": 1}, [0, 1]),
-    ("several partitions", {"partition": [0]}, [7, 0, 1, 2, 3, 4, 5]),
-    ("a replica", {"log_dir": "b2", "partition": 0}, [4, 5]),
-]
+SELECTIONS = {
+    "a topic": ({"topic": "clicks"}, [7]),
+    "a glob": ({"topic": "o*"}, [0, 1, 2, 3, 4, 5, 0, 1]),
+    "several globs": ({"topic": ["*", "!orders"]}, [7]),
+    "a partition": ({"topic": "orders", "partition": 1}, [0, 1]),
+    "several partitions": ({"partition": [0]}, [7, 0, 1, 2, 3, 4, 5]),
+    "a replica": ({"log_dir": "b2", "partition": 0}, [4, 5]),
+}
 
 
-def test_selected_partitions(archive: Path, subtests: pytest.Subtests) -> None:
-    for name, selection, expected in SELECTIONS:
-        with subtests.test(name):
-            assert offsets(archive, **selection) == expected
+@each_case(("selection", "expected"), SELECTIONS)
+def test_selected_partitions(selection: Any, expected: Any, archive: Path) -> None:
+    assert offsets(archive, **selection) == expected
 
 
 def test_nothing_of_that_name(archive: Path) -> None:
@@ -142,10 +142,9 @@ LIMITS = [
 ]
 
 
-def test_limits_of_offsets_and_times(archive: Path, subtests: pytest.Subtests) -> None:
-    for limits, expected in LIMITS:
-        with subtests.test(str(limits)):
-            assert offsets(archive / "b1/orders-0", **limits) == expected
+@each_case(("limits", "expected"), LIMITS)
+def test_limits_of_offsets_and_times(limits: Any, expected: Any, archive: Path) -> None:
+    assert offsets(archive / "b1/orders-0", **limits) == expected
 
 
 def test_records_without_a_timestamp_are_outside_of_times(tmp_path: Path) -> None:
@@ -235,13 +234,16 @@ WRONG_ARGUMENTS = [
     ({"start_time": datetime(2024, 1, 1)}, "expected a datetime with a time zone"),
     ({"disorder": "soon"}, "'soon' found, expected 7d"),
     ({"layout": "other"}, "layout 'other': expected kafka"),
+    ({"level": "files"}, "'files' is not a valid Level"),
+    ({"isolation": "serializable"}, "'serializable' is not a valid Isolation"),
+    ({"workers": 0}, "workers: 0 found, expected 1 or more"),
 ]
 
 
-def test_wrong_arguments(archive: Path, subtests: pytest.Subtests) -> None:
-    for argument, message in WRONG_ARGUMENTS:
-        with subtests.test(str(argument)), pytest.raises(ValueError, match=message):
-            kip33.read_arrow(archive, **argument)
+@each_case(("argument", "message"), WRONG_ARGUMENTS)
+def test_wrong_arguments(argument: Any, message: str, archive: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        kip33.read_arrow(archive, **argument)
 
 
 def test_record_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,10 +191,3 @@ def test_a_marker_that_may_be_lost_is_an_error_on_request(tmp_path: Path) -> Non
             kip33.read_arrow(tmp_path, **options).read_all()
         assert str(error.value) == f"{log.as_uri()}: batch at position 0: {UNDECIDED_WHY}"
         assert len(kip33.read_arrow(tmp_path, **options, start_offset=5).read_all()) == 2
-
-
-def test_wrong_isolation(tmp_path: Path) -> None:
-    write(tmp_path / "orders-0", [Event(0, 1, -1)], [])
-    with pytest.raises(ValueError, match="'serializable' is not a valid Isolation"):
-        kip33.read_arrow(tmp_path, isolation="serializable")
-    assert "_undecided" not in kip33.read_arrow(tmp_path).schema.names

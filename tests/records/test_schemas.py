@@ -25,6 +25,7 @@ from tests.builders.schema_values import (
     registered,
     table_of,
 )
+from tests.cases import each_case
 
 NOOP = (b'{"keytype":"NOOP","magic":0}', None)
 CONFIG = (b'{"keytype":"CONFIG","subject":null,"magic":0}', b'{"compatibilityLevel":"FULL"}')
@@ -83,25 +84,20 @@ def deleted(subject: str, version: int) -> tuple[bytes, bytes | None]:
     return registered(subject, version, 0, "")[0], None
 
 
-DELETED = [
-    ("soft", [registered("orders-value", 2, 2, V2, deleted=True)]),
-    ("for ever", [registered("orders-value", 2, 2, V2, deleted=True), deleted("orders-value", 2)]),
-]
+DELETED = {
+    "soft": [registered("orders-value", 2, 2, V2, deleted=True)],
+    "for ever": [registered("orders-value", 2, 2, V2, deleted=True), deleted("orders-value", 2)],
+}
 
 
-def test_a_deleted_version_still_decodes_but_is_not_the_newest(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for number, (name, after) in enumerate(DELETED):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            put_log(
-                *(folder, "_schemas-0", registered("orders-value", 1, 1, V1)),
-                *(registered("orders-value", 2, 2, V2), *after),
-            )
-            table = kip33.decode(table_of(OLD, NEW, topic="orders"), folder)
-            assert table.column("decoded").to_pylist() == [{"id": 5}, {"id": 6}]
+@each_case("after", DELETED)
+def test_a_deleted_version_still_decodes_but_is_not_the_newest(after: Any, tmp_path: Path) -> None:
+    put_log(
+        *(tmp_path, "_schemas-0", registered("orders-value", 1, 1, V1)),
+        *(registered("orders-value", 2, 2, V2), *after),
+    )
+    table = kip33.decode(table_of(OLD, NEW, topic="orders"), tmp_path)
+    assert table.column("decoded").to_pylist() == [{"id": 5}, {"id": 6}]
 
 
 def test_a_deleted_subject(tmp_path: Path) -> None:
@@ -142,23 +138,18 @@ def test_references_between_schemas(tmp_path: Path) -> None:
 OUTSIDE = ["grpc_tools/protoc.py", "../a.proto", "/a.proto", "a/../../b.proto", "sitecustomize.py"]
 
 
-def test_a_reference_names_no_file_outside(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, name in enumerate(OUTSIDE):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            text = 'syntax = "proto3"; message O { int32 x = 1; }'
-            proto = {"schemaType": "PROTOBUF"}
-            needs = [{"name": name, "subject": "a", "version": 1}]
-            put_log(
-                *(folder, "_schemas-0", registered("a", 1, 1, "raise SystemExit(0)", **proto)),
-                registered("o", 1, 2, text, **proto, references=needs),
-            )
-            reason = (
-                f"schema 2: import {name!r} found, expected a relative path that ends in .proto"
-            )
-            schemas = kip33.Schemas.from_archive(folder)
-            assert decoded(schemas, framed(2, b"\0"), as_json=True) == [reason]
+@each_case("name", OUTSIDE)
+def test_a_reference_names_no_file_outside(name: str, tmp_path: Path) -> None:
+    text = 'syntax = "proto3"; message O { int32 x = 1; }'
+    proto = {"schemaType": "PROTOBUF"}
+    needs = [{"name": name, "subject": "a", "version": 1}]
+    put_log(
+        *(tmp_path, "_schemas-0", registered("a", 1, 1, "raise SystemExit(0)", **proto)),
+        registered("o", 1, 2, text, **proto, references=needs),
+    )
+    reason = f"schema 2: import {name!r} found, expected a relative path that ends in .proto"
+    schemas = kip33.Schemas.from_archive(tmp_path)
+    assert decoded(schemas, framed(2, b"\0"), as_json=True) == [reason]
 
 
 def test_protoc_imports_no_module_of_the_working_directory(
@@ -310,16 +301,15 @@ WRONG_ANSWERS = [
 ]
 
 
+@each_case(("status", "body", "message"), WRONG_ANSWERS)
 def test_answers_that_cannot_be_used_end_the_call(
-    registry: Registry, subtests: pytest.Subtests
+    status: int, body: Any, message: str, registry: Registry
 ) -> None:
-    for status, body, message in WRONG_ANSWERS:
-        with subtests.test(f"{status}: {message}"):
-            registry.answers["/schemas/ids/1"] = (status, body)
-            with pytest.raises(LocationError, match=message):
-                decoded(registry.url, OLD, as_json=True)
-            assert [path for path, _ in registry.asked] == ["/schemas/ids/1"]
-            registry.asked.clear()
+    registry.answers["/schemas/ids/1"] = (status, body)
+    with pytest.raises(LocationError, match=message):
+        decoded(registry.url, OLD, as_json=True)
+    assert [path for path, _ in registry.asked] == ["/schemas/ids/1"]
+    registry.asked.clear()
 
 
 def test_a_registry_that_does_not_answer() -> None:
@@ -341,9 +331,8 @@ WRONG_URLS = [
 ]
 
 
-def test_wrong_urls_do_not_show_what_is_in_them(subtests: pytest.Subtests) -> None:
-    for url in WRONG_URLS:
-        with subtests.test(url):
-            with pytest.raises(ValueError, match="registry: ") as caught:
-                kip33.Schemas.of(url)
-            assert "secret" not in str(caught.value)
+@each_case("url", WRONG_URLS)
+def test_wrong_urls_do_not_show_what_is_in_them(url: str) -> None:
+    with pytest.raises(ValueError, match="registry: ") as caught:
+        kip33.Schemas.of(url)
+    assert "secret" not in str(caught.value)

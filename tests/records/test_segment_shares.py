@@ -3,6 +3,7 @@
 from collections import Counter
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from kip33.records.reading import Reading
 from tests.builders.log_file import write_log
 from tests.builders.record_questions import COLUMNS, plain_rows, random_archive, rows_of
 from tests.builders.segment_builder import Record, v0_message, v2_batch
+from tests.cases import each_case
 from tests.long_forms import seeds, short_and_long
 from tests.records.test_levels import build
 
@@ -70,25 +72,22 @@ def test_shares_are_even_and_have_all_bytes(tmp_path: Path) -> None:
     assert max(sizes) < 1.1 * min(sizes)
 
 
-NOT_DIVIDED = [
-    ("batches", batches(0, 40), {"level": "batches"}),
-    ("read_committed", batches(0, 40), {"isolation": "read_committed"}),
-    ("a damaged end", [*batches(0, 40), b"\1" * 20], {}),
-    ("messages of v0", [v0_message(at, None, b"v" * 90) for at in range(40)], {}),
-    ("about one share", batches(0, 1), {}),
-]
+NOT_DIVIDED = {
+    "batches": (batches(0, 40), {"level": "batches"}),
+    "read_committed": (batches(0, 40), {"isolation": "read_committed"}),
+    "a damaged end": ([*batches(0, 40), b"\1" * 20], {}),
+    "messages of v0": ([v0_message(at, None, b"v" * 90) for at in range(40)], {}),
+    "about one share": (batches(0, 1), {}),
+}
 
 
-def test_what_is_not_divided(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (name, entries, options) in enumerate(NOT_DIVIDED):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            catalog = catalog_of(folder, *entries)
-            reading = Reading.of(**options)
-            whole = reading.parts(reading.partitions(catalog))
+@each_case(("entries", "options"), NOT_DIVIDED)
+def test_what_is_not_divided(entries: Any, options: Any, tmp_path: Path) -> None:
+    catalog = catalog_of(tmp_path, *entries)
+    reading = Reading.of(**options)
+    whole = reading.parts(reading.partitions(catalog))
 
-            assert reading.shared(whole, 300) == whole
+    assert reading.shared(whole, 300) == whole
 
 
 def test_without_an_index_or_a_catalog_nothing_is_divided(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from kip33.stores.locations import Location
 from kip33.stores.own_files import temporary_files_of, temporary_of
 from tests.builders.partition_copies import INTERVAL_BYTES, everything_in, files_of
 from tests.builders.segment_builder import Record, end_txn_marker, v2_batch
+from tests.cases import each_case
 from tests.retention.test_broker_locks import held_by_another
 
 T = 1_700_000_000_000
@@ -270,25 +271,22 @@ def _folder(place: Path) -> None:
     place.mkdir()
 
 
+@each_case("make", (_file, _link_to_a_directory, _dead_link))
 def test_a_link_or_a_file_at_a_partitions_place_refuses_the_partition(
-    tmp_path: Path, subtests: pytest.Subtests
+    make: Any, tmp_path: Path
 ) -> None:
-    for number, make in enumerate((_file, _link_to_a_directory, _dead_link)):
-        with subtests.test(make.__name__):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            source = archived(folder)
-            log_dir = formatted(folder)
-            make(log_dir / "orders-0")
-            before = everything_in(log_dir)
-            [planned] = [
-                one for one in plan_restore(asked(source, log_dir)).partitions if not one.partition
-            ]
-            summary = restored(source, log_dir)
-            assert planned.problem == problem_of(summary)
-            assert "orders-0: this is a link or no directory" in problem_of(summary)
-            assert before.items() <= everything_in(log_dir).items()
-            assert (log_dir / "orders-1").is_dir()
+    source = archived(tmp_path)
+    log_dir = formatted(tmp_path)
+    make(log_dir / "orders-0")
+    before = everything_in(log_dir)
+    [planned] = [
+        one for one in plan_restore(asked(source, log_dir)).partitions if not one.partition
+    ]
+    summary = restored(source, log_dir)
+    assert planned.problem == problem_of(summary)
+    assert "orders-0: this is a link or no directory" in problem_of(summary)
+    assert before.items() <= everything_in(log_dir).items()
+    assert (log_dir / "orders-1").is_dir()
 
 
 FOREIGN = [
@@ -309,27 +307,21 @@ FOREIGN = [
 ]
 
 
+@each_case(("name", "make"), FOREIGN)
 def test_what_is_at_the_places_of_a_restores_own_files_is_not_touched(
-    tmp_path: Path, subtests: pytest.Subtests
+    name: Any, make: Any, tmp_path: Path
 ) -> None:
-    for number, (name, make) in enumerate(FOREIGN):
-        with subtests.test(f"{name}, {make.__name__}"):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            source = archived(folder)
-            log_dir = formatted(folder)
-            (log_dir / name).parent.mkdir(parents=True, exist_ok=True)
-            make(log_dir / name)
-            before = everything_in(log_dir)
-            for act in (
-                partial(plan_restore, asked(source, log_dir)),
-                partial(restored, source, log_dir),
-            ):
-                with pytest.raises(RestoreError, match="no restore made") as refused:
-                    act()
-                shown = name.split("/")[1:2] if make is _file else [(log_dir / name).name]
-                assert all(part in str(refused.value) for part in shown)
-            assert everything_in(log_dir) == before
+    source = archived(tmp_path)
+    log_dir = formatted(tmp_path)
+    (log_dir / name).parent.mkdir(parents=True, exist_ok=True)
+    make(log_dir / name)
+    before = everything_in(log_dir)
+    for act in (partial(plan_restore, asked(source, log_dir)), partial(restored, source, log_dir)):
+        with pytest.raises(RestoreError, match="no restore made") as refused:
+            act()
+        shown = name.split("/")[1:2] if make is _file else [(log_dir / name).name]
+        assert all(part in str(refused.value) for part in shown)
+    assert everything_in(log_dir) == before
 
 
 def test_a_foreign_file_with_the_name_of_a_temporary_file_stays(
@@ -348,27 +340,24 @@ def test_a_foreign_file_with_the_name_of_a_temporary_file_stays(
     assert {path.read_bytes() for path in foreign} == {b"mine"}
 
 
-DAMAGE = [
-    ("cut short", lambda log: log[:-7], "only the end of a partition's last"),
-    ("changed", lambda log: log[:50] + b"?" + log[51:], "CRC"),
-]
+DAMAGE = {
+    "cut short": (lambda log: log[:-7], "only the end of a partition's last"),
+    "changed": (lambda log: log[:50] + b"?" + log[51:], "CRC"),
+}
 
 
+@each_case(("damage", "problem"), DAMAGE)
 def test_damage_before_the_last_segment_refuses_a_partition(
-    tmp_path: Path, subtests: pytest.Subtests
+    damage: Any, problem: str, tmp_path: Path
 ) -> None:
-    for number, (name, damage, problem) in enumerate(DAMAGE):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            source = archived(folder)
-            log_dir = formatted(folder)
-            log = source / "orders-0" / f"{30:020d}.log"
-            log.write_bytes(damage(log.read_bytes()))
-            summary = restored(source, log_dir)
-            assert problem in problem_of(summary)
-            assert not (log_dir / "orders-0").exists()
-            assert (log_dir / "orders-1").is_dir()
+    source = archived(tmp_path)
+    log_dir = formatted(tmp_path)
+    log = source / "orders-0" / f"{30:020d}.log"
+    log.write_bytes(damage(log.read_bytes()))
+    summary = restored(source, log_dir)
+    assert problem in problem_of(summary)
+    assert not (log_dir / "orders-0").exists()
+    assert (log_dir / "orders-1").is_dir()
 
 
 def test_a_damaged_end_of_a_tenth_of_the_last_segment_is_cut(source: Path, log_dir: Path) -> None:
@@ -602,20 +591,17 @@ RANGES = [
 ]
 
 
-def test_a_range(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (name, how, bases, start, end) in enumerate(RANGES):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            source = archived(folder)
-            log_dir = formatted(folder)
-            [row] = restored(source, log_dir, partitions=frozenset([0]), **how)["partitions"]
-            assert (row["start_offset"], row["end_offset"]) == (start, end)
-            logs = sorted(path.name for path in (log_dir / "orders-0").glob("*.log"))
-            assert logs == [f"{base:020d}.log" for base in bases]
-            starts = log_dir / "log-start-offset-checkpoint"
-            wanted = {("orders", 0): start} if start > bases[0] else {}
-            assert parse_offset_checkpoint(starts.read_text() if starts.exists() else "") == wanted
+@each_case(("name", "how", "bases", "start", "end"), RANGES)
+def test_a_range(name: str, how: Any, bases: Any, start: int, end: int, tmp_path: Path) -> None:
+    source = archived(tmp_path)
+    log_dir = formatted(tmp_path)
+    [row] = restored(source, log_dir, partitions=frozenset([0]), **how)["partitions"]
+    assert (row["start_offset"], row["end_offset"]) == (start, end)
+    logs = sorted(path.name for path in (log_dir / "orders-0").glob("*.log"))
+    assert logs == [f"{base:020d}.log" for base in bases]
+    starts = log_dir / "log-start-offset-checkpoint"
+    wanted = {("orders", 0): start} if start > bases[0] else {}
+    assert parse_offset_checkpoint(starts.read_text() if starts.exists() else "") == wanted
 
 
 def test_a_range_before_the_first_record_is_refused(source: Path, log_dir: Path) -> None:
@@ -702,12 +688,11 @@ WRONG_IDS = [
 ]
 
 
-def test_wrong_topic_ids(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for text, problem in WRONG_IDS:
-        with subtests.test(text):
-            (tmp_path / "ids").write_text(text)
-            with pytest.raises(LocationError, match=problem):
-                load_topic_ids(str(tmp_path / "ids"))
+@each_case(("text", "problem"), WRONG_IDS)
+def test_wrong_topic_ids(text: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "ids").write_text(text)
+    with pytest.raises(LocationError, match=problem):
+        load_topic_ids(str(tmp_path / "ids"))
 
 
 def test_the_bytes_are_the_same_where_the_kernel_cannot_copy(
@@ -749,24 +734,17 @@ class ElsewhereEngine(LocalEngine):
             self._shared.write_bytes(run)
 
 
+@each_case("there", (None, b"0123456789abcdef"))
 def test_a_machine_without_this_log_directory_does_no_work(
-    tmp_path: Path, subtests: pytest.Subtests
+    there: bytes | None, tmp_path: Path
 ) -> None:
-    for number, there in enumerate((None, b"0123456789abcdef")):
-        with subtests.test(f"{there!r}"):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            source = archived(folder)
-            log_dir = formatted(folder)
-            with pytest.raises(
-                RestoreError, match="mounted on all machines that run tasks"
-            ) as refused:
-                restore(asked(source, log_dir), ElsewhereEngine(log_dir, there))
-            assert STAGED_RUN in str(refused.value)
-            assert not list((log_dir / RESTORE_STAGING).rglob("*.log"))
-            assert restored(source, log_dir)["partitions_refused"] == 0, (
-                "the same command continues"
-            )
+    source = archived(tmp_path)
+    log_dir = formatted(tmp_path)
+    with pytest.raises(RestoreError, match="mounted on all machines that run tasks") as refused:
+        restore(asked(source, log_dir), ElsewhereEngine(log_dir, there))
+    assert STAGED_RUN in str(refused.value)
+    assert not list((log_dir / RESTORE_STAGING).rglob("*.log"))
+    assert restored(source, log_dir)["partitions_refused"] == 0, "the same command continues"
 
 
 def test_only_some_partitions(source: Path, log_dir: Path) -> None:
@@ -819,33 +797,27 @@ def offsets_in(log_dir: Path) -> dict[tuple[str, int], int]:
 ENDS = {("orders", 0): 90, ("orders", 1): 530}
 
 
+@each_case("is_removed", (False, True))
+@each_case("moment", ("_place", "_update", "remove_staging", "remove"))
 def test_a_continued_restore_looks_whether_partitions_are_in_their_places(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, subtests: pytest.Subtests
+    is_removed: bool, moment: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It said `restored`, and nothing was, after `.kip33-restore` had been removed."""
-    for is_removed in (False, True):
-        for moment in ("_place", "_update", "remove_staging", "remove"):
-            with subtests.test(f"{moment}, {is_removed}"):
-                folder = tmp_path / f"{moment} {is_removed}"
-                folder.mkdir()
-                source = archived(folder)
-                log_dir = formatted(folder)
-                killed(moment, source, log_dir, monkeypatch)
-                if is_removed:
-                    shutil.rmtree(log_dir / RESTORE_STAGING, ignore_errors=True)
-                summary = planned_or_begun(asked(source, log_dir))
-                assert (summary["partitions_restored"], summary["partitions_refused"]) == (2, 0)
-                is_continued = not (is_removed and moment == "_place")
-                assert (
-                    bool(summary["notes"] and "continues the" in summary["notes"][0])
-                    == is_continued
-                )
-                assert restored(source, log_dir)["partitions_restored"] == 2
-                assert offsets_in(log_dir) == ENDS
-                for base in (0, 30, 60):
-                    log = (log_dir / "orders-0" / f"{base:020d}.log").read_bytes()
-                    assert log == log_of(base, leader_epoch=base // 30)
-                assert not list(log_dir.glob(".kip33*"))
+    source = archived(tmp_path)
+    log_dir = formatted(tmp_path)
+    killed(moment, source, log_dir, monkeypatch)
+    if is_removed:
+        shutil.rmtree(log_dir / RESTORE_STAGING, ignore_errors=True)
+    summary = planned_or_begun(asked(source, log_dir))
+    assert (summary["partitions_restored"], summary["partitions_refused"]) == (2, 0)
+    is_continued = not (is_removed and moment == "_place")
+    assert bool(summary["notes"] and "continues the" in summary["notes"][0]) == is_continued
+    assert restored(source, log_dir)["partitions_restored"] == 2
+    assert offsets_in(log_dir) == ENDS
+    for base in (0, 30, 60):
+        log = (log_dir / "orders-0" / f"{base:020d}.log").read_bytes()
+        assert log == log_of(base, leader_epoch=base // 30)
+    assert not list(log_dir.glob(".kip33*"))
 
 
 def test_of_a_removed_folder_only_partitions_in_their_places_are_completed(
@@ -895,23 +867,21 @@ def test_a_restore_is_abandoned_before_its_journal_and_after_its_end(
     assert not list(log_dir.glob(".kip33*"))
 
 
+@each_case("gone", ("partitions", "facts", "replaced/orders-0", STAGED_RUN))
 def test_a_restore_is_abandoned_while_its_folder_was_being_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+    gone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for gone in ("partitions", "facts", "replaced/orders-0", STAGED_RUN):
-        with subtests.test(gone):
-            folder = tmp_path / gone.replace("/", " ")
-            source, log_dir = archived(folder), formatted(folder)
-            new_topic(log_dir, "orders-0")
-            before = everything_in(log_dir)
-            killed("remove_staging", source, log_dir, monkeypatch)
-            part = log_dir / RESTORE_STAGING / gone
-            part.unlink() if part.is_file() else shutil.rmtree(part)
-            assert abandon(Location.of(log_dir)).partitions_removed == 2
-            if gone == "replaced/orders-0":  # a broker makes it again
-                shutil.rmtree(new_topic(log_dir, "orders-0"))
-                before = {path: data for path, data in before.items() if "orders-0" not in path}
-            assert everything_in(log_dir) == before | dict.fromkeys(CHECKPOINTS, b"0\n0\n")
+    source, log_dir = archived(tmp_path), formatted(tmp_path)
+    new_topic(log_dir, "orders-0")
+    before = everything_in(log_dir)
+    killed("remove_staging", source, log_dir, monkeypatch)
+    part = log_dir / RESTORE_STAGING / gone
+    part.unlink() if part.is_file() else shutil.rmtree(part)
+    assert abandon(Location.of(log_dir)).partitions_removed == 2
+    if gone == "replaced/orders-0":  # a broker makes it again
+        shutil.rmtree(new_topic(log_dir, "orders-0"))
+        before = {path: data for path, data in before.items() if "orders-0" not in path}
+    assert everything_in(log_dir) == before | dict.fromkeys(CHECKPOINTS, b"0\n0\n")
 
 
 def test_an_abandoned_restore_leaves_no_temporary_file(
@@ -966,26 +936,23 @@ WRONG_JOURNALS = [
 ]
 
 
+@each_case(("change", "message"), WRONG_JOURNALS)
 def test_a_journal_is_believed_only_where_it_was_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, subtests: pytest.Subtests
+    change: Any, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for number, (change, message) in enumerate(WRONG_JOURNALS):
-        with subtests.test(message):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            source = archived(folder)
-            log_dir = formatted(folder)
-            killed("_place", source, log_dir, monkeypatch)
-            change(log_dir)
-            before = everything_in(log_dir)
-            for act in (
-                partial(planned_or_begun, asked(source, log_dir)),
-                partial(restored, source, log_dir),
-                partial(abandon, Location.of(log_dir)),
-            ):
-                with pytest.raises(RestoreError, match=message):
-                    act()
-            assert everything_in(log_dir) == before
+    source = archived(tmp_path)
+    log_dir = formatted(tmp_path)
+    killed("_place", source, log_dir, monkeypatch)
+    change(log_dir)
+    before = everything_in(log_dir)
+    for act in (
+        partial(planned_or_begun, asked(source, log_dir)),
+        partial(restored, source, log_dir),
+        partial(abandon, Location.of(log_dir)),
+    ):
+        with pytest.raises(RestoreError, match=message):
+            act()
+    assert everything_in(log_dir) == before
 
 
 @pytest.mark.parametrize("act", [restored, lambda *places: planned_or_begun(asked(*places))])

@@ -22,6 +22,7 @@ from tests.builders.random_partitions import HOUR_MS, NOW, WrittenBatch, random_
 from tests.builders.segment_builder import Record, segment, v2_batch
 from tests.builders.snapshots import write
 from tests.builders.two_tiers import catalogs_of
+from tests.cases import each_case
 from tests.long_forms import seeds, short_and_long
 from tests.restore.test_restore import Killed, T, batch, log_of, time_of
 
@@ -140,30 +141,29 @@ def of_two(place: Path, local: dict[str, list[Stored]], remote: list[Stored]) ->
 BOTH = [stored(0), stored(30), stored(60)]
 ANOTHER = segment(v2_batch(base, [Record(T)] * 10) for base in (30, 40, 50))
 OTHER = [Stored("others", 0, 0, log_of(0))]
-CASES = [
-    ("apart", [60], [0, 30], [0, 30, 60], 2, 90),
-    ("a copy", [30, 60], [0, 30], [0, 30, 60], 1, 90),
-    ("the disk is lost", [], [0, 30], [0, 30], 2, 60),
-    ("nothing uploaded", [0, 30, 60], [], [0, 30, 60], 0, 90),
-    ("a replica that was left behind", [30], [0, 30, 60], [0, 30, 60], 2, 90),
-]
+CASES = {
+    "apart": ([60], [0, 30], [0, 30, 60], 2, 90),
+    "a copy": ([30, 60], [0, 30], [0, 30, 60], 1, 90),
+    "the disk is lost": ([], [0, 30], [0, 30], 2, 60),
+    "nothing uploaded": ([0, 30, 60], [], [0, 30, 60], 0, 90),
+    "a replica that was left behind": ([30], [0, 30, 60], [0, 30, 60], 2, 90),
+}
 
 
-def test_each_record_comes_once(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (name, local, remote, bases, of_bucket, end) in enumerate(CASES):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            segments = [[*OTHER, *map(stored, bases)] for bases in (local, remote)]
-            both = of_two(folder, {"b1": segments[0]}, segments[1])
-            summary = restored(both, folder / "data", topics=["orders"])
-            [row] = summary.partitions
-            assert (row.problem, row.remote_segments, row.end_offset) == (None, of_bucket, end)
-            assert bases_in(folder / "data/orders-0") == bases
-            for base in bases:
-                assert (folder / f"data/orders-0/{base:020d}.log").read_bytes() == log_of(base)
-            assert summary.source == (folder / "disks").as_uri()
-            assert summary.remote_source == (folder / "bucket").as_uri()
+@each_case(("local", "remote", "bases", "of_bucket", "end"), CASES)
+def test_each_record_comes_once(
+    local: Any, remote: Any, bases: Any, of_bucket: int, end: int, tmp_path: Path
+) -> None:
+    segments = [[*OTHER, *map(stored, bases)] for bases in (local, remote)]
+    both = of_two(tmp_path, {"b1": segments[0]}, segments[1])
+    summary = restored(both, tmp_path / "data", topics=["orders"])
+    [row] = summary.partitions
+    assert (row.problem, row.remote_segments, row.end_offset) == (None, of_bucket, end)
+    assert bases_in(tmp_path / "data/orders-0") == bases
+    for base in bases:
+        assert (tmp_path / f"data/orders-0/{base:020d}.log").read_bytes() == log_of(base)
+    assert summary.source == (tmp_path / "disks").as_uri()
+    assert summary.remote_source == (tmp_path / "bucket").as_uri()
 
 
 def test_the_newest_topic_of_a_name_is_restored(tmp_path: Path) -> None:
@@ -188,59 +188,48 @@ def test_the_newest_topic_of_a_name_is_restored(tmp_path: Path) -> None:
     assert "/disks/b1/orders-0: its topic id is not known, and there are several" in row.problem
 
 
-def test_a_damaged_local_log_is_read_from_the_bucket(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for number, damage in enumerate(("truncated", "unreadable")):
-        with subtests.test(damage):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            log = log_of(30)[:-7] if damage == "truncated" else b"x" * 500
-            local = [Stored("orders", 0, 30, log), stored(60)]
-            both = of_two(folder, {"b1": local}, BOTH[:2])
-            [row] = restored(both, folder / "data").partitions
-            assert (row.problem, row.remote_segments) == (None, 2)
-            assert (folder / f"data/orders-0/{30:020d}.log").read_bytes() == log_of(30)
+@each_case("damage", ("truncated", "unreadable"))
+def test_a_damaged_local_log_is_read_from_the_bucket(damage: str, tmp_path: Path) -> None:
+    log = log_of(30)[:-7] if damage == "truncated" else b"x" * 500
+    local = [Stored("orders", 0, 30, log), stored(60)]
+    both = of_two(tmp_path, {"b1": local}, BOTH[:2])
+    [row] = restored(both, tmp_path / "data").partitions
+    assert (row.problem, row.remote_segments) == (None, 2)
+    assert (tmp_path / f"data/orders-0/{30:020d}.log").read_bytes() == log_of(30)
 
 
-REFUSED = [
-    ("a hole", [BOTH[2]], [BOTH[0]], "offsets 30 to 59 are missing"),
-    (
-        "within a batch",
+REFUSED = {
+    "a hole": ([BOTH[2]], [BOTH[0]], "offsets 30 to 59 are missing"),
+    "within a batch": (
         [Stored("orders", 0, 15, batch(15))],
         [Stored("orders", 0, 0, log_of(0, 2))],
         "the batch of offsets 10 to 19 goes beyond offset 15, where the next segment begins",
     ),
-    (
-        "a damaged upload",
+    "a damaged upload": (
         [stored(60)],
         [BOTH[0], Stored("orders", 0, 30, log_of(30)[:-7])],
         "only the end of a partition's last segment can be cut",
     ),
-    (
-        "another log",
+    "another log": (
         [stored(30), stored(60)],
         [BOTH[0], Stored("orders", 0, 30, ANOTHER)],
         "have the same base offset; which one is right is not known",
     ),
-]
+}
 
 
+@each_case(("local", "remote", "problem"), REFUSED)
 def test_what_is_not_one_log_is_refused_in_one_line(
-    tmp_path: Path, subtests: pytest.Subtests
+    local: Any, remote: Any, problem: str, tmp_path: Path
 ) -> None:
-    for number, (name, local, remote, problem) in enumerate(REFUSED):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            both = of_two(folder, {"b1": local}, remote)
-            for how in ({"dry_run": True}, {}):
-                [row] = restored(both, folder / "data", **how).partitions
-                is_of_a_batch = problem.startswith("the batch")  # no catalog has these
-                if not (how and is_of_a_batch):
-                    assert problem in str(row.problem)
-                    assert "\n" not in str(row.problem)
-            assert not (folder / "data/orders-0").exists()
+    both = of_two(tmp_path, {"b1": local}, remote)
+    for how in ({"dry_run": True}, {}):
+        [row] = restored(both, tmp_path / "data", **how).partitions
+        is_of_a_batch = problem.startswith("the batch")  # no catalog has these
+        if not (how and is_of_a_batch):
+            assert problem in str(row.problem)
+            assert "\n" not in str(row.problem)
+    assert not (tmp_path / "data/orders-0").exists()
 
 
 def test_an_archived_upload_is_named(tmp_path: Path) -> None:
@@ -347,6 +336,14 @@ def test_wrong_sources_are_one_line(tmp_path: Path) -> None:
     for failure, sources, how, text in wrong:
         with pytest.raises(failure, match=text):
             restored(sources, tmp_path / "data", **how)
+
+
+def test_of_two_uploads_the_complete_one_is_restored(tmp_path: Path) -> None:
+    cut = Stored("orders", 0, 30, log_of(30, 1, leader_epoch=1), upload=1)
+    local_tiered(tmp_path / "archive", [*BOTH, cut])
+    summary = restored(tmp_path / "archive", tmp_path / "data", layout="local-tiered")
+    assert summary.partitions_refused == 0
+    assert files_of(tmp_path / "data/orders-0")[f"{30:020d}.log"] == log_of(30)
 
 
 def test_a_log_whose_leader_epochs_fall_is_refused(tmp_path: Path) -> None:

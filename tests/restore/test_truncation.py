@@ -13,7 +13,7 @@ import pytest
 from kip33.archive.plans import with_content_id
 from kip33.errors import LocationError, LockedError, TruncationError
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
-from kip33.formats.time_index import OffsetIndex, TimeIndex
+from kip33.formats.time_index import TimeIndex
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.verification import verify_file
 from kip33.restore.truncate_apply import JOURNAL, journal_id_of, planned_or_begun, truncate
@@ -21,7 +21,7 @@ from kip33.restore.truncate_planner import plan_truncation
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.rules.truncation import TruncationCase, truncation_case
+from kip33.rules.truncation import TruncationCase
 from kip33.stores.locations import Location
 from kip33.stores.own_files import temporary_of
 from tests.builders.partition_copies import everything_in, files_of, write_partition
@@ -32,6 +32,7 @@ from tests.builders.segment_builder import (
     v2_batch,
     with_broken_crc,
 )
+from tests.cases import each_case
 from tests.long_forms import short_and_long
 from tests.retention.test_broker_locks import held_by_another
 
@@ -71,34 +72,29 @@ def bases(files: dict[str, bytes], kind: str = "log") -> list[int]:
     return [int(name.split(".")[0]) for name in files if name.endswith(f".{kind}")]
 
 
-ENDS = [
-    ("at the end nothing is cut", 90, [0, 30, 60], 3, 90),
-    ("nor far beyond it", 2**40, [0, 30, 60], 3, 90),
-    ("at a batch", 80, [0, 30, 60], 2, 80),
-    ("inside a batch that is cut as a whole", 85, [0, 30, 60], 2, 80),
-    ("at the last record of a batch", 89, [0, 30, 60], 2, 80),
-    ("at a segment's base, which stays, empty", 60, [0, 30, 60], 0, 60),
-    ("before a segment's base", 59, [0, 30], 2, 50),
-    ("everything", 0, [0], 0, 0),
-]
+ENDS = {
+    "at the end nothing is cut": (90, [0, 30, 60], 3, 90),
+    "nor far beyond it": (2**40, [0, 30, 60], 3, 90),
+    "at a batch": (80, [0, 30, 60], 2, 80),
+    "inside a batch that is cut as a whole": (85, [0, 30, 60], 2, 80),
+    "at the last record of a batch": (89, [0, 30, 60], 2, 80),
+    "at a segment's base, which stays, empty": (60, [0, 30, 60], 0, 60),
+    "before a segment's base": (59, [0, 30], 2, 50),
+    "everything": (0, [0], 0, 0),
+}
 
 
-def test_where_the_log_ends(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (name, offset, logs, last_bytes, end_offset) in enumerate(ENDS):
-        with subtests.test(name):
-            copied = copy_in(tmp_path / str(number))
-            plan = plan_truncation(Location.of(copied), offset)
-            files = cut(copied, offset)
-            assert bases(files) == logs
-            assert len(files[f"{logs[-1]:020d}.log"]) == last_bytes * len(batch(0))
-            assert plan.end_offset == end_offset
-            assert plan.records_cut == 90 - end_offset
-
-
-def test_the_case_of_an_offset(subtests: pytest.Subtests) -> None:
-    for offset, case in ((19, "emptied"), (20, "cut"), (24, "cut"), (25, "beyond_end")):
-        with subtests.test(f"{offset}"):
-            assert truncation_case([20], 25, offset) == TruncationCase(case)
+@each_case(("offset", "logs", "last_bytes", "end_offset"), ENDS)
+def test_where_the_log_ends(
+    offset: Any, logs: Any, last_bytes: int, end_offset: int, tmp_path: Path
+) -> None:
+    copied = copy_in(tmp_path)
+    plan = plan_truncation(Location.of(copied), offset)
+    files = cut(copied, offset)
+    assert bases(files) == logs
+    assert len(files[f"{logs[-1]:020d}.log"]) == last_bytes * len(batch(0))
+    assert plan.end_offset == end_offset
+    assert plan.records_cut == 90 - end_offset
 
 
 def test_an_offset_before_the_log_leaves_one_empty_segment_there(tmp_path: Path) -> None:
@@ -114,24 +110,6 @@ def test_an_offset_before_the_log_leaves_one_empty_segment_there(tmp_path: Path)
         f"{300:020d}.timeindex": b"",
         "leader-epoch-checkpoint": b"0\n0\n",
     }
-
-
-def test_indexes_keep_the_entries_below_the_offset_and_get_a_last_one(copied: Path) -> None:
-    files = cut(copied, 50)
-    name = f"{30:020d}"
-    times = TimeIndex.from_bytes(files[f"{name}.timeindex"], base_offset=30)
-    assert list(times) == [(T + 40 - 1 + 10, 49)]
-    positions = OffsetIndex.from_bytes(files[f"{name}.index"], base_offset=30)
-    assert list(positions) == [(49, len(batch(0)))]
-
-
-def test_the_last_entry_has_the_largest_timestamp_that_is_left(tmp_path: Path) -> None:
-    """It may be before the cut by any number of batches, and after the last kept entry."""
-    late = {0: [batch(0, time=T), batch(10, time=T + 9000), batch(20), batch(30, time=T + 99_000)]}
-    directory = write_partition(tmp_path / "orders-0", late, interval_bytes=4096)
-    files = cut(directory, 30)
-    times = TimeIndex.from_bytes(files[f"{0:020d}.timeindex"], base_offset=0)
-    assert list(times) == [(T + 9000 + 19, 19)]
 
 
 def test_epochs_and_snapshots_after_the_end_are_removed(copied: Path) -> None:
@@ -213,12 +191,6 @@ def test_a_dry_run_changes_nothing(copied: Path) -> None:
     assert [change.name for change in plan.changes if change.action == "cut"] == [f"{30:020d}.log"]
 
 
-def test_a_second_truncation_to_the_same_offset_changes_nothing(copied: Path) -> None:
-    once = cut(copied, 50)
-    assert not plan_truncation(Location.of(copied), 50).changes
-    assert cut(copied, 50) == once
-
-
 def kinds(files: dict[str, bytes], base: int) -> list[str]:
     return [name.partition(".")[2] for name in files if name.startswith(f"{base:020d}")]
 
@@ -245,14 +217,13 @@ MISSING_FILES = [
 ]
 
 
-def test_index_files_that_are_missing(tmp_path: Path, subtests: pytest.Subtests) -> None:
+@each_case(("without", "left"), MISSING_FILES)
+def test_index_files_that_are_missing(without: Any, left: Any, tmp_path: Path) -> None:
     """A .timeindex is written beside an .index, because a broker would not build it."""
-    for number, (without, left) in enumerate(MISSING_FILES):
-        with subtests.test(f"{without}"):
-            copied = copy_in(tmp_path / str(number))
-            for kind in without:
-                (copied / f"{30:020d}.{kind}").unlink()
-            assert kinds(cut(copied, 45), 30) == left
+    copied = copy_in(tmp_path)
+    for kind in without:
+        (copied / f"{30:020d}.{kind}").unlink()
+    assert kinds(cut(copied, 45), 30) == left
 
 
 def test_a_preallocated_index_is_trimmed_as_a_clean_close_does(copied: Path) -> None:
@@ -378,17 +349,16 @@ REFUSED = [
 ]
 
 
-def test_what_is_refused_in_one_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (change, message) in enumerate(REFUSED):
-        with subtests.test(message):
-            copied = copy_in(tmp_path / str(number))
-            assert callable(change)
-            change(copied)
-            before = files_of(copied)
-            with pytest.raises(TruncationError, match=message) as refusal:
-                truncate(Location.of(copied), 45)
-            assert "\n" not in str(refusal.value)
-            assert files_of(copied) == before
+@each_case(("change", "message"), REFUSED)
+def test_what_is_refused_in_one_line(change: Any, message: str, tmp_path: Path) -> None:
+    copied = copy_in(tmp_path)
+    assert callable(change)
+    change(copied)
+    before = files_of(copied)
+    with pytest.raises(TruncationError, match=message) as refusal:
+        truncate(Location.of(copied), 45)
+    assert "\n" not in str(refusal.value)
+    assert files_of(copied) == before
 
 
 ELSEWHERE = [
@@ -398,20 +368,17 @@ ELSEWHERE = [
 ]
 
 
-def test_only_local_directories_are_truncated(subtests: pytest.Subtests) -> None:
-    for uri, message in ELSEWHERE:
-        with subtests.test(uri), pytest.raises(LocationError, match=message):
-            truncate(Location.of(uri), 0)
+@each_case(("uri", "message"), ELSEWHERE)
+def test_only_local_directories_are_truncated(uri: str, message: str) -> None:
+    with pytest.raises(LocationError, match=message):
+        truncate(Location.of(uri), 0)
 
 
-def test_only_directories_of_a_partition_are_truncated(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for name in ("orders", "orders-0.0123456789abcdef0123456789abcdef-delete"):
-        with subtests.test(name):
-            (tmp_path / name).mkdir()
-            with pytest.raises(TruncationError, match="the name is not a partition's"):
-                truncate(Location.of(tmp_path / name), 0)
+@each_case("name", ("orders", "orders-0.0123456789abcdef0123456789abcdef-delete"))
+def test_only_directories_of_a_partition_are_truncated(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(TruncationError, match="the name is not a partition's"):
+        truncate(Location.of(tmp_path / name), 0)
 
 
 def test_a_plan_id_stands_for_the_files_as_they_were(copied: Path) -> None:
@@ -453,12 +420,6 @@ def _interrupt_at_the_cut(directory: Path, monkeypatch: pytest.MonkeyPatch, offs
     assert (directory / JOURNAL).exists()
 
 
-def test_a_journal_that_is_none_is_refused(copied: Path) -> None:
-    (copied / JOURNAL).write_text("{}")
-    with pytest.raises(TruncationError, match="is not the journal of a truncation"):
-        truncate(Location.of(copied), 45)
-
-
 def test_a_truncation_that_an_older_version_began_is_refused_in_one_line(
     copied: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
@@ -485,6 +446,10 @@ def _edited(directory: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     beside = Path(journal_id_of(Location.of(directory)).path)
     journal_id = json.loads(beside.read_text()) | {"journal": record["content_id"]}
     beside.write_text(json.dumps(with_content_id(journal_id)))
+
+
+def _is_none(directory: Path) -> None:
+    (directory / JOURNAL).write_text("{}")
 
 
 def _is_edited(directory: Path) -> None:
@@ -516,6 +481,7 @@ def _file(**fields: Any) -> Callable[[Path], None]:
 
 
 WRONG_JOURNALS = [
+    (_is_none, "is not the journal of a truncation"),
     (_is_edited, "the checksum is wrong"),
     (_is_a_link, "a link found, expected a file"),
     (_is_without_its_id, "has None, expected its id"),
@@ -534,29 +500,22 @@ WRONG_JOURNALS = [
 ]
 
 
+@each_case(("change", "message"), WRONG_JOURNALS)
 def test_a_journal_is_believed_only_where_it_was_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, subtests: pytest.Subtests
+    change: Any, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With the names of a journal from elsewhere files outside of the partition were replaced."""
-    for number, (change, message) in enumerate(WRONG_JOURNALS):
-        with subtests.test(message):
-            copied = copy_in(tmp_path / str(number))
-            _interrupt_at_the_cut(copied, monkeypatch, 45)
-            for place in (
-                copied.parent.parent / "victim",
-                copied.parent / "victim",
-                copied / "victim",
-            ):
-                place.write_bytes(b"mine")
-            change(copied)
-            before = _all_files(copied.parent.parent)
-            for act in (truncate, planned_or_begun):
-                with pytest.raises(TruncationError, match=message) as refusal:
-                    act(Location.of(copied), 45)
-                assert "copy the partition again, or remove the file to plan anew" in str(
-                    refusal.value
-                )
-            assert _all_files(copied.parent.parent) == before
+    copied = copy_in(tmp_path)
+    _interrupt_at_the_cut(copied, monkeypatch, 45)
+    for place in (copied.parent.parent / "victim", copied.parent / "victim", copied / "victim"):
+        place.write_bytes(b"mine")
+    change(copied)
+    before = _all_files(copied.parent.parent)
+    for act in (truncate, planned_or_begun):
+        with pytest.raises(TruncationError, match=message) as refusal:
+            act(Location.of(copied), 45)
+        assert "copy the partition again, or remove the file to plan anew" in str(refusal.value)
+    assert _all_files(copied.parent.parent) == before
 
 
 def _empty(place: Path) -> None:
@@ -576,22 +535,17 @@ def _folder(place: Path) -> None:
     place.mkdir()
 
 
-def test_a_foreign_file_with_the_name_of_a_journals_id_stays(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for number, make in enumerate((_empty, _digits, _link_to_an_id, _folder)):
-        with subtests.test(make.__name__):
-            copied = copy_in(tmp_path / str(number))
-            place = Path(journal_id_of(Location.of(copied)).path)
-            make(place)
-            before = everything_in(copied.parent)
-            for act in (truncate, planned_or_begun):
-                with pytest.raises(
-                    TruncationError, match="move it away and run the command again"
-                ) as no:
-                    act(Location.of(copied), 45)
-                assert place.name in str(no.value)
-            assert everything_in(copied.parent) == before
+@each_case("make", (_empty, _digits, _link_to_an_id, _folder))
+def test_a_foreign_file_with_the_name_of_a_journals_id_stays(make: Any, tmp_path: Path) -> None:
+    copied = copy_in(tmp_path)
+    place = Path(journal_id_of(Location.of(copied)).path)
+    make(place)
+    before = everything_in(copied.parent)
+    for act in (truncate, planned_or_begun):
+        with pytest.raises(TruncationError, match="move it away and run the command again") as no:
+            act(Location.of(copied), 45)
+        assert place.name in str(no.value)
+    assert everything_in(copied.parent) == before
 
 
 def test_a_foreign_file_with_the_name_of_a_temporary_file_stays(

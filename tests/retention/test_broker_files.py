@@ -15,6 +15,7 @@ from kip33.retention.broker_files import SeenByBroker, seen_by_broker
 from kip33.rules.broker_start import BrokerTimestampSource, IndexFault
 from kip33.stores.files import opened_locally
 from kip33.stores.locations import Location
+from tests.cases import each_case
 from tests.rules.test_broker_view import (
     EARLIER,
     LARGEST,
@@ -98,25 +99,22 @@ def seen(*rows: Row) -> list[tuple[Any, ...]]:
 
 
 FELL_BACK = (MODIFIED, LAST_MODIFIED)
-UNKNOWN = [
+UNKNOWN = {
     # What the log says is not known: no broker keeps such a segment, or nobody read it.
-    ("a time index", Beside(RIGHT), (LARGEST, FROM_TIME_INDEX, OTHER_TIMESTAMP)),
-    ("zeros", Beside(bytes(24)), (0, FROM_TIME_INDEX, ZERO_TIMESTAMP)),
-    ("no .timeindex", Beside(None), (*FELL_BACK, None)),
-    ("an empty .timeindex", Beside(b""), (*FELL_BACK, None)),
-    ("a negative timestamp", Beside(entries(-2)), (*FELL_BACK, None)),
-    ("no .index: it would be recovered, to what?", Beside(RIGHT, has_offset_index=False), NOTHING),
-    ("neither", Beside(None, has_offset_index=False), NOTHING),
-]
+    "a time index": (Beside(RIGHT), (LARGEST, FROM_TIME_INDEX, OTHER_TIMESTAMP)),
+    "zeros": (Beside(bytes(24)), (0, FROM_TIME_INDEX, ZERO_TIMESTAMP)),
+    "no .timeindex": (Beside(None), (*FELL_BACK, None)),
+    "an empty .timeindex": (Beside(b""), (*FELL_BACK, None)),
+    "a negative timestamp": (Beside(entries(-2)), (*FELL_BACK, None)),
+    "no .index: it would be recovered, to what?": (Beside(RIGHT, has_offset_index=False), NOTHING),
+    "neither": (Beside(None, has_offset_index=False), NOTHING),
+}
 
 
-def test_a_log_that_was_not_read(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (name, beside, expected) in enumerate(UNKNOWN):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            row = write(folder / "t-0", f"{0:020d}", beside)
-            assert seen(row._replace(max_timestamp=None)) == [expected]
+@each_case(("beside", "expected"), UNKNOWN)
+def test_a_log_that_was_not_read(beside: Any, expected: Any, tmp_path: Path) -> None:
+    row = write(tmp_path / "t-0", f"{0:020d}", beside)
+    assert seen(row._replace(max_timestamp=None)) == [expected]
 
 
 def replace_by(kind: str, file: Path) -> None:
@@ -133,22 +131,21 @@ def replace_by(kind: str, file: Path) -> None:
             file.symlink_to(file.name)
 
 
-def test_a_file_that_is_none(tmp_path: Path, subtests: pytest.Subtests) -> None:
+@each_case("kind", ("nothing", "a link to nowhere", "a link to itself", "a folder", "a named pipe"))
+def test_a_file_that_is_none(kind: str, tmp_path: Path) -> None:
     """A folder or a pipe is not waited for."""
-    for kind in ("nothing", "a link to nowhere", "a link to itself", "a folder", "a named pipe"):
-        with subtests.test(kind):
-            no_index, no_log = (
-                write(tmp_path / f"{kind} {name}-0", f"{0:020d}", Beside(RIGHT))
-                for name in ("index", "log")
-            )
-            replace_by(kind, tmp_path / f"{kind} index-0" / TIMEINDEX)
-            replace_by(kind, tmp_path / f"{kind} log-0" / LOG)
-            [(timestamp, _, fault)], log = seen(no_index), seen(no_log)
-            if kind in ("a folder", "a named pipe"):
-                assert timestamp in (None, MODIFIED)
-                assert fault in (MISSING_INDEX, INDEX_UNREADABLE)
-            else:
-                assert (timestamp, fault, log) == (MODIFIED, MISSING_INDEX, [NOTHING])
+    no_index, no_log = (
+        write(tmp_path / f"{kind} {name}-0", f"{0:020d}", Beside(RIGHT))
+        for name in ("index", "log")
+    )
+    replace_by(kind, tmp_path / f"{kind} index-0" / TIMEINDEX)
+    replace_by(kind, tmp_path / f"{kind} log-0" / LOG)
+    [(timestamp, _, fault)], log = seen(no_index), seen(no_log)
+    if kind in ("a folder", "a named pipe"):
+        assert timestamp in (None, MODIFIED)
+        assert fault in (MISSING_INDEX, INDEX_UNREADABLE)
+    else:
+        assert (timestamp, fault, log) == (MODIFIED, MISSING_INDEX, [NOTHING])
 
 
 def test_nothing_is_asked_but_one_listing_and_the_last_entry(tmp_path: Path, disk: Disk) -> None:
@@ -218,19 +215,3 @@ def test_two_logs_of_one_base_offset_have_the_index_of_their_own_name(tmp_path: 
         (EARLIER, FROM_TIME_INDEX, OTHER_TIMESTAMP),
         (LATER, FROM_TIME_INDEX, OTHER_TIMESTAMP),
     ]
-
-
-def test_every_fault_was_seen_on_files(tmp_path: Path) -> None:
-    """One directory with all of them: none spoils its neighbours."""
-    states = {
-        MISSING_INDEX: Beside(None),
-        EMPTY_INDEX: Beside(RIGHT[:11]),
-        ZERO_TIMESTAMP: Beside(bytes(10485756)),
-        NEGATIVE_TIMESTAMP: Beside(b"\xff" * 25),
-        OTHER_TIMESTAMP: Beside(RIGHT[:12]),
-        None: Beside(RIGHT),
-    }
-    rows = [write(tmp_path / "t-0", f"{n:020d}", one) for n, one in enumerate(states.values())]
-    gone = Row(Location.of(tmp_path / "t-0" / f"{99:020d}.log").uri)
-    assert [fault for *_, fault in seen(*rows, gone)] == [*states, INDEX_UNREADABLE]
-    assert {*states, INDEX_UNREADABLE} == {*IndexFault, None}

@@ -65,7 +65,6 @@ class Case(NamedTuple):
 
 CASES = [
     Case("what is old goes", "some-old", [old(0, 10) + new(20, 30)], 20, 20),
-    Case("nothing is old", "none-old", [new(0, 10)], NONE, NONE),
     Case("all is old: up to the log end offset", "all-old", [old(0, 10, 20)], 20, 30),
     Case("one segment, and it is old", "one-old", [old(7)], NONE, 17),
     Case("offsets that begin late", "late", [old(2**40) + new(2**40 + 10)], 2**40 + 10, 2**40 + 10),
@@ -78,29 +77,13 @@ CASES = [
     ),
     Case("what is blocked stays", "blocked", [[Segment(0, AHEAD), *old(10, 20)]], NONE, NONE),
     Case("up to what blocks", "stuck", [[*old(0), Segment(10, AHEAD), *old(20, 30)]], 10, 10),
-    Case(
-        "up to what is in doubt",
-        "torn",
-        [[*old(0), Segment(10, OLD, "truncated"), *old(20)]],
-        10,
-        10,
-    ),
-    Case("no limit", "kept", [old(0, 10, 20)], NONE, NONE),
-    Case("too many bytes", "sized", [new(0, 10, 20)], 20, 20),
     Case("what lies before the log's start", "kept-from-20", [old(0, 10, 20)], 20, 20, 20),
     Case("the log starts within a segment", "kept-from-15", [old(0, 10, 20)], 10, 10, 15),
-    Case("compacted: nothing is deleted by time", "compacted", [old(0, 10, 20)], NONE, NONE),
     Case(
         "compacted, and the log starts later: Kafka refuses",
         *("compacted-from-20", [old(0, 10, 20)], NONE, NONE, 20),
     ),
     Case("compacted and deleted: Kafka does not", "both", [old(0, 10, 20)], 20, 30),
-    Case("dots and dashes in a name", "eu.orders-0.v1_x", [old(0) + new(10)], 10, 10),
-    Case("two replicas alike", "twins", [old(0, 10) + new(20)] * 2, 20, 20),
-    Case(
-        "the replica that keeps most decides: the first",
-        *("first-slow", [old(0) + new(10, 20), old(0, 10) + new(20)], 10, 10),
-    ),
     Case(
         "the replica that keeps most decides: the last",
         *("last-slow", [old(0, 10, 20) + new(30), old(0, 10) + new(20), old(0) + new(10)], 10, 10),
@@ -116,10 +99,6 @@ CASES = [
     Case(
         "a replica that is blocked",
         *("one-blocked", [old(0, 10), [Segment(0, AHEAD), *old(10)]], NONE, NONE),
-    ),
-    Case(
-        "all of one replica is old, not of the other",
-        *("all-of-one", [old(0, 10), old(0) + new(10)], 10, 10),
     ),
     Case(
         "all is old, one replica has less of it",

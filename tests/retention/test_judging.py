@@ -1,6 +1,5 @@
 """A snapshot judged partition by partition: the rows of each, their order, what may be planned."""
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.retention.evaluation import JudgedPartition, judged_partitions
 from kip33.rules.retention_rows import Limits
 from tests.builders.snapshots import row, write
+from tests.cases import each_case
 
 NOW_MS = 10_000
 WEEK = Limits(retention_ms=7_000)
@@ -46,24 +46,6 @@ def judged(catalog: Catalog, limits: Limits | None = WEEK) -> list[JudgedPartiti
     return list(judged_partitions(catalog, snapshot, lambda *_: limits, now_ms=NOW_MS))
 
 
-def test_rows_are_by_partition_and_oldest_first(catalog: Catalog) -> None:
-    rows = [
-        segment(f"{log_dir}/{topic}-{number}", base)
-        for log_dir in ("b10", "b2", "deep/b1")
-        for topic in ("a", "a.b", "b")
-        for number in (0, 2, 10)
-        for base in (0, 5, 40, 100)
-    ]
-    random.Random(33).shuffle(rows)
-    write(catalog, rows[:30], [], rows[30:70], rows[70:])
-    partitions = judged(catalog)
-    keys = [partition.key for partition in partitions]
-    assert keys == sorted({(r["log_dir"], r["topic"], r["partition"]) for r in rows})
-    assert {tuple(r.base_offset for r in one.rows) for one in partitions} == {(0, 5, 40, 100)}
-    uris = {r.log_uri for one in partitions for r in one.rows}
-    assert uris == {r["log_uri"] for r in rows}
-
-
 INDEX_DIRECTORIES = [
     ("written", "file:///i/b1/a-0/0.timeindex", "file:///i/b1/a-0"),
     ("written", "file:///archive/b1/a-0/0.timeindex", None),
@@ -75,14 +57,13 @@ INDEX_DIRECTORIES = [
 ]
 
 
+@each_case(("index_file", "index_uri", "expected"), INDEX_DIRECTORIES)
 def test_the_index_directory_is_that_of_files_that_builds_wrote(
-    catalog: Catalog, subtests: pytest.Subtests
+    index_file: str | None, index_uri: str | None, expected: str | None, catalog: Catalog
 ) -> None:
-    for index_file, index_uri, expected in INDEX_DIRECTORIES:
-        with subtests.test(f"{index_file} {index_uri}"):
-            write(catalog, [segment("b1/a-0", 0, index_file=index_file, index_uri=index_uri)])
-            [[found]] = [one.rows for one in judged(catalog)]
-            assert found.index_directory_uri == expected
+    write(catalog, [segment("b1/a-0", 0, index_file=index_file, index_uri=index_uri)])
+    [[found]] = [one.rows for one in judged(catalog)]
+    assert found.index_directory_uri == expected
 
 
 def test_limits_are_per_partition_and_none_skips_a_partition(catalog: Catalog) -> None:

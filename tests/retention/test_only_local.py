@@ -9,6 +9,7 @@ from kip33.errors import CatalogError
 from kip33.retention.only_local import LocalLog, OnlyLocal, only_local
 from tests.builders.snapshots import segment_row as segment
 from tests.builders.snapshots import snapshot_of
+from tests.cases import each_case
 
 ID, OTHER_ID = "A" * 22, "B" * 22
 Row = dict[str, Any]
@@ -45,14 +46,11 @@ ONLY_LOCAL = {
 }  # fmt: skip
 
 
-def test_bytes_that_were_not_uploaded(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (name, (local, expected)) in enumerate(ONLY_LOCAL.items()):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            found = beyond(folder, REMOTE, local)
-            assert found.logs == {("orders", 0): LocalLog(expected, 12)}
-            assert (found.unreferenced, found.warnings) == (frozenset(), ())
+@each_case(("local", "expected"), ONLY_LOCAL)
+def test_bytes_that_were_not_uploaded(local: Any, expected: int, tmp_path: Path) -> None:
+    found = beyond(tmp_path, REMOTE, local)
+    assert found.logs == {("orders", 0): LocalLog(expected, 12)}
+    assert (found.unreferenced, found.warnings) == (frozenset(), ())
 
 
 def test_an_upload_of_unknown_end_may_have_what_begins_where_it_does(tmp_path: Path) -> None:
@@ -75,13 +73,10 @@ REPLICAS = {
 }  # fmt: skip
 
 
-def test_one_replica_leads(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (name, (local, expected)) in enumerate(REPLICAS.items()):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            found = beyond(folder, REMOTE, local)
-            assert found.logs == {("orders", 0): LocalLog(expected, None)}
+@each_case(("local", "expected"), REPLICAS)
+def test_one_replica_leads(local: Any, expected: int, tmp_path: Path) -> None:
+    found = beyond(tmp_path, REMOTE, local)
+    assert found.logs == {("orders", 0): LocalLog(expected, None)}
 
 
 def test_a_partition_that_no_broker_has_is_judged_alone_and_named(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from kip33.retention.evaluated_tables import (
     write_tables,
 )
 from kip33.stores.locations import Location
+from tests.cases import each_case
 
 TABLES = ("segments", "partitions")
 
@@ -129,33 +130,23 @@ OF_OTHERS = {
 }
 
 
+@each_case("summary", OF_OTHERS)
 def test_the_summary_of_another_command_says_nothing_of_a_table(
-    tmp_path: Path, subtests: pytest.Subtests
+    summary: Any, tmp_path: Path
 ) -> None:
-    for number, (name, summary) in enumerate(OF_OTHERS.items()):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            put(folder, *RESULTS)
-            (folder / SUMMARY_FILE).write_text(json.dumps(summary))
-            before = all_in(folder)
-            with pytest.raises(
-                LocationError, match=r"summary\.json: a file that --output did not write"
-            ):
-                require_results_place(Location.of(folder), TABLES)
-            assert all_in(folder) == before
+    put(tmp_path, *RESULTS)
+    (tmp_path / SUMMARY_FILE).write_text(json.dumps(summary))
+    before = all_in(tmp_path)
+    with pytest.raises(LocationError, match=r"summary\.json: a file that --output did not write"):
+        require_results_place(Location.of(tmp_path), TABLES)
+    assert all_in(tmp_path) == before
 
 
-def test_an_archive_named_as_a_result_is_no_result(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for number, name in enumerate(("segments/orders-0/00000000000000000000.log", "segments/x.csv")):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            put(folder, name)
-            with pytest.raises(LocationError):
-                require_results_place(Location.of(folder), TABLES)
+@each_case("name", ("segments/orders-0/00000000000000000000.log", "segments/x.csv"))
+def test_an_archive_named_as_a_result_is_no_result(name: str, tmp_path: Path) -> None:
+    put(tmp_path, name)
+    with pytest.raises(LocationError):
+        require_results_place(Location.of(tmp_path), TABLES)
 
 
 class Disk:
@@ -216,13 +207,10 @@ def rows(count: int) -> pa.Table:
     return pa.table({"id": pa.array(range(count), pa.int64()), "text": ["é"] * count})
 
 
-def test_a_table_is_written_where_it_was_asked_for(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for name in ("out", "two words", "100%", "a%20b", "x#y&z=1", "[1]", "wh?t"):
-        with subtests.test(name):
-            write_tables(Location.of(tmp_path / name), "segments", [rows(3), rows(2)])
-            assert pq.read_table(tmp_path / name / "segments")["id"].to_pylist() == [0, 1, 2, 0, 1]
+@each_case("name", ("out", "two words", "100%", "a%20b", "x#y&z=1", "[1]", "wh?t"))
+def test_a_table_is_written_where_it_was_asked_for(name: str, tmp_path: Path) -> None:
+    write_tables(Location.of(tmp_path / name), "segments", [rows(3), rows(2)])
+    assert pq.read_table(tmp_path / name / "segments")["id"].to_pylist() == [0, 1, 2, 0, 1]
 
 
 def test_a_large_table_has_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

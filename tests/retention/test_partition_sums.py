@@ -3,7 +3,6 @@
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.schema import SEGMENTS
@@ -11,6 +10,7 @@ from kip33.retention.evaluated_tables import partitions_table
 from kip33.retention.evaluation import RetentionRequest, evaluate_columns
 from kip33.rules.policies import Policies
 from tests.builders.random_catalogs import DAY_MS, LONG_MAX, NOW_MS, POLICY
+from tests.cases import each_case
 
 Row = dict[str, Any]
 
@@ -63,31 +63,21 @@ def test_rows_of_no_partition_are_one_of_their_own() -> None:
     )
 
 
-ENDS = {
-    "after the last record": ([(0, 9), (10, 19)], 20),
-    "records were compacted away before the next segment": ([(0, 7), (10, 12)], 13),
-    "nothing is known of its last offset": ([(0, None)], None),
+EMPTY = {"status": "empty", "size_bytes": 0}
+ENDS: dict[str, tuple[list[tuple[int, int | None]], Row, int | None]] = {
+    "after the last record": ([(0, 9), (10, 19)], {}, 20),
+    "records were compacted away before the next segment": ([(0, 7), (10, 12)], {}, 13),
+    "nothing is known of its last offset": ([(0, None)], {}, None),
+    "where its empty last segment begins, as a broker has it": ([(0, 9), (50, None)], EMPTY, 50),
+    "its end was not read": ([(0, 9), (10, None)], {"status": "unverified"}, None),
 }
 
 
-def test_where_a_log_ends(subtests: pytest.Subtests) -> None:
-    for name in ENDS:
-        with subtests.test(name):
-            segments, end = ENDS[name]
-            [found] = summary_of(*(row(*one) for one in segments))
-            assert found["log_end_offset"] == end
-
-
-def test_a_log_ends_where_its_empty_last_segment_begins() -> None:
-    """As a broker has it: what was between was compacted, or lost with its segment."""
-    [found] = summary_of(row(0, 9), row(50, None, status="empty", size_bytes=0))
-    assert found["log_end_offset"] == 50
-
-
-def test_where_a_log_ends_is_not_known_if_its_end_was_not_read() -> None:
-    """Rows of `--read tail` have no last offset."""
-    [found] = summary_of(row(0, 9), row(10, None, status="unverified"))
-    assert found["log_end_offset"] is None
+@each_case(("segments", "of_last", "end"), ENDS)
+def test_where_a_log_ends(segments: Any, of_last: Row, end: int | None) -> None:
+    *others, last = segments
+    [found] = summary_of(*(row(*one) for one in others), row(*last, **of_last))
+    assert found["log_end_offset"] == end
 
 
 def test_the_largest_offset_there_is_ends_no_job() -> None:

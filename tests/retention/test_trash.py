@@ -14,6 +14,7 @@ from kip33.retention.apply_segment import SegmentStep, move_to_trash
 from kip33.stores import locations
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import A, ExpiringArchive, only_within_a_directory
+from tests.cases import each_case
 
 
 @pytest.fixture
@@ -31,32 +32,28 @@ def other_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "rename", only_within_a_directory(os.rename))
 
 
-def test_to_a_trash(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for number, renames in enumerate((True, False)):
-        with subtests.test(f"{renames=}"), monkeypatch.context() as patch:
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            archive = ExpiringArchive.with_two_partitions(folder)
-            trash = Location.of(folder / "trash")
-            if not renames:
-                other_device(patch)
-            plan, before, told = archive.plan(), archive.files(), []
-            times = {path: (archive.folder / path).stat().st_mtime_ns for path in before}
-            applied = archive.apply(plan, trash=trash, on_record=told.append)
-            after, moved = archive.files(), archive.trashed(plan)
-            assert before == after | moved
-            assert moved.keys() == archive.planned_files(plan)
-            assert (applied.segments_deleted, applied.stopped) == (8, 0)
-            assert applied.trash == trash.child(plan.plan_id).uri
-            assert {one["trash"] for one in told} == {applied.trash}
-            assert {one["outcome"] for one in told} == {None, "moved"}
-            log = archive.folder / "trash" / plan.plan_id / "segments" / A / archive.log(0).name
-            assert log.stat().st_mtime_ns == times[f"archive/{A}/{log.name}"]
-            shutil.copytree(log.parents[2], archive.source, dirs_exist_ok=True)
-            shutil.copytree(log.parents[3] / "indexes", archive.index_dir, dirs_exist_ok=True)
-            assert archive.files() == before, "one copy brings everything back"
+@each_case("renames", (True, False))
+def test_to_a_trash(renames: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with monkeypatch.context() as patch:
+        archive = ExpiringArchive.with_two_partitions(tmp_path)
+        trash = Location.of(tmp_path / "trash")
+        if not renames:
+            other_device(patch)
+        plan, before, told = archive.plan(), archive.files(), []
+        times = {path: (archive.folder / path).stat().st_mtime_ns for path in before}
+        applied = archive.apply(plan, trash=trash, on_record=told.append)
+        after, moved = archive.files(), archive.trashed(plan)
+        assert before == after | moved
+        assert moved.keys() == archive.planned_files(plan)
+        assert (applied.segments_deleted, applied.stopped) == (8, 0)
+        assert applied.trash == trash.child(plan.plan_id).uri
+        assert {one["trash"] for one in told} == {applied.trash}
+        assert {one["outcome"] for one in told} == {None, "moved"}
+        log = archive.folder / "trash" / plan.plan_id / "segments" / A / archive.log(0).name
+        assert log.stat().st_mtime_ns == times[f"archive/{A}/{log.name}"]
+        shutil.copytree(log.parents[2], archive.source, dirs_exist_ok=True)
+        shutil.copytree(log.parents[3] / "indexes", archive.index_dir, dirs_exist_ok=True)
+        assert archive.files() == before, "one copy brings everything back"
 
 
 def test_an_incomplete_copy(
@@ -72,29 +69,27 @@ def test_an_incomplete_copy(
     assert not [path for path in Path(trash.path).rglob("*") if path.is_file()]
 
 
+@each_case("same", (True, False))
+@each_case("renames", (True, False))
 def test_what_is_in_the_trash_already(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, subtests: pytest.Subtests
+    same: bool, renames: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for same in (True, False):
-        for renames in (True, False):
-            with subtests.test(f"{same=}, {renames=}"), monkeypatch.context() as patch:
-                folder = tmp_path / f"{same} {renames}"
-                folder.mkdir()
-                archive = ExpiringArchive.with_two_partitions(folder)
-                trash = Location.of(folder / "trash")
-                if not renames:
-                    other_device(patch)
-                plan, before, log = archive.plan(), archive.files(), archive.log(0)
-                there = archive.folder / "trash" / plan.plan_id / "segments" / A / log.name
-                data = log.read_bytes() if same else b"!" * log.stat().st_size
-                archive.write(there, data)
-                first = archive.apply(plan, trash=trash).partitions[0]
-                assert there.read_bytes() == data
-                assert first.outcome == ("done" if same else "stopped")
-                if not same:
-                    assert first.stopped_at == 0
-                    assert "the trash has another file of this name" in (first.why or "")
-                    assert before[f"archive/{A}/{log.name}"] == log.read_bytes()
+    with monkeypatch.context() as patch:
+        archive = ExpiringArchive.with_two_partitions(tmp_path)
+        trash = Location.of(tmp_path / "trash")
+        if not renames:
+            other_device(patch)
+        plan, before, log = archive.plan(), archive.files(), archive.log(0)
+        there = archive.folder / "trash" / plan.plan_id / "segments" / A / log.name
+        data = log.read_bytes() if same else b"!" * log.stat().st_size
+        archive.write(there, data)
+        first = archive.apply(plan, trash=trash).partitions[0]
+        assert there.read_bytes() == data
+        assert first.outcome == ("done" if same else "stopped")
+        if not same:
+            assert first.stopped_at == 0
+            assert "the trash has another file of this name" in (first.why or "")
+            assert before[f"archive/{A}/{log.name}"] == log.read_bytes()
 
 
 def test_a_file_on_another_store_goes_to_the_trash_as_well(
@@ -137,22 +132,20 @@ def timed_out(
         raise TimeoutError(errno.ETIMEDOUT, "timed out")
 
 
+@each_case("with_trash", (False, True))
 def test_a_store_that_deletes_but_reports_a_failure(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, subtests: pytest.Subtests
+    with_trash: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A time-out: without a trash that is enough; with one the next run has to look."""
-    for number, with_trash in enumerate((False, True)):
-        with subtests.test(f"{with_trash=}"), monkeypatch.context() as patch:
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            archive = ExpiringArchive.with_two_partitions(folder)
-            trash = Location.of(folder / "trash")
-            plan = archive.plan()
-            patch.setattr(SegmentStep, "_remove", timed_out)
-            applied = archive.apply(plan, trash=trash if with_trash else None)
-            assert applied.stopped == (2 if with_trash else 0)
-            again = archive.apply(plan, trash=trash if with_trash else None)
-            assert again.stopped == 0
-            assert not archive.planned_files(plan) & archive.files().keys()
-            if with_trash:
-                assert archive.trashed(plan).keys() == archive.planned_files(plan)
+    with monkeypatch.context() as patch:
+        archive = ExpiringArchive.with_two_partitions(tmp_path)
+        trash = Location.of(tmp_path / "trash")
+        plan = archive.plan()
+        patch.setattr(SegmentStep, "_remove", timed_out)
+        applied = archive.apply(plan, trash=trash if with_trash else None)
+        assert applied.stopped == (2 if with_trash else 0)
+        again = archive.apply(plan, trash=trash if with_trash else None)
+        assert again.stopped == 0
+        assert not archive.planned_files(plan) & archive.files().keys()
+        if with_trash:
+            assert archive.trashed(plan).keys() == archive.planned_files(plan)

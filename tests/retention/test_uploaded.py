@@ -13,6 +13,7 @@ from kip33.rules.policies import Policies
 from kip33.rules.retention import REASONS
 from tests.builders.snapshots import segment_row as segment
 from tests.builders.snapshots import snapshot_of
+from tests.cases import each_case
 
 ID, OTHER_ID = "A" * 22, "B" * 22
 TIERED = {"remote.storage.enable": True, "retention.ms": "7d"}
@@ -90,21 +91,16 @@ PROOF = {
 }  # fmt: skip
 
 
+@each_case(("remote", "expected"), PROOF)
 def test_a_segment_is_uploaded_if_all_its_offsets_are_in_whole_segments(
-    tmp_path: Path, subtests: pytest.Subtests
+    remote: Any, expected: Any, tmp_path: Path
 ) -> None:
-    for number, (name, (remote, expected)) in enumerate(PROOF.items()):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            local, found = uploaded(folder, [*LOCAL, *NO_ID], remote)
-            columns = read_columns(*local)
+    local, found = uploaded(tmp_path, [*LOCAL, *NO_ID], remote)
+    columns = read_columns(*local)
 
-            flags = dict(
-                zip(columns.int64("base_offset").to_list(), found.has(columns), strict=True)
-            )
+    flags = dict(zip(columns.int64("base_offset").to_list(), found.has(columns), strict=True))
 
-            assert [base for base in flags if flags[base]] == expected
+    assert [base for base in flags if flags[base]] == expected
 
 
 def test_one_line_names_a_topic_of_another_id_and_the_others_are_judged(tmp_path: Path) -> None:

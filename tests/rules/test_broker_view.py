@@ -3,8 +3,6 @@
 The same rows are shown to Kafka in `tests/integration/kafka/test_broker_view.py`.
 """
 
-import doctest
-import importlib
 import struct
 from typing import NamedTuple
 
@@ -140,8 +138,3 @@ def test_an_incomplete_entry_is_not_used() -> None:
             max_timestamp=LARGEST,
             last_modified_ms=MODIFIED,
         )
-
-
-def test_examples() -> None:
-    result = doctest.testmod(importlib.import_module("kip33.rules.broker_start"))
-    assert (result.failed, result.attempted) == (0, 2)

@@ -8,23 +8,16 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from kip33.formats.batch import CODEC_MASK
-from kip33.formats.native import compiler
 from kip33.indexing.segment import index_segment
 from kip33.indexing.verification import Verification
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.index_truth import OffsetIndexTruth, TimeIndexTruth
 from kip33.rules.index_verdict import GOOD, IndexVerdict
-from tests.builders.generated_segments import LONG_MAX, Written, segments, wire_of
-from tests.builders.logs_in_memory import columns_of, read_into_of
+from tests.builders.generated_segments import LONG_MAX
+from tests.builders.logs_in_memory import read_into_of
 from tests.builders.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
 from tests.cases import each_case
-from tests.long_forms import examples
 
 IDENTICAL, CONSISTENT, SPARSE, INCOMPLETE, PADDED, WRONG, MALFORMED, MISSING, *_ = IndexVerdict
 
@@ -97,19 +90,11 @@ def judged(request: pytest.FixtureRequest) -> Callable[..., Judged]:
 LOG = log_of(TEN)
 RECOVERED = time_bytes((1002, 2), (1004, 4), (1006, 6), (1008, 8), (1009, 9))
 KIP33 = time_bytes((1002, 3), (1004, 5), (1006, 7), (1008, 9), (1009, 10))
-TRUE = time_bytes((1003, 3), (1009, 9))
 # What a follower left that truncated to offset 3, then was fed other batches: entries of before.
 STALE = time_bytes((2004, 4), (2006, 6))
 SLOTS = 16
 TIME_PREALLOCATED = 12 * SLOTS
 SMALL = IndexSettings(index_interval_bytes=INTERVAL, segment_index_bytes=TIME_PREALLOCATED + 5)
-ENTRY = time_bytes((0, 0))
-
-
-def test_the_worked_log_is_as_its_name_says() -> None:
-    assert len(LOG) == 980
-
-
 TIME_VERDICTS = {
     "no file": (None, MISSING, None),
     "recovery's bytes": (RECOVERED, IDENTICAL, "recover"),
@@ -423,122 +408,4 @@ def test_a_missing_offset_index_is_not_a_problem() -> None:
     assert judge(LOG, RECOVERED, None).offset_verdict is None
 
 
-def test_cluster_metadata_is_judged_as_any_log() -> None:
-    log = log_of([(5000, 5100, 5050)])
-    assert judge(log, time_bytes((5100, 2)), topic="__cluster_metadata").verdict == IDENTICAL
-    assert judge(log, time_bytes((5100, 1)), topic="__cluster_metadata").verdict == CONSISTENT
-
-
 # Properties: what a dialect writes is true; what a naive reader calls untrue is not called true.
-
-BASE = 50
-
-
-@settings(max_examples=examples(150))
-@given(
-    segments(base_offset=BASE),
-    st.integers(0, 400),
-    st.sampled_from(["recover", "live", "kip33"]),
-    st.integers(0, 400),
-)
-def test_what_a_dialect_writes_is_identical_and_at_any_interval_true(
-    entries: list[Written], interval: int, dialect: str, other_interval: int
-) -> None:
-    log = wire_of(entries)
-
-    written = index_segment(
-        read_into_of(log),
-        len(log),
-        base_offset=BASE,
-        topic="orders",
-        settings=IndexSettings(dialect, interval),
-    )
-    true = {*GOOD, SPARSE} if other_interval < interval else set(GOOD)
-    for read_at, verdicts in ((interval, {IDENTICAL}), (other_interval, true)):
-        seen = judge(
-            log,
-            written.time_index_data,
-            written.offset_index_data,
-            base=BASE,
-            settings=IndexSettings(dialect, read_at),
-        )
-        assert seen.verdict in verdicts, seen
-        assert seen.offset_verdict in verdicts, seen
-
-
-def naive_stairs(entries: Sequence[Written]) -> dict[int, set[int]]:
-    """Each new max timestamp, and the offsets that Kafka records with it."""
-    stairs: dict[int, set[int]] = {}
-    for entry in entries:
-        if entry.max_timestamp > max([-1, *stairs]):
-            stairs[entry.max_timestamp] = {entry.last_offset, entry.first_offset_with_max}
-    return stairs
-
-
-@settings(max_examples=examples(200))
-@given(segments(base_offset=BASE, min_size=1), st.data(), st.integers(1, 5))
-def test_an_entry_is_true_where_a_naive_reader_says_so(
-    entries: list[Written], data: st.DataObject, step: int
-) -> None:
-    stairs = naive_stairs(entries)
-    times = st.sampled_from([e.max_timestamp for e in entries] + [17])
-    offsets = st.sampled_from(
-        [o for e in entries for o in (e.last_offset, e.first_offset_with_max)] + [BASE]
-    )
-    index = data.draw(st.lists(st.tuples(times, offsets), min_size=1, max_size=4))
-
-    expected, last = [], (-1, -1)
-    for i, (timestamp, offset) in enumerate(index):
-        if offset not in stairs.get(timestamp, ()) or timestamp <= last[0] or offset < last[1]:
-            expected.append(i)
-        else:
-            last = timestamp, offset
-
-    batches = columns_of(wire_of(entries), seek_max_record=True, native=False)
-    for speed in (lambda function: function, compiler.compiled):
-        truth = TimeIndexTruth(*np.array(index, np.int64).T)
-        for at in range(0, len(batches), step):
-            truth.append(batches[at : at + step], speed)
-        untrue = truth.untrue(next_offset=False)
-        assert (untrue and untrue[:2]) == ((len(expected), expected[0]) if expected else None)
-        assert truth.max_timestamp == max([-1, *(e.max_timestamp for e in entries)])
-
-
-def naive_offset_entry_is_true(entries: Sequence[Written], offset: int, position: int) -> bool:
-    """Whether a batch begins there, and it or one behind it ends with the offset.
-
-    A compressed set of v0 or v1 may begin with any offset behind the batch before it.
-    """
-    at, offset_before = 0, BASE - 1
-    begins = False
-    for entry in entries:
-        begins = begins or at == position
-        if at == position and entry.offset_field == offset:
-            return True
-        is_set = entry.magic < 2 and entry.attributes & CODEC_MASK
-        if at == position and is_set and offset_before < offset < entry.offset_field:
-            return True
-        offset_before = entry.last_offset
-        if begins and entry.last_offset == offset:
-            return True
-        at += len(entry.wire)
-    return False
-
-
-@settings(max_examples=examples(200))
-@given(segments(base_offset=BASE, min_size=1), st.data(), st.integers(1, 5))
-def test_an_offset_entry_is_true_where_a_naive_reader_says_so(
-    entries: list[Written], data: st.DataObject, step: int
-) -> None:
-    starts = np.cumsum([0, *(len(entry.wire) for entry in entries)]).tolist()
-    position = data.draw(st.sampled_from([*starts, 5]))
-    offset = data.draw(
-        st.sampled_from([o for e in entries for o in (e.last_offset, e.offset_field)] + [BASE])
-    )
-    batches = columns_of(wire_of(entries), seek_max_record=True, native=False)
-    for speed in (lambda function: function, compiler.compiled):
-        truth = OffsetIndexTruth(np.array([offset]), np.array([position]), base_offset=BASE)
-        for at in range(0, len(batches), step):
-            truth.append(batches[at : at + step], speed)
-        is_true = naive_offset_entry_is_true(entries, offset, position)
-        assert (truth.untrue() is None) == is_true

@@ -75,20 +75,3 @@ def test_bins_are_even_and_the_heaviest_is_first(sizes: np.ndarray, bins: int) -
         assert loads[0] <= int(costs.sum()) / bins + int(costs.max())
         if bins <= len(sizes):
             assert min(len(rows) for rows in pack(sizes, bins)) >= 1
-
-
-def test_one_large_file_has_a_bin_of_its_own() -> None:
-    sizes = np.array([MIB] * 30 + [GIB] + [MIB] * 30, np.int64)
-    first, second, third = pack(sizes, 3)
-    assert first.tolist() == [30]
-    assert abs(len(second) - len(third)) == 0
-
-
-def test_empty_files_are_dealt_out_too() -> None:
-    assert [len(rows) for rows in pack(np.zeros(9, np.int64), 3)] == [3, 3, 3]
-
-
-@given(some_sizes, st.integers(1, 12))
-def test_the_same_files_go_to_the_same_bins(sizes: np.ndarray, bins: int) -> None:
-    once, again = pack(sizes, bins), pack(sizes.copy(), bins)
-    assert [rows.tolist() for rows in once] == [rows.tolist() for rows in again]

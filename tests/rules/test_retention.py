@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 
 from kip33.rules.retention import DELETABLE_REASONS, KEPT_REASONS, NEVER_MS, RetentionMode
 from kip33.rules.retention_rows import Decision, Limits, SegmentFigures, judge
-from tests.builders.retention_model import expires_at_ms, is_breached
 from tests.cases import each_case
 
 NOW = 1_000_000
-DAY = 86_400_000
 
 
 def of(*timestamps: int | None, size: int = 10) -> list[SegmentFigures]:
@@ -74,12 +72,6 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
         [BY_TIME, "empty_active_segment"],
     ),
     (
-        "an empty segment in the middle goes by its file's time",
-        [*of(OLD), SegmentFigures(10, 0, OLD), SegmentFigures(20, 5, OLD)],
-        limits(),
-        [BY_TIME, BY_TIME, "active_segment"],
-    ),
-    (
         "one future timestamp blocks all that follows",
         of(OLD, FUTURE, OLD, OLD, OLD),
         limits(),
@@ -98,22 +90,10 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
         ["no_limit", "no_limit", "active_segment"],
     ),
     (
-        "retention.ms = 0 expires what is older than now",
-        of(NOW - 1, NOW, NOW),
-        limits(retention_ms=0),
-        [BY_TIME, "not_expired", "active_segment"],
-    ),
-    (
         "at least retention.bytes remain",
         of(FRESH, FRESH, FRESH, FRESH),
         limits(retention_bytes=20),
         ["retention_bytes", "retention_bytes", "not_expired", "active_segment"],
-    ),
-    (
-        "one byte more than what would remain keeps the segment",
-        of(FRESH, FRESH, FRESH, FRESH),
-        limits(retention_bytes=21),
-        ["retention_bytes", "not_expired", "not_expired", "active_segment"],
     ),
     (
         "retention.bytes = 0 takes even the last segment, if a broker judges",
@@ -138,12 +118,6 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
         of(FUTURE, FUTURE, FUTURE),
         limits(log_start_offset=19),
         ["log_start_offset", "not_expired", "active_segment"],
-    ),
-    (
-        "time goes on where the log start offset stopped",
-        of(FUTURE, OLD, OLD),
-        limits(log_start_offset=10),
-        ["log_start_offset", BY_TIME, "active_segment"],
     ),
     (
         "the reasons come in Kafka's order: offset, size, time",
@@ -188,34 +162,10 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
         [BY_TIME, "not_uploaded", "blocked", "active_segment"],
     ),
     (
-        "what was not uploaded is named, although it has not expired on the disk",
-        uploaded(of(OLD, FRESH, FRESH, FRESH), 0, 1),
-        limits(mode=RetentionMode.LOCAL_TIER),
-        [BY_TIME, "not_expired", "not_uploaded", "active_segment"],
-    ),
-    (
         "before the log start offset nothing needs an upload",
         uploaded(of(OLD, OLD, OLD, OLD), 3),
         limits(mode=RetentionMode.LOCAL_TIER, log_start_offset=20),
         ["log_start_offset", "log_start_offset", "not_uploaded", "active_segment"],
-    ),
-    (
-        "by size, too, only what was uploaded goes",
-        uploaded(of(FRESH, FRESH, FRESH, FRESH), 0),
-        limits(mode=RetentionMode.LOCAL_TIER, retention_bytes=10),
-        ["retention_bytes", "not_uploaded", "not_uploaded", "active_segment"],
-    ),
-    (
-        "a broker rolls an expired active segment and uploads it before it goes",
-        uploaded(of(OLD, OLD), 0),
-        limits(mode=RetentionMode.LOCAL_TIER, active_segment="kafka"),
-        [BY_TIME, "not_uploaded"],
-    ),
-    (
-        "a future timestamp keeps an uploaded segment, too: before KAFKA-20609",
-        uploaded(of(FUTURE, OLD, OLD), 0, 1),
-        limits(mode=RetentionMode.LOCAL_TIER),
-        ["not_expired", "blocked", "active_segment"],
     ),
     (
         "of a segment of which the remote tier has other records it is the only copy",
@@ -228,12 +178,6 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
         of(FRESH, FRESH, FRESH),
         limits(retention_bytes=20, bytes_after=19, active_segment="kafka"),
         ["retention_bytes", "retention_bytes", "not_expired"],
-    ),
-    (
-        "the remote tier may lose its last segment, and no other one",
-        of(FRESH, FRESH, FRESH),
-        limits(retention_bytes=20, bytes_after=20, active_segment="kafka"),
-        ["retention_bytes"] * 3,
     ),
     (
         "what is not of the log has no size there, and blocks nothing",
@@ -284,12 +228,6 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
         [BY_TIME, "active_segment"],
     ),
     (
-        "a directory that cannot be listed blocks the partition's rows from before",
-        [SegmentFigures(None, None, None, "unreadable"), *of(OLD, OLD)],
-        limits(),
-        ["unreadable", "blocked", "active_segment"],
-    ),
-    (
         "two files of one base offset are doubtful, both",
         [*of(OLD), SegmentFigures(10, 10, OLD), SegmentFigures(10, 9, OLD), *of(OLD, OLD, OLD)[2:]],
         limits(active_segment="kafka"),
@@ -306,15 +244,8 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
         limits(active_segment="kafka"),
         ["two_directories"] * 3,
     ),
-    (
-        "a segment of unknown size counts as nothing towards retention.bytes",
-        [*of(FRESH), SegmentFigures(10, None, None, "unreadable"), SegmentFigures(20, 10, FRESH)],
-        limits(retention_bytes=11),
-        ["not_expired", "unreadable", "active_segment"],
-    ),
     ("a timestamp of Long.MAX neither wraps nor raises", of(NEVER_MS, OLD, OLD), limits(),
      ["not_expired", "blocked", "active_segment"]),
-    ("no segments", [], limits(), []),
 ]  # fmt: skip
 
 
@@ -356,12 +287,6 @@ def test_what_was_not_uploaded_says_when_retention_takes_it() -> None:
     assert missing == Decision(True, False, "not_uploaded", NOW, None, upload_before_ms=OLD + 1_001)
 
 
-def test_segments_over_the_size_limit_are_deletable_at_0() -> None:
-    first, *_ = judge(of(FUTURE, OLD), limits(retention_bytes=10), now_ms=NOW)
-
-    assert (first.deletable_at_ms, first.expires_at_ms) == (0, FUTURE + 101)
-
-
 @each_case(
     ("largest", "retention_ms", "boundary", "expires"),
     {
@@ -379,7 +304,6 @@ def test_expires_at(largest: int, retention_ms: int, boundary: str, expires: int
     limits = Limits(retention_ms, boundary=boundary)
     [decision] = judge([SegmentFigures(0, 1, largest)], limits, now_ms=NOW)
     assert decision.expires_at_ms == expires
-    assert expires_at_ms(largest, retention_ms=retention_ms, boundary=boundary) == expires
 
 
 TIMES = st.one_of(st.integers(NOW - 300, NOW + 300), st.sampled_from([0, -5, NEVER_MS]))
@@ -409,35 +333,6 @@ def partitions(draw: st.DrawFn) -> list[SegmentFigures]:
         )
         for number in range(draw(st.integers(0, 8)))
     ]
-
-
-@given(partitions(), LIMITS)
-def test_what_is_deletable_is_an_oldest_first_run(
-    segments: list[SegmentFigures], limits: Limits
-) -> None:
-    flags = [decision.deletable for decision in judge(segments, limits, now_ms=NOW)]
-
-    assert flags == sorted(flags, reverse=True)
-
-
-@given(partitions(), LIMITS, st.integers(0, 3 * NOW), st.integers(0, 3 * NOW))
-def test_what_is_deletable_only_grows_with_now(
-    segments: list[SegmentFigures], limits: Limits, one: int, other: int
-) -> None:
-    earlier, later = (judge(segments, limits, now_ms=now) for now in sorted((one, other)))
-
-    assert all(
-        after.deletable >= before.deletable for before, after in zip(earlier, later, strict=True)
-    )
-
-
-@given(partitions(), LIMITS)
-def test_a_kept_last_segment_is_never_deletable(
-    segments: list[SegmentFigures], limits: Limits
-) -> None:
-    decisions = judge(segments, limits._replace(active_segment="keep"), now_ms=NOW)
-
-    assert not any(decision.deletable for decision in decisions[-1:])
 
 
 @given(partitions(), LIMITS)
@@ -475,21 +370,3 @@ def test_deletable_at_gives_the_answer_at_every_time(
     then = [d.deletable for d in judge(segments, limits, now_ms=now_ms)]
 
     assert [at is not None and at <= now_ms for at in foretold] == then
-
-
-@given(
-    TIMES, st.sampled_from([-1, 0, 100, 10**6 + 5, NEVER_MS]), st.sampled_from(["local", "remote"])
-)
-def test_expires_at_is_the_first_moment_of_the_breach(
-    largest: int, retention_ms: int, boundary: str
-) -> None:
-    moment = expires_at_ms(largest, retention_ms=retention_ms, boundary=boundary)
-    if moment is None or moment == NEVER_MS:
-        moments = [(0, False), (NEVER_MS - 1, False)]
-    else:
-        moments = [(moment - 1, False), (moment, True)]
-    for now_ms, expected in moments:
-        if now_ms >= 0:
-            assert expected == is_breached(
-                largest, retention_ms=retention_ms, now_ms=now_ms, boundary=boundary
-            )

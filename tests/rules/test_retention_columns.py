@@ -1,6 +1,5 @@
 """The rule over whole columns against a plain loop over each partition."""
 
-from collections import Counter
 from itertools import groupby
 from random import Random
 from typing import Any
@@ -12,7 +11,6 @@ from kip33.rules.retention import (
     DELETABLE_REASONS,
     KEPT_REASONS,
     NEVER_MS,
-    Int64Column,
     LimitColumns,
     SegmentColumns,
     doubt_codes,
@@ -88,13 +86,13 @@ def columns_of(partitions: list[Partition]) -> tuple[SegmentColumns, LimitColumn
     return columns, limit_columns([limits for _, limits in partitions], of_rows)
 
 
-@each_case("active_segment", ["keep", "kafka"])
-@each_case("boundary", ["local", "remote"])
-def test_all_partitions_at_once_are_judged_as_each_by_itself(
-    active_segment: str, boundary: str
-) -> None:
-    how = {"active_segment": active_segment, "boundary": boundary}
-    partitions = partitions_of(700, SEED, **how)
+def test_all_partitions_at_once_are_judged_as_each_by_itself() -> None:
+    partitions = [
+        partition
+        for active_segment in ("keep", "kafka")
+        for boundary in ("local", "remote")
+        for partition in partitions_of(350, SEED, active_segment=active_segment, boundary=boundary)
+    ]
 
     decisions = judge_columns(*columns_of(partitions), now_ms=NOW_MS)
 
@@ -104,9 +102,8 @@ def test_all_partitions_at_once_are_judged_as_each_by_itself(
         for decision in judge_in_a_loop(segments, limits, now_ms=NOW_MS)
     ]
     assert decision_rows(decisions) == expected
-    found = Counter(decision.reason for decision in expected)
-    never = {"no_policy", "empty_active_segment" if active_segment == "keep" else "active_segment"}
-    assert {*DELETABLE_REASONS, *KEPT_REASONS} - never <= found.keys()
+    found = {decision.reason for decision in expected}
+    assert found >= {*DELETABLE_REASONS, *KEPT_REASONS} - {"no_policy"}
 
 
 def test_what_only_the_blocker_keeps_ends_at_the_next_that_stays() -> None:
@@ -131,21 +128,6 @@ def kept_only_by_blocker(decisions: list[Decision]) -> list[bool]:
     return flags
 
 
-def test_limits_may_differ_in_everything_from_partition_to_partition() -> None:
-    mixed = [
-        partition
-        for active_segment in ("keep", "kafka")
-        for boundary in ("local", "remote")
-        for partition in partitions_of(50, SEED, active_segment=active_segment, boundary=boundary)
-    ]
-    decisions = judge_columns(*columns_of(mixed), now_ms=NOW_MS)
-    assert decision_rows(decisions) == [
-        decision
-        for segments, limits in mixed
-        for decision in judge_in_a_loop(segments, limits, now_ms=NOW_MS)
-    ]
-
-
 def test_no_partition_has_no_decision() -> None:
     assert decision_rows(judge_columns(*columns_of([]), now_ms=NOW_MS)) == []
 
@@ -162,12 +144,3 @@ def test_a_moment_is_carried_on_through_a_partition_of_any_length(length: int) -
     )
     expected = np.maximum.accumulate(times) + 1_001
     assert decisions.deletable_at_ms.values[2:-2].tolist() == expected.tolist()
-
-
-def test_a_column_gives_back_what_it_was_made_of() -> None:
-    column = int64_column([None, 7, NEVER_MS])
-    assert column.to_list() == [None, 7, NEVER_MS]
-    assert (
-        Int64Column(column.values, column.known).where(np.array([True, False, True])).known.sum()
-        == 1
-    )

@@ -20,6 +20,7 @@ from tests.builders.replayed_logs import (
     scanned_columns,
 )
 from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
+from tests.cases import each_case
 from tests.long_forms import short_and_long
 
 HOUR_MS = 3_600_000
@@ -61,7 +62,8 @@ def test_the_replay_is_the_rule_for_each_batch(logs: int) -> None:
         appended = [ToAppend(row, first_message_of(read_into, row)) for row in batches]
         for reading in RollReading:
             expected = rolled_one_by_one(appended, settings, reading, base_offset)
-            found = replayed(log, reading, settings, base_offset, at_once=17)
+            how = {"is_compiled": number % 2 == 0, "at_once": 17}
+            found = replayed(log, reading, settings, base_offset, **how)
             assert found == expected, (number, reading, settings)
             seen.update(one.ended_by for one in found)
     assert set(seen) == set(REPLAY_ENDS)
@@ -74,18 +76,30 @@ def first_message_of(read_into: object, row: np.void) -> int:
     return header.max_timestamp if is_stamped else header.base_timestamp
 
 
-def test_compiled_code_gives_the_same_segments() -> None:
-    chance = random.Random(5)
-    log = b"".join(random_log(chance, base_offset=0, batches=400))
-    settings = RollSettings(1000, 1000, 0, 100, 60)
-    for reading in RollReading:
-        by_loop = replayed(log, reading, settings)
-        assert replayed(log, reading, settings, is_compiled=True) == by_loop
-        assert len(by_loop) > 50
-
-
 def at(offset: int, *timestamps: int) -> bytes:
     return v2_batch(offset, [Record(timestamp=one) for one in timestamps])
+
+
+BATCH_BYTES = len(at(0, 1000))
+LIMITS = {
+    "it fills the segment exactly": (at(1, 1000), {"segment_bytes": 2 * BATCH_BYTES}, [0]),
+    "one byte too large": (at(1, 1000), {"segment_bytes": 2 * BATCH_BYTES - 1}, [0, 1]),
+    "each is too large": (at(1, 1000), {"segment_bytes": BATCH_BYTES - 1}, [0, 1]),
+    "at the limit of segment.ms": (at(1, 2000), {"segment_ms": 1000}, [0]),
+    "one ms later": (at(1, 2001), {"segment_ms": 1000}, [0, 1]),
+    "the last offset that is an int32": (at(2**31 - 1, 1000), {}, [0]),
+    "the first one that is not": (at(2**31, 1000), {}, [0, 2**31]),
+    "of a wrapper the smallest base": (wrapper(2**31 + 5, [v1_message(0, 1000)]), {}, [0, 6]),
+    "an index without room": (at(1, 1000), {"segment_index_bytes": 12}, [0, 1]),
+}
+
+
+@each_case(("second", "settings", "bases"), LIMITS)
+def test_the_second_batch_at_a_limit(
+    second: bytes, settings: dict[str, int], bases: list[int]
+) -> None:
+    found = replayed(at(0, 1000) + second, RollReading.KAFKA, RollSettings(**settings))
+    assert [one.base_offset for one in found] == bases
 
 
 def test_the_three_readings_differ_in_where_time_begins() -> None:
@@ -99,32 +113,6 @@ def test_the_three_readings_differ_in_where_time_begins() -> None:
         RollReading.KIP33: [0, 3, 5],  # 0 + 1000 < 1500, 1500 + 1000 < 3050
         RollReading.LARGEST: [0],  # no step is longer than 1000
     }
-
-
-def test_one_future_timestamp_ends_a_segment_and_keeps_the_next_one_open() -> None:
-    log = at(0, 1000) + at(1, 50 * HOUR_MS) + at(2, 2000) + at(3, 49 * HOUR_MS)
-    found = replayed(log, RollReading.KAFKA, RollSettings(segment_ms=HOUR_MS))
-    assert [one.base_offset for one in found] == [0, 1]
-
-
-def test_batches_that_go_back_and_forth_end_a_segment_each_time_they_go_forth() -> None:
-    log = b"".join(at(2 * i, 1000) + at(2 * i + 1, 2 * HOUR_MS) for i in range(3))
-    found = replayed(log, RollReading.KAFKA, RollSettings(segment_ms=HOUR_MS))
-    assert [one.base_offset for one in found] == [0, 1]  # from 2 h on, nothing is late enough
-    largest = replayed(log, RollReading.LARGEST, RollSettings(segment_ms=HOUR_MS))
-    assert [one.base_offset for one in largest] == [0, 1]
-
-
-def test_a_batch_larger_than_segment_bytes_does_not_leave_an_empty_segment() -> None:
-    log = at(0, 1000) + at(1, 1000)
-    found = replayed(log, RollReading.KAFKA, RollSettings(segment_bytes=50))
-    assert [(one.base_offset, one.ended_by) for one in found] == [(0, "size"), (1, "active")]
-
-
-def test_offsets_beyond_the_range_leave_an_empty_segment_as_kafka_does() -> None:
-    log = at(2**31, 1000)
-    found = replayed(log, RollReading.KAFKA, RollSettings())
-    assert [(one.base_offset, one.size_bytes) for one in found] == [(0, 0), (2**31, len(log))]
 
 
 def test_a_compressed_v1_message_hides_the_timestamp_of_its_first_message() -> None:

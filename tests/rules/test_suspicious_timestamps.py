@@ -166,34 +166,6 @@ def timestamps(draw: st.DrawFn, now_ms: int) -> int:
     return min(LONG_MAX, timestamp)
 
 
-@given(data=st.data(), now_ms=moments, written_after_ms=st.integers(-WEEK, 2 * WEEK))
-def test_at_most_one_kind_holds(data: st.DataObject, now_ms: int, written_after_ms: int) -> None:
-    """Each kind is a range by itself: none depends on which is asked first."""
-    timestamp = data.draw(timestamps(now_ms))
-    last_modified_ms = timestamp + written_after_ms
-    in_a_year = now_ms + 366 * DAY
-    micros = FIRST * 1_000 <= timestamp < in_a_year * 1_000
-    nanos = FIRST * 1_000_000 <= timestamp < in_a_year * 1_000_000
-    ahead = timestamp > now_ms + HOUR
-    seconds = FIRST // 1_000 <= timestamp < in_a_year // 1_000
-    holds = {
-        MICROSECONDS: micros,
-        NANOSECONDS: nanos,
-        FUTURE: ahead and not micros and not nanos,
-        SECONDS: seconds and not ahead,
-        BEFORE_1990: timestamp < FIRST and not seconds and not ahead,
-        BACKFILL: FIRST <= timestamp <= now_ms + HOUR and written_after_ms > WEEK,
-    }
-    kinds = [kind for kind, whether in holds.items() if whether]
-
-    found = suspicion_of(
-        timestamp, now_ms=now_ms, last_modified_ms=last_modified_ms, retention_ms=WEEK
-    )
-
-    assert len(kinds) <= 1
-    assert found == next(iter(kinds), None)
-
-
 UNITS: list[tuple[str | None, Callable[[int], int]]] = [
     (SECONDS, lambda moment_ms: moment_ms // 1_000),
     (None, lambda moment_ms: moment_ms),

@@ -216,39 +216,6 @@ def test_profiles_of_segments_add_up_to_one_pass(parts: list[list[Written]], ste
     assert as_record(total) == as_record(at_once)
 
 
-@given(segments())
-def test_as_a_look_at_each_batch_finds(written: list[Written]) -> None:
-    """The definitions, batch by batch, from what the builder wrote."""
-    asked = question(before=7, after=9, now_ms=40, clock_ms=20, file_ms=15)
-    made = TimestampProfile()
-    made.append(columns(written), asked)
-    largest, behind, before, after, latencies, judged = -1, [], 0, 0, [], 0
-    for one in written:
-        if one.max_timestamp < 0:
-            continue
-        behind.append(max(0, largest - one.max_timestamp))
-        largest = max(largest, one.max_timestamp)
-        stamped, is_v2 = bool(one.attributes & STAMPED), one.magic == 2
-        has_first = is_v2 and one.records_count > 0 and one.base_timestamp >= 0
-        if one.attributes & 0x20 or (stamped and not has_first):
-            continue
-        oldest = min(one.base_timestamp, one.max_timestamp) if has_first else one.max_timestamp
-        clock, newest = 20, one.max_timestamp
-        if stamped:
-            latencies.append(one.max_timestamp - one.base_timestamp)
-            clock, oldest, newest = one.max_timestamp, one.base_timestamp, one.base_timestamp
-        judged += 1
-        before += clock - oldest > 7
-        after += newest - clock > 9
-    assert made.behind.sum() == len(behind)
-    assert made.out_of_order == sum(one > 0 for one in behind)
-    assert made.furthest_behind_ms == max(behind, default=0)
-    assert (made.rejected_before, made.rejected_after) == (before, after)
-    assert made.judged_by_append_time == made.latency.count == len(latencies)
-    assert made.judged_by_append_time + made.judged_by_clock == judged
-    assert made.latency.largest == max(latencies, default=None)
-
-
 POLICY = Policies(
     {
         "defaults": {"message.timestamp.before.max.ms": "3d"},

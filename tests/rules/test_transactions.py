@@ -33,7 +33,6 @@ from kip33.rules.transactions import (
     put,
     remove,
     slot_of,
-    twice_as_large,
 )
 from tests.cases import each_case
 from tests.long_forms import short_and_long
@@ -83,23 +82,6 @@ def failure_of(
     return None
 
 
-FINE = {
-    "no batches": [],
-    "no producer": [data(-1, 0), data(-1, 1)],
-    "an idempotent producer": [data(5, 0), data(5, 1)],
-    "a transaction": [inside(5, 0), inside(5, 1), commit(5, 2)],
-    "two aborted ones": [inside(5, 0), abort(5, 1), inside(5, 2), abort(5, 3)],
-    "two producers, interleaved": [inside(5, 0), inside(6, 1), abort(5, 2), commit(6, 3)],
-    "a marker of a transaction that began in an earlier segment": [commit(5, 0)],
-    "markers without data": [abort(5, 0), abort(5, 1)],
-    "another producer's data meanwhile": [inside(5, 0), data(6, 1)],
-    "data without a producer meanwhile": [inside(5, 0), data(-1, 1)],
-    "plain data after the commit": [inside(5, 0), commit(5, 1), data(5, 2)],
-    "plain data before the transaction": [data(5, 0), inside(5, 1)],
-    "offsets go back": [inside(5, 0), abort(5, 9), inside(5, 3), commit(5, 4)],
-    "an empty control batch": [inside(5, 0), (5, 1, CONTROL, 4), inside(5, 2)],
-    "the first abort, at the lowest offset": [inside(5, 0), abort(5, LONG_MIN)],
-}
 FAILS = {
     "row 36: plain data": ([inside(5, 0), data(5, 1)], 1, "outside its open transaction"),
     "row 36: of the producer whose transaction is open": (
@@ -114,13 +96,6 @@ FAILS = {
     "two that begin at one offset": ([inside(5, 7), inside(6, 7), commit(5, 8), commit(6, 9)],
         3, "two transactions begin at offset 7"),
 }  # fmt: skip
-
-
-@each_case("speed", SPEEDS)
-@each_case("step", [None, 1])
-@each_case("steps", FINE)
-def test_a_log_that_loads(steps: list[Step], step: int | None, speed: Speed) -> None:
-    assert failure_of(steps, step, speed) is None
 
 
 @each_case("speed", SPEEDS)
@@ -364,25 +339,6 @@ def test_a_table_keeps_what_a_dict_keeps(keys: list[int], speed: Speed) -> None:
             speed(put)(table, at, key, model[key])
         assert contents(table) == model
         assert all(table[slot_of(table, key), USED] for key in model)
-
-
-@pytest.mark.slow
-@each_case("speed", SPEEDS)
-def test_a_larger_table_has_all_that_was_in_the_smaller(speed: Speed) -> None:
-    table = new_table()
-    for key in [*EDGES, *keys_at_home_in(63, 20)]:
-        put(table, slot_of(table, key), key, key)
-    larger = twice_as_large(table, speed)
-    assert len(larger) == 2 * FEWEST_SLOTS
-    assert contents(larger) == contents(table)
-    assert all(larger[slot_of(larger, key), USED] for key in contents(table))
-
-
-def test_homes_are_the_same_plain_and_compiled() -> None:
-    dice = random.Random(33)
-    for key in [*EDGES, *(dice.randrange(LONG_MIN, LONG_MAX) for _ in range(1000))]:
-        for slots in (64, 1 << 20, 1 << 31):
-            assert compiled(home_of)(key, slots) == home_of(key, slots) in range(slots)
 
 
 @each_case("start", [0, 1_000_000_007, -(2**40)])

@@ -15,6 +15,7 @@ from tests.builders.damaged_logs import Remains, damaged, random_entries, remain
 from tests.builders.generated_segments import wire_of
 from tests.builders.segment_builder import Record as Sent
 from tests.builders.segment_builder import segment, v1_message, v2_batch, wrapper
+from tests.cases import each_case
 from tests.long_forms import seeds, short_and_long
 
 Pairs = list[tuple[int, int]]
@@ -96,42 +97,18 @@ def write(folder: Path, base_offset: int, *entries: bytes) -> Path:
     return path
 
 
-def flipped(entry: bytes, at: int) -> bytes:
-    return entry[:at] + bytes([entry[at] ^ 0x40]) + entry[at + 1 :]
-
-
-LAST_OFFSET_DELTA, MAX_TIMESTAMP = 23, 35
-
-
-def test_a_batch_with_a_damaged_header_is_not_skipped(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for at in (LAST_OFFSET_DELTA, MAX_TIMESTAMP):
-        with subtests.test(f"{at}"):
-            batches = [v2_batch(4 * i, [Sent(i)] * 4) for i in range(3)]
-            log = write(tmp_path, 0, batches[0], flipped(batches[1], at), batches[2])
-            for start in (0, 4, 9):
-                with pytest.raises(CorruptSegmentError, match="do not match its CRC") as raised:
-                    list(read_records(log, start))
-                assert raised.value.valid_bytes == len(batches[0])
-            with pytest.raises(CorruptSegmentError, match="do not match its CRC") as raised:
-                find_offset(log, iso_time(1))
-            assert raised.value.valid_bytes == len(batches[0])
-
-
+@each_case(("now", "ends_at"), ((100, 2), (464, 3), (16784, 3)))
 def test_a_batch_with_a_damaged_offset_is_not_skipped(
-    tmp_path: Path, subtests: pytest.Subtests
+    now: int, ends_at: int, tmp_path: Path
 ) -> None:
     """No CRC covers the offset: the offsets before and behind show that it is wrong."""
-    for now, ends_at in ((100, 2), (464, 3), (16784, 3)):
-        with subtests.test(f"{now}"):
-            batches = [v2_batch(200 * i, [Sent(i)], last_offset_delta=199) for i in range(4)]
-            batches[2] = now.to_bytes(8) + batches[2][8:]
-            log = write(tmp_path, 0, *batches)
-            with pytest.raises(CorruptSegmentError, match="offsets go back") as raised:
-                list(read_records(log, 400, 500))
-            assert raised.value.valid_bytes == ends_at * len(batches[0])
-            assert len(list(read_records(log))) == 4  # nothing is passed over
+    batches = [v2_batch(200 * i, [Sent(i)], last_offset_delta=199) for i in range(4)]
+    batches[2] = now.to_bytes(8) + batches[2][8:]
+    log = write(tmp_path, 0, *batches)
+    with pytest.raises(CorruptSegmentError, match="offsets go back") as raised:
+        list(read_records(log, 400, 500))
+    assert raised.value.valid_bytes == ends_at * len(batches[0])
+    assert len(list(read_records(log))) == 4  # nothing is passed over
 
 
 def test_what_is_found_is_returned_whatever_its_offset(tmp_path: Path) -> None:

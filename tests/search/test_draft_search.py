@@ -1,35 +1,31 @@
 """Searches with the index files of KIP-33's drafts: the same answers, or no use of the file."""
 
 import os
-import random
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kip33.drafts.designs import DRAFTS, design_of
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.search import Exactness
 from kip33.search.answers import SearchOptions
 from kip33.search.partition_search import search_partition
-from kip33.search.searched_segment import SearchedSegment, holes_of
+from kip33.search.searched_segment import SearchedSegment
 from tests.builders.generated_segments import Written, plain_batch, wire_of
 from tests.builders.searched_segments import Partition, of_file, write_segment
-from tests.long_forms import examples, one_in
+from tests.long_forms import one_in
 
 MINUTE = 60_000
 START = 1_700_000_000_000
 
 
 @st.composite
-def partitions(draw: st.DrawFn, *, in_order: bool | None = None) -> Partition:
+def partitions_of_minutes(draw: st.DrawFn) -> Partition:
     """Draw segments whose batches are some seconds or minutes apart, in order or not."""
     base, second, drawn = draw(st.sampled_from((0, 77))), 0, []
-    rises = draw(st.booleans()) if in_order is None else in_order
+    rises = draw(st.booleans())
     steps = st.sampled_from((0, 1, 20, 60, 61, 600) if rises else (-600, -61, -1, 0, 20, 60, 600))
     for _ in range(draw(st.integers(1, 3))):
         entries: list[Written] = []
@@ -42,33 +38,6 @@ def partitions(draw: st.DrawFn, *, in_order: bool | None = None) -> Partition:
         drawn.append((base if not entries else entries[0].offset_field, tuple(entries)))
         base += 1
     return Partition(tuple(drawn))
-
-
-@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
-@given(
-    name=st.sampled_from([*DRAFTS]),
-    partition=partitions(),
-    interval=st.sampled_from((0, 200, 4096)),
-    offset_index=st.booleans(),
-    rng=st.randoms(use_true_random=False),
-)
-def test_the_first_record_with_the_file_of_a_draft(
-    name: str, partition: Partition, interval: int, offset_index: bool, rng: random.Random
-) -> None:
-    targets = [*partition.targets, *(time // MINUTE * MINUTE for time in partition.targets)]
-    rng.shuffle(targets)
-    with tempfile.TemporaryDirectory() as folder:
-        rows = partition.write_to(
-            Path(folder), dialect=name, interval_bytes=interval, offset_index=offset_index
-        )
-        found = search_partition(rows, targets)
-        promised = search_partition(rows, targets, SearchOptions(index_only=True))
-    assert [a[1:4] for a in found] == [partition.expected(t) for t in targets]
-    unsure = {Exactness.UNSURE} if any(holes_of(rows)) else set()
-    assert {a.exactness for a in found} <= {Exactness.RECORD} | unsure
-    for promise, answer in zip(promised, found, strict=True):
-        if answer.offset is not None:
-            assert promise.offset is not None and promise.offset <= answer.offset
 
 
 @cache

@@ -27,6 +27,7 @@ from tests.builders.segment_builder import (
     v2_batch,
     wrapper,
 )
+from tests.cases import each_case
 from tests.long_forms import examples
 
 Stream = list[tuple[int, int]]  # who a record is, and its CreateTime
@@ -286,26 +287,25 @@ def test_the_last_record_read_minus_the_buffer(tmp_path: Path) -> None:
 FROM_THE_START = "every record of the archive will be read"
 
 
-NOT_ARCHIVED = [
-    ("nothing was read", 0, 0, 0),
-    ("only what is gone", 300, 300, 300),
-    ("not even all that is gone", 300, 17, 17),
-]
+NOT_ARCHIVED = {
+    "nothing was read": (0, 0, 0),
+    "only what is gone": (300, 300, 300),
+    "not even all that is gone": (300, 17, 17),
+}
 
 
-def test_nothing_that_was_read_is_archived(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, (name, base_offset, offset, twice) in enumerate(NOT_ARCHIVED):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            first = ten_batches(folder, "a", base_offset)
+@each_case(("base_offset", "offset", "twice"), NOT_ARCHIVED)
+def test_nothing_that_was_read_is_archived(
+    base_offset: int, offset: int, twice: int, tmp_path: Path
+) -> None:
+    first = ten_batches(tmp_path, "a", base_offset)
 
-            [point] = resumed(topic(first), topic(ten_batches(folder, "b", 700)), offset)
+    [point] = resumed(topic(first), topic(ten_batches(tmp_path, "b", 700)), offset)
 
-            assert (point.target_ms, point.resume_offset, point.result) == (EARLIEST, 700, "found")
-            assert (point.last_read_timestamp, point.resume_timestamp) == (None, None)
-            assert (point.read_twice_at_most, point.guarantee) == (twice, FROM_THE_START)
-            assert point.note == NONE_IN_ARCHIVE
+    assert (point.target_ms, point.resume_offset, point.result) == (EARLIEST, 700, "found")
+    assert (point.last_read_timestamp, point.resume_timestamp) == (None, None)
+    assert (point.read_twice_at_most, point.guarantee) == (twice, FROM_THE_START)
+    assert point.note == NONE_IN_ARCHIVE
 
 
 def test_an_offset_behind_the_archive(tmp_path: Path) -> None:
@@ -341,31 +341,26 @@ def overlapping_batches(folder: Path, name: str, base_offset: int) -> list[Searc
 MAY_DIFFER = ": overlaps an earlier segment; their records may differ"
 
 
-AMONG_TWO = [
-    ("before the overlap", 27, 715, False),
-    ("in the overlap", 45, 730, True),
-    ("at its end", 1_000, 745, True),
-]
+AMONG_TWO = {
+    "before the overlap": (27, 715, False),
+    "in the overlap": (45, 730, True),
+    "at its end": (1_000, 745, True),
+}
 
 
+@each_case(("offset", "resumed_at", "is_said"), AMONG_TWO)
 def test_an_answer_among_offsets_of_two_segments_has_no_guarantee(
-    tmp_path: Path, subtests: pytest.Subtests
+    offset: int, resumed_at: int, is_said: bool, tmp_path: Path
 ) -> None:
-    for number, (name, offset, resumed_at, is_said) in enumerate(AMONG_TWO):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            first = ten_batches(folder, "a", from_ms=1_000)
-            second = overlapping_batches(folder, "b", 700)
+    first = ten_batches(tmp_path, "a", from_ms=1_000)
+    second = overlapping_batches(tmp_path, "b", 700)
 
-            [point] = resumed(
-                topic(first), topic(second), offset, buffer_ms=200 if offset < 100 else 0
-            )
+    [point] = resumed(topic(first), topic(second), offset, buffer_ms=200 if offset < 100 else 0)
 
-            assert point.resume_offset == resumed_at
-            assert (point.guarantee is None) == is_said
-            note = point.note or ""
-            assert (f"{second[1].log_uri}{MAY_DIFFER}" in note) == is_said
+    assert point.resume_offset == resumed_at
+    assert (point.guarantee is None) == is_said
+    note = point.note or ""
+    assert (f"{second[1].log_uri}{MAY_DIFFER}" in note) == is_said
 
 
 def test_a_last_record_among_offsets_of_two_segments_gives_no_guarantee(tmp_path: Path) -> None:
@@ -545,33 +540,20 @@ def gone(folder: Path, base_offset: int) -> None:
     (folder / f"{base_offset:020d}.log").unlink()
 
 
-def test_a_log_of_the_second_cluster_is_missing(tmp_path: Path) -> None:
-    first, second = ten_batches(tmp_path, "a"), ten_batches(tmp_path, "b", 700)
-    gone(tmp_path / "b", 700)
+@each_case("status", ("gone", "unreadable", "invalid"))
+def test_a_part_of_the_second_cannot_be_read(status: str, tmp_path: Path) -> None:
+    first = ten_batches(tmp_path, "a")
+    second = ten_batches(tmp_path, "b", 700) + ten_batches(tmp_path, "c", 750, from_ms=2_000)
+    if status == "gone":
+        gone(tmp_path / "b", 700)
+    else:
+        second[0] = second[0]._replace(status=status, max_timestamp=None, last_offset=None)
 
     [point] = resumed(topic(first), topic(second), 27)
 
-    assert (point.resume_offset, point.guarantee) == (None, None)
-    assert point.note and point.note.startswith(f"{second[0].log_uri}: cannot be read: ")
-
-
-def test_a_part_of_the_second_cannot_be_read(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, status in enumerate(("gone", "unreadable", "invalid")):
-        with subtests.test(status):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            first = ten_batches(folder, "a")
-            second = ten_batches(folder, "b", 700) + ten_batches(folder, "c", 750, from_ms=2_000)
-            if status == "gone":
-                gone(folder / "b", 700)
-            else:
-                second[0] = second[0]._replace(status=status, max_timestamp=None, last_offset=None)
-
-            [point] = resumed(topic(first), topic(second), 27)
-
-            assert (point.resume_offset, point.resume_timestamp) == (750, 2_000)
-            assert point.guarantee is None
-            assert point.note and second[0].log_uri in point.note
+    assert (point.resume_offset, point.resume_timestamp) == (750, 2_000)
+    assert point.guarantee is None
+    assert point.note and second[0].log_uri in point.note
 
 
 def torn_batches(folder: Path, name: str) -> list[SearchedSegment]:
@@ -583,27 +565,24 @@ def torn_batches(folder: Path, name: str) -> list[SearchedSegment]:
     return [torn, *ten_batches(folder, f"{name}-2", row.base_offset + 50, from_ms=2_000)]
 
 
-LOST = [
-    ("a record before the damage", 1_000, 15, True),
-    ("none before it: one may be lost", 1_500, 50, False),
-]
+LOST = {
+    "a record before the damage": (1_000, 15, True),
+    "none before it: one may be lost": (1_500, 50, False),
+}
 
 
+@each_case(("from_ms", "resume_offset", "sure"), LOST)
 def test_records_lost_on_the_second_cluster_may_be_late_enough(
-    tmp_path: Path, subtests: pytest.Subtests
+    from_ms: int, resume_offset: int, sure: bool, tmp_path: Path
 ) -> None:
-    for number, (name, from_ms, resume_offset, sure) in enumerate(LOST):
-        with subtests.test(name):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            first, second = ten_batches(folder, "a", from_ms=from_ms), torn_batches(folder, "b")
+    first, second = ten_batches(tmp_path, "a", from_ms=from_ms), torn_batches(tmp_path, "b")
 
-            [point] = resumed(topic(first), topic(second), 27)
+    [point] = resumed(topic(first), topic(second), 27)
 
-            assert (point.resume_offset, point.guarantee is not None) == (resume_offset, sure)
-            why = "truncated at offset 35, skipped: a record there could be earlier"
-            lost = f"{second[0].log_uri}: {why}"
-            assert point.note == (None if sure else lost)
+    assert (point.resume_offset, point.guarantee is not None) == (resume_offset, sure)
+    why = "truncated at offset 35, skipped: a record there could be earlier"
+    lost = f"{second[0].log_uri}: {why}"
+    assert point.note == (None if sure else lost)
 
 
 def test_the_end_of_a_torn_log_is_not_known(tmp_path: Path) -> None:
@@ -614,19 +593,16 @@ def test_the_end_of_a_torn_log_is_not_known(tmp_path: Path) -> None:
     assert (point.resume_offset, point.guarantee) == (None, None)
 
 
+@each_case(("buffer_ms", "twice"), ((800, 42), (300, None)))
 def test_records_lost_on_the_first_cluster_are_not_counted(
-    tmp_path: Path, subtests: pytest.Subtests
+    buffer_ms: int, twice: int | None, tmp_path: Path
 ) -> None:
-    for number, (buffer_ms, twice) in enumerate(((800, 42), (300, None))):
-        with subtests.test(f"{buffer_ms}"):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            first, second = torn_batches(folder, "a"), ten_batches(folder, "b")
+    first, second = torn_batches(tmp_path, "a"), ten_batches(tmp_path, "b")
 
-            [point] = resumed(topic(first), topic(second), 52, buffer_ms=buffer_ms)
+    [point] = resumed(topic(first), topic(second), 52, buffer_ms=buffer_ms)
 
-            assert (point.last_read_timestamp, point.read_twice_at_most) == (2_000, twice)
-            assert point.guarantee
+    assert (point.last_read_timestamp, point.read_twice_at_most) == (2_000, twice)
+    assert point.guarantee
 
 
 def test_a_part_of_the_first_cannot_be_read(tmp_path: Path) -> None:

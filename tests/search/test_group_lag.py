@@ -5,7 +5,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from kip33.search.searched_segment import SearchedSegment
 from tests.builders.catalog_rows import catalog_rows
 from tests.builders.generated_segments import Written, plain_batch, segments, wire_of
 from tests.builders.searched_segments import write_segment
+from tests.cases import each_case
 from tests.long_forms import examples
 
 NOW_MS = 10_000
@@ -114,24 +114,11 @@ def ten_batches(folder: Path, base_offset: int = 0, *, from_ms: int = 1_000) -> 
     return write_segment(folder, base_offset, wire_of(entries))
 
 
-def test_no_such_partition(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for partition in (1, 2**31 - 1):
-        with subtests.test(f"{partition}"):
-            lag = lag_of([ten_batches(tmp_path)], 17, partition=partition)
+@each_case("partition", (1, 2**31 - 1))
+def test_no_such_partition(partition: Any, tmp_path: Path) -> None:
+    lag = lag_of([ten_batches(tmp_path)], 17, partition=partition)
 
-            assert lag == GroupLag("g", None, "t", partition, 17, "no_such_partition")
-
-
-def test_the_replica_with_most_valid_bytes_answers(tmp_path: Path) -> None:
-    whole, short = tmp_path / "whole", tmp_path / "short"
-    whole.mkdir()
-    short.mkdir()
-    few = write_segment(short, 0, wire_of([plain_batch(0, [5] * 2)]))
-    rows = catalog_rows([few], log_dir="a") + catalog_rows([ten_batches(whole)], log_dir="b")
-
-    [lag] = lags_of({("t", 0): rows}, [17])
-
-    assert (lag.log_dir, lag.timestamp, lag.log_end_offset) == ("b", 1_300, 50)
+    assert lag == GroupLag("g", None, "t", partition, 17, "no_such_partition")
 
 
 def test_the_lag_is_unknown_where_the_last_segment_is_torn(tmp_path: Path) -> None:
@@ -148,20 +135,19 @@ def test_the_lag_is_unknown_where_the_last_segment_is_torn(tmp_path: Path) -> No
     assert all("truncated, so the end of the log is not known" in (lag.note or "") for lag in found)
 
 
+@each_case("offset", (20, 55, 70))
 def test_the_time_is_unknown_where_a_middle_segment_lost_records(
-    tmp_path: Path, subtests: pytest.Subtests
+    offset: int, tmp_path: Path
 ) -> None:
-    for offset in (20, 55, 70):
-        with subtests.test(f"{offset}"):
-            rows = [ten_batches(tmp_path, base, from_ms=1_000 + base) for base in (0, 50, 100)]
-            log = tmp_path / f"{50:020d}.log"
-            rows[1] = write_segment(tmp_path, 50, log.read_bytes()[:-300])
-            assert rows[1].status == "truncated"
+    rows = [ten_batches(tmp_path, base, from_ms=1_000 + base) for base in (0, 50, 100)]
+    log = tmp_path / f"{50:020d}.log"
+    rows[1] = write_segment(tmp_path, 50, log.read_bytes()[:-300])
+    assert rows[1].status == "truncated"
 
-            lag = lag_of(rows, offset)
+    lag = lag_of(rows, offset)
 
-            assert (lag.result, lag.lag_records, lag.lag_ms) == ("found", 150 - offset, None)
-            assert lag.note and "truncated at offset" in lag.note
+    assert (lag.result, lag.lag_records, lag.lag_ms) == ("found", 150 - offset, None)
+    assert lag.note and "truncated at offset" in lag.note
 
 
 def test_the_newest_timestamp_may_be_later_where_a_middle_segment_is_unverified(
@@ -189,21 +175,20 @@ def test_a_truncated_segment_lost_no_records_if_the_next_one_continues_it(tmp_pa
     assert lag.lag_ms is not None
 
 
-def test_a_last_segment_that_is_ignored(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for status in ("unreadable", "invalid", "archived"):
-        with subtests.test(status):
-            bad = ten_batches(tmp_path, 50)._replace(status=status, max_timestamp=None)
-            rows = [ten_batches(tmp_path), bad._replace(last_offset=None)]
+@each_case("status", ("unreadable", "invalid", "archived"))
+def test_a_last_segment_that_is_ignored(status: str, tmp_path: Path) -> None:
+    bad = ten_batches(tmp_path, 50)._replace(status=status, max_timestamp=None)
+    rows = [ten_batches(tmp_path), bad._replace(last_offset=None)]
 
-            lag = lag_of(rows, 50)
+    lag = lag_of(rows, 50)
 
-            assert (lag.result, lag.log_end_offset, lag.timestamp) == ("unknown", None, None)
-            assert (lag.lag_records, lag.lag_ms) == (None, None)
-            assert lag.note and f"{status}, so the end of the log is not known" in lag.note
-            lag = lag_of([rows[0], bad], 55)
-            assert (lag.result, lag.timestamp, lag.lag_ms) == ("found", None, None)
-            assert lag.note and "so the end of the log is not known; " in lag.note
-            assert lag.note.endswith(f"{status}, skipped")
+    assert (lag.result, lag.log_end_offset, lag.timestamp) == ("unknown", None, None)
+    assert (lag.lag_records, lag.lag_ms) == (None, None)
+    assert lag.note and f"{status}, so the end of the log is not known" in lag.note
+    lag = lag_of([rows[0], bad], 55)
+    assert (lag.result, lag.timestamp, lag.lag_ms) == ("found", None, None)
+    assert lag.note and "so the end of the log is not known; " in lag.note
+    assert lag.note.endswith(f"{status}, skipped")
 
 
 def test_a_missing_log_does_not_end_the_partition(tmp_path: Path) -> None:
@@ -217,25 +202,19 @@ def test_a_missing_log_does_not_end_the_partition(tmp_path: Path) -> None:
     assert lag.note and lag.note.startswith(f"{row.log_uri}: cannot be read: ")
 
 
+@each_case("cut", (1, 40))
 def test_a_log_shorter_than_in_the_catalog_does_not_end_the_partition(
-    tmp_path: Path, subtests: pytest.Subtests
+    cut: int, tmp_path: Path
 ) -> None:
-    for cut in (1, 40):
-        with subtests.test(f"{cut}"):
-            row = ten_batches(tmp_path)
-            log = tmp_path / f"{0:020d}.log"
-            batch_bytes = len(log.read_bytes()) // 10
-            log.write_bytes(log.read_bytes()[: -batch_bytes if cut == 1 else -cut])
+    row = ten_batches(tmp_path)
+    log = tmp_path / f"{0:020d}.log"
+    batch_bytes = len(log.read_bytes()) // 10
+    log.write_bytes(log.read_bytes()[: -batch_bytes if cut == 1 else -cut])
 
-            lag = lag_of([row], 47)
+    lag = lag_of([row], 47)
 
-            assert (lag.result, lag.timestamp, lag.lag_records, lag.lag_ms) == (
-                "found",
-                None,
-                3,
-                None,
-            )
-            assert lag.note and "the rest was not read" in lag.note
+    assert (lag.result, lag.timestamp, lag.lag_records, lag.lag_ms) == ("found", None, 3, None)
+    assert lag.note and "the rest was not read" in lag.note
 
 
 EXPIRIES: dict[str, tuple[int, dict[str, Any], int | None]] = {
@@ -250,27 +229,17 @@ EXPIRIES: dict[str, tuple[int, dict[str, Any], int | None]] = {
 }
 
 
-def test_when_what_is_unread_expires(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for name, (offset, limits, at) in EXPIRIES.items():
-        with subtests.test(name):
-            rows = [
-                ten_batches(tmp_path, 10),
-                ten_batches(tmp_path, 60, from_ms=101_000),  # ends at 109
-                ten_batches(tmp_path, 110, from_ms=2_000),
-            ]
+@each_case(("offset", "limits", "at"), EXPIRIES)
+def test_when_what_is_unread_expires(offset: int, limits: Any, at: Any, tmp_path: Path) -> None:
+    rows = [
+        ten_batches(tmp_path, 10),
+        ten_batches(tmp_path, 60, from_ms=101_000),  # ends at 109
+        ten_batches(tmp_path, 110, from_ms=2_000),
+    ]
 
-            lag = lag_of(rows, offset, policies=Policies({"defaults": limits}))
+    lag = lag_of(rows, offset, policies=Policies({"defaults": limits}))
 
-            assert lag.unread_expires_at_ms == at
-
-
-def test_a_hole_before_a_segment_does_not_expire_with_the_one_before(tmp_path: Path) -> None:
-    rows = [ten_batches(tmp_path), ten_batches(tmp_path, 60, from_ms=3_000)]
-
-    lag = lag_of(rows, 55, policies=KEPT_FOR_5_S)
-
-    assert (lag.result, lag.timestamp) == ("found", 3_000)
-    assert lag.unread_expires_at_ms == 3_900 + 5_001
+    assert lag.unread_expires_at_ms == at
 
 
 def test_retention_without_a_policy_and_what_if(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from tests.builders.hostile_input import (
 from tests.builders.searched_segments import write_segment
 from tests.builders.segment_builder import Record as Sent
 from tests.builders.segment_builder import v2_batch
+from tests.cases import each_case
 from tests.long_forms import seeds, short_and_long
 from tests.measured_command import measured
 
@@ -77,24 +78,23 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Count:
     return counted
 
 
-CLAIMS = [
-    ("rising", True),
-    ("falling", False),
-]
+CLAIMS = {
+    "rising": True,
+    "falling": False,
+}
 
 
+@each_case("rising", CLAIMS)
 def test_headers_that_claim_too_much_are_decoded_once_each(
-    tmp_path: Path, count: Count, subtests: pytest.Subtests
+    rising: bool, tmp_path: Path, count: Count
 ) -> None:
-    for name, rising in CLAIMS:
-        with subtests.test(name):
-            batches, count.batches = 300, 0
-            log = lying_headers(batches, rising=rising)
-            row = write_segment(tmp_path, 0, log)
-            [answer] = search_partition([row], [MAX_TIMESTAMP])
-            assert answer[1:4] == (6, 6, SearchResult.FOUND)
-            assert count.batches <= 3 * batches, count.batches
-            assert answer.bytes_read <= 8 * len(log), answer.bytes_read
+    batches, count.batches = 300, 0
+    log = lying_headers(batches, rising=rising)
+    row = write_segment(tmp_path, 0, log)
+    [answer] = search_partition([row], [MAX_TIMESTAMP])
+    assert answer[1:4] == (6, 6, SearchResult.FOUND)
+    assert count.batches <= 3 * batches, count.batches
+    assert answer.bytes_read <= 8 * len(log), answer.bytes_read
 
 
 @pytest.mark.parametrize("logs", short_and_long(8, 2_000, "KIP33_LYING_HEADERS"))
@@ -172,28 +172,23 @@ def test_a_batch_takes_its_decompressed_size_once(tmp_path: Path, kind: str) -> 
         assert found.peak_bytes < size + MOST_BYTES, found.peak_bytes
 
 
-def test_a_batch_that_decompresses_to_too_much_is_named(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for kind in BOMBS:
-        with subtests.test(kind):
-            first = v2_batch(0, [Sent(5)]) if "magic" not in kind else b""
-            log = log_path(tmp_path)
-            log.write_bytes(first + BOMBS[kind](1 << 20))
-            limit = 1 << 19
-            says = rf"batch at position {len(first)}: .*more than {limit} bytes; give --max-batch-"
-            with pytest.raises(BatchTooLargeError, match=rf"{log.name}: {says}"):
-                list(read_records(log, max_batch_bytes=limit))
-            assert list(read_records(log, max_batch_bytes=1 << 21))[-1].timestamp == 1000
-            done = CliRunner().invoke(
-                kip33, ["dump", "--records", str(log), "--max-batch-bytes", f"{limit}"]
-            )
-            assert done.exit_code == 0 and re.search(says, done.output), done.output
-            row = write_segment(tmp_path, 0, log.read_bytes())
-            [answer] = search_partition([row], [1000], SearchOptions(max_batch_bytes=limit))
-            assert answer.exactness == Exactness.BATCH and re.search(says, answer.note or ""), (
-                answer
-            )
+@each_case("kind", [*BOMBS])
+def test_a_batch_that_decompresses_to_too_much_is_named(kind: str, tmp_path: Path) -> None:
+    first = v2_batch(0, [Sent(5)]) if "magic" not in kind else b""
+    log = log_path(tmp_path)
+    log.write_bytes(first + BOMBS[kind](1 << 20))
+    limit = 1 << 19
+    says = rf"batch at position {len(first)}: .*more than {limit} bytes; give --max-batch-"
+    with pytest.raises(BatchTooLargeError, match=rf"{log.name}: {says}"):
+        list(read_records(log, max_batch_bytes=limit))
+    assert list(read_records(log, max_batch_bytes=1 << 21))[-1].timestamp == 1000
+    done = CliRunner().invoke(
+        kip33, ["dump", "--records", str(log), "--max-batch-bytes", f"{limit}"]
+    )
+    assert done.exit_code == 0 and re.search(says, done.output), done.output
+    row = write_segment(tmp_path, 0, log.read_bytes())
+    [answer] = search_partition([row], [1000], SearchOptions(max_batch_bytes=limit))
+    assert answer.exactness == Exactness.BATCH and re.search(says, answer.note or ""), answer
 
 
 def test_a_snappy_block_is_held_twice_and_counts_so() -> None:
@@ -202,51 +197,36 @@ def test_a_snappy_block_is_held_twice_and_counts_so() -> None:
         next(decompress([claim], "snappy", magic=2, most_bytes=1 << 30))
 
 
-def test_large_records_are_read_as_small_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large records are read field by field: the same records, and errors at the same places."""
-    for seed in range(60):
-        chance = Random(seed)
-        sent = [
-            Sent(i, chance.choice((None, b"key")), chance.randbytes(9), (("h", None), ("i", b"1")))
-            for i in range(3)
-        ]
-        batch = bytearray(v2_batch(0, sent))
-        if seed % 3:
-            batch[chance.randrange(61, len(batch))] ^= 1 << chance.randrange(8)
-        outcomes = []
-        for large in (1 << 20, 0):
-            monkeypatch.setattr(records, "LARGE_RECORD_BYTES", large)
-            read: list[object] = []
-            try:
-                read.extend(records.iterate_records(bytes(batch)))
-            except CorruptSegmentError:
-                read.append("damage")
-            outcomes.append(read)
-        assert outcomes[0] == outcomes[1], f"seed {seed}"
+WAYS: list[tuple[str, int, dict[str, bool]]] = [
+    ("LARGE_RECORD_BYTES", 1 << 20, {}),  # field by field
+    ("PLAIN_RECORDS", 1 << 60, {"skip_key_value": True}),  # offsets and timestamps, compiled
+]
 
 
-def test_fronts_are_read_by_compiled_code_as_by_plain_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same offsets and timestamps, and errors at the same places."""
+def test_each_way_to_read_records_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same records, and errors at the same places."""
     for seed in range(60):
         chance = Random(seed)
         sent = [
             Sent(chance.choice((i, 1 << 40)), None, chance.randbytes(chance.choice((0, 9, 300))))
             for i in range(chance.choice((1, 5, 40)))
         ]
+        sent += [Sent(7, b"key", b"", (("h", None), ("i", b"1")))]
         append_time = chance.choice((None, 77))
         batch = bytearray(v2_batch(chance.choice((0, 2**62)), sent, log_append_time=append_time))
         if seed % 3:
             batch[chance.randrange(61, len(batch))] ^= 1 << chance.randrange(8)
-        outcomes = []
-        for plain_records in (1 << 60, 0):
-            monkeypatch.setattr(records, "PLAIN_RECORDS", plain_records)
-            read: list[object] = []
-            try:
-                read.extend(records.iterate_records(bytes(batch), skip_key_value=True))
-            except CorruptSegmentError as error:
-                read.append(str(error))
-            outcomes.append(read)
-        assert outcomes[0] == outcomes[1], f"seed {seed}"
+        for setting, usual, how in WAYS:
+            outcomes = []
+            for limit in (usual, 0):
+                monkeypatch.setattr(records, setting, limit)
+                read: list[object] = []
+                try:
+                    read.extend(records.iterate_records(bytes(batch), **how))
+                except CorruptSegmentError:
+                    read.append("damage")
+                outcomes.append(read)
+            assert outcomes[0] == outcomes[1], f"seed {seed}, {setting}"
 
 
 def test_a_search_in_many_records_uses_compiled_code(

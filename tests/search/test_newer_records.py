@@ -4,7 +4,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from kip33.search.range_size import NewerRecords, newer_records
 from tests.builders.generated_segments import Written, plain_batch, segments, wire_of
 from tests.builders.searched_segments import write_segment
 from tests.builders.segment_builder import Record, v2_batch
+from tests.cases import each_case
 
 OLD, NEW, T = 10, 90, 50
 
@@ -69,18 +69,19 @@ def torn(_: Path) -> bytes:
     return plain_batch(0, [NEW]).wire + plain_batch(1, [NEW] * 9).wire[:-1]
 
 
-UNREADABLE = [
-    ("a body", unreadable_body, 4, "the batch at byte 0 cannot be read"),
-    ("a torn end", torn, 10, "points past the end of the file"),
-]
+UNREADABLE = {
+    "a body": (unreadable_body, 4, "the batch at byte 0 cannot be read"),
+    "a torn end": (torn, 10, "points past the end of the file"),
+}
 
 
-def test_what_cannot_be_read_is_an_upper_limit(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for name, log, most, says in UNREADABLE:
-        with subtests.test(name):
-            found = newer_records([row_of(tmp_path, 0, log(tmp_path))], 10, T)
-            assert (found.records, found.is_exact) == (most, False)
-            assert found.note and says in found.note
+@each_case(("log", "most", "says"), UNREADABLE)
+def test_what_cannot_be_read_is_an_upper_limit(
+    log: Any, most: int, says: str, tmp_path: Path
+) -> None:
+    found = newer_records([row_of(tmp_path, 0, log(tmp_path))], 10, T)
+    assert (found.records, found.is_exact) == (most, False)
+    assert found.note and says in found.note
 
 
 def test_a_missing_log_is_an_upper_limit_that_ends_at_the_next_segment(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.builders.segment_builder import (
     v2_batch,
     wrapper,
 )
+from tests.cases import each_case
 
 
 def data_of(written: list[Written]) -> list[tuple[int, int]]:
@@ -55,16 +56,9 @@ def lying(folder: Path, entries: bytes) -> SearchedSegment:
     return row
 
 
-def test_an_index_that_leads_too_far_is_not_followed(tmp_path: Path) -> None:
-    row = lying(tmp_path, (3).to_bytes(4) + (1200).to_bytes(4))
-
-    found = record_from([row], 4, Meter()).record
-
-    assert found and (found.offset, found.timestamp) == (4, 0)
-
-
-def test_an_index_that_leads_out_of_the_log_is_not_followed(tmp_path: Path) -> None:
-    row = lying(tmp_path, (3).to_bytes(4) + (10**8).to_bytes(4))
+@each_case("position", [1200, 10**8])
+def test_an_index_that_leads_too_far_is_not_followed(position: int, tmp_path: Path) -> None:
+    row = lying(tmp_path, (3).to_bytes(4) + position.to_bytes(4))
 
     after, before = (find([row], 7, Meter()).record for find in (record_from, record_before))
     assert after and before and (after.offset, before.offset) == (7, 6)

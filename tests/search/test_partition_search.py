@@ -30,7 +30,9 @@ from kip33.stores.locations import Location
 from tests.builders.generated_segments import Written, plain_batch, wire_of
 from tests.builders.searched_segments import Partition, partitions, write_segment
 from tests.builders.segment_builder import Record, v2_batch
+from tests.cases import each_case
 from tests.long_forms import examples
+from tests.search.test_draft_search import MINUTE, partitions_of_minutes
 
 FOUND, BEFORE_START, AFTER_END, NO_TIMESTAMPS, NO_SUCH_PARTITION, _ = SearchResult
 RECORD, INDEX, EXACT_TO_BATCH, UNSURE = Exactness
@@ -45,7 +47,7 @@ def answers(rows: list[SearchedSegment], targets: list[int], **how: Any) -> list
 
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(
-    partitions(),
+    partitions() | partitions_of_minutes(),
     st.sampled_from((*DIALECTS, *DRAFTS)),
     st.sampled_from((0, 60, 200, 4096)),
     st.sampled_from(("both", "time", "offset", "neither")),
@@ -55,7 +57,7 @@ def answers(rows: list[SearchedSegment], targets: list[int], **how: Any) -> list
 def test_the_first_record_whatever_the_index(
     partition: Partition, dialect: str, interval: int, indexes: str, ours: bool, rng: random.Random
 ) -> None:
-    targets = partition.targets
+    targets = [*partition.targets, *(time // MINUTE * MINUTE for time in partition.targets)]
     rng.shuffle(targets)
     start_offset = rng.choice([0, 0, *(offset for offset, _ in partition.records)])
     with tempfile.TemporaryDirectory() as folder:
@@ -106,55 +108,27 @@ UNORDERED = [1000 + 10 * (i * 7 % 40) + i for i in range(200)]
 LATE_PEAK = [5000, *(2000 + i for i in range(150)), 6000, *(3000 + i for i in range(40)), 7000]
 
 
-def padded(size: int) -> Callable[[bytes], bytes]:
-    return lambda data: data.ljust(size, b"\0")
-
-
-def same(data: bytes) -> bytes:
-    return data
-
-
 SHAPES = {"rising": RISING, "not": UNORDERED, "peak": LATE_PEAK}
 
 
+@each_case("dialect", DIALECTS)
 def test_a_stale_index_of_a_log_that_was_truncated_and_continued(
-    tmp_path: Path, subtests: pytest.Subtests
+    dialect: str, tmp_path: Path
 ) -> None:
     """What a follower does; its old entries stay in the padded file."""
-    for dialect in DIALECTS:
-        with subtests.test(dialect):
-            before = log_of(RISING)
-            after = (
-                *before[:80],
-                *log_of([RISING[i] - 5 for i in range(80, 200)], base_offset=160),
-            )
-            partition = Partition(((0, after),))
-            for ours in (True, False):
-                [stale] = Partition(((0, tuple(before)),)).write_to(
-                    tmp_path, dialect=dialect, interval_bytes=1000, ours=ours
-                )
-                (tmp_path / f"{0:020d}.log").write_bytes(wire_of(after))
-                row = stale._replace(
-                    last_offset=after[-1].last_offset, max_timestamp=after[-1].max_timestamp
-                )
-                if dialect != "kip33":
-                    assert any(a.note for a in one_by_one(row, partition))
-
-
-def test_a_finer_foreign_offset_index_skips_nothing(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    """Only two files of one build say that nothing later stands between their index points."""
-    for dialect in DIALECTS:
-        with subtests.test(dialect):
-            partition = Partition(((0, tuple(log_of(UNORDERED))),))
-            partition.write_to(tmp_path, dialect=dialect, interval_bytes=0)
-            index = (tmp_path / f"{0:020d}.index").read_bytes()
-            [row] = partition.write_to(tmp_path, dialect=dialect, interval_bytes=4000)
-            (tmp_path / f"{0:020d}.index").write_bytes(index)
-            for known in (None, row.offset_index_bytes):
-                found = one_by_one(row._replace(offset_index_bytes=known), partition)
-                assert {answer.note for answer in found} == {None}
+    before = log_of(RISING)
+    after = (*before[:80], *log_of([RISING[i] - 5 for i in range(80, 200)], base_offset=160))
+    partition = Partition(((0, after),))
+    for ours in (True, False):
+        [stale] = Partition(((0, tuple(before)),)).write_to(
+            tmp_path, dialect=dialect, interval_bytes=1000, ours=ours
+        )
+        (tmp_path / f"{0:020d}.log").write_bytes(wire_of(after))
+        row = stale._replace(
+            last_offset=after[-1].last_offset, max_timestamp=after[-1].max_timestamp
+        )
+        if dialect != "kip33":
+            assert any(a.note for a in one_by_one(row, partition))
 
 
 class Reads:
@@ -201,46 +175,44 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     return seen
 
 
-def test_what_is_read_for_a_time(tmp_path: Path, reads: Reads, subtests: pytest.Subtests) -> None:
+@each_case("dialect", DIALECTS)
+@each_case("times", SHAPES)
+def test_what_is_read_for_a_time(dialect: str, times: Any, tmp_path: Path, reads: Reads) -> None:
     """Some KiB of the index, and the batches from one index point to the next but one."""
-    for dialect in DIALECTS:
-        for shape, times in SHAPES.items():
-            with subtests.test(f"{dialect}, {shape}"):
-                interval = 2000
-                log = log_of(times)
-                partition = Partition(((0, tuple(log)),))
-                [row] = partition.write_to(tmp_path, dialect=dialect, interval_bytes=interval)
-                longest = len(log[0].wire)
-                for target in partition.targets[::2]:
-                    reads.clear()
-                    [answer] = search_partition([row], [target])
-                    assert answer.bytes_read == reads.of_indexes + reads.of_logs
-                    assert reads.of_indexes <= INDEX_BYTES
-                    assert len(reads.opened) == len(set(reads.opened))
-                    # Two intervals, each up to a batch longer; another batch's records; a header.
-                    # An entry of kip33 is checked one interval earlier. Short stretches are walked.
-                    most = (2 + (dialect == "kip33")) * (interval + longest) + longest + 61
-                    assert reads.of_logs <= most + (times is not RISING) * WALKED_BYTES, target
+    interval = 2000
+    log = log_of(times)
+    partition = Partition(((0, tuple(log)),))
+    [row] = partition.write_to(tmp_path, dialect=dialect, interval_bytes=interval)
+    longest = len(log[0].wire)
+    for target in partition.targets[::2]:
+        reads.clear()
+        [answer] = search_partition([row], [target])
+        assert answer.bytes_read == reads.of_indexes + reads.of_logs
+        assert reads.of_indexes <= INDEX_BYTES
+        assert len(reads.opened) == len(set(reads.opened))
+        # Two intervals, each up to a batch longer; another batch's records; a header.
+        # An entry of kip33 is checked one interval earlier. Short stretches are walked.
+        most = (2 + (dialect == "kip33")) * (interval + longest) + longest + 61
+        assert reads.of_logs <= most + (times is not RISING) * WALKED_BYTES, target
 
 
+@each_case("ours", (True, False))
 def test_a_large_padded_index_is_searched_by_pages(
-    tmp_path: Path, reads: Reads, subtests: pytest.Subtests
+    ours: bool, tmp_path: Path, reads: Reads
 ) -> None:
-    for ours in (True, False):
-        with subtests.test(f"{ours=}"):
-            times = [1000 + 10 * i for i in range(4000)]
-            log = log_of(times, value_bytes=10)
-            partition = Partition(((0, tuple(log)),))
-            [row] = partition.write_to(tmp_path, interval_bytes=0, ours=ours)
-            for suffix, size in ((".timeindex", 10485756), (".index", 10485760)):
-                path = (tmp_path / f"{0:020d}").with_suffix(suffix)
-                path.write_bytes(path.read_bytes().ljust(size, b"\0"))
-            for target in partition.targets[::397]:
-                reads.clear()
-                [answer] = search_partition([row], [target])
-                assert answer[1:4] == partition.expected(target)
-                assert (answer.note, reads.of_indexes <= INDEX_BYTES) == (None, True)
-                assert reads.of_logs <= 4096 + 61
+    times = [1000 + 10 * i for i in range(4000)]
+    log = log_of(times, value_bytes=10)
+    partition = Partition(((0, tuple(log)),))
+    [row] = partition.write_to(tmp_path, interval_bytes=0, ours=ours)
+    for suffix, size in ((".timeindex", 10485756), (".index", 10485760)):
+        path = (tmp_path / f"{0:020d}").with_suffix(suffix)
+        path.write_bytes(path.read_bytes().ljust(size, b"\0"))
+    for target in partition.targets[::397]:
+        reads.clear()
+        [answer] = search_partition([row], [target])
+        assert answer[1:4] == partition.expected(target)
+        assert (answer.note, reads.of_indexes <= INDEX_BYTES) == (None, True)
+        assert reads.of_logs <= 4096 + 61
 
 
 def test_a_thousand_times_open_each_file_once_and_read_each_range_once(
@@ -288,58 +260,42 @@ def test_segments_that_are_all_earlier_are_not_opened(tmp_path: Path, reads: Rea
     assert [name for name in reads.opened if name.endswith(".log")] == [f"{300:020d}.log"]
 
 
+@each_case("dialect", DIALECTS)
+@each_case("ours", (True, False))
 def test_index_only_opens_no_log_and_is_off_by_an_interval_at_most(
-    tmp_path: Path, reads: Reads, subtests: pytest.Subtests
+    dialect: str, ours: bool, tmp_path: Path, reads: Reads
 ) -> None:
-    for dialect in DIALECTS:
-        for ours in (True, False):
-            with subtests.test(f"{dialect}, {ours}"):
-                log = log_of(RISING)
-                partition = Partition(((0, tuple(log)),))
-                interval, longest = 1000, len(log[0].wire)
-                [row] = partition.write_to(
-                    tmp_path, dialect=dialect, interval_bytes=interval, ours=ours
-                )
-                reads.clear()
-                promises = search_partition(
-                    [row], partition.targets, SearchOptions(index_only=True)
-                )
-                assert reads.opened == [f"{0:020d}.timeindex"]
-                batches = interval // longest + 2
-                for target, promise in zip(partition.targets, promises, strict=True):
-                    offset, _, result = partition.expected(target)
-                    if offset is None:
-                        assert (promise.offset, promise.result) == (None, result)
-                        continue
-                    assert (promise.result, promise.exactness, promise.timestamp) == (
-                        FOUND,
-                        INDEX,
-                        None,
-                    )
-                    assert promise.offset is not None
-                    assert offset - 2 * batches <= promise.offset <= offset
-                reads.clear()
-                search_partition(
-                    [row], [EARLIEST, LATEST, MAX_TIMESTAMP, 1500], SearchOptions(index_only=True)
-                )
-                assert not any(name.endswith(".log") for name in reads.opened)
+    log = log_of(RISING)
+    partition = Partition(((0, tuple(log)),))
+    interval, longest = 1000, len(log[0].wire)
+    [row] = partition.write_to(tmp_path, dialect=dialect, interval_bytes=interval, ours=ours)
+    reads.clear()
+    promises = search_partition([row], partition.targets, SearchOptions(index_only=True))
+    assert reads.opened == [f"{0:020d}.timeindex"]
+    batches = interval // longest + 2
+    for target, promise in zip(partition.targets, promises, strict=True):
+        offset, _, result = partition.expected(target)
+        if offset is None:
+            assert (promise.offset, promise.result) == (None, result)
+            continue
+        assert (promise.result, promise.exactness, promise.timestamp) == (FOUND, INDEX, None)
+        assert promise.offset is not None
+        assert offset - 2 * batches <= promise.offset <= offset
+    reads.clear()
+    search_partition([row], [EARLIEST, LATEST, MAX_TIMESTAMP, 1500], SearchOptions(index_only=True))
+    assert not any(name.endswith(".log") for name in reads.opened)
 
 
-def test_index_only_is_right_after_an_entry(tmp_path: Path, subtests: pytest.Subtests) -> None:
+@each_case("dialect", DIALECTS)
+def test_index_only_is_right_after_an_entry(dialect: str, tmp_path: Path) -> None:
     """recover: a last offset; live: the record's, here the first of two; kip33: the next one."""
-    for dialect in DIALECTS:
-        with subtests.test(dialect):
-            log = [plain_batch(2 * i, [time, time], bytes(100)) for i, time in enumerate(RISING)]
-            for ours in (True, False):
-                row = write_segment(
-                    tmp_path, 0, wire_of(log), dialect=dialect, interval_bytes=0, ours=ours
-                )
-                [promise] = search_partition(
-                    [row], [RISING[50] + 1], SearchOptions(index_only=True)
-                )
-                past_entry = {"recover": 102, "live": 101, "kip33": 102}[dialect]
-                unknown = {"recover": 101, "live": 100, "kip33": 102}[dialect]
-                assert promise.offset == (past_entry if ours else unknown)
+    log = [plain_batch(2 * i, [time, time], bytes(100)) for i, time in enumerate(RISING)]
+    for ours in (True, False):
+        row = write_segment(tmp_path, 0, wire_of(log), dialect=dialect, interval_bytes=0, ours=ours)
+        [promise] = search_partition([row], [RISING[50] + 1], SearchOptions(index_only=True))
+        past_entry = {"recover": 102, "live": 101, "kip33": 102}[dialect]
+        unknown = {"recover": 101, "live": 100, "kip33": 102}[dialect]
+        assert promise.offset == (past_entry if ours else unknown)
 
 
 def compacted(first: int, last: int, time: int) -> bytes:
@@ -462,30 +418,11 @@ NO_HOLES = [
 ]
 
 
-def test_offsets_that_may_never_have_been_are_no_hole(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for is_no_hole in NO_HOLES:
-        with subtests.test(str(is_no_hole)):
-            first, _, last = three_segments(tmp_path)
-            [answer] = search_partition([first._replace(**is_no_hole), last], [120])
-            assert (answer.offset, answer.exactness, answer.note) == (20, RECORD, None)
-
-
-def test_a_segment_without_usable_batches_is_skipped(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for status in ("invalid", "unreadable", "archived"):
-        with subtests.test(status):
-            rows = three_segments(tmp_path)
-            rows[1] = rows[1]._replace(status=status, max_timestamp=None, largest_timestamp=None)
-            early, late, none = search_partition(rows, [20, 120, 900])
-            assert (early.offset, early.note) == (1, None)
-            assert late.offset == 20
-            assert all(f"{rows[1].log_uri}: {status}" in (a.note or "") for a in (late, none))
-            assert "could be earlier" in (late.note or "")
-            [promise] = search_partition(rows, [120], SearchOptions(index_only=True))
-            assert promise.offset == 20 and status in (promise.note or "")
+@each_case("is_no_hole", NO_HOLES)
+def test_offsets_that_may_never_have_been_are_no_hole(is_no_hole: Any, tmp_path: Path) -> None:
+    first, _, last = three_segments(tmp_path)
+    [answer] = search_partition([first._replace(**is_no_hole), last], [120])
+    assert (answer.offset, answer.exactness, answer.note) == (20, RECORD, None)
 
 
 def test_a_missing_log_is_skipped(tmp_path: Path) -> None:
@@ -516,22 +453,19 @@ def test_a_log_that_became_shorter_or_was_overwritten(tmp_path: Path) -> None:
     assert answer.offset is None and "no complete batch begins there" in (answer.note or "")
 
 
-def test_a_batch_that_cannot_be_decoded(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for codec in ("gzip", "lz4", "zstd", "snappy"):
-        with subtests.test(codec):
-            good = plain_batch(0, [100, 110])
-            bad = v2_batch(
-                5, [Record(200), Record(210)], codec=codec, last_offset_delta=4, body=bytes(40)
-            )
-            row = write_segment(tmp_path, 0, good.wire + bad + plain_batch(20, [300]).wire)
-            for as_kafka in (False, True):
-                how = SearchOptions(as_kafka=as_kafka)
-                exact, inside, after = search_partition([row], [105, 150, 250], how)
-                assert exact[1:5] == (1, 110, FOUND, RECORD)
-                assert inside[1:5] == (5, None, FOUND, EXACT_TO_BATCH)
-                assert "cannot be read" in (inside.note or "")
-                assert ("a broker returns an error there" in (inside.note or "")) is as_kafka
-                assert after[1:5] == (20, 300, FOUND, RECORD)
+@each_case("codec", ("gzip", "lz4", "zstd", "snappy"))
+def test_a_batch_that_cannot_be_decoded(codec: str, tmp_path: Path) -> None:
+    good = plain_batch(0, [100, 110])
+    bad = v2_batch(5, [Record(200), Record(210)], codec=codec, last_offset_delta=4, body=bytes(40))
+    row = write_segment(tmp_path, 0, good.wire + bad + plain_batch(20, [300]).wire)
+    for as_kafka in (False, True):
+        how = SearchOptions(as_kafka=as_kafka)
+        exact, inside, after = search_partition([row], [105, 150, 250], how)
+        assert exact[1:5] == (1, 110, FOUND, RECORD)
+        assert inside[1:5] == (5, None, FOUND, EXACT_TO_BATCH)
+        assert "cannot be read" in (inside.note or "")
+        assert ("a broker returns an error there" in (inside.note or "")) is as_kafka
+        assert after[1:5] == (20, 300, FOUND, RECORD)
 
 
 def test_a_batch_whose_end_cannot_be_decoded(tmp_path: Path) -> None:
@@ -564,14 +498,6 @@ def test_an_index_that_is_a_directory_is_noted(tmp_path: Path) -> None:
     assert answer.offset == 301 and "not a regular file" in (answer.note or "")
 
 
-def test_answers_come_in_the_order_asked(tmp_path: Path) -> None:
-    row = write_segment(tmp_path, 0, wire_of(log_of(RISING)))
-    found = search_partition([row], [2990, 1000, LATEST, 2990])
-    assert [a.target_ms for a in found] == [2990, 1000, LATEST, 2990]
-    assert found[0][:5] == found[3][:5]
-    assert isinstance(found[0], Answer) and found[3].bytes_read == 0
-
-
 def broken(folder: Path, base: int, how: str) -> SearchedSegment:
     """A segment of three batches: its first batch is damaged, or it is cut, or it is unreadable."""
     log = bytearray(wire_of([plain_batch(base + i, [100 * base + i]) for i in range(3)]))
@@ -580,51 +506,31 @@ def broken(folder: Path, base: int, how: str) -> SearchedSegment:
     elif how == "cut":
         del log[len(log) // 2 :]
     row = write_segment(folder, base, bytes(log))
-    if how in ("invalid", "unreadable"):
+    if how in ("invalid", "unreadable", "archived"):
         return row._replace(status=how, last_offset=None, max_timestamp=None)
     assert row.status == "truncated"
     return row
 
 
-BROKEN = ["first batch", "cut", "invalid", "unreadable"]
+BROKEN = ["first batch", "cut", "invalid", "unreadable", "archived"]
 
 
-def test_no_answer_after_lost_records_is_exact(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for mode in ({}, {"as_kafka": True}, {"index_only": True}):
-        for how in BROKEN:
-            with subtests.test(f"{how}, {mode}"):
-                sound = [
-                    write_segment(tmp_path, b, wire_of([plain_batch(b, [100 * b])]))
-                    for b in (10, 30)
-                ]
-                rows = [sound[0], broken(tmp_path, 20, how), sound[1]]
+@each_case("mode", ({}, {"as_kafka": True}, {"index_only": True}))
+@each_case("how", BROKEN)
+def test_no_answer_after_lost_records_is_exact(mode: Any, how: str, tmp_path: Path) -> None:
+    sound = [write_segment(tmp_path, b, wire_of([plain_batch(b, [100 * b])])) for b in (10, 30)]
+    rows = [sound[0], broken(tmp_path, 20, how), sound[1]]
 
-                before, behind, none, largest, latest = search_partition(
-                    rows, [1000, 2500, 9000, MAX_TIMESTAMP, LATEST], SearchOptions(**mode)
-                )
+    before, behind, none, largest, latest = search_partition(
+        rows, [1000, 2500, 9000, MAX_TIMESTAMP, LATEST], SearchOptions(**mode)
+    )
 
-                assert (before.offset, before.passed_over, before.note) == (10, False, None)
-                assert (behind.offset, none.offset) == (30, None)
-                for answer in (behind, none, largest):
-                    assert (answer.exactness, answer.passed_over) == (UNSURE, True)
-                    assert answer.note and rows[1].log_uri in answer.note
-                assert (latest.offset, latest.passed_over) == (31, False)
-
-
-def test_the_end_of_a_log_is_unsure_where_its_last_segment_lost_records(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for how in BROKEN:
-        with subtests.test(how):
-            sound = write_segment(tmp_path, 10, wire_of([plain_batch(10, [1000])]))
-
-            [latest, earliest] = search_partition(
-                [sound, broken(tmp_path, 20, how)], [LATEST, EARLIEST]
-            )
-
-            assert (latest.exactness, latest.passed_over) == (UNSURE, True)
-            assert latest.offset in (None, 20, 21)
-            assert (earliest.offset, earliest.passed_over) == (10, False)
+    assert (before.offset, before.passed_over, before.note) == (10, False, None)
+    assert (behind.offset, none.offset) == (30, None)
+    for answer in (behind, none, largest):
+        assert (answer.exactness, answer.passed_over) == (UNSURE, True)
+        assert answer.note and rows[1].log_uri in answer.note
+    assert (latest.offset, latest.passed_over) == (31, False)
 
 
 def test_the_largest_timestamp_of_what_is_behind_a_log_start_inside_a_batch(

@@ -26,6 +26,7 @@ from tests.builders.segment_builder import (
     v2_batch,
     with_broken_crc,
 )
+from tests.cases import each_case
 from tests.long_forms import examples
 
 SENT = (
@@ -100,25 +101,24 @@ def test_only_what_may_hold_the_offsets_is_opened(tmp_path: Path, opened_names: 
     assert opened_names == [f"{100:020d}.log", f"{100:020d}.index", f"{200:020d}.log"]
 
 
-WRONG_INDEXES = [
-    ("empty", b""),
-    ("zeros", bytes(64)),
-    ("0xff", b"\xff" * 64),
-    ("0x7f", b"\x7f" * 64),
-    ("no batch", b"\0\0\0\1\0\0\0\5" * 8),
-    ("a batch too far", bytes([0, 0, 0, 5, 0, 0, 2, 0xA8]) * 2),
-    ("too far", b"\0\0\0\1" + (2000).to_bytes(4)),
-    ("torn", b"\1" * 11),
-]
+WRONG_INDEXES = {
+    "empty": b"",
+    "zeros": bytes(64),
+    "0xff": b"\xff" * 64,
+    "0x7f": b"\x7f" * 64,
+    "no batch": b"\0\0\0\1\0\0\0\5" * 8,
+    "a batch too far": bytes([0, 0, 0, 5, 0, 0, 2, 0xA8]) * 2,
+    "too far": b"\0\0\0\1" + (2000).to_bytes(4),
+    "torn": b"\1" * 11,
+}
 
 
-def test_an_index_that_is_wrong_loses_nothing(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for name, index in WRONG_INDEXES:
-        with subtests.test(name):
-            log = write(tmp_path, 0, *(v2_batch(i, [Sent(i)]) for i in range(40)))
-            log.with_suffix(".index").write_bytes(index)
-            for start in (0, 1, 7, 39, 40):
-                assert [r.offset for r in read_records(log, start)] == list(range(start, 40))
+@each_case("index", WRONG_INDEXES)
+def test_an_index_that_is_wrong_loses_nothing(index: Any, tmp_path: Path) -> None:
+    log = write(tmp_path, 0, *(v2_batch(i, [Sent(i)]) for i in range(40)))
+    log.with_suffix(".index").write_bytes(index)
+    for start in (0, 1, 7, 39, 40):
+        assert [r.offset for r in read_records(log, start)] == list(range(start, 40))
 
 
 def test_a_batch_inside_a_value_is_not_read_as_a_batch(tmp_path: Path) -> None:
@@ -143,23 +143,18 @@ DAMAGE = {
 }
 
 
-def test_damage_ends_the_reading_behind_the_good_records(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for number, damage in enumerate(DAMAGE):
-        with subtests.test(damage):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            log = write(folder, 0, GOOD, DAMAGE[damage])
-            records = read_records(folder)
-            assert next(records).offset == 0
-            assert next(records).offset == 1
-            with pytest.raises(CorruptSegmentError, match=r"0000\.log: ") as raised:
-                list(records)
-            assert raised.value.valid_bytes == len(GOOD)
-            assert [r.offset for r in read_records(log, 0, 2)] == [0, 1]
-            found = find_offset(log, iso_time(2))
-            assert found is not None and found.offset == 1
+@each_case("damage", [*DAMAGE])
+def test_damage_ends_the_reading_behind_the_good_records(damage: str, tmp_path: Path) -> None:
+    log = write(tmp_path, 0, GOOD, DAMAGE[damage])
+    records = read_records(tmp_path)
+    assert next(records).offset == 0
+    assert next(records).offset == 1
+    with pytest.raises(CorruptSegmentError, match=r"0000\.log: ") as raised:
+        list(records)
+    assert raised.value.valid_bytes == len(GOOD)
+    assert [r.offset for r in read_records(log, 0, 2)] == [0, 1]
+    found = find_offset(log, iso_time(2))
+    assert found is not None and found.offset == 1
 
 
 def test_without_a_check_a_broken_crc_goes_unseen(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
-"""Search by time after several builds: index files of two scans, or of another dialect."""
+"""Search by time after several builds: index files of another dialect."""
 
 import os
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.tiers import CatalogSnapshot
@@ -12,6 +10,7 @@ from kip33.search.answers import Answer, SearchOptions
 from kip33.search.catalog_search import rows_of, search_rows
 from kip33.search.replica_search import TimeQuestion
 from tests.builders.generated_segments import plain_batch, wire_of
+from tests.cases import each_case
 from tests.faults.builds import build_here
 
 OLD_NS = 1_600_000_000 * 10**9
@@ -39,43 +38,20 @@ def found(indexes: Path, target_ms: int, snapshot: str | None = None, **how: Any
     return one.located.answer
 
 
-STEPS = [100, *[50] * 20, 300, *[60] * 20, 500, *[70] * 20]
-
-
-def test_index_files_of_two_builds_are_not_treated_as_one_scan(tmp_path: Path) -> None:
-    source, indexes = archived(tmp_path, STEPS)
-    build_here(source, indexes, index_interval_bytes=4500)
-    build_here(source, indexes, offset_index=True, only_damaged=True, index_interval_bytes=200)
-
-    for target in (100, 101, 200, 300, 301, 400, 500, 501):
-        expected = next((i for i, time in enumerate(STEPS) if time >= target), None)
-        assert found(indexes, target).offset == expected, target
-    assert found(indexes, 200).offset == 21
-    assert found(indexes, 200).note is None
-
-
+@each_case("dialects", (("kip33", "recover"), ("recover", "kip33")))
 def test_index_only_promises_less_where_the_file_is_not_the_rows(
-    tmp_path: Path, subtests: pytest.Subtests
+    dialects: Any, tmp_path: Path
 ) -> None:
-    for number, dialects in enumerate((("kip33", "recover"), ("recover", "kip33"))):
-        with subtests.test(f"{dialects}"):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            times = [1000 + 10 * i for i in range(400)]
-            source, indexes = archived(folder, times)
-            build_here(source, indexes, dialect=dialects[0], index_interval_bytes=200)
-            old = Catalog.at(str(indexes / "_catalog")).require_newest().name
-            build_here(
-                source, indexes, dialect=dialects[1], index_interval_bytes=200, only_damaged=True
-            )
-            middle = Catalog.at(str(indexes / "_catalog")).require_newest().name
-            build_here(source, indexes, dialect=dialects[1], index_interval_bytes=200, full=True)
+    times = [1000 + 10 * i for i in range(400)]
+    source, indexes = archived(tmp_path, times)
+    build_here(source, indexes, dialect=dialects[0], index_interval_bytes=200)
+    old = Catalog.at(str(indexes / "_catalog")).require_newest().name
+    build_here(source, indexes, dialect=dialects[1], index_interval_bytes=200, only_damaged=True)
+    middle = Catalog.at(str(indexes / "_catalog")).require_newest().name
+    build_here(source, indexes, dialect=dialects[1], index_interval_bytes=200, full=True)
 
-            for snapshot in (old, middle, None):
-                for target in range(1000, 4990, 61):
-                    answer = found(indexes, target, snapshot, index_only=True)
-                    expected = next(i for i, time in enumerate(times) if time >= target)
-                    assert answer.offset is not None and answer.offset <= expected, (
-                        snapshot,
-                        target,
-                    )
+    for snapshot in (old, middle, None):
+        for target in range(1000, 4990, 61):
+            answer = found(indexes, target, snapshot, index_only=True)
+            expected = next(i for i, time in enumerate(times) if time >= target)
+            assert answer.offset is not None and answer.offset <= expected, (snapshot, target)

@@ -7,6 +7,7 @@ start offset may lie in the tail of a batch, or of a segment, whose last records
 import os
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from kip33.search.partition_search import search_partition
 from tests.builders.generated_segments import Written, plain_batch, random_segment, wire_of
 from tests.builders.searched_segments import Partition, write_segment
 from tests.builders.segment_builder import Record, v2_batch
+from tests.cases import each_case
 from tests.long_forms import short_and_long
 
 FOUND, BEFORE_START, AFTER_END, NO_TIMESTAMPS, *_ = SearchResult
@@ -106,26 +108,20 @@ NOTHING_FOUND = [
 ]
 
 
+@each_case(("why", "start", "result"), NOTHING_FOUND)
+@each_case("in_one_segment", (True, False))
 def test_batches_without_times_are_not_taken_for_earlier_ones(
-    tmp_path: Path, subtests: pytest.Subtests
+    why: str, start: int, result: Any, in_one_segment: bool, tmp_path: Path
 ) -> None:
     """Kafka answers "unknown" in each case, and its tools then take the end of the log."""
-    for why, start, result in NOTHING_FOUND:
-        for in_one_segment in (True, False):
-            with subtests.test(f"{why}, {in_one_segment}"):
-                folder = tmp_path / f"{start} {in_one_segment}"
-                folder.mkdir()
-                if in_one_segment:
-                    rows = [write_segment(folder, 0, wire_of([BEFORE, AFTER]))]
-                else:
-                    rows = [
-                        write_segment(folder, 0, BEFORE.wire),
-                        write_segment(folder, 2, AFTER.wire),
-                    ]
-                for as_kafka in (False, True):
-                    how = SearchOptions(as_kafka=as_kafka)
-                    [answer] = search_partition(rows, [70], how, log_start_offset=start)
-                    assert answer[1:4] == (None, None, result), why
+    if in_one_segment:
+        rows = [write_segment(tmp_path, 0, wire_of([BEFORE, AFTER]))]
+    else:
+        rows = [write_segment(tmp_path, 0, BEFORE.wire), write_segment(tmp_path, 2, AFTER.wire)]
+    for as_kafka in (False, True):
+        how = SearchOptions(as_kafka=as_kafka)
+        [answer] = search_partition(rows, [70], how, log_start_offset=start)
+        assert answer[1:4] == (None, None, result), why
 
 
 def test_the_segment_is_read_once_for_many_times(tmp_path: Path) -> None:

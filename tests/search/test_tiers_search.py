@@ -26,6 +26,7 @@ from kip33.search.replica_search import (
 from kip33.search.searched_segment import SearchedSegment, losses_of
 from tests.builders.generated_segments import Written, plain_batch, wire_of
 from tests.builders.searched_segments import Partition, partitions, write_segment
+from tests.cases import each_case
 from tests.long_forms import examples
 
 COLUMNS = [*dict.fromkeys(("topic", "partition", *SEARCHED, *OF_UNION, *OF_INCARNATIONS))]
@@ -113,42 +114,38 @@ ENDS = [
 ]
 
 
-def test_the_remote_tier_may_end_after_its_whole_segments(subtests: pytest.Subtests) -> None:
-    for statuses, found in ENDS:
-        with subtests.test(f"{statuses}"):
-            remote = [
-                SearchedSegment(f"file:///r/{n}.log", 10 * n, 10 * n + 9, 99, 99, 9, 9, status)
-                for n, status in enumerate(statuses)
-            ]
-            local = [SearchedSegment("file:///l/90.log", 90, 99, 99, 99, 9, 9, "ok")]
-            [answer] = ask(local, remote, [LATEST_TIERED])
-            assert (answer.offset, answer.result, answer.exactness) == found
-            assert ("so the remote tier may end later" in (answer.note or "")) == (
-                found[2] == "unsure"
-            )
+@each_case(("statuses", "found"), ENDS)
+def test_the_remote_tier_may_end_after_its_whole_segments(statuses: Any, found: Any) -> None:
+    remote = [
+        SearchedSegment(f"file:///r/{n}.log", 10 * n, 10 * n + 9, 99, 99, 9, 9, status)
+        for n, status in enumerate(statuses)
+    ]
+    local = [SearchedSegment("file:///l/90.log", 90, 99, 99, 99, 9, 9, "ok")]
+    [answer] = ask(local, remote, [LATEST_TIERED])
+    assert (answer.offset, answer.result, answer.exactness) == found
+    assert ("so the remote tier may end later" in (answer.note or "")) == (found[2] == "unsure")
 
 
+@each_case("last_offset", (3, None))
+@each_case("bucket", ("file:///a", "file:///z"))
 def test_a_cut_local_segment_lost_nothing_that_the_remote_tier_has(
-    subtests: pytest.Subtests,
+    last_offset: int | None, bucket: str
 ) -> None:
-    for last_offset in (3, None):
-        for bucket in ("file:///a", "file:///z"):
-            with subtests.test(f"{last_offset}, {bucket}"):
-                local = [
-                    SearchedSegment("file:///l/0.log", 0, last_offset, 99, 40, 3, 3, "truncated"),
-                    SearchedSegment("file:///l/10.log", 10, 19, 99, 99, 9, 9, "ok"),
-                ]
-                remote = [SearchedSegment(f"{bucket}/0.log", 0, 9, 99, 99, 9, 9, "ok")]
-                rows = united(table(local, "broker-1"), table(remote, "bucket"))
-                segments = replicas_of(by_partition(rows)["t", 0])["broker-1"]
-                assert losses_of(segments) == [None, None, None]
-                assert [one.log_uri for one in segments if not one.is_copy] == [
-                    f"{bucket}/0.log",
-                    "file:///l/10.log",
-                ]
-                assert not overlapping(segments)
-                [begin] = ask(local, remote, [EARLIEST_LOCAL])
-                assert (begin.offset, begin.exactness) == (0, "record")
+    local = [
+        SearchedSegment("file:///l/0.log", 0, last_offset, 99, 40, 3, 3, "truncated"),
+        SearchedSegment("file:///l/10.log", 10, 19, 99, 99, 9, 9, "ok"),
+    ]
+    remote = [SearchedSegment(f"{bucket}/0.log", 0, 9, 99, 99, 9, 9, "ok")]
+    rows = united(table(local, "broker-1"), table(remote, "bucket"))
+    segments = replicas_of(by_partition(rows)["t", 0])["broker-1"]
+    assert losses_of(segments) == [None, None, None]
+    assert [one.log_uri for one in segments if not one.is_copy] == [
+        f"{bucket}/0.log",
+        "file:///l/10.log",
+    ]
+    assert not overlapping(segments)
+    [begin] = ask(local, remote, [EARLIEST_LOCAL])
+    assert (begin.offset, begin.exactness) == (0, "record")
 
 
 def test_a_local_log_without_topic_id_may_go_on_with_the_newest_topic_of_the_bucket() -> None:

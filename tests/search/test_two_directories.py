@@ -17,6 +17,7 @@ from tests.builders.catalog_rows import catalog_rows
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.builders.generated_segments import plain_batch, wire_of
 from tests.builders.searched_segments import write_segment
+from tests.cases import each_case
 
 SAID = "are directories of the same partition"
 
@@ -52,15 +53,12 @@ def test_a_build_names_the_two_directories(tmp_path: Path) -> None:
     assert warning.startswith(f"1 partition with two directories each, for example {pair}: ")
 
 
-def test_a_search_is_unsure(rows: list[SearchedSegment], subtests: pytest.Subtests) -> None:
-    for target_ms in (1_000, 1_001, 9_999):
-        with subtests.test(f"{target_ms}"):
-            [found] = answers_of(
-                catalog_rows(rows), [TimeQuestion("t", 0, target_ms)], SearchOptions()
-            )
+@each_case("target_ms", (1_000, 1_001, 9_999))
+def test_a_search_is_unsure(target_ms: int, rows: list[SearchedSegment]) -> None:
+    [found] = answers_of(catalog_rows(rows), [TimeQuestion("t", 0, target_ms)], SearchOptions())
 
-            assert found.answer.exactness == Exactness.UNSURE
-            assert SAID in (found.answer.note or "")
+    assert found.answer.exactness == Exactness.UNSURE
+    assert SAID in (found.answer.note or "")
 
 
 def test_the_lag_says_so(rows: list[SearchedSegment]) -> None:

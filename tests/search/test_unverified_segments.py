@@ -27,13 +27,21 @@ def archive(tmp_path: Path) -> ChangingArchive:
     return archive
 
 
-def put_indexes(archive: ChangingArchive, lost: int, bases: Sequence[int] = BASES[:-1]) -> None:
+def put_indexes(archive: ChangingArchive, lost: int, bases: Sequence[int]) -> None:
     """Put a broker's `.timeindex` beside these logs; each lost its last entries."""
     for base in bases:
         log = archive.log(A, base)
         built = kip33.build_time_index(log, index_interval_bytes=100)
         data = built.time_index.to_bytes()
         log.with_suffix(".timeindex").write_bytes(data[: len(data) - 12 * lost])
+
+
+def build_by_tails(archive: ChangingArchive, lost: int, bases: Sequence[int] = BASES[:-1]) -> None:
+    """Build another catalog that trusts these brokers' indexes."""
+    archive.catalog = archive.folder / "another catalog"
+    archive.index_dir = archive.folder / "other indexes"
+    put_indexes(archive, lost, bases)
+    archive.build(read="tail")
 
 
 def answers(archive: ChangingArchive, **how: Any) -> list[dict[str, Any]]:
@@ -53,10 +61,7 @@ def test_answers_are_those_of_a_build_that_read_the_logs(
 ) -> None:
     archive.build()
     expected = found(answers(archive))
-    archive.catalog = archive.folder / "another catalog"
-    archive.index_dir = archive.folder / "other indexes"
-    put_indexes(archive, lost)
-    archive.build(read="tail")
+    build_by_tails(archive, lost)
     assert [archive.row(A, base)["status"] for base in BASES] == ["unverified"] * 2 + ["ok"]
     assert found(answers(archive)) == expected
 
@@ -67,10 +72,7 @@ def test_where_the_indexes_are_believed_a_late_answer_is_marked(
 ) -> None:
     archive.build()
     expected = answers(archive)
-    archive.catalog = archive.folder / "another catalog"
-    archive.index_dir = archive.folder / "other indexes"
-    put_indexes(archive, 2)
-    archive.build(read="tail")
+    build_by_tails(archive, 2)
     late = [
         row
         for row, right in zip(answers(archive, **how), expected, strict=True)
@@ -90,10 +92,7 @@ def test_as_kafka_every_wrong_answer_is_marked(
 ) -> None:
     archive.build()
     expected = answers(archive, as_kafka=version)
-    archive.catalog = archive.folder / "another catalog"
-    archive.index_dir = archive.folder / "other indexes"
-    put_indexes(archive, 2, bases)
-    archive.build(read="tail")
+    build_by_tails(archive, 2, bases)
     assert {archive.row(A, base)["status"] for base in bases} == {"unverified"}
     rows = answers(archive, as_kafka=version)
     wrong = [

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from pyspark import RDD
-from pyspark.sql import DataFrame
 
 from kip33.builds.commit import execute_build
 from kip33.builds.plan import BuildPlan
@@ -89,29 +88,6 @@ def test_rows_and_files_are_those_of_a_build_in_this_process_in_any_number_of_ta
 
     assert index_files(tmp_path / "7") == expected
     assert (again.written, again.kept, again.failed) == (12, 0, 0)
-
-
-def test_the_files_travel_through_one_map_partitions(
-    spark: Any, unchanged_archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jobs: list[RDD[Any]] = []
-    original = RDD.mapPartitions
-
-    def map_partitions(rdd: Any, *arguments: Any, **keywords: Any) -> Any:
-        jobs.append(rdd)
-        return original(rdd, *arguments, **keywords)
-
-    monkeypatch.setattr(RDD, "mapPartitions", map_partitions)
-
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("another way to the executors")
-
-    for name in ("mapInArrow", "mapInPandas", "groupBy", "toPandas"):
-        monkeypatch.setattr(DataFrame, name, refuse)
-
-    build(spark, unchanged_archive, tmp_path, topics=["clicks"], parallelism=3)
-
-    assert [rdd.getNumPartitions() for rdd in jobs] == [3]
 
 
 def test_tasks_return_what_they_did_and_never_a_row(

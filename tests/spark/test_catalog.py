@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sf
 
@@ -47,22 +46,6 @@ def rows(spark: Any, catalog: Path) -> list[dict[str, Any]]:
     """Return the catalog as Spark reads it, by path."""
     loaded = load_catalog(spark, str(catalog)).orderBy("log_uri").collect()
     return [row.asDict(recursive=True) for row in loaded]
-
-
-def test_spark_has_the_columns_of_the_schema_in_their_order(spark: Any, catalog: Path) -> None:
-    kinds = {
-        pa.string(): "string",
-        pa.int32(): "int",
-        pa.int64(): "bigint",
-        pa.bool_(): "boolean",
-        pa.list_(pa.string()): "array<string>",
-        pa.list_(pa.int32()): "array<int>",
-        pa.list_(pa.int64()): "array<bigint>",
-        pa.timestamp("ms", "UTC"): "timestamp",
-    }
-    assert load_catalog(spark, str(catalog)).dtypes == [
-        (field.name, kinds[field.type]) for field in PARTS
-    ]
 
 
 def test_the_rows_are_those_of_the_catalog(rows: list[dict[str, Any]], catalog: Path) -> None:

@@ -16,6 +16,7 @@ from kip33.demo import make_archive
 from kip33.errors import Kip33Error
 from kip33.spark import build_index, read_segments, timestamp_profile, verify_index
 from kip33.spark.jobs import UNKNOWN_CORES, cores_to_come, named, run_job
+from tests.cases import each_case
 from tests.cli.conftest import command, spark_command  # noqa: F401 - fixtures
 from tests.cli.console import Command
 from tests.faults.processes import wait_until
@@ -199,8 +200,7 @@ CORES = [
 ]
 
 
-def test_the_cores_that_may_come(subtests: pytest.Subtests) -> None:
-    for settings, expected in CORES:
-        with subtests.test(settings):
-            session: Any = Session(settings)
-            assert cores_to_come(session) == expected
+@each_case(("settings", "expected"), CORES)
+def test_the_cores_that_may_come(settings: str, expected: Any) -> None:
+    session: Any = Session(settings)
+    assert cores_to_come(session) == expected

@@ -48,27 +48,6 @@ def test_a_table_is_written_where_it_was_asked_for(spark: Any, tmp_path: Path) -
     assert pq.read_table(tmp_path / name / "segments").num_rows == 3
 
 
-def test_a_table_replaces_the_one_of_before(spark: Any, tmp_path: Path) -> None:
-    out = Location.of(tmp_path)
-    written(spark, out, "segments", rows(spark, 50).repartition(5))
-    written(spark, out, "partitions", rows(spark, 2))
-    found = written(spark, out, "segments", rows(spark, 3))
-    assert [row.id for row in plain(found)] == [0, 1, 2]
-    assert pq.read_table(tmp_path / "segments").num_rows == 3
-    assert pq.read_table(tmp_path / "partitions").num_rows == 2
-
-
-def test_what_was_written_is_not_computed_again(spark: Any, tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    rows(spark, 3).write.parquet(str(source))
-    found = written(
-        spark, Location.of(tmp_path / "out"), "segments", spark.read.parquet(str(source))
-    )
-    for path in source.iterdir():
-        path.unlink()
-    assert len(found.collect()) == 3
-
-
 def test_a_table_that_fails_leaves_no_summary(spark: Any, tmp_path: Path) -> None:
     """The order of a command: the summary goes, the tables come, the summary comes."""
     out = Location.of(tmp_path / "out")

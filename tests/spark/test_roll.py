@@ -1,6 +1,7 @@
 """The roll audit as a DataFrame: the rows of `audits.roll_audit`, judged in tasks."""
 
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,16 +16,33 @@ from kip33.catalog.schema import SEGMENTS
 from kip33.rules.policies import Policies
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
 from kip33.spark import audit_roll
-from tests.builders.rolled_catalogs import POLICY, rolled_rows
+from tests.builders.snapshots import row
 
 pytestmark = pytest.mark.spark
 
-PARTITIONS = 60
+POLICY = {
+    "defaults": {"segment.ms": 1000, "segment.bytes": 1000},
+    "topics": {"jitter": {"segment.jitter.ms": 300}},
+}
 
 
 @pytest.fixture(scope="module")
 def rows() -> pa.Table:
-    return pa.Table.from_pylist(rolled_rows(PARTITIONS, 33), schema=SEGMENTS)
+    """Sixty partitions of four segments, in no order, with figures beside the limits."""
+    chance = Random(33)
+    rows = [
+        row(
+            number, topic=chance.choice(("plain", "jitter")), log_uri=f"file:///{number}/{base}.log"
+        )
+        | {"base_offset": base, "last_offset": base + 9, "record_count": 10, "log_dir": ""}
+        | dict.fromkeys(("size_bytes", "valid_bytes"), chance.choice((300, 900, 1000, 1001)))
+        | {"first_batch_timestamp": 90 * base, "max_timestamp": 90 * base + chance.randrange(2000)}
+        | {"status": chance.choice(("ok", "ok", "ok", "truncated", "unverified"))}
+        for number in range(60)
+        for base in range(0, 40, 10)
+    ]
+    chance.shuffle(rows)
+    return pa.Table.from_pylist(rows, schema=SEGMENTS)
 
 
 def test_each_task_judges_its_partitions(

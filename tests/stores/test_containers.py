@@ -4,6 +4,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from kip33.formats.byte_sources import read_fully
 from kip33.stores.containers.aiven import Decompressed, decode_chunk_sizes, parse_manifest
 from kip33.stores.containers.rsm import decode_rsm_header
 from kip33.stores.files import opened, read_whole, scanned, size_of
-from kip33.stores.locations import INSIDES, Location
+from kip33.stores.locations import Location
 from tests.builders.layouts import (
     Stored,
     aiven,
@@ -27,6 +28,7 @@ from tests.builders.layouts import (
     segment_id,
     zstd,
 )
+from tests.cases import each_case
 from tests.long_forms import examples
 
 LOG = os.urandom(200) * 100 + bytes(range(256)) * 20
@@ -44,11 +46,10 @@ SIZES = [
 ]
 
 
-def test_chunk_sizes(subtests: pytest.Subtests) -> None:
-    for sizes, digits in SIZES:
-        with subtests.test(f"{sizes}"):
-            assert encoded_sizes(sizes) == bytes.fromhex(digits)
-            assert decode_chunk_sizes(bytes.fromhex(digits)).tolist() == sizes
+@each_case(("sizes", "digits"), SIZES)
+def test_chunk_sizes(sizes: Any, digits: str) -> None:
+    assert encoded_sizes(sizes) == bytes.fromhex(digits)
+    assert decode_chunk_sizes(bytes.fromhex(digits)).tolist() == sizes
 
 
 @given(st.lists(st.integers(0, 2**31 - 1)) | st.lists(st.integers(4_000_000, 4_000_300)))
@@ -84,10 +85,10 @@ WRONG_HEADERS = [
 ]
 
 
-def test_bytes_that_are_not_an_rsm_header(subtests: pytest.Subtests) -> None:
-    for data, size, error, says in WRONG_HEADERS:
-        with subtests.test(says), pytest.raises(error, match=says):
-            decode_rsm_header(data, size)
+@each_case(("data", "size", "error", "says"), WRONG_HEADERS)
+def test_bytes_that_are_not_an_rsm_header(data: Any, size: int, error: Any, says: str) -> None:
+    with pytest.raises(error, match=says):
+        decode_rsm_header(data, size)
 
 
 def read(place: Location) -> bytes:
@@ -107,30 +108,24 @@ def test_parts_of_an_rsm_file(tmp_path: Path) -> None:
         assert read_into(size_bytes, view) == read_into(size_bytes + 9, view) == 0
 
 
-def test_an_aiven_segment(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for chunk_bytes in (1, 999, 5000, len(LOG), 1 << 22):
-        for compressed in (False, True):
-            with subtests.test(f"{compressed}, {chunk_bytes}"):
-                folder = tmp_path / f"{chunk_bytes} {compressed}"
-                folder.mkdir()
-                one = ONE if chunk_bytes > 1 else ONE._replace(log=LOG[:300])
-                aiven(folder, [one], compressed=compressed, chunk_bytes=chunk_bytes)
-                log = Location.of(f"{aiven_stem(folder, one).as_uri()}.log#aiven.log")
-                assert (read(log), size_of(log)) == (one.log, len(one.log))
-                assert read(beside(log, "timeindex")) == one.timeindex
-                assert read(beside(beside(log, "timeindex"), "index")) == one.index
-                with scanned(log) as (read_into, size_bytes, _):
-                    assert read_fully(read_into, 5, size_bytes) == one.log[5:]
+@each_case("chunk_bytes", (1, 999, 5000, len(LOG), 1 << 22))
+@each_case("compressed", (False, True))
+def test_an_aiven_segment(chunk_bytes: Any, compressed: bool, tmp_path: Path) -> None:
+    one = ONE if chunk_bytes > 1 else ONE._replace(log=LOG[:300])
+    aiven(tmp_path, [one], compressed=compressed, chunk_bytes=chunk_bytes)
+    log = Location.of(f"{aiven_stem(tmp_path, one).as_uri()}.log#aiven.log")
+    assert (read(log), size_of(log)) == (one.log, len(one.log))
+    assert read(beside(log, "timeindex")) == one.timeindex
+    assert read(beside(beside(log, "timeindex"), "index")) == one.index
+    with scanned(log) as (read_into, size_bytes, _):
+        assert read_fully(read_into, 5, size_bytes) == one.log[5:]
 
 
-def test_an_empty_aiven_segment(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, compressed in enumerate((False, True)):
-        with subtests.test(f"{compressed}"):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            aiven(folder, [ONE._replace(log=b"")], compressed=compressed)
-            log = Location.of(f"{aiven_stem(folder, ONE).as_uri()}.log#aiven.log")
-            assert (read(log), size_of(log)) == (b"", 0)
+@each_case("compressed", (False, True))
+def test_an_empty_aiven_segment(compressed: bool, tmp_path: Path) -> None:
+    aiven(tmp_path, [ONE._replace(log=b"")], compressed=compressed)
+    log = Location.of(f"{aiven_stem(tmp_path, ONE).as_uri()}.log#aiven.log")
+    assert (read(log), size_of(log)) == (b"", 0)
 
 
 @settings(max_examples=examples(60))
@@ -215,20 +210,17 @@ CHANGED: list[tuple[str, bytes | None, str]] = [
 ]
 
 
+@each_case(("suffix", "data", "says"), CHANGED)
 def test_a_segment_that_does_not_match_its_manifest(
-    tmp_path: Path, subtests: pytest.Subtests
+    suffix: str, data: Any, says: str, tmp_path: Path
 ) -> None:
-    for number, (suffix, data, says) in enumerate(CHANGED):
-        with subtests.test(f"{suffix}: {says}"):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            assert len(LOG) == 25120
-            aiven(folder, [ONE])
-            stem = aiven_stem(folder, ONE)
-            put(stem.with_name(f"{stem.name}.{suffix}"), data)
-            with pytest.raises(OSError, match=says) as found:
-                read(Location.of(f"{stem.as_uri()}.log#aiven.log"))
-            assert "\n" not in str(found.value)
+    assert len(LOG) == 25120
+    aiven(tmp_path, [ONE])
+    stem = aiven_stem(tmp_path, ONE)
+    put(stem.with_name(f"{stem.name}.{suffix}"), data)
+    with pytest.raises(OSError, match=says) as found:
+        read(Location.of(f"{stem.as_uri()}.log#aiven.log"))
+    assert "\n" not in str(found.value)
 
 
 INDEXES = [
@@ -244,13 +236,12 @@ INDEXES = [
 ]
 
 
-def test_a_wrong_chunk_index(subtests: pytest.Subtests) -> None:
-    for changes in INDEXES:
-        with subtests.test(f"{changes}"):
-            record = manifest(ONE, 5000, [5000, 120])
-            record["chunkIndex"] |= changes
-            with pytest.raises((CorruptSegmentError, UnsupportedFormatError), match="rsm-manifest"):
-                parse_manifest(json.dumps(record).encode())
+@each_case("changes", INDEXES)
+def test_a_wrong_chunk_index(changes: Any) -> None:
+    record = manifest(ONE, 5000, [5000, 120])
+    record["chunkIndex"] |= changes
+    with pytest.raises((CorruptSegmentError, UnsupportedFormatError), match="rsm-manifest"):
+        parse_manifest(json.dumps(record).encode())
 
 
 def test_chunks_that_are_not_zstd_are_an_error(tmp_path: Path) -> None:
@@ -288,27 +279,12 @@ PLACES = [
 ]
 
 
-def test_a_place_inside_a_file_as_uri(subtests: pytest.Subtests) -> None:
-    for text, path, inside, uri in PLACES:
-        with subtests.test(text):
-            place = Location.of(text)
-            assert (place.path, place.inside, place.uri) == (path, inside, uri)
-            assert Location.of(uri) == place
-            assert (place.parent.inside, place.child("y").inside) == ("", "")
-
-
-def test_every_part_in_insides_can_be_opened(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, inside in enumerate(sorted(INSIDES)):
-        with subtests.test(inside):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            aiven(folder, [ONE])
-            put(folder / "SEG", rsm_file(ONE))
-            stem = aiven_stem(folder, ONE).as_uri()
-            container, _, kind = inside.partition(".")
-            suffix = "log" if kind == "log" else "indexes"
-            file = f"{stem}.{suffix}" if container == "aiven" else (folder / "SEG").as_uri()
-            assert read(Location.of(f"{file}#{inside}")) == getattr(ONE, kind)
+@each_case(("text", "path", "inside", "uri"), PLACES)
+def test_a_place_inside_a_file_as_uri(text: str, path: str, inside: str, uri: str) -> None:
+    place = Location.of(text)
+    assert (place.path, place.inside, place.uri) == (path, inside, uri)
+    assert Location.of(uri) == place
+    assert (place.parent.inside, place.child("y").inside) == ("", "")
 
 
 def test_index_files_have_kafkas_suffixes() -> None:

@@ -1,22 +1,18 @@
 """Publish files atomically, and read them."""
 
 import os
-import subprocess
-import sys
-import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow import fs
 
 from kip33.errors import LocationError
-from kip33.stores import own_files
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import one_line, opened, read_whole, scanned, size_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish, remove_quietly
-
-ROOT = Path(__file__).parents[2]
+from tests.cases import each_case
 
 
 def names_in(folder: Path) -> list[str]:
@@ -54,26 +50,27 @@ def lossy(file: int, data: bytes) -> int:
 
 
 write = os.write
-FAULTS = [
-    ("nothing can be opened", "open", full, "No space"),
-    ("the disk is full", "write", full_after_one_byte, "No space"),
-    ("bytes got lost", "write", lossy, "3 bytes were written, but the file has 1"),
-]
+FAULTS = {
+    "nothing can be opened": ("open", full, "No space"),
+    "the disk is full": ("write", full_after_one_byte, "No space"),
+    "the rename fails": ("replace", full, "No space"),
+    "bytes got lost": ("write", lossy, "3 bytes were written, but the file has 1"),
+}
 
 
+@each_case(("call", "failing", "says"), FAULTS)
 def test_a_failed_publish_leaves_the_old_file_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+    call: str, failing: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, call, failing, says in FAULTS:
-        with subtests.test(name), monkeypatch.context() as patch:
-            place = Location.of(tmp_path / "x")
-            publish(place, b"old")
-            patch.setattr(os, call, failing)
-            with pytest.raises(OSError, match=says):
-                publish(place, b"new")
-            patch.undo()
-            assert names_in(tmp_path) == ["x"]
-            assert Path(place.path).read_bytes() == b"old"
+    with monkeypatch.context() as patch:
+        place = Location.of(tmp_path / "x")
+        publish(place, b"old")
+        patch.setattr(os, call, failing)
+        with pytest.raises(OSError, match=says):
+            publish(place, b"new")
+        patch.undo()
+        assert names_in(tmp_path) == ["x"]
+        assert Path(place.path).read_bytes() == b"old"
 
 
 def test_a_disk_that_takes_one_byte_at_a_time_gets_all(
@@ -83,61 +80,6 @@ def test_a_disk_that_takes_one_byte_at_a_time_gets_all(
     place = Location.of(tmp_path / "x")
     assert publish(place, b"twelve bytes").size_bytes == 12
     assert Path(place.path).read_bytes() == b"twelve bytes"
-
-
-def test_a_failed_rename_leaves_the_old_file_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = Location.of(tmp_path / "x")
-    publish(place, b"old")
-    monkeypatch.setattr(own_files.os, "replace", full)
-    with pytest.raises(OSError, match="No space"):
-        publish(place, b"new")
-    assert names_in(tmp_path) == ["x"]
-    assert Path(place.path).read_bytes() == b"old"
-
-
-def test_a_full_disk_leaves_no_part(tmp_path: Path) -> None:
-    """A real limit on file size, in a process of its own."""
-    publish(Location.of(tmp_path / "x"), b"old")
-    script = """
-import resource, signal, sys
-from kip33.stores.own_files import publish
-from kip33.stores.locations import Location
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-try:
-    publish(Location.of(sys.argv[1]), bytes(100_000))
-except OSError as error:
-    print("OSError", error.errno)
-"""
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", script, str(tmp_path / "x")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.startswith("OSError")
-    assert names_in(tmp_path) == ["x"]
-    assert (tmp_path / "x").read_bytes() == b"old"
-
-
-def test_a_temporary_name_is_hidden_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[list[str]] = []
-    replace = os.replace
-
-    def look(source: str, target: str) -> None:
-        seen.append(names_in(tmp_path))
-        replace(source, target)
-
-    monkeypatch.setattr(own_files.os, "replace", look)
-    publish(Location.of(tmp_path / "0.timeindex"), b"x")
-    ((name,),) = seen
-    assert name.startswith(".0.timeindex.")
-    assert name.endswith(".tmp")
 
 
 def test_read_whole(tmp_path: Path) -> None:
@@ -200,31 +142,9 @@ REASONS = [
 ]
 
 
-def test_reason_is_one_line(subtests: pytest.Subtests) -> None:
-    for error, line in REASONS:
-        with subtests.test(line):
-            assert one_line(error) == line
-
-
-def test_a_concurrent_reader_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
-    place = Location.of(tmp_path / "0.timeindex")
-    versions = [bytes([n]) * (3_000_000 + n) for n in range(2)]
-    publish(place, versions[0])
-    seen: list[bytes] = []
-    done = threading.Event()
-
-    def read() -> None:
-        while not done.is_set():
-            seen.append(Path(place.path).read_bytes())
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for n in range(60):
-        publish(place, versions[n % 2])
-    done.set()
-    reader.join()
-    assert {len(data) for data in seen} == {len(version) for version in versions}
-    assert set(seen) == set(versions)
+@each_case(("error", "line"), REASONS)
+def test_reason_is_one_line(error: Any, line: str) -> None:
+    assert one_line(error) == line
 
 
 def test_ranges_of_a_remote_file_go_into_any_view(

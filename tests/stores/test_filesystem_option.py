@@ -25,6 +25,7 @@ from kip33.stores.filesystem_option import (
 from kip33.stores.filesystems import can_travel, given_filesystem
 from kip33.stores.locations import Location
 from tests.builders.plans import plan_build
+from tests.cases import each_case
 from tests.stores.test_storage_options import OPEN_A_STORE
 
 LOCAL = fs.LocalFileSystem()
@@ -230,13 +231,14 @@ WRONG_STORES = [
 ]
 
 
-def test_a_filesystem_that_cannot_serve_the_place_is_one_line(subtests: pytest.Subtests) -> None:
-    for path, store, token in WRONG_STORES:
-        with subtests.test(token):
-            with pytest.raises(ValueError, match=token) as error:
-                kip33.list_segments(path, filesystem=store)
-            assert "\n" not in str(error.value)
-            assert filesystems._ByRoot.given == {}
+@each_case(("path", "store", "token"), WRONG_STORES)
+def test_a_filesystem_that_cannot_serve_the_place_is_one_line(
+    path: str, store: Any, token: str
+) -> None:
+    with pytest.raises(ValueError, match=token) as error:
+        kip33.list_segments(path, filesystem=store)
+    assert "\n" not in str(error.value)
+    assert filesystems._ByRoot.given == {}
 
 
 def test_options_and_a_filesystem_are_not_given_at_once() -> None:

@@ -7,6 +7,7 @@ from pyarrow import fs
 
 from kip33.errors import LocationError
 from kip33.stores.locations import SCHEMES, Location
+from tests.cases import each_case
 
 PLACES = [
     ("/archive/orders-0", "file://", "/archive/orders-0", "file:///archive/orders-0"),
@@ -27,13 +28,12 @@ PLACES = [
 ]
 
 
-def test_of(subtests: pytest.Subtests) -> None:
-    for text, root, path, uri in PLACES:
-        with subtests.test(text):
-            location = Location.of(text)
-            assert location == (root, path, "")
-            assert location.uri == uri
-            assert Location.of(uri) == location
+@each_case(("text", "root", "path", "uri"), PLACES)
+def test_of(text: str, root: str, path: str, uri: str) -> None:
+    location = Location.of(text)
+    assert location == (root, path, "")
+    assert location.uri == uri
+    assert Location.of(uri) == location
 
 
 def test_of_a_relative_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -49,10 +49,10 @@ NO_LOCATIONS = [
 ]
 
 
-def test_texts_that_are_not_locations(subtests: pytest.Subtests) -> None:
-    for text, says in NO_LOCATIONS:
-        with subtests.test(text), pytest.raises(LocationError, match=says):
-            Location.of(text)
+@each_case(("text", "says"), NO_LOCATIONS)
+def test_texts_that_are_not_locations(text: str, says: str) -> None:
+    with pytest.raises(LocationError, match=says):
+        Location.of(text)
 
 
 def test_the_message_lists_the_schemes() -> None:
@@ -83,10 +83,9 @@ CONTAINS = [
 ]
 
 
-def test_contains(subtests: pytest.Subtests) -> None:
-    for outer, inner, expected in CONTAINS:
-        with subtests.test(f"{outer} {inner}"):
-            assert Location.of(outer).contains(Location.of(inner)) is expected
+@each_case(("outer", "inner", "expected"), CONTAINS)
+def test_contains(outer: str, inner: str, expected: bool) -> None:
+    assert Location.of(outer).contains(Location.of(inner)) is expected
 
 
 def test_contains_resolves_links(tmp_path: Path) -> None:

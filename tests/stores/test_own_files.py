@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from kip33.stores.own_files import (
     temporary_files_of,
     temporary_of,
 )
+from tests.cases import each_case
 
 
 def dead_link(place: Path) -> None:
@@ -23,23 +25,20 @@ def link_to_a_directory(place: Path) -> None:
     place.symlink_to(place.parent)
 
 
-def test_what_is_no_file_is_not_replaced(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for number, make in enumerate((dead_link, link_to_a_directory, os.mkfifo, Path.mkdir)):
-        with subtests.test(make.__name__):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            make(folder / "index")
-            before = os.lstat(folder / "index")
-            with pytest.raises(OSError, match=r"expected a file or nothing|[Ii]s a directory"):
-                publish(Location.of(folder / "index"), b"ours")
-            with (
-                pytest.raises(Exception, match="there is no file"),
-                streamed_file(Location.of(folder / "index")) as file,
-            ):
-                file.write(b"ours")
-            after = os.lstat(folder / "index")
-            assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
-            assert [path.name for path in folder.iterdir()] == ["index"]
+@each_case("make", (dead_link, link_to_a_directory, os.mkfifo, Path.mkdir))
+def test_what_is_no_file_is_not_replaced(make: Any, tmp_path: Path) -> None:
+    make(tmp_path / "index")
+    before = os.lstat(tmp_path / "index")
+    with pytest.raises(OSError, match=r"expected a file or nothing|[Ii]s a directory"):
+        publish(Location.of(tmp_path / "index"), b"ours")
+    with (
+        pytest.raises(Exception, match="there is no file"),
+        streamed_file(Location.of(tmp_path / "index")) as file,
+    ):
+        file.write(b"ours")
+    after = os.lstat(tmp_path / "index")
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
 def test_a_file_and_a_link_to_a_file_are_replaced(tmp_path: Path) -> None:

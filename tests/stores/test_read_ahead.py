@@ -25,6 +25,7 @@ from kip33.stores.concurrently import (
 from kip33.stores.locations import Location
 from kip33.stores.read_ahead import AHEAD, MOST_HELD_BYTES, reading_ahead
 from tests.builders.segment_builder import Record, v2_batch
+from tests.cases import each_case
 
 BUCKET = Location("s3a://bucket", "bucket/key")
 HDFS = Location("hdfs://name:8020", "/key")
@@ -109,25 +110,26 @@ class Meeting:
         return number
 
 
-AT_ONCE = [
-    ("empty files", HDFS, 0, SMALL_FILES_AT_ONCE),
-    ("small files", HDFS, 64 << 10, SMALL_FILES_AT_ONCE),
-    ("large files", HDFS, 1 << 30, LARGE_FILES_AT_ONCE),
-    ("files of one range", HDFS, 8 << 20, 2 * LARGE_FILES_AT_ONCE),
-    ("small objects", BUCKET, 64 << 10, LARGE_FILES_AT_ONCE),
-    ("large objects", BUCKET, 1 << 30, LARGE_FILES_AT_ONCE),
-]
+AT_ONCE = {
+    "empty files": (HDFS, 0, SMALL_FILES_AT_ONCE),
+    "small files": (HDFS, 64 << 10, SMALL_FILES_AT_ONCE),
+    "large files": (HDFS, 1 << 30, LARGE_FILES_AT_ONCE),
+    "files of one range": (HDFS, 8 << 20, 2 * LARGE_FILES_AT_ONCE),
+    "small objects": (BUCKET, 64 << 10, LARGE_FILES_AT_ONCE),
+    "large objects": (BUCKET, 1 << 30, LARGE_FILES_AT_ONCE),
+}
 
 
-def test_results_come_in_order_and_as_many_run_as_memory_holds(subtests: pytest.Subtests) -> None:
-    for name, source, size_bytes, together in AT_ONCE:
-        with subtests.test(name):
-            meeting = Meeting(together)
-            numbers = range(2 * together)
-            held_bytes = dict.fromkeys(numbers, size_bytes).__getitem__
-            done = map_in_order(source, numbers, meeting.run, held_bytes=held_bytes)
-            assert list(done) == list(numbers)
-            assert meeting.most == together
+@each_case(("source", "size_bytes", "together"), AT_ONCE)
+def test_results_come_in_order_and_as_many_run_as_memory_holds(
+    source: Any, size_bytes: Any, together: Any
+) -> None:
+    meeting = Meeting(together)
+    numbers = range(2 * together)
+    held_bytes = dict.fromkeys(numbers, size_bytes).__getitem__
+    done = map_in_order(source, numbers, meeting.run, held_bytes=held_bytes)
+    assert list(done) == list(numbers)
+    assert meeting.most == together
 
 
 def waits_for_a_result(thread: threading.Thread) -> bool:

@@ -10,6 +10,7 @@ from pyarrow import fs
 
 from kip33.errors import LocationError
 from kip33.stores.s3 import DEFAULT_REGION, S3_ATTEMPTS, client_arguments, keys_period
+from tests.cases import each_case
 
 KEYS = {"access.key": "AK", "secret.key": "SK"}
 OURS = {"access_key": "AK", "secret_key": "SK"}
@@ -34,7 +35,6 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
         KEYS | {"session.token": "ST"},
         OURS | {"session_token": "ST"},
     ),
-    "one key alone is none": ({"access.key": "AK"}, {}),
     "nobody": ({PROVIDER: ANONYMOUS} | KEYS, {"anonymous": True}),
     "the machine's role, though there are keys": ({PROVIDER: INSTANCE} | KEYS, {}),
     "of several the first that has what it needs": (
@@ -51,10 +51,6 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
         {"role_arn": "arn:aws:iam::1:role/r", "session_name": "nightly", "load_frequency": 1800},
     ),
     "a server of one's own": (SERVER, REACHED),
-    "its name alone, without TLS": (
-        {"endpoint": "127.0.0.1:9000", "connection.ssl.enabled": "false"},
-        REACHED,
-    ),
     "its name alone": (
         {"endpoint": "store:9000"},
         REACHED
@@ -67,7 +63,6 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
         SERVER | {"path.style.access": "false"},
         REACHED | {"force_virtual_addressing": True},
     ),
-    "buckets as paths": (SERVER | {"path.style.access": "true"}, REACHED),
     "a region": ({"endpoint.region": "eu-west-1"}, {"region": "eu-west-1"}),
     "a region in Amazon's endpoint": (
         {"endpoint": "s3.eu-central-1.amazonaws.com"},
@@ -121,23 +116,19 @@ def prefixed(settings: dict[str, str], prefix: str = "fs.s3a.") -> dict[str, str
     return {prefix + key: value for key, value in settings.items()}
 
 
-def test_settings_become_arguments(subtests: pytest.Subtests) -> None:
-    for name, (settings, expected) in CASES.items():
-        with subtests.test(name):
-            assert arguments(prefixed(settings)) == expected
-            if "role_arn" not in expected:  # for that it asks Amazon
-                fs.S3FileSystem(**{"region": "us-east-1"} | expected)  # it takes them
+@each_case(("settings", "expected"), CASES)
+def test_settings_become_arguments(settings: Any, expected: Any) -> None:
+    assert arguments(prefixed(settings)) == expected
+    if "role_arn" not in expected:  # for that it asks Amazon
+        fs.S3FileSystem(**{"region": "us-east-1"} | expected)  # it takes them
 
 
-def test_a_buckets_own_settings_go_over_all_others(subtests: pytest.Subtests) -> None:
-    for name, (settings, expected) in CASES.items():
-        with subtests.test(name):
-            own = prefixed(settings, "fs.s3a.bucket.archive.")
-            others = {
-                key.replace("bucket.archive.", ""): "true" for key in own if "path.style" in key
-            }
-            assert arguments(others | own) == expected
-            assert arguments(own, bucket="another") == {}
+@each_case(("settings", "expected"), CASES)
+def test_a_buckets_own_settings_go_over_all_others(settings: Any, expected: Any) -> None:
+    own = prefixed(settings, "fs.s3a.bucket.archive.")
+    others = {key.replace("bucket.archive.", ""): "true" for key in own if "path.style" in key}
+    assert arguments(others | own) == expected
+    assert arguments(own, bucket="another") == {}
 
 
 def test_a_server_without_a_region_uses_the_environments(
@@ -154,19 +145,19 @@ CHECKSUMS = [
 ]
 
 
-def test_servers_of_other_vendors_are_sent_no_checksums(subtests: pytest.Subtests) -> None:
-    for settings, expected in CHECKSUMS:
-        with subtests.test(f"{settings}"):
-            os.environ.pop("AWS_REQUEST_CHECKSUM_CALCULATION", None)
-            arguments(prefixed(settings))
-            assert os.environ.get("AWS_REQUEST_CHECKSUM_CALCULATION") == expected
+@each_case(("settings", "expected"), CHECKSUMS)
+def test_servers_of_other_vendors_are_sent_no_checksums(
+    settings: Any, expected: str | None
+) -> None:
+    os.environ.pop("AWS_REQUEST_CHECKSUM_CALCULATION", None)
+    arguments(prefixed(settings))
+    assert os.environ.get("AWS_REQUEST_CHECKSUM_CALCULATION") == expected
 
 
-def test_the_number_of_attempts_per_request(subtests: pytest.Subtests) -> None:
-    for said, attempts in (({}, S3_ATTEMPTS), ({"attempts.maximum": "3"}, 3)):
-        with subtests.test(f"{said}"):
-            found = client_arguments(prefixed(said), "archive")
-            assert found["retry_strategy"].max_attempts == attempts
+@each_case(("said", "attempts"), (({}, S3_ATTEMPTS), ({"attempts.maximum": "3"}, 3)))
+def test_the_number_of_attempts_per_request(said: Any, attempts: Any) -> None:
+    found = client_arguments(prefixed(said), "archive")
+    assert found["retry_strategy"].max_attempts == attempts
 
 
 WRONG = {
@@ -177,13 +168,12 @@ WRONG = {
 }
 
 
-def test_a_wrong_value_is_reported_but_not_shown(subtests: pytest.Subtests) -> None:
-    for key in WRONG:
-        with subtests.test(key):
-            value, expected = WRONG[key]
-            with pytest.raises(LocationError, match=f"fs.s3a.{key}: expected {expected}") as said:
-                client_arguments({f"fs.s3a.{key}": value}, "archive")
-            assert value not in str(said.value)
+@each_case("key", [*WRONG])
+def test_a_wrong_value_is_reported_but_not_shown(key: str) -> None:
+    value, expected = WRONG[key]
+    with pytest.raises(LocationError, match=f"fs.s3a.{key}: expected {expected}") as said:
+        client_arguments({f"fs.s3a.{key}": value}, "archive")
+    assert value not in str(said.value)
 
 
 def test_a_customers_own_encryption_key_is_refused() -> None:
@@ -210,12 +200,11 @@ PERIODS: dict[str, tuple[dict[str, str], list[float]]] = {
 }
 
 
+@each_case(("said", "moments_s"), PERIODS)
 def test_keys_of_a_role_are_used_for_three_quarters_of_their_time(
-    subtests: pytest.Subtests,
+    said: Any, moments_s: Any
 ) -> None:
-    for name, (said, moments_s) in PERIODS.items():
-        with subtests.test(name):
-            settings = prefixed({PROVIDER: f"{SIMPLE},\n {ROLE}"} | said, "fs.s3a.bucket.archive.")
-            periods = [keys_period(settings, "archive", now_s=now_s) for now_s in moments_s]
-            assert periods == [0, 0, 1, 1, 2]
-            assert keys_period(settings, "another", now_s=1e9) == 0
+    settings = prefixed({PROVIDER: f"{SIMPLE},\n {ROLE}"} | said, "fs.s3a.bucket.archive.")
+    periods = [keys_period(settings, "archive", now_s=now_s) for now_s in moments_s]
+    assert periods == [0, 0, 1, 1, 2]
+    assert keys_period(settings, "another", now_s=1e9) == 0

@@ -7,6 +7,7 @@ import pytest
 from kip33.errors import LocationError
 from kip33.stores import settings as store_settings
 from kip33.stores.locations import Location
+from tests.cases import each_case
 
 SITE = """<?xml version="1.0"?>
 <configuration>
@@ -53,26 +54,6 @@ def test_spark_overrides_hadoop_and_the_command_line_overrides_both(
     }
 
 
-def test_sparks_own_folder_has_its_defaults(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "spark-defaults.conf").write_text(DEFAULTS)
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    assert store_settings.configured()["fs.s3a.access.key"] == "AK"
-
-
-def test_a_broken_configuration_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "core-site.xml").write_text("<configuration>")
-    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    with pytest.raises(
-        LocationError, match=r"core-site\.xml: not a valid Hadoop configuration: no element"
-    ):
-        store_settings.configured()
-
-
 def test_only_what_stores_understand_is_kept() -> None:
     store_settings.use_settings({"fs.s3a.endpoint": "e", "mapreduce.job.name": "secret"})
     assert store_settings.settings() == {"fs.s3a.endpoint": "e"}
@@ -100,54 +81,68 @@ def test_a_source_of_settings_is_called_once_at_first_use() -> None:
     assert asked == [1]
 
 
-def test_an_included_file_is_reported_not_ignored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+INCLUDE = '<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="keys.xml"/>'
+FILES: dict[str, tuple[str, str, str, dict[str, str]]] = {
+    "Hadoop's short form of a property": (
+        *("HADOOP_CONF_DIR", "core-site.xml"),
+        '<configuration><property name="fs.s3a.endpoint" value="e"/></configuration>',
+        {"fs.s3a.endpoint": "e"},
+    ),
+    "Spark's, as Java reads them": (
+        *("SPARK_CONF_DIR", "spark-defaults.conf"),
+        "spark.hadoop.fs.s3a.endpoint = http://\\\n  host\nspark.hadoop.dfs.a: A\\=K \n",
+        {"fs.s3a.endpoint": "http://host", "dfs.a": "A=K"},
+    ),
+    "in Spark's own folder": (
+        *("SPARK_HOME", "conf/spark-defaults.conf", "spark.hadoop.dfs.a 1"),
+        {"dfs.a": "1"},
+    ),
+}
+
+
+@each_case(("variable", "file", "text", "expected"), FILES)
+def test_forms_of_settings(
+    variable: str,
+    file: str,
+    text: str,
+    expected: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    include = '<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="keys.xml"/>'
-    text = SITE.replace("</configuration>", f"{include}</configuration>")
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text)
+    with monkeypatch.context() as patch:
+        patch.setenv(variable, str(tmp_path))
+        assert store_settings.configured() == expected
+
+
+@each_case(
+    ("text", "said"),
+    [
+        ("<configuration>", "not a valid Hadoop configuration: no element"),
+        (SITE.replace("</configuration>", f"{INCLUDE}</configuration>"), "xi:include found, which"),
+    ],
+)
+def test_a_configuration_that_cannot_be_read_is_one_line(
+    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "core-site.xml").write_text(text)
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    with pytest.raises(LocationError, match=r"core-site\.xml: xi:include found, which kip33"):
+    with pytest.raises(LocationError, match=rf"core-site\.xml: {said}"):
         store_settings.configured()
 
 
-def test_the_short_form_of_a_property_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    short = '<configuration><property name="fs.s3a.endpoint" value="e"/></configuration>'
-    (tmp_path / "core-site.xml").write_text(short)
-    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    assert store_settings.configured() == {"fs.s3a.endpoint": "e"}
-
-
-def test_spark_defaults_are_read_as_java_reads_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (
-        "spark.hadoop.fs.s3a.endpoint = http://\\\n  host\nspark.hadoop.fs.s3a.access.key: A\\=K \n"
+@each_case("uri", ("s3a://bucket/x", "hdfs://ha/x"))
+def test_a_value_that_only_hadoop_expands_is_named_without_the_value(uri: str) -> None:
+    store_settings.use_settings(
+        {
+            "fs.s3a.secret.key": "s3cr3t-${env.KEY}",
+            "fs.s3a.access.key": "A",
+            "fs.s3a.endpoint.region": "eu-west-1",
+            "dfs.nameservices": "s3cr3t-${env.KEY}",
+            "dfs.namenode.name.dir": "${hadoop.tmp.dir}/dfs",
+        }
     )
-    (tmp_path / "spark-defaults.conf").write_text(text)
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert store_settings.configured() == {
-        "fs.s3a.endpoint": "http://host",
-        "fs.s3a.access.key": "A=K",
-    }
-
-
-def test_a_value_that_only_hadoop_expands_is_named_without_the_value(
-    subtests: pytest.Subtests,
-) -> None:
-    for uri in ("s3a://bucket/x", "hdfs://ha/x"):
-        with subtests.test(uri):
-            store_settings.use_settings(
-                {
-                    "fs.s3a.secret.key": "s3cr3t-${env.KEY}",
-                    "fs.s3a.access.key": "A",
-                    "fs.s3a.endpoint.region": "eu-west-1",
-                    "dfs.nameservices": "s3cr3t-${env.KEY}",
-                    "dfs.namenode.name.dir": "${hadoop.tmp.dir}/dfs",
-                }
-            )
-            with pytest.raises(LocationError, match="which kip33 does not expand") as refused:
-                Location.of(uri).filesystem()
-            assert "s3cr3t" not in str(refused.value)
+    with pytest.raises(LocationError, match="which kip33 does not expand") as refused:
+        Location.of(uri).filesystem()
+    assert "s3cr3t" not in str(refused.value)

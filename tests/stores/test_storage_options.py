@@ -1,6 +1,7 @@
 """Store settings from a caller, by short names or Hadoop's, and their scope."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from kip33.stores import settings as store_settings
 from kip33.stores.filesystem_option import hadoop_options, use_storage_options
 from kip33.stores.locations import Location
 from kip33.stores.s3 import client_arguments
+from tests.cases import each_case
 
 KEYS = {"endpoint": "http://store:9000", "access_key": "AK", "secret_key": "SK"}
 ONE, OTHER = Location.of("s3://one/a"), Location.of("s3://other/b")
@@ -76,12 +78,13 @@ WRONG_NAMES = [
 ]
 
 
-def test_a_wrong_name_is_a_value_error_that_shows_no_value(subtests: pytest.Subtests) -> None:
-    for options, place, token in WRONG_NAMES:
-        with subtests.test(token):
-            with pytest.raises(ValueError, match=token) as error:
-                kip33.list_segments(place, storage_options=options)
-            assert "hidden" not in str(error.value) and "\n" not in str(error.value)
+@each_case(("options", "place", "token"), WRONG_NAMES)
+def test_a_wrong_name_is_a_value_error_that_shows_no_value(
+    options: Any, place: str, token: str
+) -> None:
+    with pytest.raises(ValueError, match=token) as error:
+        kip33.list_segments(place, storage_options=options)
+    assert "hidden" not in str(error.value) and "\n" not in str(error.value)
 
 
 OPEN_A_STORE = [

@@ -1,10 +1,10 @@
 """A store that does not answer is told, with what is tried; one that answers slowly is not."""
 
-import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 from pyarrow import fs
@@ -15,6 +15,7 @@ from kip33.stores.locations import Location
 from kip33.stores.s3 import name_of_bucket
 from kip33.stores.settings import use_settings
 from kip33.stores.watch import SILENT_TICKS, StoreName, StoreWatch, tell_of_silence
+from tests.cases import each_case
 
 STORE = StoreName("http://store:9000", "each request is tried 2 times")
 
@@ -77,17 +78,16 @@ def test_several_operations_are_one_line() -> None:
     assert "still trying: reading s3a://archive/0.log and 1 more;" in told[0]
 
 
-def test_an_error_of_the_connection_is_no_answer(subtests: pytest.Subtests) -> None:
-    for error, answers in ((FileNotFoundError(), True), (OSError("curlCode: 7"), False)):
-        with subtests.test(f"{error!r}"):
-            told = Told()
-            with suppress(OSError), told.watch.waiting(STORE, "opening s3a://archive/0.log"):
-                told.tick(5)
-                raise error
-            assert told[1:] == (["http://store:9000 answers again after 5 s"] if answers else [])
-            with told.watch.waiting(STORE, "opening s3a://archive/1.log"):
-                told.tick(4)
-            assert told[-1] == f"http://store:9000 answers again after {5 if answers else 9} s"
+@each_case(("error", "answers"), ((FileNotFoundError(), True), (OSError("curlCode: 7"), False)))
+def test_an_error_of_the_connection_is_no_answer(error: Any, answers: bool) -> None:
+    told = Told()
+    with suppress(OSError), told.watch.waiting(STORE, "opening s3a://archive/0.log"):
+        told.tick(5)
+        raise error
+    assert told[1:] == (["http://store:9000 answers again after 5 s"] if answers else [])
+    with told.watch.waiting(STORE, "opening s3a://archive/1.log"):
+        told.tick(4)
+    assert told[-1] == f"http://store:9000 answers again after {5 if answers else 9} s"
 
 
 BUCKETS = [
@@ -103,26 +103,24 @@ BUCKETS = [
 ]
 
 
-def test_a_bucket_is_named_by_its_server_without_secrets(subtests: pytest.Subtests) -> None:
-    for settings, host, patience in BUCKETS:
-        with subtests.test(host):
-            name = name_of_bucket(
-                {f"fs.s3a.{key}": value for key, value in settings.items()}, "archive"
-            )
-            assert name.host == host
-            assert patience in name.patience
-            assert "secret" not in str(name)
+@each_case(("settings", "host", "patience"), BUCKETS)
+def test_a_bucket_is_named_by_its_server_without_secrets(
+    settings: Any, host: str, patience: str
+) -> None:
+    name = name_of_bucket({f"fs.s3a.{key}": value for key, value in settings.items()}, "archive")
+    assert name.host == host
+    assert patience in name.patience
+    assert "secret" not in str(name)
 
 
 class Server(ThreadingHTTPServer):
-    """Answers every request when it may; it says when one has come."""
+    """Answers every request when it may."""
 
     daemon_threads = True
 
-    def __init__(self, *, answers: bool) -> None:
+    def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.asked, self.may_answer = threading.Event(), threading.Event()
-        self.answers = answers
+        self.may_answer = threading.Event()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -131,10 +129,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_HEAD(self) -> None:
-        self.server.asked.set()
         self.server.may_answer.wait()
-        if not self.server.answers:
-            return
         self.send_response(200)
         self.send_header("Content-Length", "5")
         self.end_headers()
@@ -164,8 +159,8 @@ def bucket_at(port: int) -> Iterator[Location]:
 
 
 @contextmanager
-def served(*, answers: bool) -> Iterator[Server]:
-    with Server(answers=answers) as server:
+def served() -> Iterator[Server]:
+    with Server() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield server
@@ -174,53 +169,22 @@ def served(*, answers: bool) -> Iterator[Server]:
             server.shutdown()
 
 
-@contextmanager
-def lines_by_ticks_of_the_test(
-    monkeypatch: pytest.MonkeyPatch, on_line: Callable[[str], None]
-) -> Iterator[None]:
-    """Tell of silence; a second passes each hundredth."""
-    monkeypatch.setattr(watch_module, "_TICK_SECONDS", 0.01)
-    with tell_of_silence(on_line):
-        yield
-
-
 def test_a_server_that_answers_late_is_told_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    with served(answers=True) as server, bucket_at(server.server_port) as log:
+    with served() as server, bucket_at(server.server_port) as log:
 
         def on_line(line: str) -> None:
             lines.append(line)
             server.may_answer.set()
 
-        with lines_by_ticks_of_the_test(monkeypatch, on_line):
+        monkeypatch.setattr(watch_module, "_TICK_SECONDS", 0.01)
+        with tell_of_silence(on_line):
             assert read_whole(log, most_bytes=10) == b"hello"
     assert lines[0].startswith(
         f"http://127.0.0.1:{server.server_port} has not answered for 5 s, still trying: opening "
         "s3a://archive/orders-0/0.log; each request is tried 2 times"
     )
     assert lines[-1].startswith(f"http://127.0.0.1:{server.server_port} answers again after ")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
-@pytest.mark.parametrize("refuses", [True, False], ids=["refuses", "accepts, never answers"])
-def test_a_server_that_never_answers_is_told_and_then_an_error(
-    refuses: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines: list[str] = []
-    with (
-        served(answers=False) as server,
-        bucket_at(free_port() if refuses else server.server_port) as log,
-        lines_by_ticks_of_the_test(monkeypatch, lines.append),
-        pytest.raises(OSError, match=r"Could not connect|Timeout was reached"),
-    ):
-        read_whole(log, most_bytes=10)
-    assert "has not answered for 5 s, still trying: opening s3a://archive/orders-0" in lines[0]
-    assert not any("answers again" in line for line in lines)
 
 
 def test_without_a_listener_stores_are_pyarrows_own() -> None:

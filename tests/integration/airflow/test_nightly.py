@@ -87,16 +87,10 @@ def places(root: Path) -> dict[str, str]:
 
 
 def run(
-    airflow: Airflow,
-    variable: dict[str, str],
-    *,
-    spark_submit: bool = True,
-    lineage: Path | None = None,
-    **asked: Any,
+    airflow: Airflow, variable: dict[str, str], *, lineage: Path | None = None, **asked: Any
 ) -> dict[str, Any]:
     """Return what became of a run, asked for with `logical_date` and `conf`."""
-    how: dict[str, Any] = {"spark_submit": spark_submit, "lineage": lineage}
-    return airflow.ask("run", json.dumps({"conf": {}} | asked), variable=variable, **how)
+    return airflow.ask("run", json.dumps({"conf": {}} | asked), variable=variable, lineage=lineage)
 
 
 def milliseconds(moment: str) -> int:
@@ -248,18 +242,6 @@ def test_openlineage_gets_what_the_jobs_read_and_wrote(airflow: Airflow, blocked
     assert lineage["verify"] == ([source, indexes], [])
     assert lineage["audit"] == ([catalog], [("file", str(folder / "audit"))])
     assert lineage["findings"] == ([], [catalog]), "the asset has the same name"
-
-
-def test_a_finding_can_fail_the_run(airflow: Airflow, blocked: Night) -> None:
-    # Spark does not run: the summaries of the same moment lie there from before.
-    asked = {"logical_date": DECEMBER, "conf": {"fail_on_findings": True}}
-    found = run(airflow, blocked.variable, spark_submit=False, **asked)
-
-    assert found["state"] == "failed"
-    assert {name for name, state in found["states"].items() if state == "failed"} == {
-        "report_findings"
-    }
-    assert found["returned"]["findings"] == blocked.answer["returned"]["findings"]
 
 
 def test_the_moment_that_each_type_of_run_is_judged_at(airflow: Airflow) -> None:

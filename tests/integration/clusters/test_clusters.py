@@ -2,22 +2,21 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyarrow import fs
 
 from kip33.spark import build_index
-from kip33.stores.hdfs import open_hdfs
+from tests.cli.console import subprocess_of
 from tests.integration.clusters.conftest import PROJECT, index_files
 from tests.integration.servers.fixtures import or_skip
 from tests.integration.servers.hdfs import HdfsServer
 from tests.integration.servers.spark import SparkCluster
 from tests.integration.servers.yarn import container_outputs, submit_to_yarn
+from tests.integration.stores.places import in_hdfs
 
 pytestmark = pytest.mark.integration
 JOB = PROJECT / "jobs" / "build_index.py"
@@ -101,44 +100,28 @@ def yarn(tmp_path: Path) -> Iterator[HdfsServer]:
 def test_yarn_runs_driver_and_executors(
     yarn: HdfsServer, dist: Path, archive: Path, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    hdfs = open_hdfs(yarn.client_options, yarn.uri)
-    for file in (path for path in archive.rglob("*") if path.is_file()):
-        target = f"/logs/{file.relative_to(archive)}"
-        hdfs.create_dir(target.rpartition("/")[0], recursive=True)
-        with hdfs.open_output_stream(target) as stream:
-            stream.write(file.read_bytes())
+    place = in_hdfs(tmp_path, yarn, "archive")
+    place.put(archive, "logs")
     done = submit_to_yarn(
         yarn,
         JOB,
-        *(f"{yarn.uri}/logs", "--index-dir", f"{yarn.uri}/indexes"),
-        *("--summary", f"{yarn.uri}/summary.json"),
+        *(f"{place.uri}/logs", "--index-dir", f"{place.uri}/indexes"),
+        *("--summary", f"{place.uri}/summary.json"),
         options=("--py-files", dist / "kip33.zip"),
     )
     assert done.returncode == 0, done.stderr[-2000:] + container_outputs(yarn, "stderr")[-2000:]
-    found = {}
-    for info in hdfs.get_file_info(fs.FileSelector("/indexes", recursive=True)):
-        if info.type == fs.FileType.File and info.path.endswith("index"):
-            with hdfs.open_input_file(info.path) as file:
-                found[info.path.removeprefix("/indexes/")] = bytes(file.read())
-    assert found == expected
-    with hdfs.open_input_file("/summary.json") as file:
-        assert json.loads(bytes(file.read()))["segments"] == 25
+    indexes = place.files("indexes").items()
+    assert {path: data for path, data in indexes if path.endswith("index")} == expected
+    assert json.loads(place.files("")["summary.json"])["segments"] == 25
 
 
 def night(folder: Path, archive: Path, *remote: str) -> dict[str, Any]:
     """Run a night in a process of its own; return what it wrote down."""
     folder.mkdir()
     script, result = Path(__file__).with_name("nights.py"), folder / "result.json"
-    done = subprocess.run(
-        [sys.executable, script, archive, folder / "indexes", result, *remote],
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        check=False,
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    command = (sys.executable, script, archive, folder / "indexes", result, *remote)
+    done = subprocess_of(*command, cwd=folder, PYSPARK_PYTHON=sys.executable)
+    assert done.exit_code == 0, (done.stdout + done.stderr)[-3000:]
     record: dict[str, Any] = json.loads(result.read_text().replace(str(folder), "FOLDER"))
     return record
 

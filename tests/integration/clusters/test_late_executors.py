@@ -1,8 +1,6 @@
 """Executors that come and go: dynamic allocation on a standalone cluster, and none at the start."""
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders.large_segments import filling, write_hollow_segment
+from tests.cli.console import KIP33, subprocess_of
 from tests.integration.clusters.conftest import index_files
 from tests.integration.servers.fixtures import or_skip
 from tests.integration.servers.spark import SparkCluster
@@ -66,17 +65,10 @@ def build(cluster: SparkCluster, source: Path, folder: Path, **conf: str) -> dic
     confs = [
         text for pair in (HERE | log | conf).items() for text in ("--conf", f"{pair[0]}={pair[1]}")
     ]
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "kip33", "build", source, "--index-dir", folder / "indexes"),
-            *("--master", cluster.master, "--format", "json", *confs),
-        ],
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    where = ("build", source, "--index-dir", folder / "indexes")
+    how = ("--master", cluster.master, "--format", "json", *confs)
+    done = subprocess_of(KIP33, *where, *how, cwd=folder, PYSPARK_PYTHON=sys.executable)
+    assert done.exit_code == 0, done.stderr
     summary: dict[str, Any] = json.loads(done.stdout)
     return summary
 

@@ -1,12 +1,11 @@
 """A cluster one of whose machines does not have the archive, or the index directory, mounted."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cli.console import KIP33, PROJECT, Finished, subprocess_of
 from tests.integration.clusters.conftest import index_files
 from tests.integration.servers.fixtures import or_skip
 from tests.integration.servers.spark import SparkCluster
@@ -23,13 +22,8 @@ def indexes(archive: Path, tmp_path: Path) -> Path:
     return tmp_path / "indexes"
 
 
-def kip33(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "kip33", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def kip33(*arguments: str | Path) -> Finished:
+    return subprocess_of(KIP33, *arguments, cwd=PROJECT)
 
 
 @pytest.fixture
@@ -45,14 +39,14 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SparkClu
     place.stop()
 
 
-def on_cluster(cluster: SparkCluster, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+def on_cluster(cluster: SparkCluster, *arguments: str | Path) -> Finished:
     once = ("--conf", "spark.task.maxFailures=1")  # else the other machine may take the task over
     return kip33(*arguments, "--master", cluster.master, "--engine", "spark", *once)
 
 
-def require_line(done: "subprocess.CompletedProcess[str]", place: Path) -> None:
+def require_line(done: Finished, place: Path) -> None:
     """Raise AssertionError unless the last line names a machine and what it must mount."""
-    assert done.returncode == 1, done.stderr
+    assert done.exit_code == 1, done.stderr
     line = done.stderr.splitlines()[-1]
     assert line.startswith("Error: the Spark job failed: machine "), done.stderr
     assert f"does not see {place}" in line

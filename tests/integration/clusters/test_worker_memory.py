@@ -1,14 +1,13 @@
 """Too little address space for Python workers is one line; what that line asks for is enough."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kip33.spark.tasks import ENOUGH_MEMORY, WORKER_MEMORY
 from tests.builders.large_segments import filling, write_hollow_segment
+from tests.cli.console import KIP33, Finished, subprocess_of
 
 pytestmark = pytest.mark.integration
 MIB = 1 << 20
@@ -24,28 +23,21 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 
 
-def build(source: Path, memory: str) -> "subprocess.CompletedProcess[str]":
-    indexes = source.with_name(f"indexes-{memory}")
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "kip33", "build", source, "--index-dir", indexes),
-            *("--offset-index", "--master", "local[2]", "--parallelism", "2", "--format", "json"),
-            *("--conf", f"{WORKER_MEMORY}={memory}"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def build(source: Path, memory: str) -> Finished:
+    where = ("build", source, "--index-dir", source.with_name(f"indexes-{memory}"))
+    how = ("--offset-index", "--master", "local[2]", "--parallelism", "2", "--format", "json")
+    memory_of_workers = ("--conf", f"{WORKER_MEMORY}={memory}")
+    return subprocess_of(KIP33, *where, *how, *memory_of_workers, cwd=source.parent)
 
 
 def test_too_little_is_said_in_a_line_that_helps(source: Path) -> None:
     done = build(source, "300m")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.exit_code, done.stdout) == (1, "")
     [line] = done.stderr.splitlines()
     assert line.startswith("Error: the Spark job failed: a Python worker ran out of memory: ")
     assert f"{WORKER_MEMORY} is 300m" in line
     assert f"expected {ENOUGH_MEMORY} or more" in line
 
     done = build(source, ENOUGH_MEMORY)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["by_status"] == {"ok": 2}

@@ -1,21 +1,12 @@
-"""A whole broker of Kafka 4.1, on loopback, with its own tools: started, asked, stopped.
-
-    with running_broker(tmp_path) as broker:
-        broker.run_steps(["create orders 2 1", "send p none orders 0 1700000000000 0 10 100 5"])
-        broker.run(TOPIC_COMMAND, "--describe", *broker.server)
-
-One KRaft process is broker and controller. Its jars come by Maven, as the oracle's do.
-"""
+"""The process of a broker, and Kafka's own tools: started, run, stopped. `nodes.py` uses them."""
 
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tests.integration.kafka.kafka_jars import JarFolder, OracleError, kafka_or_skip
+from tests.integration.kafka.kafka_jars import JarFolder, OracleError
 from tests.integration.servers.processes import free_port
 
 STORAGE_TOOL = "kafka.tools.StorageTool"
@@ -28,7 +19,6 @@ LOST_AND_FOUND, GROUP_MEMBER = "LostAndFound", "GroupMember"  # ours, in `oracle
 
 JARS = JarFolder.of_broker()
 OTHER_LOGGERS = ("slf4j-nop", "slf4j-reload4j")  # slf4j-simple says why a broker does not start
-OUTPUT = "broker.out"
 CLUSTER_ID = "kip33-broker-of-tests0"  # 16 bytes in base64
 STARTS_WITHIN_S = 600
 STOPS_WITHIN_S = 600
@@ -44,67 +34,6 @@ OWN_TOPICS = {
 }
 # Short lives: the first compiler only, one collector thread, little memory.
 JVM = ("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-
-
-@dataclass(frozen=True)
-class Broker:
-    """A broker that runs; its partitions' directories lie in `log_dir`."""
-
-    bootstrap: str
-    log_dir: Path
-
-    @property
-    def server(self) -> tuple[str, str]:
-        """Return the option by which most tools find the broker."""
-        return "--bootstrap-server", self.bootstrap
-
-    def run(self, main_class: str, *args: str) -> str:
-        """Return what a tool of Kafka's prints; OracleError, with its complaints, if it fails."""
-        return run_tool(main_class, *args)
-
-    def run_steps(self, steps: Iterable[str]) -> None:
-        """Have LostAndFound.java run these steps; OracleError, with its complaints, if it fails."""
-        run_steps(self.bootstrap, self.log_dir.with_name("steps"), steps)
-
-    def complaints(self) -> str:
-        """Return what it logged since it started: warnings, errors."""
-        return (self.log_dir.parent / OUTPUT).read_text(errors="replace")
-
-
-@contextmanager
-def broker_or_skip(directory: Path, properties: Mapping[str, str]) -> Iterator[Broker]:
-    """Do as `running_broker`, but skip a test where Java or Maven is not there."""
-    with ExitStack() as started:
-        with kafka_or_skip():
-            broker = started.enter_context(running_broker(directory, properties))
-        yield broker
-
-
-@contextmanager
-def running_broker(
-    directory: Path, properties: Mapping[str, str] | None = None
-) -> Iterator[Broker]:
-    """Start a broker whose files lie in `directory`, yield it when it listens, stop it in the end.
-
-    Where a broker ran before, it goes on with that one's files. `properties` go over those of its
-    configuration. OracleMissingError where Java or Maven is not there, OracleError where the broker
-    does not start.
-    """
-    JARS.build()
-    port, controller_port = free_ports(2)
-    log_dir = directory / "logs"
-    settings = node_settings(1, port, f"127.0.0.1:{controller_port}", log_dir)
-    settings |= {**OWN_TOPICS, **(properties or {})}
-    configuration = write_configuration(directory, settings)
-    if not (log_dir / "meta.properties").exists():
-        run_tool(STORAGE_TOOL, "format", "--standalone", "-t", CLUSTER_ID, "-c", str(configuration))
-    log = directory / OUTPUT
-    process = start_node(configuration, log)
-    try:
-        wait_until_listening(process, port, log)
-        yield Broker(f"127.0.0.1:{port}", log_dir)
-    finally:
-        stop_node(process)
 
 
 def node_settings(node: int, port: int, controller: str, log_dir: Path) -> dict[str, str]:

@@ -1,10 +1,11 @@
 """All that a cluster answered about some topics, read from what LostAndFound.java wrote."""
 
+import hashlib
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 TopicPartition = tuple[str, int]
 
@@ -82,3 +83,9 @@ def first_at(records: list[Found], timestamp: int) -> tuple[int, int]:
         if one.timestamp >= timestamp:
             return one.offset, one.timestamp
     return -1, -1
+
+
+def digest_of(row: dict[str, Any]) -> str:
+    """Return the digest that LostAndFound.java has of a record."""
+    headers = b"".join(header["value"] for header in row["headers"])
+    return hashlib.sha256(row["key"] + row["value"] + headers).hexdigest()[:24]

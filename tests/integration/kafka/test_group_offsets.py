@@ -4,7 +4,7 @@ The tool's texts and CSV are parsed to what was committed, `kip33 lag` counts wh
 says, and what `kip33 search` and `kip33 failover` emit resets the groups to those very offsets.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +16,10 @@ from tests.cli.console import Finished
 from tests.integration.kafka.broker import (
     GROUP_MEMBER,
     GROUPS_COMMAND,
-    Broker,
-    broker_or_skip,
 )
 from tests.integration.kafka.command_here import kip33_here
+from tests.integration.kafka.lost_cluster import nodes_or_skip
+from tests.integration.kafka.nodes import Nodes
 
 pytestmark = pytest.mark.kafka
 
@@ -37,20 +37,13 @@ COMMITTED = [
 ]
 MEMBER = ("a client, with blanks", "live", "orders")  # commits offset 1 of partition 0
 LIVE = GroupOffset("live", "orders", 0, 1)
-BROKER = {
-    "group.initial.rebalance.delay.ms": "0",
-    "log.retention.ms": "-1",  # else the records of 2023 expire 30 s after the start
-}
-
-Kip33 = Callable[..., Finished]
 
 
 class Groups(NamedTuple):
     """A running broker with committed offsets, its log directory's catalog, and kip33."""
 
-    broker: Broker
+    broker: Nodes
     catalog: Path
-    kip33: Kip33
     all_described: str  # while group live had a member
 
     def ask(self, *arguments: str) -> str:
@@ -74,7 +67,8 @@ class Groups(NamedTuple):
 @pytest.fixture(scope="module")
 def groups(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groups]:
     root = tmp_path_factory.mktemp("groups")
-    with broker_or_skip(root, BROKER) as broker:
+    broker = nodes_or_skip(root)
+    with broker.running():
         created = [f"create {topic} 2 1" for topic in TOPICS]
         sent = [
             f"send p none {topic} {partition} {START_MS + number * MINUTE_MS} 0 {RECORDS} 100 1"
@@ -89,9 +83,9 @@ def groups(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gro
             *("--", "--describe", "--all-groups", *broker.server),
         )
         build_index(
-            spark, str(broker.log_dir), str(root / "indexes"), now_ms=NOW_MS, topics=["orders*"]
+            spark, str(broker.log_dir()), str(root / "indexes"), now_ms=NOW_MS, topics=["orders*"]
         )
-        yield Groups(broker, root / "indexes" / "_catalog", kip33_here, described)
+        yield Groups(broker, root / "indexes" / "_catalog", described)
 
 
 def test_all_groups_described_while_one_has_a_member(groups: Groups) -> None:
@@ -105,7 +99,7 @@ def test_one_group_described_and_its_lag(groups: Groups, tmp_path: Path) -> None
     billing = [one for one in COMMITTED if one.group == "billing"]
     assert sorted(parse_group_offsets(text)) == billing
 
-    done = groups.kip33(
+    done = kip33_here(
         "lag", groups.catalog, "--offsets", tmp_path / "billing.txt", "--format", "jsonl"
     )
 
@@ -140,7 +134,7 @@ def test_what_the_tool_exports(names: tuple[str, ...], groups: Groups) -> None:
 
 def test_search_emits_what_resets_a_group(groups: Groups) -> None:
     when = START_MS + 5 * MINUTE_MS
-    done = groups.kip33("search", groups.catalog, "--time", when, "--emit", "reset-offsets")
+    done = kip33_here("search", groups.catalog, "--time", when, "--emit", "reset-offsets")
 
     assert (done.exit_code, done.stderr) == (0, ""), done
     assert groups.reset(done.stdout, "billing") == [
@@ -153,7 +147,7 @@ def failed_over(groups: Groups, text: str, *options: Any) -> Finished:
     file = groups.catalog.parent / "described.txt"
     file.write_text(text)
     what = ("--from", groups.catalog, "--offsets", file, "--to", groups.catalog)
-    done = groups.kip33("failover", *what, "--buffer", "1m", "--emit", "reset-offsets", *options)
+    done = kip33_here("failover", *what, "--buffer", "1m", "--emit", "reset-offsets", *options)
     assert done.exit_code == 0, done
     return done
 

@@ -18,17 +18,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from kip33.formats.times import iso_time
-from tests.integration.kafka.broker import CONFIG_COMMAND, run_tool
+from tests.integration.kafka.broker import CONFIG_COMMAND
 from tests.integration.kafka.command_here import kip33_here
-from tests.integration.kafka.nodes import Nodes
+from tests.integration.kafka.nodes import Nodes, base_offsets, wait_until
 from tests.integration.kafka.tiered_broker import (
     KEEP_LOCAL,
     TIERED,
-    base_offsets,
     tier_of,
     tiered_nodes,
     wait_for_uploads,
-    wait_until,
 )
 
 pytestmark = [pytest.mark.kafka, pytest.mark.integration]
@@ -137,8 +135,8 @@ def foretold(tmp_path_factory: pytest.TempPathFactory) -> Foretold:
     now_ms = time.time_ns() // 1_000_000
     with nodes.running(**KEEP_LOCAL):
         nodes.run_steps(steps(now_ms))
-        what = ("--describe", "--all", "--entity-type", "topics", "--bootstrap-server")
-        said = run_tool(CONFIG_COMMAND, *what, nodes.bootstrap, jars=nodes.jars)
+        what = ("--describe", "--all", "--entity-type", "topics", *nodes.server)
+        said = nodes.run(CONFIG_COMMAND, *what)
         (root / "configs.txt").write_text(said)
         uploaded = {topic: TOPICS[topic][0] for topic in TOPICS.keys() - {"frozen", "plain"}}
         wait_for_uploads(nodes, uploaded, ends={("payments", 0): OPEN_FROM})

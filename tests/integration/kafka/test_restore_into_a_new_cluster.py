@@ -15,10 +15,17 @@ import pytest
 from tests.builders.layouts import Stored, aiven_zstd
 from tests.cli.console import KIP33, Finished, subprocess_of
 from tests.integration.kafka.cluster_answers import Answers, TopicPartition, within
-from tests.integration.kafka.lost_cluster import asked, nodes_or_skip
+from tests.integration.kafka.kafka_jars import BROKER_VERSION
+from tests.integration.kafka.lost_cluster import asked
 from tests.integration.kafka.lost_topics import creations, first_part, second_part
-from tests.integration.kafka.nodes import Nodes
+from tests.integration.kafka.nodes import Nodes, base_offsets
 from tests.integration.kafka.restored_start import Start, start_of, strays_in
+from tests.integration.kafka.tiered_broker import TIERED as WITH_TIER
+from tests.integration.kafka.tiered_broker import (
+    tier_of,
+    tiered_nodes,
+    wait_for_uploads,
+)
 from tests.integration.servers.fixtures import s3_server
 from tests.integration.servers.s3 import S3Server
 from tests.integration.stores.places import Ran, in_bucket
@@ -29,17 +36,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.integration]
 TIERED = {"payments": 2}
 OBJECTS = {"orders": 5, "appended": 1}
 TOPICS = TIERED | OBJECTS
-TIER = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
-REMOTE_STORAGE = {
-    "remote.log.storage.system.enable": "true",
-    "remote.log.storage.manager.class.name": TIER,
-    "remote.log.metadata.manager.listener.name": "PLAINTEXT",
-    "remote.log.manager.task.interval.ms": "500",
-    "rsm.config.delete.on.close": "false",
-    "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
-    "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
-}
-WAIT_S = 300
 
 
 class Old(NamedTuple):
@@ -62,33 +58,17 @@ def of(topics: dict[str, int], steps: list[str]) -> list[str]:
     ]
 
 
-def logs_below(directory: Path, name: str) -> list[Path]:
-    return sorted(directory.glob(f"{name}*/*.log"))
-
-
-def uploaded(log_dir: Path, before: Answers) -> dict[TopicPartition, int]:
+def uploaded(nodes: Nodes, before: Answers) -> dict[TopicPartition, int]:
     """Return where the logs end in tiered storage: after segments without open transactions."""
-    ends = {}
-    for topic, count in TIERED.items():
-        for number in range(count):
-            bases = [int(log.stem) for log in logs_below(log_dir, f"{topic}-{number}")]
-            stable = before.latest_committed[topic, number]
-            ends[topic, number] = max(base for base in bases if base <= stable)
-    return ends
-
-
-def wait_for_uploads(tier: Path, log_dir: Path, ends: dict[TopicPartition, int]) -> None:
-    """Wait until all segments before these offsets are in tiered storage."""
-    deadline = time.monotonic() + WAIT_S
-    missing = True
-    while missing and time.monotonic() < deadline:
-        time.sleep(0.2)
-        missing = any(
-            len(logs_below(tier, f"{topic}-{number}-"))
-            < sum(int(log.stem) < end for log in logs_below(log_dir, f"{topic}-{number}"))
-            for (topic, number), end in ends.items()
+    return {
+        (topic, number): max(
+            base
+            for base in base_offsets(nodes.log_dir(), f"{topic}-{number}")
+            if base <= before.latest_committed[topic, number]
         )
-    assert not missing, f"not all in tiered storage after {WAIT_S} s"
+        for topic, count in TIERED.items()
+        for number in range(count)
+    }
 
 
 def raise_epochs(log: Path, epochs: int) -> None:
@@ -104,24 +84,23 @@ def raise_epochs(log: Path, epochs: int) -> None:
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Old:
     root = tmp_path_factory.mktemp("old")
-    nodes = nodes_or_skip(root, settings=REMOTE_STORAGE | {"rsm.config.dir": str(root / "tier")})
-    tier = root / "tier" / "kafka-tiered-storage"
+    nodes = tiered_nodes(root, version=BROKER_VERSION)
     now_ms = time.time_ns() // 1_000_000
     created = [
-        f"{step} remote.storage.enable=true" if step.split()[1] in TIERED else step
-        for step in creations(TOPICS)
+        f"{step} {WITH_TIER}" if step.split()[1] in TIERED else step for step in creations(TOPICS)
     ]
     with nodes.running():
         nodes.run_steps([*created, *of(TOPICS, first_part(now_ms))])
     with nodes.running():
         nodes.run_steps(of(TOPICS, second_part(now_ms)))
         before = asked(nodes, "before", root / "times", " ".join(TOPICS))
-        ends = before.latest | uploaded(nodes.log_dir(), before)
-        wait_for_uploads(tier, nodes.log_dir(), uploaded(nodes.log_dir(), before))
+        ends = uploaded(nodes, before)
+        wait_for_uploads(nodes, TIERED, ends=ends)
+    tier = tier_of(nodes)
     logs = nodes.lose_logs()
     for log in [*tier.rglob("*.log"), *logs.glob("*-[0-9]*/*.log")]:
         raise_epochs(log, 20)  # more than the new cluster's leaders have
-    return Old(root, tier, logs, before, ends)
+    return Old(root, tier, logs, before, before.latest | ends)
 
 
 class Restored(NamedTuple):
@@ -142,7 +121,7 @@ def put_objects(old: Old, folder: Path) -> Path:
     segments = []
     for topic, count in OBJECTS.items():
         for number in range(count):
-            for log in logs_below(old.logs, f"{topic}-{number}"):
+            for log in sorted((old.logs / f"{topic}-{number}").glob("*.log")):
                 segments.append(Stored(topic, number, int(log.stem), log.read_bytes()))
     aiven_zstd(folder, segments)
     return folder

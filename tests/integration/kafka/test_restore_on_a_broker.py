@@ -4,8 +4,6 @@ The cluster is filled and asked (`lost_topics.py`, LostAndFound.java). Its logs 
 back from a copy without any index, then from a range of time. Each fixture goes a step further.
 """
 
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -31,14 +29,13 @@ from tests.integration.kafka.lost_cluster import (
     send_raw,
 )
 from tests.integration.kafka.lost_topics import FAR, PARTITIONS, TRIMMED
-from tests.integration.kafka.nodes import only_logs
+from tests.integration.kafka.nodes import base_offsets, only_logs, wait_until
 from tests.integration.kafka.restored_start import Start, start_of, strays_in
 
 pytestmark = [pytest.mark.kafka, pytest.mark.integration]
 
 OUT_OF_ORDER_SEQUENCE = 45  # Kafka's error code
 DAY_MS = 86_400_000
-WAIT_S = 300
 KEPT_FILES = (".snapshot", ".txnindex", "partition.metadata")
 ALWAYS_KEPT = (".txnindex", "partition.metadata", "leader-epoch-checkpoint")
 COMPACTED = ("profiles-", "__transaction_state-")
@@ -73,10 +70,6 @@ def files_of(log_dir: Path) -> dict[str, bytes]:
     }
 
 
-def base_offsets(log_dir: Path, partition: str) -> list[int]:
-    return sorted(int(log.stem) for log in (log_dir / partition).glob("*.log"))
-
-
 def deletable_in(lost: Lost) -> list[int]:
     """Return the segments of topic aged that `kip33 retention` calls deletable after a day."""
     indexes = lost.nodes.root / "indexes"
@@ -104,12 +97,6 @@ def resume(lost: Lost, where: TopicPartition) -> tuple[int, int, int]:
     return repeated.offset, sent.offset, send_raw(lost.nodes, where, following + 7).error
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.1)
-
-
 @pytest.fixture(scope="module")
 def restored(lost: Lost) -> Restored:
     nodes, log_dir = lost.nodes, lost.nodes.log_dir()
@@ -124,7 +111,8 @@ def restored(lost: Lost) -> Restored:
         nodes.run_steps(["abort t4"])
         aborted = lost.ask("aborted", "payments")
         nodes.run_steps([f"configure aged retention.ms={DAY_MS}"])
-        wait_until(lambda: not set(base_offsets(log_dir, "aged-0")) & set(deletable))
+        expired = set(deletable)
+        wait_until(lambda: expired.isdisjoint(base_offsets(log_dir, "aged-0")), "retention")
         kept = base_offsets(log_dir, "aged-0")
     return Restored(
         lost, finished, files, deletable, start, strays, answers, resumed, aborted, kept

@@ -177,18 +177,6 @@ def test_the_reason_is_the_first_check_that_deletes(
     assert told > count
 
 
-def test_kafka_leaves_the_logs_that_stay_as_they_are(oracle: Oracle, tmp_path: Path) -> None:
-    """Otherwise the modification time that Kafka judges by is not the one the rule is given."""
-    directory = tmp_path / "oracle-0"
-    for log in random_logs(seed=SEED, count=50):
-        kafkas = ask_kafka(oracle, log, directory)
-        for written in log.segments:
-            if written.base_offset not in kafkas.deleted:
-                path = directory / f"{written.base_offset:020d}.log"
-                assert path.stat().st_mtime_ns == written.last_modified_ms * 1_000_000, str(log)
-                assert path.read_bytes() == written.log, str(log)
-
-
 @pytest.mark.parametrize("count", short_and_long(40, 200, "KIP33_LOGS"))
 def test_a_broker_deletes_from_the_foretold_moment_on(
     count: int, oracle: Oracle, tmp_path: Path

@@ -8,7 +8,6 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,24 +20,19 @@ from tests.cli.console import KIP33, Finished, subprocess_of
 from tests.integration.kafka.broker import (
     CONFIG_COMMAND,
     DELETE_RECORDS_COMMAND,
-    JARS,
-    Broker,
-    running_broker,
 )
 from tests.integration.kafka.cluster_answers import Answers
 from tests.integration.kafka.command_here import kip33_here
 from tests.integration.kafka.kafka_jars import OracleError, kafka_or_skip
+from tests.integration.kafka.lost_cluster import asked
+from tests.integration.kafka.nodes import Nodes, wait_until
+from tests.integration.kafka.restored_start import Start, start_of
 
 pytestmark = pytest.mark.kafka
 
 DAY_MS = 86_400_000
-WAIT_S = 300
 BROKER = {
-    "log.segment.bytes": "1048576",  # the least
-    "log.retention.ms": "-1",
     "log.retention.check.interval.ms": str(DAY_MS),  # but for once, while there are no topics
-    "log.initial.task.delay.ms": "200",
-    "log.flush.start.offset.checkpoint.interval.ms": "200",
     "log.cleaner.enable": "false",  # its thread expires compact,delete
 }
 ONE_DAY = {"retention.ms": str(DAY_MS)}
@@ -89,37 +83,24 @@ Kip33 = Callable[..., Finished]
 Files = dict[str, tuple[str, int]]  # checksum and modification time by path
 
 
-class Cluster:
-    """A broker's log directory, the broker while it runs, and what kip33 wrote beside."""
+class Cluster(Nodes):
+    """A broker, and what kip33 wrote beside its log directory."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-        self.log_dir = root / "logs"
-        self.catalog = root / "indexes" / "_catalog"
-        self._running = ExitStack()
-
-    def start(self, **settings: str) -> None:
-        changed = {name.replace("_", "."): value for name, value in settings.items()}
-        starting = running_broker(self.root, BROKER | changed)
-        self.broker: Broker = self._running.enter_context(starting)
-
-    def stop(self) -> None:
-        self._running.close()
-
-    def ask(self, tool: str, *options: str) -> str:
-        return self.broker.run(tool, *options, *self.broker.server)
+        super().__init__(root, settings=BROKER)
+        self.folder = self.log_dir().parent
+        self.catalog = self.folder / "indexes" / "_catalog"
+        self.rolled: dict[str, list[int]] = {}
 
     def answers(self) -> Answers:
         """Return all that it answers about its topics."""
-        file = self.root / "answers"
-        self.broker.run_steps([f"ask {file} {self.root / 'times'} {' '.join(TOPICS)}"])
-        return Answers.read(file)
+        return asked(self, "answers", self.root / "times", " ".join(TOPICS))
 
     def files(self) -> Files:
         """Return the partitions' files, the indexes and the catalog, not the broker's own files."""
-        places = [*(self.log_dir / partition for partition in AGES), self.root / "indexes"]
+        places = [*(self.log_dir() / partition for partition in AGES), self.folder / "indexes"]
         return {
-            str(file.relative_to(self.root)): (
+            str(file.relative_to(self.folder)): (
                 hashlib.sha256(file.read_bytes()).hexdigest(),
                 file.stat().st_mtime_ns,
             )
@@ -131,7 +112,7 @@ class Cluster:
     def delete_records(self, request: dict[str, Any]) -> str:
         file = self.root / "delete-records.json"
         file.write_text(json.dumps(request))
-        return self.ask(DELETE_RECORDS_COMMAND, "--offset-json-file", str(file))
+        return self.run(DELETE_RECORDS_COMMAND, "--offset-json-file", str(file), *self.server)
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +131,7 @@ def kip33(spark: Any) -> Kip33:
 def produced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A running broker with the segments of AGES."""
     with kafka_or_skip():
-        JARS.build()
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+        cluster = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         cluster.start()
         created = []
@@ -167,7 +147,8 @@ def produced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             for days in ages
             for minute in (-1, 0)
         ]
-        cluster.broker.run_steps([*created, *sent])
+        cluster.run_steps([*created, *sent])
+        cluster.rolled = logs_of(cluster.files())  # later steps delete some
         yield cluster
     finally:
         cluster.stop()
@@ -196,9 +177,10 @@ def judge(cluster: Cluster, kip33: Kip33, *options: Any) -> Judged:
 @pytest.fixture(scope="module")
 def judged(produced: Cluster, kip33: Kip33) -> Judged:
     """The log directory indexed and judged by what kafka-configs.sh says, while it is in use."""
-    described = produced.ask(CONFIG_COMMAND, "--describe", "--entity-type", "topics", "--all")
+    what = ("--describe", "--entity-type", "topics", "--all", *produced.server)
+    described = produced.run(CONFIG_COMMAND, *what)
     (produced.root / "configs.txt").write_text(described)
-    built = kip33("build", produced.log_dir, "--index-dir", produced.root / "indexes")
+    built = kip33("build", produced.log_dir(), "--index-dir", produced.catalog.parent)
     assert built.exit_code == 0, built
     return judge(produced, kip33)
 
@@ -230,15 +212,12 @@ def records_deleted(judged: Judged, kip33: Kip33) -> RecordsDeleted:
 def planned(records_deleted: RecordsDeleted, kip33: Kip33) -> Judged:
     """The log directory judged again, once the broker wrote down where its logs start."""
     cluster = records_deleted.cluster
-    deadline = time.monotonic() + WAIT_S
-    while (log_starts := checkpoint_of(cluster)) != LOG_STARTS and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert log_starts == LOG_STARTS
+    wait_until(lambda: checkpoint_of(cluster) == LOG_STARTS, f"log starts: {LOG_STARTS}")
     return judge(cluster, kip33, "--plan", cluster.root / "plan.jsonl")
 
 
 def checkpoint_of(cluster: Cluster) -> dict[str, int]:
-    text = (cluster.log_dir / LOG_START_OFFSET_CHECKPOINT).read_text()
+    text = (cluster.log_dir() / LOG_START_OFFSET_CHECKPOINT).read_text()
     found = parse_offset_checkpoint(text)
     return {f"{topic}-{partition}": offset for (topic, partition), offset in found.items()}
 
@@ -275,7 +254,8 @@ class StartedAgain(NamedTuple):
     """What the broker has after it was started on what kip33 left, and ran retention itself."""
 
     cluster: Cluster
-    complaints: str
+    start: Start
+    errors: list[str]
     answers: Answers
     files: Files
 
@@ -284,14 +264,14 @@ class StartedAgain(NamedTuple):
 def started_again(applied: Tried) -> StartedAgain:
     cluster = applied.cluster
     cluster.start(log_retention_check_interval_ms="200")
-    expired = cluster.log_dir / "alerts-0" / f"{0:020d}.log"
-    deadline = time.monotonic() + WAIT_S
-    while expired.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    expired = cluster.log_dir() / "alerts-0" / f"{0:020d}.log"
+    wait_until(lambda: not expired.exists(), "the broker's own retention")
     time.sleep(1)  # some passes more
     answers, files = cluster.answers(), cluster.files()
     cluster.stop()
-    return StartedAgain(cluster, cluster.broker.complaints(), answers, files)
+    logged = cluster.logged()
+    errors = [line for line in logged if "ERROR" in line]
+    return StartedAgain(cluster, start_of(logged), errors, answers, files)
 
 
 def earliest(answers: Answers) -> dict[str, int]:
@@ -319,9 +299,7 @@ def of_segments(files: Files, name: str, base_offsets: tuple[int, ...]) -> Files
 
 
 def test_the_broker_rolled_where_it_was_meant_to(produced: Cluster) -> None:
-    assert logs_of(produced.files()) == {
-        name: list(BASE_OFFSETS[: len(ages)]) for name, ages in AGES.items()
-    }
+    assert produced.rolled == {name: list(BASE_OFFSETS[: len(ages)]) for name, ages in AGES.items()}
 
 
 def test_segments_are_judged_by_each_topics_own_settings(judged: Judged) -> None:
@@ -351,7 +329,7 @@ def test_what_lies_below_a_log_start_offset_is_deletable_for_it(planned: Judged)
 
 
 def test_nothing_is_deleted_under_a_running_broker(refused: Tried) -> None:
-    lock = (refused.cluster.log_dir / ".lock").as_uri()
+    lock = (refused.cluster.log_dir() / ".lock").as_uri()
     assert refused.finished.exit_code == 2
     assert refused.finished.stderr.startswith(
         f"Error: {lock}: a broker or another run of kip33 holds"
@@ -362,7 +340,7 @@ def test_nothing_is_deleted_under_a_running_broker(refused: Tried) -> None:
 
 
 def test_the_plan_still_holds_after_a_clean_stop(applied: Tried) -> None:
-    assert (applied.cluster.log_dir / ".kafka_cleanshutdown").exists()
+    assert (applied.cluster.log_dir() / ".kafka_cleanshutdown").exists()
     assert applied.finished.exit_code == 0, applied.finished
     summary = json.loads(applied.finished.stdout)["summary"]
     assert (summary["segments_deleted"], summary["stopped_partitions"]) == (9, 0)
@@ -390,8 +368,9 @@ def test_only_planned_files_were_deleted(applied: Tried) -> None:
 
 
 def test_the_broker_starts_with_what_is_left(started_again: StartedAgain) -> None:
-    assert "ERROR" not in started_again.complaints
-    assert "ecover" not in started_again.complaints
+    assert started_again.errors == []
+    assert started_again.start.is_clean
+    assert started_again.start.recoveries == []
     assert earliest(started_again.answers) == LOG_STARTS | {"clicks-0": 16, "profiles-0": 0}
 
 
@@ -415,7 +394,7 @@ def test_the_brokers_own_retention_deletes_only_an_active_segment_more(
 
 def test_no_broker_starts_while_segments_are_deleted(started_again: StartedAgain) -> None:
     cluster = started_again.cluster
-    with locked([Location.of(cluster.log_dir).child("any-0")]):
+    with locked([Location.of(cluster.log_dir()).child("any-0")]):
         with pytest.raises(OracleError, match=r"Failed to acquire lock on file \.lock"):
             cluster.start()
         cluster.stop()

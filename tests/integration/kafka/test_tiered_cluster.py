@@ -20,7 +20,6 @@ Kafka 4.3, read in its sources:
   one are deleted (`deleteLogSegmentsDueToLeaderEpochCacheTruncation`).
 """
 
-import hashlib
 import shutil
 from collections import defaultdict
 from itertools import pairwise
@@ -36,7 +35,7 @@ from kip33.formats.partition_metadata import parse_epoch_checkpoint
 from kip33.formats.times import milliseconds_of
 from kip33.rules.search import LATEST, MAX_TIMESTAMP
 from tests.faults.builds import build_here
-from tests.integration.kafka.cluster_answers import Answers, TopicPartition, first_at
+from tests.integration.kafka.cluster_answers import Answers, TopicPartition, digest_of, first_at
 from tests.integration.kafka.cluster_answers import Found as Record
 from tests.integration.kafka.tiered_cluster import (
     BROKERS,
@@ -172,11 +171,9 @@ def records_of(source: Any, isolation: Any, **where: Any) -> list[Record]:
     found = []
     for rows in kip33.read_arrow(source, isolation=isolation, on_error="fail", **where):
         for row in rows.to_pylist():
-            headers = b"".join(header["value"] for header in row["headers"])
-            digest = hashlib.sha256(row["key"] + row["value"] + headers).hexdigest()[:24]
             time_ms = milliseconds_of(row["timestamp"])
             kind, offset = row["timestampType"], row["offset"]
-            found.append(Record(offset, time_ms, kind, epochs[offset], digest))
+            found.append(Record(offset, time_ms, kind, epochs[offset], digest_of(row)))
     return found
 
 

@@ -1,7 +1,4 @@
-"""Search, records and restore of two tiers against a broker that has them.
-
-Thousands of ListOffsets are compared; then a broker without the bucket answers on one log.
-"""
+"""Search and records of two tiers against a broker that has them: thousands of ListOffsets."""
 
 import random
 import shutil
@@ -21,18 +18,13 @@ from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.rules.search import (
     EARLIEST,
     EARLIEST_LOCAL,
-    LATEST,
-    LATEST_TIERED,
     MAX_TIMESTAMP,
 )
 from tests.builders.generated_segments import plain_batch
 from tests.faults.builds import build_here
 from tests.integration.kafka.cluster_answers import Answers, first_at
 from tests.integration.kafka.cluster_answers import Found as Record
-from tests.integration.kafka.kafka_jars import NEWEST
-from tests.integration.kafka.lost_cluster import asked
-from tests.integration.kafka.nodes import Nodes
-from tests.integration.kafka.restored_start import start_of
+from tests.integration.kafka.nodes import Nodes, base_offsets, wait_until
 from tests.integration.kafka.test_differential import SEED
 from tests.integration.kafka.tiered_broker import (
     KEEP_LOCAL,
@@ -41,11 +33,9 @@ from tests.integration.kafka.tiered_broker import (
     Found,
     ListOffsets,
     Question,
-    base_offsets,
     tier_of,
     tiered_nodes,
     wait_for_uploads,
-    wait_until,
 )
 
 pytestmark = pytest.mark.kafka
@@ -78,33 +68,6 @@ def test_a_broker_with_two_tiers_gives_the_same_answers(
     with capsys.disabled():
         print(f"\n{QUESTIONS} questions: {dict(sorted(cases.items()))}", end=" ")
     assert cases["the largest timestamp is in the remote tier only"] > 0
-    expect_the_records_without_a_bucket(nodes, tmp_path, Answers.read(tmp_path / "after/answers"))
-
-
-def expect_the_records_without_a_bucket(nodes: Nodes, root: Path, before: Answers) -> None:
-    """Restore both tiers to a new cluster, which has no bucket; compare what it answers."""
-    new = Nodes(root / "new", version=NEWEST)
-    with new.running():
-        new.run_steps(f"create {topic} {partitions} 1" for topic, partitions in TOPICS.items())
-    (root / "stopped").mkdir()
-    both = opened_tiers(nodes, root / "stopped").catalogs
-    places = [catalog.location.uri for catalog in both]
-    done = kip33.restore_archive(places, new.log_dir(), topics=list(TOPICS), leader_epoch=0)
-    assert done.partitions_refused == 0, done
-    assert sum(one.remote_segments for one in done.partitions) > 0
-    with new.running():
-        assert start_of(new.logged()).recoveries == []
-        after = asked(new, "restored", root / "after/times", " ".join(TOPICS))
-    assert (after.earliest, after.latest) == (before.earliest, before.latest)
-    assert before.earliest["orders", 1] == 7  # deleted before that
-    for where, records in before.records["read_uncommitted"].items():
-        found = after.records["read_uncommitted"][where]
-        assert [without_epoch(one) for one in found] == [without_epoch(one) for one in records]
-
-
-def without_epoch(record: Record) -> Record:
-    """Return a record as of the first leader, as `--leader-epoch 0` writes it."""
-    return record._replace(leader_epoch=0)
 
 
 def is_gone(nodes: Nodes, name: str) -> bool:
@@ -243,37 +206,3 @@ def opened_tiers(nodes: Nodes, work: Path) -> Any:
 def found_of(row: dict[str, Any]) -> Found:
     offset, timestamp = (-1 if row[name] is None else row[name] for name in ("offset", "timestamp"))
     return offset, timestamp
-
-
-def test_a_leader_that_lost_the_end_of_its_log_says_how_far_its_uploads_are_of_the_log(
-    tmp_path: Path,
-) -> None:
-    """`RemoteLogManager.findHighestRemoteOffset` goes no farther than an epoch in the leader's log.
-
-    The last segments are taken away while the broker is stopped. It leads on from there, in the
-    next epoch, and the bucket has what came after in the epoch before.
-    """
-    nodes = tiered_nodes(tmp_path / "cluster")
-    with nodes.running(**KEEP_LOCAL):
-        sends = [f"send a none orders 0 {START_MS} {DISORDER_MS} 10 40000 5"] * 10
-        nodes.run_steps([f"create orders 1 1 {TIERED}", *sends])
-        wait_for_uploads(nodes, {"orders": 1})
-    directory = nodes.log_dir() / "orders-0"
-    bases = base_offsets(nodes.log_dir(), "orders-0")
-    assert len(bases) > 4
-    lost_from = bases[2]
-    for file in directory.glob(f"{'[0-9]' * 20}*"):
-        if int(file.name[:20]) >= lost_from and file.suffix != ".snapshot":
-            file.unlink()
-    with nodes.running(**KEEP_LOCAL):
-        ask = ListOffsets(nodes)
-        ask.wait_for_remote_tier([("orders", 0)])
-        questions: list[Question] = [("orders", 0, target) for target in (LATEST, LATEST_TIERED)]
-        kafkas = [offset for offset, _ in ask(questions)]
-    assert kafkas == [lost_from, lost_from - 1]
-    (tmp_path / "stopped").mkdir()
-    opened = opened_tiers(nodes, tmp_path / "stopped")
-    for as_kafka in (False, "4.3"):
-        found = opened.offsets_for_times(questions, as_kafka=as_kafka).to_pylist()
-        assert [row["offset"] for row in found] == kafkas
-        assert {row["exactness"] for row in found} == {"record"}

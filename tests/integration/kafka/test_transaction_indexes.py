@@ -52,28 +52,6 @@ def lose_indexes(directory: Path) -> None:
             file.unlink()
 
 
-@pytest.mark.parametrize("count", short_and_long(40, 150, "KIP33_LOGS"))
-def test_aborted_transactions_are_those_that_kafka_recovers(
-    count: int, oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    entries = carried = 0
-    for log in transactional_logs(seed=SEED, count=count):
-        directory = tmp_path / f"{log.number}-0"
-        directory.mkdir()
-        log.write_to(directory)
-        oracle.load(directory)
-        files, _ = rebuilt(log, directory, {})
-        assert left_by_kafka(directory) == files, str(log)
-        for base_offset, data in files.items():
-            found = list(TransactionIndex.from_bytes(data, base_offset=base_offset))
-            entries += len(found)
-            carried += sum(one.first_offset < base_offset for one in found)
-    with capsys.disabled():
-        print(f"\n{count} logs of KIP33_SEED={SEED}: {entries} aborted transactions", end=" ")
-        print(f"{carried} of them from earlier segments", end=" ")
-    assert carried > count / 5
-
-
 @pytest.mark.parametrize("count", short_and_long(30, 75, "KIP33_LOGS"))
 def test_a_snapshot_of_kafkas_stands_for_the_segments_before(
     count: int, oracle: Oracle, tmp_path: Path

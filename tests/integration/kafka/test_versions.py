@@ -13,6 +13,7 @@ import pytest
 from tests.golden.vectors import Vector, read_vectors
 from tests.integration.kafka.kafka_jars import GOLDEN_VERSIONS, NEWEST, version_of
 from tests.integration.kafka.oracle import Oracle
+from tests.integration.kafka.record_golden import recovered_by
 
 pytestmark = pytest.mark.kafka
 
@@ -83,16 +84,7 @@ def _hex(data: bytes | None) -> str | None:
 
 def recovered(kafka: Oracle, vector: Vector, directory: Path) -> Outcome:
     """Return what this version leaves of a segment."""
-    left = kafka.recover(
-        vector.log,
-        directory,
-        base_offset=vector.base_offset,
-        index_interval_bytes=vector.index_interval_bytes,
-        segment_index_bytes=vector.segment_index_bytes,
-        existing_time_index=vector.existing_time_index,
-        existing_offset_index=vector.existing_offset_index,
-        sparse_bytes=vector.sparse_bytes,
-    )
+    left = recovered_by(kafka, vector, directory)
     outcome = Outcome(left.outcome, left.exception)
     if left.time_index is None or left.offset_index is None:
         return outcome

@@ -14,23 +14,21 @@ of an open transaction. `ListOffsets(nodes)` asks a node for offsets of times.
 
 import socket
 import struct
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from kip33.rules.search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 from tests.integration.kafka.kafka_jars import NEWEST, kafka_or_skip
-from tests.integration.kafka.nodes import Nodes
+from tests.integration.kafka.nodes import Nodes, base_offsets, wait_until
 
 TIERED: Final = "remote.storage.enable=true"  # a setting of a step `create`
 KEEP_LOCAL: Final = {"log_retention_check_interval_ms": "86400000"}
 """Settings of a start in which no retention runs, after it did while there was no topic."""
 SPECIAL: Final = (EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED)
 TIMED_OUT: Final = 7  # also without a delay: DelayedRemoteListOffsets.tryComplete looks twice
-WAIT_S: Final = 300
 REMOTE_STORAGE: Final = {
     "remote.log.storage.system.enable": "true",
     "remote.log.storage.manager.class.name": (
@@ -66,17 +64,6 @@ def tier_of(nodes: Nodes) -> Path:
     return nodes.root / "tier" / "kafka-tiered-storage"
 
 
-def base_offsets(directory: Path, partition: str) -> list[int]:
-    """Return those of a partition's logs in a log directory, or in the tier."""
-    names = [log.name for name in (partition, f"{partition}-*") for log in _logs(directory, name)]
-    return sorted({int(name.partition("-")[0].removesuffix(".log")) for name in names})
-
-
-def _logs(directory: Path, name: str) -> list[Path]:
-    """Return the logs of a partition; in the tier `orders-1-*` has the topic's id at the end."""
-    return [log for one in directory.glob(name) for log in one.glob("*.log")]
-
-
 def wait_for_uploads(
     nodes: Nodes, topics: Mapping[str, int], *, node: int = 1, ends: Mapping[Any, int] | None = None
 ) -> None:
@@ -96,14 +83,6 @@ def wait_for_uploads(
     for topic, count in topics.items():
         for number in range(count):
             wait_until(partial(is_uploaded, topic, number), f"the uploads of {topic}-{number}")
-
-
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    """Return when it is so; fail after WAIT_S seconds."""
-    deadline = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited {WAIT_S} s for {what}"
-        time.sleep(0.2)
 
 
 class ListOffsets:

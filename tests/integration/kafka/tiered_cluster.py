@@ -23,18 +23,16 @@ from typing import Final, NamedTuple
 from kip33.rules.search import LATEST, LATEST_TIERED
 from tests.integration.kafka.cluster_answers import Answers, TopicPartition
 from tests.integration.kafka.cluster_answers import Found as Record
-from tests.integration.kafka.nodes import Nodes
+from tests.integration.kafka.nodes import Nodes, base_offsets, wait_until
 from tests.integration.kafka.tiered_broker import (
     SPECIAL,
     TIERED,
     Found,
     ListOffsets,
     Question,
-    base_offsets,
     tier_of,
     tiered_nodes,
     wait_for_uploads,
-    wait_until,
 )
 
 BROKERS: Final = (2, 3, 4)

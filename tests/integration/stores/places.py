@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,11 +11,9 @@ from pyarrow import fs
 
 from kip33.stores.hdfs import open_hdfs
 from kip33.stores.locations import Location
+from tests.cli.console import KIP33
 from tests.integration.servers.hdfs import HdfsServer
 from tests.integration.servers.s3 import S3Server
-
-PROJECT = Path(__file__).parents[3]
-KIP33 = Path(sys.executable).with_name("kip33")
 
 
 class Ran(NamedTuple):
@@ -36,6 +33,13 @@ class Ran(NamedTuple):
         """Return the only object."""
         [one] = self.records
         return one
+
+    @property
+    def line(self) -> str:
+        """Return the error, the only line on standard error but for warnings of Spark's start."""
+        [line] = [line for line in self.err.splitlines() if line and not line.startswith("WARNING")]
+        assert line.startswith("Error: "), self.err
+        return line
 
 
 @dataclass

@@ -104,14 +104,8 @@ def test_builds_go_on_when_the_other_name_node_takes_over(
     place = in_hdfs(tmp_path, ha_hdfs_server, "ha")
     make_archive(tmp_path / "demo")
     place.put(tmp_path / "demo", "logs")
-    build = (
-        "build",
-        f"{place.uri}/logs",
-        "--index-dir",
-        f"{place.uri}/indexes",
-        "--format",
-        "json",
-    )
+    where = (f"{place.uri}/logs", "--index-dir", f"{place.uri}/indexes")
+    build = ("build", *where, "--format", "json")
     first = place.run(*build)
     assert first.code == 0, first.err
     before = place.files("indexes")
@@ -125,41 +119,62 @@ def test_builds_go_on_when_the_other_name_node_takes_over(
     }
 
 
-def test_a_data_node_that_is_away_makes_rows_that_the_next_build_completes(
+def test_without_a_data_node_nothing_is_half_done_and_afterwards_all_is(
     place: Place, hdfs_server: HdfsServer, tmp_path: Path
 ) -> None:
+    """The journal's files need a data node; deletions need only the name node."""
     make_archive(tmp_path / "demo")
     place.put(tmp_path / "demo", "logs")
-    build = (
-        *("build", f"{place.uri}/logs", "--index-dir", str(tmp_path / "indexes")),
-        *("--format", "json"),
+    log_dir, plan, catalog = tmp_path / "log-dir", tmp_path / "plan.jsonl", f"{place.uri}/indexes"
+    known = place.run("build", f"{place.uri}/logs", "--index-dir", catalog)
+    assert known.code == 0, known.err
+    catalog += "/_catalog"
+    judged = place.run(
+        *("retention", catalog, "--policy", POLICY, "--now", "2023-12-01", "--plan", plan)
     )
+    assert judged.code == 0, judged.err
+    catalog = str(tmp_path / "indexes" / "_catalog")
+    known = place.run("build", f"{place.uri}/logs", "--index-dir", tmp_path / "indexes")
+    assert known.code == 0, known.err
+    build = ("build", f"{place.uri}/logs", "--index-dir", tmp_path / "new", "--format", "json")
+    count = ("count", catalog, "--topic", "payments", "--per", "365d", "--format", "jsonl")
+    restore = ("restore", f"{place.uri}/logs", "--topic", "payments", "--to", log_dir)
+    apply = ("retention", "--apply", plan)
+    whole, before = place.run(*count), place.files("logs").keys()
+    assert whole.code == 0, whole.err
     hdfs_server.stop_datanode()
     try:
-        ran = place.run(*build)
+        built, *reads, applied = (place.run(*one) for one in (build, count, restore, apply))
     finally:
         hdfs_server.start_datanode()
-    assert ran.code == 0, ran.err
-    assert ran.record["by_status"]["unreadable"] > 10
-    again = place.run(*build)
-    assert again.code == 0, again.err
-    assert "unreadable" not in again.record["by_status"]
+    assert built.code == 0, built.err
+    assert built.record["by_status"]["unreadable"] > 10
+    for without in reads:
+        assert without.code == 1, without.err
+        assert "could not be read, the first is hdfs://" in without.err
+    assert not list(log_dir.glob("payments-*"))
+    assert applied.code != 0, applied.err
+    assert "Traceback" not in applied.err
+    assert place.files("logs").keys() == before
+
+    built, counted, restored, applied = (place.run(*one) for one in (build, count, restore, apply))
+    assert (built.code, restored.code, applied.code) == (0, 0, 0), (built, restored, applied)
+    assert "unreadable" not in built.record["by_status"]
+    assert counted.out == whole.out
+    [log] = (log_dir / "payments-0").glob("*.log")
+    [original] = (tmp_path / "demo").glob(f"*/payments-0/{log.name}")
+    assert log.read_bytes() == original.read_bytes()
+    assert place.files("logs").keys() < before
 
 
-def test_a_name_node_that_is_away_is_one_line(place: Place) -> None:
-    gone = "hdfs://127.0.0.1:9/logs"
+def test_a_name_node_that_is_away_or_unknown_is_one_line(place: Place) -> None:
     attempts = {"spark.hadoop.dfs.client.failover.max.attempts": "2"}
-    ran = place.run("verify", gone, conf=attempts)
-    assert ran.code == 2
-    [line] = [line for line in ran.err.splitlines() if line]
-    assert line.startswith(f"Error: {gone}: SOURCE cannot be read: Connection refused")
-
-
-def test_an_unknown_name_service_is_one_line(place: Place) -> None:
-    ran = place.run("verify", "hdfs://nobody/logs")
-    assert ran.code == 2
-    [line] = [line for line in ran.err.splitlines() if line]
-    assert line.startswith("Error: hdfs://nobody")
+    gone = "hdfs://127.0.0.1:9/logs"
+    said = f"{gone}: SOURCE cannot be read: Connection refused"
+    for source, error in ((gone, said), ("hdfs://nobody/logs", "hdfs://nobody")):
+        ran = place.run("verify", source, conf=attempts)
+        assert ran.code == 2
+        assert ran.line.startswith(f"Error: {error}")
 
 
 def test_a_client_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,74 +185,3 @@ def test_a_client_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "hdfs_native", None)
     with pytest.raises(LocationError, match=r"pip install 'kip33\[hdfs\]'"):
         open_hdfs({}, "hdfs://127.0.0.1:9")
-
-
-def test_records_without_a_data_node_are_an_error_and_then_all_there(
-    place: Place, hdfs_server: HdfsServer, tmp_path: Path
-) -> None:
-    catalog = built_in_hdfs(place, tmp_path, index_dir=str(tmp_path / "indexes"))
-    count = ("count", catalog, "--topic", "payments", "--per", "365d", "--format", "jsonl")
-    whole = place.run(*count)
-    assert whole.code == 0, whole.err
-    hdfs_server.stop_datanode()
-    try:
-        without = place.run(*count)
-    finally:
-        hdfs_server.start_datanode()
-    assert without.code == 1, without.err
-    assert "could not be read, the first is hdfs://" in without.err
-    assert place.run(*count).out == whole.out
-
-
-def test_a_restore_without_a_data_node_restores_nothing_and_then_all(
-    place: Place, hdfs_server: HdfsServer, tmp_path: Path
-) -> None:
-    built_in_hdfs(place, tmp_path, index_dir=str(tmp_path / "indexes"))
-    log_dir = tmp_path / "log-dir"
-    restore = ("restore", f"{place.uri}/logs", "--topic", "payments", "--to", str(log_dir))
-    hdfs_server.stop_datanode()
-    try:
-        without = place.run(*restore)
-    finally:
-        hdfs_server.start_datanode()
-    assert without.code == 1, without.err
-    assert "could not be read, the first is hdfs://" in without.err
-    assert not list(log_dir.glob("payments-*"))
-    again = place.run(*restore)
-    assert again.code == 0, again.err
-    [restored] = (log_dir / "payments-0").glob("*.log")
-    [original] = (tmp_path / "demo").glob(f"*/payments-0/{restored.name}")
-    assert restored.read_bytes() == original.read_bytes()
-
-
-def test_a_plan_without_a_data_node_deletes_nothing_and_then_ends(
-    place: Place, hdfs_server: HdfsServer, tmp_path: Path
-) -> None:
-    """The journal's files need a data node; deletions need only the name node."""
-    catalog = built_in_hdfs(place, tmp_path, index_dir=f"{place.uri}/indexes")
-    plan = str(tmp_path / "plan.jsonl")
-    judged = place.run(
-        *("retention", catalog, "--policy", POLICY, "--now", "2023-12-01", "--plan", plan)
-    )
-    assert judged.code == 0, judged.err
-    before = place.files("logs").keys()
-    hdfs_server.stop_datanode()
-    try:
-        without = place.run("retention", "--apply", plan)
-    finally:
-        hdfs_server.start_datanode()
-    assert without.code != 0, without.err
-    assert "Traceback" not in without.err
-    assert place.files("logs").keys() == before
-    again = place.run("retention", "--apply", plan)
-    assert again.code == 0, again.err
-    assert place.files("logs").keys() < before
-
-
-def built_in_hdfs(place: Place, tmp_path: Path, *, index_dir: str) -> str:
-    """Build the demo archive in HDFS and return the catalog's path or URI."""
-    make_archive(tmp_path / "demo")
-    place.put(tmp_path / "demo", "logs")
-    built = place.run("build", f"{place.uri}/logs", "--index-dir", index_dir)
-    assert built.code == 0, built.err
-    return f"{index_dir}/_catalog"

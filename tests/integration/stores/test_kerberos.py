@@ -17,11 +17,12 @@ from pyarrow import fs
 from kip33 import build_time_index
 from kip33.demo import START_MS, orders, write
 from kip33.stores.hdfs import HdfsHandler, open_hdfs
+from tests.cli.console import PROJECT
 from tests.integration.servers.fixtures import or_skip
 from tests.integration.servers.hdfs import HdfsServer
 from tests.integration.servers.kerberos import REALM, SUPERUSER, Realm, fetchdt, secured
 from tests.integration.servers.yarn import container_outputs, submit_to_yarn
-from tests.integration.stores.places import PROJECT, Place, Ran
+from tests.integration.stores.places import Place, Ran
 
 pytestmark = pytest.mark.integration
 WAYS = ("ticket", "keytab", "token")
@@ -121,13 +122,6 @@ def build(place: Place, name: str) -> Ran:
     return place.run("build", f"{place.uri}/logs", "--index-dir", indexes, "--master", "local[1]")
 
 
-def the_line(ran: Ran) -> str:
-    """Return the only line of a command that a store keeps from starting."""
-    assert (ran.code, ran.out) == (2, "")
-    [line] = ran.err.splitlines()
-    return line
-
-
 @pytest.fixture(scope="module")
 def built(nobody: Place, ways: dict[str, dict[str, str]]) -> Callable[[str], Ran]:
     """Return how a build ended that alice was let in for by one of the ways; each runs once."""
@@ -209,9 +203,14 @@ def test_spark_itself_reads_the_catalog_with_a_token(
 
 
 def test_without_ticket_or_token_it_is_one_line(nobody: Place) -> None:
-    line = the_line(build(nobody, "by-nobody"))
-    assert line.startswith(f"Error: {nobody.uri}/logs: SOURCE cannot be read: GSSAPIError: No cred")
-    assert line.endswith("check the name node's address, HADOOP_CONF_DIR and your ticket or token")
+    ran = build(nobody, "by-nobody")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.line.startswith(
+        f"Error: {nobody.uri}/logs: SOURCE cannot be read: GSSAPIError: No cred"
+    )
+    assert ran.line.endswith(
+        "check the name node's address, HADOOP_CONF_DIR and your ticket or token"
+    )
 
 
 def test_who_may_not_write_there_is_told_so_without_a_trace(
@@ -252,7 +251,7 @@ def test_a_token_that_was_cancelled_is_one_line(
     fetchdt(server, realm, ticket, "-fs", server.uri, token)
     fetchdt(server, realm, ticket, "--cancel", token)
     alice = let_in(nobody, {"HADOOP_TOKEN_FILE_LOCATION": str(token)})
-    assert "SOURCE cannot be read: SecretManager$InvalidToken: " in the_line(build(alice, "late"))
+    assert "SOURCE cannot be read: SecretManager$InvalidToken: " in build(alice, "late").line
 
 
 def test_a_token_file_that_was_cut_off_is_no_crash(

@@ -15,8 +15,9 @@ import pytest
 from kip33.demo import make_archive
 from tests.builders import layouts
 from tests.builders.layouts import Stored
+from tests.cli.console import KIP33
 from tests.faults.processes import Process, of_session, wait_until
-from tests.integration.stores.places import KIP33, Place
+from tests.integration.stores.places import Place
 from tests.restore.test_restore import log_of
 
 pytestmark = pytest.mark.integration
@@ -174,26 +175,32 @@ def test_an_interrupted_build_is_one_line_and_leaves_no_process(
     assert again.record["by_status"].get("unreadable", 0) == 0
 
 
-def test_no_worker_has_a_key_in_its_command_line_or_environment(
-    archive_of: Callable[[str], Place],
+@pytest.mark.parametrize(
+    ("engine", "program"),
+    [(LOCAL, SPAWNED), (("--engine", "spark"), "org.apache.spark.deploy.SparkSubmit")],
+    ids=["local", "spark"],
+)
+def test_no_process_has_a_key_in_its_command_line(
+    engine: tuple[str, ...], program: str, archive_of: Callable[[str], Place]
 ) -> None:
-    """The keys are in a configuration file; workers get them through a pipe."""
+    """The keys are in a configuration file; local workers get them through a pipe."""
     place = archive_of("s3a")
-    secret = place.conf["spark.hadoop.fs.s3a.secret.key"].encode()
-    with started(place, *build_into(place, "secret"), *LOCAL) as process:
-        wait_until("two workers", lambda: len(workers_of(process)) == 2)
-        pids = [process.pid, *(worker.pid for worker in workers_of(process))]
-        seen = b"".join(
-            Path(f"/proc/{pid}/{file}").read_bytes()
-            for pid in pids
-            for file in ("cmdline", "environ")
-        )
-        _, err = process.communicate(timeout=300)
+    secret = place.conf["spark.hadoop.fs.s3a.secret.key"]
+    seen, environments = set(), b""
+    with started(place, *build_into(place, f"secret-{engine[1]}"), *engine) as process:
+        while process.poll() is None:
+            seen |= {one.command for one in of_session(process.pid)}
+            if engine == LOCAL and not environments and len(workers_of(process)) == 2:
+                pids = [process.pid, *(worker.pid for worker in workers_of(process))]
+                environments = b"".join(Path(f"/proc/{i}/environ").read_bytes() for i in pids)
+            time.sleep(0.02)
+        _, err = process.communicate()
 
-    assert (process.returncode, err) == (0, "")
-    assert b"spawn_main" in seen
-    assert b"HOME=" in seen
-    assert secret not in seen
+    assert process.returncode == 0, err
+    assert any(program in command for command in seen)
+    assert not [command for command in seen if secret in command]
+    assert secret.encode() not in environments
+    assert (b"HOME=" in environments) == (engine == LOCAL)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

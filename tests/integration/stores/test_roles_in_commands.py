@@ -8,7 +8,7 @@ from kip33.stores.s3 import open_bucket
 from tests.integration.servers.faults import Request
 from tests.integration.servers.proxy import FaultProxy
 from tests.integration.stores.accounts import Account
-from tests.integration.stores.places import Place, Ran
+from tests.integration.stores.places import Place
 
 pytestmark = pytest.mark.integration
 NOBODY = "http://127.0.0.1:9"
@@ -20,12 +20,6 @@ def place(account: Account, tmp_path: Path) -> Place:
     conf = {f"spark.hadoop.{key}": value for key, value in account.settings().items()}
     filesystem = open_bucket(account.settings(), "archive")
     return Place("s3a", "s3a://archive", filesystem, "archive", tmp_path, conf)
-
-
-def one_line(ran: Ran) -> str:
-    [line] = ran.err.splitlines()
-    assert line.startswith("Error: ")
-    return line
 
 
 def test_a_build_and_what_verifies_it_run_with_keys_of_the_role_only(
@@ -64,9 +58,8 @@ def test_an_sts_that_goes_away_in_mid_build_is_one_line(account: Account, place:
             *("--engine", "spark"),
             conf=conf,
         )
-    line = one_line(ran)
     assert ran.code == 1
-    assert "cannot be assumed: Could not connect to the endpoint" in line
+    assert "cannot be assumed: Could not connect to the endpoint" in ran.line
     assert account.asker.secret_key not in ran.err
     assert not [path for path in place.files("cut-short") if "/commits/" in path]
 
@@ -109,8 +102,7 @@ def test_a_role_that_is_refused_is_one_line_without_a_key(
             own = {key: account.roles.get(value, value) for key, value in named.items()}
             conf = {f"spark.hadoop.{key}": value for key, value in account.settings(**own).items()}
             ran = place.run("verify", f"{place.uri}/logs", conf=conf)
-            line = one_line(ran)
             assert ran.code == 2
-            assert said in line
+            assert said in ran.line
             given = [conf[f"spark.hadoop.fs.s3a.{key}.key"] for key in ("access", "secret")]
-            assert not [key for key in given if key in line]
+            assert not [key for key in given if key in ran.line]

@@ -122,20 +122,12 @@ def test_a_server_that_stays_down_ends_the_build_in_one_line(
     ran = archive.build("indexes", attempts="2")
     archive.proxy.before = None
     assert ran.code in (1, 2)
-    assert one_line(ran)
+    assert ran.line
     assert archive.snapshots("indexes") == []
     archive.proxy.heal()
     again = archive.build("indexes")
     assert again.code == 0, again.err
     assert archive.indexes("indexes") == expected
-
-
-def one_line(ran: Ran) -> str:
-    """Return what a command said on standard error, one line but for warnings of Spark's start."""
-    [line] = [line for line in ran.err.splitlines() if line and not line.startswith("WARNING")]
-    assert line.startswith("Error: "), ran.err
-    assert "Traceback" not in ran.err
-    return line
 
 
 WRONG = {
@@ -152,15 +144,16 @@ def test_a_bucket_that_lets_nobody_in_is_one_line(
         with subtests.test(wrong):
             conf = {f"spark.hadoop.fs.s3a.{key}": value for key, value in settings.items()}
             ran = archive.place.run("verify", archive.source, conf=conf | {ATTEMPTS: "2"})
-            line = one_line(ran)
             assert ran.code == 2
-            assert said in line
-            assert advice in line
-            assert not any(value in line for key, value in settings.items() if key == "secret.key")
+            assert said in ran.line
+            assert advice in ran.line
+            assert not any(
+                value in ran.line for key, value in settings.items() if key == "secret.key"
+            )
     with subtests.test("a bucket that is not there"):
         ran = archive.place.run("verify", "s3a://no-such-bucket/logs")
         assert ran.code == 2
-        assert one_line(ran) == "Error: s3a://no-such-bucket/logs: SOURCE does not exist"
+        assert ran.line == "Error: s3a://no-such-bucket/logs: SOURCE does not exist"
 
 
 READS: dict[str, tuple[str, ...]] = {
@@ -220,7 +213,7 @@ def test_reads_are_complete_or_name_the_log_and_give_no_part_for_the_whole(
                 assert ran.code == undisturbed.code, ran.err
             elif ran.err.startswith("Error: "):  # the listing failed already
                 assert ran.code in (1, 2)
-                assert f"{archive.place.uri}/logs" in one_line(ran)
+                assert f"{archive.place.uri}/logs" in ran.line
             elif name == "restore":
                 assert ran.code == 1
                 assert "is not restored: " in ran.err

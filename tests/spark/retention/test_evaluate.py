@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from kip33.rules.policies import Policies
@@ -34,17 +33,6 @@ def test_input_columns_are_kept_as_they_are(catalog: DataFrame) -> None:
         *Decision._fields,
         *("kept_only_by_blocker", "suspicion"),
     ]
-
-
-def test_no_job_runs_before_the_rows_are_used(spark: SparkSession, catalog: DataFrame) -> None:
-    spark.sparkContext.setJobGroup("decisions that are not used", "")
-    evaluate_retention(catalog, POLICIES, now_ms=NOW_MS)
-    assert not spark.sparkContext.statusTracker().getJobIdsForGroup("decisions that are not used")
-
-
-def test_a_missing_column_is_named(catalog: DataFrame) -> None:
-    with pytest.raises(AnalysisException, match="size_bytes"):
-        evaluate_retention(catalog.drop("size_bytes"), POLICIES, now_ms=NOW_MS)
 
 
 def test_wrong_arguments(spark: SparkSession) -> None:

@@ -1,0 +1,35 @@
+"""A line for each command that does its work, beside ./archive, ./indexes and ./offsets.csv."""
+
+from pathlib import Path
+from typing import Final
+
+CATALOG: Final = "indexes/_catalog"
+NOW: Final = "--now 2023-12-01"
+JUDGED: Final = f"{CATALOG} --retention-ms 8d {NOW}"
+DONE: Final = {
+    "build": "archive --index-dir new-indexes --topic orders",
+    "verify": "archive --topic orders",
+    "repair": "archive/broker-2 --topic metrics",
+    "restore": f"{CATALOG} --to new-data --topic payments --dry-run",
+    "truncate": "archive/broker-1/orders-0 --to 100",
+    "dump": "archive/broker-1/payments-0/00000000000000000000.log",
+    "retention": JUDGED,
+    "roll": f"{CATALOG} {NOW}",
+    "search": f"{CATALOG} --time 2023-11-14T22:30:00Z",
+    "records": f"{CATALOG} --topic payments",
+    "count": f"{CATALOG} --per 1d --topic orders",
+    "timestamps": f"{CATALOG} --topic orders {NOW}",
+    "lag": f"{CATALOG} --offsets offsets.csv",
+    "failover": f"--from {CATALOG} --to {CATALOG} --offsets offsets.csv --buffer 15m",
+    "dialects": "archive --topic orders --dialect recover",
+    "catalog": CATALOG,
+    "report": f"{JUDGED} --output out.html",
+    "init": "new-home",
+    "completion": "bash",
+    "demo": "new-archive",
+}
+OF_CATALOGS: Final = {name: f"{name} {line}" for name, line in DONE.items() if CATALOG in line}
+
+
+def write_offsets() -> None:
+    Path("offsets.csv").write_text("topic,partition,offset\norders,0,100\n")
