@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import click
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kip33.catalog.catalog import Catalog, Choice
     from kip33.catalog.tiers import CatalogSnapshot
 
+Part = TypeVar("Part")
 RESULT: Final = "KIP33_RESULT "  # the start of the line of --result-line
 RESULT_LINE: Final = "kip33.result_line"  # where click's `meta` has that option
 FORMULA: Final = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet evaluates, or strips first
@@ -121,30 +122,28 @@ FORMATS: Final = ("table", "json", "jsonl", "csv")
 def show(answer: Output, output_format: str) -> None:
     """Print an answer in one of FORMATS, and the line of --result-line if it is given.
 
-    Rows may be read while they are printed. If that fails, as when their snapshot is pruned
-    meanwhile, a line says that the output is incomplete; of a JSON object then nothing is printed.
+    Rows may be read while they are printed. If that fails after some were printed, as when their
+    snapshot is pruned meanwhile, a line says that the output is incomplete; of a JSON object then
+    nothing is printed.
     """
-    try:
-        _print(answer, output_format)
-    except Kip33Error:
-        if output_format != "json":
-            warn("the output is incomplete, because of the following error")
-        raise
+    _print(answer, output_format)
     print_result({**answer.head, **answer.summary, **answer.tail})
 
 
 def _print(answer: Output, output_format: str) -> None:
     match output_format:
         case "table":
-            for block in answer.page:
+            for block in _complete(answer.page):
                 if isinstance(block, Table):
                     block.print()
                 else:
                     print_sentences(block)
         case "csv":
-            print_lines(_csv_of(answer) if answer.csv is None else answer.csv, is_exact=True)
+            lines = _csv_of(answer) if answer.csv is None else answer.csv
+            print_lines(_complete(lines), is_exact=True)
         case "jsonl" if answer.rows:
-            print_lines(chain.from_iterable(rows.lines(rows.kind) for rows in answer.rows))
+            lines = chain.from_iterable(rows.lines(rows.kind) for rows in answer.rows)
+            print_lines(_complete(lines))
             if answer.summary and answer.rows[0].kind:
                 print_json({"kind": "summary", **answer.summary})
         case _:
@@ -153,6 +152,19 @@ def _print(answer: Output, output_format: str) -> None:
                 file.seek(0)
                 print_lines(iter(partial(file.read, _PIECE_CHARACTERS), ""), end="")
             click.echo()
+
+
+def _complete(parts: Iterable[Part]) -> Iterator[Part]:
+    """Yield parts of an output; an error after the first is said to leave it incomplete."""
+    is_begun = False
+    try:
+        for part in parts:
+            is_begun = True
+            yield part
+    except Kip33Error:
+        if is_begun:
+            warn("the output is incomplete, because of the following error")
+        raise
 
 
 def print_result(summary: Row) -> None:

@@ -289,8 +289,9 @@ class _SearchedRows(NamedTuple):
 
         spark = open_session(self.command.engine)
         schema = "topic string, partition int, target_ms bigint, log_dir string, request int"
+        rows = (one._replace(target_ms=int(one.target_ms)) for one in questions)  # no subclass
         requests = spark.createDataFrame(
-            [(*question, number) for number, question in enumerate(questions)], schema
+            [(*row, number) for number, row in enumerate(rows)], schema
         )
         segments = load_catalog(spark, source.catalog.location.uri, source.snapshot.name)
         answered = offsets_for_targets(segments, requests, how, starts)

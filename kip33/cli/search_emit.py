@@ -5,6 +5,7 @@ consumer that begins there could miss records, or if records that are late enoug
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -118,15 +119,15 @@ def offsets_to_emit(
     counts the records at or after the time that are before the offset: deleting up to there is
     unsafe. So is an end behind records without timestamps, which `untimed` names.
     """
-    seen = set()
-    for answer in answers:
-        key = answer["topic"], answer["partition"]
-        if key in seen:
+    repeated = Counter((answer["topic"], answer["partition"]) for answer in answers)
+    for (topic, partition), count in repeated.items():
+        if count > 1:
             raise click.UsageError(
-                f"--emit prints one offset per partition, but {key[0]}-{key[1]} has "
+                f"--emit prints one offset per partition, but {topic}-{partition} has "
                 "several answers: give one --time, and no --all-replicas"
             )
-        seen.add(key)
+    for answer in answers:
+        key = answer["topic"], answer["partition"]
         end = ends.get(replica_key(answer)) if answer["offset"] is None else None
         offset = end.offset if end else answer["offset"]
         unsafe = _unsafe(answer, end, command.emit)

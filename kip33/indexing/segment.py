@@ -156,7 +156,6 @@ class _Gathered:
         builder: IndexBuilder | None = None,
         producer_changes: tuple[ProducerChange, ...] | None = None,
         only_zeros_follow: bool = False,
-        is_split: bool = False,
     ) -> BuiltIndexes:
         transactions: TransactionSummary | None = None
         if builder:
@@ -178,7 +177,6 @@ class _Gathered:
             self._epochs.starts,
             self.batches_crc32,
             only_zeros_follow,
-            is_split,
         )
 
 
@@ -255,7 +253,7 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
     changes = None
     if gathered.producers and status != SegmentStatus.INVALID:
         changes = read_changes(gathered.producers, read_into)
-    return gathered.result(
+    found = gathered.result(
         status,
         error,
         size_bytes=size_bytes,
@@ -264,8 +262,8 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
         builder=None if status == SegmentStatus.INVALID else builder,
         producer_changes=changes,
         only_zeros_follow=status == SegmentStatus.TRUNCATED and scan.only_zeros_follow,
-        is_split=is_split,
     )
+    return replace(found, is_split=is_split)
 
 
 def _outcome(

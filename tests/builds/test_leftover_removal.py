@@ -157,7 +157,7 @@ def test_a_kind_that_may_be_needed_is_refused(
     changing: ChangingArchive, subtests: pytest.Subtests
 ) -> None:
     for kind in sorted(set(LeftoverKind) - {*ALWAYS_PLANNED, *ALL}):
-        with subtests.test(kind), pytest.raises(ValueError, match="never removes"):
+        with subtests.test(kind.value), pytest.raises(ValueError, match="never removes"):
             plan_of(changing, (kind,))
 
 

@@ -72,7 +72,7 @@ def test_each_text_of_the_kip_names_its_offset_and_the_last_segment_has_none(
 ) -> None:
     """Builds of one catalog: another rule reads the logs again."""
     for rule, offsets in OFFSETS.items():
-        with subtests.test(rule):
+        with subtests.test(str(rule)):
             archive.build(untimestamped=rule)
             assert entries(archive) == {
                 base: [(modified_ms(archive, base), offset) for offset in some]

@@ -59,12 +59,14 @@ def _repaired(here: str, *, apply: bool) -> Any:
 
 def _restored(here: str, *, dry_run: bool) -> Any:
     how = {"topics": ["orders", "clicks"], "partitions": [0, 1], "from_": "2023-11-15T12:00Z"}
-    return kip33.restore_archive("indexes/_catalog", here, **how, dry_run=dry_run).as_record()
+    done = kip33.restore_archive("indexes/_catalog", here, **how, allow_cut=True, dry_run=dry_run)
+    return done.as_record()
 
 
 RESTORE = (
     *("restore", "indexes/_catalog", "--to", "{}", "--partitions", "0-1"),
     *("--topic", "orders", "--topic", "clicks", "--from", "2023-11-15T12:00Z"),
+    "--allow-cut",
 )
 REPAIR = ("repair", "{}/logs/broker-2", "--topic", "!metrics")
 BUILD = ("build", "archive", "--index-dir", "{}", "--offset-index", "--topic", "orders")

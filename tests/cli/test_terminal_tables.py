@@ -42,7 +42,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source / ORPHAN).write_bytes(b"")
     (root / "bucket/orders-0").mkdir(parents=True)
     shutil.copy2(source / "broker-1/orders-0/00000000000000000000.log", root / "bucket/orders-0")
-    (root / "bucket/orders-0/00000000000000900000.log").write_bytes(bytes(99))
+    (root / "bucket/orders-0/00000000000000900000.log").write_bytes(b"?" * 99)
     layout = "{topic}-{partition}/{base_offset}.log"
     build_here(root / "bucket", root / "remote", layout=layout)
     (root / "offsets.csv").write_text(OFFSETS)
@@ -140,7 +140,7 @@ ROWS: dict[str, Callable[[Path], list[str]]] = {  # each line, and the names tha
     f"catalog {CATALOG} remote/_catalog --segments": files(".log"),
     f"catalog {CATALOG} --orphans": said(ORPHAN),
     f"catalog {CATALOG} --diff 1 2": said("broker-1/sensors-1/00000000000000001000.log"),
-    "restore archive --to data --dry-run": said("orders-0", "clicks-3"),
+    "restore archive --to data --dry-run --allow-cut": said("orders-0", "clicks-3"),
     "repair archive/broker-1": files(".log", "broker-1"),
     f"report {CATALOG} --output page.html": said("problem", "warning"),
     f"truncate {ORDERS} --to 15": said("00000000000000004000.timeindex"),

@@ -1,5 +1,6 @@
 """`read_arrow`: sources, selection, columns, and what happens to damage."""
 
+import re
 import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
@@ -173,7 +174,7 @@ UNREADABLE = v2_batch(10, body=b"\xff" * 9, records_count=2)
 
 
 def test_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "orders-0", 0, batch(0, 1), UNREADABLE, batch(20, 1), b"\x00" * 5)
+    log = write_log(tmp_path / "orders-0", 0, batch(0, 1), UNREADABLE, batch(20, 1), b"\x01" * 5)
     rows = read(tmp_path, columns=["topic", "offset", "key", "_corrupt"])
     uri = log.as_uri()
     at = len(batch(0, 1))
@@ -306,10 +307,10 @@ def test_the_records_of_an_invalid_log_come_with_a_warning(
 ) -> None:
     archive = with_a_wrong_offset(tmp_path / "archive").parent
     kip33.build_index(archive, index_dir=tmp_path / "indexes")
-    where = f"at byte {2 * len(batch(0))}:"
-    for source, says in (
-        (tmp_path / "indexes/_catalog", "a broker would keep none"),
-        (archive, ""),
+    third, fourth = (f"at byte {number * len(batch(0))}: its last offset" for number in (2, 3))
+    for source, where, says in (
+        (tmp_path / "indexes/_catalog", f"{third} is 2^31", "a broker would keep none"),
+        (archive, f"{fourth}, 7, is not above the one before", ""),
     ):
         for level, rows in (("records", 10), ("batches", 5)):
             with subtests.test(source.name, level=level):
@@ -317,11 +318,10 @@ def test_the_records_of_an_invalid_log_come_with_a_warning(
                 lines: list[str] = []
                 skipping = kip33.read_arrow(source, on_error="skip", skipped=lines, **options)
                 assert skipping.read_all().num_rows == rows
-                assert len(lines) == 1 and f"{where} its last offset is 2^31" in lines[0]
-                assert says in lines[0]
+                assert len(lines) == 1 and where in lines[0] and says in lines[0]
                 table = kip33.read_arrow(source, **options).read_all()
                 assert table["_corrupt"].drop_null().to_pylist() == lines
-                with pytest.raises(CorruptSegmentError, match=where):
+                with pytest.raises(CorruptSegmentError, match=re.escape(where)):
                     kip33.read_arrow(source, on_error="fail", **options).read_all()
 
 

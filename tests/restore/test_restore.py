@@ -362,14 +362,14 @@ def test_damage_before_the_last_segment_refuses_a_partition(
 
 def test_a_damaged_end_of_a_tenth_of_the_last_segment_is_cut(source: Path, log_dir: Path) -> None:
     log = source / "orders-0" / f"{60:020d}.log"
-    log.write_bytes(log_of(60, 12)[:-7])
+    log.write_bytes(log_of(60, 12, leader_epoch=2)[:-7])
     planned = planned_or_begun(asked(source, log_dir))
     summary = restored(source, log_dir)
     [row] = [row for row in summary["partitions"] if row["partition"] == 0]
     assert (row["problem"], row["end_offset"]) == (None, 170)
     assert "are cut, as a broker cuts them" in row["notes"][0]
     assert row["notes"] == planned["partitions"][0]["notes"]
-    assert (log_dir / "orders-0" / log.name).read_bytes() == log_of(60, 11)
+    assert (log_dir / "orders-0" / log.name).read_bytes() == log_of(60, 11, leader_epoch=2)
 
 
 def flipped(data: bytes, position: int) -> bytes:
@@ -381,7 +381,7 @@ def test_a_larger_cut_refuses_the_partition_unless_it_is_allowed(
 ) -> None:
     """A plan says it, too, with a catalog and without one."""
     cases = {
-        "a torn batch of three": (log_of(60)[:-7], 80),
+        "a torn batch of three": (log_of(60, leader_epoch=2)[:-7], 80),
         "a bit of the first batch of a thousand": (flipped(log_of(60, 1000), 80), 60),
         "a compressed log": (gzip.compress(log_of(60)), 60),
     }

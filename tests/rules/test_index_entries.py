@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kip33.formats.batch import BATCH, BatchColumns
 from kip33.formats.native import compiler
 from kip33.formats.time_index import TimeIndex
+from kip33.formats.times import Milliseconds
 from kip33.rules import index_entries as rule
 from kip33.rules.index_entries import DEFAULT_SEGMENT_INDEX_BYTES, DIALECTS, REFUSALS
 from tests.builders.generated_segments import LONG_MAX, Written, record_pairs, rows_of, segments
@@ -280,7 +281,7 @@ def test_lookup_and_a_scan_forward_find_what_a_full_scan_finds(
     index = time_index_of(entries, interval, dialect)
     records = record_pairs(entries)
     near = st.sampled_from([t + by for _, t in records or [(0, 0)] for by in (-1, 0, 1)])
-    target = data.draw(st.one_of(near, st.integers(0, 40), st.integers(0, LONG_MAX)))
+    target = Milliseconds(data.draw(st.one_of(near, st.integers(0, 40), st.integers(0, LONG_MAX))))
     expected = next(((o, t) for o, t in records if t >= target), None)
 
     # An entry may name the last of several records of a batch, and several batches may have T:
