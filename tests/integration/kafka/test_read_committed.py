@@ -87,6 +87,7 @@ def rows_of(source: Path, partition: int, isolation: Any, **options: int) -> lis
     ]
 
 
+@pytest.mark.filterwarnings("ignore:.*still open at the end of the log")
 def test_a_consumer_reads_the_same(copied: Copied, tmp_path: Path) -> None:
     """Also a part of it, and by a catalog."""
     catalog, random = build(copied.archive, tmp_path), Random(SEED)
