@@ -160,7 +160,7 @@ def test_a_straggler_that_wakes_up_after_the_commit_changes_nothing(
         "spark.ui.enabled": "false",
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
-        "spark.speculation.task.duration.threshold": "3s",
+        "spark.speculation.task.duration.threshold": "20s",
     }
     confs = [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
     catalog = place.index_dir / "_catalog"

@@ -1,6 +1,7 @@
 """The `kip33 build` command, in a session of its own, and what it leaves behind."""
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from tests.faults.builds import outcome
 from tests.faults.nights import first_day, second_day
 from tests.faults.processes import Process, of_session, wait_until
 from tests.faults.wrecks import Night, Place, Wreck, require_old_or_new
+
+PROGRESS_LINE = re.compile(r"^build: \w+ing .*(?: s|:\d\d)\n", re.MULTILINE)
 
 
 def first_night(folder: Path, partitions: int) -> Place:
@@ -66,10 +69,11 @@ class BuildUnderWay:
         wait_until(f"{share:.0%} built", lambda: self.progress >= share or self.ended)
 
     def finish(self, *, seconds: float = 900) -> Finished:
-        """Wait for the driver's end."""
+        """Wait for the driver's end; return what it printed, without lines of progress."""
         exit_code = self._process.wait(timeout=seconds)
         logs = self._place.index_dir.parent
-        return Finished(exit_code, (logs / "stdout").read_text(), (logs / "stderr").read_text())
+        said = PROGRESS_LINE.sub("", (logs / "stderr").read_text())
+        return Finished(exit_code, (logs / "stdout").read_text(), said)
 
     def wait_until_all_are_gone(self, *, seconds: float = 600) -> float:
         """Wait until nothing of it runs any more; return after how many seconds."""

@@ -10,14 +10,11 @@ import pytest
 from tests.integration.kafka.kafka_jars import KAFKA_3_6, KAFKA_VERSION, kafka_or_skip
 from tests.integration.kafka.oracle import Oracle
 
-# Short lives: the first compiler only, one collector thread.
-QUICK_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-
 
 def start(version: str) -> Oracle:
     """Return Kafka of a version, or skip the test."""
     with kafka_or_skip(f"Kafka {version}"):
-        return Oracle(version, options=QUICK_JVM)
+        return Oracle(version)
 
 
 @pytest.fixture(scope="session")
