@@ -147,7 +147,7 @@ def decompress(
     >>> b"".join(decompress([b"\\x03\\x08abc"], "snappy", magic=2))
     b'abc'
     """
-    if steps is None and codec != "none":
+    if steps is None and codec in ("gzip", "snappy", "lz4", "zstd"):
         pieces = _up_to_damage(stored, codec, magic, most_bytes)
     else:
         pieces = _decoded(PieceReader(stored), codec, magic, steps or Steps(), most_bytes)
