@@ -35,6 +35,7 @@ from kip33.stores.watch import tell_of_silence
 _ATTEMPTS: Final = 2  # per bin or part, if its worker is killed
 _FILES_OF_A_BIN: Final = 128  # open at once; a forked worker also has its parent's files
 _SECONDS_TO_END: Final = 5.0  # grace period of a worker after it was told to end
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)  # they end a command
 
 
 class Stores(NamedTuple):
@@ -205,7 +206,7 @@ class Worker:
         self.is_named = False  # as silent, with the work that it has
         if not is_forked:  # else the first spawned process starts it, which unblocks signals
             resource_tracker.ensure_running()
-        with _signals_wait():
+        with signals_wait():
             self.process.start()
         theirs.close()
 
@@ -252,13 +253,27 @@ class Worker:
 
 
 @contextmanager
-def _signals_wait() -> Iterator[None]:
-    """Block SIGINT and SIGTERM: a process starts that way; `_work` unblocks them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+def signals_wait() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait while a process starts; `_work` unblocks them in the process.
+
+    They are blocked in this thread and, thereby, in the new process. Another thread may still take
+    one: Python then calls the handler in the main thread, which may be here, with half of what a
+    spawned process needs sent. So the handlers wait, too.
+    """
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    is_main = threading.current_thread() is threading.main_thread()
+    arrived: list[int] = []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
+        for number in _SIGNALS if is_main else ():
+            signal.signal(number, lambda came, _: arrived.append(came))
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items() if is_main else ():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for came in arrived:
+            signal.raise_signal(came)
 
 
 def _stores_in_use() -> Stores | None:
@@ -298,7 +313,7 @@ def _work(
     READ_SO_FAR.count_in(counts)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, end_process)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     failure: BaseException | None = None
     try:
         threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -26,7 +26,7 @@ import pytest
 from kip33.cli.main import run as run_command
 from kip33.errors import CatalogError, PublishError, WorkerLostError
 from kip33.local.local_engine import Bin, BinError, LocalEngine, _serve_bins, cores
-from kip33.local.worker_pool import Stores, Worker
+from kip33.local.worker_pool import Stores, Worker, signals_wait
 from kip33.rules.packing import LEAST_BIN_COST
 from kip33.stores import watch
 from kip33.stores.locations import Location
@@ -323,6 +323,22 @@ def test_signals_stay_blocked_while_a_worker_is_spawned(monkeypatch: pytest.Monk
 
 def outputs_of_bin(number: int, files: pa.Table) -> Iterator[bool]:
     yield sys.stdout is sys.__stdout__ and sys.stderr is sys.__stderr__
+
+
+def test_a_signal_that_another_thread_takes_waits_until_a_worker_has_started() -> None:
+    """The mask is one thread's; Python raises in the main thread whatever thread took it."""
+    end, steps = threading.Event(), []
+    taker = threading.Thread(target=end.wait)
+    taker.start()
+    with pytest.raises(KeyboardInterrupt):
+        with signals_wait():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+            steps.append("started")
+        steps.append("after it")
+    end.set()
+    taker.join()
+    assert steps == ["started"]
 
 
 def test_a_worker_does_not_write_to_the_outputs_of_a_progress_bar(
