@@ -22,6 +22,10 @@ for name, max_examples in PROFILES.items():
     hypothesis.settings.register_profile(name, deadline=None, max_examples=max_examples)
 hypothesis.settings.load_profile(os.environ.get("KIP33_EXAMPLES", "test"))
 
+# Most of the jobs' time would be spent on compiling code that runs once, a few rows of it. The code
+# of all jobs fills the 48 MiB that such a JVM reserves for it, which ends the JVM.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
+
 
 def pytest_configure() -> None:
     """Let no test of this process wait for the disk.
@@ -69,8 +73,7 @@ def spark() -> "Iterator[SparkSession]":
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.python.unix.domain.socket.enabled", "true")
-        # Most of these jobs' time would be spent on compiling code that runs once, a few rows of it
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", QUICK_JVM)
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )

@@ -141,7 +141,7 @@ def fault_of(done: Finished) -> str | None:
     return "a secret is shown" if "s3cr3t" in done.stderr + done.stdout else None
 
 
-@pytest.mark.parametrize("count", short_and_long(40, 1_500, "KIP33_OPTIONS"))
+@pytest.mark.parametrize("count", short_and_long(12, 1_500, "KIP33_OPTIONS"))
 def test_no_value_of_an_option_ends_in_a_trace(count: int, run: Callable[..., Finished]) -> None:
     cases = list(all_cases())
     random.Random(SEED).shuffle(cases)
