@@ -1,8 +1,12 @@
-"""The one Spark session of a process, which tests it is for, and the order of the tests."""
+"""Where tests write, the one Spark session of a process, which tests it is for, and their order."""
 
 import os
+import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -27,13 +31,29 @@ hypothesis.settings.load_profile(os.environ.get("KIP33_EXAMPLES", "test"))
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 
 
+MEMORY = Path("/dev/shm")
+LEAST_MEMORY_BYTES = 8 << 30  # a run needs a small part of it
+
+
 def pytest_configure() -> None:
     """Let no test of this process wait for the disk.
 
     What a process wrote survives it. Programs that a power failure ends are processes of their own.
+    Files are in memory where there is enough: tests create and remove a hundred thousand of them,
+    and ext4 looks for an inode that was not removed just now each time.
     """
     os.fsync = lambda _: None
     own_files._syncfs = lambda: lambda _: 0
+    if "TMPDIR" not in os.environ and free_memory_bytes() >= LEAST_MEMORY_BYTES:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
+
+def free_memory_bytes() -> int:
+    """Return how many bytes of files memory has room for; 0 where Linux does not say."""
+    if not MEMORY.is_dir():
+        return 0
+    [free_kib] = re.findall(r"MemAvailable: +(\d+)", Path("/proc/meminfo").read_text())
+    return min(int(free_kib) << 10, shutil.disk_usage(MEMORY).free)
 
 
 @pytest.hookimpl(tryfirst=True)
