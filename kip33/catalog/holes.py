@@ -4,7 +4,8 @@ Also partitions with two directories, `orders-0` and `orders-00`.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from kip33.catalog.partition_ranges import (
     rows_in_ranges,
 )
 from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.topics_by_name import copies_in
 from kip33.formats.names import two_directories_in
 from kip33.rules.offset_holes import (
     APART,
@@ -37,6 +39,7 @@ from kip33.rules.offset_holes import (
 from kip33.rules.policies import MAX_INT64, Policies
 from kip33.rules.retention import Int64s, RetentionMode
 from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.topics_of_a_name import ids_of_topics
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_dir", pa.string(), nullable=False),
@@ -52,7 +55,8 @@ _FIELDS: list["pa.Field[Any]"] = [
 HOLES: Final = pa.schema(_FIELDS)
 _KEY: Final = ("log_dir", "topic", "partition")
 _PLACED: Final = [*_KEY, "base_offset", "last_offset"]
-OF_HOLES: Final = [*_PLACED, "topic_id", "record_count", "status", "log_uri"]
+_COMPARED: Final = ["topic_id", "batches_crc32", "record_count", "status", "log_uri"]
+OF_HOLES: Final = [*_PLACED, *_COMPARED]
 _DAMAGED: Final = (SegmentStatus.TRUNCATED, SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
 _UNKNOWN_ID: Final = ""
 
@@ -85,17 +89,19 @@ def holes_of(rows: pa.Table, policies: Policies | None, *, reborn: Collection[st
     """Return the holes in rows of a snapshot, which have the columns OF_HOLES.
 
     The rows are those of whole partitions with all replicas, in any order. `reborn` are the topics
-    of which the snapshot has several incarnations.
+    whose name several topics of the snapshot have.
     """
+    one_topic = _ids_of_one_topic(rows, reborn)
     rows = _compact(rows.combine_chunks())
     log_dirs = repeated(rows["log_dir"])[1]
     topic_names, of_topics = repeated(rows["topic"])
     numbers = rows["partition"].to_numpy()
     bases = rows["base_offset"].to_numpy()
     is_reborn = np.array([topic in reborn for topic in topic_names], bool)[of_topics]
-    incarnations = np.where(is_reborn, _topic_id_codes(rows["topic_id"]), -1)  # no replicas
-    order = np.lexsort((bases, log_dirs, incarnations, numbers, of_topics))
-    partitions = _numbered(of_topics[order], numbers[order], incarnations[order])
+    of_one_topic = _topic_codes(rows["topic_id"], one_topic)  # others are no replicas
+    topics = np.where(is_reborn, of_one_topic, -1)
+    order = np.lexsort((bases, log_dirs, topics, numbers, of_topics))
+    partitions = _numbered(of_topics[order], numbers[order], topics[order])
     segments = SegmentEnds(
         partitions,
         _numbered(partitions, log_dirs[order]),
@@ -161,12 +167,23 @@ def _is_compacted(topics: Sequence[str | None], policies: Policies | None) -> np
     return np.array([RetentionMode.COMPACT in policy for policy in of_topics], bool)
 
 
-def _topic_id_codes(column: Any) -> Int64s:
-    """Return the number of each topic id, -1 where it is not known."""
+def _ids_of_one_topic(rows: pa.Table, reborn: Collection[str]) -> dict[str, str]:
+    """Return one topic id for those of each topic that has several; replicas may disagree."""
+    of_topics = rows.filter(pc.is_in(rows["topic"], value_set=pa.array(reborn, pa.string())))
+    ids = [one for one in pc.unique(of_topics["topic_id"]).to_pylist() if one is not None]
+    copies = copies_in(of_topics) if len(ids) > 1 else {}
+    return {
+        one: same[0]
+        for one, same in ids_of_topics(ids, chain.from_iterable(copies.values())).items()
+    }
+
+
+def _topic_codes(column: Any, one_topic: Mapping[str, str]) -> Int64s:
+    """Return a number for the topic of each topic id, -1 where it is not known."""
     texts, codes = repeated(column)
-    if _UNKNOWN_ID in texts:
-        codes = np.where(codes == texts.index(_UNKNOWN_ID), -1, codes)
-    return codes
+    names = [one_topic.get(text or "", text or "") for text in texts]
+    numbers = [-1 if name == _UNKNOWN_ID else names.index(name) for name in names]
+    return np.array(numbers, np.int64)[codes]
 
 
 def _numbered(*columns: npt.NDArray[Any]) -> Int64s:

@@ -1,20 +1,18 @@
-"""Totals of a snapshot per topic, computed one row group at a time.
-
-Also the incarnations of a topic: a topic that was deleted and created again has another topic id.
-"""
+"""Totals of a snapshot per topic, computed one row group at a time."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.holes import overlaps_by_topic
-from kip33.rules.offset_holes import LastChange, is_age_unsure, newest_topic_id
+from kip33.catalog.topics_by_name import OF_TOPICS, copies_in
 from kip33.rules.segment_summary import SegmentStatus, TimestampSource
+from kip33.rules.topics_of_a_name import LastChange, topics_of_name
 
 _COLUMNS = [
     "log_dir",
@@ -32,15 +30,6 @@ _COLUMNS = [
     "last_modified_ms",
     "max_timestamp",
 ]
-OF_INCARNATIONS: Final = ("topic_id", "last_modified_ms", "max_timestamp")
-"""The columns, besides `topic`, that tell incarnations apart."""
-
-IS_OLDER: Final = "is_older"
-"""A column that `with_incarnations` adds: whether a newer topic of this name exists."""
-
-
-IS_AGE_UNSURE: Final = "is_age_unsure"
-"""A column that `with_incarnations` adds: whether file times contradict that."""
 
 
 class TopicTotals(NamedTuple):
@@ -78,6 +67,9 @@ def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
     for piece in catalog.read_pieces(snapshot, _COLUMNS):
         for row in piece.to_pylist():
             totals[row["topic"] or ""].add(row)
+    copies = _copies(
+        catalog, snapshot, {name for name in totals if len(totals[name].topic_ids) > 1}
+    )
     return [
         TopicTotals(
             topic,
@@ -90,7 +82,7 @@ def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
             total.largest,
             dict(sorted(total.not_ok.items())),
             overlapping.get(topic, {}),
-            _topic_ids(total.topic_ids),
+            _topic_ids(total.topic_ids, copies.get(topic, ())),
         )
         for topic, total in sorted(totals.items())
     ]
@@ -124,7 +116,9 @@ class _Totals:
             of_id = self.topic_ids.setdefault(row["topic_id"], _OfTopicId())
             of_id.segments += 1
             of_id.log_bytes += row["size_bytes"] or 0
-            of_id.changed = of_id.changed.later(_change_of(row))
+            largest = row["max_timestamp"]
+            change = LastChange(-1 if largest is None else largest, row["last_modified_ms"] or 0)
+            of_id.changed = of_id.changed.later(change)
         self.records += row["record_count"] or 0
         if row["record_count"] is None and row["batch_count"]:
             self.all_counted = False
@@ -138,56 +132,31 @@ class _Totals:
             self.not_ok[row["status"]] += 1
 
 
-def _topic_ids(by_id: dict[str, _OfTopicId]) -> list[dict[str, Any]]:
+def _copies(
+    catalog: Catalog, snapshot: Snapshot, topics: Collection[str]
+) -> dict[str, list[list[str]]]:
+    """Return ids of one topic by topic, see `copies_in`; usually no topic is asked for."""
+    if not topics:
+        return {}
+    of_topics = pc.is_in(pc.field("topic"), value_set=pa.array(topics, pa.string()))
+    pieces = catalog.read_pieces(snapshot, ["topic", *OF_TOPICS])
+    return copies_in(pa.concat_tables([piece.filter(of_topics) for piece in pieces]))
+
+
+def _topic_ids(
+    by_id: dict[str, _OfTopicId], copies: Collection[Collection[str]]
+) -> list[dict[str, Any]]:
     """Return the known topic ids, the newest first; the others are of topics deleted before."""
-    changed: dict[str | None, LastChange] = {
-        topic_id: totals.changed for topic_id, totals in by_id.items()
-    }
-    newest = newest_topic_id(changed) or next(iter(by_id), None)
+    topics = topics_of_name({one: by_id[one].changed for one in by_id}, copies)
+    order = sorted(
+        by_id, key=lambda one: (topics.is_older(one), -by_id[one].changed.modified_ms, one)
+    )
     return [
         {
             "topic_id": topic_id,
             "segments": by_id[topic_id].segments,
             "log_bytes": by_id[topic_id].log_bytes,
-            "newest": topic_id == newest,
+            "newest": not topics.is_older(topic_id),
         }
-        for topic_id in sorted(
-            by_id, key=lambda one: (one != newest, -changed[one].modified_ms, one)
-        )
+        for topic_id in order
     ]
-
-
-def with_incarnations(rows: pa.Table) -> pa.Table:
-    """Return the rows of all segments of their topics with the columns IS_OLDER, IS_AGE_UNSURE."""
-    newest, unsure = _newest_ids(rows)
-    if not newest:
-        older: Any = pa.repeat(pa.scalar(False), rows.num_rows)
-    else:
-        at = pc.index_in(rows["topic"], value_set=pa.array(list(newest), pa.string()))
-        expected = pa.array(list(newest.values()), pa.string()).take(at.combine_chunks())
-        is_newest = pc.equal(rows["topic_id"].combine_chunks(), expected).fill_null(False)
-        older = pc.and_(pc.is_valid(expected), pc.invert(is_newest))
-    is_unsure = pc.is_in(rows["topic"], value_set=pa.array(unsure, pa.string()))
-    return rows.append_column(IS_OLDER, older).append_column(IS_AGE_UNSURE, is_unsure)
-
-
-def _newest_ids(rows: pa.Table) -> tuple[dict[str, str], list[str]]:
-    """Return the newest incarnation of each topic with several, and topics where that is unsure."""
-    known = rows.filter(pc.and_(pc.is_valid(rows["topic_id"]), pc.is_valid(rows["topic"])))
-    pairs = pc.binary_join_element_wise(known["topic_id"], known["topic"], "/")
-    if pc.count_distinct(pairs) == pc.count_distinct(known["topic"]):
-        return {}, []  # the usual case; `group_by` would import Arrow's engine for queries
-    each = known.select(["topic", *OF_INCARNATIONS]).group_by(["topic", "topic_id"])
-    seen: defaultdict[str, dict[str | None, LastChange]] = defaultdict(dict)
-    largest = each.aggregate([("last_modified_ms", "max"), ("max_timestamp", "max")])
-    for row in largest.to_pylist():
-        change = {name: row[f"{name}_max"] for name in ("last_modified_ms", "max_timestamp")}
-        seen[row["topic"]][row["topic_id"]] = _change_of(change)
-    newest = {topic: newest_topic_id(changed) for topic, changed in seen.items()}
-    unsure = [topic for topic, changed in seen.items() if is_age_unsure(changed)]
-    return {topic: one for topic, one in newest.items() if one is not None}, unsure
-
-
-def _change_of(row: Mapping[str, Any]) -> LastChange:
-    largest = row["max_timestamp"]
-    return LastChange(-1 if largest is None else largest, row["last_modified_ms"] or 0)

@@ -464,7 +464,7 @@ def _snapshots_page(
     has_overlaps = any(total["overlaps"] for total in totals)
     topic_columns = _TOPIC_COLUMNS if has_overlaps else _TOPIC_COLUMNS[:-1]
     yield Table(topic_columns, totals, shown.name, most=None)
-    yield from map(_incarnations, (one for one in totals if len(one["topic_ids"]) > 1))
+    yield from map(_topic_ids_line, (one for one in totals if len(one["topic_ids"]) > 1))
     if shown.orphaned:
         count, size = shown.orphaned.rows, human_bytes(shown.orphaned.index_bytes)
         yield f"orphans: {counted(count, 'index file')} of kip33 without a log; {size}"
@@ -487,14 +487,11 @@ _TOPIC_COLUMNS: Final = (
 )
 
 
-def _incarnations(total: Row) -> str:
-    """Return the topic ids of a topic that was deleted and created again."""
+def _topic_ids_line(total: Row) -> str:
+    """Return the ids of the topics of a name, or of one topic."""
     ids = (
         f"{one['topic_id']} ({'newest; ' if one['newest'] else ''}"
         f"{counted(one['segments'], 'segment')}, {human_bytes(one['log_bytes'])})"
         for one in total["topic_ids"]
     )
-    return (
-        f"{total['topic']}: {len(total['topic_ids'])} topics of this name, by topic id: "
-        + ", ".join(ids)
-    )
+    return f"{total['topic']}: {len(total['topic_ids'])} topic ids of this name: " + ", ".join(ids)

@@ -43,14 +43,11 @@ from kip33.rules.offset_holes import (
     HoleKind,
     SegmentEnds,
     find_holes,
-    has_record_times,
-    is_age_unsure,
-    last_changes,
     most_complete_of,
-    newest_topic_id,
 )
 from kip33.rules.policies import MAX_INT64, nearest_topics
 from kip33.rules.segment_summary import SegmentStatus, is_whole_before_zeros
+from kip33.rules.topics_of_a_name import TopicsOfName, topics_by_name
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
 
@@ -117,6 +114,7 @@ class ReadSegment(NamedTuple):
     only_v2: bool = False  # all its batches are complete and of magic 2, by a catalog
     share: OffsetShare | None = None  # None: the whole segment
     topic_id: str | None = None
+    batches_crc32: int | None = None  # 0: it has no batch
     last_modified_ms: int | None = None  # of the log
     is_remote: bool = False  # of two tiers
     until_offset: int | None = None  # from here on other segments are the log; None: to its end
@@ -216,6 +214,7 @@ _FROM_CATALOG: Final = [
     *("log_dir", "topic", "partition", "base_offset", "log_uri", "index_uri", "status", "error"),
     *(
         "topic_id",
+        "batches_crc32",
         "last_modified_ms",
         "smallest_timestamp",
         "open_transactions",
@@ -252,16 +251,16 @@ class Selection(NamedTuple):
 
     def of(self, segments: list[ReadSegment], tell: Tell) -> list[ReadSegment]:
         """Return its segments, of the newest topic of each name unless a log_dir is given."""
-        changes = last_changes(segments) if self.log_dir is None else {}
-        newest = {topic: newest_topic_id(of_one) for topic, of_one in changes.items()}
+        by_name = topics_by_name(segments) if self.log_dir is None else {}
+        topics = defaultdict(TopicsOfName, by_name)
         taken = [segment for segment in segments if self.takes(segment)]
-        for topic in sorted({one.topic or "" for one in taken if one.topic in changes}):
-            if is_age_unsure(changes[topic]):
+        for topic in sorted({one.topic or "" for one in taken}):
+            if topics[topic].is_unsure:
                 tell.unsure(
                     f"topic {topic}: several topics have this name; that with the newest records "
                     "is read, but its files are not the newest; give the log_dir to read another"
                 )
-            elif newest.get(topic) is not None and not has_record_times(changes[topic]):
+            elif topics[topic].by_files:
                 tell.unsure(
                     f"topic {topic}: several topics have this name; that with the newest files is "
                     "read, because no catalog has the times of their records, and a copy may "
@@ -269,14 +268,14 @@ class Selection(NamedTuple):
                 )
         unknown: defaultdict[str, set[str]] = defaultdict(set)
         for segment in taken:
-            if segment.topic_id is None and newest.get(segment.topic) is not None:
+            if segment.topic_id is None and topics[segment.topic].is_older(None):
                 unknown[segment.topic or ""].add(segment.log_dir or "")
         for topic, log_dirs in sorted(unknown.items()):
             tell.left_out(
                 f"topic {topic}: {', '.join(map(repr, sorted(log_dirs)))} is not read: its topic "
                 "id is not known, and several topics have this name; give the log_dir to read it"
             )
-        return [one for one in taken if newest.get(one.topic) in (None, one.topic_id)]
+        return [one for one in taken if not topics[one.topic].is_older(one.topic_id)]
 
 
 def partitions_of(
@@ -459,6 +458,7 @@ def _of_row(row: dict[str, Any]) -> ReadSegment:
         listed_bytes=row["valid_bytes" if is_known else "size_bytes"] or 0,
         extent=Extent.of(*(row[name] for name in _OF_EXTENT)),
         topic_id=row["topic_id"],
+        batches_crc32=row["batches_crc32"],
         last_modified_ms=row["last_modified_ms"],
         has_inner_times=row["record_count"] is None and 0 in (row["magics"] or ()),
         only_v2=row["status"] == SegmentStatus.OK and row["magics"] == [2],

@@ -50,10 +50,10 @@ from kip33.rules.offset_holes import (
     SegmentEnds,
     find_holes,
     most_complete_of,
-    newest_topic_ids,
 )
 from kip33.rules.policies import require_topics
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
+from kip33.rules.topics_of_a_name import TopicsOfName, topics_by_name
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
 
@@ -72,6 +72,7 @@ UPLOADED_TWICE: Final = ("aiven", "hdfs-rsm", "local-tiered")  # layouts with id
 _COLUMNS: Final = (
     *("log_uri", "log_dir", "topic", "partition", "base_offset", "size_bytes", "last_modified_ms"),
     *("error", "topic_id", "status", "valid_bytes", "last_offset", "record_count", "max_timestamp"),
+    "batches_crc32",
 )
 
 
@@ -156,7 +157,7 @@ def find_partitions(
 class _ByTopic(NamedTuple):
     """The segments of the newest topic of each name, and those of others."""
 
-    newest: Mapping[str | None, str | None]  # topic ids
+    topics: Mapping[str | None, TopicsOfName]
     replicas: dict[PartitionName, dict[str, list["_FoundSegment"]]]
     unknown: dict[PartitionName, "_FoundSegment"]  # one whose topic is not known
     older: dict[tuple[str, str], set[tuple[str, int]]]  # topic and id -> log_dir and partition
@@ -165,7 +166,7 @@ class _ByTopic(NamedTuple):
     def of(cls, request: RestoreRequest, found: Sequence["_FoundSegment"]) -> Self:
         """Return the segments of the asked partitions; `--replica` says of which topic it is."""
         asked = [one for one in found if request.replica in (None, one.log_dir)]
-        sorted_ = cls(newest_topic_ids(asked), {}, {}, {})
+        sorted_ = cls(topics_by_name(asked), {}, {}, {})
         for segment in found:
             topic, partition = segment.topic, segment.partition
             if topic is None or partition is None or segment.base_offset is None:
@@ -178,8 +179,8 @@ class _ByTopic(NamedTuple):
 
     def _add(self, segment: "_FoundSegment", topic: str, partition: int, *, is_named: bool) -> None:
         log_dir, topic_id = segment.log_dir or "", segment.topic_id
-        is_newest = self.newest.get(topic) in (None, topic_id)
-        if is_newest or (is_named and topic_id is None):
+        is_older = self.topics.get(topic, TopicsOfName()).is_older(topic_id)
+        if not is_older or (is_named and topic_id is None):
             self.replicas.setdefault((topic, partition), {}).setdefault(log_dir, []).append(segment)
         elif topic_id is None:
             self.unknown[topic, partition] = segment
@@ -189,20 +190,21 @@ class _ByTopic(NamedTuple):
     def older_topics(self) -> list[str]:
         """Return a line for each topic that was deleted."""
         older = sorted(self.older.items())
-        return [_older_topic(*key, self.newest[key[0]], where) for key, where in older]
+        return [_older_topic(*key, self.topics[key[0]], where) for key, where in older]
 
 
 def _older_topic(
-    topic: str, topic_id: str, newest_id: str | None, where: set[tuple[str, int]]
+    topic: str, topic_id: str, topics: TopicsOfName, where: set[tuple[str, int]]
 ) -> str:
     """Return the line that names a topic that was deleted, and where its partitions are."""
     log_dirs = ", ".join(sorted({log_dir for log_dir, _ in where if log_dir}))
     numbers = ", ".join(str(number) for number in sorted({number for _, number in where}))
     remedy = "give --replica to restore it" if log_dirs else "give its directories alone as SOURCE"
+    by_files = " (by the times of its files, which a copy may change)" if topics.by_files else ""
     return (
-        f"topic {topic}: the newest topic of this name, with the id {newest_id}, is restored; an "
-        f"older one with the id {topic_id} is left out ({log_dirs or 'SOURCE'}, partitions "
-        f"{numbers}): {remedy}"
+        f"topic {topic}: the newest topic of this name{by_files}, with the id "
+        f"{' or '.join(topics.newest_ids)}, is restored; an older one with the id {topic_id} is "
+        f"left out ({log_dirs or 'SOURCE'}, partitions {numbers}): {remedy}"
     )
 
 
@@ -239,6 +241,7 @@ class _FoundSegment(NamedTuple):
     last_offset: int | None = None
     record_count: int | None = None
     max_timestamp: int | None = None  # -1: no batch has one
+    batches_crc32: int | None = None  # 0: it has no batch
     is_remote: bool | None = None  # None: there is one tier
     is_different: bool = False
     until_offset: int | None = None

@@ -8,23 +8,16 @@ between two segments that it has.
 Overlaps: segments of one partition that share offsets are repeated uploads, replicas in one place,
 or segments that two leaders wrote differently. Each of them may be correct, so this is a finding
 about the archive.
-
-Incarnations: a topic that was deleted and created again has the same name and another topic id. Its
-offsets begin at 0 again, so its logs must not be mixed with those before. Ids are random: the
-newest incarnation is the one whose logs changed last. Logs whose topic id is not known belong to
-the only incarnation there is; with several they belong to none of them.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from kip33.errors import counted
-from kip33.formats.batch import NO_TIMESTAMP
 from kip33.rules.retention import running_max
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 
@@ -175,99 +168,6 @@ def is_covered(asked: Ranges, by: Ranges) -> Mask:
     reached: Mask = largest[last[interval[at]]] >= asked.ends
     found: Mask = is_there & (partitions[at] == asked.partitions) & reached
     return found
-
-
-class LastChange(NamedTuple):
-    """When a topic was last written, as far as its logs show it."""
-
-    record_ms: int = NO_TIMESTAMP  # the largest timestamp of a record; no copy changes it
-    modified_ms: int = 0  # of a log file; most copies are newer than what they copy
-
-    def later(self, other: "LastChange") -> "LastChange":
-        """Return the later of both times."""
-        return LastChange(
-            max(self.record_ms, other.record_ms), max(self.modified_ms, other.modified_ms)
-        )
-
-
-def newest_topic_id(changes: Mapping[str | None, LastChange]) -> str | None:
-    """Return the id of the newest incarnation; None if there are less than two.
-
-    The times of records decide where each topic has one, else those of files.
-
-    >>> newest_topic_id({"A": LastChange(5, 9), "B": LastChange(7, 8), None: LastChange(9, 9)})
-    'B'
-    >>> newest_topic_id({"A": LastChange(5, 9), "B": LastChange(-1, 8)})
-    'A'
-    >>> newest_topic_id({"A": LastChange(5, 9), None: LastChange(9, 9)}) is None
-    True
-    """
-    known = {topic_id: change for topic_id, change in changes.items() if topic_id is not None}
-    if len(known) < 2:
-        return None
-    if not has_record_times(changes):
-        known = {name: LastChange(0, change.modified_ms) for name, change in known.items()}
-    return max(known, key=lambda topic_id: (known[topic_id], topic_id))
-
-
-def has_record_times(changes: Mapping[str | None, LastChange]) -> bool:
-    """Return whether each incarnation with a known id has a record with a known time.
-
-    >>> has_record_times({"A": LastChange(5, 9), "B": LastChange(-1, 8), None: LastChange(5, 9)})
-    False
-    """
-    return all(one.record_ms >= 0 for topic_id, one in changes.items() if topic_id is not None)
-
-
-def is_age_unsure(changes: Mapping[str | None, LastChange]) -> bool:
-    """Return whether file times say that another incarnation is the newest.
-
-    >>> is_age_unsure({"A": LastChange(5, 9), "B": LastChange(7, 8)})
-    True
-    """
-    newest = newest_topic_id(changes)
-    if newest is None:
-        return False
-    known = [one.modified_ms for topic_id, one in changes.items() if topic_id is not None]
-    return changes[newest].modified_ms < max(known)
-
-
-class OfTopic(Protocol):
-    """A segment, as far as it shows of which topic it is."""
-
-    @property
-    def topic(self) -> str | None:
-        """Return the topic's name."""
-
-    @property
-    def topic_id(self) -> str | None:
-        """Return the topic's id, None if it is not known."""
-
-    @property
-    def last_modified_ms(self) -> int | None:
-        """Return the time of the last change of the log."""
-
-    @property
-    def max_timestamp(self) -> int | None:
-        """Return the largest timestamp of its records, -1 without one; None: not known."""
-
-
-def last_changes(
-    segments: Iterable[OfTopic],
-) -> dict[str | None, dict[str | None, LastChange]]:
-    """Return by topic when each of its incarnations was last written."""
-    changed: defaultdict[str | None, dict[str | None, LastChange]] = defaultdict(dict)
-    for segment in segments:
-        times = changed[segment.topic]
-        largest = NO_TIMESTAMP if segment.max_timestamp is None else segment.max_timestamp
-        change = LastChange(largest, segment.last_modified_ms or 0)
-        times[segment.topic_id] = change.later(times.get(segment.topic_id, LastChange()))
-    return changed
-
-
-def newest_topic_ids(segments: Iterable[OfTopic]) -> dict[str | None, str | None]:
-    """Return the id of the newest topic of each name, None if there is one, see above."""
-    return {topic: newest_topic_id(times) for topic, times in last_changes(segments).items()}
 
 
 def overlaps(

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from kip33.archive.bins import Engine, Work, first_seen
 from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
-from kip33.catalog.topic_totals import OF_INCARNATIONS, with_incarnations
+from kip33.catalog.topics_by_name import OF_TOPICS, with_older_topics
 from kip33.search.answers import SearchOptions
 from kip33.search.replica_search import (
     SEARCH_THREADS,
@@ -46,9 +46,10 @@ def rows_of(source: CatalogSnapshot | Tiers, topics: Iterable[str]) -> "pa.Table
 
     The columns are `topic`, `partition`, SEARCHED, IS_OLDER, and what `Tiers` add.
     """
-    more = [name for name in OF_INCARNATIONS if name not in SEARCHED]
-    rows = source.rows(("topic", "partition", *SEARCHED, *more), set(topics))
-    return with_incarnations(rows).drop_columns(more)
+    searched = ("topic", "partition", *SEARCHED)
+    more = [name for name in OF_TOPICS if name not in searched]
+    rows = source.rows((*searched, *more), set(topics))
+    return with_older_topics(rows).drop_columns(more)
 
 
 def partition_rows(

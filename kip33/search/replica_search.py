@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kip33.catalog.topic_totals import IS_AGE_UNSURE, IS_OLDER
+from kip33.catalog.topics_by_name import IS_AGE_UNSURE, IS_OLDER
 from kip33.formats.names import two_directories_in
 from kip33.rules.offset_holes import APART, UNKNOWN_OFFSET, Extent, most_complete_of, overlaps
 from kip33.rules.policies import MAX_INT64
@@ -116,7 +116,7 @@ def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSeg
 
 
 def of_newest_topic(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the rows of the newest topic of their name; see `rules.offset_holes`."""
+    """Return the rows of the newest topic of their name; see `rules.topics_of_a_name`."""
     return [row for row in rows if not row.get(IS_OLDER)]
 
 

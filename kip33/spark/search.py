@@ -11,6 +11,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     LongType,
     StringType,
@@ -21,10 +22,11 @@ from pyspark.sql.types import (
 )
 
 from kip33.archive.log_start_offsets import LogStartOffsets
-from kip33.catalog.topic_totals import IS_AGE_UNSURE, IS_OLDER
+from kip33.catalog.topics_by_name import IS_AGE_UNSURE, IS_OLDER, OF_A_LOG
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import LEAST_MS
 from kip33.rules.search import NEWEST_KAFKA
+from kip33.rules.topics_of_a_name import LastChange, topics_of_name
 from kip33.search.answers import SearchOptions
 from kip33.search.replica_search import SEARCHED, TimeQuestion, answers_of
 from kip33.spark.jobs import cores
@@ -101,7 +103,7 @@ def offsets_for_targets(
     requests = requests.withColumn("partition", sf.col("partition").cast("int"))
     if "log_dir" not in requests.columns:
         requests = requests.withColumn("log_dir", sf.lit(None).cast("string"))
-    segments = _with_incarnations(catalog.where(sf.col("base_offset").isNotNull()))
+    segments = _with_older_topics(catalog.where(sf.col("base_offset").isNotNull()))
     # Of equal times all have one rank: a task that runs again makes the same shares.
     by_time = Window.partitionBy(*keys).orderBy("target_ms")
     share = sf.floor((sf.rank().over(by_time) - 1) / REQUESTS_AT_ONCE).alias("_share")
@@ -124,33 +126,53 @@ def offsets_for_targets(
     return run_on_rows(work, run, schema)
 
 
-def _with_incarnations(segments: DataFrame) -> DataFrame:
-    """Return the segments with IS_OLDER and IS_AGE_UNSURE, as `catalog.topic_totals` has them."""
+def _with_older_topics(segments: DataFrame) -> DataFrame:
+    """Return the segments with IS_OLDER and IS_AGE_UNSURE, as `catalog.topics_by_name` has them."""
     if "topic_id" not in segments.columns:
         return segments.withColumns({IS_OLDER: sf.lit(False), IS_AGE_UNSURE: sf.lit(False)})
     known = segments.where(sf.col("topic_id").isNotNull())
     each = known.groupBy("topic", "topic_id").agg(
-        sf.coalesce(sf.max("last_modified_ms"), sf.lit(0)).alias("_changed"),
-        sf.coalesce(sf.max("max_timestamp"), sf.lit(-1)).alias("_record"),
+        sf.coalesce(sf.max("max_timestamp"), sf.lit(-1)).alias("record_ms"),
+        sf.coalesce(sf.max("last_modified_ms"), sf.lit(0)).alias("modified_ms"),
     )
-    least = sf.min("_record").over(Window.partitionBy("topic"))
-    each = each.withColumn("_by", sf.when(least >= 0, sf.col("_record")).otherwise(0))
-    last = sf.struct("_by", "_changed", "topic_id")
-    newest = (
-        each.groupBy("topic")
-        .agg(
-            sf.max_by("topic_id", last).alias("_newest"),
-            (sf.max_by("_changed", last) < sf.max("_changed")).alias("_unsure"),
-            sf.count("topic_id").alias("_ids"),
-        )
-        .where(sf.col("_ids") > 1)
-        .select("topic", "_newest", "_unsure")
+    changes = sf.collect_list(sf.struct("topic_id", "record_ms", "modified_ms"))
+    several = each.groupBy("topic").agg(changes.alias("changes")).where(sf.size("changes") > 1)
+    ids = sf.collect_set("topic_id").alias("ids")
+    copies = (
+        known.where(sf.col("batches_crc32") != 0)
+        .groupBy("topic", *OF_A_LOG)
+        .agg(ids)
+        .where(sf.size("ids") > 1)
+        .groupBy("topic")
+        .agg(sf.collect_set("ids").alias("copies"))
     )
-    is_newest = sf.col("_newest").isNull() | sf.col("topic_id").eqNullSafe(sf.col("_newest"))
+    newest = run_on_rows(several.join(copies, "topic", "left"), _newest_topics, _NEWEST)
     joined = segments.join(sf.broadcast(newest), "topic", "left")
-    is_unsure = sf.coalesce("_unsure", sf.lit(False))
-    added = joined.withColumns({IS_OLDER: ~is_newest, IS_AGE_UNSURE: is_unsure})
-    return added.drop("_newest", "_unsure")
+    is_newest = sf.coalesce(sf.array_contains("newest_ids", sf.col("topic_id")), sf.lit(False))
+    is_older = sf.col("newest_ids").isNotNull() & ~is_newest
+    is_unsure = sf.coalesce("is_unsure", sf.lit(False))
+    added = joined.withColumns({IS_OLDER: is_older, IS_AGE_UNSURE: is_unsure})
+    return added.drop("newest_ids", "is_unsure")
+
+
+_NEWEST: Final = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("newest_ids", ArrayType(StringType())),
+        StructField("is_unsure", BooleanType()),
+    ]
+)
+
+
+def _newest_topics(work: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
+    for row in work:
+        changes: dict[str | None, LastChange] = {
+            one["topic_id"]: LastChange(one["record_ms"], one["modified_ms"])
+            for one in row["changes"]
+        }
+        topics = topics_of_name(changes, row["copies"] or ())
+        if topics.newest_ids:
+            yield row["topic"], list(topics.newest_ids), topics.is_unsure
 
 
 def _target_ms(requests: DataFrame) -> Column:

@@ -21,6 +21,8 @@ from kip33.formats.partition_metadata import PartitionMetadata
 from kip33.records.partitions import Selection, Tell, partitions_of
 from kip33.report.facts import FindingLevel
 from kip33.report.make_report import ReportRequest, make_report
+from kip33.restore.restore_request import RestoreRequest
+from kip33.restore.restore_source import find_partitions
 from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import by_partition, rows_of, search_rows
 from kip33.search.group_lag import group_lags
@@ -205,7 +207,7 @@ def test_every_reader_takes_the_newest_topic_and_names_the_older_one(
         assert [len(segments) for segments in older] == [2, 1]
 
     shown = CliRunner().invoke(kip33, ["catalog", str(two_brokers.catalog)])
-    assert f"t: 2 topics of this name, by topic id: {NEW} (newest; 1 segment," in shown.stdout
+    assert f"t: 2 topic ids of this name: {NEW} (newest; 1 segment," in shown.stdout
     assert f"{OLD} (3 segments" in shown.stdout
 
     catalog = Catalog.at(str(two_brokers.catalog))
@@ -216,19 +218,52 @@ def test_every_reader_takes_the_newest_topic_and_names_the_older_one(
     assert named.examples[0].startswith(f"t: 3 segments of the topic id {OLD}, ")
 
 
+def holes(archive: ChangingArchive) -> list[tuple[Any, ...]]:
+    catalog = Catalog.at(str(archive.catalog))
+    found = read_holes(catalog, catalog.require_newest()).to_pylist()
+    return [(hole["log_dir"], hole["first_offset"], hole["hole"]) for hole in found]
+
+
 def test_a_hole_is_filled_only_by_the_same_topic(tmp_path: Path) -> None:
     archive = ChangingArchive(tmp_path)
     for base in (0, 80):
         archive.write(archive.log("b1/t-0", base), batches(base, 20))
     for base in (0, 40, 80):
-        archive.write(archive.log("b2/t-0", base), batches(base, 20))
+        archive.write(archive.log("b2/t-0", base), batches(base, 20, first_ms=LATER_MS))
     write_id(archive, "b1/t-0", OLD)
     for second_id, hole in ((NEW, "certain"), (OLD, "filled")):
         archive.touch(write_id(archive, "b2/t-0", second_id))
         archive.build()
-        catalog = Catalog.at(str(archive.catalog))
-        (found,) = read_holes(catalog, catalog.require_newest()).to_pylist()
-        assert (found["log_dir"], found["first_offset"], found["hole"]) == ("b1", 40, hole)
+        assert holes(archive) == [("b1", 40, hole)]
+
+
+def test_replicas_with_different_ids_and_equal_batches_are_of_one_topic(tmp_path: Path) -> None:
+    """A controller may give replicas different ids (KAFKA-12835)."""
+    archive = ChangingArchive(tmp_path)
+    for base in (0, 80):
+        archive.write(archive.log("b1/t-0", base), batches(base, 20))
+    for base in (0, 40, 80):
+        archive.write(archive.log("b2/t-0", base), batches(base, 20), age_ms=9 * DAY_MS)
+    for broker, topic_id in (("b1", OLD), ("b2", NEW)):
+        write_id(archive, f"{broker}/t-0", topic_id)
+    archive.build()
+
+    assert holes(archive) == [("b1", 40, "filled")]
+    ((_, log_dir, answer),) = answers(archive, TimeQuestion("t", 0, 0))
+    assert (log_dir, answer.exactness, answer.note) == ("b2", "record", None)
+    lines: list[str] = []
+    read = partitions_of(str(archive.catalog), Selection(), tell=Tell(lines.append))
+    assert [[one.log_dir for one in segments] for segments in read] == [["b2"] * 3]
+    catalog = Catalog.at(str(archive.catalog))
+    snapshot = catalog.require_newest()
+    [total] = topic_totals(catalog, snapshot)
+    assert [one["newest"] for one in total.topic_ids] == [True, True]
+    source, nowhere = Location.of(str(archive.source)), Location.of(str(tmp_path / "restored"))
+    held = CatalogSnapshot(catalog, snapshot)
+    request = RestoreRequest(source=source, log_dir=nowhere, catalog=held)
+    found = find_partitions(request)
+    assert [(one.replica, one.replicas) for one in found.partitions] == [("b2", 2)]
+    assert (lines, found.notes) == ([], ())
 
 
 def test_replicas_without_an_id_are_of_the_only_topic_there_is(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import pytest
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import ROWS_PER_GROUP, Draft, PartWriter
 from kip33.catalog.schema import SCHEMA_VERSION, SEGMENTS
-from kip33.catalog.topic_totals import IS_OLDER, topic_totals, with_incarnations
+from kip33.catalog.topic_totals import topic_totals
+from kip33.catalog.topics_by_name import IS_OLDER, with_older_topics
 from kip33.errors import CatalogError
 from kip33.stores.locations import Location
 from tests.builders.snapshots import NOW_MS, SOURCE, commit_path, part_path, path_of, row, write
@@ -277,7 +278,7 @@ def test_totals_of_topics(catalog: Catalog) -> None:
     assert (orders.record_count, orders.time_index_entries, orders.not_ok) == (3, 3, {})
 
 
-INCARNATIONS = [
+TOPICS_OF_NAMES = [
     ({"a": ["A"], "b": ["B", "B"]}, [False] * 3),
     ({"a": [None], "b": ["B1", "B2"]}, [False, True, False]),
     ({"a": [None, None], "b": [None, "B1"], "c": ["C1", "C2"]}, [*[False] * 4, True, False]),
@@ -285,12 +286,12 @@ INCARNATIONS = [
 ]
 
 
-@each_case(("ids", "older"), INCARNATIONS)
-def test_the_incarnation_that_changed_last_is_the_newest(ids: Any, older: Any) -> None:
+@each_case(("ids", "older"), TOPICS_OF_NAMES)
+def test_the_topic_that_changed_last_is_the_newest(ids: Any, older: Any) -> None:
     pairs = [(topic, topic_id) for topic, known in ids.items() for topic_id in known]
     rows = [
         row(number, topic=topic, topic_id=topic_id, last_modified_ms=NOW_MS + number)
         for number, (topic, topic_id) in enumerate(pairs)
     ]
     table = pa.Table.from_pylist(rows, schema=SEGMENTS)
-    assert with_incarnations(table)[IS_OLDER].to_pylist() == older
+    assert with_older_topics(table)[IS_OLDER].to_pylist() == older

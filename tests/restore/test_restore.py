@@ -553,6 +553,7 @@ def test_of_two_topics_with_one_name_the_newest_is_restored(tmp_path: Path) -> N
         [row] = summary["partitions"]
         assert (row["partition"], row["replica"], row["topic_id"]) == (0, "b2", TOPIC_ID)
         [note] = [note for note in summary["notes"] if OLDER_ID in note]
+        assert "by the times of its files" in note
         assert "is left out (b1, partitions 0, 1): give --replica" in note
     named = restored(archive, tmp_path / "older", replica="b1")
     assert [row["topic_id"] for row in named["partitions"]] == [OLDER_ID, OLDER_ID]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.tiers import OF_UNION, united
-from kip33.catalog.topic_totals import OF_INCARNATIONS, with_incarnations
+from kip33.catalog.topics_by_name import OF_TOPICS, with_older_topics
 from kip33.rules.search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 from kip33.search.answers import Answer, SearchOptions
 from kip33.search.catalog_search import by_partition
@@ -29,7 +29,7 @@ from tests.builders.searched_segments import Partition, partitions, write_segmen
 from tests.cases import each_case
 from tests.long_forms import examples
 
-COLUMNS = [*dict.fromkeys(("topic", "partition", *SEARCHED, *OF_UNION, *OF_INCARNATIONS))]
+COLUMNS = [*dict.fromkeys(("topic", "partition", *SEARCHED, *OF_UNION, *OF_TOPICS))]
 SPECIAL = (EARLIEST, LATEST, MAX_TIMESTAMP)
 IN_BOTH_TIERS = (EARLIEST_LOCAL, LATEST_TIERED)
 
@@ -165,7 +165,7 @@ def test_a_local_log_without_topic_id_may_go_on_with_the_newest_topic_of_the_buc
             with_id(local, None, 9),
             pa.concat_tables([with_id(remote, one, number) for number, one in enumerate(ids)]),
         )
-        rows = by_partition(with_incarnations(united_rows))["t", 0]
+        rows = by_partition(with_older_topics(united_rows))["t", 0]
         [found] = answers_of(rows, questions, SearchOptions())
         assert (found.answer.offset, found.answer.exactness) == expected
 

@@ -179,20 +179,30 @@ def test_the_newest_topic_of_a_name_answers(spark: SparkSession, tmp_path: Path)
     archive.write(archive.log("b2/t-0"), later, age_ms=DAY_MS)
     place = archive.log("b2/t-0").with_name("partition.metadata")
     archive.write(place, metadata("A" * 21 + "g"))
+    for broker, topic_id in (("b1", "A" * 21 + "Q"), ("b2", "A" * 21 + "g")):  # one topic
+        archive.write(archive.log(f"{broker}/u-0"), batches(0, 5))
+        archive.write(
+            archive.log(f"{broker}/u-0").with_name("partition.metadata"), metadata(topic_id)
+        )
     archive.build()
     catalog = Catalog.at(str(archive.catalog))
-    rows = rows_of(CatalogSnapshot(catalog, catalog.require_newest()), ["t"])
-    here = search_rows(rows, [TimeQuestion("t", None, 0)], SearchOptions())
-    requests = spark.createDataFrame([("t", 0)], "topic string, target_ms bigint")
+    rows = rows_of(CatalogSnapshot(catalog, catalog.require_newest()), ["t", "u"])
+    questions = [TimeQuestion(topic, None, 0) for topic in ("t", "u")]
+    here = search_rows(rows, questions, SearchOptions())
+    requests = spark.createDataFrame([("t", 0), ("u", 0)], "topic string, target_ms bigint")
     requests = requests.withColumn("partition", sf.lit(None).cast("int"))
 
     segments = load_catalog(spark, catalog.location.uri)
-    answered = offsets_for_times(segments, requests).orderBy("partition").collect()
+    answered = offsets_for_times(segments, requests).orderBy("topic", "partition").collect()
 
-    assert [(row.partition, row.log_dir, row.note) for row in answered] == [
-        (one.partition, one.located.log_dir, one.located.answer.note) for one in here
+    assert [(row.topic, row.partition, row.log_dir, row.note) for row in answered] == [
+        (one.topic, one.partition, one.located.log_dir, one.located.answer.note) for one in here
     ]
-    assert [row.log_dir for row in answered] == ["b2", None]
+    assert [(row.log_dir, row.note is None) for row in answered] == [
+        ("b2", False),
+        (None, False),
+        ("b1", True),
+    ]
 
 
 def metadata(topic_id: str) -> bytes:
