@@ -18,8 +18,7 @@ build's rows are lost:
   Without its row the owner of its index files would be unknown.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -30,14 +29,13 @@ from kip33.archive.listing import Column
 from kip33.archive.sources import matches
 from kip33.builds.reuse import Int64s, ListingMatch, Mask, ReusableRows, may_change_unseen
 from kip33.catalog.catalog import Catalog, Snapshot, SnapshotPart
-from kip33.catalog.draft import ROWS_PER_GROUP, Draft, PartWriter
+from kip33.catalog.draft import Draft
+from kip33.catalog.ordered_parts import write_parts
 from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import in_order, merged
 from kip33.errors import CatalogError
 from kip33.formats.index_kinds import IndexKind
-from kip33.stores.concurrently import map_in_order
 
-ROWS_PER_PART: Final = 250_000
-MOST_SMALL_PARTS: Final = 16
 LEAVE: Final = -1
 LISTED: Final = ("active_segment", "topic_id", "partition_metadata_modified_ms")
 SETTINGS: Final = ("build_settings", "time_index_settings", "offset_index_settings")
@@ -119,7 +117,7 @@ def is_below(log_uri: Column, directories: tuple[str, ...]) -> Mask:
 
 
 def carry_over_rows(draft: Draft, carry_over: CarryOver) -> Iterator[SnapshotPart]:
-    """Write the copied rows into staging; yield their parts, numbered from 0.
+    """Write the copied rows into staging, in order; yield their parts.
 
     Raises CatalogError if the snapshot was damaged meanwhile, PublishError if a part cannot be
     written.
@@ -129,43 +127,20 @@ def carry_over_rows(draft: Draft, carry_over: CarryOver) -> Iterator[SnapshotPar
 
 def _copied_rows(draft: Draft, carry_over: CarryOver) -> Iterator[pa.Table]:
     pieces = draft.catalog.read_pieces(carry_over.snapshot)
-    for taken, rows in _chosen(pieces, carry_over.taken):
-        taken = _as_listed(taken, carry_over.listed, carry_over.listed_at[rows])
-        yield without_settings(taken, carry_over.unsettled[rows])
+
+    def tables() -> Iterator[pa.Table]:
+        for taken, rows in _chosen(pieces, carry_over.taken):
+            taken = _as_listed(taken, carry_over.listed, carry_over.listed_at[rows])
+            yield without_settings(taken, carry_over.unsettled[rows])
+
+    return _in_order(tables(), carry_over.snapshot)
 
 
-def without_small_parts(draft: Draft, parts: Sequence[SnapshotPart]) -> tuple[SnapshotPart, ...]:
-    """Return the parts of a draft, small ones merged into larger ones if there are many.
-
-    Each bin makes a part, a commit moves it, and each reader asks the store for it. Raises
-    CatalogError if a part was damaged meanwhile, PublishError if one cannot be written.
-    """
-    small = [part for part in parts if part.rows < ROWS_PER_GROUP]
-    if len(small) <= MOST_SMALL_PARTS:
-        return tuple(parts)
-
-    def tables_of(part: SnapshotPart) -> list[pa.Table]:
-        return list(draft.catalog.read_parts(draft.staging, [part]))
-
-    tables = chain.from_iterable(map_in_order(draft.staging, small, tables_of))
-    merged = write_parts(draft, tables, first_number=len(parts))
-    return (*(part for part in parts if part.rows >= ROWS_PER_GROUP), *merged)
-
-
-def write_parts(
-    draft: Draft, tables: Iterable[pa.Table], first_number: int = 0
-) -> Iterator[SnapshotPart]:
-    """Write rows into staging, 250,000 per part; yield the parts, numbered from `first_number`."""
-    number = first_number
-    writer = PartWriter(draft.staging, number)
-    for table in tables:
-        writer.append_table(table)
-        if writer.rows >= ROWS_PER_PART:
-            yield writer.publish()
-            number += 1
-            writer = PartWriter(draft.staging, number)
-    if writer.rows:
-        yield writer.publish()
+def _in_order(tables: Iterator[pa.Table], snapshot: Snapshot) -> Iterator[pa.Table]:
+    """Yield rows of a snapshot in order: those of an earlier version are sorted, once."""
+    if snapshot.is_in_order:
+        return tables
+    return iter([in_order(pa.concat_tables([SEGMENTS.empty_table(), *tables]))])
 
 
 def _as_listed(rows: pa.Table, listed: pa.Table, at: Int64s) -> pa.Table:
@@ -216,7 +191,7 @@ class ListingScope(NamedTuple):
 
 
 class _Merged(NamedTuple):
-    """The rows of a build and of a newer snapshot, as one set."""
+    """The rows of a build and of a newer snapshot, in order."""
 
     tables: Iterator[pa.Table]
     taken: int  # rows of the newer snapshot among them
@@ -245,13 +220,11 @@ def merge(catalog: Catalog, own: _Pieces, newer: Snapshot, scope: ListingScope) 
         pc.fill_null(theirs["last_modified_ms"], 0).to_numpy(), newer.created_ms
     )
 
-    def tables() -> Iterator[pa.Table]:
-        for kept, _ in _chosen(own(None), keep):
-            yield kept
-        for taken, rows in _chosen(others(None), take):
-            yield without_settings(taken, too_soon[rows])
-
-    return _Merged(tables(), int(take.sum()))
+    kept = (rows for rows, _ in _chosen(own(None), keep))
+    taken = (
+        without_settings(rows, too_soon[numbers]) for rows, numbers in _chosen(others(None), take)
+    )
+    return _Merged(merged([kept, _in_order(taken, newer)]), int(take.sum()))
 
 
 def _rows_of_others(theirs: pa.Table, kept: pa.Table, base: pa.Table, scope: ListingScope) -> Mask:

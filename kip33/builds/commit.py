@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from kip33.archive.bins import Engine, Work
 from kip33.archive.listing import Column
 from kip33.builds.build_options import BuildRequest, BuildSpec, require_layout
-from kip33.builds.carry_over import carry_over_rows, merge, without_small_parts, write_parts
+from kip33.builds.carry_over import carry_over_rows, merge
 from kip33.builds.index_files import CANNOT_BE_WRITTEN, NOT_OURS
 from kip33.builds.largest_before import with_largest_before
 from kip33.builds.orphans import NAMED_BY_ROWS, merge_orphans, without_named
@@ -25,6 +25,7 @@ from kip33.builds.transaction_files import finish_transactions
 from kip33.catalog.catalog import Candidate, Catalog, Snapshot, SnapshotPart, Warn, id_of
 from kip33.catalog.draft import CLAIMS, DEAD_AFTER_MS, Draft, read_claims
 from kip33.catalog.holes import DirectoriesOfPartitions, hole_totals, read_holes
+from kip33.catalog.ordered_parts import parts_in_order, write_parts
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.schema import IndexFileState
 from kip33.drafts.designs import design_of
@@ -145,7 +146,7 @@ def commit_build(started: StartedBuild, results: Sequence[TaskResult]) -> BuildS
     finished, of_transactions = finish_transactions(
         plan.build, draft.staging, parts, pending, len(parts)
     )
-    parts = without_small_parts(draft, (*parts, *finished))
+    parts = parts_in_order(draft, (*parts, *finished))
     snapshot, taken_from_newer, warnings = _commit(plan, draft, parts)
     carry_over = plan.carry_over
     return BuildSummary(

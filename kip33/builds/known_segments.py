@@ -53,6 +53,7 @@ from kip33.builds.reuse import (
 )
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
+from kip33.catalog.segment_order import order_of
 from kip33.drafts.designs import design_of
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.index_kinds import FOLDED, IndexKind
@@ -64,7 +65,7 @@ _WITH_TOPIC_ID: Final = re.compile(r"(?:.*/)?[A-Za-z0-9_-]{22}")
 
 
 class ListedSegments(NamedTuple):
-    """The listed segments and their places."""
+    """The listed segments and their places, in order (`catalog.segment_order`)."""
 
     files: pa.Table  # a LISTING
     uris: Column  # of the logs
@@ -83,7 +84,9 @@ class ListedSegments(NamedTuple):
         files, warnings = with_topic_ids(build.source, files, ids)
         if build.layout != KAFKA.name:  # where log_dir is a path
             files = with_neighbours(with_log_dirs_by_topic_id(files))
-        return cls(files, uris, build.index_uris(uris), at, warnings)
+        order = order_of(files, uris)
+        files, uris = (one.take(pa.array(order)) for one in (files, uris))
+        return cls(files, uris, build.index_uris(uris), at[order], warnings)
 
 
 class KnownSegments(NamedTuple):

@@ -23,7 +23,7 @@ import re
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -31,10 +31,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from kip33.catalog.schema import PARTS, SCHEMA_VERSION, SEGMENTS
+from kip33.catalog.schema import FIRST_IN_ORDER, PARTS, SCHEMA_VERSION, SEGMENTS
+from kip33.catalog.segment_order import NO_KEY, Key, key_of
 from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.stores.directory_checks import require_directory
-from kip33.stores.files import entries_of, one_line, read_whole
+from kip33.stores.files import entries_of, one_line, opened_by_arrow, read_whole
 from kip33.stores.locations import KEYS_IN_URI, Location
 from kip33.stores.own_files import remove_folder_quietly, remove_quietly
 
@@ -42,16 +43,38 @@ MOST_COMMIT_BYTES: Final = 1 << 30
 URI_COLUMNS: Final = ("log_uri", "index_uri")
 HIDDEN_KEYS: Final = r"\1\2***@"
 CATALOG_FOLDER: Final = "_catalog"  # where a build makes its catalog, in the index directory
+TOPIC_COLUMN: Final = PARTS.get_field_index("topic")
 NO_FILE: Final = (FileNotFoundError, IsADirectoryError)  # other errors may be temporary
 
 
 class SnapshotPart(NamedTuple):
-    """One Parquet file of a snapshot."""
+    """One Parquet file of a snapshot, whose rows are in order (`catalog.segment_order`)."""
 
     name: str
     rows: int
     size_bytes: int
     crc32: int  # zlib's, over the file
+    first: Key = NO_KEY  # of its first row
+    last: Key = NO_KEY
+    footer_bytes: int = 0  # at its end; pages have CRCs of their own
+    footer_crc32: int = 0
+
+    @classmethod
+    def of(cls, record: Sequence[Any]) -> Self:
+        """Return the part that a commit file lists; ValueError or TypeError for another value."""
+        name, rows, size_bytes, crc32, *more = record
+        known = (str(name), int(rows), int(size_bytes), int(crc32))
+        if not more:  # before version 5
+            return cls(*known)
+        first, last, footer_bytes, footer_crc32 = more
+        return cls(*known, key_of(first), key_of(last), int(footer_bytes), int(footer_crc32))
+
+    def may_have(self, topics: Collection[str]) -> bool:
+        """Return whether a row of it may be of one of some topics."""
+        (first_dir, first, *_), (last_dir, last, *_) = self.first, self.last
+        if first_dir != last_dir or first is None or last is None:
+            return True
+        return any(first <= topic <= last for topic in topics)
 
 
 class OrphanList(NamedTuple):
@@ -79,6 +102,7 @@ class Snapshot:
     parts: tuple[SnapshotPart, ...]
     settings: dict[str, Any]
     orphaned: OrphanList | None = None  # None: no orphans, or a build before 0.2
+    schema_version: int = SCHEMA_VERSION
 
     @property
     def name(self) -> str:
@@ -106,6 +130,11 @@ class Snapshot:
     def rows(self) -> int:
         """Return the number of segments."""
         return sum(part.rows for part in self.parts)
+
+    @property
+    def is_in_order(self) -> bool:
+        """Return whether its rows are; those of earlier versions are only read by a build."""
+        return self.schema_version >= FIRST_IN_ORDER
 
 
 class Candidate(NamedTuple):
@@ -173,7 +202,7 @@ class Catalog(NamedTuple):
         problem = None
         for candidate in self.candidates():
             if candidate.snapshot and not candidate.problem:
-                return candidate.snapshot
+                return self.in_order(candidate.snapshot)
             problem = problem or candidate.problem
         raise CatalogError(
             f"{self.location.uri}: "
@@ -190,12 +219,22 @@ class Catalog(NamedTuple):
             or (text.isdecimal() and int(text) == snapshot.sequence)
         ]
         if len(matching) == 1:
-            return matching[0]
+            return self.in_order(matching[0])
         if matching:
             names = " and ".join(snapshot.name for snapshot in matching)
             raise CatalogError(f"{self.location.uri}: {text} matches {names}; give one of these")
         raise CatalogError(
             f"{self.location.uri}: no snapshot {text}; `kip33 catalog` lists the snapshots"
+        )
+
+    def in_order(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot; CatalogError if a build has to put its rows in order first."""
+        if snapshot.is_in_order:
+            return snapshot
+        raise CatalogError(
+            f"{self.commit_place(snapshot.name).uri}: schema version {snapshot.schema_version} "
+            f"found, expected {SCHEMA_VERSION}: an earlier version of kip33 wrote this snapshot; "
+            "`kip33 build` with the same SOURCE and catalog upgrades the newest one"
         )
 
     def read(self, snapshot: Snapshot, columns: list[str] | None = None) -> pa.Table:
@@ -209,15 +248,25 @@ class Catalog(NamedTuple):
         return pa.concat_tables(tables)
 
     def read_pieces(
-        self, snapshot: Snapshot, columns: list[str] | None = None
+        self,
+        snapshot: Snapshot,
+        columns: list[str] | None = None,
+        topics: Collection[str] | None = None,
     ) -> Iterator[pa.Table]:
         """Yield the rows in order, one row group at a time; memory depends on the largest part.
 
-        Raises CatalogError if the bytes of a part differ from what the commit lists, or the
-        snapshot is removed meanwhile.
+        With `topics` only what may have rows of them is read, and no other row is returned. Raises
+        CatalogError if the bytes of a part differ from what the commit lists, or the snapshot is
+        removed meanwhile.
         """
+        folder = self.snapshot_folder(snapshot.name)
         try:
-            yield from self.read_parts(self.snapshot_folder(snapshot.name), snapshot.parts, columns)
+            if topics is None or not snapshot.is_in_order:
+                yield from self.read_parts(folder, snapshot.parts, columns)
+                return
+            for part in snapshot.parts:
+                if part.may_have(topics):
+                    yield from _rows_of_topics(folder, part, columns or SEGMENTS.names, topics)
         except CatalogError as error:
             if snapshot.name in self.commit_names():
                 raise
@@ -307,12 +356,10 @@ class Catalog(NamedTuple):
                 str(record["id"]),
                 re.sub(KEYS_IN_URI, HIDDEN_KEYS, str(record["source"])),
                 int(record["created_ms"]),
-                tuple(
-                    SnapshotPart(str(name), int(rows), int(size_bytes), int(crc32))
-                    for name, rows, size_bytes, crc32 in record["parts"]
-                ),
+                tuple(map(SnapshotPart.of, record["parts"])),
                 dict(record["settings"]),
                 OrphanList.of(record.get("orphaned")),
+                int(record["schema_version"]),
             )
         except NO_FILE as error:
             return Candidate(name, None, f"{place.uri}: not a valid commit file: {one_line(error)}")
@@ -327,6 +374,52 @@ class Catalog(NamedTuple):
                 name, None, f"{place.uri}: contains the commit file of {snapshot.name}"
             )
         return Candidate(name, snapshot)
+
+
+def _rows_of_topics(
+    folder: Location, part: SnapshotPart, columns: list[str], topics: Collection[str]
+) -> Iterator[pa.Table]:
+    """Yield the rows of some topics; only their row groups and columns are read."""
+    import pyarrow.compute as pc
+
+    place = folder.child(part.name)
+    wanted = pa.array(sorted(topics), pa.string())
+    names = columns if "topic" in columns else ["topic", *columns]
+    try:
+        with opened_by_arrow(place) as source:
+            file = pq.ParquetFile(
+                source,
+                metadata=_footer_of(source, place, part),
+                pre_buffer=True,
+                page_checksum_verification=True,
+            )
+            for group in range(file.num_row_groups):
+                if _may_have(file.metadata.row_group(group), topics):
+                    rows = file.read_row_group(group, columns=names, use_threads=False)
+                    rows = rows.filter(pc.is_in(rows["topic"], value_set=wanted))
+                    yield _without_keys(rows.select(columns))
+    except NO_FILE as error:
+        raise CatalogError(f"{place.uri}: this part is missing: {one_line(error)}") from error
+    except (OSError, ValueError) as error:
+        raise CatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
+
+
+def _footer_of(source: Any, place: Location, part: SnapshotPart) -> Any:
+    """Return a part's footer; CatalogError if it differs from the commit file."""
+    source.seek(part.size_bytes - part.footer_bytes)
+    footer = source.read(part.footer_bytes)
+    if source.size() != part.size_bytes or zlib.crc32(footer) != part.footer_crc32:
+        raise CatalogError(f"{place.uri}: the CRC does not match the commit file")
+    return pq.read_metadata(io.BytesIO(footer))
+
+
+def _may_have(group: Any, topics: Collection[str]) -> bool:
+    """Return whether a row group may have rows of some topics."""
+    chunk = group.column(TOPIC_COLUMN)
+    statistics = chunk.statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    return any(statistics.min <= topic <= statistics.max for topic in topics)
 
 
 def _part_bytes(place: Location, part: SnapshotPart) -> bytes:
@@ -449,7 +542,7 @@ def _newest(catalog: Catalog) -> Choice:
     ignored: list[str] = []
     for candidate in catalog.candidates():
         if candidate.snapshot and not candidate.problem:
-            return Choice(candidate.snapshot, tuple(ignored))
+            return Choice(catalog.in_order(candidate.snapshot), tuple(ignored))
         ignored.append(f"{candidate.problem}; this snapshot is ignored")
     return Choice(catalog.require_newest())  # raises CatalogError: why there is no snapshot
 

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from kip33.catalog.catalog import (
 )
 from kip33.catalog.orphan_list import read_owned, write_orphans
 from kip33.catalog.schema import PARTS, SCHEMA_VERSION, SEGMENTS, with_times
+from kip33.catalog.segment_order import NO_KEY, in_order, key_at, place_of
 from kip33.errors import CatalogError, PublishError, UnreadableCatalogError
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import one_line
@@ -42,7 +44,7 @@ from kip33.stores.own_files import move, publish_or_raise
 CLAIMS: Final = "claims.arrow"
 CLAIMED: Final = pa.schema([pa.field("index_uri", pa.string(), nullable=False)])
 DEAD_AFTER_MS: Final = 24 * 3_600_000  # an unfinished build of this age is dead
-ROWS_PER_GROUP: Final = 20_000
+ROWS_PER_GROUP: Final = 10_000
 ROWS_AS_OBJECTS: Final = 1_000  # at one time; each takes 2.4 KB
 STAYS: Final = "the newest snapshot does not change"
 
@@ -100,7 +102,7 @@ class Draft(NamedTuple):
         orphans: pa.Table | None = None,
         still_claimed: "pa.Array[Any] | None" = None,
     ) -> Snapshot:
-        """Move `parts` to the snapshot's folder and publish the commit file.
+        """Move `parts`, whose rows are in order, to the snapshot's folder; publish the commit file.
 
         `orphans`: index files whose logs no longer exist, a table of ORPHANS. `still_claimed`:
         claims of earlier builds that stay valid.
@@ -112,8 +114,12 @@ class Draft(NamedTuple):
             number = max(self.sequence, last_sequence(self.catalog) + 1)
         except UnreadableCatalogError as error:
             raise PublishError(f"{error}; the snapshot is not written, {STAYS}") from error
+        parts = list(parts)
+        for before, after in pairwise(parts):
+            if before.rows and after.rows and place_of(after.first) <= place_of(before.last):
+                raise ValueError(f"{after.name}: not in order behind {before.name}")  # a bug
         folder = self.catalog.snapshot_folder(snapshot_name(number, self.snapshot_id))
-        listed = tuple(self._settle(part, folder) for part in sorted(parts))
+        listed = tuple(self._settle(*part, folder) for part in enumerate(parts))
         snapshot = Snapshot(number, self.snapshot_id, self.source.uri, now_ms, listed, settings)
         damage = self.catalog.damage(snapshot)
         if damage:
@@ -146,10 +152,9 @@ class Draft(NamedTuple):
                 self._replace(sequence=number).claim(still_claimed)
         return snapshot
 
-    def _settle(self, part: SnapshotPart, folder: Location) -> SnapshotPart:
-        """Move a part from staging to its place and remove the attempt from its name."""
-        number, _, _ = part.name.partition(".")
-        settled = part._replace(name=f"{number}.parquet")
+    def _settle(self, number: int, part: SnapshotPart, folder: Location) -> SnapshotPart:
+        """Move a part from staging to its place and give it the name of its place in the order."""
+        settled = part._replace(name=f"part-{number:05d}.parquet")
         try:
             move(self.staging.child(part.name), folder.child(settled.name))
         except FileNotFoundError as error:
@@ -217,12 +222,17 @@ class PartWriter:
         self._tables: list[pa.Table] = []  # before `_rows`, together less than a row group
         self._rows: list[dict[str, Any]] = []
         self.rows = 0
+        self._first = self._last = NO_KEY
         self._sink = pa.BufferOutputStream()
         written = PARTS if schema is SEGMENTS else schema
         # Few numbers repeat: with dictionaries of them a part is half as large again.
         texts: Any = [field.name for field in written if field.type == pa.string()]
         self._writer = pq.ParquetWriter(
-            self._sink, written, compression="zstd", use_dictionary=texts
+            self._sink,
+            written,
+            compression="zstd",
+            use_dictionary=texts,
+            write_page_checksum=True,
         )
 
     def append(self, row: dict[str, Any]) -> None:
@@ -246,7 +256,17 @@ class PartWriter:
         self._writer.close()
         data = self._sink.getvalue().to_pybytes()
         publish_or_raise(self._place, data, STAYS)
-        return SnapshotPart(self._place.name, self.rows, len(data), zlib.crc32(data))
+        footer = data[-_footer_bytes(data) :]
+        return SnapshotPart(
+            self._place.name,
+            self.rows,
+            len(data),
+            zlib.crc32(data),
+            self._first,
+            self._last,
+            len(footer),
+            zlib.crc32(footer),
+        )
 
     def _take_rows(self) -> None:
         if self._rows:
@@ -261,6 +281,20 @@ class PartWriter:
         self._take_rows()
         if self._tables:
             rows = pa.concat_tables(self._tables)
-            rows = with_times(rows) if self._schema is SEGMENTS else rows
+            rows = self._in_order(rows) if self._schema is SEGMENTS else rows
             self._writer.write_table(rows, row_group_size=ROWS_PER_GROUP)
             self._tables = []
+
+    def _in_order(self, rows: pa.Table) -> pa.Table:
+        """Return rows as they are written; ValueError, a bug, if they are not in order."""
+        first, last = key_at(rows, 0), key_at(rows, rows.num_rows - 1)
+        if in_order(rows) is not rows or place_of(first) < place_of(self._last):
+            raise ValueError(f"{self._place.uri}: rows are not in order between {first} and {last}")
+        self._first = self._first if self._last != NO_KEY else first
+        self._last = last
+        return with_times(rows)
+
+
+def _footer_bytes(data: bytes) -> int:
+    """Return the size of a Parquet file's footer, with its length and the closing magic."""
+    return int.from_bytes(data[-8:-4], "little") + 8

@@ -9,10 +9,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-SCHEMA_VERSION: Final = 4
-"""Columns that an earlier version did not have are null in its snapshots.
+SCHEMA_VERSION: Final = 5
+FIRST_IN_ORDER: Final = 5
+"""Rows of earlier versions are in any order, and only a build reads them: it commits this version.
 
-1 ended with `offset_index_bytes`, 2 had no TIME_COLUMNS, 3 nothing about leader epochs and CRCs.
+Columns that an earlier version did not have are null there: 1 ended with `offset_index_bytes`, 2
+had no TIME_COLUMNS, 3 nothing about leader epochs and CRCs.
 """
 
 _FIELDS: list["pa.Field[Any]"] = [

@@ -79,10 +79,7 @@ class CatalogSnapshot(NamedTuple):
 
     def rows(self, columns: Sequence[str], topics: Collection[str] | None = None) -> pa.Table:
         """Return the rows of some topics, None: of all; CatalogError if a part is damaged."""
-        pieces = list(self.catalog.read_pieces(self.snapshot, list(columns)))
-        if topics is not None:
-            wanted = pa.array(sorted(topics), pa.string())
-            pieces = [piece.filter(pc.is_in(piece["topic"], wanted)) for piece in pieces]
+        pieces = self.catalog.read_pieces(self.snapshot, list(columns), topics)
         return pa.concat_tables([PARTS.empty_table().select(list(columns)), *pieces])
 
 

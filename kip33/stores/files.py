@@ -136,6 +136,13 @@ def read_whole(location: Location, *, most_bytes: int) -> bytes:
         return bytes(file.read())
 
 
+@contextmanager
+def opened_by_arrow(location: Location) -> Iterator[Any]:
+    """Open a file as pyarrow's readers take it; it raises FileReadError."""
+    with READ_FAULTS, location.filesystem().open_input_file(location.path) as file:
+        yield file
+
+
 def read_index(location: Location) -> IndexBytes:
     """Return an index file's bytes; FileReadError if it is unreadable, or too large for a broker.
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import Draft, PartWriter
+from kip33.catalog.ordered_parts import ROWS_PER_PART
 from kip33.catalog.schema import SEGMENTS
 from kip33.stores.locations import Location
 
 NOW_MS: Final = 1_700_000_000_000
 HOUR_MS: Final = 3_600_000
-ROWS_PER_PART: Final = 250_000
 PARTITIONS_PER_TOPIC: Final = 50
 DEFAULTS: Final = {"retention.ms": "3d", "cleanup.policy": "delete"}
 

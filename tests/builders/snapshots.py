@@ -1,11 +1,18 @@
 """Catalog rows and snapshots for tests, written like those of a build."""
 
+import json
+import zlib
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import Draft, PartWriter
+from kip33.catalog.ordered_parts import parts_in_order
 from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import KEY, key_of, place_of
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.stores.locations import Location
 
@@ -62,15 +69,21 @@ def write(
     layout: str = "kafka",
     source: Location = SOURCE,
 ) -> Snapshot:
-    """Commit a snapshot with these rows, one part for each list."""
+    """Commit a snapshot with these rows, one part for each list unless they overlap."""
     draft = Draft.begin(catalog, source)
     written = []
     for number, rows in enumerate(parts):
         writer = PartWriter(draft.staging, number)
-        for one in rows:
+        for one in sorted(rows, key=place_of_row):
             writer.append(one)
         written.append(writer.publish())
-    return draft.commit(written, settings={"build": "{}", "layout": layout}, now_ms=now_ms)
+    ordered = parts_in_order(draft, written)
+    return draft.commit(ordered, settings={"build": "{}", "layout": layout}, now_ms=now_ms)
+
+
+def place_of_row(row: dict[str, Any]) -> Any:
+    """Return the place of a row in a snapshot's order."""
+    return place_of(key_of([row.get(name) for name in KEY]))
 
 
 def path_of(place: Location) -> Path:
@@ -86,3 +99,16 @@ def commit_path(catalog: Catalog, snapshot: Snapshot) -> Path:
 def part_path(catalog: Catalog, snapshot: Snapshot, number: int = 0) -> Path:
     """Return one of the Parquet files."""
     return path_of(catalog.snapshot_folder(snapshot.name)) / snapshot.parts[number].name
+
+
+def as_earlier_version(catalog: Catalog, snapshot: Snapshot, version: int) -> None:
+    """Make a snapshot one that an earlier version wrote: its rows are in no order."""
+    path = commit_path(catalog, snapshot)
+    record = json.loads(path.read_text())
+    for number, listed in enumerate(record["parts"]):
+        part = part_path(catalog, snapshot, number)
+        table = pq.read_table(part)
+        pq.write_table(table.take(pa.array(range(table.num_rows)[::-1])), part)
+        data = part.read_bytes()
+        listed[2:] = [len(data), zlib.crc32(data)]
+    path.write_text(json.dumps(record | {"schema_version": version}))

@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from kip33.builds import carry_over
 from kip33.builds.commit import execute_build
 from kip33.catalog import draft as part_writer
+from kip33.catalog import ordered_parts
 from kip33.catalog.catalog import Catalog
 from kip33.local.local_engine import LocalEngine
 from tests.builders.changing_archive import ChangingArchive, batches
@@ -59,7 +59,7 @@ def test_names_that_differ_only_in_their_quoting_are_two(tmp_path: Path) -> None
 def test_many_rows_in_as_many_parts_as_you_like(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_part: int, rows_per_group: int
 ) -> None:
-    monkeypatch.setattr(carry_over, "ROWS_PER_PART", rows_per_part)
+    monkeypatch.setattr(ordered_parts, "ROWS_PER_PART", rows_per_part)
     monkeypatch.setattr(part_writer, "ROWS_PER_GROUP", rows_per_group)
     archive = ChangingArchive(tmp_path)
     for number in range(70):

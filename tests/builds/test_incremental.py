@@ -17,7 +17,8 @@ from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import Draft, PartWriter
-from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.schema import SCHEMA_VERSION, SEGMENTS
+from kip33.errors import CatalogError
 from kip33.stores import own_files
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import (
@@ -26,6 +27,8 @@ from tests.builders.changing_archive import (
     KeptArchive,
     batches,
 )
+from tests.builders.snapshots import as_earlier_version, place_of_row
+from tests.cases import each_case
 from tests.long_forms import short_and_long
 
 A, B, INVALID, EMPTY = "broker 1/a-0", "broker 1/b-0", "broker 1/invalid-0", "broker 1/empty-0"
@@ -112,15 +115,19 @@ def touch(archive: ChangingArchive, partition: str) -> None:
     os.utime(place, ns=(0, place.stat().st_mtime_ns + 1_000_000))
 
 
-def commit_again(archive: ChangingArchive, changed: Callable[[Row], Row]) -> None:
+def commit_again(
+    archive: ChangingArchive, changed: Callable[[Row], Row], version: int = SCHEMA_VERSION
+) -> None:
     """Commit the newest snapshot's rows again, each of them changed."""
     catalog = Catalog.at(str(archive.catalog))
     newest = catalog.require_newest()
     draft = Draft.begin(catalog, Location.of(archive.source))
     writer = PartWriter(draft.staging, 0)
-    for row in archive.rows():
+    for row in sorted(archive.rows(), key=place_of_row):
         writer.append(changed(row))
-    draft.commit([writer.publish()], settings=newest.settings, now_ms=newest.created_ms)
+    again = draft.commit([writer.publish()], settings=newest.settings, now_ms=newest.created_ms)
+    if version < SCHEMA_VERSION:
+        as_earlier_version(catalog, again, version)
 
 
 def as_of_0_1(archive: ChangingArchive) -> None:
@@ -132,11 +139,15 @@ def as_of_0_1(archive: ChangingArchive) -> None:
         columns = {name: row[name] for name in COLUMNS_OF_0_1}
         return columns | {"build_settings": json.dumps(settings)}
 
-    commit_again(archive, changed)
+    commit_again(archive, changed, 1)
 
 
 def as_of_schema_3(archive: ChangingArchive) -> None:
-    commit_again(archive, lambda row: {name: row[name] for name in COLUMNS_OF_SCHEMA_3})
+    commit_again(archive, lambda row: {name: row[name] for name in COLUMNS_OF_SCHEMA_3}, 3)
+
+
+def as_of_schema_4(archive: ChangingArchive) -> None:
+    commit_again(archive, lambda row: row, 4)
 
 
 CHANGES = [
@@ -230,6 +241,19 @@ def test_in_place_it_is_so_for_files_that_a_broker_trusts(
     for case in [case for case in CHANGES if case.name in IN_PLACE][::step]:
         with subtests.test(case.name):
             require_incremental(built_in_place.again(), case)
+
+
+@each_case("topics", [(), ("b",)])
+def test_rows_of_an_earlier_version_are_put_in_order_and_no_log_is_read_again(
+    topics: tuple[str, ...], built: KeptArchive
+) -> None:
+    archive = built.again()
+    as_of_schema_4(archive)
+    with pytest.raises(CatalogError, match="an earlier version of kip33 wrote this snapshot"):
+        archive.rows()
+    assert archive.build(offset_index=True, topics=topics).indexed == 0
+    assert len(archive.rows()) == 6
+    assert archive.outcome() == archive.fresh(offset_index=True)
 
 
 def test_a_row_without_leader_epochs_is_read_again_once(archive: ChangingArchive) -> None:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog import draft
+from kip33.catalog.catalog import Catalog, Snapshot, choose
 from kip33.catalog.draft import ROWS_PER_GROUP, Draft, PartWriter
 from kip33.catalog.schema import SCHEMA_VERSION, SEGMENTS
 from kip33.catalog.topic_totals import topic_totals
@@ -59,11 +60,45 @@ def test_columns_that_an_earlier_version_did_not_write_are_read_as_null(catalog:
     data = part.read_bytes()
     record |= {"schema_version": 1, "parts": [[part.name, 1, len(data), zlib.crc32(data)]]}
     commit.write_text(json.dumps(record))
-    table = catalog.read(catalog.require_newest())
+    newest = catalog.newest()
+    assert newest is not None
+    table = catalog.read(newest)
     assert table.schema == SEGMENTS
     assert table.to_pylist() == [row(0) | {"time_index_settings": None, "kip33_version": None}]
-    some = catalog.read(catalog.require_newest(), ["kip33_version", "topic"])
+    some = catalog.read(newest, ["kip33_version", "topic"])
     assert some.to_pylist() == [{"kip33_version": None, "topic": "orders"}]
+    for ask in (catalog.require_newest, lambda: choose(catalog, None), lambda: catalog.named("1")):
+        with pytest.raises(CatalogError, match=r"version 1 found, expected 5: .*`kip33 build`"):
+            ask()
+
+
+def test_rows_of_some_topics_are_read_without_the_others(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts and row groups without them are not opened; the pages that are read have CRCs."""
+    monkeypatch.setattr(draft, "ROWS_PER_GROUP", 50)
+    names = [f"topic-{number:02d}" for number in range(20)]
+    rows = [row(number, topic=name) for name in names for number in range(10)]
+    snapshot = write(catalog, rows[:100], rows[100:])
+    part_path(catalog, snapshot, 1).write_bytes(b"not read")
+    assert list(catalog.read_pieces(snapshot, ["partition"], ["none"])) == []
+    for topic in ("topic-03", "topic-04"):
+        [found] = catalog.read_pieces(snapshot, ["partition"], [topic])
+        assert found["partition"].to_pylist() == list(range(10))
+    part = part_path(catalog, snapshot)
+    offsets = pq.read_metadata(part).row_group(0).column(SEGMENTS.get_field_index("last_offset"))
+    in_page = offsets.data_page_offset + offsets.total_compressed_size - 3
+    for at, what in ((in_page, "crc|CRC"), (-20, "the CRC does not match")):
+        flip(part, at)
+        with pytest.raises(CatalogError, match=what):
+            list(catalog.read_pieces(snapshot, None, names[:5]))
+        flip(part, at)
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
 
 
 def test_a_snapshot_without_rows(catalog: Catalog) -> None:
@@ -147,7 +182,7 @@ DAMAGES = {
         lambda text: text.replace('"parts": [', '"parts": [["x"], ')
     ),
     "a schema version that is no number": change_commit(
-        lambda text: text.replace('"schema_version": 4', '"schema_version": "4"')
+        lambda text: text.replace('"schema_version": 5', '"schema_version": "5"')
     ),
 }
 

@@ -36,14 +36,14 @@ def names_in(folder: Location) -> list[str]:
     return sorted(inside.name for inside in path.iterdir()) if path.exists() else []
 
 
-def test_parts_move_to_the_snapshot_and_lose_the_attempts_name(draft: Draft) -> None:
-    parts = [published(draft, number) for number in (1, 0)]
+def test_parts_move_to_the_snapshot_and_get_the_names_of_their_order(draft: Draft) -> None:
+    parts = [published(draft, number) for number in (3, 7)]
     assert names_in(draft.folder) == []
     snapshot = draft.commit(parts, settings={}, now_ms=NOW_MS)
     assert [part.name for part in snapshot.parts] == ["part-00000.parquet", "part-00001.parquet"]
     assert names_in(draft.folder) == ["part-00000.parquet", "part-00001.parquet"]
     assert not path_of(draft.staging).exists()
-    assert draft.catalog.read(snapshot, ["partition"])["partition"].to_pylist() == [0, 1]
+    assert draft.catalog.read(snapshot, ["partition"])["partition"].to_pylist() == [3, 7]
 
 
 def test_only_the_attempt_that_is_named_is_committed(draft: Draft) -> None:
@@ -52,7 +52,7 @@ def test_only_the_attempt_that_is_named_is_committed(draft: Draft) -> None:
     assert killed._replace(name="") == good._replace(name="")
     (path_of(draft.staging) / ".part-00004.0f.parquet.tmp").write_bytes(b"half")
     snapshot = draft.commit([good], settings={}, now_ms=NOW_MS)
-    assert names_in(draft.folder) == ["part-00003.parquet"]
+    assert names_in(draft.folder) == ["part-00000.parquet"]
     assert draft.catalog.read(snapshot).to_pylist() == [row(3)]
 
 

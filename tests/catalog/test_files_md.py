@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import kip33.catalog
 from kip33.builds.commit import begin_build
 from kip33.builds.leftovers import find_leftovers, plan_leftovers, write_leftover_plan
 from kip33.catalog.catalog import Catalog
+from kip33.catalog.segment_order import KEY
 from kip33.demo import make_archive
 from kip33.restore.truncate_apply import JOURNAL, truncate
 from kip33.retention.plan import write_plan
@@ -121,11 +123,17 @@ def test_the_page_names_the_version_of_a_commit(built: ChangingArchive) -> None:
 
 def test_a_part_is_listed_with_its_rows_size_and_crc(built: ChangingArchive) -> None:
     for path in (built.catalog / "commits").glob("*.json"):
-        for name, rows, size_bytes, _ in json.loads(path.read_text())["parts"]:
+        for name, rows, size_bytes, *_, first, last, footer_bytes, crc32 in json.loads(
+            path.read_text()
+        )["parts"]:
             part = built.catalog / "snapshots" / path.stem / name
             assert part.stat().st_size == size_bytes
-            assert pq.read_metadata(part).num_rows == rows
-            require_columns("part", pq.read_schema(part))
+            assert zlib.crc32(part.read_bytes()[-footer_bytes:]) == crc32
+            table = pq.read_table(part)
+            assert table.num_rows == rows
+            keys = [list(key) for key in zip(*(table[one].to_pylist() for one in KEY), strict=True)]
+            assert keys == sorted(keys) and [first, last] == [keys[0], keys[-1]]
+            require_columns("part", table.schema)
 
 
 def test_the_orphan_list(built: ChangingArchive) -> None:

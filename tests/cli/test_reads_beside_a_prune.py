@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kip33.catalog import catalog as catalog_module
-from kip33.catalog import orphan_list
+from kip33.catalog import ordered_parts, orphan_list
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.pruning import prune
 from kip33.demo import COPIED_MS, make_archive, make_sensors
@@ -52,7 +52,9 @@ def snapshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_sensors(root / "archive")
     for night in (1, 2, 3):
         now_ms = COPIED_MS + night * DAY_MS
-        build_here(root / "archive", root / "indexes", now_ms=now_ms, full=True)
+        with pytest.MonkeyPatch.context() as small:
+            small.setattr(ordered_parts, "ROWS_PER_PART", 10)
+            build_here(root / "archive", root / "indexes", now_ms=now_ms, full=True)
         if night == 1:
             first = min((root / "archive").rglob("*.log"))
             first.rename(first.with_suffix(".gone"))

@@ -14,6 +14,7 @@ from kip33.catalog.draft import Draft, PartWriter
 from kip33.stores.locations import Location
 from tests.builders.broker_archive import rows_with_files
 from tests.builders.random_catalogs import NOW_MS, random_catalogs
+from tests.builders.snapshots import place_of_row
 from tests.cli.console import Command, Finished, file_named
 from tests.long_forms import one_in
 
@@ -78,7 +79,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = Catalog.at(str(root / "catalog"))
     draft = Draft.begin(found, Location.of(root / "archive"))
     writer = PartWriter(draft.staging, 0)
-    for row in [*rows, unknown]:
+    for row in sorted([*rows, unknown], key=place_of_row):
         writer.append(row)
     draft.commit([writer.publish()], settings={"build": "{}"}, now_ms=NOW_MS)
     lines = [f"{topic},{number_in(place)},{at},{place}" for (place, topic, _), at in starts.items()]

@@ -358,13 +358,13 @@ def test_the_nightly_build_has_some_of_everything_to_do(nights: Lane) -> None:
         pytest.param("before", r"\.index$", {"parts": 1}, id="between .timeindex and .index"),
         pytest.param("before", r"/staging/.*part-00002", {"parts": 2}, id="before a task's part"),
         pytest.param(
-            "before", r"/snapshots/.*\.parquet$", {"parts": 4}, id="before the first part moves"
+            "before", r"/snapshots/.*\.parquet$", {"parts": 5}, id="before the merged part moves"
         ),
         pytest.param(
-            "after", r"/snapshots/.*part-00001", {"parts": 2}, id="after half of the parts moved"
+            "after", r"/snapshots/.*\.parquet$", {"parts": 4}, id="after the merged part moved"
         ),
         pytest.param(
-            "before", r"\.json$", {"parts": 0, "snapshots": 1}, id="before the commit file"
+            "before", r"\.json$", {"parts": 4, "snapshots": 1}, id="before the commit file"
         ),
         pytest.param(
             "after", r"\.json$", {"claims": 1, "snapshots": 2}, id="after the commit file"

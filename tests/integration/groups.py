@@ -9,6 +9,7 @@ The last group has every other file, so no test is in none: `conftest` refuses a
 written in its file. Each has two workers or more: the one that ends last then has both cores.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -90,8 +91,14 @@ class Running:
         self._log = folder / group.name
         self._since = time.monotonic()
         with self._log.open("wb") as log:
+            # Servers and brokers write to a disk: memory is for what the programs need.
+            environment = os.environ | {"TMPDIR": tempfile.gettempdir()}
             self.process = subprocess.Popen(
-                command_of(group), cwd=TESTS.parent, stdout=log, stderr=subprocess.STDOUT
+                command_of(group),
+                cwd=TESTS.parent,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
 
     @property

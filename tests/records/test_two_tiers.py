@@ -220,7 +220,8 @@ def test_a_log_without_topic_id_that_is_left_out_is_named(tmp_path: Path) -> Non
     catalogs = tuple(Catalog.at(str(tmp_path / name)) for name in ("local", "remote"))
     of_disk = row(0, **of_topic, topic_id=None, log_dir="b2")
     in_bucket = [
-        row(n, **of_topic, topic_id=letter * 22, log_dir=letter, last_modified_ms=n)
+        row(n, **of_topic, topic_id=letter * 22, log_dir=letter, batches_crc32=n)
+        | {"last_modified_ms": n}
         for n, letter in enumerate("AB")
     ]
     write(catalogs[0], [of_disk])

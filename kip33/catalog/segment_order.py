@@ -1,0 +1,122 @@
+"""The order of an archive's segments: by log directory, topic, partition, base offset and log URI.
+
+A listing is sorted by it once, and the rows of every snapshot are in it. So a partition is a run of
+rows, a topic of a log directory is a range of them, and two sorted runs are merged, not sorted
+again. A directory that could not be listed has no topic, partition or offset: nulls come first.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+KEY: Final = ("log_dir", "topic", "partition", "base_offset", "log_uri")
+Key: TypeAlias = tuple[str | None, str | None, int | None, int | None, str | None]
+"""The values of KEY in a row."""
+
+NO_KEY: Final[Key] = (None, None, None, None, None)
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
+
+
+def order_of(rows: pa.Table, log_uris: Any = None) -> Int64s:
+    """Return the numbers of the rows in order; `log_uris` if the rows have none.
+
+    >>> rows = pa.table({
+    ...     "log_dir": ["b", "a", "a"], "topic": ["t", "u", None], "partition": [0, 10, None],
+    ...     "base_offset": [0, 0, None], "log_uri": ["file:///b", "file:///a", "file:///a/x"],
+    ... })
+    >>> order_of(rows).tolist()
+    [2, 1, 0]
+    """
+    texts = [_ranks(rows[name]) for name in ("log_dir", "topic")]
+    numbers = [_numbers(rows[name]) for name in ("partition", "base_offset")]
+    columns = [*texts, *numbers]
+    order: Int64s = np.lexsort(columns[::-1])
+    is_tie = np.zeros(len(order), bool)
+    if len(order):
+        is_tie[1:] = np.logical_and.reduce([np.diff(one[order]) == 0 for one in columns])
+    return _by_uri(order, is_tie, rows["log_uri"] if log_uris is None else log_uris)
+
+
+def _ranks(column: Any) -> Int64s:
+    values = pc.unique(column.drop_null())
+    values = values.take(pc.sort_indices(values))
+    return _numbers(pc.index_in(column, value_set=values))
+
+
+def _numbers(column: Any) -> Int64s:
+    return np.asarray(pc.fill_null(pc.cast(column, pa.int64()), -1).to_numpy())
+
+
+def _by_uri(order: Int64s, is_tie: npt.NDArray[np.bool_], log_uris: Any) -> Int64s:
+    """Sort by URI the few rows that agree in all else with the row before."""
+    edges = np.diff(np.concatenate(([False], is_tie, [False])).astype(np.int8))
+    for first, end in zip(np.flatnonzero(edges == 1) - 1, np.flatnonzero(edges == -1), strict=True):
+        uris = log_uris.take(pa.array(order[first:end])).to_pylist()
+        order[first:end] = order[first:end][sorted(range(len(uris)), key=uris.__getitem__)]
+    return order
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Return the rows in order: the same table if they are."""
+    order = order_of(rows)
+    return rows if (np.diff(order) == 1).all() else rows.take(pa.array(order))
+
+
+def key_at(rows: pa.Table, number: int) -> Key:
+    """Return the key of a row."""
+    return key_of([rows[name][number].as_py() for name in KEY])
+
+
+def key_of(values: Sequence[Any]) -> Key:
+    """Return values as a key; ValueError if there are more or less."""
+    log_dir, topic, partition, base_offset, log_uri = values
+    return log_dir, topic, partition, base_offset, log_uri
+
+
+def place_of(key: Key) -> tuple[tuple[bool, Any], ...]:
+    """Return what keys are compared by.
+
+    >>> place_of(("", None, None, None, "x")) < place_of(("", "t", 0, 0, "a"))
+    True
+    """
+    return tuple((one is not None, one) for one in key)
+
+
+def merged(runs: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
+    """Yield the rows of some runs in order, each of which is in order; a table of each is held."""
+    waiting = [(run, _next_of(run)) for run in runs]
+    while waiting := [(run, rows) for run, rows in waiting if rows is not None]:
+        if len(waiting) == 1:
+            [(run, rows)] = waiting
+            yield rows
+            yield from run
+            return
+        bound = min(place_of(key_at(rows, rows.num_rows - 1)) for _, rows in waiting)
+        ends = [_rows_up_to(rows, bound) for _, rows in waiting]
+        taken = [rows.slice(0, end) for (_, rows), end in zip(waiting, ends, strict=True) if end]
+        yield in_order(pa.concat_tables(taken)) if len(taken) > 1 else taken[0]
+        waiting = [
+            (run, rows.slice(end) if end < rows.num_rows else _next_of(run))
+            for (run, rows), end in zip(waiting, ends, strict=True)
+        ]
+
+
+def _next_of(run: Iterator[pa.Table]) -> pa.Table | None:
+    return next((rows for rows in run if rows.num_rows), None)
+
+
+def _rows_up_to(rows: pa.Table, bound: tuple[tuple[bool, Any], ...]) -> int:
+    """Return how many of the first rows have a key up to a bound."""
+    first, end = 0, rows.num_rows
+    while first < end:
+        middle = (first + end) // 2
+        if place_of(key_at(rows, middle)) <= bound:
+            first = middle + 1
+        else:
+            end = middle
+    return first
