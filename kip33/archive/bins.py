@@ -1,4 +1,4 @@
-"""Bins, which are parts of a listing with even load, and the engines that process them.
+"""Bins, which are ranges of consecutive rows of a listing, and the engines that process them.
 
 A plan defines the work on each bin and the use of the results. An engine decides where bins are
 processed: `kip33.local` in processes of this machine, `kip33.spark` in tasks of a session.
@@ -17,13 +17,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kip33.errors import NotSeenError, counted, without_secrets
-from kip33.rules.packing import bin_count, pack
+from kip33.rules.packing import LIGHT_BIN_COST, Rows, consecutive_bins, even_bins
 from kip33.rules.policies import human_bytes
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, Phase, Progress, Read
 
 Result = TypeVar("Result")
 _MOST_LOOKED_AT: Final = 100  # files, for one that the driver sees
+# What is read in ten times the seconds that a task of Spark takes to start.
+_LOCAL_TASK_COST: Final = 4 << 30
+_OBJECT_STORE_TASK_COST: Final = 128 << 20
+_TASK_COST: Final = 1 << 30  # of HDFS and other stores
 
 
 class EngineName(StrEnum):
@@ -81,9 +85,10 @@ class Engine(Protocol):
     ) -> list[Result]:
         """Call `run(bin number, its rows of files)` for each bin; return all results, bin by bin.
 
-        If `run` reads the files, a file's weight is its `size_bytes` in `files`; otherwise all have
-        the same weight. The heaviest bin starts first. A bin whose worker is lost is tried again,
-        so `run` may be called twice for it. `on_progress` is told how far the `work` is.
+        A bin has consecutive rows of `files`, and bins start in the order of the table. If `run`
+        reads the files, a file's weight is its `size_bytes` in `files`; otherwise all have the same
+        weight. A bin whose worker is lost is tried again, so `run` may be called twice for it.
+        `on_progress` is told how far the `work` is.
         """
         ...
 
@@ -144,14 +149,14 @@ class BinProgress:
     def __init__(
         self,
         sizes_bytes: npt.NDArray[np.int64],
-        packed: Sequence[npt.NDArray[np.int64]],
+        bin_rows: Sequence[npt.NDArray[np.int64]],
         work: Work,
         on_progress: OnProgress,
     ) -> None:
         """Take the weight of each file, the files of each bin, and who is told."""
         self._work, self._on_progress = work, on_progress
-        loads = [int(sizes_bytes[rows].sum()) if work.has_bytes else 0 for rows in packed]
-        self._bins = [Read(len(rows), load) for rows, load in zip(packed, loads, strict=True)]
+        loads = [int(sizes_bytes[rows].sum()) if work.has_bytes else 0 for rows in bin_rows]
+        self._bins = [Read(len(rows), load) for rows, load in zip(bin_rows, loads, strict=True)]
         self._total = _sum_of(self._bins)
         self._most = Read()
 
@@ -195,8 +200,31 @@ def weights(files: pa.Table, *, reads_files: bool) -> npt.NDArray[np.int64]:
 
 
 def rows_of_bins(
-    sizes_bytes: npt.NDArray[np.int64], workers: int, parallelism: int | None
-) -> list[npt.NDArray[np.int64]]:
-    """Return the rows of each bin, the heaviest bin first."""
-    bins = parallelism or bin_count(sizes_bytes, workers)
-    return pack(sizes_bytes, max(1, min(bins, len(sizes_bytes))))
+    sizes_bytes: npt.NDArray[np.int64],
+    workers: int,
+    parallelism: int | None,
+    least_cost_bytes: int = LIGHT_BIN_COST,
+) -> list[Rows]:
+    """Return the rows of each bin, in order; `parallelism` is the number of bins."""
+    if parallelism:
+        return even_bins(sizes_bytes, parallelism)
+    return consecutive_bins(sizes_bytes, workers, least_cost_bytes)
+
+
+def least_task_cost(files: pa.Table, work: Work, *, reads_files: bool) -> int:
+    """Return the work for which a task of Spark is worth its start, by the store of the logs.
+
+    >>> def of(log: str) -> int:
+    ...     files = pa.table({"log_uri": [log]})
+    ...     return least_task_cost(files, READING_LOGS, reads_files=True) >> 20
+    >>> of("/archive/t-0/0.log"), of("hdfs:///archive/t-0/0.log"), of("s3://bucket/t-0/0.log")
+    (4096, 1024, 128)
+    """
+    log = work.source
+    if not log and "log_uri" in files.column_names and files["log_uri"][0].is_valid:
+        log = Location.of(files["log_uri"][0].as_py())
+    if not log or not reads_files:
+        return LIGHT_BIN_COST
+    if log.is_local:
+        return _LOCAL_TASK_COST
+    return _OBJECT_STORE_TASK_COST if log.is_object_store else _TASK_COST

@@ -359,8 +359,8 @@ spark_options: Final = together(
     click.option(
         "--parallelism",
         type=click.IntRange(1, MOST_TASKS),
-        help="Number of shares of the work, which on Spark are tasks [default: of a "
-        "GiB or 20,000 segments at most, and one for each core].",
+        help="Number of even shares of the work, which on Spark are tasks [default: at "
+        "least one for each core; large ones first, small ones at the end].",
     ),
     session_options,
 )

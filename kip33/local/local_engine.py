@@ -134,21 +134,21 @@ class LocalEngine:
             return
         sizes = weights(files, reads_files=reads_files)
         most = self.workers_for(sizes)
-        packed = rows_of_bins(sizes, most, self._parallelism)
-        self.workers = min(most, len(packed))
-        progress = BinProgress(sizes, packed, work, self.on_progress)
+        bin_rows = rows_of_bins(sizes, most, self._parallelism)
+        self.workers = min(most, len(bin_rows))
+        progress = BinProgress(sizes, bin_rows, work, self.on_progress)
         progress.tell(())
         if self.workers == 1:
-            for number, rows in enumerate(packed):
+            for number, rows in enumerate(bin_rows):
                 tell = partial(_tell_of_bin, progress, number, READ_SO_FAR.total())
                 with called_until_the_end(tell, _TOLD_SECONDS):
                     results = _results_of_bin(run, number, files.take(rows))
                 progress.tell(range(number + 1))
                 yield number, results
             return
-        bins = (Bin(number, files.take(rows)) for number, rows in enumerate(packed))
+        bins = (Bin(number, files.take(rows)) for number, rows in enumerate(bin_rows))
         with self._pool(partial(_serve_bins, run), self.workers) as pool:
-            yield from _BinRun(pool).done_bins(bins, len(packed), progress)
+            yield from _BinRun(pool).done_bins(bins, len(bin_rows), progress)
 
     def workers_for(self, sizes_bytes: npt.NDArray[np.int64]) -> int:
         """Return the most workers for files of these sizes: 1 if a second one would not pay."""

@@ -1,33 +1,35 @@
-"""Divide work evenly: files over bins by their load, segments over days.
+"""Divide work: consecutive files into bins, and segments over days.
 
-Starting a task, opening a file and reading a byte each have a cost. A bin has a GiB or 20,000 files
-at most, so the last one to end is a short tail, whatever number of cores has come by then. Files
-are assigned largest first, each to the lightest bin ("longest processing time", D12). This is
-within a third of the optimum, and in practice within a percent.
+Starting a task, opening a file and reading a byte each have a cost. A bin is a range of consecutive
+files. The first bins are large, so that few tasks are started. Later bins are smaller, so that all
+workers end at about the same time, although some are slower than others.
 
 A `DailyShare` takes all segments within a few days. A segment's part depends on its own path alone.
 New and deleted segments change nothing for the others, so a segment that stays is taken once in
 each round, whatever happens to the archive.
 """
 
-import heapq
 import re
 import zlib
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 FILE_COST_BYTES: Final = 1 << 20  # cost of opening, publishing and one row, as bytes read
 LEAST_BIN_COST: Final = 1 << 30  # a process's start costs about as much as reading this
-BIN_BYTES: Final = 1 << 30
 BIN_FILES: Final = 20_000
+MOST_BIN_COST: Final = BIN_FILES * FILE_COST_BYTES  # 19.5 GiB, which a lost task repeats
 MOST_BINS: Final = 20_000  # a driver of Spark remembers each task
 LIGHT_BINS: Final = 64  # this number is made for cores, however light they are
-LIGHT_BIN_COST: Final = 256 << 20  # a task's start is a small part of it
+LIGHT_BIN_COST: Final = 256 << 20  # a worker's start of a bin is a small part of it
 ONE_DAY_MS: Final = 86_400_000
+_ROUNDS: Final = 4  # bins of a core's share of the work that is left
 _MOST_PARTS: Final = 366  # of a daily share
 _SHARE: Final = re.compile(r"([0-9]{1,3})/([0-9]{1,3})", re.ASCII)
+
+Rows: TypeAlias = npt.NDArray[np.int64]
+"""Row numbers of a table."""
 
 
 def cost_bytes(sizes_bytes: npt.NDArray[np.int64]) -> int:
@@ -35,44 +37,67 @@ def cost_bytes(sizes_bytes: npt.NDArray[np.int64]) -> int:
     return int(sizes_bytes.sum()) + FILE_COST_BYTES * len(sizes_bytes)
 
 
-def bin_count(sizes_bytes: npt.NDArray[np.int64], cores: int) -> int:
-    """Return the number of bins: of at most BIN_BYTES and BIN_FILES each, and one for each core.
+def consecutive_bins(
+    sizes_bytes: npt.NDArray[np.int64], cores: int, least_cost_bytes: int
+) -> list[Rows]:
+    """Return the rows of each bin: consecutive ones, in order, in bins that become smaller.
 
-    Beyond LIGHT_BINS a core needs work for its start: `cores` may be those of executors that are
-    allowed, not there. More bins than cores are whole rounds of them. At most one bin per file.
+    A bin has a fourth of a core's share of the work that is left, but at least `least_cost_bytes`.
+    If these are few bins, they are even, in whole rounds of the cores. A bin costs at most
+    MOST_BIN_COST, so it has at most BIN_FILES rows; bins are larger only where they would be more
+    than MOST_BINS. A row is in the bin that contains the middle of its cost.
 
-    >>> [bin_count(np.full(files, size), cores=2) for files, size in ((9, 5), (9, 1 << 30))]
-    [2, 9]
+    >>> rows = consecutive_bins(np.full(100, 255 << 20), cores=2, least_cost_bytes=1 << 30)
+    >>> [len(of_bin) for of_bin in rows]
+    [12, 11, 10, 8, 8, 6, 6, 5, 4, 4, 4, 4, 4, 4, 4, 4, 2]
+    """
+    left = cost = cost_bytes(sizes_bytes)
+    even = _even_bins_worth(cost, cores, least_cost_bytes)
+    if even <= _ROUNDS * cores:
+        return even_bins(sizes_bytes, min(even, MOST_BINS))
+    ends: list[int] = []
+    while left:
+        bin_cost = min(max(left // (_ROUNDS * cores), least_cost_bytes), MOST_BIN_COST)
+        left -= min(left, max(bin_cost, _ceil(left, MOST_BINS - len(ends))))
+        ends.append(cost - left)
+    bin_of = np.searchsorted(ends, _middles(sizes_bytes), side="right")
+    return np.split(np.arange(len(sizes_bytes)), np.flatnonzero(np.diff(bin_of)) + 1)
+
+
+def even_bins(sizes_bytes: npt.NDArray[np.int64], bins: int) -> list[Rows]:
+    """Return the rows of each of `bins` even bins: consecutive ones, in order, at least one row.
+
+    >>> [rows.tolist() for rows in even_bins(np.array([1, 9, 5, 4]) << 20, 2)]
+    [[0, 1], [2, 3]]
     """
     files = len(sizes_bytes)
-    least = max(_ceil(int(sizes_bytes.sum()), BIN_BYTES), _ceil(files, BIN_FILES))
-    worth = min(cores, max(LIGHT_BINS, cost_bytes(sizes_bytes) // LIGHT_BIN_COST))
-    wanted = least if least <= worth else _ceil(least, cores) * cores
-    return max(1, min(max(wanted, worth), files, MOST_BINS))
+    bins = max(1, min(bins, files))
+    numbers = np.arange(1, bins)
+    starts = np.searchsorted(_middles(sizes_bytes), cost_bytes(sizes_bytes) / bins * numbers)
+    starts = np.maximum.accumulate(np.maximum(starts - numbers, 0)) + numbers
+    return np.split(np.arange(files), np.minimum(starts, files - bins + numbers))
+
+
+def _even_bins_worth(cost: int, cores: int, least_cost_bytes: int) -> int:
+    """Return into how many even bins work is divided: one for each core, if it is worth its start.
+
+    Beyond LIGHT_BINS a core needs work for its start: `cores` may be those of executors that are
+    allowed, not there. More bins than cores are whole rounds of them.
+    """
+    worth = min(cores, max(LIGHT_BINS, cost // LIGHT_BIN_COST))
+    bins = max(worth, _ceil(cost, least_cost_bytes))
+    return bins if bins <= cores else _ceil(bins, cores) * cores
+
+
+def _middles(sizes_bytes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return where the middle of each file's cost is in the sum of all costs."""
+    costs = sizes_bytes + FILE_COST_BYTES
+    middles: npt.NDArray[np.int64] = np.cumsum(costs) - costs // 2
+    return middles
 
 
 def _ceil(amount: int, of: int) -> int:
     return -(-amount // of)
-
-
-def pack(sizes_bytes: npt.NDArray[np.int64], bins: int) -> list[npt.NDArray[np.int64]]:
-    """Return the row numbers of each bin, heaviest bin first; rows of a bin in the given order.
-
-    >>> [rows.tolist() for rows in pack(np.array([1, 9, 5, 4]) << 20, 2)]
-    [[0, 1], [2, 3]]
-    """
-    loads = [(0, number) for number in range(bins)]
-    bin_of = np.empty(len(sizes_bytes), np.int64)
-    costs = sizes_bytes + FILE_COST_BYTES
-    for row in np.argsort(-costs, kind="stable").tolist():
-        load, number = loads[0]
-        bin_of[row] = number
-        heapq.heapreplace(loads, (load + int(costs[row]), number))
-    by_load = sorted(loads, key=lambda item: (-item[0], item[1]))
-    rows_by_bin = np.split(
-        np.argsort(bin_of, kind="stable"), np.cumsum(np.bincount(bin_of, minlength=bins))[:-1]
-    )
-    return [rows_by_bin[number] for _, number in by_load]
 
 
 class DailyShare(NamedTuple):

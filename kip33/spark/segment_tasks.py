@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from kip33.catalog.catalog import Catalog, catalog_at
 from kip33.records.partitions import PartitionSegments, Source
 from kip33.records.reading import Reading
-from kip33.rules.packing import cost_bytes, pack
+from kip33.rules.packing import cost_bytes, even_bins
 from kip33.spark.tasks import arrow_schema
 from kip33.stores.locations import Location
 
@@ -55,8 +55,8 @@ def bins_of(parts: Sequence[PartitionSegments], cores: int) -> list[list[Partiti
     if not parts:
         return []
     sizes = _sizes(parts)
-    count = min(_tasks(sizes, cores), len(parts))
-    return [[parts[row] for row in rows] for rows in pack(sizes, count)]
+    bins = even_bins(sizes, _tasks(sizes, cores))
+    return [[parts[row] for row in rows] for rows in bins]
 
 
 def _sizes(parts: Sequence[PartitionSegments]) -> npt.NDArray[np.int64]:

@@ -11,6 +11,7 @@ from kip33.archive.bins import (
     EngineName,
     Result,
     Work,
+    least_task_cost,
     rows_of_bins,
     weights,
 )
@@ -83,14 +84,16 @@ class SparkEngine:
         spark = self._session()
         sizes = weights(files, reads_files=reads_files)
         now = cores(spark)
-        packed = rows_of_bins(sizes, max(now, cores_to_come(spark)), self._parallelism)
-        self.workers = min(now, len(packed))
+        most = max(now, cores_to_come(spark))
+        least = least_task_cost(files, work, reads_files=reads_files)
+        bin_rows = rows_of_bins(sizes, most, self._parallelism, least)
+        self.workers = min(now, len(bin_rows))
 
         def saw_cores(number: int) -> None:
-            self.workers = min(max(self.workers, number), len(packed))
+            self.workers = min(max(self.workers, number), len(bin_rows))
 
-        progress = BinProgress(sizes, packed, work, self.on_progress)
-        name = work.text(len(packed), int(sizes.sum()) if work.has_bytes else 0)
+        progress = BinProgress(sizes, bin_rows, work, self.on_progress)
+        name = work.text(len(bin_rows), int(sizes.sum()) if work.has_bytes else 0)
         return run_on_bins(
-            spark, name, files, packed, work, run, progress, saw_cores, streams=streams
+            spark, name, files, bin_rows, work, run, progress, saw_cores, streams=streams
         )

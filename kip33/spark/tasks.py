@@ -64,7 +64,7 @@ def run_on_bins(  # parameters: a job, its bins, and who is told
     spark: Session,
     name: str,
     files: pa.Table,
-    packed: Sequence[npt.NDArray[np.int64]],
+    bin_rows: Sequence[npt.NDArray[np.int64]],
     work: Work,
     run: Callable[[int, pa.Table], Iterable[Result]],
     progress: BinProgress,
@@ -74,13 +74,13 @@ def run_on_bins(  # parameters: a job, its bins, and who is told
 ) -> Iterator[Result]:
     """Do as `kip33.archive.bins.Engine` says, in one task a bin; SparkJobError where the job fails.
 
-    `name` is that of the job, `packed` has the rows of each bin. Each task first looks for what
+    `name` is that of the job, `bin_rows` has the rows of each bin. Each task first looks for what
     `work` needs on its machine. `saw_cores` is told how many cores there are meanwhile; with
     Connect it is not. If it `streams`, the results stay on the disks of the executors, from which
     those of a bin at a time come to the driver, with Connect those of MOST_RESULT_BYTES.
     """
     # Paths shrink to a tenth as bytes, and the JVM keeps every bin until its task is done.
-    bins = [(number, ipc_bytes(files.take(rows))) for number, rows in enumerate(packed)]
+    bins = [(number, ipc_bytes(files.take(rows))) for number, rows in enumerate(bin_rows)]
 
     def run_bin(number: int, data: bytes) -> Iterable[Result]:
         rows = pa.ipc.open_stream(pa.BufferReader(data)).read_all()

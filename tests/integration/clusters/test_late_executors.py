@@ -91,11 +91,11 @@ def test_bins_are_for_the_executors_that_may_come(
     assert len(index_files(tmp_path / "indexes")) == SEGMENTS
     events = events_of(tmp_path)
     [job] = [one for one in events if one["Event"] == "SparkListenerJobStart"]
-    name = f"kip33 build: 8 bins, 6.0 GiB of {source.as_uri()}"
+    name = f"kip33 build: 4 bins, 6.0 GiB of {source.as_uri()}"
     assert job["Properties"]["spark.job.description"] == name
     assert [stage["Stage Name"] for stage in job["Stage Infos"]] == [name]
     tasks = tasks_of(events)
-    assert len({task["Index"] for task in tasks}) == 8, "a GiB at most, in rounds of four"
+    assert len({task["Index"] for task in tasks}) == 4, "one for each core that may come"
     used = {task["Executor ID"] for task in tasks}
     assert len(used) > 1, "no executor was there at the start"
     assert summary["workers"] <= 4
