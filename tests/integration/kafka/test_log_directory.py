@@ -5,7 +5,6 @@ starts again, with one start for all that it survives, and one for each that it 
 """
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,51 +24,21 @@ TOPICS = ("plain", "beyond", "without", "other")
 OTHER_ID = "version: 0\ntopic_id: e4rNbTcjT_elpYRxU0Jgtw"
 UNIQUE = "0123456789abcdef0123456789abcdef"
 
-Damage = Callable[[Path], object]
-NO_START: dict[str, tuple[Find, Damage]] = {
-    "lost+found": (Find.NO_PARTITION, lambda at: (at / "lost+found").mkdir()),
-    "garbled leader epochs": (
-        Find.DAMAGED_EPOCHS,
-        lambda at: (at / "plain-0/leader-epoch-checkpoint").write_text("garbage\n"),
-    ),
-    ".snapshot": (Find.NO_PARTITION, lambda at: (at / ".snapshot").mkdir()),
-    "no number": (Find.NO_PARTITION, lambda at: (at / "orders-x").mkdir()),
-    "zeros instead of leader epochs": (
-        Find.DAMAGED_EPOCHS,
-        lambda at: (at / "plain-0/leader-epoch-checkpoint").write_bytes(bytes(20)),
-    ),
-    "garbled partition.metadata": (
-        Find.DAMAGED_TOPIC_ID,
-        lambda at: (at / "plain-0/partition.metadata").write_text("garbage\n"),
-    ),
-    "a short topic id": (
-        Find.DAMAGED_TOPIC_ID,
-        lambda at: (at / "plain-0/partition.metadata").write_text("version: 0\ntopic_id: x\n"),
-    ),
-    "an empty partition.metadata": (
-        Find.DAMAGED_TOPIC_ID,
-        lambda at: (at / "plain-0/partition.metadata").write_bytes(b""),
-    ),
-    "two directories of a partition": (
-        Find.SAME_PARTITION,
-        lambda at: shutil.copytree(at / "plain-0", at / "plain-00"),
-    ),
-    "garbled recovery points": (
-        Find.DAMAGED_CHECKPOINT,
-        lambda at: (at / "recovery-point-offset-checkpoint").write_text("garbage\n"),
-    ),
-    "garbled log start offsets": (
-        Find.DAMAGED_CHECKPOINT,
-        lambda at: (at / "log-start-offset-checkpoint").write_text("garbage\n"),
-    ),
-    "garbled high watermarks": (
-        Find.DAMAGED_CHECKPOINT,
-        lambda at: (at / "replication-offset-checkpoint").write_text("garbage\n"),
-    ),
-    "garbled meta.properties": (
-        Find.DAMAGED_FORMAT,
-        lambda at: (at / "meta.properties").write_text("garbage\n"),
-    ),
+GARBAGE = b"garbage\n"
+NO_START: dict[str, tuple[Find, bytes | None]] = {  # a path and its bytes, None: a directory
+    "lost+found": (Find.NO_PARTITION, None),
+    "plain-0/leader-epoch-checkpoint": (Find.DAMAGED_EPOCHS, GARBAGE),
+    ".snapshot": (Find.NO_PARTITION, None),
+    "orders-x": (Find.NO_PARTITION, None),
+    "./plain-0/leader-epoch-checkpoint": (Find.DAMAGED_EPOCHS, bytes(20)),
+    "plain-0/partition.metadata": (Find.DAMAGED_TOPIC_ID, GARBAGE),
+    "./plain-0/partition.metadata": (Find.DAMAGED_TOPIC_ID, b"version: 0\ntopic_id: x\n"),
+    "././plain-0/partition.metadata": (Find.DAMAGED_TOPIC_ID, b""),
+    "plain-00": (Find.SAME_PARTITION, None),
+    "recovery-point-offset-checkpoint": (Find.DAMAGED_CHECKPOINT, GARBAGE),
+    "log-start-offset-checkpoint": (Find.DAMAGED_CHECKPOINT, GARBAGE),
+    "replication-offset-checkpoint": (Find.DAMAGED_CHECKPOINT, GARBAGE),
+    "meta.properties": (Find.DAMAGED_FORMAT, GARBAGE),
 }
 
 
@@ -97,11 +66,16 @@ def found_in(log_dir: Path) -> list[tuple[Find, str | None]]:
 
 @pytest.mark.parametrize("many", short_and_long(2, len(NO_START), "KIP33_FOUND"))
 def test_a_broker_does_not_start(nodes: Nodes, many: int, subtests: pytest.Subtests) -> None:
-    for name, (find, damage) in list(NO_START.items())[:many]:
+    for name, (find, data) in list(NO_START.items())[:many]:
         with subtests.test(name):
             log_dir = as_it_was(nodes)
             assert found_in(log_dir) == []
-            damage(log_dir)
+            if data is not None:
+                (log_dir / name).write_bytes(data)
+            elif find == Find.SAME_PARTITION:
+                shutil.copytree(log_dir / "plain-0", log_dir / name)
+            else:
+                (log_dir / name).mkdir()
             assert [what for what, _ in found_in(log_dir)] == [find]
             with pytest.raises(OracleError):
                 nodes.start()
