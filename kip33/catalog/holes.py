@@ -15,12 +15,7 @@ import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import repeated, split_uris
-from kip33.catalog.partition_ranges import (
-    BY_PARTITION,
-    count_rows,
-    reborn_topics,
-    rows_in_ranges,
-)
+from kip33.catalog.partitions import names_in, partitions, topics_with_several_ids
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.topics_by_name import copies_in
 from kip33.formats.names import two_directories_in
@@ -73,10 +68,38 @@ def read_holes(
     `topics` are globs. A topic is compacted if `policies` say so, or if a segment of the partition
     has fewer records than offsets. Raises CatalogError if a part is damaged.
     """
-    counts = count_rows(catalog, snapshot)
-    reborn = reborn_topics(counts)
-    each = rows_in_ranges(catalog, snapshot, OF_HOLES, BY_PARTITION, topics, counts=counts)
-    return in_order(holes_of(rows, policies, reborn=reborn) for rows in each)
+    reborn = topics_with_several_ids(names_in(catalog, snapshot))
+    each = partitions(catalog, snapshot, OF_HOLES, topics)
+    found = pa.concat_tables([holes_of(rows, policies, reborn=reborn) for rows in each])
+    return with_other_replicas(catalog, snapshot, found, policies, reborn=reborn)
+
+
+def with_other_replicas(
+    catalog: Catalog,
+    snapshot: Snapshot,
+    of_replicas: pa.Table,
+    policies: Policies | None,
+    *,
+    reborn: Collection[str],
+) -> pa.Table:
+    """Return the holes of replicas that were looked at alone, with those that others fill.
+
+    The partitions with a hole are read again: their replicas are elsewhere in the snapshot.
+    """
+    if not of_replicas.num_rows:
+        return of_replicas
+    asked = of_replicas.select(["topic", "partition"]).group_by(["topic", "partition"])
+    keys = _partition_names(asked.aggregate([]))
+    topics: set[Any] = set(of_replicas["topic"].to_pylist())
+    pieces = catalog.read_pieces(snapshot, OF_HOLES, topics)
+    wanted = (piece.filter(pc.is_in(_partition_names(piece), value_set=keys)) for piece in pieces)
+    rows = pa.concat_tables([SEGMENTS.empty_table().select(OF_HOLES), *wanted])
+    return in_order([holes_of(rows, policies, reborn=reborn)])
+
+
+def _partition_names(rows: pa.Table) -> Any:
+    numbers = pc.cast(rows["partition"], pa.string())
+    return pc.binary_join_element_wise(rows["topic"], numbers, "-").combine_chunks()
 
 
 def in_order(tables: Iterable[pa.Table]) -> pa.Table:
@@ -88,8 +111,8 @@ def in_order(tables: Iterable[pa.Table]) -> pa.Table:
 def holes_of(rows: pa.Table, policies: Policies | None, *, reborn: Collection[str]) -> pa.Table:
     """Return the holes in rows of a snapshot, which have the columns OF_HOLES.
 
-    The rows are those of whole partitions with all replicas, in any order. `reborn` are the topics
-    whose name several topics of the snapshot have.
+    The rows are those of whole partitions, in any order: with all replicas, or each log directory
+    alone, where no other fills a hole. `reborn` are the topics whose name several topics have.
     """
     one_topic = _ids_of_one_topic(rows, reborn)
     rows = _compact(rows.combine_chunks())

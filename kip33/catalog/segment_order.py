@@ -69,7 +69,12 @@ def in_order(rows: pa.Table) -> pa.Table:
 
 def key_at(rows: pa.Table, number: int) -> Key:
     """Return the key of a row."""
-    return key_of([rows[name][number].as_py() for name in KEY])
+    return key_of(values_at(rows, number, KEY))
+
+
+def values_at(rows: pa.Table, number: int, names: Sequence[str]) -> list[Any]:
+    """Return some values of a row."""
+    return [rows[name][number].as_py() for name in names]
 
 
 def key_of(values: Sequence[Any]) -> Key:
@@ -78,13 +83,13 @@ def key_of(values: Sequence[Any]) -> Key:
     return log_dir, topic, partition, base_offset, log_uri
 
 
-def place_of(key: Key) -> tuple[tuple[bool, Any], ...]:
-    """Return what keys are compared by.
+def place_of(values: Sequence[Any]) -> tuple[tuple[bool, Any], ...]:
+    """Return what keys, or the same first values of keys, are compared by.
 
     >>> place_of(("", None, None, None, "x")) < place_of(("", "t", 0, 0, "a"))
     True
     """
-    return tuple((one is not None, one) for one in key)
+    return tuple((one is not None, one) for one in values)
 
 
 def merged(runs: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
@@ -97,7 +102,7 @@ def merged(runs: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
             yield from run
             return
         bound = min(place_of(key_at(rows, rows.num_rows - 1)) for _, rows in waiting)
-        ends = [_rows_up_to(rows, bound) for _, rows in waiting]
+        ends = [rows_up_to(rows, bound) for _, rows in waiting]
         taken = [rows.slice(0, end) for (_, rows), end in zip(waiting, ends, strict=True) if end]
         yield in_order(pa.concat_tables(taken)) if len(taken) > 1 else taken[0]
         waiting = [
@@ -110,12 +115,17 @@ def _next_of(run: Iterator[pa.Table]) -> pa.Table | None:
     return next((rows for rows in run if rows.num_rows), None)
 
 
-def _rows_up_to(rows: pa.Table, bound: tuple[tuple[bool, Any], ...]) -> int:
-    """Return how many of the first rows have a key up to a bound."""
+def rows_up_to(rows: pa.Table, bound: tuple[tuple[bool, Any], ...], *, before: bool = False) -> int:
+    """Return how many of the first rows have a place up to a bound, or `before` it.
+
+    `bound` is a place of KEY, or of its first columns.
+    """
+    names = KEY[: len(bound)]
     first, end = 0, rows.num_rows
     while first < end:
         middle = (first + end) // 2
-        if place_of(key_at(rows, middle)) <= bound:
+        place = place_of(values_at(rows, middle, names))
+        if place < bound or (place == bound and not before):
             first = middle + 1
         else:
             end = middle

@@ -77,12 +77,12 @@ def local_answer(
         freed = freed_table(one, asked.moments_ms)
         sums = SnapshotSums(partitions_table(one), freed, holes)
     else:
-        sums = sum_snapshot(*place, asked.counts, asked.sums_request)
+        sums = sum_snapshot(*place, asked.sums_request)
 
     def segments() -> Iterator[pa.Table]:
         if evaluated:
             return segment_tables(evaluated, *place, asked.options.topics)
-        return judged_segments(*place, asked.counts, asked.judged_request)
+        return judged_segments(*place, asked.judged_request)
 
     none = evaluate_columns(columns_of([]), asked.judged_request)
     answer = RetentionAnswer(

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.partition_ranges import count_rows, reborn_topics
+from kip33.catalog.partitions import names_in, topics_with_several_ids
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.cli.engine_option import EngineOptions, is_typed
 from kip33.cli.metrics_file import MetricsRequest
@@ -114,7 +114,8 @@ class AskedRetention(NamedTuple):
     catalog: Catalog
     snapshot: Snapshot
     request: RetentionRequest
-    counts: pa.Table  # of the snapshot's rows, by `partition_ranges.count_rows`
+    topics: frozenset[str]  # all of the snapshot, also those that --topic leaves out
+    reborn: frozenset[str]  # topics that were deleted and created again
     clock_ms: int
     moments_ms: tuple[int, ...]  # the times for which `freed` has rows
     options: RetentionCommand
@@ -133,9 +134,9 @@ class AskedRetention(NamedTuple):
             )
         chosen, warnings = chosen_snapshot(options.catalog_dir or "", options.snapshot)
         catalog, snapshot = chosen
-        counts = count_rows(catalog, snapshot)
-        log_dirs = _texts_in(counts, "log_dir")
-        judged = set(filter(TopicGlobs.of(options.topics).matches, _texts_in(counts, "topic")))
+        names = names_in(catalog, snapshot)
+        log_dirs, topics = (_texts_in(names, name) for name in ("log_dir", "topic"))
+        judged = set(filter(TopicGlobs.of(options.topics).matches, topics))
         other_tier, of_other = _other_tier(options, chosen, policies)
         about_topics = (
             *tier_warnings(snapshot, policies, judged, other_tier),
@@ -159,7 +160,11 @@ class AskedRetention(NamedTuple):
             other_tier,
         )
         moments = _moments(options, now_ms)
-        return cls(catalog, snapshot, request, counts, clock_ms, moments, options, warnings)
+        reborn = topics_with_several_ids(names)
+        return cls(
+            *(catalog, snapshot, request, topics, reborn),
+            *(clock_ms, moments, options, warnings),
+        )
 
     def evaluate(self, *, with_files: bool) -> EvaluatedCatalog:
         """Return the snapshot evaluated in this process; a plan needs `with_files`."""
@@ -170,20 +175,15 @@ class AskedRetention(NamedTuple):
         return self._replace(request=replace(self.request, broker_view=False))
 
     @property
-    def topics(self) -> set[str]:
-        """Return all topics of the snapshot, also those that --topic leaves out."""
-        return _texts_in(self.counts, "topic")
-
-    @property
     def judged_request(self) -> RetentionRequest:
         """Return the request with the policies that apply to the archive of the snapshot."""
         return replace(self.request, policies=policies_for(self.snapshot, self.request.policies))
 
     @property
     def sums_request(self) -> SumsRequest:
-        """Return what is summed a range of partitions at a time."""
-        of_holes, reborn = self.request.policies, reborn_topics(self.counts)
-        return SumsRequest(self.judged_request, self.moments_ms, of_holes, reborn)
+        """Return what is summed some partitions at a time."""
+        of_holes = self.request.policies
+        return SumsRequest(self.judged_request, self.moments_ms, of_holes, self.reborn)
 
     @property
     def basis(self) -> Basis:
@@ -232,8 +232,8 @@ def _moments(options: RetentionCommand, now_ms: int) -> tuple[int, ...]:
     return tuple(now_ms + day * DAY_MS for day in range(days + 1))
 
 
-def _texts_in(counts: pa.Table, name: str) -> set[str]:
-    texts: set[Any] = set(counts[name].unique().to_pylist())
+def _texts_in(names: pa.Table, name: str) -> frozenset[str]:
+    texts: frozenset[Any] = frozenset(names[name].to_pylist())
     return texts - {None}
 
 

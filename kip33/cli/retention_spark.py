@@ -12,6 +12,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from kip33.catalog.partitions import PARTITION
 from kip33.catalog.schema import SEGMENTS
 from kip33.cli.output import counted
 from kip33.cli.retention_answer import RetentionAnswer, write_sums
@@ -26,7 +27,7 @@ from kip33.spark.retention import (
     summarize_partitions,
     sums_of_snapshot,
 )
-from kip33.spark.tasks import PARTITION, collect_table
+from kip33.spark.tasks import collect_table
 from kip33.stores.locations import Location
 
 
@@ -46,7 +47,7 @@ def _named(spark: SparkSession, asked: AskedRetention) -> AbstractContextManager
 def _answer(spark: SparkSession, asked: AskedRetention, output: Location | None) -> RetentionAnswer:
     options, request = asked.options, asked.judged_request
     place = asked.catalog, asked.snapshot
-    sums = sums_of_snapshot(spark, *place, asked.counts, asked.without_index_files().sums_request)
+    sums = sums_of_snapshot(spark, *place, asked.without_index_files().sums_request)
     freed = sums.freed if asked.moments_ms else None
     answer = RetentionAnswer(
         *(cores(spark), sums.partitions, freed, sums.holes, (), tuple, lambda _: ())

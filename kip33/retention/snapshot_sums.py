@@ -1,7 +1,6 @@
-"""The sums of a snapshot that was judged a range of partitions at a time, by any engine.
+"""The sums of a snapshot that was judged some partitions at a time, by any engine.
 
-A range has all replicas of its partitions, so its holes are found from the same rows. What remains
-of a range has a row per partition, not one per segment.
+What remains of them has a row per partition, not one per segment.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,13 +12,8 @@ import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import JUDGED, columns_of
-from kip33.catalog.holes import OF_HOLES, holes_of
-from kip33.catalog.holes import in_order as holes_in_order
-from kip33.catalog.partition_ranges import (
-    BY_PARTITION,
-    BY_REPLICA,
-    rows_in_ranges,
-)
+from kip33.catalog.holes import OF_HOLES, holes_of, with_other_replicas
+from kip33.catalog.partitions import partitions
 from kip33.catalog.schema import SEGMENTS
 from kip33.retention.evaluated_tables import (
     freed_table,
@@ -34,7 +28,7 @@ SUMMED: Final = tuple(dict.fromkeys((*JUDGED, *OF_HOLES)))
 
 
 class SnapshotSums(NamedTuple):
-    """The tables of a judged snapshot, or of a range, that have no row per segment."""
+    """The tables of a judged snapshot, or of some partitions, that have no row per segment."""
 
     partitions: pa.Table  # `evaluated_tables.partitions_table`
     freed: pa.Table  # `evaluated_tables.freed_table`
@@ -48,10 +42,13 @@ class SumsRequest:
     request: RetentionRequest
     moments_ms: Sequence[int]  # for `freed`
     of_holes: Policies  # which topics are compacted
-    reborn: frozenset[str]  # `partition_ranges.reborn_topics`
+    reborn: frozenset[str]  # `partitions.topics_with_several_ids`
 
     def sums_of(self, rows: pa.Table) -> SnapshotSums:
-        """Return the sums of some rows with the columns SUMMED, of whole partitions."""
+        """Return the sums of some rows with the columns SUMMED, of whole partitions.
+
+        A hole is shown as if there were no other replica, see `sums_of_all`.
+        """
         evaluated = evaluate_columns(columns_of([rows]), self.request)
         return SnapshotSums(
             partitions_table(evaluated),
@@ -59,45 +56,37 @@ class SumsRequest:
             holes_of(rows, self.of_holes, reborn=self.reborn),
         )
 
+    def sums_of_all(
+        self, catalog: Catalog, snapshot: Snapshot, parts: Iterable[SnapshotSums]
+    ) -> SnapshotSums:
+        """Return the sums of partitions, which are in order, as those of their snapshot.
 
-def merged(parts: Iterable[SnapshotSums]) -> SnapshotSums:
-    """Return the sums of ranges as those of all, in order; there must be one range at least."""
-    partitions, freed, holes = zip(*parts, strict=True)
-    sizes: Any = [("segments", "sum"), ("bytes", "sum")]
-    every = pa.concat_tables(freed).group_by(["at_ms", "topic"]).aggregate(sizes)
-    every = every.select(["at_ms", "topic", "segments_sum", "bytes_sum"])
-    return SnapshotSums(
-        _sorted(pa.concat_tables(partitions), BY_REPLICA),
-        _sorted(every.rename_columns(freed[0].column_names), ("at_ms", "topic")),
-        holes_in_order(holes),
-    )
-
-
-def _sorted(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return rows in order, null first."""
-    columns = {f"{key} is known": pc.is_valid(rows[key]) for key in keys}
-    sorted_by: Any = [(name, "ascending") for key in keys for name in (f"{key} is known", key)]
-    order = pc.sort_indices(pa.table(columns | {key: rows[key] for key in keys}), sorted_by)
-    return rows.take(order)
+        There must be one at least. Raises CatalogError if a part of the snapshot is damaged.
+        """
+        partitions, freed, holes = map(pa.concat_tables, zip(*parts, strict=True))
+        sizes: Any = [("segments", "sum"), ("bytes", "sum")]
+        every = freed.group_by(["at_ms", "topic"]).aggregate(sizes)
+        every = every.select(["at_ms", "topic", "segments_sum", "bytes_sum"])
+        every = every.rename_columns(freed.column_names)
+        holes = with_other_replicas(catalog, snapshot, holes, self.of_holes, reborn=self.reborn)
+        return SnapshotSums(partitions, _by_time(every), holes)
 
 
-def sum_snapshot(
-    catalog: Catalog, snapshot: Snapshot, counts: pa.Table, asked: SumsRequest
-) -> SnapshotSums:
-    """Return the sums of a snapshot; CatalogError if a part is damaged.
+def _by_time(freed: pa.Table) -> pa.Table:
+    """Return rows in order of time and topic, null first."""
+    keys: Any = [("at_ms", "ascending"), ("known", "ascending"), ("topic", "ascending")]
+    return freed.append_column("known", pc.is_valid(freed["topic"])).sort_by(keys).drop("known")
 
-    `counts` are those of `partition_ranges.count_rows`.
-    """
-    topics = asked.request.topics
-    each = rows_in_ranges(catalog, snapshot, SUMMED, BY_PARTITION, topics, counts=counts)
-    return merged(map(asked.sums_of, each))
+
+def sum_snapshot(catalog: Catalog, snapshot: Snapshot, asked: SumsRequest) -> SnapshotSums:
+    """Return the sums of a snapshot; CatalogError if a part is damaged."""
+    each = partitions(catalog, snapshot, SUMMED, asked.request.topics)
+    return asked.sums_of_all(catalog, snapshot, map(asked.sums_of, each))
 
 
 def judged_segments(
-    catalog: Catalog, snapshot: Snapshot, counts: pa.Table, request: RetentionRequest
+    catalog: Catalog, snapshot: Snapshot, request: RetentionRequest
 ) -> Iterator[pa.Table]:
     """Yield the rows of the catalog in order with their decisions, some at a time."""
-    topics = request.topics
-    each = rows_in_ranges(catalog, snapshot, SEGMENTS.names, BY_REPLICA, topics, counts=counts)
-    for rows in each:
+    for rows in partitions(catalog, snapshot, SEGMENTS.names, request.topics):
         yield from judged_rows(evaluate_columns(columns_of([rows]), request), rows)

@@ -4,34 +4,34 @@
 """
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import BinaryType, IntegerType, StructType
+from pyspark.sql.types import BinaryType, LongType, StructType
 
-from kip33.catalog.catalog import Catalog, Snapshot, SnapshotPart, ipc_bytes
-from kip33.catalog.catalog_columns import columns_of, matching
-from kip33.catalog.partition_ranges import BY_PARTITION, RANGE_ROWS, PartitionRanges
+from kip33.catalog.catalog import Catalog, Snapshot, SnapshotPart
+from kip33.catalog.catalog_columns import columns_of
+from kip33.catalog.partitions import PARTITION, partitions_of_parts
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.times import Time, milliseconds_of
 from kip33.retention.evaluated_tables import answer_columns, sum_answers
 from kip33.retention.evaluation import RetentionRequest, evaluate_columns
-from kip33.retention.snapshot_sums import SUMMED, SnapshotSums, SumsRequest, merged
+from kip33.retention.snapshot_sums import SUMMED, SnapshotSums, SumsRequest
+from kip33.rules.packing import even_bins
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf
 from kip33.spark.jobs import cores
 from kip33.spark.tasks import (
-    PARTITION,
     Judged,
     arrow_schema,
     collect_table,
     judge_in_tasks,
-    map_batches,
     map_by_partition,
     run_in_arrow,
     segments_of,
@@ -39,12 +39,7 @@ from kip33.spark.tasks import (
 from kip33.stores.locations import Location
 
 _TASKS_OF_A_CORE: Final = 3
-_RANGES_OF_A_TASK: Final = 8  # ranges go to tasks by a hash, so that few would be uneven
-_LEAST_ROWS: Final = 5_000  # of a range
-_ROWS_OF_A_SHARE: Final = 200_000
-_CUT: Final = StructType().add("number", IntegerType()).add("rows", BinaryType())
-_CUT_IN_ARROW: Final = arrow_schema(_CUT)
-_SUMMED: Final = StructType().add("sums", BinaryType())
+_SUMMED: Final = StructType().add("first", LongType()).add("sums", BinaryType())
 
 LogStartOffsets = Mapping[tuple[str, str, int], int]
 """From (log_dir, topic, partition) to the partition's log start offset."""
@@ -174,64 +169,33 @@ def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
 
 
 def sums_of_snapshot(
-    spark: SparkSession,
-    catalog: Catalog,
-    snapshot: Snapshot,
-    counts: pa.Table,
-    asked: SumsRequest,
+    spark: SparkSession, catalog: Catalog, snapshot: Snapshot, asked: SumsRequest
 ) -> SnapshotSums:
     """Return what `retention.snapshot_sums.sum_snapshot` returns; tasks read and sum the rows.
 
-    Some tasks read the parts and cut them into ranges of partitions, which the others sum. Rows
-    stay Arrow bytes between them, so the JVM never has a row.
+    A task has the partitions that begin in some consecutive parts. No row leaves it.
     """
-    tasks = _TASKS_OF_A_CORE * cores(spark)
-    even = min(RANGE_ROWS, max(_LEAST_ROWS, snapshot.rows // (_RANGES_OF_A_TASK * tasks)))
-    ranges = PartitionRanges.of(matching(counts, asked.request.topics), BY_PARTITION, even)
-    cut = partial(_cut, catalog.snapshot_folder(snapshot.name), asked.request.topics, ranges)
-    parts = [pickle.dumps(some) for some in _in_shares(snapshot.parts)]
-    rows = run_in_arrow(spark, parts, cut, _CUT).repartition(tasks, "number")
-    found = map_batches(rows, partial(_sum_ranges, asked), _SUMMED)
-    pickles: list[Any] = collect_table(found)["sums"].to_pylist()
-    each = [pickle.loads(sums) for sums in pickles]
-    return merged(each or [asked.sums_of(SEGMENTS.empty_table())])
+    folder, parts = catalog.snapshot_folder(snapshot.name), snapshot.parts
+    shares = even_bins(np.array([part.rows for part in parts]), _TASKS_OF_A_CORE * cores(spark))
+    run = partial(_sum_parts, folder, parts, asked)
+    work = [pickle.dumps(range(int(rows[0]), int(rows[-1]) + 1)) for rows in shares if len(rows)]
+    each = [asked.sums_of(SEGMENTS.empty_table())]
+    if work:
+        found = collect_table(run_in_arrow(spark, work, run, _SUMMED)).sort_by("first")
+        pickles: list[Any] = found["sums"].to_pylist()
+        each += map(pickle.loads, pickles)
+    return asked.sums_of_all(catalog, snapshot, each)
 
 
-def _in_shares(parts: Sequence[SnapshotPart]) -> Iterator[list[SnapshotPart]]:
-    """Yield the parts of a task: about as many rows as a large part has."""
-    share: list[SnapshotPart] = []
-    for part in parts:
-        share.append(part)
-        if sum(one.rows for one in share) >= _ROWS_OF_A_SHARE:
-            yield share
-            share = []
-    if share:
-        yield share
-
-
-def _cut(
-    folder: Location, topics: Sequence[str], ranges: PartitionRanges, parts: bytes
+def _sum_parts(
+    folder: Location, parts: Sequence[SnapshotPart], asked: SumsRequest, begun: bytes
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some parts by ranges of partitions."""
-    by_number: dict[int, list[pa.Table]] = {}
-    for piece in Catalog(folder).read_parts(folder, pickle.loads(parts), [*SUMMED]):
-        for number, rows in ranges.split(matching(piece, topics)):
-            by_number.setdefault(number, []).append(rows)
-    for number, pieces in sorted(by_number.items()):
-        data = ipc_bytes(pa.concat_tables(pieces))
-        yield pa.RecordBatch.from_pydict({"number": [number], "rows": [data]}, _CUT_IN_ARROW)
-
-
-def _sum_ranges(asked: SumsRequest, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the sums of each range that a task has."""
-    by_number: dict[int, list[bytes]] = {}
-    for batch in batches:
-        for row in batch.to_pylist():
-            by_number.setdefault(row["number"], []).append(row["rows"])
-    for number in sorted(by_number):
-        pieces = [pa.ipc.open_stream(data).read_all() for data in by_number.pop(number)]
-        sums = asked.sums_of(pa.concat_tables(pieces))
-        yield pa.RecordBatch.from_pydict({"sums": [pickle.dumps(sums)]})
+    """Yield the sums of the partitions that begin in some parts."""
+    some: range = pickle.loads(begun)
+    tables = partitions_of_parts(folder, parts, some, SUMMED, asked.request.topics)
+    for number, rows in enumerate(tables):
+        first, data = (some.start << 32) + number, pickle.dumps(asked.sums_of(rows))
+        yield pa.RecordBatch.from_pydict({"first": [first], "sums": [data]})
 
 
 def _sums(judged: pa.Table, now_ms: int) -> pa.Table:

@@ -36,6 +36,7 @@ from pyspark.sql.types import StructType
 
 from kip33.archive.bins import BinProgress, Result, Work, require_seen
 from kip33.catalog.catalog import ipc_bytes
+from kip33.catalog.partitions import PARTITION
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import ExitCode, Kip33Error, NotSeenError
 from kip33.rules.segment_summary import SegmentStatus
@@ -44,8 +45,6 @@ from kip33.spark.store_settings import Session, context_of, is_connect, use_sess
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 from kip33.stores.settings import use_settings
 
-PARTITION: Final = ("log_dir", "topic", "partition")
-"""The columns of a catalog that name a row's partition."""
 RESULTS_IN_A_BATCH: Final = 1_000
 MOST_RESULT_BYTES: Final = 16 << 20  # that a driver of Connect gets at once
 _PARTITIONS: Final = "spark.sql.leafNodeDefaultParallelism"
@@ -189,24 +188,6 @@ def judge_in_tasks(
         return rows
 
     return map_by_partition(catalog, add, StructType([*catalog.schema, *from_arrow_schema(added)]))
-
-
-def map_batches(
-    rows: DataFrame,
-    run: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    schema: StructType,
-) -> DataFrame:
-    """Return the record batches of `run`, which gets those of a task.
-
-    Nothing runs before the result is used. Tasks use the session's settings of stores.
-    """
-    use_stores_here = _stores_for_tasks(rows.sparkSession)
-
-    def run_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        use_stores_here()
-        yield from run(batches)
-
-    return _map_arrow(rows, run_task, schema)
 
 
 def map_by_partition(

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Final
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.partition_ranges import count_rows
 from kip33.retention.evaluated_tables import totals_of
 from kip33.retention.evaluation import RetentionRequest
 from kip33.retention.snapshot_sums import SumsRequest
@@ -42,9 +41,8 @@ def main() -> None:
 
     def summed() -> None:
         opened = Catalog.at(catalog)
-        counts = count_rows(opened, opened.require_newest())
         asked = SumsRequest(RetentionRequest(POLICIES, NOW_MS), (), POLICIES, frozenset())
-        sums = sums_of_snapshot(spark, opened, opened.require_newest(), counts, asked)
+        sums = sums_of_snapshot(spark, opened, opened.require_newest(), asked)
         totals = totals_of(sums.partitions)
         if not totals["deletable_segments"] or not totals["blocked_segments"]:
             raise ValueError(f"{catalog}: {totals}")

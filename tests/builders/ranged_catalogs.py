@@ -1,4 +1,4 @@
-"""A catalog whose rows are in no order: replicas, holes, topics that were created again."""
+"""A catalog of many parts: replicas, holes, topics that were created again."""
 
 import random
 from pathlib import Path

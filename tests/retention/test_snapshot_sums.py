@@ -1,14 +1,13 @@
-"""A snapshot judged a range of partitions at a time, against all of its rows at once."""
+"""A snapshot judged some partitions at a time, against all of its rows at once."""
 
 from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 
-from kip33.catalog import partition_ranges
+from kip33.catalog import draft, partitions
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.holes import read_holes
-from kip33.catalog.partition_ranges import BY_PARTITION, count_rows, reborn_topics, rows_in_ranges
 from kip33.catalog.schema import SEGMENTS
 from kip33.retention.evaluated_tables import freed_table, partitions_table, segment_tables
 from kip33.retention.evaluation import RetentionRequest, evaluate_catalog
@@ -32,13 +31,15 @@ class Ranged(NamedTuple):
 
 @pytest.fixture(scope="module")
 def ranged(tmp_path_factory: pytest.TempPathFactory) -> Ranged:
-    catalog, starts = ranged_catalog(tmp_path_factory.mktemp("ranged"))
+    with pytest.MonkeyPatch.context() as small:
+        small.setattr(draft, "ROWS_PER_GROUP", ROWS_EACH)
+        catalog, starts = ranged_catalog(tmp_path_factory.mktemp("ranged"))
     return Ranged(catalog, catalog.require_newest(), starts)
 
 
 @pytest.fixture
 def in_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_ranges, "RANGE_ROWS", ROWS_EACH)
+    monkeypatch.setattr(partitions, "TABLE_ROWS", ROWS_EACH)
 
 
 def request_of(ranged: Ranged, topics: tuple[str, ...]) -> RetentionRequest:
@@ -52,11 +53,10 @@ def test_sums_and_holes_are_those_of_all_rows_at_once(
     place, request = ranged[:2], request_of(ranged, topics)
     at_once = evaluate_catalog(*place, request)
     holes = read_holes(*place, topics, policies=POLICIES)
-    counts = count_rows(*place)
-    monkeypatch.setattr(partition_ranges, "RANGE_ROWS", ROWS_EACH)
+    monkeypatch.setattr(partitions, "TABLE_ROWS", ROWS_EACH)
 
-    asked = SumsRequest(request, MOMENTS, POLICIES, reborn_topics(counts))
-    found = sum_snapshot(*place, counts, asked)
+    reborn = partitions.topics_with_several_ids(partitions.names_in(*place))
+    found = sum_snapshot(*place, SumsRequest(request, MOMENTS, POLICIES, reborn))
 
     assert found.partitions == partitions_table(at_once)
     assert found.freed == freed_table(at_once, MOMENTS)
@@ -69,16 +69,17 @@ def test_sums_and_holes_are_those_of_all_rows_at_once(
 def test_segments_come_in_order(topics: tuple[str, ...], ranged: Ranged) -> None:
     place, request = ranged[:2], request_of(ranged, topics)
     expected = segment_tables(evaluate_catalog(*place, request), *place, topics)
-    found = judged_segments(*place, count_rows(*place), request)
+    found = judged_segments(*place, request)
     assert pa.concat_tables(found) == pa.concat_tables(expected)
 
 
 @pytest.mark.usefixtures("in_ranges")
-def test_a_range_has_few_rows_and_whole_partitions(ranged: Ranged) -> None:
-    ranges = list(rows_in_ranges(*ranged[:2], SEGMENTS.names, BY_PARTITION))
-    assert sum(rows.num_rows for rows in ranges) == ranged.snapshot.rows
-    partitions = [set(map(tuple, zip(*rows.select(BY_PARTITION), strict=True))) for rows in ranges]
-    assert len(set().union(*partitions)) == sum(map(len, partitions))
-    small = [rows for rows, of in zip(ranges, partitions, strict=True) if len(of) > 1]
+def test_a_table_has_few_rows_and_whole_partitions(ranged: Ranged) -> None:
+    tables = list(partitions.partitions(*ranged[:2], SEGMENTS.names))
+    assert pa.concat_tables(tables) == ranged.catalog.read(ranged.snapshot)
+    names = [rows.select(partitions.PARTITION) for rows in tables]
+    of = [set(map(tuple, zip(*rows, strict=True))) for rows in names]
+    assert len(set().union(*of)) == sum(map(len, of))
+    small = [rows for rows, some in zip(tables, of, strict=True) if len(some) > 1]
     assert len(small) > 5
     assert max(rows.num_rows for rows in small) < 3 * ROWS_EACH

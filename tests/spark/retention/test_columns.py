@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from kip33.catalog import ordered_parts
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.partition_ranges import count_rows, reborn_topics
+from kip33.catalog.partitions import names_in, topics_with_several_ids
 from kip33.catalog.schema import TIME_COLUMNS
 from kip33.retention.evaluated_tables import freed_table, partitions_table, segment_tables
 from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evaluate_catalog
@@ -141,17 +142,17 @@ def test_partitions_are_summed_as_in_this_process(answers: Answers) -> None:
     assert [row.asDict() for row in found.collect()] == plain(expected)
 
 
-def test_sums_and_holes_of_ranges_are_those_of_this_process(
+def test_sums_and_holes_in_tasks_are_those_of_this_process(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "_LEAST_ROWS", 30)
-    monkeypatch.setattr(retention, "_ROWS_OF_A_SHARE", 700)
+    monkeypatch.setattr(ordered_parts, "ROWS_PER_PART", 70)  # partitions go on in other parts
     catalog, starts = ranged_catalog(tmp_path)
     snapshot = catalog.require_newest()
-    counts = count_rows(catalog, snapshot)
+    assert len(snapshot.parts) > 10
+    reborn = topics_with_several_ids(names_in(catalog, snapshot))
     for topics in ((), ("!hourly",), ("none",)):
         request = RetentionRequest(POLICIES, NOW_MS, starts, topics, what_if=WhatIf(3_600_000))
-        asked = SumsRequest(request, MOMENTS, POLICIES, reborn_topics(counts))
-        found = retention.sums_of_snapshot(spark, catalog, snapshot, counts, asked)
-        assert found == sum_snapshot(catalog, snapshot, counts, asked)
+        asked = SumsRequest(request, MOMENTS, POLICIES, reborn)
+        found = retention.sums_of_snapshot(spark, catalog, snapshot, asked)
+        assert found == sum_snapshot(catalog, snapshot, asked)
         assert found.partitions.num_rows > 100 or topics == ("none",)
