@@ -72,6 +72,10 @@ from kip33.stores.concurrently import map_in_order
 from kip33.stores.locations import Location
 from kip33.stores.own_files import set_flushing, temporary_files_of
 
+UNDERSTATED: Final = (
+    "a batch's max timestamp is below its base timestamp: a search by time may not find its "
+    "records, nor does a broker"
+)
 _KINDS: Final = tuple(IndexKind)
 _SUMMARY_FIELDS: Final = SUMMARY_RECORD.names or ()
 LISTED_ROWS_AT_ONCE: Final = 4096  # rows of a bin's listing that are Python objects at one time
@@ -195,6 +199,8 @@ def build_segment(
         published.withhold(place, index, ours=ours, asked=IndexKind.OFFSET in build.kinds)
     row = _row_of(build, segment, log, time_index, index, published)
     add_written(row, published.written)
+    if index.is_understated:
+        add_notes(row, UNDERSTATED)
     entries = files[IndexKind.TIME].good_entries
     if entries is not None:
         row["time_index_entries"] = entries

@@ -389,7 +389,7 @@ def _rows_of_topics(
         with opened_by_arrow(place) as source:
             file = pq.ParquetFile(
                 source,
-                metadata=_footer_of(source, place, part),
+                metadata=_footer_of(source, part),
                 pre_buffer=True,
                 page_checksum_verification=True,
             )
@@ -398,18 +398,17 @@ def _rows_of_topics(
                     rows = file.read_row_group(group, columns=names, use_threads=False)
                     rows = rows.filter(pc.is_in(rows["topic"], value_set=wanted))
                     yield _without_keys(rows.select(columns))
-    except NO_FILE as error:
-        raise CatalogError(f"{place.uri}: this part is missing: {one_line(error)}") from error
     except (OSError, ValueError) as error:
-        raise CatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
+        _part_bytes(place, part)  # raises what is wrong with the file
+        raise UnreadableCatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
 
 
-def _footer_of(source: Any, place: Location, part: SnapshotPart) -> Any:
-    """Return a part's footer; CatalogError if it differs from the commit file."""
+def _footer_of(source: Any, part: SnapshotPart) -> Any:
+    """Return a part's footer; ValueError if it differs from the commit file."""
     source.seek(part.size_bytes - part.footer_bytes)
     footer = source.read(part.footer_bytes)
-    if source.size() != part.size_bytes or zlib.crc32(footer) != part.footer_crc32:
-        raise CatalogError(f"{place.uri}: the CRC does not match the commit file")
+    if zlib.crc32(footer) != part.footer_crc32:
+        raise ValueError("the CRC of the footer does not match the commit file")
     return pq.read_metadata(io.BytesIO(footer))
 
 

@@ -12,7 +12,7 @@ from kip33.archive.directory import Segment
 from kip33.archive.listing import list_tree
 from kip33.builds.build_options import BuildSpec, index_settings_json
 from kip33.builds.index_files import FILES_WRITTEN
-from kip33.builds.task import Built, KnownSegment, build_segment
+from kip33.builds.task import UNDERSTATED, Built, KnownSegment, build_segment
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.time_index import index_crc32c
@@ -291,3 +291,9 @@ def test_only_damaged_looks_at_each_of_the_two_files(archive: Archive) -> None:
     assert archive.time_index.read_bytes() == FOREIGN
     assert archive.offset_index.read_bytes() == b""
     assert row["index_file"] == "kept"
+
+
+def test_a_header_that_claims_less_than_its_record_is_a_note_of_the_row(archive: Archive) -> None:
+    archive.write_log(LOG + v2_batch(BASE + 3, [Record(3000)], max_timestamp=5))
+    row = archive.build().row
+    assert (row["status"], row["error"]) == ("ok", UNDERSTATED)

@@ -88,9 +88,9 @@ def test_rows_of_some_topics_are_read_without_the_others(
     part = part_path(catalog, snapshot)
     offsets = pq.read_metadata(part).row_group(0).column(SEGMENTS.get_field_index("last_offset"))
     in_page = offsets.data_page_offset + offsets.total_compressed_size - 3
-    for at, what in ((in_page, "crc|CRC"), (-20, "the CRC does not match")):
+    for at in (in_page, -20):
         flip(part, at)
-        with pytest.raises(CatalogError, match=what):
+        with pytest.raises(CatalogError, match="the CRC does not match"):
             list(catalog.read_pieces(snapshot, None, names[:5]))
         flip(part, at)
 

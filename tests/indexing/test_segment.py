@@ -233,3 +233,19 @@ def test_memory_for_a_segment_of_many_batches(tmp_path: Path, small: Path) -> No
     assert (status, int(valid_bytes)) == ("ok", count * len(one))
     assert int(bytes_read) == count * len(one)
     assert int(growth) < MOST_GROWTH_BYTES
+
+
+@each_case(
+    ("is_understated", "fields"),
+    [
+        (True, {"max_timestamp": 999}),
+        (True, {"max_timestamp": -1}),
+        (False, {}),
+        (False, {"delete_horizon": 5000}),
+        (False, {"log_append_time": 999}),
+    ],
+)
+def test_a_header_that_claims_less_than_its_first_record_is_seen(
+    is_understated: bool, fields: dict[str, int]
+) -> None:
+    assert index_of(GOOD + batch(2, **fields)).is_understated == is_understated
