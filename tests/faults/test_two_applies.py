@@ -24,6 +24,7 @@ from tests.faults.forks import Forks
 from tests.long_forms import one_in, short_and_long
 
 ROUNDS = short_and_long(2, 50, "KIP33_ROUNDS")
+MORE_ROUNDS = 100
 
 
 @pytest.fixture
@@ -48,8 +49,10 @@ def test_two_applies_of_one_plan(
 ) -> None:
     place = CutShort(archive)
     with_trash = way != "deleted"
-    helped = 0
-    for number in range(rounds):
+    helped = number = 0
+    while number < rounds or not helped:  # a busy machine may run one after the other
+        assert number < rounds + MORE_ROUNDS, "they were never at work on one segment"
+        number += 1
         place.restore()
         for one, threads in zip(both, (2, 1), strict=True):
             one.begin(*place.command, threads=threads, **WAYS[way])
@@ -59,7 +62,6 @@ def test_two_applies_of_one_plan(
         assert gone == place.planned
         outcomes = Counter(path.stem.split("-", 2)[2] for path in archive.journal(place.plan))
         helped += outcomes["intent"] > 24 or outcomes["gone_already"] > 0
-    assert helped, "they were never at work on one segment"
     place.finish(with_trash=with_trash)
 
 

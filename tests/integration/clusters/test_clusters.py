@@ -111,7 +111,8 @@ def test_yarn_runs_driver_and_executors(
     )
     assert done.returncode == 0, done.stderr[-2000:] + container_outputs(yarn, "stderr")[-2000:]
     indexes = place.files("indexes").items()
-    assert {path: data for path, data in indexes if path.endswith("index")} == expected
+    written = {path: data for path, data in indexes if path.endswith("index")}
+    assert written == expected, (done.stdout + done.stderr)[-3000:]
     assert json.loads(place.files("")["summary.json"])["segments"] == 25
 
 
