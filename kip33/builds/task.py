@@ -73,8 +73,8 @@ from kip33.stores.locations import Location
 from kip33.stores.own_files import set_flushing, temporary_files_of
 
 UNDERSTATED: Final = (
-    "a batch's max timestamp is below its base timestamp: a search by time may not find its "
-    "records, nor does a broker"
+    "the header of a batch has a max timestamp below its base timestamp: a search by time may miss "
+    "its records, in kip33 and in a broker"
 )
 _KINDS: Final = tuple(IndexKind)
 _SUMMARY_FIELDS: Final = SUMMARY_RECORD.names or ()

@@ -255,13 +255,13 @@ class Catalog(NamedTuple):
     ) -> Iterator[pa.Table]:
         """Yield the rows in order, one row group at a time; memory depends on the largest part.
 
-        With `topics` only what may have rows of them is read, and no other row is returned. Raises
-        CatalogError if the bytes of a part differ from what the commit lists, or the snapshot is
-        removed meanwhile.
+        With `topics`, only their rows are returned, and and other row groups are not read.
+        Raises CatalogError if the bytes of a part differ from what the commit lists, or the
+        snapshot is removed meanwhile.
         """
         folder = self.snapshot_folder(snapshot.name)
         try:
-            if topics is None or not snapshot.is_in_order:
+            if topics is None:
                 yield from self.read_parts(folder, snapshot.parts, columns)
                 return
             for part in snapshot.parts:

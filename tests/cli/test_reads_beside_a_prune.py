@@ -70,7 +70,7 @@ class Overtaken:
         self.catalog, self.later = catalog, later
         self.accesses, self.at = 0, -1
         for module in (catalog_module, orphan_list):
-            for name in ("read_whole", "entries_of"):
+            for name in ("read_whole", "entries_of", "opened_by_arrow"):
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, self.counted(getattr(module, name)))
 
