@@ -252,7 +252,10 @@ def test_rows_of_an_earlier_version_are_put_in_order_and_no_log_is_read_again(
     with pytest.raises(CatalogError, match="an earlier version of kip33 wrote this snapshot"):
         archive.rows()
     assert archive.build(offset_index=True, topics=topics).indexed == 0
-    assert len(archive.rows()) == 6
+    catalog = Catalog.at(str(archive.catalog))
+    places = [place_of_row(row) for row in catalog.read(catalog.require_newest()).to_pylist()]
+    assert len(places) == 6
+    assert places == sorted(places)
     assert archive.outcome() == archive.fresh(offset_index=True)
 
 
