@@ -28,11 +28,12 @@ import pyarrow.compute as pc
 from kip33.archive.listing import Column
 from kip33.archive.sources import matches
 from kip33.builds.reuse import Int64s, ListingMatch, Mask, ReusableRows, may_change_unseen
-from kip33.catalog.catalog import Catalog, Snapshot, SnapshotPart
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import Draft
 from kip33.catalog.ordered_parts import write_parts
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.segment_order import in_order, merged
+from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.errors import CatalogError
 from kip33.formats.index_kinds import IndexKind
 

@@ -22,12 +22,13 @@ from kip33.builds.orphans import NAMED_BY_ROWS, merge_orphans, without_named
 from kip33.builds.plan import BuildPlan, plan_build
 from kip33.builds.task import TaskResult, build_bin
 from kip33.builds.transaction_files import finish_transactions
-from kip33.catalog.catalog import Candidate, Catalog, Snapshot, SnapshotPart, Warn, id_of
+from kip33.catalog.catalog import Candidate, Catalog, Snapshot, Warn, id_of
 from kip33.catalog.draft import CLAIMS, DEAD_AFTER_MS, Draft, read_claims
 from kip33.catalog.holes import DirectoriesOfPartitions, hole_totals, read_holes
 from kip33.catalog.ordered_parts import parts_in_order, write_parts
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.schema import IndexFileState
+from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.drafts.designs import design_of
 from kip33.errors import (
     CatalogError,

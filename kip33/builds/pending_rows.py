@@ -48,9 +48,9 @@ from kip33.builds.index_files import (
 )
 from kip33.builds.index_flusher import FLUSHING_THREADS, IndexFlusher
 from kip33.builds.reuse import ours_column
-from kip33.catalog.catalog import SnapshotPart
 from kip33.catalog.draft import STAYS
 from kip33.catalog.schema import SEGMENTS, IndexFileState
+from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.errors import CatalogError, FileReadError
 from kip33.formats.index_kinds import FOLDED, IndexKind
 from kip33.indexing.segment import BuiltIndexes

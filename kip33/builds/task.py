@@ -31,9 +31,10 @@ from kip33.builds.pending_rows import (
     extra_columns,
     with_offset_index,
 )
-from kip33.catalog.catalog import SnapshotPart, id_of
+from kip33.catalog.catalog import id_of
 from kip33.catalog.draft import PartWriter
 from kip33.catalog.schema import IndexFileState
+from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.drafts.designs import design_of
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.index_kinds import FOLDED, IndexKind

@@ -43,9 +43,9 @@ from kip33.builds.pending_rows import (
     target_in,
 )
 from kip33.builds.reuse import ours_column
-from kip33.catalog.catalog import SnapshotPart
 from kip33.catalog.draft import PartWriter
 from kip33.catalog.schema import IndexFileState
+from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.errors import is_of_the_machine
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.transaction_index import TransactionIndex

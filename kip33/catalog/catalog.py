@@ -17,64 +17,33 @@ A snapshot's folder contains only `*.parquet`, so any engine can read it. The ne
 one with the highest sequence number, ties broken by id; clocks do not matter. No file is rewritten.
 """
 
-import io
 import json
 import re
 import sys
 import warnings
-import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from kip33.catalog.schema import FIRST_IN_ORDER, PARTS, SCHEMA_VERSION, SEGMENTS
-from kip33.catalog.segment_order import NO_KEY, Key, key_of
+from kip33.catalog.snapshot_parts import (
+    HIDDEN_KEYS,
+    NO_FILE,
+    SnapshotPart,
+    rows_of,
+    rows_of_topics,
+)
 from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.stores.directory_checks import require_directory
-from kip33.stores.files import entries_of, one_line, opened_by_arrow, read_whole
+from kip33.stores.files import entries_of, one_line, read_whole
 from kip33.stores.locations import KEYS_IN_URI, Location
 from kip33.stores.own_files import remove_folder_quietly, remove_quietly
 
 MOST_COMMIT_BYTES: Final = 1 << 30
-URI_COLUMNS: Final = ("log_uri", "index_uri")
-HIDDEN_KEYS: Final = r"\1\2***@"
 CATALOG_FOLDER: Final = "_catalog"  # where a build makes its catalog, in the index directory
-TOPIC_COLUMN: Final = PARTS.get_field_index("topic")
-NO_FILE: Final = (FileNotFoundError, IsADirectoryError)  # other errors may be temporary
-
-
-class SnapshotPart(NamedTuple):
-    """One Parquet file of a snapshot, whose rows are in order (`catalog.segment_order`)."""
-
-    name: str
-    rows: int
-    size_bytes: int
-    crc32: int  # zlib's, over the file
-    first: Key = NO_KEY  # of its first row
-    last: Key = NO_KEY
-    footer_bytes: int = 0  # at its end; pages have CRCs of their own
-    footer_crc32: int = 0
-
-    @classmethod
-    def of(cls, record: Sequence[Any]) -> Self:
-        """Return the part that a commit file lists; ValueError or TypeError for another value."""
-        name, rows, size_bytes, crc32, *more = record
-        known = (str(name), int(rows), int(size_bytes), int(crc32))
-        if not more:  # before version 5
-            return cls(*known)
-        first, last, footer_bytes, footer_crc32 = more
-        return cls(*known, key_of(first), key_of(last), int(footer_bytes), int(footer_crc32))
-
-    def may_have(self, topics: Collection[str]) -> bool:
-        """Return whether a row of it may be of one of some topics."""
-        (first_dir, first, *_), (last_dir, last, *_) = self.first, self.last
-        if first_dir != last_dir or first is None or last is None:
-            return True
-        return any(first <= topic <= last for topic in topics)
 
 
 class OrphanList(NamedTuple):
@@ -266,7 +235,7 @@ class Catalog(NamedTuple):
                 return
             for part in snapshot.parts:
                 if part.may_have(topics):
-                    yield from _rows_of_topics(folder, part, columns or SEGMENTS.names, topics)
+                    yield from rows_of_topics(folder, part, columns or SEGMENTS.names, topics)
         except CatalogError as error:
             if snapshot.name in self.commit_names():
                 raise
@@ -283,19 +252,8 @@ class Catalog(NamedTuple):
         self, folder: Location, parts: Iterable[SnapshotPart], columns: list[str] | None = None
     ) -> Iterator[pa.Table]:
         """Yield the rows of parts in a folder, one row group at a time; errors as `read_pieces`."""
-        names = columns or SEGMENTS.names
         for part in parts:
-            place = folder.child(part.name)
-            data = _part_bytes(place, part)
-            try:
-                file = pq.ParquetFile(io.BytesIO(data), pre_buffer=False)
-                if (rows_found := file.metadata.num_rows) != part.rows:
-                    raise ValueError(f"{rows_found} rows found, the commit file says {part.rows}")
-                for group in range(file.num_row_groups):
-                    rows = file.read_row_group(group, columns=names, use_threads=False)
-                    yield _without_keys(_with_all_columns(rows, names))
-            except (OSError, ValueError) as error:
-                raise CatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
+            yield from rows_of(folder, part, columns or SEGMENTS.names)
 
     def require_whole(self, snapshot: Snapshot) -> None:
         """Raise CatalogError if the bytes of a part differ from what the commit lists."""
@@ -374,83 +332,6 @@ class Catalog(NamedTuple):
                 name, None, f"{place.uri}: contains the commit file of {snapshot.name}"
             )
         return Candidate(name, snapshot)
-
-
-def _rows_of_topics(
-    folder: Location, part: SnapshotPart, columns: list[str], topics: Collection[str]
-) -> Iterator[pa.Table]:
-    """Yield the rows of some topics; only their row groups and columns are read."""
-    import pyarrow.compute as pc
-
-    place = folder.child(part.name)
-    wanted = pa.array(sorted(topics), pa.string())
-    names = columns if "topic" in columns else ["topic", *columns]
-    try:
-        with opened_by_arrow(place) as source:
-            file = pq.ParquetFile(
-                source,
-                metadata=_footer_of(source, part),
-                pre_buffer=True,
-                page_checksum_verification=True,
-            )
-            for group in range(file.num_row_groups):
-                if _may_have(file.metadata.row_group(group), topics):
-                    rows = file.read_row_group(group, columns=names, use_threads=False)
-                    rows = rows.filter(pc.is_in(rows["topic"], value_set=wanted))
-                    yield _without_keys(rows.select(columns))
-    except (OSError, ValueError) as error:
-        _part_bytes(place, part)  # raises what is wrong with the file
-        raise UnreadableCatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
-
-
-def _footer_of(source: Any, part: SnapshotPart) -> Any:
-    """Return a part's footer; ValueError if it differs from the commit file."""
-    source.seek(part.size_bytes - part.footer_bytes)
-    footer = source.read(part.footer_bytes)
-    if zlib.crc32(footer) != part.footer_crc32:
-        raise ValueError("the CRC of the footer does not match the commit file")
-    return pq.read_metadata(io.BytesIO(footer))
-
-
-def _may_have(group: Any, topics: Collection[str]) -> bool:
-    """Return whether a row group may have rows of some topics."""
-    chunk = group.column(TOPIC_COLUMN)
-    statistics = chunk.statistics
-    if statistics is None or not statistics.has_min_max:
-        return True
-    return any(statistics.min <= topic <= statistics.max for topic in topics)
-
-
-def _part_bytes(place: Location, part: SnapshotPart) -> bytes:
-    try:
-        data = read_whole(place, most_bytes=part.size_bytes)
-    except NO_FILE as error:
-        raise CatalogError(f"{place.uri}: this part is missing: {one_line(error)}") from error
-    except OSError as error:
-        raise UnreadableCatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
-    if zlib.crc32(data) != part.crc32:
-        raise CatalogError(f"{place.uri}: the CRC does not match the commit file")
-    return data
-
-
-def _with_all_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Add the columns that an earlier schema version did not have, with null values."""
-    missing = [name for name in columns if name not in rows.column_names]
-    for name in missing:
-        field = PARTS.field(name)
-        rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    return rows.select(columns) if missing else rows
-
-
-def _without_keys(rows: pa.Table) -> pa.Table:
-    """Hide keys in URIs, which kip33 refuses and never writes, so that no output has them."""
-    import pyarrow.compute as pc
-
-    for name in URI_COLUMNS:
-        if name in rows.column_names and pc.any(pc.match_substring(rows[name], "@")).as_py():
-            shown = pc.replace_substring_regex(rows[name], KEYS_IN_URI, HIDDEN_KEYS)
-            rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), shown)
-    return rows
 
 
 Warn: TypeAlias = Callable[[str], object]

@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 from kip33.catalog.catalog import (
     Catalog,
     Snapshot,
-    SnapshotPart,
     ipc_bytes,
     remove_own_quietly,
     sequence_of,
@@ -35,6 +34,7 @@ from kip33.catalog.catalog import (
 from kip33.catalog.orphan_list import read_owned, write_orphans
 from kip33.catalog.schema import PARTS, SCHEMA_VERSION, SEGMENTS, with_times
 from kip33.catalog.segment_order import NO_KEY, in_order, key_at, place_of
+from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.errors import CatalogError, PublishError, UnreadableCatalogError
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import one_line

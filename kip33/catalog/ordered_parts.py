@@ -10,9 +10,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from kip33.catalog.catalog import SnapshotPart
 from kip33.catalog.draft import ROWS_PER_GROUP, Draft, PartWriter
 from kip33.catalog.segment_order import merged, place_of
+from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.stores.concurrently import map_in_order
 
 ROWS_PER_PART: Final = 100_000

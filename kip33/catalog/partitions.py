@@ -11,10 +11,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.catalog.catalog import Catalog, Snapshot, SnapshotPart
+from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import matching
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.segment_order import KEY, place_of, rows_up_to, values_at
+from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.stores.locations import Location
 
 PARTITION: Final = KEY[:3]

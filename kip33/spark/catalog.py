@@ -10,8 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kip33.catalog.catalog import URI_COLUMNS, catalog_at, choose
+from kip33.catalog.catalog import catalog_at, choose
 from kip33.catalog.schema import PARTS
+from kip33.catalog.snapshot_parts import URI_COLUMNS
 from kip33.errors import CatalogError
 from kip33.spark.store_settings import use_session
 from kip33.stores.files import size_of

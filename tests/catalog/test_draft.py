@@ -7,8 +7,9 @@ from weakref import WeakSet
 import pyarrow as pa
 import pytest
 
-from kip33.catalog.catalog import Catalog, SnapshotPart
+from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import CLAIMS, ROWS_AS_OBJECTS, Draft, PartWriter, claimed_index_uris
+from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.errors import CatalogError, PublishError
 from kip33.stores.locations import Location
 from tests.builders.snapshots import NOW_MS, SOURCE, commit_path, path_of, row, write

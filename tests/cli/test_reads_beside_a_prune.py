@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kip33.catalog import catalog as catalog_module
-from kip33.catalog import ordered_parts, orphan_list
+from kip33.catalog import ordered_parts, orphan_list, snapshot_parts
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.pruning import prune
 from kip33.demo import COPIED_MS, make_archive, make_sensors
@@ -69,7 +69,7 @@ class Overtaken:
     def __init__(self, catalog: Path, later: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.catalog, self.later = catalog, later
         self.accesses, self.at = 0, -1
-        for module in (catalog_module, orphan_list):
+        for module in (catalog_module, snapshot_parts, orphan_list):
             for name in ("read_whole", "entries_of", "opened_by_arrow"):
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, self.counted(getattr(module, name)))
