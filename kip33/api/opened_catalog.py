@@ -8,10 +8,11 @@ clock is read here, for programs that call kip33.
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, overload
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kip33.api.offsets_for_times import (
     OpenedTiers,
@@ -35,10 +36,11 @@ from kip33.formats.times import Time, milliseconds_of
 from kip33.retention import make_plan
 from kip33.retention.evaluated_tables import answer_columns
 from kip33.retention.evaluation import (
-    EvaluatedCatalog,
+    JudgedRows,
     OtherTier,
     RetentionRequest,
-    evaluate_catalog,
+    judged_tables,
+    policies_for,
     tier_warnings,
 )
 from kip33.retention.only_local import only_local
@@ -360,7 +362,9 @@ class OpenedCatalog:
         )
         request.require_valid()
         self._warn_of_tiers(chosen, request)
-        return _retention_table(evaluate_catalog(self.catalog, chosen, request))
+        request = replace(request, policies=policies_for(chosen, request.policies))
+        tables = judged_tables(self.catalog, chosen, request)
+        return pa.concat_tables(_retention_table(judged) for judged in tables)
 
     def roll(  # parameters: each is an option of `kip33 roll`
         self,
@@ -526,15 +530,14 @@ def time_or_now(moment: Time | None) -> int:
     return now_ms
 
 
-def _retention_table(evaluated: EvaluatedCatalog) -> pa.Table:
+def _retention_table(judged: JudgedRows) -> pa.Table:
     """Return the judged segments as a table of RETENTION, in their order.
 
     A directory that could not be listed is no segment, whatever partition its name suggests.
     """
-    columns = evaluated.columns
-    answers = answer_columns(evaluated, 0, columns.size)
+    answers = answer_columns(judged, 0, judged.rows.num_rows)
     found = {
-        name: answers[name] if name in answers else columns.column(name) for name in RETENTION.names
+        name: answers[name] if name in answers else judged.rows[name] for name in RETENTION.names
     }
-    is_segment = columns.int64("base_offset").known & (columns.codes("topic") >= 0)
-    return pa.table(found).filter(pa.array(is_segment)).cast(RETENTION)
+    is_segment = pc.and_(pc.is_valid(judged.rows["base_offset"]), pc.is_valid(judged.rows["topic"]))
+    return pa.table(found).filter(is_segment).cast(RETENTION)

@@ -1,9 +1,11 @@
 """Plans and journals: what is to be changed, and how far a change came.
 
-A plan is a file of JSON objects, one per line; the first line has the plan's id. `plan_id` is the
-start of a SHA-256 over every byte of the file, with an empty id in the first line. So a plan that
-was edited, truncated or damaged is refused. The id does not prove who made the plan, so each use
-checks the names and places in it, and each file again right before it is changed.
+A plan is a file of JSON objects, one per line; the last line has the plan's id and its totals. So
+lines are written as they come, to any store, and a plan of any length takes no memory. `plan_id` is
+the start of a SHA-256 over every byte of the file, with an empty id in the last line. So a plan
+that was edited, truncated or damaged is refused. The id does not prove who made the plan, so each
+use checks the names and places in it, and each file again right before it is changed. Plans of
+version 1 had id and totals in the first line; they are still read.
 
 A journal is a file of one JSON object in the directory that is changed, there from the first change
 to the last. It has the id of its content and the directory's inode, because a copy of the directory
@@ -14,7 +16,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pyarrow import fs
@@ -23,9 +26,12 @@ from kip33.archive.output_files import require_replaceable
 from kip33.errors import Kip33Error, LocationError, PlanError
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
-from kip33.stores.own_files import publish_or_raise
+from kip33.stores.own_files import publish_or_raise, streamed_file
 
 CONTENT_ID: Final = "content_id"  # a key
+PLAN_ID: Final = "plan_id"
+_ID_FIRST: Final = 1  # the version whose first line has the id
+_END: Final = "end"  # the kind of a plan's last line
 _ID_DIGITS: Final = 32  # hexadecimal, of the SHA-256's 64
 _MOST_PLAN_BYTES: Final = 1 << 32
 _MOST_JOURNAL_BYTES: Final = 2**31
@@ -43,22 +49,18 @@ class PlanForm(NamedTuple):
     name: str  # in messages: `a retention plan`
     make_another: str  # how the user gets a new one
 
-    def header(self, plan_id: str) -> dict[str, Any]:
-        """Return the first keys of the first line."""
-        return {"kind": self.kind, "version": self.version, "plan_id": plan_id}
-
     def begins(self, head: bytes) -> bool:
         """Return whether a file that begins like this is such a plan, of any version."""
-        start = rf'\{{"kind": "{self.kind}", "version": [0-9]+, "plan_id": "[0-9a-f]+", '
+        start = rf'\{{"kind": "{self.kind}", "version": [0-9]+, "(plan_id": "[0-9a-f]+|created_ms)"'
         return re.match(start.encode(), head) is not None
 
 
 RETENTION_PLAN: Final = PlanForm(
-    "plan", 1, "a retention plan", "make another with `kip33 retention CATALOG --plan FILE`"
+    "plan", 2, "a retention plan", "make another with `kip33 retention CATALOG --plan FILE`"
 )
 LEFTOVER_PLAN: Final = PlanForm(
     "leftover plan",
-    1,
+    2,
     "a plan of leftovers",
     "make another with `kip33 catalog CATALOG --orphans --plan FILE`",
 )
@@ -79,21 +81,41 @@ def plan_line(record: Record) -> bytes:
     return (json.dumps(record) + "\n").encode()
 
 
-def plan_id_of(lines: Iterable[bytes]) -> str:
-    """Return the id of a plan's lines; the first of them has an empty id."""
-    digest = hashlib.sha256()
-    for line in lines:
-        digest.update(line)
+class PlanLines:
+    """Writes the lines of a plan, and makes its id of them."""
+
+    def __init__(self, write: Callable[[bytes], object], form: PlanForm, header: Record) -> None:
+        """Write the first line; `header` has what is known before the plan's content."""
+        self._write, self._digest = write, hashlib.sha256()
+        self.add({"kind": form.kind, "version": form.version, **header})
+
+    def add(self, record: Record) -> None:
+        """Write a line."""
+        line = plan_line(record)
+        self._digest.update(line)
+        self._write(line)
+
+    def end(self, totals: Record) -> str:
+        """Write the last line; return the plan's id."""
+        self._digest.update(plan_line({"kind": _END, PLAN_ID: "", **totals}))
+        plan_id = _id_of(self._digest)
+        self._write(plan_line({"kind": _END, PLAN_ID: plan_id, **totals}))
+        return plan_id
+
+
+def _id_of(digest: "hashlib._Hash") -> str:
     return digest.hexdigest()[:_ID_DIGITS]
 
 
-def write_plan_file(place: Location, form: PlanForm, records: Iterable[Record]) -> None:
-    """Publish the records of a plan atomically.
+@contextmanager
+def plan_file(place: Location, form: PlanForm, header: Record) -> Iterator[PlanLines]:
+    """Yield the lines of a plan to write; it is published if the block ends without an error.
 
     Raises LocationError if `require_plan_place` does, PublishError if it cannot be written.
     """
     require_plan_place(place, form)
-    publish_or_raise(place, b"".join(map(plan_line, records)), "the plan does not exist")
+    with streamed_file(place, "the plan does not exist") as file:
+        yield PlanLines(file.write, form, header)
 
 
 def read_plan_file(
@@ -116,20 +138,36 @@ def read_plan_file(
         is_plan = False
     if not is_plan:
         raise PlanError(f"{place.uri}: not {form.name}; {form.make_another}")
-    if header.get("version") != form.version:
+    if header.get("version") not in (_ID_FIRST, form.version):
         raise PlanError(
             f"{place.uri}: version {header.get('version')} of the plan found, expected "
             f"{form.version}"
         )
-    if plan_id_of([plan_line(header | {"plan_id": ""}), *lines[1:]]) != header.get("plan_id"):
+    try:
+        header, lines = _checked(header, lines)
+    except _WRONG as error:
         raise PlanError(
             f"{place.uri}: the checksum is wrong: the plan was edited, truncated or "
             f"damaged; {form.make_another}"
-        )
+        ) from error
     try:
-        return plan_of(header, [json.loads(line) for line in lines[1:]])
+        return plan_of(header, [json.loads(line) for line in lines])
     except (*_WRONG, Kip33Error) as error:
         raise PlanError(f"{place.uri}: not written by kip33: {one_line(error)}") from error
+
+
+def _checked(header: dict[str, Any], lines: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+    """Return what the first and the last line say as one object, and the lines between them.
+
+    Raises ValueError unless the id is that of the content.
+    """
+    at = 0 if header["version"] == _ID_FIRST else len(lines) - 1
+    has_id = json.loads(lines[at])
+    without_id = plan_line(has_id | {PLAN_ID: ""})
+    digest = hashlib.sha256(b"".join([*lines[:at], without_id, *lines[at + 1 :]]))
+    if has_id[PLAN_ID] != _id_of(digest):
+        raise ValueError("the id is that of another content")
+    return header | has_id, lines[1 : at or None]
 
 
 def require_plain_path(place: Location, roots: Iterable[Location]) -> None:
@@ -243,4 +281,4 @@ def with_content_id(record: dict[str, Any]) -> dict[str, Any]:
 
 def _content_id_of(record: Record) -> str:
     content = {key: value for key, value in record.items() if key != CONTENT_ID}
-    return plan_id_of([json.dumps(content, sort_keys=True).encode()])
+    return _id_of(hashlib.sha256(json.dumps(content, sort_keys=True).encode()))

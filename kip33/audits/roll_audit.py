@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.catalog_columns import CatalogColumns, read_columns
+from kip33.catalog.catalog_columns import JUDGED, CatalogColumns, columns_of
+from kip33.catalog.partitions import partitions
 from kip33.rules.retention import NO_CODE, Bools, Codes, Int64Column, Int64s
 from kip33.rules.roll_verdicts import (
     EARLY_ROLLS,
@@ -184,8 +185,16 @@ def audit_catalog(
     topics: Sequence[str] = (),
 ) -> RollAudit:
     """Return the verdicts on a snapshot, without opening a log; CatalogError for damage."""
-    columns = read_columns(catalog, snapshot, topics, more=FIGURES)
+    columns = columns_to_audit(catalog, snapshot, topics)
     return audit_columns(columns, settings_of, reading=reading)
+
+
+def columns_to_audit(
+    catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ()
+) -> CatalogColumns:
+    """Return the rows of a snapshot whose topics match; CatalogError for a damaged part."""
+    rows = partitions(catalog, snapshot, [*JUDGED, *FIGURES], topics)
+    return columns_of(pa.concat_tables(rows), more=FIGURES)
 
 
 def audit_columns(

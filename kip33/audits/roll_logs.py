@@ -16,6 +16,7 @@ from kip33.audits.audited_logs import LOGS, AuditedLog, numbered, read_logs
 from kip33.audits.roll_audit import FIGURES, HeaderFacts, SettingsOf
 from kip33.catalog.catalog_columns import CatalogColumns, columns_of
 from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import order_of
 from kip33.errors import CorruptSegmentError, FileReadError
 from kip33.formats.batch import (
     DELETE_HORIZON,
@@ -49,8 +50,9 @@ def read_source(
     """Return the logs as columns of a catalog, what headers tell, the bytes read, the errors."""
     figures = read_logs(logs, partial(_walk_log, settings_of), engine)
     rows = pa.Table.from_pylist([of_log.row or {} for of_log in figures], schema=SEGMENTS)
-    columns = columns_of([rows], more=FIGURES)
-    facts = HeaderFacts(*(of_log.take(columns.order) for of_log in _facts(figures)))
+    order = order_of(rows)
+    columns = columns_of(rows.take(pa.array(order)), more=FIGURES)
+    facts = HeaderFacts(*(of_log.take(order) for of_log in _facts(figures)))
     return columns, facts, *_bytes_and_errors(figures)
 
 

@@ -13,7 +13,7 @@ their kind. These are never planned:
 
 The lines of a plan (`archive.plans`):
 
-    {"kind": "leftover plan", "version": 1, "plan_id": "5c1e...", "created_ms": ..., ...}
+    {"kind": "leftover plan", "version": 2, "created_ms": ..., ...}
     {"kind": "leftover", "leftover": "index file of kip33 without a log", "uri": ..., "files": ...}
 
 Before a removal everything is listed again with the newest snapshot, so a plan that is old, or was
@@ -50,11 +50,9 @@ from kip33.archive.plans import (
     change_since,
     info_of,
     is_plain_path,
-    plan_id_of,
-    plan_line,
+    plan_file,
     read_plan_file,
     require_plain_path,
-    write_plan_file,
 )
 from kip33.archive.segment_paths import is_link, link_in
 from kip33.catalog.catalog import Catalog, Snapshot, choose
@@ -345,10 +343,16 @@ def _why_not(leftover: PlannedLeftover, roots: _Roots, now_ms: int) -> str:
 
 
 def write_leftover_plan(plan: LeftoverPlan, place: Location) -> LeftoverPlan:
-    """Publish a plan as `archive.plans.write_plan_file` does; return it with its id."""
-    plan = replace(plan, plan_id=plan_id_of(map(plan_line, _records(replace(plan, plan_id="")))))
-    write_plan_file(place, LEFTOVER_PLAN, _records(plan))
-    return plan
+    """Publish a plan as `archive.plans.plan_file` does; return it with its id."""
+    places = {name: getattr(plan, name) for name in _PLACES}
+    with plan_file(place, LEFTOVER_PLAN, {"created_ms": plan.created_ms, **places}) as lines:
+        for one in plan.leftovers:
+            files = [file._asdict() for file in one.files]
+            lines.add(
+                {"kind": "leftover", "leftover": one.kind.value, "uri": one.uri, "files": files}
+            )
+        sums = {"leftovers": len(plan.leftovers), "files": plan.files, "bytes": plan.size_bytes}
+        return replace(plan, plan_id=lines.end(sums))
 
 
 def read_leftover_plan(place: Location) -> LeftoverPlan:
@@ -362,24 +366,6 @@ def _plan_of(header: dict[str, Any], records: list[dict[str, Any]]) -> LeftoverP
     places = {name: str(header[name]) for name in _PLACES}
     created_ms = int(header["created_ms"])
     return LeftoverPlan(header["plan_id"], created_ms, **places, leftovers=leftovers)
-
-
-def _records(plan: LeftoverPlan) -> Iterator[dict[str, Any]]:
-    yield {
-        **LEFTOVER_PLAN.header(plan.plan_id),
-        "created_ms": plan.created_ms,
-        **{name: getattr(plan, name) for name in _PLACES},
-        "leftovers": len(plan.leftovers),
-        "files": plan.files,
-        "bytes": plan.size_bytes,
-    }
-    for one in plan.leftovers:
-        yield {
-            "kind": "leftover",
-            "leftover": one.kind.value,
-            "uri": one.uri,
-            "files": [file._asdict() for file in one.files],
-        }
 
 
 def _leftover(record: dict[str, Any], roots: list[Location]) -> PlannedLeftover:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.catalog_columns import matching
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.segment_order import KEY, place_of, rows_up_to, values_at
 from kip33.catalog.snapshot_parts import SnapshotPart
+from kip33.rules.policies import TopicGlobs
 from kip33.stores.locations import Location
 
 PARTITION: Final = KEY[:3]
@@ -30,12 +30,23 @@ def partitions(
 ) -> Iterator[pa.Table]:
     """Yield the rows whose topics match the globs, in order, in tables of whole partitions.
 
-    The columns include PARTITION. There is one table at least. CatalogError if a part is damaged.
+    The columns include PARTITION. There is one table at least. Only the row groups of these topics
+    are read. CatalogError if a part is damaged.
     """
-    pieces = (matching(piece, topics) for piece in catalog.read_pieces(snapshot, [*columns]))
+    pieces = catalog.read_pieces(snapshot, [*columns], topics_matching(catalog, snapshot, topics))
     none = SEGMENTS.empty_table().select([*columns])
     tables = whole_partitions(pieces)
     return chain([next(tables, none)], tables)
+
+
+def topics_matching(catalog: Catalog, snapshot: Snapshot, globs: Sequence[str]) -> list[str] | None:
+    """Return the topics of a snapshot that match, None for all."""
+    return _topics_in(names_in(catalog, snapshot), globs) if globs else None
+
+
+def _topics_in(rows: pa.Table, globs: Sequence[str]) -> list[str]:
+    present: list[Any] = rows["topic"].unique().drop_null().to_pylist()
+    return [*filter(TopicGlobs.of(globs).matches, present)]
 
 
 def partitions_of_parts(
@@ -61,7 +72,11 @@ def partitions_of_parts(
             for piece in catalog.read_parts(folder, [part], [*columns]):
                 yield piece.slice(0, rows_up_to(piece, last))
 
-    return whole_partitions(matching(piece, topics) for piece in pieces())
+    def matching(piece: pa.Table) -> pa.Table:
+        wanted = pa.array(_topics_in(piece, topics), pa.string())
+        return piece.filter(pc.is_in(piece["topic"], wanted))
+
+    return whole_partitions(map(matching, pieces()) if topics else pieces())
 
 
 def whole_partitions(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -13,9 +13,9 @@ from click.core import ParameterSource
 
 from kip33.builds.leftovers import PLANNED_ON_REQUEST
 from kip33.catalog.catalog import Catalog, Snapshot, choose
-from kip33.catalog.catalog_columns import matching
 from kip33.catalog.difference import count_changes, difference
 from kip33.catalog.holes import hole_totals, read_holes
+from kip33.catalog.partitions import topics_matching
 from kip33.catalog.pruning import Plan, Pruned, Removal, RemovalKind, prune
 from kip33.catalog.tiers import Tiers
 from kip33.catalog.topic_totals import topic_totals, topics_of
@@ -413,8 +413,8 @@ def _counted_segments(
     counts: Counter[str],
 ) -> Iterator[dict[str, Any]]:
     """Yield the segments of these topics with these statuses, and count them by status."""
-    for rows in opened.read_pieces(shown, ["topic", *_OF_SEGMENTS]):
-        piece = matching(rows, topics).select(_OF_SEGMENTS)
+    wanted = topics_matching(opened, shown, topics)
+    for piece in opened.read_pieces(shown, [*_OF_SEGMENTS], wanted):
         if statuses:
             piece = piece.filter(pc.is_in(piece["status"], value_set=pa.array(statuses)))
         for row in piece.to_pylist():

@@ -1,31 +1,36 @@
-"""The answer of `kip33 retention`, whichever engine evaluated the catalog."""
+"""The answer of `kip33 retention`, and how this process makes it: in one pass over the catalog."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from kip33.catalog.catalog_columns import columns_of
-from kip33.catalog.holes import read_holes
+from kip33.catalog.catalog_columns import OF_FILES
+from kip33.catalog.partitions import partitions
 from kip33.catalog.schema import SEGMENTS
 from kip33.cli.retention_question import AskedRetention
+from kip33.retention.broker_files import SEEN
 from kip33.retention.evaluated_tables import (
+    TableWriter,
     answer_columns,
     delete_records_of,
-    freed_table,
-    partitions_table,
-    segment_tables,
+    segment_rows,
     totals_of,
-    write_tables,
 )
-from kip33.retention.evaluation import EvaluatedCatalog, evaluate_columns
-from kip33.retention.snapshot_sums import SnapshotSums, judged_segments, sum_snapshot
+from kip33.retention.evaluation import JudgedRows, RetentionRequest, judge_rows, judged_tables
+from kip33.retention.make_plan import DeletionDoubts, PlanInProgress, planning
+from kip33.retention.snapshot_sums import SUMMED, SnapshotSums, sums_of, sums_of_all
+from kip33.rules.retention import Bools
 from kip33.stores.locations import Location
+from kip33.stores.progress import OnProgress, Phase, Progress
 
 Row = dict[str, Any]
+MOST_DIFFERENCES: Final = 100  # rows in the table of the broker's view
+_OF_DIFFERENCES: Final = ["log_dir", "topic", "partition", "base_offset", "largest_timestamp"]
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,8 @@ class RetentionAnswer:
     holes: pa.Table  # `catalog.holes.HOLES`
     columns: Sequence[str]  # of the segments
     segments: Callable[[], Iterable[Row]]  # by partition, oldest first
-    broker_differences: Callable[[int], Sequence[Row]]
-    """Return segments whose index differs from the log, at most this number.
+    broker_differences: Callable[[], Sequence[Row]]
+    """Return segments whose index differs from the log, at most MOST_DIFFERENCES.
 
     Those that a broker judges differently are first.
     """
@@ -63,60 +68,150 @@ class RetentionAnswer:
         return delete_records_of(rows, trust_last_modified=trust_last_modified, left_out=left_out)
 
 
-def local_answer(
-    asked: AskedRetention, evaluated: EvaluatedCatalog | None, output: Location | None
-) -> RetentionAnswer:
-    """Return the answer of this process; its tables are written to `output`.
+class JudgedHere(NamedTuple):
+    """What one pass over the partitions of a snapshot left."""
 
-    `evaluated` has all rows at once; None: a range of partitions at a time is evaluated.
+    sums: SnapshotSums
+    plan: PlanInProgress | None  # None: not asked for
+    doubts: DeletionDoubts | None  # None: nothing is emitted
+    broker: "_BrokersView"
+
+
+def judge_here(
+    asked: AskedRetention,
+    on_progress: OnProgress,
+    output: Location | None = None,
+    require: Callable[[pa.Table], None] = lambda _: None,
+) -> JudgedHere:
+    """Judge the snapshot in this process, in one pass for all that is asked of it.
+
+    `require` is called with the row of each partition, and may raise before a plan is published.
     """
-    place = asked.catalog, asked.snapshot
-    if evaluated:
-        one, topics, policies = evaluated, asked.options.topics, asked.request.policies
-        holes = read_holes(*place, topics, policies=policies)
-        freed = freed_table(one, asked.moments_ms)
-        sums = SnapshotSums(partitions_table(one), freed, holes)
-    else:
-        sums = sum_snapshot(*place, asked.sums_request)
+    options, place = asked.options, (asked.catalog, asked.snapshot)
+    of_files = OF_FILES if options.plan_file or options.emit else ()
+    columns = SEGMENTS.names if output else [*SUMMED, *of_files]
+    broker, sums, done = _BrokersView(), _Sums(asked.request), 0
+    with _plan(asked) as plan:
+        doubts = DeletionDoubts.of(asked.basis, *place) if options.emit else None
+        rows = _SegmentRows(output) if output else None
+        consumers = [one for one in (sums, plan, doubts, broker, rows) if one]
+        for judged in judged_tables(*place, asked.request, columns):
+            for consumer in consumers:
+                consumer.add(judged)
+            done += judged.columns.size
+            on_progress(Progress(Phase.EVALUATING, done, asked.snapshot.rows))
+        all_sums = sums_of_all(*place, asked.request, sums.parts)
+        require(all_sums.partitions)
+        if rows:
+            rows.writer.end()
+        if doubts:
+            doubts.require_policies()
+        if plan:
+            plan.end()
+    return JudgedHere(all_sums, plan, doubts, broker)
 
-    def segments() -> Iterator[pa.Table]:
-        if evaluated:
-            return segment_tables(evaluated, *place, asked.options.topics)
-        return judged_segments(*place, asked.judged_request)
 
-    none = evaluate_columns(columns_of([]), asked.judged_request)
+@contextmanager
+def _plan(asked: AskedRetention) -> Iterator[PlanInProgress | None]:
+    """Yield the plan, which is published if the block ends without an error; None: not asked."""
+    file = asked.options.plan_file
+    if file is None:
+        yield None
+        return
+    with planning(asked.basis, asked.catalog, asked.snapshot, Location.of(file)) as plan:
+        yield plan
+
+
+class _Sums:
+    """The sums of each table of a stream."""
+
+    def __init__(self, request: RetentionRequest) -> None:
+        self._request = request
+        self.parts: list[SnapshotSums] = []
+
+    def add(self, judged: JudgedRows) -> None:
+        self.parts.append(sums_of(judged, self._request))
+
+
+class _SegmentRows:
+    """The rows of --output."""
+
+    def __init__(self, output: Location) -> None:
+        self.writer = TableWriter(output, "segments")
+
+    def add(self, judged: JudgedRows) -> None:
+        for rows in segment_rows(judged):
+            self.writer.add(rows)
+
+
+class _BrokersView:
+    """What a broker sees of all rows, and the first that it judges or reads differently."""
+
+    def __init__(self) -> None:
+        self._seen = [SEEN.empty_table()]
+        self._judged_differently: list[Row] = []
+        self._misread: list[Row] = []
+
+    def add(self, judged: JudgedRows) -> None:
+        if judged.broker:
+            self._seen.append(judged.broker.seen)
+            differs = judged.broker_differs
+            _take(self._judged_differently, judged, differs)
+            _take(self._misread, judged, judged.misread & ~differs)
+
+    @property
+    def seen(self) -> pa.Table:
+        """Return what it sees of each row, as SEEN."""
+        return pa.concat_tables(self._seen)
+
+    @property
+    def differences(self) -> list[Row]:
+        """Return the rows that differ, at most MOST_DIFFERENCES."""
+        return [*self._judged_differently, *self._misread][:MOST_DIFFERENCES]
+
+
+def _take(found: list[Row], judged: JudgedRows, which: Bools) -> None:
+    for number in np.flatnonzero(which)[: MOST_DIFFERENCES - len(found)].tolist():
+        [row] = rows_of(pa.table(answer_columns(judged, number, number + 1)))
+        [values] = judged.rows.slice(number, 1).select(_OF_DIFFERENCES).to_pylist()
+        found.append(row | values)
+
+
+def local_answer(
+    asked: AskedRetention, judged: JudgedHere, output: Location | None
+) -> RetentionAnswer:
+    """Return the answer of this process; the tables of sums are written to `output`."""
+    sums = judged.sums
+    none = judge_rows(SEGMENTS.empty_table(), asked.request)
     answer = RetentionAnswer(
         1,
         sums.partitions,
-        sums.freed if asked.moments_ms else None,
+        sums.freed if asked.request.moments_ms else None,
         sums.holes,
         [*SEGMENTS.names, *answer_columns(none, 0, 0)],
-        lambda: (row for table in segments() for row in rows_of(table)),
-        lambda most: _broker_differences(evaluated, most) if evaluated else [],
+        lambda: (row for table in _segments(asked, judged.broker.seen) for row in rows_of(table)),
+        lambda: judged.broker.differences,
     )
     if output:
-        write_tables(output, "segments", segments())
         write_sums(answer, output)
     return answer
 
 
+def _segments(asked: AskedRetention, seen: pa.Table) -> Iterator[pa.Table]:
+    """Yield all rows with their decisions; index files are not read again."""
+    at, request = 0, asked.request
+    for rows in partitions(asked.catalog, asked.snapshot, SEGMENTS.names, request.topics):
+        yield from segment_rows(judge_rows(rows, request, seen.slice(at, rows.num_rows)))
+        at += rows.num_rows
+
+
 def write_sums(answer: RetentionAnswer, output: Location) -> None:
     """Write the tables of --output that have sums."""
-    write_tables(output, "partitions", [answer.partitions])
-    if answer.freed is not None:
-        write_tables(output, "freed", [answer.freed])
-
-
-def _broker_differences(evaluated: EvaluatedCatalog, most: int) -> list[Row]:
-    differs, columns = evaluated.broker_differs, evaluated.columns
-    numbers = np.flatnonzero(differs | evaluated.misread)
-    numbers = numbers[np.argsort(~differs[numbers], kind="stable")][:most]
-    names = ("log_dir", "topic", "partition", "base_offset", "largest_timestamp")
-    found = []
-    for number in numbers.tolist():
-        [row] = rows_of(pa.table(answer_columns(evaluated, number, number + 1)))
-        found.append(row | {name: one[0] for name, one in columns.rows(number, 1, names).items()})
-    return found
+    for name, table in (("partitions", answer.partitions), ("freed", answer.freed)):
+        if table is not None:
+            writer = TableWriter(output, name)
+            writer.add(table)
+            writer.end()
 
 
 def rows_of(table: pa.Table) -> Iterator[Row]:

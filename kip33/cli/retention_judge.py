@@ -2,7 +2,9 @@
 
 import json
 import time
-from typing import Any, Final
+from typing import Any
+
+import pyarrow as pa
 
 from kip33.archive.bins import EngineName
 from kip33.archive.plans import require_plan_place
@@ -12,7 +14,13 @@ from kip33.cli.metrics_file import publish_metrics
 from kip33.cli.options import publish_summary
 from kip33.cli.output import Output, RowList, counted, show, warn
 from kip33.cli.progress import progress_line
-from kip33.cli.retention_answer import RetentionAnswer, local_answer, rows_of
+from kip33.cli.retention_answer import (
+    JudgedHere,
+    RetentionAnswer,
+    judge_here,
+    local_answer,
+    rows_of,
+)
 from kip33.cli.retention_question import (
     RESULT_TABLES,
     AskedRetention,
@@ -21,21 +29,16 @@ from kip33.cli.retention_question import (
 from kip33.cli.retention_tables import retention_page
 from kip33.errors import LocationError
 from kip33.retention.evaluated_tables import (
-    partitions_table,
     remove_results,
     require_results_place,
     totals_of,
     write_summary,
 )
-from kip33.retention.evaluation import EvaluatedCatalog
-from kip33.retention.make_plan import find_doubts, plan_judged
-from kip33.retention.plan import write_plan
+from kip33.retention.make_plan import DeletionDoubts, PlanInProgress
 from kip33.rules.offset_holes import missing_holes
 from kip33.rules.policies import require_topics
 from kip33.stores.locations import Location
-from kip33.stores.progress import Phase, Progress
-
-MOST_WARNINGS: Final = 20  # of one kind; a plan has them all
+from kip33.stores.progress import OnProgress, Phase, Progress
 
 
 def judge_catalog(asked: AskedRetention) -> set[str]:
@@ -51,8 +54,8 @@ def judge_catalog(asked: AskedRetention) -> set[str]:
         _require_apart(output, asked)
         require_results_place(output, RESULT_TABLES)
     with progress_line("retention") as on_progress:
-        on_progress(Progress(Phase.EVALUATING))
-        answer, evaluated = _answer(asked, choice, output)
+        on_progress(Progress(Phase.EVALUATING, 0, asked.snapshot.rows))
+        answer, judged = _answer(asked, choice, output, on_progress)
         summary = {
             "catalog": asked.catalog.location.uri,
             "snapshot": asked.snapshot.name,
@@ -66,15 +69,14 @@ def judge_catalog(asked: AskedRetention) -> set[str]:
         }
         found = _findings(summary)
         summary["findings"] = sorted(found)
-        if plan_place:
-            on_progress(Progress(Phase.WRITING_PLAN))
-            summary["plan"] = _plan(asked, plan_place, evaluated)
+    if plan_place and judged and judged.plan:
+        summary["plan"] = _plan(plan_place, judged.plan)
     summary["seconds"] = round(time.monotonic() - started, 3)
     if output:
         write_summary(output, summary)
     publish_summary(asked.options.summary_file, summary)
     _publish_metrics(asked, answer, summary)
-    _print(asked, answer, evaluated, summary)
+    _print(asked, answer, judged, summary)
     return found
 
 
@@ -100,33 +102,32 @@ def _require_apart(output: Location, asked: AskedRetention) -> None:
 
 
 def _answer(
-    asked: AskedRetention, engine: EngineName, output: Location | None
-) -> tuple[RetentionAnswer, EvaluatedCatalog | None]:
-    """Return the engine's answer, and that of this process if it is needed.
+    asked: AskedRetention, engine: EngineName, output: Location | None, on_progress: OnProgress
+) -> tuple[RetentionAnswer, JudgedHere | None]:
+    """Return the engine's answer, and what this process judged.
 
     A plan and --emit always use the decisions of this process. So Spark's totals must be equal to
     its totals.
     """
-    options = asked.options
-    deletes = bool(options.plan_file or options.emit)
     if engine == EngineName.LOCAL:
         leave_pandas_out()
-        at_once = deletes or options.show_broker_view  # the view reads each index file once
-        evaluated = asked.evaluate(with_files=deletes) if at_once else None
         if output:
             remove_results(output, RESULT_TABLES)
-        return local_answer(asked, evaluated, output), evaluated
+        judged = judge_here(asked, on_progress, output)
+        return local_answer(asked, judged, output), judged
     from kip33.cli.retention_spark import spark_answer
 
-    spark = open_session(options.engine)
+    spark = open_session(asked.options.engine)
     if output:
         remove_results(output, RESULT_TABLES)
     by_spark = spark_answer(spark, asked, output)
-    if not deletes:
+    if not (asked.options.plan_file or asked.options.emit):
         return by_spark, None
-    evaluated = asked.without_index_files().evaluate(with_files=True)
-    require_equal_totals(by_spark.totals, totals_of(partitions_table(evaluated)))
-    return by_spark, evaluated
+
+    def require(partitions: pa.Table) -> None:
+        require_equal_totals(by_spark.totals, totals_of(partitions))
+
+    return by_spark, judge_here(asked.without_index_files(), on_progress, require=require)
 
 
 def _findings(summary: dict[str, Any]) -> set[str]:
@@ -143,21 +144,16 @@ def _findings(summary: dict[str, Any]) -> set[str]:
     return {name for name, count in counts.items() if count}
 
 
-def _plan(
-    asked: AskedRetention, place: Location, evaluated: EvaluatedCatalog | None
-) -> dict[str, Any]:
-    """Write the plan; return its part of the summary."""
-    judged = evaluated.judged.partitions() if evaluated else ()
-    plan = plan_judged(asked.basis, asked.snapshot, judged)
-    write_plan(plan, place)
-    left_out = [(one.directory, one.left_out) for one in plan.partitions if one.left_out]
-    for directory, rest in left_out[:MOST_WARNINGS]:
-        warn(
-            f"{directory.uri}: {counted(rest.segments, 'deletable segment')} not in the plan: "
-            f"{rest.why}"
-        )
-    if len(left_out) > MOST_WARNINGS:
-        more = len(left_out) - MOST_WARNINGS
+def _plan(place: Location, plan: PlanInProgress) -> dict[str, Any]:
+    """Warn of what is not in the plan; return the plan's part of the summary."""
+    for partition in plan.left_out:
+        if rest := partition.left_out:
+            warn(
+                f"{partition.directory.uri}: {counted(rest.segments, 'deletable segment')} not in "
+                f"the plan: {rest.why}"
+            )
+    totals = plan.totals
+    if more := totals.left_out_partitions - len(plan.left_out):
         warn(
             f"{counted(more, 'other partition')} with deletable segments that are not in the plan; "
             f"{place.uri} has the reason for each"
@@ -165,22 +161,22 @@ def _plan(
     return {
         "file": place.uri,
         "plan_id": plan.plan_id,
-        "segments": plan.segments,
-        "bytes": plan.size_bytes,
-        "log_bytes": plan.log_bytes,
-        "left_out_segments": sum(rest.segments for _, rest in left_out),
-        "left_out_bytes": sum(rest.log_bytes for _, rest in left_out),
+        "segments": totals.segments,
+        "bytes": totals.size_bytes,
+        "log_bytes": totals.log_bytes,
+        "left_out_segments": totals.left_out_segments,
+        "left_out_bytes": totals.left_out_bytes,
     }
 
 
 def _print(
     asked: AskedRetention,
     answer: RetentionAnswer,
-    evaluated: EvaluatedCatalog | None,
+    judged: JudgedHere | None,
     summary: dict[str, Any],
 ) -> None:
     options = asked.options
-    emitted = [_emitted(asked, answer, evaluated)] if options.emit else None
+    emitted = [_emitted(asked, answer, judged.doubts)] if judged and judged.doubts else None
     lists = [
         RowList("segments", answer.segments(), "segment", is_compact=True, columns=answer.columns),
         RowList("partitions", rows_of(answer.partitions), "partition", is_compact=True),
@@ -197,15 +193,11 @@ def _print(
     show(printed, "csv" if options.emit else options.output_format)
 
 
-def _emitted(
-    asked: AskedRetention, answer: RetentionAnswer, evaluated: EvaluatedCatalog | None
-) -> str:
+def _emitted(asked: AskedRetention, answer: RetentionAnswer, doubts: DeletionDoubts) -> str:
     """Return what brokers can delete; warn about each partition left out because of doubts."""
-    judged = evaluated.judged.partitions() if evaluated else ()
-    doubts = find_doubts(asked.basis, judged, asked.catalog, asked.snapshot)
     for (topic, partition), why in doubts.partitions.items():
         warn(f"{topic}-{partition} is skipped: {why}")
-    for uri in doubts.unlistable_uris:
+    for uri in doubts.of_any_topic:
         warn(f"{uri} could not be listed; it may have replicas that keep more")
     trust = asked.options.trust_last_modified
     found = answer.delete_records(trust_last_modified=trust, left_out=doubts.partitions)

@@ -21,10 +21,8 @@ from kip33.cli.output import chosen_snapshot, warn
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode, Kip33Error
 from kip33.retention.evaluation import (
-    EvaluatedCatalog,
     OtherTier,
     RetentionRequest,
-    evaluate_catalog,
     policies_for,
     tier_warnings,
     unlisted_warning,
@@ -32,7 +30,6 @@ from kip33.retention.evaluation import (
 from kip33.retention.make_plan import basis_of
 from kip33.retention.only_local import only_local
 from kip33.retention.plan import Basis
-from kip33.retention.snapshot_sums import SumsRequest
 from kip33.retention.uploaded import uploaded_segments
 from kip33.rules.policies import Policies, TopicGlobs
 from kip33.rules.retention import WhatIf
@@ -115,9 +112,7 @@ class AskedRetention(NamedTuple):
     snapshot: Snapshot
     request: RetentionRequest
     topics: frozenset[str]  # all of the snapshot, also those that --topic leaves out
-    reborn: frozenset[str]  # topics that were deleted and created again
     clock_ms: int
-    moments_ms: tuple[int, ...]  # the times for which `freed` has rows
     options: RetentionCommand
     warnings: tuple[str, ...]  # about newer snapshots that are ignored, and topics
 
@@ -148,42 +143,24 @@ class AskedRetention(NamedTuple):
             warnings = (*warnings, line)
         source, file = Location.of(snapshot.source), options.log_start_offsets
         request = RetentionRequest(
-            policies,
+            policies_for(snapshot, policies),
             now_ms,
             log_start_offsets(source, log_dirs, file),
-            options.topics,
-            options.active_segment,
-            options.boundary,
-            what_if,
-            options.show_broker_view,
-            options.trust_last_modified,
-            other_tier,
+            topics=options.topics,
+            active_segment=options.active_segment,
+            boundary=options.boundary,
+            what_if=what_if,
+            broker_view=options.show_broker_view,
+            trust_last_modified=options.trust_last_modified,
+            other_tier=other_tier,
+            moments_ms=_moments(options, now_ms),
+            reborn=topics_with_several_ids(names),
         )
-        moments = _moments(options, now_ms)
-        reborn = topics_with_several_ids(names)
-        return cls(
-            *(catalog, snapshot, request, topics, reborn),
-            *(clock_ms, moments, options, warnings),
-        )
-
-    def evaluate(self, *, with_files: bool) -> EvaluatedCatalog:
-        """Return the snapshot evaluated in this process; a plan needs `with_files`."""
-        return evaluate_catalog(self.catalog, self.snapshot, self.request, with_files=with_files)
+        return cls(catalog, snapshot, request, topics, clock_ms, options, warnings)
 
     def without_index_files(self) -> Self:
         """Return the question without the broker's view, which reads index files."""
         return self._replace(request=replace(self.request, broker_view=False))
-
-    @property
-    def judged_request(self) -> RetentionRequest:
-        """Return the request with the policies that apply to the archive of the snapshot."""
-        return replace(self.request, policies=policies_for(self.snapshot, self.request.policies))
-
-    @property
-    def sums_request(self) -> SumsRequest:
-        """Return what is summed some partitions at a time."""
-        of_holes = self.request.policies
-        return SumsRequest(self.judged_request, self.moments_ms, of_holes, self.reborn)
 
     @property
     def basis(self) -> Basis:

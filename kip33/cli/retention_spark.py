@@ -6,7 +6,7 @@ The driver holds the rows of the partitions, and of the segments a piece at a ti
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -15,9 +15,8 @@ from pyspark.sql import functions as sf
 from kip33.catalog.partitions import PARTITION
 from kip33.catalog.schema import SEGMENTS
 from kip33.cli.output import counted
-from kip33.cli.retention_answer import RetentionAnswer, write_sums
+from kip33.cli.retention_answer import MOST_DIFFERENCES, RetentionAnswer, write_sums
 from kip33.cli.retention_question import AskedRetention
-from kip33.retention.evaluated_tables import ROWS_AT_ONCE
 from kip33.rules.policies import TopicGlobs
 from kip33.spark.catalog import load_catalog, written
 from kip33.spark.jobs import cores, named
@@ -29,6 +28,8 @@ from kip33.spark.retention import (
 )
 from kip33.spark.tasks import collect_table
 from kip33.stores.locations import Location
+
+_ROWS_AT_ONCE: Final = 20_000
 
 
 def spark_answer(
@@ -45,13 +46,11 @@ def _named(spark: SparkSession, asked: AskedRetention) -> AbstractContextManager
 
 
 def _answer(spark: SparkSession, asked: AskedRetention, output: Location | None) -> RetentionAnswer:
-    options, request = asked.options, asked.judged_request
+    options, request = asked.options, asked.request
     place = asked.catalog, asked.snapshot
-    sums = sums_of_snapshot(spark, *place, asked.without_index_files().sums_request)
-    freed = sums.freed if asked.moments_ms else None
-    answer = RetentionAnswer(
-        *(cores(spark), sums.partitions, freed, sums.holes, (), tuple, lambda _: ())
-    )
+    sums = sums_of_snapshot(spark, *place, asked.without_index_files().request)
+    freed = sums.freed if asked.request.moments_ms else None
+    answer = RetentionAnswer(*(cores(spark), sums.partitions, freed, sums.holes, (), tuple, tuple))
     prints_rows = options.output_format != "table" and not options.emit
     if not (prints_rows or output or options.show_broker_view):
         return answer
@@ -69,7 +68,7 @@ def _answer(spark: SparkSession, asked: AskedRetention, output: Location | None)
         partitions=partitions,
         columns=judged.columns,
         segments=lambda: _in_order(spark, judged, asked),
-        broker_differences=lambda most: _broker_differences(spark, judged, asked, most),
+        broker_differences=lambda: _broker_differences(spark, judged, asked),
     )
     if output:
         write_sums(answer, output)
@@ -89,13 +88,13 @@ def _rows(spark: SparkSession, asked: AskedRetention) -> DataFrame:
 
 
 def _broker_differences(
-    spark: SparkSession, judged: DataFrame, asked: AskedRetention, most: int
+    spark: SparkSession, judged: DataFrame, asked: AskedRetention
 ) -> list[dict[str, Any]]:
     otherwise = sf.col("broker_deletable") != sf.col("deletable")
     differ = judged.where(otherwise | sf.col("broker_index_fault").isNotNull())
     order = (sf.desc(otherwise), *PARTITION, "base_offset", "log_uri")
     with _named(spark, asked):
-        return [row.asDict() for row in differ.orderBy(*order).limit(most).collect()]
+        return [row.asDict() for row in differ.orderBy(*order).limit(MOST_DIFFERENCES).collect()]
 
 
 def _in_order(
@@ -103,7 +102,7 @@ def _in_order(
 ) -> Iterator[dict[str, Any]]:
     """Return the segments in order; the driver holds a piece at a time."""
     order = (*PARTITION, "base_offset", "log_uri")
-    pieces = judged.repartitionByRange(asked.snapshot.rows // ROWS_AT_ONCE + 1, *order)
+    pieces = judged.repartitionByRange(asked.snapshot.rows // _ROWS_AT_ONCE + 1, *order)
     with _named(spark, asked):  # of the jobs that the iterator starts later
         rows = pieces.sortWithinPartitions(*order).toLocalIterator()
     return (row.asDict() for row in rows)

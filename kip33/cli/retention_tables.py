@@ -26,14 +26,13 @@ from kip33.rules.offset_holes import HoleTotals
 
 MOST_PARTITIONS: Final = 1_000  # rows of a table
 _MOST_BLOCKS: Final = 20  # that are explained in sentences
-_MOST_DIFFERENCES: Final = 100  # rows in the table of the broker's view
 
 
 def retention_page(
     answer: RetentionAnswer, summary: Row, *, with_broker_view: bool
 ) -> Iterator[Table | str]:
     """Yield the partitions, blocked ones first, the reason for each block, and the summary."""
-    if with_broker_view and (differences := answer.broker_differences(_MOST_DIFFERENCES)):
+    if with_broker_view and (differences := answer.broker_differences()):
         title = "what a broker would do, given the index files beside the logs"
         yield Table(_DIFFERENCES, differences, title)
     rows = answer.worst(MOST_PARTITIONS)

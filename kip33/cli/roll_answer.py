@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from kip33.audits.audited_logs import logs_below
 from kip33.audits.roll_audit import (
-    FIGURES,
     ROLL,
     RollAudit,
     audit_columns,
+    columns_to_audit,
     roll_partitions,
     roll_table,
     roll_tables,
@@ -27,7 +27,7 @@ from kip33.audits.roll_what_if import (
     segment_rows,
 )
 from kip33.catalog.catalog import catalog_unless_source
-from kip33.catalog.catalog_columns import CatalogColumns, read_columns
+from kip33.catalog.catalog_columns import CatalogColumns
 from kip33.catalog.topic_totals import topics_of
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.options import PolicyOptions, publish_summary
@@ -113,7 +113,7 @@ class Archive(NamedTuple):
             )
             return cls(None, logs, {"source": place.uri})
         snapshot, warnings = choose_and_warn(catalog, request.snapshot)
-        columns = read_columns(catalog, snapshot, request.topics, more=FIGURES)
+        columns = columns_to_audit(catalog, snapshot, request.topics)
         if not columns.size:
             require_topics(request.topics, topics_of(catalog, snapshot))
         about = {

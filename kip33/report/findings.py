@@ -13,17 +13,15 @@ from kip33.catalog.topic_totals import TopicTotals
 from kip33.errors import counted
 from kip33.formats.times import iso_time
 from kip33.report.facts import FindingLevel, ReportFinding
-from kip33.retention.evaluated_tables import partitions_table
-from kip33.retention.evaluation import EvaluatedCatalog
+from kip33.report.segment_sums import MOST_EXAMPLES, Doubt, SegmentSums
 from kip33.retention.partition_texts import block_sentence, name_of
 from kip33.rules.offset_holes import HoleKind
 from kip33.rules.policies import human_bytes
-from kip33.rules.retention import KEPT_STATUSES, Bools, RetentionReason, is_reason
+from kip33.rules.retention import KEPT_STATUSES
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.rules.suspicious_timestamps import SUSPICIONS, Suspicion
+from kip33.rules.suspicious_timestamps import Suspicion
 from kip33.stores.locations import Location
 
-MOST_EXAMPLES: Final = 3
 _LEVELS: Final = tuple(FindingLevel)
 _DAMAGE: Final = {
     SegmentStatus.TRUNCATED: "a part of the log is not valid, and a broker would cut it there",
@@ -89,7 +87,8 @@ class CommandWords(NamedTuple):
 class FindingSources(NamedTuple):
     """What findings are made of."""
 
-    evaluated: EvaluatedCatalog
+    sums: SegmentSums
+    partitions: pa.Table  # `evaluated_tables.partitions_table`
     holes: pa.Table
     topics: Sequence[TopicTotals]
     words: CommandWords
@@ -205,14 +204,12 @@ def _hole_text(row: dict[str, Any]) -> str:
 
 
 def _damage(sources: FindingSources) -> Iterator[ReportFinding]:
-    columns, evaluated = sources.evaluated.columns, sources.evaluated
     for status in KEPT_STATUSES:
-        which = columns.equals("status", status)
-        count = int(np.count_nonzero(which))
-        if count:
-            size = human_bytes(int(evaluated.summed.segments.size_bytes[which].sum()))
-            text = f"{counted(count, f'{status} log')} ({size}): {_DAMAGE[status]}."
-            largest = _largest(evaluated, which)
+        logs = sources.sums.kinds[status]
+        if logs.segments:
+            size = human_bytes(logs.bytes)
+            text = f"{counted(logs.segments, f'{status} log')} ({size}): {_DAMAGE[status]}."
+            largest = logs.log_uris()
             examples = _below_source(largest, sources)
             if status == SegmentStatus.ARCHIVED:
                 level, command = FindingLevel.NOTE, sources.words.of_catalog()
@@ -221,14 +218,7 @@ def _damage(sources: FindingSources) -> Iterator[ReportFinding]:
                     FindingLevel.PROBLEM,
                     shlex.join(["kip33", "dump", Location.of(largest[0]).word]),
                 )
-            yield ReportFinding(level, count, text, examples, command)
-
-
-def _largest(evaluated: EvaluatedCatalog, which: Bools) -> list[str]:
-    numbers = np.flatnonzero(which)
-    sizes = evaluated.summed.segments.size_bytes[numbers]
-    chosen = numbers[np.argsort(-sizes, kind="stable")][:MOST_EXAMPLES]
-    return evaluated.columns.log_uris(chosen)
+            yield ReportFinding(level, logs.segments, text, examples, command)
 
 
 def _below_source(uris: Sequence[str], sources: FindingSources) -> tuple[str, ...]:
@@ -248,16 +238,17 @@ def _overlaps(sources: FindingSources) -> Iterator[ReportFinding]:
 
 
 def _blocked(sources: FindingSources) -> Iterator[ReportFinding]:
-    sums = sources.evaluated.sums
-    size, partitions = sums.number("blocked_bytes"), sums.number("blocked_segments")
-    count = int(np.count_nonzero(partitions))
+    sizes, segments = (
+        sources.partitions[f"blocked_{what}"].to_numpy() for what in ("bytes", "segments")
+    )
+    count = int(np.count_nonzero(segments))
     if count:
-        worst = np.lexsort([-size, partitions == 0])[: min(count, MOST_EXAMPLES)]
-        rows = partitions_table(sources.evaluated).take(pa.array(worst)).to_pylist()
+        worst = np.lexsort([-sizes, segments == 0])[: min(count, MOST_EXAMPLES)]
+        rows = sources.partitions.take(pa.array(worst)).to_pylist()
         text = (
             f"{counted(count, 'blocked partition')}: "
-            f"{counted(int(partitions.sum()), 'expired segment')} "
-            f"({human_bytes(int(size.sum()))}) cannot be deleted, because an older segment stays."
+            f"{counted(int(segments.sum()), 'expired segment')} "
+            f"({human_bytes(int(sizes.sum()))}) cannot be deleted, because an older segment stays."
         )
         command = sources.words.of_retention()
         examples = tuple(map(block_sentence, rows))
@@ -265,47 +256,44 @@ def _blocked(sources: FindingSources) -> Iterator[ReportFinding]:
 
 
 def _suspicions(sources: FindingSources) -> Iterator[ReportFinding]:
-    evaluated = sources.evaluated
-    for code, kind in enumerate(SUSPICIONS):
-        which = np.equal(evaluated.suspicions, code)
-        count = int(np.count_nonzero(which))
-        if count:
-            text = f"{counted(count, 'segment')} with {_SUSPECTED[kind]}."
-            examples = _below_source(_largest(evaluated, which), sources)
+    for kind, what in _SUSPECTED.items():
+        found = sources.sums.kinds[kind]
+        if found.segments:
+            text = f"{counted(found.segments, 'segment')} with {what}."
+            examples = _below_source(found.log_uris(), sources)
             options = ("--ignore-future", "1h") if kind is Suspicion.FUTURE else ()
             command = sources.words.of_retention(*options)
             level = FindingLevel.NOTE if kind is Suspicion.BACKFILL else FindingLevel.WARNING
-            yield ReportFinding(level, count, text, examples, command)
+            yield ReportFinding(level, found.segments, text, examples, command)
+
+
+_DOUBTED: Final = {
+    Doubt.BY_FILE: ("segment", "without timestamps: the time of the file is used"),
+    Doubt.UNVERIFIED: ("unverified segment", "whose log the build did not read"),
+    Doubt.TIERED: (
+        "segment",
+        "of topics in tiered storage: not judged; give --remote with the catalog of that tier",
+    ),
+    Doubt.NOT_UPLOADED: (
+        "segment",
+        "not uploaded: a broker keeps them, and retention.ms may be over before they are",
+    ),
+    Doubt.OTHER_RECORDS: (
+        "segment",
+        "of which the remote tier has other records at the same offsets: which are right is not "
+        "known",
+    ),
+}
 
 
 def _untrusted(sources: FindingSources) -> Iterator[ReportFinding]:
-    evaluated, command = sources.evaluated, sources.words.of_retention()
-    kinds = (
-        (evaluated.summed.by_file, "segment", "without timestamps: the time of the file is used"),
-        (evaluated.summed.is_unverified, "unverified segment", "whose log the build did not read"),
-        (
-            evaluated.summed.is_tiered,
-            "segment",
-            "of topics in tiered storage: not judged; give --remote with the catalog of that tier",
-        ),
-        (
-            is_reason(evaluated.judged.decisions.reason, RetentionReason.NOT_UPLOADED),
-            "segment",
-            "not uploaded: a broker keeps them, and retention.ms may be over before they are",
-        ),
-        (
-            is_reason(evaluated.judged.decisions.reason, RetentionReason.OTHER_RECORDS),
-            "segment",
-            "of which the remote tier has other records at the same offsets: which are right is "
-            "not known",
-        ),
-    )
-    for which, what, why in kinds:
-        count = int(np.count_nonzero(which))
-        if count:
-            text = f"{counted(count, what)} {why}."
-            examples = _below_source(_largest(evaluated, which), sources)
-            yield ReportFinding(FindingLevel.WARNING, count, text, examples, command)
+    for doubt, (what, why) in _DOUBTED.items():
+        found = sources.sums.kinds[doubt]
+        if found.segments:
+            text = f"{counted(found.segments, what)} {why}."
+            examples = _below_source(found.log_uris(), sources)
+            command = sources.words.of_retention()
+            yield ReportFinding(FindingLevel.WARNING, found.segments, text, examples, command)
 
 
 def _orphans(sources: FindingSources) -> Iterator[ReportFinding]:
@@ -318,10 +306,12 @@ def _orphans(sources: FindingSources) -> Iterator[ReportFinding]:
 
 
 def _deletable(sources: FindingSources) -> Iterator[ReportFinding]:
-    sums = sources.evaluated.sums
-    count = int(sums.number("deletable_segments").sum())
-    if count:
-        size = human_bytes(int(sums.number("deletable_bytes").sum()))
-        text = f"{counted(count, 'expired segment')} ({size}): retention can delete them."
+    segments, size = (
+        int(sources.partitions[f"deletable_{what}"].to_numpy().sum())
+        for what in ("segments", "bytes")
+    )
+    if segments:
+        text = f"{counted(segments, 'expired segment')} ({human_bytes(size)}): retention can "
+        text += "delete them."
         command = sources.words.of_retention("--forecast", "7d")
-        yield ReportFinding(FindingLevel.NOTE, count, text, (), command)
+        yield ReportFinding(FindingLevel.NOTE, segments, text, (), command)

@@ -7,7 +7,8 @@ by age, by disorder, and what becomes deletable when.
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,37 +19,36 @@ from kip33 import __version__
 from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.catalog.catalog import MOST_COMMIT_BYTES, Catalog, Choice, Snapshot
 from kip33.catalog.difference import SegmentChange, count_changes, difference
-from kip33.catalog.holes import HOLES, hole_totals, read_holes
+from kip33.catalog.holes import HOLES, hole_totals
+from kip33.catalog.partitions import names_in, topics_with_several_ids
 from kip33.catalog.tier_findings import OF_FINDINGS, findings_between
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.catalog.topic_totals import TopicTotals, topic_totals
 from kip33.errors import CatalogError
 from kip33.report.facts import (
-    AgeFacts,
     ChangedSegment,
     Changes,
-    DisorderFacts,
     Evidence,
     FreedFacts,
     RemoteTierFacts,
     Report,
+    Timelines,
     TopicFacts,
     Totals,
 )
 from kip33.report.findings import CommandWords, FindingSources, findings_of
-from kip33.report.timelines import PartitionRanking, make_timelines
+from kip33.report.segment_sums import DAY_MS, DRAWN, SegmentSums, forecast_of, summed
+from kip33.report.timelines import PartitionRanking, make_timelines, topics_shown
 from kip33.retention.evaluation import (
-    EvaluatedCatalog,
     RetentionRequest,
-    evaluate_catalog,
+    judged_tables,
+    policies_for,
     tier_warnings,
 )
 from kip33.retention.only_local import only_local
-from kip33.retention.partition_texts import name_of
 from kip33.retention.policy_files import policies_of
 from kip33.retention.uploaded import uploaded_segments
 from kip33.rules.policies import Policies
-from kip33.rules.retention import Int64Column, Int64s
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 
@@ -57,19 +57,6 @@ _MOST_TOPICS: Final = 30
 _MOST_CHANGED: Final = 12
 _SIZES: Final = ("size_bytes_before", "size_bytes_after")
 _WORTH_LISTING: Final = (SegmentChange.SHRUNK, SegmentChange.STATUS_CHANGED, SegmentChange.MODIFIED)
-_MOST_DISORDER: Final = 15
-_DAY_MS: Final = 86_400_000
-_AGES: Final = (  # below this age
-    ("in the future", 0),
-    ("less than 1 day", _DAY_MS),
-    ("1 to 7 days", 7 * _DAY_MS),
-    ("7 to 30 days", 30 * _DAY_MS),
-    ("30 to 90 days", 90 * _DAY_MS),
-    ("90 days to 1 year", 365 * _DAY_MS),
-    ("1 to 3 years", 3 * 365 * _DAY_MS),
-)
-_OLDEST: Final = "3 years and more"
-_UNKNOWN: Final = "no timestamp"
 
 
 class ReportRequest(NamedTuple):
@@ -107,12 +94,9 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
     """Return the facts of a snapshot; CatalogError for a damaged part."""
     snapshot, warnings = choice.snapshot, [*choice.warnings, *request.warnings]
     local = CatalogSnapshot(catalog, snapshot)
-    asked = _evaluation(local, request)
-    evaluated = evaluate_catalog(catalog, snapshot, asked)
-    batches = _read_batch_columns(catalog, snapshot, evaluated)
+    asked = _question(local, request)
+    judged = _Judged.of(local, asked)
     topics = topic_totals(catalog, snapshot)
-    holes = read_holes(catalog, snapshot, policies=request.policies)
-    ranking = PartitionRanking(evaluated, holes)
     words = CommandWords(
         *(catalog.location.word, snapshot.snapshot_id, request.policy_words, request.now_ms),
         remote=request.remote.catalog.location.word if request.remote else None,
@@ -123,11 +107,11 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
         warnings += tier_warnings(snapshot, request.policies, named, asked.other_tier)
         remote = _remote_facts(local, request.remote, request, words)
     sources = FindingSources(
-        *(evaluated, holes, topics, words, snapshot, choice.warnings),
-        _between_tiers(local, request, warnings),
+        *(judged.sums, judged.partitions, judged.holes, topics, words, snapshot),
+        *(choice.warnings, _between_tiers(local, request, warnings)),
     )
     shown_topics, other_topics, topics_sum = _topic_facts(topics)
-    disorder, other_disorder, disorder_sum = _disorder_of(evaluated, batches)
+    disorder, other_disorder, disorder_sum = judged.sums.disorder(judged.partitions)
     changes = _changes(catalog, snapshot, warnings)
     return Report(
         __version__,
@@ -137,12 +121,12 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
         snapshot.source,
         request.policies is not None,
         _evidence_of(catalog, snapshot),
-        _totals(snapshot, ranking, topics, batches),
+        _totals(snapshot, judged, topics),
         findings_of(sources),
         changes,
-        make_timelines(ranking, batches.first_timestamp),
-        _forecast_of(evaluated, request.forecast_days) if request.policies else (),
-        _ages_of(evaluated),
+        judged.timelines(),
+        judged.forecast() if request.policies else (),
+        judged.sums.ages(),
         shown_topics,
         other_topics,
         topics_sum if other_topics else None,
@@ -154,19 +138,60 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
     )
 
 
-def _evaluation(local: CatalogSnapshot, request: ReportRequest) -> RetentionRequest:
+class _Judged(NamedTuple):
+    """A snapshot that was judged, without a row per segment."""
+
+    place: CatalogSnapshot
+    asked: RetentionRequest
+    sums: SegmentSums
+    partitions: pa.Table
+    freed: pa.Table
+    holes: pa.Table
+
+    @classmethod
+    def of(cls, place: CatalogSnapshot, asked: RetentionRequest) -> Self:
+        sums = summed(*place, asked)
+        return cls(place, asked, sums, *sums.of_snapshot(*place))
+
+    def timelines(self) -> Timelines:
+        """Return the worst partitions; their segments are read again."""
+        ranking = PartitionRanking(self.partitions, self.sums.untrusted_segments, self.holes)
+        topics = topics_shown(ranking)
+        asked = replace(self.asked, topics=topics)
+        drawn = judged_tables(*self.place, asked, DRAWN) if topics else ()
+        return make_timelines(drawn, ranking, self.sums.axis())
+
+    def forecast(self) -> tuple[FreedFacts, ...]:
+        """Return what becomes deletable on each day."""
+        return forecast_of(self.freed, self.asked)
+
+    def total(self, name: str) -> int:
+        """Return a sum over all partitions."""
+        return int(self.partitions[name].to_numpy().sum())
+
+
+def _question(local: CatalogSnapshot, request: ReportRequest) -> RetentionRequest:
     """Return the question of `kip33 retention` without options but the policies and the time."""
-    log_dirs: set[Any] = set()
-    catalog, snapshot = local
-    for piece in catalog.read_pieces(snapshot, ["log_dir"]):
-        log_dirs.update(piece["log_dir"].unique().to_pylist())
+    names = names_in(*local)
     starts: Mapping[tuple[str, str, int], int] = {}
     if request.policies is not None:
-        starts = log_start_offsets(Location.of(snapshot.source), log_dirs - {None})
+        log_dirs: set[Any] = set(names["log_dir"].to_pylist())
+        starts = log_start_offsets(Location.of(local.snapshot.source), log_dirs - {None})
     policies, uploaded = request.policies or Policies(), None
     if request.remote is not None:
         uploaded = uploaded_segments(local, request.remote, policies)
-    return RetentionRequest(policies, request.now_ms, starts, other_tier=uploaded)
+    return RetentionRequest(
+        policies_for(local.snapshot, policies),
+        request.now_ms,
+        starts,
+        other_tier=uploaded,
+        moments_ms=_days(request),
+        reborn=topics_with_several_ids(names),
+    )
+
+
+def _days(request: ReportRequest) -> list[int]:
+    return [request.now_ms + day * DAY_MS for day in range(request.forecast_days + 1)]
 
 
 def _remote_facts(
@@ -174,20 +199,19 @@ def _remote_facts(
 ) -> RemoteTierFacts:
     """Return what `kip33 retention REMOTE --local LOCAL` says."""
     beyond = only_local(remote, local)
-    asked = RetentionRequest(request.policies or Policies(), request.now_ms, other_tier=beyond)
-    evaluated = evaluate_catalog(*remote, asked)
-    begins = _read_batch_columns(*remote, evaluated).first_timestamp
-    sums = evaluated.sums
+    policies = policies_for(remote.snapshot, request.policies or Policies())
+    asked = RetentionRequest(policies, request.now_ms, other_tier=beyond, moments_ms=_days(request))
+    judged = _Judged.of(remote, asked)._replace(holes=HOLES.empty_table())
     return RemoteTierFacts(
         remote.catalog.location.uri,
         remote.snapshot.name,
-        int(sums.number("segments").sum()),
-        int(sums.number("bytes").sum()),
-        int(sums.number("deletable_segments").sum()),
-        int(sums.number("deletable_bytes").sum()),
+        judged.total("segments"),
+        judged.total("bytes"),
+        judged.total("deletable_segments"),
+        judged.total("deletable_bytes"),
         sum(log.bytes_after for log in beyond.logs.values()),
-        make_timelines(PartitionRanking(evaluated, HOLES.empty_table()), begins),
-        _forecast_of(evaluated, request.forecast_days),
+        judged.timelines(),
+        judged.forecast(),
         words.of_remote_retention(),
     )
 
@@ -216,53 +240,28 @@ def _changes(catalog: Catalog, snapshot: Snapshot, warnings: list[str]) -> Chang
         return None
 
 
-class _BatchColumns(NamedTuple):
-    """Figures of each segment's batches, in the order of the evaluated columns."""
-
-    first_timestamp: Int64Column
-    batches: Int64Column
-    out_of_order: Int64Column
-
-
-def _totals(
-    snapshot: Snapshot,
-    ranking: PartitionRanking,
-    topics: Sequence[TopicTotals],
-    batches: _BatchColumns,
-) -> Totals:
-    evaluated = ranking.evaluated
-    sums, columns = evaluated.sums, evaluated.columns
-    holes, orphaned = hole_totals(ranking.holes), snapshot.orphaned
-
-    def total(name: str) -> int:
-        return int(sums.number(name).sum())
-
+def _totals(snapshot: Snapshot, judged: _Judged, topics: Sequence[TopicTotals]) -> Totals:
+    holes, orphaned = hole_totals(judged.holes), snapshot.orphaned
     return Totals(
         topics=sum(1 for one in topics if one.topic),
-        partitions=columns.starts.size,
-        segments=columns.size,
+        partitions=judged.partitions.num_rows,
+        segments=judged.total("segments"),
         log_bytes=sum(one.log_bytes for one in topics),
         records=_records_of(topics),
         time_index_entries=sum(one.time_index_entries for one in topics),
-        by_status=_by_status(evaluated),
-        deletable_segments=total("deletable_segments"),
-        deletable_bytes=total("deletable_bytes"),
-        blocked_partitions=int(np.count_nonzero(sums.number("blocked_segments"))),
-        blocked_segments=total("blocked_segments"),
-        blocked_bytes=total("blocked_bytes"),
-        untrusted_segments=int(ranking.untrusted_segments.sum()),
+        by_status=dict(sorted(judged.sums.by_status.items())),
+        deletable_segments=judged.total("deletable_segments"),
+        deletable_bytes=judged.total("deletable_bytes"),
+        blocked_partitions=int(np.count_nonzero(judged.partitions["blocked_segments"].to_numpy())),
+        blocked_segments=judged.total("blocked_segments"),
+        blocked_bytes=judged.total("blocked_bytes"),
+        untrusted_segments=int(judged.sums.untrusted_segments.sum()),
         by_hole=holes.by_hole,
         missing_offsets=holes.missing_offsets,
-        disordered_batches=int(batches.out_of_order.values.sum()),
+        disordered_batches=judged.sums.disordered_batches,
         orphaned_index_files=orphaned.rows if orphaned else 0,
         orphaned_bytes=orphaned.index_bytes if orphaned else 0,
     )
-
-
-def _by_status(evaluated: EvaluatedCatalog) -> dict[str, int]:
-    columns = evaluated.columns
-    counts = {one: int(columns.equals("status", one).sum()) for one in columns.texts("status")}
-    return {status: count for status, count in counts.items() if count}
 
 
 def _evidence_of(catalog: Catalog, snapshot: Snapshot) -> Evidence:
@@ -360,80 +359,3 @@ def _records_of(totals: Sequence[TopicTotals]) -> int | None:
     """Return the number of records, None if those of a segment were not counted."""
     counts = [one.record_count for one in totals]
     return None if None in counts else sum(count or 0 for count in counts)
-
-
-def _read_batch_columns(
-    catalog: Catalog, snapshot: Snapshot, evaluated: EvaluatedCatalog
-) -> _BatchColumns:
-    """Return the columns of a snapshot that was evaluated without globs of topics."""
-    names = ["first_batch_timestamp", "batch_count", "out_of_order_batches"]
-    rows = catalog.read(snapshot, names)
-    return _BatchColumns(*(_ordered(rows, name, evaluated.columns.order) for name in names))
-
-
-def _ordered(rows: pa.Table, name: str, order: Int64s) -> Int64Column:
-    values = pc.fill_null(rows[name], 0).to_numpy()
-    known = np.asarray(pc.is_valid(rows[name]).to_numpy())
-    return Int64Column(np.asarray(values), known).take(order)
-
-
-def _ages_of(evaluated: EvaluatedCatalog) -> tuple[AgeFacts, ...]:
-    """Return segments and bytes for each age of the largest timestamp, the newest first."""
-    largest, sizes = evaluated.judged.segments.largest_timestamp, evaluated.summed.segments
-    age = evaluated.now_ms - np.where(largest.known, largest.values, 0)
-    # A timestamp far ahead may overflow the difference.
-    age = np.where(largest.values > evaluated.now_ms, -1, age)
-    limits = np.array([limit for _, limit in _AGES], np.int64)
-    bucket = np.where(largest.known, np.searchsorted(limits, age, side="right"), len(_AGES) + 1)
-    names = [*(name for name, _ in _AGES), _OLDEST, _UNKNOWN]
-    found = []
-    for number, name in enumerate(names):
-        rows = bucket == number
-        found.append(AgeFacts(name, int(np.count_nonzero(rows)), int(sizes.size_bytes[rows].sum())))
-    return tuple(found)
-
-
-def _disorder_of(
-    evaluated: EvaluatedCatalog, batches: _BatchColumns
-) -> tuple[tuple[DisorderFacts, ...], int, DisorderFacts]:
-    """Return the partitions with the most disorder, the number of the others, and their sum."""
-    summed, columns = evaluated.summed, evaluated.columns
-    everywhere = np.ones(columns.size, bool)
-    disordered = _sums(batches.out_of_order, columns.starts)
-    segments = summed.number_of(
-        everywhere & batches.out_of_order.known & (batches.out_of_order.values > 0)
-    )
-    counts = _sums(batches.batches, columns.starts)
-    order = np.argsort(-disordered, kind="stable")
-    order = order[disordered[order] > 0]
-
-    def facts(name: str, numbers: Int64s) -> DisorderFacts:
-        return DisorderFacts(
-            name, *(int(one[numbers].sum()) for one in (counts, disordered, segments))
-        )
-
-    shown, others = order[:_MOST_DISORDER], order[_MOST_DISORDER:]
-    names = [dict(zip(("log_dir", "topic", "partition"), key, strict=True)) for key in columns.keys]
-    return (
-        tuple(facts(name_of(names[at]), np.array([at])) for at in shown.tolist()),
-        others.size,
-        facts("others", others),
-    )
-
-
-def _sums(column: Int64Column, starts: Int64s) -> Int64s:
-    if not starts.size:
-        return np.zeros(0, np.int64)
-    values = np.where(column.known, column.values, 0)
-    return np.asarray(np.add.reduceat(values, starts), np.int64)
-
-
-def _forecast_of(evaluated: EvaluatedCatalog, days: int) -> tuple[FreedFacts, ...]:
-    """Return what becomes deletable on each day from now on; the first is what is deletable now."""
-    now_ms = evaluated.now_ms
-    moments = [now_ms + day * _DAY_MS for day in range(days + 1)]
-    segments, sizes = dict.fromkeys(moments, 0), dict.fromkeys(moments, 0)
-    for row in evaluated.freed_by(moments):
-        segments[row.at_ms] += row.segments
-        sizes[row.at_ms] += row.bytes
-    return tuple(FreedFacts(at, segments[at], sizes[at]) for at in moments)

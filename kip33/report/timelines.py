@@ -1,6 +1,6 @@
 """The partitions of a report, worst first, and their segments as bars on one axis of time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -9,53 +9,48 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kip33.catalog.catalog_columns import int64_column_of
 from kip33.report.facts import Bar, BarState, HoleMark, PartitionFacts, Timelines
-from kip33.retention.evaluated_tables import partitions_table
-from kip33.retention.evaluation import EvaluatedCatalog
+from kip33.report.segment_sums import TimeAxis, untrusted
+from kip33.retention.evaluation import JudgedRows
 from kip33.retention.partition_texts import name_of, policy_text, remarks_of
 from kip33.rules.offset_holes import HoleKind
 from kip33.rules.retention import Bools, Int64Column, Int64s, RetentionReason, is_reason
-from kip33.rules.suspicious_timestamps import SUSPICIONS, YEAR_1990_MS, Suspicion
 
 MOST_PARTITIONS_SHOWN: Final = 30
 MOST_BARS: Final = 120  # of a partition; more segments are joined
 MOST_MARKS: Final = 20
 STATES: Final = tuple(BarState)
-_DAY_MS: Final = 86_400_000
-_NEAR: Final = 4  # an axis ends at `now` if that adds at most a quarter
-
-
-class TimeAxis(NamedTuple):
-    """The time from the oldest to the newest segment, without timestamps that are wrong."""
-
-    from_ms: int
-    until_ms: int
+_KEY: Final = ["log_dir", "topic", "partition"]
 
 
 @dataclass(frozen=True)
 class PartitionRanking:
     """What decides which partitions a report shows."""
 
-    evaluated: EvaluatedCatalog
+    partitions: pa.Table  # `evaluated_tables.partitions_table`
+    untrusted_segments: Int64s  # of each partition
     holes: pa.Table  # of `catalog.holes`
 
-    @cached_property
-    def untrusted(self) -> Bools:
-        """Return which segments are damaged, unverified, tiered, or judged by their file's time."""
-        summed = self.evaluated.summed
-        doubted = summed.by_file | summed.is_unverified | summed.is_doubtful
-        return np.asarray(doubted | summed.is_tiered)
+    def number(self, name: str) -> Int64s:
+        """Return a number of each partition."""
+        return np.asarray(self.partitions[name].to_numpy())
 
     @cached_property
-    def untrusted_segments(self) -> Int64s:
-        """Return the number of these in each partition."""
-        return self.evaluated.summed.number_of(self.untrusted)
+    def keys(self) -> list[tuple[str, str | None, int | None]]:
+        """Return log directory, topic and number of each partition."""
+        return [(one["log_dir"] or "", one["topic"], one["partition"]) for one in self._keys]
+
+    @property
+    def _keys(self) -> list[dict[str, Any]]:
+        return self.partitions.select(_KEY).to_pylist()
 
     @cached_property
     def holes_of(self) -> dict[int, list[dict[str, Any]]]:
         """Return the rows of the holes by the number of the partition."""
-        keys = self.evaluated.columns.keys
-        numbers = {(log_dir or "", *rest): at for at, (log_dir, *rest) in enumerate(keys)}
+        if not self.holes.num_rows:
+            return {}
+        numbers = {key: at for at, key in enumerate(self.keys)}
         found: dict[int, list[dict[str, Any]]] = {}
         for row in self.holes.to_pylist():
             at = numbers[row["log_dir"], row["topic"], row["partition"]]
@@ -69,66 +64,82 @@ class PartitionRanking:
 
     def worst_first(self) -> Int64s:
         """Return the numbers of the partitions, those with the most serious problems first."""
-        sums = self.evaluated.sums
         surely = self._offsets_in({HoleKind.CERTAIN, HoleKind.AFTER_DAMAGE})
         return np.lexsort(
             [
-                -sums.number("bytes"),
-                -sums.number("deletable_bytes"),
+                -self.number("bytes"),
+                -self.number("deletable_bytes"),
                 -self._holes,
                 -self.untrusted_segments,
-                -sums.number("blocked_bytes"),
-                -sums.number("doubtful_segments"),
+                -self.number("blocked_bytes"),
+                -self.number("doubtful_segments"),
                 -surely,
             ]
         )
 
     @cached_property
     def _holes(self) -> Int64s:
-        found = np.zeros(self.evaluated.columns.starts.size, np.int64)
+        found = np.zeros(self.partitions.num_rows, np.int64)
         for at, rows in self.holes_of.items():
             found[at] = len(rows)
         return found
 
     def _offsets_in(self, kinds: set[HoleKind]) -> Int64s:
-        found = np.zeros(self.evaluated.columns.starts.size, np.int64)
+        found = np.zeros(self.partitions.num_rows, np.int64)
         for at, rows in self.holes_of.items():
             found[at] = sum(row["missing_offsets"] for row in rows if row["hole"] in kinds)
         return found
 
 
-def make_timelines(ranking: PartitionRanking, begins: Int64Column) -> Timelines:
+def make_timelines(
+    judged: Iterable[JudgedRows], ranking: PartitionRanking, axis: TimeAxis
+) -> Timelines:
     """Return the worst partitions with their bars, and the sums of the others.
 
-    `begins` has the first timestamp of each segment, in the order of the evaluated columns.
+    `judged` are the partitions that are shown, and maybe others; their rows have the columns DRAWN.
     """
-    evaluated = ranking.evaluated
     order = ranking.worst_first()
     shown, others = order[:MOST_PARTITIONS_SHOWN], order[MOST_PARTITIONS_SHOWN:]
-    axis = _axis(evaluated, begins)
-    states = _states(evaluated)
-    rows = partitions_table(evaluated).take(pa.array(shown)).to_pylist()
+    drawn = _drawn(judged, ranking, axis, shown)
+    rows = ranking.partitions.take(pa.array(shown)).to_pylist()
     partitions = []
     for at, row in zip(shown.tolist(), rows, strict=True):
         facts = _sums(ranking, np.array([at]), row | {"suspicions": dict(row["suspicions"])})
-        drawn = _DrawnSegments.of(evaluated, begins, axis, at)
-        partitions.append(
-            replace(
-                facts,
-                bars=drawn.bars(states, ranking.untrusted),
-                marks=drawn.marks(evaluated, ranking.holes_of.get(at, ())),
-            )
-        )
+        bars, marks = drawn.get(at, ((), ()))
+        partitions.append(replace(facts, bars=bars, marks=marks))
     rest = _sums(ranking, others, None) if others.size else None
     return Timelines(*axis, tuple(partitions), others.size, rest)
 
 
+def topics_shown(ranking: PartitionRanking) -> list[str]:
+    """Return the topics of the partitions that are shown."""
+    shown = ranking.worst_first()[:MOST_PARTITIONS_SHOWN]
+    topics: list[Any] = ranking.partitions["topic"].take(pa.array(shown)).to_pylist()
+    return sorted({topic for topic in topics if topic is not None})
+
+
+def _drawn(
+    judged: Iterable[JudgedRows], ranking: PartitionRanking, axis: TimeAxis, shown: Int64s
+) -> dict[int, tuple[tuple[Bar, ...], tuple[HoleMark, ...]]]:
+    """Return bars and marks by the number of the partition."""
+    wanted = {ranking.keys[at]: at for at in shown.tolist()}
+    drawn = {}
+    for table in judged:
+        states, doubted = _states(table), untrusted(table)
+        for place, (log_dir, topic, number) in enumerate(table.columns.keys):
+            at = wanted.get((log_dir or "", topic, number))
+            if at is not None:
+                segments = _DrawnSegments.of(table, axis, place)
+                marks = segments.marks(table, ranking.holes_of.get(at, ()))
+                drawn[at] = (segments.bars(states, doubted), marks)
+    return drawn
+
+
 def _sums(ranking: PartitionRanking, numbers: Int64s, row: dict[str, Any] | None) -> PartitionFacts:
     """Return the sums of some partitions; `row` is that of the only one."""
-    sums = ranking.evaluated.sums
 
     def total(name: str) -> int:
-        return int(sums.number(name)[numbers].sum())
+        return int(ranking.number(name)[numbers].sum())
 
     return PartitionFacts(
         name_of(row) if row else "others",
@@ -146,29 +157,14 @@ def _sums(ranking: PartitionRanking, numbers: Int64s, row: dict[str, Any] | None
     )
 
 
-def _states(evaluated: EvaluatedCatalog) -> npt.NDArray[np.int8]:
+def _states(judged: JudgedRows) -> npt.NDArray[np.int8]:
     """Return the state of each segment, as its index in STATES."""
-    decisions, blockers = evaluated.judged.decisions, evaluated.sums.blocking_rows
-    states = np.full(evaluated.columns.size, STATES.index(BarState.KEPT), np.int8)
+    decisions, blockers = judged.decisions, judged.sums.blocking_rows
+    states = np.full(judged.columns.size, STATES.index(BarState.KEPT), np.int8)
     states[decisions.deletable] = STATES.index(BarState.EXPIRED)
     states[is_reason(decisions.reason, RetentionReason.BLOCKED)] = STATES.index(BarState.BLOCKED)
     states[blockers.values[blockers.known]] = STATES.index(BarState.BLOCKER)
     return states
-
-
-def _axis(evaluated: EvaluatedCatalog, begins: Int64Column) -> TimeAxis:
-    largest, now_ms = evaluated.judged.segments.largest_timestamp, evaluated.now_ms
-    plausible = (-1, SUSPICIONS.index(Suspicion.BACKFILL))
-    fine = largest.known & np.isin(evaluated.suspicions, plausible)
-    newest = largest.values[fine & (largest.values >= YEAR_1990_MS)]
-    first = fine & begins.known & (begins.values >= YEAR_1990_MS)
-    oldest = np.concatenate([begins.values[first & (begins.values <= largest.values)], newest])
-    if not newest.size:
-        return TimeAxis(now_ms - _DAY_MS, now_ms)
-    from_ms, until_ms = int(oldest.min()), int(newest.max())
-    if until_ms < now_ms <= until_ms + (until_ms - from_ms) // _NEAR:
-        until_ms = now_ms
-    return TimeAxis(from_ms, max(until_ms, from_ms + 1))
 
 
 class _DrawnSegments(NamedTuple):
@@ -181,14 +177,13 @@ class _DrawnSegments(NamedTuple):
     sizes: Int64s
 
     @classmethod
-    def of(
-        cls, evaluated: EvaluatedCatalog, begins: Int64Column, axis: TimeAxis, at: int
-    ) -> "_DrawnSegments":
+    def of(cls, judged: JudgedRows, axis: TimeAxis, at: int) -> "_DrawnSegments":
         """Return a partition's segments; one begins at the latest where the next one does."""
-        first = int(evaluated.columns.starts[at])
-        rows = slice(first, first + int(evaluated.columns.lengths[at]))
-        largest = evaluated.judged.segments.largest_timestamp.take(rows)
-        starts = _filled(begins.take(rows), largest)
+        first, length = int(judged.columns.starts[at]), int(judged.columns.lengths[at])
+        rows = slice(first, first + length)
+        largest = judged.segments.largest_timestamp.take(rows)
+        begins = int64_column_of(judged.rows["first_batch_timestamp"].slice(first, length))
+        starts = _filled(begins, largest)
         if starts is None:
             starts = np.zeros(0, np.int64)
             return cls(first, starts, starts, largest, starts)
@@ -196,7 +191,7 @@ class _DrawnSegments(NamedTuple):
         following = np.append(starts[1:], axis.until_ms)
         ends = np.where(largest.known, np.clip(largest.values, *axis), starts)
         ends = np.maximum(np.minimum(ends, np.maximum(following, starts)), starts)
-        return cls(first, starts, ends, largest, evaluated.judged.segments.size_bytes[rows])
+        return cls(first, starts, ends, largest, judged.segments.size_bytes[rows])
 
     def bars(self, states: npt.NDArray[np.int8], untrusted: Bools) -> tuple[Bar, ...]:
         """Return a bar for each segment, or for all in a part of the axis if there are many."""
@@ -224,14 +219,12 @@ class _DrawnSegments(NamedTuple):
             int(known.max()) if known.size else None,
         )
 
-    def marks(
-        self, evaluated: EvaluatedCatalog, holes: Sequence[dict[str, Any]]
-    ) -> tuple[HoleMark, ...]:
+    def marks(self, judged: JudgedRows, holes: Sequence[dict[str, Any]]) -> tuple[HoleMark, ...]:
         """Return the largest holes, between the segments before and after each."""
         if not self.begins.size or not holes:
             return ()
         rows = np.arange(self.first, self.first + self.begins.size)
-        places = {uri: at for at, uri in enumerate(evaluated.columns.log_uris(rows))}
+        places = {uri: at for at, uri in enumerate(judged.columns.log_uris(rows))}
         largest = sorted(holes, key=lambda one: -int(one["missing_offsets"]))[:MOST_MARKS]
         marks = []
         for hole in sorted(largest, key=lambda one: int(one["first_offset"])):

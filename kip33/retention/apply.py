@@ -12,7 +12,7 @@ applying the plan again continues it: the journal beside the catalog has its pro
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from kip33.archive.listing import DIRECTORIES_AT_ONCE
 from kip33.archive.segment_paths import PartitionFiles, list_partition
 from kip33.archive.sources import require_outside_brokers
 from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
+from kip33.catalog.catalog_columns import JUDGED, OF_FILES
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.errors import CatalogError, PlanError, counted
 from kip33.formats.names import segment_file_name
@@ -36,8 +37,9 @@ from kip33.retention.apply_segment import (
     journal_place,
 )
 from kip33.retention.broker_locks import locked
-from kip33.retention.evaluation import JudgedPartition, judged_partitions
-from kip33.retention.make_plan import linked_directory
+from kip33.retention.evaluation import RetentionRequest, judged_tables
+from kip33.retention.judged_partition import JudgedPartition
+from kip33.retention.make_plan import linked_directory, unlistable_directories
 from kip33.retention.plan import (
     PlannedPartition,
     RetentionPlan,
@@ -46,7 +48,6 @@ from kip33.retention.plan import (
 )
 from kip33.retention.uploaded import uploaded_segments
 from kip33.rules.policies import MAX_INT64
-from kip33.rules.retention_rows import Limits
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
@@ -141,6 +142,7 @@ def apply_plan(  # parameters: each limits the apply, or follows it
             "check the plan, then give a higher --limit"
         )
     partitions = plan.with_segments()
+    plan.basis.require_limits()
     plan.basis.require_policies(partition.topic for partition in partitions)
     if trash:
         _require_trash(plan, trash)
@@ -255,10 +257,6 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
     require_deletable(newest)
     partitions = {partition.key: partition for partition in plan.with_segments()}
 
-    def limits_of(log_dir: str, topic: str, number: int) -> Limits | None:
-        partition = partitions.get((log_dir, topic, number))
-        return basis.limits(partition.topic, partition.log_start_offset) if partition else None
-
     uploaded = None
     if basis.remote:
         remote = Catalog(basis.remote)
@@ -273,12 +271,21 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
         )
     known: set[str] = set()
     problems: list[str] = []
-    place = (catalog, newest, limits_of)
-    for judged in judged_partitions(*place, now_ms=basis.now_ms, other_tier=uploaded):
-        trust = basis.trust_last_modified
-        for log_uri, why in _judged_again(partitions[judged.key], judged, trust):
-            known.add(log_uri)
-            problems += [why] if why else []
+    unlistable, trust = [*unlistable_directories(catalog, newest)], basis.trust_last_modified
+    request = RetentionRequest(
+        basis.policies,
+        basis.now_ms,
+        _log_starts(partitions.values()),
+        active_segment=basis.active_segment,
+        boundary=basis.boundary,
+        other_tier=uploaded,
+    )
+    for table in judged_tables(catalog, newest, request, (*JUDGED, *OF_FILES)):
+        for judged in table.partitions(unlistable):
+            if judged.key in partitions:
+                for log_uri, why in _judged_again(partitions[judged.key], judged, trust):
+                    known.add(log_uri)
+                    problems += [why] if why else []
     if problems:
         segments = counted(len(problems), "planned segment")
         raise PlanError(
@@ -286,6 +293,12 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
             f"{first_names(problems)}; {_MAKE_ANOTHER}"
         )
     return frozenset(known)
+
+
+def _log_starts(partitions: Iterable[PlannedPartition]) -> dict[tuple[str, str, int], int]:
+    """Return the log start offsets by which partitions were judged, where they were known."""
+    starts = {partition.key: partition.log_start_offset for partition in partitions}
+    return {key: offset for key, offset in starts.items() if offset is not None}
 
 
 def _judged_again(

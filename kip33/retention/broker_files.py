@@ -1,8 +1,9 @@
 """The timestamps that a broker would judge logs by: from the current files beside each log."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
 from pyarrow import fs
 
 from kip33.archive.segment_paths import beside
@@ -33,6 +34,15 @@ class SeenByBroker(NamedTuple):
     broker_largest_timestamp: int | None
     broker_largest_timestamp_source: BrokerTimestampSource | None
     broker_index_fault: IndexFault | None
+
+
+_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("broker_largest_timestamp", pa.int64()),
+    pa.field("broker_largest_timestamp_source", pa.string()),
+    pa.field("broker_index_fault", pa.string()),
+]
+SEEN: Final = pa.schema(_FIELDS)
+"""The fields of `SeenByBroker` as columns, but for the log."""
 
 
 def seen_by_broker(rows: Iterable[BrokerViewRow]) -> Iterator[SeenByBroker]:

@@ -1,4 +1,4 @@
-"""An evaluated catalog as Arrow tables, and the files that `kip33 retention` makes of them.
+"""Judged rows as Arrow tables, and the files that `kip33 retention` makes of them.
 
 Tables: segments, partitions, and what is freed when. Names, types and order of the columns are
 those of `evaluate_retention`, `summarize_partitions` and `freed_by` in `kip33.spark`.
@@ -12,7 +12,6 @@ import os
 import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -27,19 +26,12 @@ from kip33.archive.output_files import (
     require_replaceable,
 )
 from kip33.archive.sources import require_outside_brokers
-from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.catalog_columns import columns_of, int64_column_of, matching
-from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.catalog_columns import columns_of, int64_column_of
+from kip33.catalog.segment_order import order_of
 from kip33.errors import LocationError, PublishError
 from kip33.formats.kafka_configs import delete_records_object
-from kip33.retention.broker_files import SeenByBroker
-from kip33.retention.evaluation import (
-    BrokerAnswer,
-    EvaluatedCatalog,
-    JudgedColumns,
-    segments_of,
-)
-from kip33.rules.broker_start import IndexFault
+from kip33.retention.broker_files import SEEN
+from kip33.retention.evaluation import BrokerAnswer, JudgedRows, segments_of
 from kip33.rules.policies import Policy
 from kip33.rules.retention import (
     REASONS,
@@ -57,19 +49,13 @@ from kip33.stores.files import entries_of, one_line
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish, publish_or_raise, remove, remove_quietly
 
-ROWS_AT_ONCE: Final = 20_000
+_ROWS_AT_ONCE: Final = 20_000
 _INT64S: Final = pa.list_(pa.field("element", pa.int64()))
 _COUNTS: Final = pa.map_(pa.string(), pa.int64())
 _REASONS: Final = [reason.value for reason in REASONS]
 _SUSPICIONS: Final = [kind.value for kind in SUSPICIONS]
-_OF_BROKER: Final = (
-    ("broker_largest_timestamp", pa.int64()),
-    ("broker_largest_timestamp_source", pa.string()),
-    ("broker_index_fault", pa.string()),
-)
 _POLICY: Final = ("policy", "mode", "retention_ms", "retention_bytes")
 _START: Final = "log_start_offset"
-_PLAIN: Final = ("log_uri", "index_uri", "error")  # texts that rarely repeat
 INTERNAL: Final = (  # topics: Kafka refuses to delete their records
     "__consumer_offsets",
     "__transaction_state",
@@ -86,24 +72,24 @@ _SPARKS: Final = re.compile(  # Spark's names in a table's folder; kip33's have 
 )
 
 
-def partitions_table(evaluated: EvaluatedCatalog) -> pa.Table:
+def partitions_table(judged: JudgedRows) -> pa.Table:
     """Return one row per partition, in order."""
-    sums, columns = evaluated.sums, evaluated.columns
+    sums, columns = judged.sums, judged.columns
     table: dict[str, Any] = {
         "log_dir": pa.array([key[0] for key in columns.keys], pa.string()),
         "topic": pa.array([key[1] for key in columns.keys], pa.string()),
         "partition": pa.array([key[2] for key in columns.keys], pa.int32()),
-        **_policy_columns(evaluated.policies),
+        **_policy_columns(judged.policies),
     }
-    starts = evaluated.judged.limits_of_rows.log_start_offset.take(columns.starts)
+    starts = judged.limits_of_rows.log_start_offset.take(columns.starts)
     for name, column in sums.columns.items():
         if name == "first_base_offset":
             table[_START] = _int64s(starts)
         table[name] = _column(column)
         if name == "blocking_base_offset":
-            table["blocking_reason"] = _blocking_reasons(evaluated)
+            table["blocking_reason"] = _blocking_reasons(judged)
         elif name == "blocking_offset_of_max_timestamp":
-            table["blocking_log_uri"] = _blocking_uris(evaluated)
+            table["blocking_log_uri"] = _blocking_uris(judged)
         elif name == "active_expired_segments":
             table["suspicions"] = _suspicion_maps(sums.suspicions)
     return pa.table(table)
@@ -114,26 +100,32 @@ def sum_answers(rows: pa.Table, answers: pa.Table, *, now_ms: int) -> pa.Table:
 
     `rows` have the columns of SEGMENTS, `answers` those of `answer_columns`, for whole partitions.
     """
-    columns = columns_of([rows])
-    answers = answers.take(pa.array(columns.order))
+    order = pa.array(order_of(rows))
+    rows, answers = rows.take(order), answers.take(order)
+    columns = columns_of(rows)
     none, nothing = np.zeros(columns.size, np.int8), np.zeros(columns.size, np.int64)
     starts, never = _number(answers, _START), none > 0
-    limits = LimitColumns(none, nothing, nothing, starts, never, never, nothing, nothing)
-    judged = JudgedColumns(columns, (), segments_of(columns), limits, _decisions_of(answers))
-    has_what_if, has_broker = (
-        f"{view}_deletable" in answers.column_names for view in ("what_if", "broker")
+    decisions = _decisions_of(answers)
+    has = {view: f"{view}_deletable" in answers.column_names for view in ("what_if", "broker")}
+    by_view = {
+        view: decisions._replace(deletable=_flags(answers, f"{view}_deletable"))
+        for view in has
+        if has[view]
+    }
+    judged = JudgedRows(
+        rows,
+        columns,
+        now_ms,
+        [None] * columns.starts.size,
+        (),
+        segments_of(columns),
+        LimitColumns(none, nothing, nothing, starts, never, never, nothing, nothing),
+        decisions,
+        _codes_of(answers["suspicion"], _SUSPICIONS),
+        by_view.get("what_if"),
+        BrokerAnswer(answers, by_view["broker"]) if has["broker"] else None,
     )
-    table = partitions_table(
-        EvaluatedCatalog(
-            judged,
-            [None] * columns.starts.size,
-            now_ms,
-            _codes_of(answers["suspicion"], _SUSPICIONS),
-            _judged_by("what_if", judged, answers) if has_what_if else None,
-            _broker_answer_of(judged, answers) if has_broker else None,
-        )
-    )
-    firsts = answers.take(pa.array(columns.starts))
+    table, firsts = partitions_table(judged), answers.take(pa.array(columns.starts))
     for name in _POLICY:
         at = table.column_names.index(name)
         table = table.set_column(at, name, firsts[name].cast(table[name].type))
@@ -152,19 +144,6 @@ def _decisions_of(answers: pa.Table) -> Decisions:
         _flags(answers, "kept_only_by_blocker"),
         _number(answers, "upload_before_ms"),
     )
-
-
-def _judged_by(view: str, judged: JudgedColumns, answers: pa.Table) -> Decisions:
-    """Return the decisions with what is deletable by a what-if, or by a broker."""
-    return judged.decisions._replace(deletable=_flags(answers, f"{view}_deletable"))
-
-
-def _broker_answer_of(judged: JudgedColumns, answers: pa.Table) -> BrokerAnswer:
-    faults = answers["broker_index_fault"].to_pylist()
-    seen: list[SeenByBroker | None] = [
-        SeenByBroker("", None, None, IndexFault(fault) if fault else None) for fault in faults
-    ]
-    return BrokerAnswer(seen, _judged_by("broker", judged, answers))
 
 
 def _flags(rows: pa.Table, name: str) -> Bools:
@@ -200,10 +179,10 @@ def totals_of(partitions: pa.Table) -> dict[str, int | dict[str, int]]:
     return totals
 
 
-def freed_table(evaluated: EvaluatedCatalog, moments_ms: Sequence[int]) -> pa.Table:
+def freed_table(judged: JudgedRows, moments_ms: Sequence[int]) -> pa.Table:
     """Return the sums that become deletable up to each time: at_ms, topic, segments, bytes."""
-    topics = evaluated.columns.texts("topic")
-    rows = evaluated.freed_by(moments_ms)
+    topics = judged.columns.texts("topic")
+    rows = judged.freed_by(moments_ms)
     return pa.table(
         {
             "at_ms": pa.array([row.at_ms for row in rows], pa.int64()),
@@ -214,49 +193,36 @@ def freed_table(evaluated: EvaluatedCatalog, moments_ms: Sequence[int]) -> pa.Ta
     )
 
 
-def segment_tables(
-    evaluated: EvaluatedCatalog, catalog: Catalog, snapshot: Snapshot, topics: Sequence[str]
-) -> Iterator[pa.Table]:
-    """Yield the rows of the catalog in order with their decisions, some at a time.
-
-    The snapshot and topics must be those that were evaluated. All columns are read again.
-    """
-    pieces = [_encoded(piece) for piece in catalog.read_pieces(snapshot)]
-    rows = matching(pa.concat_tables(pieces or [_encoded(SEGMENTS.empty_table())]), topics)
-    return judged_rows(evaluated, rows.unify_dictionaries())
+def segment_rows(judged: JudgedRows) -> Iterator[pa.Table]:
+    """Yield the rows, which have all columns of SEGMENTS, with their decisions, some at a time."""
+    for first in range(0, max(1, judged.rows.num_rows), _ROWS_AT_ONCE):
+        some = judged.rows.slice(first, _ROWS_AT_ONCE)
+        answers = answer_columns(judged, first, first + some.num_rows)
+        yield pa.table({name: some[name] for name in some.column_names} | answers)
 
 
-def judged_rows(evaluated: EvaluatedCatalog, rows: pa.Table) -> Iterator[pa.Table]:
-    """Yield the rows that were evaluated in order with their decisions, some at a time."""
-    rows = rows.combine_chunks()  # taking rows of many chunks is slow
-    order = evaluated.columns.order
-    for first in range(0, max(1, order.size), ROWS_AT_ONCE):
-        plain = rows.take(pa.array(order[first : first + ROWS_AT_ONCE])).cast(SEGMENTS)
-        answers = answer_columns(evaluated, first, first + plain.num_rows)
-        yield pa.table({name: plain[name] for name in plain.column_names} | answers)
-
-
-def answer_columns(evaluated: EvaluatedCatalog, first: int, end: int) -> dict[str, Any]:
+def answer_columns(judged: JudgedRows, first: int, end: int) -> dict[str, Any]:
     """Return the columns that are added to some rows of the catalog, by name."""
-    part, columns = slice(first, end), evaluated.columns
+    part, columns = slice(first, end), judged.columns
     partition = np.searchsorted(columns.starts, np.arange(first, end), side="right") - 1
     least, most = (int(partition[0]), int(partition[-1])) if partition.size else (0, -1)
-    of_these, numbers = evaluated.policies[least : most + 1], pa.array(partition - least)
+    of_these, numbers = judged.policies[least : most + 1], pa.array(partition - least)
     policies = {name: one.take(numbers) for name, one in _policy_columns(of_these).items()}
-    start = evaluated.judged.limits_of_rows.log_start_offset.take(part)
+    start = judged.limits_of_rows.log_start_offset.take(part)
     added = {
         **policies,
         _START: _int64s(start),
-        **decision_columns(evaluated.judged.decisions.part(part)),
-        "kept_only_by_blocker": pa.array(evaluated.judged.decisions.kept_only_by_blocker[part]),
-        "suspicion": _texts(_SUSPICIONS, evaluated.suspicions[part]),
+        **decision_columns(judged.decisions.part(part)),
+        "kept_only_by_blocker": pa.array(judged.decisions.kept_only_by_blocker[part]),
+        "suspicion": _texts(_SUSPICIONS, judged.suspicions[part]),
     }
-    if evaluated.what_if:
-        what_if = decision_columns(evaluated.what_if.part(part))
+    if judged.what_if:
+        what_if = decision_columns(judged.what_if.part(part))
         added |= {f"what_if_{name}": what_if[name] for name in ("deletable", "reason")}
-    if evaluated.broker:
-        added |= _seen_columns(evaluated.broker.seen[part])
-        decided = decision_columns(evaluated.broker.decisions.part(part))
+    if judged.broker:
+        seen = judged.broker.seen.slice(first, end - first)
+        added |= {name: seen[name] for name in SEEN.names}
+        decided = decision_columns(judged.broker.decisions.part(part))
         added |= {f"broker_{name}": decided[name] for name in ("deletable", "reason")}
     return added
 
@@ -285,23 +251,16 @@ def _policy_columns(policies: Sequence[Policy | None]) -> dict[str, Any]:
     }
 
 
-def _seen_columns(seen: Sequence[SeenByBroker | None]) -> dict[str, Any]:
-    return {
-        name: pa.array([one and getattr(one, name) for one in seen], kind)
-        for name, kind in _OF_BROKER
-    }
-
-
-def _blocking_reasons(evaluated: EvaluatedCatalog) -> Any:
-    rows = evaluated.sums.blocking_rows
-    codes = evaluated.judged.decisions.reason[rows.values]
+def _blocking_reasons(judged: JudgedRows) -> Any:
+    rows = judged.sums.blocking_rows
+    codes = judged.decisions.reason[rows.values]
     return _texts(_REASONS, np.where(rows.known, codes, np.int8(-1)))
 
 
-def _blocking_uris(evaluated: EvaluatedCatalog) -> Any:
-    rows = evaluated.sums.blocking_rows
+def _blocking_uris(judged: JudgedRows) -> Any:
+    rows = judged.sums.blocking_rows
     uris: list[str | None] = [None] * rows.values.size
-    found = evaluated.columns.log_uris(rows.values[rows.known])
+    found = judged.columns.log_uris(rows.values[rows.known])
     for number, uri in zip(np.flatnonzero(rows.known).tolist(), found, strict=True):
         uris[number] = uri
     return pa.array(uris, pa.string())
@@ -335,14 +294,6 @@ def _texts(texts: Sequence[str], codes: Codes) -> Any:
     return pa.array([*texts, None], pa.string()).take(
         pa.array(codes.astype(np.int64) % (len(texts) + 1))
     )
-
-
-def _encoded(rows: pa.Table) -> pa.Table:
-    """Return rows of a catalog with repeated texts as dictionaries."""
-    for number, field in enumerate(SEGMENTS):
-        if field.type == pa.string() and field.name not in _PLAIN:
-            rows = rows.set_column(number, field.name, rows[field.name].dictionary_encode())
-    return rows
 
 
 def delete_records_of(
@@ -458,31 +409,39 @@ def write_summary(folder: Location, summary: Mapping[str, Any]) -> None:
     remove_quietly(folder.child(UNFINISHED))
 
 
-def write_tables(folder: Location, name: str, tables: Iterable[pa.Table]) -> None:
-    """Write tables with one schema as one table to `folder/name`, in the form that Spark uses.
+class TableWriter:
+    """Writes tables with one schema as one table to a folder, in the form that Spark uses.
 
-    PublishError if that fails.
+    Its methods raise PublishError if that fails.
     """
-    place, parts, rows = folder.child(name), 0, 0
-    pieces: list[pa.Table] = []
-    for piece in chain.from_iterable(map(_slices, tables)):
-        if pieces and rows + piece.num_rows > RESULT_ROWS_PER_PART:
-            _write_part(place, parts, pieces)
-            parts, rows, pieces = parts + 1, 0, []
-        pieces.append(piece)
-        rows += piece.num_rows
-    _write_part(place, parts, pieces)
-    publish_or_raise(place.child("_SUCCESS"), b"", _INCOMPLETE)
 
+    def __init__(self, folder: Location, name: str) -> None:
+        """Write to `folder/name`."""
+        self._place, self._parts, self._rows = folder.child(name), 0, 0
+        self._sink = pa.BufferOutputStream()
+        self._writer: pq.ParquetWriter | None = None
 
-def _slices(table: pa.Table) -> list[pa.Table]:
-    """Return a table in pieces that each fit a part; an empty one is one piece."""
-    starts = range(0, max(1, table.num_rows), RESULT_ROWS_PER_PART)
-    return [table.slice(start, RESULT_ROWS_PER_PART) for start in starts]
+    def add(self, table: pa.Table) -> None:
+        """Write a table; only its compressed pages are held until a part is complete."""
+        for start in range(0, max(1, table.num_rows), RESULT_ROWS_PER_PART):
+            piece = table.slice(start, RESULT_ROWS_PER_PART)
+            if self._rows and self._rows + piece.num_rows > RESULT_ROWS_PER_PART:
+                self._publish_part()
+            if self._writer is None:
+                self._sink = pa.BufferOutputStream()
+                self._writer = pq.ParquetWriter(self._sink, piece.schema, compression="snappy")
+            self._writer.write_table(piece)
+            self._rows += piece.num_rows
 
+    def end(self) -> None:
+        """Write what is left, and then the mark of a complete table."""
+        self._publish_part()
+        publish_or_raise(self._place.child("_SUCCESS"), b"", _INCOMPLETE)
 
-def _write_part(place: Location, number: int, pieces: list[pa.Table]) -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.concat_tables(pieces), sink, compression="snappy")
-    part = place.child(f"part-{number:05d}-{uuid.uuid4()}-c000.snappy.parquet")
-    publish_or_raise(part, sink.getvalue().to_pybytes(), _INCOMPLETE)
+    def _publish_part(self) -> None:
+        if self._writer is None:
+            return
+        self._writer.close()
+        name = f"part-{self._parts:05d}-{uuid.uuid4()}-c000.snappy.parquet"
+        publish_or_raise(self._place.child(name), self._sink.getvalue().to_pybytes(), _INCOMPLETE)
+        self._writer, self._parts, self._rows = None, self._parts + 1, 0

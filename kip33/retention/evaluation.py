@@ -1,22 +1,25 @@
-"""Retention of a catalog as columns: what is deletable, why the rest is kept, and what-ifs.
+"""Retention of a catalog: one question, and the stream of its partitions with decisions.
 
-`rules.retention` makes the decisions. This module groups the rows by partition and says which
-deletable segments a plan may contain. Python objects are created only for the partitions that a
-caller looks at, one after another. The tasks of `kip33.spark.evaluate_retention` call it, too.
+`rules.retention` makes the decisions. Whatever is made of them consumes `judged_tables`: sums, a
+plan, `--emit`, a broker's view, a report, rows. The rows of a few partitions are held at a time.
+The tasks of `kip33.spark` call `judge_rows`, too.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from kip33.archive.layouts.kafka import KAFKA as KAFKA_LAYOUT
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.catalog_columns import CatalogColumns, read_columns
+from kip33.catalog.catalog_columns import JUDGED, CatalogColumns, columns_of, int64_column_of
+from kip33.catalog.partitions import partitions
 from kip33.errors import counted
-from kip33.retention.broker_files import BrokerViewRow, SeenByBroker, seen_by_broker
+from kip33.retention.broker_files import SEEN, BrokerViewRow, SeenByBroker, seen_by_broker
+from kip33.retention.judged_partition import JudgedPartition
 from kip33.retention.only_local import OnlyLocal
 from kip33.retention.uploaded import Uploaded
 from kip33.rules.policies import BUILT_IN_TOPICS, MAX_INT64, Policies, Policy
@@ -30,26 +33,23 @@ from kip33.rules.retention import (
     Codes,
     Decisions,
     Int64Column,
+    Int64s,
     LimitColumns,
     RetentionMode,
     RetentionReason,
     SegmentColumns,
     WhatIf,
     doubt_codes,
-    is_reason,
     judge_columns,
     mode_codes,
     reason_codes,
 )
 from kip33.rules.retention_rows import (
-    Decision,
     Freed,
     Limits,
     PartitionSums,
     SummedSegments,
-    decision_rows,
     freed_up_to,
-    int64_column,
     limit_columns,
     partition_sums,
 )
@@ -71,183 +71,35 @@ _MOST_NAMED = 10
 class BrokerAnswer(NamedTuple):
     """A broker's decisions, by what it reads from the files beside each log."""
 
-    seen: list[SeenByBroker | None]  # None: the directory could not be listed
+    seen: pa.Table  # SEEN; null where the directory could not be listed
     decisions: Decisions
-
-
-class CatalogRow(NamedTuple):
-    """The columns of a catalog row that retention uses.
-
-    `base_offset` is None for a directory that cannot be listed.
-    """
-
-    log_dir: str
-    topic: str
-    partition: int
-    base_offset: int | None
-    directory_uri: str  # the directory with the log
-    name: str
-    index_directory_uri: str | None  # None: no build wrote index files, or beside the log
-    largest_timestamp_source: str | None
-    status: str
-    size_bytes: int | None
-    last_modified_ms: int | None
-    largest_timestamp: int | None
-    time_index_bytes: int | None
-    offset_index_bytes: int | None
-    transaction_index_bytes: int | None
-    producer_snapshot_bytes: int | None
-
-    @property
-    def log_uri(self) -> str:
-        """Return the URI of the log."""
-        return f"{self.directory_uri}/{self.name}"
 
 
 @dataclass(frozen=True)
-class JudgedPartition:
-    """One partition: its rows, oldest first, and a decision for each."""
+class JudgedRows:
+    """Rows of whole partitions in order, with a decision for each."""
 
-    log_dir: str
-    topic: str
-    partition: int
-    limits: Limits
-    segments: int
-    deletable_segments: int  # the first ones
-    columns: CatalogColumns  # of all partitions, like the two below
-    all_decisions: Decisions
-    unlistable_uris: tuple[str, ...]  # directories of the snapshot that could not be listed
-    first_row: int
-
-    @property
-    def key(self) -> tuple[str, str, int]:
-        """Return log_dir, topic and number."""
-        return self.log_dir, self.topic, self.partition
-
-    @cached_property
-    def rows(self) -> list[CatalogRow]:
-        """Return the rows, oldest first."""
-        return self._rows(self.segments)
-
-    @cached_property
-    def decisions(self) -> list[Decision]:
-        """Return a decision for each row."""
-        return self._decisions(self.segments)
-
-    @cached_property
-    def unlistable_uri(self) -> str | None:
-        """Return its directory, or one above it, if that could not be listed; else None."""
-        return _above(self.rows, self.unlistable_uris) if self.unlistable_uris else None
-
-    def has(self, reason: RetentionReason) -> bool:
-        """Return whether this is the reason of any row."""
-        rows = slice(self.first_row, self.first_row + self.segments)
-        return bool(is_reason(self.all_decisions.reason[rows], reason).any())
-
-    def deletable(self) -> list[tuple[CatalogRow, Decision]]:
-        """Return the deletable rows, oldest first, with their decisions."""
-        count = self.deletable_segments
-        return list(zip(self._rows(count), self._decisions(count), strict=True))
-
-    def deletable_bytes(self, first: int) -> int:
-        """Return the size of the deletable logs from the given one on; unknown sizes count 0."""
-        return sum(
-            size or 0 for size in self._values("size_bytes", self.deletable_segments)[first:]
-        )
-
-    def index_directory_uris(self) -> list[str | None]:
-        """Return the index directory of each deletable row."""
-        return self._values("index_directory_uri", self.deletable_segments)
-
-    @cached_property
-    def first(self) -> CatalogRow:
-        """Return the oldest row."""
-        return self._rows(1)[0]
-
-    def _rows(self, count: int) -> list[CatalogRow]:
-        columns = self.columns.rows(self.first_row, count, CatalogRow._fields)
-        return list(map(CatalogRow, *(columns[name] for name in CatalogRow._fields)))
-
-    def _values(self, name: str, count: int) -> list[Any]:
-        return self.columns.rows(self.first_row, count, [name])[name]
-
-    def _decisions(self, count: int) -> list[Decision]:
-        return decision_rows(self.all_decisions.part(slice(self.first_row, self.first_row + count)))
-
-    def why_unplannable(self, row: CatalogRow, *, trust_last_modified: bool) -> str | None:
-        """Return why a plan must not contain a deletable row; None if it may."""
-        if self.unlistable_uri:
-            return f"{self.unlistable_uri} could not be listed, so segments may be missing"
-        if row.directory_uri != self.first.directory_uri:
-            return f"{row.log_uri} and {self.first.log_uri} belong to the same partition"
-        if row.status == SegmentStatus.UNVERIFIED:
-            return f"{row.log_uri} is unverified: the build did not read its log"
-        if (
-            row.largest_timestamp_source == TimestampSource.LAST_MODIFIED
-            and not trust_last_modified
-        ):
-            return (
-                f"{row.log_uri} has no timestamps, only its file's modification time, which "
-                "copying may change"
-            )
-        return None
-
-
-_LimitsOf: TypeAlias = Callable[[str, str, int], Limits | None]
-"""Returns the limits for a log_dir, topic and partition number; None: the partition is skipped."""
-
-
-def judged_partitions(
-    catalog: Catalog,
-    snapshot: Snapshot,
-    limits_of: _LimitsOf,
-    *,
-    now_ms: int,
-    other_tier: OtherTier | None = None,
-) -> Iterator[JudgedPartition]:
-    """Yield the partitions of a snapshot by log directory, topic and number.
-
-    Raises CatalogError if a part is damaged.
-    """
-    columns = read_columns(catalog, snapshot, with_files=True)
-    limits = [
-        None if topic is None or number is None else limits_of(log_dir or "", topic, number)
-        for log_dir, topic, number in columns.keys
-    ]
-    yield from JudgedColumns.of(columns, limits, other_tier, now_ms=now_ms).partitions()
-
-
-class JudgedColumns(NamedTuple):
-    """The rows of a snapshot, the limits of each partition, and a decision for each row."""
-
-    columns: CatalogColumns
-    limits: Sequence[Limits | None]  # of each partition; None: skipped
+    rows: pa.Table
+    columns: CatalogColumns  # of the rows
+    now_ms: int
+    policies: Sequence[Policy | None]  # of each partition; None: its topic is unknown
+    limits: Sequence[Limits]  # of each partition
     segments: SegmentColumns
     limits_of_rows: LimitColumns
     decisions: Decisions
+    suspicions: Codes
+    what_if: Decisions | None = None
+    broker: BrokerAnswer | None = None
 
-    @classmethod
-    def of(
-        cls,
-        columns: CatalogColumns,
-        limits: Sequence[Limits | None],
-        other_tier: OtherTier | None = None,
-        *,
-        now_ms: int,
-    ) -> "JudgedColumns":
-        """Return the columns with decisions; `limits` has one value per partition."""
-        segments = segments_of(columns, other_tier)
-        of_rows = np.repeat(np.arange(columns.starts.size), columns.lengths)
-        limits_of_rows = limit_columns([one or _SKIPPED for one in limits], of_rows)
-        decisions = judge_columns(segments, limits_of_rows, now_ms=now_ms)
-        return cls(columns, limits, segments, limits_of_rows, decisions)
+    def partitions(self, unlistable_uris: Sequence[str] = ()) -> Iterator[JudgedPartition]:
+        """Yield the partitions in order, but for rows without a topic.
 
-    def partitions(self) -> Iterator[JudgedPartition]:
-        """Yield the partitions that are not skipped, by log directory, topic and number."""
+        `unlistable_uris` are the directories of the whole snapshot that could not be listed.
+        """
         columns = self.columns
         if not columns.size:
             return
-        unlistable = tuple(f"{uri}/" for uri in columns.unlistable_uris)
+        unlistable = tuple(f"{uri}/" for uri in unlistable_uris)
         counts = np.add.reduceat(self.decisions.deletable, columns.starts, dtype=np.int64)
         each = zip(
             columns.keys,
@@ -258,37 +110,11 @@ class JudgedColumns(NamedTuple):
             strict=True,
         )
         for (log_dir, topic, number), limits, segments, deletable, first in each:
-            if limits is None or topic is None or number is None:
-                continue
-            yield JudgedPartition(
-                log_dir or "",
-                topic,
-                number,
-                limits,
-                segments,
-                deletable,
-                columns,
-                self.decisions,
-                unlistable,
-                first,
-            )
-
-
-@dataclass(frozen=True)
-class EvaluatedCatalog:
-    """A snapshot's rows in order, with the answers for them."""
-
-    judged: JudgedColumns
-    policies: Sequence[Policy | None]  # of each partition; None: its topic is unknown
-    now_ms: int
-    suspicions: Codes
-    what_if: Decisions | None
-    broker: BrokerAnswer | None
-
-    @property
-    def columns(self) -> CatalogColumns:
-        """Return the rows of the catalog."""
-        return self.judged.columns
+            if topic is not None and number is not None:
+                yield JudgedPartition(
+                    *(log_dir or "", topic, number, limits, segments, deletable),
+                    *(columns, self.decisions, first, unlistable),
+                )
 
     @cached_property
     def summed(self) -> SummedSegments:
@@ -298,8 +124,8 @@ class EvaluatedCatalog:
         for status in DOUBTFUL_STATUSES:
             doubtful |= columns.equals("status", status)
         return SummedSegments(
-            self.judged.segments,
-            self.judged.decisions,
+            self.segments,
+            self.decisions,
             self.now_ms,
             columns.int64("last_offset"),
             columns.int64("offset_of_max_timestamp"),
@@ -329,20 +155,20 @@ class EvaluatedCatalog:
         """Return which segments a broker judges differently."""
         if not self.broker:
             return np.zeros(self.columns.size, bool)
-        return np.not_equal(self.broker.decisions.deletable, self.judged.decisions.deletable)
+        return np.not_equal(self.broker.decisions.deletable, self.decisions.deletable)
 
     @property
     def misread(self) -> Bools:
         """Return which segments' index files have another timestamp than their logs."""
-        seen = self.broker.seen if self.broker else []
-        faults = [one is not None and one.broker_index_fault is not None for one in seen]
-        return np.array(faults, bool)
+        if not self.broker:
+            return np.zeros(self.columns.size, bool)
+        return np.asarray(self.broker.seen["broker_index_fault"].is_valid().to_numpy())
 
     def freed_by(self, moments_ms: Sequence[int]) -> list[Freed]:
         """Return segments and bytes that become deletable, by time and topic (`freed_up_to`)."""
-        segments = self.judged.segments
+        segments = self.segments
         return freed_up_to(
-            self.judged.decisions.deletable_at_ms,
+            self.decisions.deletable_at_ms,
             self.columns.codes("topic"),
             segments.size_bytes,
             moments_ms,
@@ -351,9 +177,9 @@ class EvaluatedCatalog:
 
 @dataclass(frozen=True)
 class RetentionRequest:
-    """What is asked: by which policies, at what time, and how the rule is applied."""
+    """What is asked of a snapshot, by every engine; it is sent to every task."""
 
-    policies: Policies
+    policies: Policies  # as `policies_for` returns them
     now_ms: int  # one time for all segments, as in Kafka
     log_start_offsets: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
     topics: Sequence[str] = ()  # globs
@@ -363,6 +189,8 @@ class RetentionRequest:
     broker_view: bool = False
     trust_last_modified: bool = False  # plan segments that are judged by their file's time, too
     other_tier: OtherTier | None = None  # None: topics in tiered storage are kept on a broker
+    moments_ms: Sequence[int] = ()  # the times for which it is said what becomes deletable
+    reborn: frozenset[str] = frozenset()  # `partitions.topics_with_several_ids`, for holes
 
     def policy_of(self, topic: str) -> Policy:
         """Return the policy that is applied to a topic."""
@@ -391,13 +219,15 @@ class RetentionRequest:
             )
 
 
-def evaluate_catalog(
-    catalog: Catalog, snapshot: Snapshot, request: RetentionRequest, *, with_files: bool = False
-) -> EvaluatedCatalog:
-    """Return an evaluated snapshot; a plan needs `with_files`. CatalogError for damage."""
-    request = replace(request, policies=policies_for(snapshot, request.policies))
-    columns = read_columns(catalog, snapshot, request.topics, with_files=with_files)
-    return evaluate_columns(columns, request)
+def judged_tables(
+    catalog: Catalog, snapshot: Snapshot, request: RetentionRequest, columns: Sequence[str] = JUDGED
+) -> Iterator[JudgedRows]:
+    """Yield the partitions of a snapshot in order, judged; there is one table at least.
+
+    Its rows have the `columns`. A part that is damaged raises CatalogError.
+    """
+    for rows in partitions(catalog, snapshot, columns, request.topics):
+        yield judge_rows(rows, request)
 
 
 def policies_for(snapshot: Snapshot, policies: Policies) -> Policies:
@@ -470,8 +300,14 @@ def unlisted_warning(policies: Policies, topics: Iterable[str]) -> str | None:
     )
 
 
-def evaluate_columns(columns: CatalogColumns, request: RetentionRequest) -> EvaluatedCatalog:
-    """Return evaluated rows of a catalog; index files are read only for a broker's view."""
+def judge_rows(
+    rows: pa.Table, request: RetentionRequest, seen: pa.Table | None = None
+) -> JudgedRows:
+    """Return rows of a catalog with a decision for each; they are in order, of whole partitions.
+
+    For a broker's view the index files are read, or what was `seen` of them before is used.
+    """
+    columns = columns_of(rows)
     of_topic = {
         topic: request.policy_of(topic) if topic else None
         for topic in {topic for _, topic, _ in columns.keys}
@@ -479,19 +315,27 @@ def evaluate_columns(columns: CatalogColumns, request: RetentionRequest) -> Eval
     policies = [of_topic[topic] for _, topic, _ in columns.keys]
     each = zip(columns.keys, policies, strict=True)
     limits = [request.limits_of(key, policy or _UNKNOWN_TOPIC) for key, policy in each]
-    judged = JudgedColumns.of(columns, limits, request.other_tier, now_ms=request.now_ms)
-    return EvaluatedCatalog(
-        judged,
-        policies,
-        request.now_ms,
-        _suspicions(judged, policies, request.now_ms),
-        _what_if(judged, request.what_if, request.now_ms) if request.what_if else None,
-        _broker_answer(judged, request.now_ms) if request.broker_view else None,
+    segments = segments_of(columns, request.other_tier)
+    of_rows = np.repeat(np.arange(columns.starts.size), columns.lengths)
+    limits_of_rows, now_ms = limit_columns(limits, of_rows), request.now_ms
+    judged = JudgedRows(
+        *(rows, columns, now_ms, policies, limits, segments, limits_of_rows),
+        judge_columns(segments, limits_of_rows, now_ms=now_ms),
+        _suspicions(columns, segments, policies, now_ms),
     )
+    if request.what_if:
+        judged = replace(judged, what_if=_what_if(judged, request.what_if))
+    if request.broker_view:
+        judged = replace(judged, broker=_broker_answer(judged, seen))
+    return judged
 
 
-def _suspicions(judged: JudgedColumns, policies: Sequence[Policy | None], now_ms: int) -> Codes:
-    columns = judged.columns
+def _suspicions(
+    columns: CatalogColumns,
+    segments: SegmentColumns,
+    policies: Sequence[Policy | None],
+    now_ms: int,
+) -> Codes:
     after_max = [policy.message_timestamp_after_max_ms if policy else None for policy in policies]
     each = [DEFAULT_AFTER_MAX_MS if limit is None else limit for limit in after_max]
     limits_ms = [NO_LIMIT if policy is None else policy.topic_retention_ms for policy in policies]
@@ -499,7 +343,7 @@ def _suspicions(judged: JudgedColumns, policies: Sequence[Policy | None], now_ms
     by_file = columns.equals("largest_timestamp_source", TimestampSource.LAST_MODIFIED)
     return suspicions_of(
         TimestampColumns(
-            judged.segments.largest_timestamp,
+            segments.largest_timestamp,
             (sources >= 0) & ~by_file,
             columns.is_create_time,
             columns.int64("last_modified_ms"),
@@ -510,8 +354,9 @@ def _suspicions(judged: JudgedColumns, policies: Sequence[Policy | None], now_ms
     )
 
 
-def _what_if(judged: JudgedColumns, what_if: WhatIf, now_ms: int) -> Decisions:
+def _what_if(judged: JudgedRows, what_if: WhatIf) -> Decisions:
     """Return the decisions with another limit, or with future timestamps ignored."""
+    now_ms = judged.now_ms
     largest, limits = judged.segments.largest_timestamp, judged.limits_of_rows
     if what_if.ignore_future_ms is not None:
         most = min(now_ms + what_if.ignore_future_ms, MAX_INT64)
@@ -529,39 +374,41 @@ def _what_if(judged: JudgedColumns, what_if: WhatIf, now_ms: int) -> Decisions:
     return judge_columns(segments, limits, now_ms=now_ms)
 
 
-def _broker_answer(judged: JudgedColumns, now_ms: int) -> BrokerAnswer:
+def _broker_answer(judged: JudgedRows, seen: pa.Table | None) -> BrokerAnswer:
     """Return a broker's decisions; it has doubts only about segments whose timestamp is unknown."""
-    seen: list[SeenByBroker | None] = [None] * judged.columns.size
-    for number, view in _seen(judged):
-        seen[number] = view
-    largest = int64_column([view.broker_largest_timestamp if view else None for view in seen])
+    seen = _seen(judged.columns) if seen is None else seen
+    largest = int64_column_of(seen["broker_largest_timestamp"])
     [unreadable] = doubt_codes([RetentionReason.UNREADABLE])
     doubt = np.where(largest.known, doubt_codes([SegmentStatus.OK]), unreadable)
     segments = judged.segments._replace(largest_timestamp=largest, doubt=doubt)
-    return BrokerAnswer(seen, judge_columns(segments, judged.limits_of_rows, now_ms=now_ms))
+    limits, now_ms = judged.limits_of_rows, judged.now_ms
+    return BrokerAnswer(seen, judge_columns(segments, limits, now_ms=now_ms))
 
 
-def _seen(judged: JudgedColumns) -> Iterator[tuple[int, SeenByBroker]]:
-    """Yield what a broker sees of each log, with its row's index, one directory at a time."""
-    columns = judged.columns
-    numbers = np.flatnonzero(judged.segments.base_offset.known)
+def _seen(columns: CatalogColumns) -> pa.Table:
+    """Return what a broker sees of each log, a directory at a time, as a table of SEEN."""
+    numbers = np.flatnonzero(columns.int64("base_offset").known)
     numbers = numbers[np.argsort(columns.codes("directory_uri")[numbers], kind="stable")]
-    if not numbers.size:
-        return
     directories = columns.codes("directory_uri")[numbers]
-    groups = np.split(numbers, np.flatnonzero(np.diff(directories)) + 1)
+    groups = np.split(numbers, np.flatnonzero(np.diff(directories)) + 1) if numbers.size else []
     timestamps = columns.int64("max_timestamp")
 
-    def look(group: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[SeenByBroker]:
+    def look(group: Int64s) -> list[SeenByBroker]:
         logs = zip(columns.log_uris(group), timestamps.take(group).to_list(), strict=True)
         return list(seen_by_broker(BrokerViewRow(*log) for log in logs))
 
-    source = Location.of(columns.log_uris(numbers[:1])[0])
-    for group, views in zip(groups, map_in_order(source, groups, look), strict=True):
-        yield from zip(group.tolist(), views, strict=True)
+    views: list[SeenByBroker | None] = [None] * columns.size
+    if groups:
+        source = Location.of(columns.log_uris(numbers[:1])[0])
+        for group, found in zip(groups, map_in_order(source, groups, look), strict=True):
+            for number, view in zip(group.tolist(), found, strict=True):
+                views[number] = view
+    return pa.table(
+        {field.name: [one and getattr(one, field.name) for one in views] for field in SEEN},
+        schema=SEEN,
+    )
 
 
-_SKIPPED = Limits(mode=RetentionMode.UNJUDGED)
 _UNKNOWN_TOPIC = Policy("")
 
 
@@ -585,11 +432,3 @@ def segments_of(columns: CatalogColumns, other_tier: OtherTier | None = None) ->
         codes,
         ends,
     )
-
-
-def _above(rows: list[CatalogRow], unlistable: tuple[str, ...]) -> str | None:
-    """Return the first directory in `unlistable` that is, or contains, the directory of a row."""
-    if not unlistable:
-        return None
-    uris = [f"{row.log_uri}/" for row in rows]
-    return next((uri[:-1] for uri in unlistable if any(u.startswith(uri) for u in uris)), None)

@@ -5,16 +5,17 @@ segment that must not be deleted, that has changed since the snapshot, or that h
 missing from the snapshot. Otherwise the remaining partition could have a gap.
 
 `--emit delete-records` deletes on a cluster what `--plan` deletes in an archive. So it leaves out
-each partition for which a plan would leave out a segment, in any log directory (`find_doubts`).
+each partition for which a plan would leave out a segment, in any log directory (`DeletionDoubts`).
 
 An apply looks at the files of a planned segment again before it deletes them (`files_now`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain, repeat
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import pyarrow.compute as pc
 from pyarrow import fs
@@ -33,31 +34,29 @@ from kip33.archive.segment_paths import (
     list_partition,
 )
 from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.catalog_columns import JUDGED, OF_FILES
 from kip33.errors import PlanError, is_of_the_machine
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import SEGMENT_KINDS, segment_file_name
-from kip33.retention.evaluation import (
-    CatalogRow,
-    JudgedPartition,
-    RetentionRequest,
-    evaluate_catalog,
-)
+from kip33.retention.evaluation import JudgedRows, RetentionRequest, judged_tables
+from kip33.retention.judged_partition import CatalogRow, JudgedPartition
 from kip33.retention.plan import (
     Basis,
     LeftOut,
     PlannedPartition,
     PlannedSegment,
+    PlanTotals,
+    PlanWriter,
     RetentionPlan,
+    plan_writer,
     require_deletable,
     with_plan_id,
 )
-from kip33.rules.retention import (
-    RetentionMode,
-    RetentionReason,
-)
+from kip33.rules.retention import RetentionMode, RetentionReason
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
+MOST_NAMED: Final = 20  # partitions of which a plan leaves out segments; it has them all
 BELOW_ALL_OFFSETS: Final = -1  # less than any base offset
 _LINK: Final = (
     "is a symbolic link; links are not planned, because moving may break them and deleting frees "
@@ -79,27 +78,88 @@ def plan_retention(
     keep everything, and CatalogError if the snapshot is damaged.
     """
     basis = basis_of(catalog, snapshot, request, clock_ms)
-    evaluated = evaluate_catalog(catalog, snapshot, request, with_files=True)
-    return plan_judged(basis, snapshot, evaluated.judged.partitions())
+    _require_plannable(basis, snapshot)
+    unlistable = [*unlistable_directories(catalog, snapshot)]
+    tables = judged_tables(catalog, snapshot, request, (*JUDGED, *OF_FILES))
+    planned = [one for judged in tables for one in _planned_of(basis, judged, unlistable)]
+    basis.require_policies(partition.topic for partition in planned)
+    return with_plan_id(basis, planned)
 
 
-def plan_judged(
-    basis: Basis, snapshot: Snapshot, judged: Iterable[JudgedPartition]
-) -> RetentionPlan:
-    """Return a plan for partitions that were judged by `basis`; see `plan_retention`.
+class PlanInProgress:
+    """A plan that is written while the partitions of a snapshot are judged by its basis.
 
-    Their columns must include those of index files (`catalog_columns.read_columns`).
+    Their rows must have the columns of index files (`catalog_columns.OF_FILES`).
     """
+
+    def __init__(self, basis: Basis, unlistable: Sequence[str], writer: PlanWriter) -> None:
+        """Begin; `unlistable` are the `unlistable_directories` of the snapshot."""
+        self._basis, self._unlistable, self._writer = basis, unlistable, writer
+        self._topics: set[str] = set()
+        self.plan_id = ""
+        self.left_out: list[PlannedPartition] = []  # the first ones of which segments are left out
+
+    @property
+    def totals(self) -> PlanTotals:
+        """Return the sums so far."""
+        return self._writer.totals
+
+    def add(self, judged: JudgedRows) -> None:
+        """Write the partitions that lose segments, in order."""
+        for partition in _planned_of(self._basis, judged, self._unlistable):
+            self._writer.add(partition)
+            self._topics.add(partition.topic)
+            if partition.left_out and len(self.left_out) < MOST_NAMED:
+                self.left_out.append(partition._replace(segments=()))
+
+    def end(self) -> None:
+        """Write the last line; PlanError if a topic has no cleanup.policy."""
+        self._basis.require_policies(self._topics)
+        self.plan_id = self._writer.end()
+
+
+@contextmanager
+def planning(
+    basis: Basis, catalog: Catalog, snapshot: Snapshot, place: Location
+) -> Iterator[PlanInProgress]:
+    """Yield a plan; it is published at `place` if the block ends without an error.
+
+    Raises as `plan_retention` does, and PublishError if the file cannot be written.
+    """
+    _require_plannable(basis, snapshot)
+    unlistable = [*unlistable_directories(catalog, snapshot)]
+    with plan_writer(basis, place) as writer:
+        yield PlanInProgress(basis, unlistable, writer)
+
+
+def _require_plannable(basis: Basis, snapshot: Snapshot) -> None:
+    """Raise PlanError for a time in the future, no limit, or files that are not deleted."""
     if basis.now_ms > basis.created_ms:
         raise PlanError(
             f"--now is {basis.now_ms}, {basis.now_ms - basis.created_ms} ms in the future: a plan "
             "may contain only segments that have already expired; give an earlier time"
         )
     require_deletable(snapshot)
-    losing = [partition for partition in judged if partition.deletable_segments]
-    basis.require_policies(partition.topic for partition in losing)
+    basis.require_limits()
+
+
+def _planned_of(
+    basis: Basis, judged: JudgedRows, unlistable: Sequence[str]
+) -> Iterator[PlannedPartition]:
+    """Yield what is planned of each partition that loses segments, or why nothing is, in order."""
+    losing = [one for one in judged.partitions(unlistable) if one.deletable_segments]
     with ThreadPoolExecutor(DIRECTORIES_AT_ONCE) as pool:
-        return with_plan_id(basis, pool.map(partial(_planned, basis), losing))
+        yield from pool.map(partial(_planned, basis), losing)
+
+
+def unlistable_directories(catalog: Catalog, snapshot: Snapshot) -> dict[str, str | None]:
+    """Return the directories of a snapshot that could not be listed, and each one's topic."""
+    found: dict[str, str | None] = {}
+    for rows in catalog.read_pieces(snapshot, ["topic", "base_offset", "log_uri"]):
+        some = rows.filter(pc.is_null(rows["base_offset"]))
+        uris: list[Any] = some["log_uri"].to_pylist()
+        found |= zip(uris, some["topic"].to_pylist(), strict=True)
+    return dict(sorted(found.items()))
 
 
 def basis_of(
@@ -242,35 +302,37 @@ class _DirectoryNow(NamedTuple):
                 yield f"{uri} differs from the snapshot"
 
 
-class _DeletionDoubts(NamedTuple):
-    """Partitions and directories about which a snapshot is not certain."""
+class DeletionDoubts:
+    """The partitions for which a plan would not contain all deletable segments."""
 
-    partitions: dict[tuple[str, int], str]  # the reason why each is left out
-    unlistable_uris: list[str]  # directories whose topics are unknown: they may contain replicas
+    def __init__(self, basis: Basis, unlistable: Mapping[str, str | None]) -> None:
+        """Begin without any; `unlistable` are the `unlistable_directories` of the snapshot."""
+        self._basis, self._unlistable = basis, [*unlistable]
+        self._losing: set[str] = set()
+        self.partitions: dict[tuple[str, int], str] = {}  # why each is left out
+        self.of_any_topic = [uri for uri, topic in unlistable.items() if topic is None]
+        """Directories that may have replicas of any partition."""
 
+    @classmethod
+    def of(cls, basis: Basis, catalog: Catalog, snapshot: Snapshot) -> Self:
+        """Begin with what could not be listed; PlanError if the policies keep everything."""
+        basis.require_limits()
+        return cls(basis, unlistable_directories(catalog, snapshot))
 
-def find_doubts(
-    basis: Basis, judged_partitions: Iterable[JudgedPartition], catalog: Catalog, snapshot: Snapshot
-) -> _DeletionDoubts:
-    """Return the partitions for which a plan would not contain all deletable segments.
+    def add(self, judged: JudgedRows) -> None:
+        """Look at the partitions of a table, which were judged by the basis."""
+        for one in judged.partitions(self._unlistable):
+            if one.limits.mode != RetentionMode.DELETE:
+                continue
+            why = _doubt(one, trust_last_modified=self._basis.trust_last_modified)
+            if why:
+                self.partitions.setdefault((one.topic, one.partition), why)
+            if one.deletable_segments:
+                self._losing.add(one.topic)
 
-    `judged_partitions` are the snapshot's partitions in the selected topics, judged by `basis`.
-
-    Raises PlanError if the policies keep everything, or if a topic with deletable segments has no
-    cleanup.policy; CatalogError for a damaged snapshot.
-    """
-    doubts: dict[tuple[str, int], str] = {}
-    losing: set[str] = set()
-    for judged in judged_partitions:
-        if judged.limits.mode != RetentionMode.DELETE:
-            continue
-        why = _doubt(judged, trust_last_modified=basis.trust_last_modified)
-        if why:
-            doubts.setdefault((judged.topic, judged.partition), why)
-        if judged.deletable_segments:
-            losing.add(judged.topic)
-    basis.require_policies(losing)
-    return _DeletionDoubts(doubts, _unlistable(catalog, snapshot))
+    def require_policies(self) -> None:
+        """Raise PlanError if a topic with deletable segments has no cleanup.policy."""
+        self._basis.require_policies(self._losing)
 
 
 def _doubt(judged: JudgedPartition, *, trust_last_modified: bool) -> str | None:
@@ -285,14 +347,6 @@ def _doubt(judged: JudgedPartition, *, trust_last_modified: bool) -> str | None:
         for row, _ in judged.deletable()
     )
     return next(filter(None, whys), None)
-
-
-def _unlistable(catalog: Catalog, snapshot: Snapshot) -> list[str]:
-    uris: list[str] = []
-    for rows in catalog.read_pieces(snapshot, ["topic", "base_offset", "status", "log_uri"]):
-        unknown = pc.and_(pc.is_null(rows["topic"]), pc.is_null(rows["base_offset"]))
-        uris += [str(uri) for uri in rows.filter(unknown)["log_uri"].to_pylist()]
-    return sorted(uris)
 
 
 class FilesNow(NamedTuple):

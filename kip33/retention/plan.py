@@ -7,24 +7,26 @@ the log, then the one that a build put into the index directory.
 
 The file of a plan (`archive.plans`) has a partition's line before those of its segments:
 
-    {"kind": "plan", "version": 1, "plan_id": "5c1e...", "created_ms": ..., ...}
+    {"kind": "plan", "version": 2, "created_ms": ..., ...}
     {"kind": "partition", "log_dir": "broker-1", "topic": "orders", "partition": 0, ...}
     {"kind": "segment", "log_dir": "broker-1", ..., "base_offset": 0, ..., "files": [...]}
+    {"kind": "end", "plan_id": "5c1e...", "partitions": 1, ...}
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from kip33.archive.layouts import layout_of
 from kip33.archive.plans import (
     RETENTION_PLAN,
+    PlanLines,
     is_plain_path,
-    plan_id_of,
-    plan_line,
+    plan_file,
     read_plan_file,
     require_plain_path,
-    write_plan_file,
 )
 from kip33.archive.segment_paths import PlannedFile
 from kip33.catalog.catalog import Snapshot
@@ -32,7 +34,6 @@ from kip33.errors import PlanError
 from kip33.formats.names import SEGMENT_KINDS, SegmentFile, parse_partition_dir, parse_segment_file
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ActiveSegment, Boundary
-from kip33.rules.retention_rows import Limits
 from kip33.stores.locations import Location
 
 PARTITION_KEY: Final = ("log_dir", "topic", "partition")
@@ -116,19 +117,16 @@ class Basis:
     trust_last_modified: bool = False
     remote: Location | None = None  # the catalog that proves what was uploaded
 
-    def limits(self, topic: str, log_start_offset: int | None) -> Limits:
-        """Return the limits for a partition of a topic."""
-        policy = self.policies.of(topic)
-        policy = policy.of_local_tier() if self.remote else policy
-        return Limits.of(policy, log_start_offset, self.active_segment, self.boundary)
-
-    def require_policies(self, topics: Iterable[str]) -> None:
-        """Raise PlanError unless there is a limit, and each topic has a cleanup.policy."""
+    def require_limits(self) -> None:
+        """Raise PlanError unless there is a limit."""
         if self.policies.keeps_everything():
             raise PlanError(
                 "the policies keep everything: neither retention.ms nor "
                 "retention.bytes is set for any topic; set one in the policy file"
             )
+
+    def require_policies(self, topics: Iterable[str]) -> None:
+        """Raise PlanError unless each topic has a cleanup.policy."""
         silent = sorted(
             {topic for topic in topics if self.policies.of(topic).cleanup_policy is None}
         )
@@ -138,6 +136,40 @@ class Basis:
                 "whether segments may be deleted: set cleanup.policy for it in the "
                 "policy file"
             )
+
+
+@dataclass
+class PlanTotals:
+    """The sums of a plan's partitions."""
+
+    partitions: int = 0  # that lose segments
+    segments: int = 0
+    size_bytes: int = 0
+    log_bytes: int = 0  # of the logs alone
+    left_out_partitions: int = 0  # of which some segments are left out
+    left_out_segments: int = 0
+    left_out_bytes: int = 0
+
+    def add(self, partition: PlannedPartition) -> None:
+        """Add a partition."""
+        self.partitions += bool(partition.segments)
+        self.segments += len(partition.segments)
+        self.size_bytes += partition.size_bytes
+        self.log_bytes += sum(one.log.size_bytes for one in partition.segments)
+        if partition.left_out:
+            self.left_out_partitions += 1
+            self.left_out_segments += partition.left_out.segments
+            self.left_out_bytes += partition.left_out.log_bytes
+
+    def record(self) -> dict[str, int]:
+        """Return the fields of a plan's last line."""
+        return {
+            "partitions": self.partitions,
+            "segments": self.segments,
+            "bytes": self.size_bytes,
+            "left_out_segments": self.left_out_segments,
+            "left_out_bytes": self.left_out_bytes,
+        }
 
 
 @dataclass(frozen=True)
@@ -151,28 +183,25 @@ class RetentionPlan:
     @property
     def segments(self) -> int:
         """Return the number of segments."""
-        return sum(len(partition.segments) for partition in self.partitions)
+        return self.totals.segments
 
     @property
     def size_bytes(self) -> int:
         """Return the bytes of all files."""
-        return sum(partition.size_bytes for partition in self.partitions)
+        return self.totals.size_bytes
 
     @property
     def log_bytes(self) -> int:
         """Return the bytes of the logs alone."""
-        return sum(one.log.size_bytes for part in self.partitions for one in part.segments)
+        return self.totals.log_bytes
 
-    def totals(self) -> dict[str, Any]:
-        """Return the numbers of partitions, segments and bytes, also of those left out."""
-        left_out = [partition.left_out for partition in self.partitions if partition.left_out]
-        return {
-            "partitions": len(self.with_segments()),
-            "segments": self.segments,
-            "bytes": self.size_bytes,
-            "left_out_segments": sum(one.segments for one in left_out),
-            "left_out_bytes": sum(one.log_bytes for one in left_out),
-        }
+    @cached_property
+    def totals(self) -> PlanTotals:
+        """Return the sums of all partitions."""
+        totals = PlanTotals()
+        for partition in self.partitions:
+            totals.add(partition)
+        return totals
 
     def with_segments(self) -> list[PlannedPartition]:
         """Return the partitions that lose segments."""
@@ -196,16 +225,47 @@ def require_deletable(snapshot: Snapshot) -> None:
         )
 
 
+class PlanWriter:
+    """Writes a plan, partition by partition."""
+
+    def __init__(self, lines: PlanLines) -> None:
+        """Write the lines of partitions after the first line."""
+        self._lines = lines
+        self.totals = PlanTotals()
+
+    def add(self, partition: PlannedPartition) -> None:
+        """Write the lines of a partition."""
+        self.totals.add(partition)
+        for record in _records(partition):
+            self._lines.add(record)
+
+    def end(self) -> str:
+        """Write the last line; return the plan's id."""
+        return self._lines.end(self.totals.record())
+
+
+@contextmanager
+def plan_writer(basis: Basis, place: Location) -> Iterator[PlanWriter]:
+    """Yield the writer of a plan, which is published as `archive.plans.plan_file` does."""
+    with plan_file(place, RETENTION_PLAN, _header(basis)) as lines:
+        yield PlanWriter(lines)
+
+
 def with_plan_id(basis: Basis, partitions: Iterable[PlannedPartition]) -> RetentionPlan:
     """Return the plan with its id."""
-    plan = RetentionPlan("", basis, tuple(partitions))
-    plan_id = plan_id_of(plan_line(record) for record in _records(plan))
-    return RetentionPlan(plan_id, basis, plan.partitions)
+    all_partitions = tuple(partitions)
+    writer = PlanWriter(PlanLines(len, RETENTION_PLAN, _header(basis)))
+    for partition in all_partitions:
+        writer.add(partition)
+    return RetentionPlan(writer.end(), basis, all_partitions)
 
 
 def write_plan(plan: RetentionPlan, place: Location) -> None:
-    """Publish a plan atomically, as `archive.plans.write_plan_file` does."""
-    write_plan_file(place, RETENTION_PLAN, _records(plan))
+    """Publish a plan atomically, as `plan_writer` does."""
+    with plan_writer(plan.basis, place) as writer:
+        for partition in plan.partitions:
+            writer.add(partition)
+        writer.end()
 
 
 def read_plan(place: Location) -> RetentionPlan:
@@ -218,45 +278,44 @@ def _plan_of(header: dict[str, Any], records: list[dict[str, Any]]) -> Retention
     return RetentionPlan(header["plan_id"], basis, _partitions(basis, records))
 
 
-def _records(plan: RetentionPlan) -> Iterator[dict[str, Any]]:
-    basis = plan.basis
-    yield {
-        **RETENTION_PLAN.header(plan.plan_id),
+def _header(basis: Basis) -> dict[str, Any]:
+    return {
         "created_ms": basis.created_ms,
         "now_ms": basis.now_ms,
         "catalog": basis.catalog.uri,
         "snapshot": basis.snapshot,
         "source": basis.source.uri,
         "index_dir": basis.index_dir.uri if basis.index_dir else None,
-        **plan.totals(),
         "active_segment": basis.active_segment,
         "boundary": basis.boundary,
         "trust_last_modified": basis.trust_last_modified,
         "remote": basis.remote.uri if basis.remote else None,
         "policies": basis.policies.to_record(),
     }
-    for partition in plan.partitions:
-        key = dict(zip(PARTITION_KEY, partition.key, strict=True))
-        left_out, index_directory = partition.left_out, partition.index_directory
+
+
+def _records(partition: PlannedPartition) -> Iterator[dict[str, Any]]:
+    key = dict(zip(PARTITION_KEY, partition.key, strict=True))
+    left_out, index_directory = partition.left_out, partition.index_directory
+    yield {
+        "kind": "partition",
+        **key,
+        "directory": partition.directory.uri,
+        "index_directory": index_directory.uri if index_directory else None,
+        "log_start_offset": partition.log_start_offset,
+        "first_kept_base_offset": partition.first_kept_base_offset,
+        "segments": len(partition.segments),
+        "bytes": partition.size_bytes,
+        "left_out": left_out._asdict() if left_out else None,
+    }
+    for segment in partition.segments:
         yield {
-            "kind": "partition",
+            "kind": "segment",
             **key,
-            "directory": partition.directory.uri,
-            "index_directory": index_directory.uri if index_directory else None,
-            "log_start_offset": partition.log_start_offset,
-            "first_kept_base_offset": partition.first_kept_base_offset,
-            "segments": len(partition.segments),
-            "bytes": partition.size_bytes,
-            "left_out": left_out._asdict() if left_out else None,
+            **dict(zip(PlannedSegment._fields[:-1], segment, strict=False)),
+            "bytes": segment.size_bytes,
+            "files": [file_record(partition, file) for file in segment.files],
         }
-        for segment in partition.segments:
-            yield {
-                "kind": "segment",
-                **key,
-                **dict(zip(PlannedSegment._fields[:-1], segment, strict=False)),
-                "bytes": segment.size_bytes,
-                "files": [file_record(partition, file) for file in segment.files],
-            }
 
 
 def file_record(partition: PlannedPartition, file: PlannedFile) -> dict[str, Any]:

@@ -173,6 +173,10 @@ class SummedSegments(NamedTuple):
         """Return the bytes of the selected rows in each partition."""
         return _sums(np.where(which, self.segments.size_bytes, 0), self.segments.starts)
 
+    def total_of(self, column: Int64Column) -> Int64s:
+        """Return the sum of a column in each partition; unknown numbers count 0."""
+        return _sums(np.where(column.known, column.values, 0), self.segments.starts)
+
     def total(self, prefix: str, which: Bools) -> dict[str, Int64s]:
         """Return both, under their names in a partition's row."""
         return {f"{prefix}segments": self.number_of(which), f"{prefix}bytes": self.bytes_of(which)}

@@ -29,7 +29,7 @@ from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
 from kip33.rules.timestamp_profile import LimitChoice
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import given_places, use_session
-from kip33.spark.tasks import Judged, judge_in_tasks
+from kip33.spark.tasks import judge_in_tasks
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
@@ -77,10 +77,9 @@ def audit_roll(
     return judge_in_tasks(catalog, _NEEDED, partial(_audit, settings, chosen), _ADDED)
 
 
-def _audit(settings: TopicRollSettings, reading: RollReading, rows: pa.Table) -> Judged:
-    columns = columns_of([rows], more=FIGURES)
-    answers = roll_table(audit_columns(columns, settings.of, reading=reading))
-    return Judged(columns.order, answers.select(_ADDED.names))
+def _audit(settings: TopicRollSettings, reading: RollReading, rows: pa.Table) -> pa.Table:
+    columns = columns_of(rows, more=FIGURES)
+    return roll_table(audit_columns(columns, settings.of, reading=reading)).select(_ADDED.names)
 
 
 def timestamp_profile(  # parameters: a notebook user sees each option as a keyword

@@ -16,20 +16,18 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StructType
 
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.partitions import PARTITION, partitions_of_parts
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.formats.times import Time, milliseconds_of
 from kip33.retention.evaluated_tables import answer_columns, sum_answers
-from kip33.retention.evaluation import RetentionRequest, evaluate_columns
-from kip33.retention.snapshot_sums import SUMMED, SnapshotSums, SumsRequest
+from kip33.retention.evaluation import RetentionRequest, judge_rows
+from kip33.retention.snapshot_sums import SUMMED, SnapshotSums, sums_of, sums_of_all
 from kip33.rules.packing import even_bins
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf
 from kip33.spark.jobs import cores
 from kip33.spark.tasks import (
-    Judged,
     arrow_schema,
     collect_table,
     judge_in_tasks,
@@ -118,14 +116,12 @@ def evaluate(catalog: DataFrame, asked: RetentionRequest) -> DataFrame:
     """Return what `evaluate_retention` does; the request's topics are not looked at."""
     needed = (*_NEEDED, "max_timestamp") if asked.broker_view else _NEEDED
     needed = needed if asked.other_tier is None else (*needed, "last_offset")
-    added = _judged(asked, SEGMENTS.empty_table()).answers.schema
-    return judge_in_tasks(catalog, needed, partial(_judged, asked), added)
+    added = _answers(asked, SEGMENTS.empty_table()).schema
+    return judge_in_tasks(catalog, needed, partial(_answers, asked), added)
 
 
-def _judged(asked: RetentionRequest, rows: pa.Table) -> Judged:
-    columns = columns_of([rows])
-    answers = answer_columns(evaluate_columns(columns, asked), 0, columns.size)
-    return Judged(columns.order, pa.table(answers))
+def _answers(asked: RetentionRequest, rows: pa.Table) -> pa.Table:
+    return pa.table(answer_columns(judge_rows(rows, asked), 0, rows.num_rows))
 
 
 def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
@@ -170,9 +166,9 @@ def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
 
 
 def sums_of_snapshot(
-    spark: SparkSession, catalog: Catalog, snapshot: Snapshot, asked: SumsRequest
+    spark: SparkSession, catalog: Catalog, snapshot: Snapshot, asked: RetentionRequest
 ) -> SnapshotSums:
-    """Return what `retention.snapshot_sums.sum_snapshot` returns; tasks read and sum the rows.
+    """Return the sums of a snapshot; tasks read, judge and sum its rows.
 
     A task has the partitions that begin in some consecutive parts. No row leaves it.
     """
@@ -180,22 +176,23 @@ def sums_of_snapshot(
     shares = even_bins(np.array([part.rows for part in parts]), _TASKS_OF_A_CORE * cores(spark))
     run = partial(_sum_parts, folder, parts, asked)
     work = [pickle.dumps(range(int(rows[0]), int(rows[-1]) + 1)) for rows in shares if len(rows)]
-    each = [asked.sums_of(SEGMENTS.empty_table())]
+    each = [sums_of(judge_rows(SEGMENTS.empty_table(), asked), asked)]
     if work:
         found = collect_table(run_in_arrow(spark, work, run, _SUMMED)).sort_by("first")
         pickles: list[Any] = found["sums"].to_pylist()
         each += map(pickle.loads, pickles)
-    return asked.sums_of_all(catalog, snapshot, each)
+    return sums_of_all(catalog, snapshot, asked, each)
 
 
 def _sum_parts(
-    folder: Location, parts: Sequence[SnapshotPart], asked: SumsRequest, begun: bytes
+    folder: Location, parts: Sequence[SnapshotPart], asked: RetentionRequest, begun: bytes
 ) -> Iterator[pa.RecordBatch]:
     """Yield the sums of the partitions that begin in some parts."""
     some: range = pickle.loads(begun)
-    tables = partitions_of_parts(folder, parts, some, SUMMED, asked.request.topics)
+    tables = partitions_of_parts(folder, parts, some, SUMMED, asked.topics)
     for number, rows in enumerate(tables):
-        first, data = (some.start << 32) + number, pickle.dumps(asked.sums_of(rows))
+        sums = sums_of(judge_rows(rows, asked), asked)
+        first, data = (some.start << 32) + number, pickle.dumps(sums)
         yield pa.RecordBatch.from_pydict({"first": [first], "sums": [data]})
 
 

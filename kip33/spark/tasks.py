@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import uuid4
 
 import numpy as np
@@ -38,6 +38,7 @@ from kip33.archive.bins import BinProgress, Result, Work, require_seen
 from kip33.catalog.catalog import ipc_bytes
 from kip33.catalog.partitions import PARTITION
 from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import order_of
 from kip33.errors import ExitCode, Kip33Error, NotSeenError
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.spark.jobs import cores, named, run_job
@@ -154,35 +155,24 @@ def run_in_arrow(
     return _map_arrow(bins, run_partition, schema)
 
 
-class Judged(NamedTuple):
-    """What a rule says of a task's rows, in the order of the rule."""
-
-    order: npt.NDArray[np.int64]  # the position of each answer's row
-    answers: pa.Table
-
-    def in_order_of_rows(self) -> pa.Table:
-        """Return the answers in the order of the task's rows."""
-        places = np.empty_like(self.order)
-        places[self.order] = np.arange(self.order.size)
-        return self.answers.take(pa.array(places))
-
-
 def judge_in_tasks(
     catalog: DataFrame,
     needed: Sequence[str],
-    judge: Callable[[pa.Table], Judged],
+    judge: Callable[[pa.Table], pa.Table],
     added: pa.Schema,
 ) -> DataFrame:
     """Return the rows of a catalog with the columns that `judge` adds to them.
 
-    `judge` gets the columns of SEGMENTS; those that the catalog does not have are null. The other
-    columns travel through the same task. AnalysisException if a column in `needed`, or one of
-    PARTITION, is missing.
+    `judge` gets the columns of SEGMENTS, in order; those that the catalog does not have are null.
+    The other columns travel through the same task. AnalysisException if a column in `needed`, or
+    one of PARTITION, is missing.
     """
     catalog.select(*PARTITION, *needed)
 
     def add(rows: pa.Table) -> pa.Table:
-        answers = judge(segments_of(rows)).in_order_of_rows()
+        segments = segments_of(rows)
+        order = pa.array(order_of(segments))
+        rows, answers = rows.take(order), judge(segments.take(order))
         for name in answers.column_names:
             rows = rows.append_column(name, answers[name])
         return rows

@@ -162,19 +162,19 @@ def publish_or_raise(location: Location, data: bytes, consequence: str) -> None:
 
 
 @contextmanager
-def streamed_file(place: Location) -> Iterator[BinaryIO]:
+def streamed_file(place: Location, consequence: str = "there is no file") -> Iterator[BinaryIO]:
     """Yield a file to write; it is published as `place` if the block ends without an error.
 
     A reader sees no file or the complete one. On a local disk the bytes go to a temporary file
     beside it (`.NAME.*.tmp`). For a store they are collected in a temporary file of this machine.
-    Raises PublishError, one line, if the file cannot be written.
+    Raises PublishError, one line that names the `consequence`, if the file cannot be written.
     """
     try:
         with _local_file(place) if place.is_local else _sent_file(place) as file:
             yield file
     except OSError as error:
         raise PublishError(
-            f"{place.uri}: cannot be written: {one_line(error)}; there is no file: "
+            f"{place.uri}: cannot be written: {one_line(error)}; {consequence}: "
             "fix it and run the command again"
         ) from error
 

@@ -16,7 +16,6 @@ from typing import Final
 from kip33.catalog.catalog import Catalog
 from kip33.retention.evaluated_tables import totals_of
 from kip33.retention.evaluation import RetentionRequest
-from kip33.retention.snapshot_sums import SumsRequest
 from kip33.rules.policies import Policies
 from kip33.spark import evaluate_retention, freed_by, load_catalog
 from kip33.spark.catalog import written
@@ -41,7 +40,7 @@ def main() -> None:
 
     def summed() -> None:
         opened = Catalog.at(catalog)
-        asked = SumsRequest(RetentionRequest(POLICIES, NOW_MS), (), POLICIES, frozenset())
+        asked = RetentionRequest(POLICIES, NOW_MS)
         sums = sums_of_snapshot(spark, opened, opened.require_newest(), asked)
         totals = totals_of(sums.partitions)
         if not totals["deletable_segments"] or not totals["blocked_segments"]:

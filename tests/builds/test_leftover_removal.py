@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from kip33.archive.leftover_files import LeftoverKind
-from kip33.archive.plans import plan_id_of, plan_line
 from kip33.builds import leftovers
 from kip33.builds.leftovers import (
     ALWAYS_PLANNED,
@@ -30,6 +29,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.errors import LocationError, LockedError, PlanError
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import CLICKS, DAY_MS, ORDERS, ChangingArchive, batches
+from tests.builders.forged_plans import plan_bytes
 from tests.builders.leftover_archive import (
     archive_with_leftovers,
     marked,
@@ -330,9 +330,7 @@ def records_of(changing: ChangingArchive) -> tuple[Path, list[dict[str, Any]]]:
 
 def forge(path: Path, records: list[dict[str, Any]]) -> Location:
     """Write the records as a plan with the right id."""
-    records[0]["plan_id"] = ""
-    records[0]["plan_id"] = plan_id_of(map(plan_line, records))
-    path.write_bytes(b"".join(map(plan_line, records)))
+    path.write_bytes(plan_bytes(records))
     return Location.of(path)
 
 
@@ -345,7 +343,7 @@ def test_a_plan_made_by_hand_removes_no_file_of_a_segment(changing: ChangingArch
         "size_bytes": status.st_size,
         "last_modified_ms": status.st_mtime_ns // 1_000_000,
     }
-    for record in records[1:]:
+    for record in records[1:-1]:
         if record["leftover"] == LeftoverKind.ORPHAN.value:
             record |= {"uri": target.as_uri(), "files": [file]}
     plan = read_leftover_plan(forge(path, records))

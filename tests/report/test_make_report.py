@@ -13,8 +13,9 @@ from kip33.catalog.topic_totals import topic_totals
 from kip33.report.facts import BarState, FindingLevel
 from kip33.report.timelines import MOST_BARS, MOST_PARTITIONS_SHOWN
 from kip33.retention.evaluated_tables import partitions_table, totals_of
-from kip33.retention.evaluation import RetentionRequest, evaluate_catalog
+from kip33.retention.evaluation import RetentionRequest
 from kip33.retention.policy_files import load_policies
+from tests.builders.judged_catalogs import judged_at_once
 from tests.builders.report_catalog import HOSTILE, NOW_MS
 from tests.builders.snapshots import commit_path
 from tests.report.conftest import MadeReport, made_report
@@ -26,8 +27,8 @@ def test_totals_are_those_of_the_catalog(made: MadeReport) -> None:
     topics = topic_totals(catalog, snapshot)
     policies = load_policies(str(made.policy))
     holes = hole_totals(read_holes(catalog, snapshot, policies=policies))
-    evaluated = evaluate_catalog(catalog, snapshot, RetentionRequest(policies, NOW_MS))
-    judged = totals_of(partitions_table(evaluated))
+    at_once = judged_at_once(catalog, RetentionRequest(policies, NOW_MS), snapshot)
+    judged = totals_of(partitions_table(at_once))
 
     assert totals.segments == snapshot.rows == sum(totals.by_status.values()) > 10_000
     assert totals.partitions == judged["partitions"] == sum(one.partitions for one in topics)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from kip33.archive.plans import plan_id_of, plan_line
 from kip33.catalog.draft import Draft
 from kip33.errors import CatalogError, Kip33Error, LocationError, PlanError
 from kip33.retention.plan import PlannedSegment, RetentionPlan, read_plan, with_plan_id, write_plan
 from kip33.rules.policies import Policies
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import DAY_MS, NOW_MS, A, B, ExpiringArchive
+from tests.builders.forged_plans import plan_bytes
 from tests.builders.snapshots import row
 from tests.cases import each_case
 from tests.retention.test_broker_locks import held_by_another, is_free
@@ -261,7 +261,7 @@ FORGED_PLANS = [
         "not in order of their offsets", "not in order of their offsets",
     ),
     (
-        lambda lines: lines.append(lines[1]), "appears twice", "a partition twice"
+        lambda lines: lines.insert(-1, lines[1]), "appears twice", "a partition twice"
     ),
     (
         lambda lines: lines.pop(1), "has no line of its partition", "no partition"
@@ -310,9 +310,7 @@ def test_what_kip33_does_not_write_is_not_read(
     write_plan(archive.plan(), place)
     lines = [json.loads(line) for line in Path(place.path).read_text().splitlines()]
     forge(lines)
-    lines[0]["plan_id"] = ""
-    lines[0]["plan_id"] = plan_id_of(map(plan_line, lines))
-    Path(place.path).write_bytes(b"".join(map(plan_line, lines)))
+    Path(place.path).write_bytes(plan_bytes(lines))
     with pytest.raises(PlanError, match=said) as refused:
         read_plan(place)
     assert "\n" not in str(refused.value)

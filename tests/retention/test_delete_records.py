@@ -6,14 +6,13 @@ All topics stand in one catalog, which is judged twice: the last segment kept, a
 import json
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
 import pytest
 
-from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.schema import SEGMENTS
 from kip33.retention.evaluated_tables import delete_records_of, partitions_table
-from kip33.retention.evaluation import RetentionRequest, evaluate_columns
+from kip33.retention.evaluation import RetentionRequest
 from kip33.rules.policies import Policies
+from tests.builders.judged_catalogs import judged_of
 from tests.builders.random_catalogs import DAY_MS, NOW_MS
 
 OLD, NEW = NOW_MS - 10 * DAY_MS, NOW_MS - DAY_MS // 2
@@ -141,9 +140,8 @@ STARTS = {
 
 def told(rows: list[Row], active_segment: str = KEEP) -> dict[str, Any]:
     """Return the JSON for a catalog's rows, after it went through text."""
-    columns = columns_of([pa.Table.from_pylist(rows, schema=SEGMENTS)])
     asked = RetentionRequest(POLICIES, NOW_MS, STARTS, active_segment=active_segment)
-    partitions = partitions_table(evaluate_columns(columns, asked)).to_pylist()
+    partitions = partitions_table(judged_of(rows, asked)).to_pylist()
     document: dict[str, Any] = json.loads(json.dumps(delete_records_of(partitions)))
     return document
 

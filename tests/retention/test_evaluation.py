@@ -14,16 +14,17 @@ from kip33.catalog.schema import SEGMENTS
 from kip33.retention.evaluated_tables import (
     freed_table,
     partitions_table,
-    segment_tables,
+    segment_rows,
     totals_of,
 )
-from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evaluate_catalog
+from kip33.retention.evaluation import JudgedRows, RetentionRequest
 from kip33.retention.partition_texts import remarks_of
 from kip33.retention.uploaded import Uploaded
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf
 from kip33.stores.locations import Location
 from tests.builders.broker_archive import rows_with_files
+from tests.builders.judged_catalogs import judged_at_once
 from tests.builders.random_catalogs import (
     DAY_MS,
     NOW_MS,
@@ -48,7 +49,7 @@ class Archive(NamedTuple):
     catalog: Catalog
     rows: list[dict[str, Any]]
     starts: LogStartOffsets
-    evaluated: EvaluatedCatalog
+    evaluated: JudgedRows
     judged: list[Any]
 
 
@@ -63,22 +64,19 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     catalog = Catalog.at(str(root / "catalog"))
     write(catalog, rows[:300], [], rows[300:])
     evaluated = evaluate(catalog, starts, what_if=WHAT_IF_ASKED, broker_view=True)
-    return Archive(catalog, rows, starts, evaluated, judged_rows(catalog, evaluated))
+    return Archive(catalog, rows, starts, evaluated, judged_rows(evaluated))
 
 
 def evaluate(
     catalog: Catalog, starts: LogStartOffsets, topics: tuple[str, ...] = (), **asked: Any
-) -> EvaluatedCatalog:
+) -> JudgedRows:
     request = RetentionRequest(POLICIES, NOW_MS, starts, topics, **asked)
-    return evaluate_catalog(catalog, catalog.require_newest(), request)
+    return judged_at_once(catalog, request)
 
 
-def judged_rows(
-    catalog: Catalog, evaluated: EvaluatedCatalog, topics: tuple[str, ...] = ()
-) -> list[Any]:
+def judged_rows(evaluated: JudgedRows) -> list[Any]:
     """Return the rows with their answers, as objects with these attributes and items."""
-    tables = list(segment_tables(evaluated, catalog, catalog.require_newest(), topics))
-    return [Row(**row) for row in pa.concat_tables(tables).to_pylist()]
+    return [Row(**row) for row in pa.concat_tables(segment_rows(evaluated)).to_pylist()]
 
 
 class Row(SimpleNamespace):
@@ -127,7 +125,7 @@ def test_sums_where_it_is_known_what_was_uploaded(archive: Archive) -> None:
     how = {"what_if": WHAT_IF_ASKED, "broker_view": True, "other_tier": tier}
     evaluated = evaluate(archive.catalog, archive.starts, **how)
     table = partitions_table(evaluated)
-    require_sums(table, judged_rows(archive.catalog, evaluated))
+    require_sums(table, judged_rows(evaluated))
     for name in ("not_uploaded_segments", "other_records_segments"):
         assert totals_of(table)[name] > 0, name
 
@@ -155,7 +153,7 @@ def test_what_is_freed_by_a_moment_is_what_is_deletable_then(archive: Archive) -
 def test_topics_are_chosen_before_anything_is_asked(archive: Archive) -> None:
     topics = ("s*", "!*-timed")
     evaluated = evaluate(archive.catalog, archive.starts, topics)
-    rows = judged_rows(archive.catalog, evaluated, topics)
+    rows = judged_rows(evaluated)
     assert {row.topic for row in rows} == {"sized", "since-1970"}
     alone = [row for row in archive.judged if row.topic in ("sized", "since-1970")]
     assert [row.reason for row in rows] == [row.reason for row in alone]
@@ -166,7 +164,7 @@ def test_nothing_of_nothing(rows: list[Any] | None, tmp_path: Path) -> None:
     catalog = Catalog.at(str(tmp_path))
     write(catalog, *([] if rows is None else [rows]))
     evaluated = evaluate(catalog, {("b", "t", 0): 5}, what_if=WHAT_IF_ASKED, broker_view=True)
-    assert judged_rows(catalog, evaluated) == []
+    assert judged_rows(evaluated) == []
     assert not (evaluated.broker_differs | evaluated.misread).any()
     assert freed_table(evaluated, [NOW_MS]).num_rows == 0
     totals = totals_of(partitions_table(evaluated))

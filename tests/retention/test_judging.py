@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 
 from kip33.catalog.catalog import Catalog
-from kip33.retention.evaluation import JudgedPartition, judged_partitions
-from kip33.rules.retention_rows import Limits
+from kip33.retention.evaluation import RetentionRequest
+from kip33.retention.judged_partition import JudgedPartition
+from kip33.retention.make_plan import unlistable_directories
+from kip33.rules.policies import Policies
+from tests.builders.judged_catalogs import judged_at_once
 from tests.builders.snapshots import row, write
 from tests.cases import each_case
 
 NOW_MS = 10_000
-WEEK = Limits(retention_ms=7_000)
+SEVEN_SECONDS = Policies({"defaults": {"retention.ms": 7_000}})
 
 
 @pytest.fixture
@@ -41,9 +44,10 @@ def unlistable(path: str) -> dict[str, Any]:
     return segment("x-0", None) | nothing | {"log_uri": f"file:///archive/{path}"}
 
 
-def judged(catalog: Catalog, limits: Limits | None = WEEK) -> list[JudgedPartition]:
-    snapshot = catalog.require_newest()
-    return list(judged_partitions(catalog, snapshot, lambda *_: limits, now_ms=NOW_MS))
+def judged(catalog: Catalog) -> list[JudgedPartition]:
+    unlistable = [*unlistable_directories(catalog, catalog.require_newest())]
+    rows = judged_at_once(catalog, RetentionRequest(SEVEN_SECONDS, NOW_MS))
+    return list(rows.partitions(unlistable))
 
 
 INDEX_DIRECTORIES = [
@@ -64,19 +68,6 @@ def test_the_index_directory_is_that_of_files_that_builds_wrote(
     write(catalog, [segment("b1/a-0", 0, index_file=index_file, index_uri=index_uri)])
     [[found]] = [one.rows for one in judged(catalog)]
     assert found.index_directory_uri == expected
-
-
-def test_limits_are_per_partition_and_none_skips_a_partition(catalog: Catalog) -> None:
-    write(catalog, [segment(f"b1/{name}", base) for name in ("a-0", "a-1") for base in (0, 1)])
-    asked = []
-
-    def limits_of(*key: Any) -> Limits | None:
-        asked.append(key)
-        return WEEK if key == ("b1", "a", 1) else None
-
-    found = judged_partitions(catalog, catalog.require_newest(), limits_of, now_ms=NOW_MS)
-    assert [one.key for one in found] == [("b1", "a", 1)]
-    assert asked == [("b1", "a", 0), ("b1", "a", 1)]
 
 
 def test_a_snapshot_without_rows_has_no_partitions(catalog: Catalog) -> None:

@@ -14,10 +14,10 @@ from kip33.retention import evaluated_tables as output_folder
 from kip33.retention.evaluated_tables import (
     SUMMARY_FILE,
     UNFINISHED,
+    TableWriter,
     remove_results,
     require_results_place,
     write_summary,
-    write_tables,
 )
 from kip33.stores.locations import Location
 from tests.cases import each_case
@@ -203,25 +203,32 @@ def test_a_summary_that_cannot_be_written_is_not_there(
     assert all_in(tmp_path) == before
 
 
+def write_tables(folder: Location, tables: list[pa.Table]) -> None:
+    writer = TableWriter(folder, "segments")
+    for table in tables:
+        writer.add(table)
+    writer.end()
+
+
 def rows(count: int) -> pa.Table:
     return pa.table({"id": pa.array(range(count), pa.int64()), "text": ["é"] * count})
 
 
 @each_case("name", ("out", "two words", "100%", "a%20b", "x#y&z=1", "[1]", "wh?t"))
 def test_a_table_is_written_where_it_was_asked_for(name: str, tmp_path: Path) -> None:
-    write_tables(Location.of(tmp_path / name), "segments", [rows(3), rows(2)])
+    write_tables(Location.of(tmp_path / name), [rows(3), rows(2)])
     assert pq.read_table(tmp_path / name / "segments")["id"].to_pylist() == [0, 1, 2, 0, 1]
 
 
 def test_a_large_table_has_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output_folder, "RESULT_ROWS_PER_PART", 5)
-    write_tables(Location.of(tmp_path), "segments", [rows(3), rows(2), rows(4), rows(9)])
+    write_tables(Location.of(tmp_path), [rows(3), rows(2), rows(4), rows(9)])
     parts = sorted((tmp_path / "segments").glob("part-*"))
     assert [pq.read_metadata(part).num_rows for part in parts] == [5, 4, 5, 4]
 
 
 def test_a_table_without_rows_has_its_columns(tmp_path: Path) -> None:
-    write_tables(Location.of(tmp_path), "segments", [rows(0)])
+    write_tables(Location.of(tmp_path), [rows(0)])
     assert pq.read_table(tmp_path / "segments").column_names == ["id", "text"]
 
 
@@ -233,5 +240,5 @@ def test_a_table_that_cannot_be_written_leaves_no_summary(
     remove_results(Location.of(tmp_path), TABLES)
     monkeypatch.setattr("kip33.stores.own_files.write_new", Disk("")._fail)
     with pytest.raises(PublishError, match="the results are incomplete"):
-        write_tables(Location.of(tmp_path), "segments", [rows(3)])
+        write_tables(Location.of(tmp_path), [rows(3)])
     assert not (tmp_path / SUMMARY_FILE).exists()

@@ -2,13 +2,11 @@
 
 from typing import Any
 
-import pyarrow as pa
-
-from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.schema import SEGMENTS
 from kip33.retention.evaluated_tables import partitions_table
-from kip33.retention.evaluation import RetentionRequest, evaluate_columns
+from kip33.retention.evaluation import RetentionRequest
 from kip33.rules.policies import Policies
+from tests.builders.judged_catalogs import judged_of
 from tests.builders.random_catalogs import DAY_MS, LONG_MAX, NOW_MS, POLICY
 from tests.cases import each_case
 
@@ -32,9 +30,8 @@ def row(base_offset: int | None, last_offset: int | None, **fields: Any) -> Row:
 
 
 def summary_of(*rows: Row) -> list[Row]:
-    columns = columns_of([pa.Table.from_pylist(list(rows), SEGMENTS)])
-    evaluated = evaluate_columns(columns, RetentionRequest(Policies(POLICY), NOW_MS))
-    return partitions_table(evaluated).to_pylist()
+    judged = judged_of([*rows], RetentionRequest(Policies(POLICY), NOW_MS))
+    return partitions_table(judged).to_pylist()
 
 
 def test_only_the_first_ten_that_rest_on_the_files_time_are_named() -> None:

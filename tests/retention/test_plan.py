@@ -1,7 +1,9 @@
 """A retention plan: its segments, where it ends and why, and its file."""
 
+import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +83,7 @@ def test_files_are_in_kafkas_order_with_their_current_state(archive: ExpiringArc
     for file, place in zip(segment.files, places, strict=True):
         stat = place.stat()
         assert (file.size_bytes, file.last_modified_ns) == (stat.st_size, stat.st_mtime_ns)
-    assert plan.totals() == {
+    assert plan.totals.record() == {
         "partitions": 1,
         "segments": 1,
         "bytes": sum(place.stat().st_size for place in places),
@@ -375,21 +377,36 @@ def written(archive: ExpiringArchive) -> Written:
 
 
 def test_as_a_file_it_is_json_lines(written: Written) -> None:
-    header, first, *rest = written.lines
-    assert header["kind"] == "plan"
-    assert header["plan_id"] == written.plan.plan_id
-    assert (header["partitions"], header["segments"]) == (2, 8)
+    header, first, *rest, end = written.lines
+    assert (header["kind"], end["kind"]) == ("plan", "end")
+    assert end["plan_id"] == written.plan.plan_id
+    assert (end["partitions"], end["segments"]) == (2, 8)
     assert first["kind"] == "partition"
     assert [line["kind"] for line in rest[:5]] == ["segment"] * 4 + ["partition"]
     assert [line["base_offset"] for line in rest[:4]] == [0, 100, 200, 300]
     file = rest[0]["files"][0]
     stat = Path(file["uri"].removeprefix("file://")).stat()
     assert (file["size_bytes"], file["last_modified_ns"]) == (stat.st_size, stat.st_mtime_ns)
-    assert header["bytes"] == sum(f["size_bytes"] for line in rest for f in line.get("files", []))
+    assert end["bytes"] == sum(f["size_bytes"] for line in rest for f in line.get("files", []))
 
 
 def test_it_is_read_as_it_was_written(written: Written) -> None:
     assert read_plan(written.place) == written.plan
+
+
+def test_a_plan_of_version_1_is_read_whose_first_line_has_id_and_totals(written: Written) -> None:
+    first, *lines, end = written.lines
+    old = first | {"version": 1} | end | {"kind": "plan", "plan_id": ""}
+
+    def content() -> str:
+        return "".join(json.dumps(line) + "\n" for line in (old, *lines))
+
+    old["plan_id"] = hashlib.sha256(content().encode()).hexdigest()[:32]
+    written.path.write_text(content())
+    assert read_plan(written.place) == replace(written.plan, plan_id=old["plan_id"])
+    written.path.write_text(content().replace("orders", "ordeal"))
+    with pytest.raises(PlanError, match="edited, truncated or damaged"):
+        read_plan(written.place)
 
 
 def test_the_same_plan_has_the_same_id_and_another_time_another(archive: ExpiringArchive) -> None:
@@ -402,7 +419,7 @@ def test_the_same_plan_has_the_same_id_and_another_time_another(archive: Expirin
 def test_every_byte_counts(written: Written) -> None:
     data = written.path.read_bytes()
     for at in range(0, len(data), 11):
-        if data[at : at + 1].isspace():  # between the words of a header nothing is said
+        if data[at : at + 1].isspace():  # between the words of the last line nothing is said
             continue
         written.path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         with pytest.raises(PlanError) as refused:
@@ -429,8 +446,9 @@ NO_PLANS = [
     ("[]", "not a retention plan"),
     ('{"kind": "segment"}', "not a retention plan"),
     ("\x00\xff", "not a retention plan"),
-    ('{"kind": "plan"}', "version None of the plan found, expected 1"),
-    ('{"kind": "plan", "version": 2}', "version 2 of the plan found, expected 1"),
+    ('{"kind": "plan"}', "version None of the plan found, expected 2"),
+    ('{"kind": "plan", "version": 3}', "version 3 of the plan found, expected 2"),
+    ('{"kind": "plan", "version": 2}', "edited, truncated or damaged"),
     ('{"kind": "plan", "version": 1}', "edited, truncated or damaged"),
 ]
 

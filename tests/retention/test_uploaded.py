@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kip33.catalog.catalog_columns import read_columns
+from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.errors import CatalogError
 from kip33.retention.uploaded import Uploaded, uploaded_segments
@@ -96,7 +96,7 @@ def test_a_segment_is_uploaded_if_all_its_offsets_are_in_whole_segments(
     remote: Any, expected: Any, tmp_path: Path
 ) -> None:
     local, found = uploaded(tmp_path, [*LOCAL, *NO_ID], remote)
-    columns = read_columns(*local)
+    columns = columns_of(local.catalog.read(local.snapshot))
 
     flags = dict(zip(columns.int64("base_offset").to_list(), found.has(columns), strict=True))
 
@@ -116,7 +116,7 @@ def test_one_line_names_a_topic_of_another_id_and_the_others_are_judged(tmp_path
 def test_a_segment_that_an_upload_contradicts_is_told_apart(tmp_path: Path) -> None:
     remote = [segment(0, 9, max_timestamp=9), segment(10, 19, valid_bytes=7)]
     local, found = uploaded(tmp_path, LOCAL, remote)
-    codes, _ = found.of_segments(read_columns(*local))
+    codes, _ = found.of_segments(columns_of(local.catalog.read(local.snapshot)))
     reasons = [REASONS[code] if code >= 0 else None for code in codes]
     assert reasons == ["other_records", None, "not_uploaded", "not_uploaded"]
 
@@ -129,7 +129,7 @@ def test_records_that_only_a_replica_that_was_left_behind_has_prove_nothing(tmp_
         segment(20, 29, log_dir="2", **kept),
     ]
     here, found = uploaded(tmp_path, local, [segment(10, 19, **lost)])
-    columns = read_columns(*here)
+    columns = columns_of(here.catalog.read(here.snapshot))
     assert not found.has(columns).any()
 
 

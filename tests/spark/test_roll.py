@@ -13,6 +13,7 @@ from pyspark.sql.pandas import functions
 from kip33.audits.roll_audit import FIGURES, audit_columns, roll_table
 from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import in_order
 from kip33.rules.policies import Policies
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
 from kip33.spark import audit_roll
@@ -52,7 +53,7 @@ def test_each_task_judges_its_partitions(
     pq.write_table(rows.slice(100), tmp_path / "1.parquet")
     policies, reading = Policies(POLICY), RollReading.LARGEST
     settings = TopicRollSettings(policies, GivenSettings())
-    audit = audit_columns(columns_of([rows], more=FIGURES), settings.of, reading=reading)
+    audit = audit_columns(columns_of(in_order(rows), more=FIGURES), settings.of, reading=reading)
     expected = {row["log_uri"]: row for row in roll_table(audit).to_pylist()}
 
     found = audit_roll(spark.read.parquet(str(tmp_path)), policies, reading=reading)

@@ -12,15 +12,16 @@ from kip33.catalog import ordered_parts
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.partitions import names_in, topics_with_several_ids
 from kip33.catalog.schema import TIME_COLUMNS
-from kip33.retention.evaluated_tables import freed_table, partitions_table, segment_tables
-from kip33.retention.evaluation import EvaluatedCatalog, RetentionRequest, evaluate_catalog
-from kip33.retention.snapshot_sums import SumsRequest, sum_snapshot
+from kip33.retention.evaluated_tables import freed_table, partitions_table, segment_rows
+from kip33.retention.evaluation import JudgedRows, RetentionRequest, judged_tables
+from kip33.retention.snapshot_sums import SUMMED, sums_of, sums_of_all
 from kip33.rules.policies import Policies
 from kip33.rules.retention import WhatIf
 from kip33.spark import retention
 from kip33.spark.catalog import load_catalog
 from kip33.spark.retention import evaluate_retention, freed_by, summarize_partitions
 from tests.builders.broker_archive import rows_with_files
+from tests.builders.judged_catalogs import judged_at_once
 from tests.builders.random_catalogs import (
     DAY_MS,
     NOW_MS,
@@ -74,7 +75,7 @@ class Answers(NamedTuple):
     """What both say."""
 
     judged: DataFrame
-    evaluated: EvaluatedCatalog
+    evaluated: JudgedRows
     segments: pa.Table
 
 
@@ -88,14 +89,9 @@ def answers(request: pytest.FixtureRequest, archive: Archive, spark: SparkSessio
         log_start_offsets=archive.starts,
         **asked,
     ).persist()
-    snapshot = archive.catalog.require_newest()
-    evaluated = evaluate_catalog(
-        archive.catalog,
-        snapshot,
-        RetentionRequest(POLICIES, NOW_MS, archive.starts, **asked),
-    )
-    tables = list(segment_tables(evaluated, archive.catalog, snapshot, ()))
-    return Answers(by_spark, evaluated, pa.concat_tables(tables))
+    question = RetentionRequest(POLICIES, NOW_MS, archive.starts, **asked)
+    evaluated = judged_at_once(archive.catalog, question)
+    return Answers(by_spark, evaluated, pa.concat_tables(segment_rows(evaluated)))
 
 
 def differences(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[Any]:
@@ -151,8 +147,10 @@ def test_sums_and_holes_in_tasks_are_those_of_this_process(
     assert len(snapshot.parts) > 10
     reborn = topics_with_several_ids(names_in(catalog, snapshot))
     for topics in ((), ("!hourly",), ("none",)):
-        request = RetentionRequest(POLICIES, NOW_MS, starts, topics, what_if=WhatIf(3_600_000))
-        asked = SumsRequest(request, MOMENTS, POLICIES, reborn)
+        how = {"what_if": WhatIf(3_600_000), "moments_ms": MOMENTS, "reborn": reborn}
+        asked = RetentionRequest(POLICIES, NOW_MS, starts, topics, **how)
         found = retention.sums_of_snapshot(spark, catalog, snapshot, asked)
-        assert found == sum_snapshot(catalog, snapshot, asked)
+        tables = judged_tables(catalog, snapshot, asked, SUMMED)
+        here = [sums_of(judged, asked) for judged in tables]
+        assert found == sums_of_all(catalog, snapshot, asked, here)
         assert found.partitions.num_rows > 100 or topics == ("none",)
