@@ -21,7 +21,7 @@ from kip33.stores.locations import Location
 PARTITION: Final = KEY[:3]
 """The columns that name a row's partition."""
 
-TABLE_ROWS: Final = 100_000  # at least, but for the last table
+TABLE_ROWS: Final = 40_000  # at least, but for the last table
 _NAMES: Final = ["log_dir", "topic", "topic_id"]
 
 

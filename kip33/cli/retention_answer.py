@@ -30,6 +30,7 @@ from kip33.stores.progress import OnProgress, Phase, Progress
 
 Row = dict[str, Any]
 MOST_DIFFERENCES: Final = 100  # rows in the table of the broker's view
+_ROWS_AT_ONCE: Final = 1_000
 _OF_DIFFERENCES: Final = ["log_dir", "topic", "partition", "base_offset", "largest_timestamp"]
 
 
@@ -217,7 +218,8 @@ def write_sums(answer: RetentionAnswer, output: Location) -> None:
 def rows_of(table: pa.Table) -> Iterator[Row]:
     """Yield a table's rows; maps become dicts."""
     maps = [field.name for field in table.schema if pa.types.is_map(field.type)]
-    for row in table.to_pylist():
-        for name in maps:
-            row[name] = dict(row[name])
-        yield row
+    for some in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
+        for row in some.to_pylist():
+            for name in maps:
+                row[name] = dict(row[name])
+            yield row

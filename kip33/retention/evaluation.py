@@ -101,20 +101,31 @@ class JudgedRows:
             return
         unlistable = tuple(f"{uri}/" for uri in unlistable_uris)
         counts = np.add.reduceat(self.decisions.deletable, columns.starts, dtype=np.int64)
+        is_plain = np.logical_and.reduceat(self._is_plain, columns.starts)
         each = zip(
             columns.keys,
             self.limits,
             columns.lengths.tolist(),
             counts.tolist(),
             columns.starts.tolist(),
+            is_plain.tolist(),
             strict=True,
         )
-        for (log_dir, topic, number), limits, segments, deletable, first in each:
+        for (log_dir, topic, number), limits, segments, deletable, first, plain in each:
             if topic is not None and number is not None:
                 yield JudgedPartition(
                     *(log_dir or "", topic, number, limits, segments, deletable),
-                    *(columns, self.decisions, first, unlistable),
+                    *(columns, self.decisions, first, plain, unlistable),
                 )
+
+    @property
+    def _is_plain(self) -> Bools:
+        """Return which rows are of logs that were read, with timestamps, in one directory."""
+        directories, base = self.columns.codes("directory_uri"), self.segments.base_offset
+        same = np.diff(directories, prepend=-1) == 0
+        same[self.columns.starts] = True
+        is_doubted = self.summed.is_unverified | self.summed.by_file
+        return np.asarray(same & base.known & ~is_doubted)
 
     @cached_property
     def summed(self) -> SummedSegments:

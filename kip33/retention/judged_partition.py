@@ -55,6 +55,7 @@ class JudgedPartition:
     columns: CatalogColumns  # also of partitions beside it, like the next two
     all_decisions: Decisions
     first_row: int
+    is_plain: bool  # one directory, and each row is of a log that was read and has timestamps
     unlistable_uris: tuple[str, ...]  # directories of the snapshot that could not be listed
 
     @property
@@ -116,6 +117,8 @@ class JudgedPartition:
         """Return why a plan must not contain a deletable row; None if it may."""
         if self.unlistable_uri:
             return f"{self.unlistable_uri} could not be listed, so segments may be missing"
+        if self.is_plain:
+            return None
         if row.directory_uri != self.first.directory_uri:
             return f"{row.log_uri} and {self.first.log_uri} belong to the same partition"
         if row.status == SegmentStatus.UNVERIFIED:

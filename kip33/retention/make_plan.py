@@ -337,6 +337,8 @@ class DeletionDoubts:
 
 def _doubt(judged: JudgedPartition, *, trust_last_modified: bool) -> str | None:
     """Return why a plan would stop before the last deletable segment; None if it would not."""
+    if judged.is_plain and not judged.unlistable_uris:
+        return None
     if judged.first.base_offset is None:
         return f"{judged.first.log_uri} could not be listed, so segments may be missing"
     if judged.has(RetentionReason.TWO_DIRECTORIES):
