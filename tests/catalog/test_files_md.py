@@ -173,11 +173,12 @@ def test_a_plan_and_its_journal(expiring: ExpiringArchive) -> None:
     write_plan(plan, Location.of(path))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     tables = {"plan": "plan", "partition": "planned partition", "segment": "planned segment"}
+    tables |= {"end": "end of a plan"}
 
     for line in lines:
         require_fields(tables[line["kind"]], line)
     assert {line["kind"] for line in lines} == set(tables)
-    for file in lines[-1]["files"]:
+    for file in lines[-2]["files"]:
         require_fields("file", file)
 
     expiring.apply(plan, trash=Location.of(expiring.folder / "trash"))
@@ -202,9 +203,10 @@ def test_a_plan_of_leftovers(built: ChangingArchive) -> None:
 
     write_leftover_plan(plan, Location.of(path))
 
-    header, *leftovers = [json.loads(line) for line in path.read_text().splitlines()]
+    header, *leftovers, end = [json.loads(line) for line in path.read_text().splitlines()]
     require_fields("leftover plan", header)
-    assert len(leftovers) == header["leftovers"] == 2
+    require_fields("end of a plan of leftovers", end)
+    assert len(leftovers) == end["leftovers"] == 2
     for leftover in leftovers:
         require_fields("planned leftover", leftover)
         for file in leftover["files"]:
@@ -267,7 +269,7 @@ def test_each_table_of_the_page_is_compared() -> None:
     compared = re.findall(
         r'(?:require_fields|require_columns)\(\s*"([a-z ]+)"', Path(__file__).read_text()
     )
-    planned = {"plan", "planned partition", "planned segment"}
+    planned = {"plan", "planned partition", "planned segment", "end of a plan"}
     assert set(compared) | planned == set(TABLES)
     assert set(compared) >= OF_COMMANDS
     assert len(TABLES) == PAGE.count("<!-- ")
