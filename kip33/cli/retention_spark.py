@@ -1,35 +1,33 @@
 """`kip33 retention` on Spark: the rule in tasks, for catalogs too large for one machine.
 
-The driver holds the rows of the partitions, and of the segments a piece at a time.
+Tasks read the rows themselves, and no row is shuffled. The driver holds the rows of the partitions,
+and of the segments those of a task at a time.
 """
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from kip33.catalog.partitions import PARTITION
 from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import KEY
 from kip33.cli.output import counted
 from kip33.cli.retention_answer import MOST_DIFFERENCES, RetentionAnswer, write_sums
 from kip33.cli.retention_question import AskedRetention
-from kip33.rules.policies import TopicGlobs
-from kip33.spark.catalog import load_catalog, written
+from kip33.retention.snapshot_sums import SUMMED
+from kip33.spark.catalog import written
 from kip33.spark.jobs import cores, named
 from kip33.spark.retention import (
-    COLUMNS_FOR_SUMS,
-    evaluate,
-    summarize_partitions,
+    judged_rows,
+    summarize_in_place,
     sums_of_snapshot,
 )
 from kip33.spark.tasks import collect_table
 from kip33.stores.locations import Location
-
-_ROWS_AT_ONCE: Final = 20_000
 
 
 def spark_answer(
@@ -54,37 +52,21 @@ def _answer(spark: SparkSession, asked: AskedRetention, output: Location | None)
     prints_rows = options.output_format != "table" and not options.emit
     if not (prints_rows or output or options.show_broker_view):
         return answer
-    rows = _rows(spark, asked)
-    judged = evaluate(rows if output or prints_rows else rows.select(*COLUMNS_FOR_SUMS), request)
-    if output:
-        judged = written(spark, output, "segments", judged)
-    elif options.show_broker_view:
-        judged = judged.persist(StorageLevel.DISK_ONLY)  # index files are read once
-    partitions = answer.partitions
+    columns = SEGMENTS.names if output or prints_rows else SUMMED
+    judged = judged_rows(spark, *place, request, columns)
     if options.show_broker_view:
-        partitions = collect_table(summarize_partitions(judged, now_ms=request.now_ms))
-    answer = replace(
+        judged = judged.persist(StorageLevel.DISK_ONLY)  # index files are read once
+        partitions = collect_table(summarize_in_place(judged, now_ms=request.now_ms))
+        answer = replace(answer, partitions=partitions)
+    if output:
+        written(spark, output, "segments", judged)
+        write_sums(answer, output)
+    return replace(
         answer,
-        partitions=partitions,
         columns=judged.columns,
-        segments=lambda: _in_order(spark, judged, asked),
+        segments=lambda: _rows(spark, judged, asked),
         broker_differences=lambda: _broker_differences(spark, judged, asked),
     )
-    if output:
-        write_sums(answer, output)
-    return answer
-
-
-def _rows(spark: SparkSession, asked: AskedRetention) -> DataFrame:
-    """Return the snapshot's rows in the topics, as the local engine reads them."""
-    rows = load_catalog(spark, asked.catalog.location.uri, asked.snapshot.name)
-    rows = rows.select(*SEGMENTS.names)
-    globs = TopicGlobs.of(asked.options.topics)
-    if globs.included_regex:
-        rows = rows.where(sf.col("topic").rlike(globs.included_regex))
-    if globs.excluded_regex:
-        rows = rows.where(~sf.col("topic").rlike(globs.excluded_regex))
-    return rows
 
 
 def _broker_differences(
@@ -92,17 +74,15 @@ def _broker_differences(
 ) -> list[dict[str, Any]]:
     otherwise = sf.col("broker_deletable") != sf.col("deletable")
     differ = judged.where(otherwise | sf.col("broker_index_fault").isNotNull())
-    order = (sf.desc(otherwise), *PARTITION, "base_offset", "log_uri")
+    order = (sf.desc(otherwise), *KEY)
     with _named(spark, asked):
         return [row.asDict() for row in differ.orderBy(*order).limit(MOST_DIFFERENCES).collect()]
 
 
-def _in_order(
+def _rows(
     spark: SparkSession, judged: DataFrame, asked: AskedRetention
 ) -> Iterator[dict[str, Any]]:
-    """Return the segments in order; the driver holds a piece at a time."""
-    order = (*PARTITION, "base_offset", "log_uri")
-    pieces = judged.repartitionByRange(asked.snapshot.rows // _ROWS_AT_ONCE + 1, *order)
+    """Return the segments in order; the driver holds those of a task at a time."""
     with _named(spark, asked):  # of the jobs that the iterator starts later
-        rows = pieces.sortWithinPartitions(*order).toLocalIterator()
+        rows = judged.toLocalIterator()
     return (row.asDict() for row in rows)

@@ -20,7 +20,7 @@ from kip33.catalog.partitions import PARTITION, partitions_of_parts
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.formats.times import Time, milliseconds_of
-from kip33.retention.evaluated_tables import answer_columns, sum_answers
+from kip33.retention.evaluated_tables import answer_columns, segment_rows, sum_answers
 from kip33.retention.evaluation import RetentionRequest, judge_rows
 from kip33.retention.snapshot_sums import SUMMED, SnapshotSums, sums_of, sums_of_all
 from kip33.rules.packing import even_bins
@@ -32,6 +32,7 @@ from kip33.spark.tasks import (
     collect_table,
     judge_in_tasks,
     map_by_partition,
+    map_in_place,
     run_in_arrow,
     segments_of,
 )
@@ -97,7 +98,9 @@ def evaluate_retention(
         broker_view=broker_view,
     )
     request.require_valid()
-    return evaluate(catalog, request)
+    needed = (*_NEEDED, "max_timestamp") if broker_view else _NEEDED
+    added = _answers(request, SEGMENTS.empty_table()).schema
+    return judge_in_tasks(catalog, needed, partial(_answers, request), added)
 
 
 _NEEDED: Final = (
@@ -110,14 +113,6 @@ COLUMNS_FOR_SUMS: Final = (
     *("max_timestamp", "last_offset", "offset_of_max_timestamp"),
 )
 """The columns of a catalog that decisions and `summarize_partitions` need."""
-
-
-def evaluate(catalog: DataFrame, asked: RetentionRequest) -> DataFrame:
-    """Return what `evaluate_retention` does; the request's topics are not looked at."""
-    needed = (*_NEEDED, "max_timestamp") if asked.broker_view else _NEEDED
-    needed = needed if asked.other_tier is None else (*needed, "last_offset")
-    added = _answers(asked, SEGMENTS.empty_table()).schema
-    return judge_in_tasks(catalog, needed, partial(_answers, asked), added)
 
 
 def _answers(asked: RetentionRequest, rows: pa.Table) -> pa.Table:
@@ -194,6 +189,44 @@ def _sum_parts(
         sums = sums_of(judge_rows(rows, asked), asked)
         first, data = (some.start << 32) + number, pickle.dumps(sums)
         yield pa.RecordBatch.from_pydict({"first": [first], "sums": [data]})
+
+
+def judged_rows(
+    spark: SparkSession,
+    catalog: Catalog,
+    snapshot: Snapshot,
+    asked: RetentionRequest,
+    columns: Sequence[str],
+) -> DataFrame:
+    """Return the rows of a snapshot with decisions, as `evaluate_retention` does, in order.
+
+    A task has the partitions that begin in one part, and reads them itself: nothing is shuffled.
+    """
+    folder, parts = catalog.snapshot_folder(snapshot.name), snapshot.parts
+    run = partial(_judge_parts, folder, parts, asked, columns)
+    work = [pickle.dumps(range(number, number + 1)) for number in range(len(parts))]
+    [none] = segment_rows(judge_rows(SEGMENTS.empty_table().select([*columns]), asked))
+    return run_in_arrow(spark, work, run, StructType([*from_arrow_schema(none.schema)]))
+
+
+def _judge_parts(
+    folder: Location,
+    parts: Sequence[SnapshotPart],
+    asked: RetentionRequest,
+    columns: Sequence[str],
+    begun: bytes,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the partitions that begin in some parts, with decisions."""
+    for rows in partitions_of_parts(folder, parts, pickle.loads(begun), columns, asked.topics):
+        for some in segment_rows(judge_rows(rows, asked)):
+            yield from some.combine_chunks().to_batches()
+
+
+def summarize_in_place(judged: DataFrame, *, now_ms: int) -> DataFrame:
+    """Return what `summarize_partitions` returns, of rows that `judged_rows` returned."""
+    run = partial(_sums, now_ms=now_ms)
+    of_none = run(arrow_schema(judged.schema).empty_table())
+    return map_in_place(judged, run, StructType([*from_arrow_schema(of_none.schema)]))
 
 
 def _sums(judged: pa.Table, now_ms: int) -> pa.Table:

@@ -188,6 +188,13 @@ def map_by_partition(
     The rows are shuffled by PARTITION. Nothing runs before the result is used. Tasks use the
     session's settings of stores.
     """
+    return map_in_place(rows.repartition(*PARTITION), run, schema)
+
+
+def map_in_place(
+    rows: DataFrame, run: Callable[[pa.Table], pa.Table], schema: StructType
+) -> DataFrame:
+    """Do as `map_by_partition` with the rows of each task, which are not moved."""
     use_stores_here = _stores_for_tasks(rows.sparkSession)
     arrow = arrow_schema(schema)
 
@@ -197,7 +204,7 @@ def map_by_partition(
             use_stores_here()
             yield from run(pa.Table.from_batches(given)).cast(arrow).to_batches()
 
-    return _map_arrow(rows.repartition(*PARTITION), run_task, schema)
+    return _map_arrow(rows, run_task, schema)
 
 
 def collect_table(rows: DataFrame) -> pa.Table:
