@@ -35,7 +35,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from fnmatch import fnmatchcase, translate
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Self
 
@@ -450,16 +450,6 @@ class TopicGlobs(NamedTuple):
         is_included = not self.included or _matches_any(topic, self.included)
         return is_included and not _matches_any(topic, self.excluded)
 
-    @property
-    def included_regex(self) -> str | None:
-        """Return the regular expression of the globs to include, also valid in Java; None: all."""
-        return _regex(self.included)
-
-    @property
-    def excluded_regex(self) -> str | None:
-        """Return the regular expression of the globs to exclude; None: no such globs."""
-        return _regex(self.excluded)
-
 
 def nearest(wanted: Iterable[str], known: Iterable[str], most: int = 1) -> str:
     """Return, to be put after a message, the names that may have been meant, if there are any.
@@ -494,10 +484,6 @@ def require_topics(globs: Sequence[str], topics: Iterable[str | None]) -> None:
 
 def _matches_any(topic: str, globs: Sequence[str]) -> bool:
     return any(fnmatchcase(topic, glob) for glob in globs)
-
-
-def _regex(globs: Sequence[str]) -> str | None:
-    return f"^(?:{'|'.join(translate(glob) for glob in globs)})" if globs else None
 
 
 DURATION_EXPECTED: Final = "7d, 36h, 15m, 30s, 500ms or milliseconds"
