@@ -7,7 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from kip33.catalog import draft
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import Draft, PartWriter
 from kip33.catalog.ordered_parts import parts_in_order
@@ -70,15 +72,24 @@ def write(
     source: Location = SOURCE,
 ) -> Snapshot:
     """Commit a snapshot with these rows, one part for each list unless they overlap."""
-    draft = Draft.begin(catalog, source)
+    begun = Draft.begin(catalog, source)
     written = []
     for number, rows in enumerate(parts):
-        writer = PartWriter(draft.staging, number)
+        writer = PartWriter(begun.staging, number)
         for one in sorted(rows, key=place_of_row):
             writer.append(one)
         written.append(writer.publish())
-    ordered = parts_in_order(draft, written)
-    return draft.commit(ordered, settings={"build": "{}", "layout": layout}, now_ms=now_ms)
+    ordered = parts_in_order(begun, written)
+    return begun.commit(ordered, settings={"build": "{}", "layout": layout}, now_ms=now_ms)
+
+
+def catalog_of_topics(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    """Commit a snapshot of 20 topics with 10 segments each; a topic is a row group."""
+    monkeypatch.setattr(draft, "ROWS_PER_GROUP", 10)
+    catalog = Catalog.at(str(folder / "catalog"))
+    each = [(f"topic-{number:02d}", base) for number in range(20) for base in range(10)]
+    write(catalog, [segment_row(base, base, topic=topic) for topic, base in each])
+    return catalog
 
 
 def place_of_row(row: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from kip33.spark.audits import timestamp_profile
 from kip33.spark.catalog import load_catalog
 from tests.builders.log_file import write_log
 from tests.builders.segment_builder import Record, v2_batch
-from tests.builders.snapshots import part_path, row, write
+from tests.builders.snapshots import catalog_of_topics, part_path, row, write
 from tests.faults.builds import build_here
 
 pytestmark = pytest.mark.spark
@@ -81,3 +81,26 @@ def test_the_data_source_reads_only_the_newest_snapshot_if_asked(spark: Any, los
     assert segment_source(spark, lost).count() == 100  # the warning is in the log of Spark
     with pytest.raises(PySparkException, match=r"no bytes found, .*; run `kip33 build`"):
         segment_source(spark, lost, on_error="fail").count()
+
+
+def test_a_query_for_one_topic_reads_one_row_group(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = catalog_of_topics(tmp_path, monkeypatch)
+    loaded = load_catalog(spark, opened.location.uri)
+    found = loaded.where("topic = 'topic-07'").select("base_offset")
+    assert sorted(one.base_offset for one in found.collect()) == list(range(10))
+    [scan] = [
+        leaf
+        for leaf in leaves_of(found._jdf.queryExecution().executedPlan())
+        if leaf.metrics().contains("numFiles")
+    ]
+    assert scan.metrics().apply("numOutputRows").value() == 10  # of 200
+
+
+def leaves_of(plan: Any) -> list[Any]:
+    """Return the leaves of a plan that was run, below its adaptive one."""
+    if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
+        plan = plan.executedPlan()
+    leaves = plan.collectLeaves()
+    return [leaves.apply(number) for number in range(leaves.size())]
