@@ -5,7 +5,7 @@ rows, a topic of a log directory is a range of them, and two sorted runs are mer
 again. A directory that could not be listed has no topic, partition or offset: nulls come first.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -65,6 +65,25 @@ def in_order(rows: pa.Table) -> pa.Table:
     """Return the rows in order: the same table if they are."""
     order = order_of(rows)
     return rows if (np.diff(order) == 1).all() else rows.take(pa.array(order))
+
+
+def joined(tables: Iterable[pa.Table], names: Sequence[str]) -> pa.Table:
+    """Return the rows of some tables in order of these columns."""
+    keys: Any = [(name, "ascending") for name in names]
+    return pa.concat_tables(tables).sort_by(keys)
+
+
+def runs_of(rows: pa.Table, names: Sequence[str]) -> Int64s:
+    """Return a number for each row, which grows by one where a value of these columns changes.
+
+    >>> runs_of(pa.table({"topic": ["t", "t", None], "partition": [0, 1, 1]}), ["topic"]).tolist()
+    [0, 0, 1]
+    """
+    changes = np.zeros(rows.num_rows, np.int64)
+    for name in names:
+        codes = rows[name].combine_chunks().dictionary_encode().indices
+        changes[1:] |= np.diff(pc.fill_null(codes, -1).to_numpy()) != 0
+    return np.cumsum(changes)
 
 
 def key_at(rows: pa.Table, number: int) -> Key:

@@ -65,7 +65,7 @@ def missing_holes(by_hole: Mapping[str, int]) -> int:
 
 
 class SegmentEnds(NamedTuple):
-    """Segments, sorted by partition, replica and base offset; one element for each in a column."""
+    """Segments of one replica after another, by base offset; one element for each in a column."""
 
     partitions: Int64s  # numbers; the replicas of a partition have the same one
     replicas: Int64s  # numbers, different for each replica of each partition
