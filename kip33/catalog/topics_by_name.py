@@ -23,7 +23,7 @@ IS_AGE_UNSURE: Final = "is_age_unsure"
 
 def with_older_topics(rows: pa.Table) -> pa.Table:
     """Return the rows of all segments of their topics with the columns IS_OLDER, IS_AGE_UNSURE."""
-    topics = _topics_by_name(rows)
+    topics = topics_by_name(rows)
     older: Any = pa.repeat(pa.scalar(False), rows.num_rows)
     for name, known in topics.items():
         is_newest = pc.is_in(rows["topic_id"], value_set=pa.array(known.newest_ids, pa.string()))
@@ -34,7 +34,7 @@ def with_older_topics(rows: pa.Table) -> pa.Table:
     return rows.append_column(IS_OLDER, older).append_column(IS_AGE_UNSURE, is_unsure)
 
 
-def _topics_by_name(rows: pa.Table) -> dict[str, TopicsOfName]:
+def topics_by_name(rows: pa.Table) -> dict[str, TopicsOfName]:
     """Return the topics of each name that more than one topic has."""
     known = rows.filter(pc.and_(pc.is_valid(rows["topic_id"]), pc.is_valid(rows["topic"])))
     pairs = pc.binary_join_element_wise(known["topic_id"], known["topic"], "/")

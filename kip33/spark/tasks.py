@@ -191,11 +191,14 @@ def judge_in_tasks(
 
 
 def map_by_partition(
-    rows: DataFrame, run: Callable[[pa.Table], pa.Table], schema: StructType
+    rows: DataFrame,
+    run: Callable[[pa.Table], pa.Table],
+    schema: StructType,
+    keys: Sequence[str] = PARTITION,
 ) -> DataFrame:
     """Return the tables of `run`, with this schema, which gets all rows of its partitions.
 
-    The rows are shuffled by PARTITION. Nothing runs before the result is used. Tasks use the
+    The rows are shuffled by the keys. Nothing runs before the result is used. Tasks use the
     session's settings of stores.
     """
     use_stores_here = _stores_for_tasks(rows.sparkSession)
@@ -207,7 +210,7 @@ def map_by_partition(
             use_stores_here()
             yield from run(pa.Table.from_batches(given)).cast(arrow).to_batches()
 
-    return _map_arrow(rows.repartition(*PARTITION), run_task, schema)
+    return _map_arrow(rows.repartition(*keys), run_task, schema)
 
 
 def collect_table(rows: DataFrame) -> pa.Table:
