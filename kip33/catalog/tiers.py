@@ -79,7 +79,9 @@ class CatalogSnapshot(NamedTuple):
         """Return the topics, by name; CatalogError if a part is damaged."""
         return topics_of(self.catalog, self.snapshot)
 
-    def rows(self, columns: Sequence[str], topics: Collection[str] | None = None) -> pa.Table:
+    def rows(
+        self, columns: Sequence[str], topics: Collection[str | None] | None = None
+    ) -> pa.Table:
         """Return the rows of some topics, None: of all; CatalogError if a part is damaged."""
         pieces = self.catalog.read_pieces(self.snapshot, list(columns), topics)
         return pa.concat_tables([PARTS.empty_table().select(list(columns)), *pieces])
@@ -134,7 +136,9 @@ class Tiers:
         """Return the topics of both tiers, by name; CatalogError if a part is damaged."""
         return sorted({*self.local.topics(), *self.remote.topics()})
 
-    def rows(self, columns: Sequence[str], topics: Collection[str] | None = None) -> pa.Table:
+    def rows(
+        self, columns: Sequence[str], topics: Collection[str | None] | None = None
+    ) -> pa.Table:
         """Return the rows of both tiers as `united` does.
 
         CatalogError if a topic id has two names, or a part is damaged.
@@ -164,7 +168,9 @@ class Tiers:
         for first in range(0, max(1, len(asked)), at_once):
             yield self.rows(columns, asked[first : first + at_once])
 
-    def log_rows(self, columns: Sequence[str], topics: Collection[str] | None = None) -> pa.Table:
+    def log_rows(
+        self, columns: Sequence[str], topics: Collection[str | None] | None = None
+    ) -> pa.Table:
         """Return the rows whose segments make up the logs: each record of both tiers once.
 
         Those of `rows`, without copies and without segments outside the log. Of a segment with

@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkabl
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.directory import Segment
@@ -30,6 +29,7 @@ from kip33.catalog.tiers import (
     LATEST_EPOCH,
     UNSURE_FROM,
     UNTIL,
+    CatalogSnapshot,
     Tiers,
     unsure_text,
 )
@@ -364,20 +364,22 @@ def _of_listed(segment: Segment, log: Location) -> ReadSegment:
 
 
 def _of_catalog(catalog: Catalog, selection: Selection, tell: Tell) -> list[ReadSegment]:
-    snapshot = choose(catalog, None, tell.ignored).snapshot
-    found = []
-    known: set[str | None] = set()
-    for piece in catalog.read_pieces(snapshot, _FROM_CATALOG):
-        if selection.topics:
-            topics = piece["topic"]
-            of_piece = pc.unique(topics).to_pylist()
-            known.update(of_piece)
-            named = [name for name in of_piece if matches(name, selection.topics)]
-            piece = piece.filter(pc.is_in(topics, value_set=pa.array(named, pa.string())))
-        found += [_of_row(row) for row in piece.to_pylist()]
-    if known and not found:
+    source = CatalogSnapshot(catalog, choose(catalog, None, tell.ignored).snapshot)
+    known, topics = _topics_in(source, selection)
+    rows = source.rows(_FROM_CATALOG, topics)
+    if known and not rows.num_rows:
         raise _nothing_of(selection, known)
-    return selection.of(found, tell)
+    return selection.of([_of_row(row) for row in rows.to_pylist()], tell)
+
+
+def _topics_in(
+    source: CatalogSnapshot | Tiers, selection: Selection
+) -> tuple[list[str], list[str | None] | None]:
+    """Return all topics, and the selected ones and the unknown one; [] and None: all of them."""
+    if not selection.topics:
+        return [], None
+    known = source.topics()
+    return known, [*(name for name in known if matches(name, selection.topics)), None]
 
 
 def _nothing_of(selection: Selection, known: Iterable[str | None] = ()) -> LocationError:
@@ -390,12 +392,7 @@ def _of_tiers(tiers: Tiers, selection: Selection, tell: Tell) -> list[ReadSegmen
 
     Directories that were not listed are there, too; a remote one in each replica.
     """
-    topics = None
-    if selection.topics:
-        known = tiers.topics()
-        topics = [name for name in known if matches(name, selection.topics)]
-        if known and not topics:
-            raise _nothing_of(selection, known)
+    known, topics = _topics_in(tiers, selection)
     rows = tiers.log_rows(_FROM_CATALOG, topics).to_pylist()
     firsts: dict[Any, str] = {}
     for row in rows:
@@ -406,12 +403,14 @@ def _of_tiers(tiers: Tiers, selection: Selection, tell: Tell) -> list[ReadSegmen
     for segment in found:
         replicas[segment.topic, segment.partition].add(segment.log_dir)
     for tier in tiers:
-        for piece in tier.catalog.read_pieces(tier.snapshot, _FROM_CATALOG):
-            for row in piece.filter(pc.is_null(piece["base_offset"])).to_pylist():
-                of_one = {row["log_dir"]}
-                if tier is tiers.remote:
-                    of_one = replicas.get((row["topic"], row["partition"]), of_one)
-                found += [_of_row(row | {"log_dir": log_dir}) for log_dir in of_one]
+        unlisted = tier.rows(_FROM_CATALOG, topics).filter(pc.field("base_offset").is_null())
+        for row in unlisted.to_pylist():
+            of_one = {row["log_dir"]}
+            if tier is tiers.remote:
+                of_one = replicas.get((row["topic"], row["partition"]), of_one)
+            found += [_of_row(row | {"log_dir": log_dir}) for log_dir in of_one]
+    if known and not found:
+        raise _nothing_of(selection, known)
     return selection.of(found, tell)
 
 

@@ -424,20 +424,18 @@ def _listed(
 def _catalogued(request: RestoreRequest) -> list[_FoundSegment]:
     catalog = request.catalog
     assert catalog is not None
-    topics = catalog.topics()
-    require_topics(request.topics, topics)
+    known = catalog.topics()
+    require_topics(request.topics, known)
+    topics = [*(topic for topic in known if matches(topic, request.topics)), None]
     if isinstance(catalog, Tiers):
-        chosen = [topic for topic in topics if matches(topic, request.topics)]
-        rows = catalog.log_rows(_COLUMNS, chosen).select([*_COLUMNS, *_OF_TIERS])
-        without_place = [tier.rows(_COLUMNS).filter(_HAS_NO_PLACE) for tier in catalog]
-        tables = [rows, *without_place]
+        rows = catalog.log_rows(_COLUMNS, topics).select([*_COLUMNS, *_OF_TIERS])
+        tables = [rows, *(tier.rows(_COLUMNS, topics).filter(_HAS_NO_PLACE) for tier in catalog)]
     else:
-        tables = [catalog.rows(_COLUMNS)]
+        tables = [catalog.rows(_COLUMNS, topics)]
     return [
         _FoundSegment(Location.of(row.pop("log_uri")), **row)
         for piece in chain.from_iterable(table.to_batches() for table in tables)
         for row in piece.to_pylist()
-        if matches(row["topic"], request.topics)
     ]
 
 
