@@ -12,15 +12,15 @@ import pyarrow.compute as pc
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.partitions import PARTITION, partitions
 from kip33.catalog.segment_order import runs_of
-from kip33.catalog.topics_by_name import OF_TOPICS, copies_in
+from kip33.catalog.topics_by_name import OF_TOPICS, topics_by_name
 from kip33.rules.offset_holes import APART, NAMES, UNKNOWN_OFFSET, overlaps
 from kip33.rules.segment_summary import SegmentStatus, TimestampSource
-from kip33.rules.topics_of_a_name import LastChange, topics_of_name
+from kip33.rules.topics_of_a_name import TopicsOfName
 
 _COLUMNS: Final = (
     *(*PARTITION, "base_offset", "last_offset", "size_bytes", "record_count", "batch_count"),
     *("time_index_entries", "first_batch_timestamp", "largest_timestamp"),
-    *("largest_timestamp_source", "status", "topic_id", "last_modified_ms", "max_timestamp"),
+    *("largest_timestamp_source", "status", "topic_id", "last_modified_ms"),
 )
 
 
@@ -61,9 +61,8 @@ def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
     for rows in partitions(catalog, snapshot, _COLUMNS):
         for row in _sums(rows).to_pylist():
             totals[row["topic"] or ""].add(row)
-    copies = _copies(
-        catalog, snapshot, {name for name in totals if len(totals[name].topic_ids) > 1}
-    )
+    several = {name for name in totals if len(totals[name].topic_ids) > 1}
+    by_name = _topics_by_name(catalog, snapshot, several) if several else {}
     return [
         TopicTotals(
             topic,
@@ -76,7 +75,7 @@ def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
             total.largest,
             dict(sorted(total.not_ok.items())),
             dict(sorted((+total.overlaps).items())),
-            _topic_ids(total.topic_ids, copies.get(topic, ())),
+            _topic_ids(total.topic_ids, by_name.get(topic, TopicsOfName())),
         )
         for topic, total in sorted(totals.items())
     ]
@@ -101,7 +100,7 @@ def _sums(rows: pa.Table) -> pa.Table:
     }
     largest = {
         "largest": pc.if_else(is_of_log, rows["largest_timestamp"], None),
-        **{name: rows[name] for name in ("max_timestamp", "last_modified_ms")},
+        "last_modified_ms": rows["last_modified_ms"],
     }
     columns = {
         **{name: rows[name] for name in ("topic", "topic_id", "status")},
@@ -118,7 +117,7 @@ def _sums(rows: pa.Table) -> pa.Table:
 class _OfTopicId:
     segments: int = 0
     log_bytes: int = 0
-    changed: LastChange = field(default_factory=LastChange)
+    modified_ms: int = 0  # at the latest
 
 
 @dataclass
@@ -145,11 +144,7 @@ class _Totals:
             of_id = self.topic_ids.setdefault(row["topic_id"], _OfTopicId())
             of_id.segments += segments
             of_id.log_bytes += log_bytes
-            largest = row["max_timestamp_max"]
-            change = LastChange(
-                -1 if largest is None else largest, row["last_modified_ms_max"] or 0
-            )
-            of_id.changed = of_id.changed.later(change)
+            of_id.modified_ms = max(of_id.modified_ms, row["last_modified_ms_max"] or 0)
         self.records += row["record_count_sum"] or 0
         self.all_counted &= not row["uncounted_sum"]
         self.entries += row["time_index_entries_sum"] or 0
@@ -161,24 +156,16 @@ class _Totals:
             self.not_ok[row["status"]] += segments
 
 
-def _copies(
+def _topics_by_name(
     catalog: Catalog, snapshot: Snapshot, topics: Collection[str]
-) -> dict[str, list[list[str]]]:
-    """Return ids of one topic by topic, see `copies_in`; usually no topic is asked for."""
-    if not topics:
-        return {}
+) -> dict[str, TopicsOfName]:
     pieces = catalog.read_pieces(snapshot, ["topic", *OF_TOPICS], topics)
-    return copies_in(pa.concat_tables(pieces))
+    return topics_by_name(pa.concat_tables(pieces))
 
 
-def _topic_ids(
-    by_id: dict[str, _OfTopicId], copies: Collection[Collection[str]]
-) -> list[dict[str, Any]]:
+def _topic_ids(by_id: dict[str, _OfTopicId], topics: TopicsOfName) -> list[dict[str, Any]]:
     """Return the known topic ids, the newest first; the others are of topics deleted before."""
-    topics = topics_of_name({one: by_id[one].changed for one in by_id}, copies)
-    order = sorted(
-        by_id, key=lambda one: (topics.is_older(one), -by_id[one].changed.modified_ms, one)
-    )
+    order = sorted(by_id, key=lambda one: (topics.is_older(one), -by_id[one].modified_ms, one))
     return [
         {
             "topic_id": topic_id,

@@ -33,21 +33,20 @@ from kip33.catalog.tiers import (
     Tiers,
     unsure_text,
 )
+from kip33.catalog.topics_by_name import topics_of_segments
 from kip33.errors import FileReadError, LocationError, counted
 from kip33.formats.batch import CODEC_MASK, MAX_INT32, BatchColumns
 from kip33.formats.names import parse_partition_dir
 from kip33.rules.offset_holes import (
-    KINDS,
     UNKNOWN_END,
     Extent,
     HoleKind,
-    SegmentEnds,
-    find_holes,
+    holes_of_one,
     most_complete_of,
 )
 from kip33.rules.policies import MAX_INT64, nearest_topics
 from kip33.rules.segment_summary import SegmentStatus, is_whole_before_zeros
-from kip33.rules.topics_of_a_name import TopicsOfName, topics_by_name
+from kip33.rules.topics_of_a_name import TopicsOfName
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
 
@@ -251,8 +250,9 @@ class Selection(NamedTuple):
 
     def of(self, segments: list[ReadSegment], tell: Tell) -> list[ReadSegment]:
         """Return its segments, of the newest topic of each name unless a log_dir is given."""
-        by_name = topics_by_name(segments) if self.log_dir is None else {}
-        topics = defaultdict(TopicsOfName, by_name)
+        topics: defaultdict[str | None, TopicsOfName] = defaultdict(TopicsOfName)
+        if self.log_dir is None:
+            topics.update(topics_of_segments(segments))
         taken = [segment for segment in segments if self.takes(segment)]
         for topic in sorted({one.topic or "" for one in taken}):
             if topics[topic].is_unsure:
@@ -531,16 +531,12 @@ def _holes_before(ordered: PartitionSegments) -> list[str | None]:
         0 <= end < (one.base_offset or 0) for end, one in zip(ends, placed[1:], strict=False)
     ):
         return notes
-    of_one = np.zeros(len(placed), np.int64)
     is_broken = [one.figures is None or one.damage is not None for one in placed]
     is_sparse = [_is_sparse(one, end) for one, end in zip(placed, ends, strict=True)]
-    bases = np.array([one.base_offset for one in placed], np.int64)
-    arrays = np.array(ends, np.int64), np.array(is_broken), np.array(is_sparse)
-    holes = find_holes(SegmentEnds(of_one, of_one, bases, *arrays))
-    columns = (holes.before, holes.first_offsets, holes.ends, holes.kinds)
-    for before, first, end, kind in zip(*(one.tolist() for one in columns), strict=True):
-        if KINDS[kind] == HoleKind.CERTAIN:
-            notes[before] = f"offsets {first} to {end - 1} are missing before it"
+    bases = [one.base_offset or 0 for one in placed]
+    for after, first, end, kind in holes_of_one(bases, ends, is_broken, is_sparse):
+        if kind == HoleKind.CERTAIN:
+            notes[after + 1] = f"offsets {first} to {end - 1} are missing before it"
     return notes
 
 
