@@ -27,6 +27,7 @@ from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.audits.roll_audit import audit_catalog, roll_table
 from kip33.catalog import difference, topic_totals
 from kip33.catalog.catalog import Catalog, Snapshot, catalog_at, choose, warn_caller
+from kip33.catalog.partitions import names_in
 from kip33.catalog.schema import PARTS
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.catalog.topic_totals import TopicTotals
@@ -461,10 +462,8 @@ class OpenedCatalog:
         return log_starts(snapshot, self._texts(snapshot, "log_dir"), file)
 
     def _texts(self, snapshot: Snapshot, column: str) -> list[str]:
-        found: set[Any] = set()
-        for piece in self.catalog.read_pieces(snapshot, [column]):
-            found.update(piece[column].unique().drop_null().to_pylist())
-        return sorted(found)
+        texts: list[Any] = names_in(self.catalog, snapshot)[column].unique().drop_null().to_pylist()
+        return sorted(texts)
 
     def _other_tier(
         self,

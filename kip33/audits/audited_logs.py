@@ -17,13 +17,14 @@ from kip33.archive.bins import Engine, Work
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import log_uris
 from kip33.archive.sources import require_segments
+from kip33.catalog.partitions import PARTITION
+from kip33.catalog.segment_order import in_order, runs_of
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, Phase, tell_nobody
 
 Result = TypeVar("Result")
-_PARTITION: Final = ("log_dir", "topic", "partition")
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("number", pa.int64(), nullable=False),
     pa.field("log_dir", pa.string()),
@@ -135,13 +136,8 @@ def _by_partition(logs: pa.Table) -> pa.Table:
     """Return a table with one row per partition: its logs as a list, and their size together."""
     if not logs.num_rows:
         return pa.table({"size_bytes": pa.array([], pa.int64())})
-    sorted_logs = logs.sort_by([(name, "ascending") for name in _PARTITION]).combine_chunks()
-    is_same = np.ones(logs.num_rows, bool)
-    for name in _PARTITION:
-        codes = sorted_logs[name].combine_chunks().dictionary_encode().indices
-        is_same[1:] &= np.diff(pc.fill_null(codes, -1).to_numpy()) == 0
-    is_same[0] = False
-    starts = np.flatnonzero(~is_same)
+    sorted_logs = in_order(logs).combine_chunks()
+    starts = np.flatnonzero(np.diff(runs_of(sorted_logs, PARTITION), prepend=-1))
     sizes = pc.fill_null(sorted_logs["size_bytes"], 0).to_numpy()
     offsets = pa.array(np.append(starts, logs.num_rows), pa.int32())
     [struct] = sorted_logs.to_struct_array().chunks

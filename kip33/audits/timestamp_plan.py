@@ -30,6 +30,7 @@ from kip33.audits.audited_logs import (
     read_logs,
 )
 from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.tiers import CatalogSnapshot
 from kip33.errors import FileReadError, Kip33Error, LocationError
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.scan import BatchScan
@@ -177,17 +178,11 @@ def keys_of(files: pa.Table) -> list[tuple[str | None, int | None, str | None, s
 def _of_catalog(
     catalog: Catalog, snapshot: Snapshot, question: TimestampQuestion, topics: Sequence[str]
 ) -> TimestampPlan:
-    pieces = []
-    known: set[str | None] = set()
-    for piece in catalog.read_pieces(snapshot, list(_OF_CATALOG)):
-        if topics:
-            names = pc.unique(piece["topic"]).to_pylist()
-            known.update(names)
-            wanted = pa.array([name for name in names if matches(name, topics)], pa.string())
-            piece = piece.filter(pc.is_in(piece["topic"], value_set=wanted))
-        pieces.append(piece)
-    rows = pa.concat_tables(pieces) if pieces else None
-    if rows is None or rows.num_rows == 0:
+    source = CatalogSnapshot(catalog, snapshot)
+    known = source.topics() if topics else []
+    chosen = [*(name for name in known if matches(name, topics)), None] if topics else None
+    rows = source.rows(_OF_CATALOG, chosen)
+    if rows.num_rows == 0:
         wanted_text = f" of topics {', '.join(topics)}" if topics else ""
         near = nearest_topics(topics, known)
         raise LocationError(f"{catalog.location.uri}: no segments{wanted_text} found{near}")
@@ -211,9 +206,9 @@ def _in_order(rows: pa.Table) -> pa.Table:
 def catalog_rows(catalog: Catalog, plan: TimestampPlan) -> list[dict[str, Any]]:
     """Return a row of TIMESTAMPS for each partition and log directory; null: needs the logs."""
     assert plan.snapshot is not None
-    figures: dict[str, dict[str, Any]] = {}
-    for piece in catalog.read_pieces(plan.snapshot, list(_FIGURES)):
-        figures.update((row["log_uri"], row) for row in piece.to_pylist())
+    topics: list[Any] = plan.files["topic"].unique().to_pylist()
+    of_catalog = CatalogSnapshot(catalog, plan.snapshot).rows(_FIGURES, topics)
+    figures = {row["log_uri"]: row for row in of_catalog.to_pylist()}
     rows = plan.files.to_pylist()
     codes = _suspicions(plan, rows)
     numbered = zip(keys_of(plan.files), rows, codes.tolist(), strict=True)

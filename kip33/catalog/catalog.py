@@ -220,11 +220,12 @@ class Catalog(NamedTuple):
         self,
         snapshot: Snapshot,
         columns: list[str] | None = None,
-        topics: Collection[str] | None = None,
+        topics: Collection[str | None] | None = None,
     ) -> Iterator[pa.Table]:
         """Yield the rows in order, one row group at a time; memory depends on the largest part.
 
-        With `topics`, only their rows are returned, and and other row groups are not read.
+        With `topics`, only their rows are returned, and other row groups are not read; None among
+        them is an unknown topic.
         Raises CatalogError if the bytes of a part differ from what the commit lists, or the
         snapshot is removed meanwhile.
         """

@@ -10,18 +10,20 @@
 
 A segment may have several changes. Values that follow from a size or a status are not reported
 again. Values that depend only on a build's settings (entries, the state of the index file) are not
-compared. Rows of both snapshots are matched by `log_uri`, including rows of directories that could
-not be listed.
+compared. Rows of both snapshots are matched by their keys (`catalog.segment_order`), including rows
+of directories that could not be listed.
 """
 
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import KEY, order_of, side_by_side
 
 
 class SegmentChange(StrEnum):
@@ -48,8 +50,7 @@ _FIGURES: Final = (
     "out_of_order_batches",
     "error",
 )
-_SHOWN: Final = ["log_uri", "size_bytes", "status"]
-_COLUMNS: Final = list(dict.fromkeys([*_SHOWN, "last_modified_ms", *_FIGURES]))
+_COLUMNS: Final = list(dict.fromkeys([*KEY, "status", "last_modified_ms", *_FIGURES]))
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_uri", pa.string(), nullable=False),
@@ -61,30 +62,17 @@ _FIELDS: list["pa.Field[Any]"] = [
 ]
 DIFFERENCE: Final = pa.schema(_FIELDS)
 
-_Flags = np.ndarray[Any, np.dtype[np.bool_]]
-
 
 def difference(catalog: Catalog, before: Snapshot, after: Snapshot) -> pa.Table:
-    """Return the segments that changed from `before` to `after`: a DIFFERENCE sorted by `log_uri`.
+    """Return the segments that changed from `before` to `after`: a DIFFERENCE, in their order.
 
-    Both snapshots' compared columns are in memory, about 100 bytes per segment plus its URI. Raises
-    CatalogError if a part is damaged.
+    Only changed rows are held, and some parts of each snapshot. Raises CatalogError if a part is
+    damaged.
     """
-    old, new = catalog.read(before, _COLUMNS), catalog.read(after, _COLUMNS)
-    chunks: Any = pc.index_in(new["log_uri"], value_set=old["log_uri"])
-    was_at = chunks.combine_chunks()
-    in_both = was_at.is_valid()
-    stayed = _Stayed(old, new, in_both, was_at.drop_null())
-    is_gone = np.ones(old.num_rows, bool)
-    is_gone[stayed.was_at.to_numpy()] = False
-    gone = old.select(_SHOWN).filter(pa.array(is_gone))
-    added = new.select(_SHOWN).filter(pc.invert(in_both))
-    pieces = [
-        _rows(gone["log_uri"], gone, _nothing(gone), _all(SegmentChange.GONE, gone)),
-        _rows(added["log_uri"], _nothing(added), added, _all(SegmentChange.ADDED, added)),
-        _changed(stayed),
-    ]
-    return pa.concat_tables(pieces).sort_by("log_uri")
+    none = SEGMENTS.empty_table().select(_COLUMNS)
+    runs = [catalog.read_pieces(one, _COLUMNS) for one in (before, after)]
+    found = [_changed(old, new) for old, new in side_by_side(runs, none) if not old.equals(new)]
+    return pa.concat_tables([DIFFERENCE.empty_table(), *found])
 
 
 def count_changes(changed: pa.Table) -> dict[str, int]:
@@ -94,73 +82,51 @@ def count_changes(changed: pa.Table) -> dict[str, int]:
     return {change: number[change] for change in SegmentChange if change in number}
 
 
-class _Stayed(NamedTuple):
-    """The segments that are in both snapshots, read one column at a time to save copies."""
-
-    old: pa.Table
-    new: pa.Table
-    in_both: Any  # a flag for each row of `new`
-    was_at: Any  # for each flagged row, its row in `old`
-
-    def both(self, name: str) -> tuple[Any, Any]:
-        """Return a column before and after, aligned by segment."""
-        return self.old[name].take(self.was_at), self.new[name].filter(self.in_both)
-
-    def differs(self, name: str) -> _Flags:
-        """Return flags of the rows where a column differs; null equals null."""
-        before, after = self.both(name)
-        other = pc.fill_null(pc.not_equal(before, after), False)
-        return _flags(pc.or_(other, pc.xor(before.is_null(), after.is_null())))
-
-    def rows(self, numbers: "np.ndarray[Any, Any]") -> tuple[pa.Table, pa.Table]:
-        """Return the reported columns of some of the segments, before and after."""
-        now_at = np.flatnonzero(_flags(self.in_both))[numbers]
-        old = self.old.select(_SHOWN).take(self.was_at.take(pa.array(numbers)))
-        return old, self.new.select(_SHOWN).take(pa.array(now_at))
-
-
-def _changed(stayed: _Stayed) -> pa.Table:
-    """Return a row for each segment that is in both snapshots and changed."""
-    before, after = stayed.both("size_bytes")
-    changes = np.zeros((len(before), len(SegmentChange)), bool)
-    column = {change: changes[:, place] for place, change in enumerate(SegmentChange)}
-    grown, shrunk = column[SegmentChange.GROWN], column[SegmentChange.SHRUNK]
-    status, modified = column[SegmentChange.STATUS_CHANGED], column[SegmentChange.MODIFIED]
-    grown[:] = _flags(pc.fill_null(pc.greater(after, before), False))
-    shrunk[:] = _flags(pc.fill_null(pc.less(after, before), False))
-    status[:] = stayed.differs("status")
-    for name in _FIGURES:
-        modified |= stayed.differs(name)
-    modified &= ~status
-    modified |= stayed.differs("last_modified_ms")
-    modified &= ~grown & ~shrunk
-    numbers = np.flatnonzero(changes.any(axis=1))
-    old, new = stayed.rows(numbers)
-    return _rows(new["log_uri"], old, new, changes[numbers])
-
-
-def _rows(uris: Any, old: pa.Table, new: pa.Table, changes: _Flags) -> pa.Table:
-    """Return a DIFFERENCE from aligned rows of `old` and `new`, with one flag per change."""
-    names: Any = pa.array(list(SegmentChange))
-    ends = np.concatenate([[0], np.cumsum(changes.sum(axis=1))])
-    lists = pa.ListArray.from_arrays(
-        pa.array(ends, pa.int32()), names.take(pa.array(np.nonzero(changes)[1]))
+def _changed(old: pa.Table, new: pa.Table) -> pa.Table:
+    """Return a row for each segment that changed, from the rows of both up to the same key."""
+    before, after = _aligned(old, new)
+    sizes = before["size_bytes"], after["size_bytes"]
+    is_added, is_gone = (pc.is_null(rows["status"]).to_numpy() for rows in (before, after))
+    is_grown, is_shrunk = (
+        pc.fill_null(compared(*sizes), False).to_numpy() for compared in (pc.less, pc.greater)
     )
-    sizes, statuses = ([table[name] for table in (old, new)] for name in ("size_bytes", "status"))
-    return pa.table([uris, lists, *sizes, *statuses], schema=DIFFERENCE)
+    has_other_status = _differs(before, after, "status")
+    is_modified = np.logical_or.reduce([_differs(before, after, name) for name in _FIGURES])
+    is_modified &= ~has_other_status
+    is_modified |= _differs(before, after, "last_modified_ms")
+    stayed = ~is_added & ~is_gone
+    columns = (is_grown, is_shrunk, has_other_status, is_modified & ~is_grown & ~is_shrunk)
+    flags = np.stack([is_added, is_gone, *(column & stayed for column in columns)], axis=1)
+    keys = pa.table({name: pc.coalesce(after[name], before[name]) for name in KEY})
+    order = order_of(keys)
+    order = order[flags[order].any(axis=1)]
+    flags, numbers = flags[order], pa.array(order)
+    lists = pa.ListArray.from_arrays(
+        pa.array(np.append(0, np.cumsum(flags.sum(axis=1))), pa.int32()),
+        pa.array(list(SegmentChange)).take(pa.array(np.nonzero(flags)[1])),
+    )
+    shown = [
+        rows[name].take(numbers) for name in ("size_bytes", "status") for rows in (before, after)
+    ]
+    return pa.table([keys["log_uri"].take(numbers), lists, *shown], schema=DIFFERENCE)
 
 
-def _nothing(rows: pa.Table) -> pa.Table:
-    """Return the same number of rows with null size and status."""
-    size, status = pa.nulls(rows.num_rows, pa.int64()), pa.nulls(rows.num_rows, pa.string())
-    return pa.table({"size_bytes": size, "status": status})
+def _aligned(old: pa.Table, new: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return all segments before and after, one row for each; nulls where one is not there."""
+    was_at = pc.index_in(new["log_uri"], value_set=old["log_uri"])
+    was = old.select(KEY).take(was_at)
+    is_other = [_differs(was, new, name) for name in KEY]
+    was_at = pc.if_else(pa.array(np.logical_or.reduce(is_other)), None, was_at)
+    is_gone = np.ones(old.num_rows, bool)
+    is_gone[was_at.drop_null().to_numpy()] = False
+    gone = old.filter(pa.array(is_gone))
+    nothing = new.take(pa.nulls(gone.num_rows, pa.int64()))
+    return pa.concat_tables([old.take(was_at), gone]), pa.concat_tables([new, nothing])
 
 
-def _all(change: str, rows: pa.Table) -> _Flags:
-    """Return flags that give all rows this one change."""
-    return np.tile(np.array([name == change for name in SegmentChange]), (rows.num_rows, 1))
-
-
-def _flags(booleans: Any) -> _Flags:
-    """Return Arrow booleans, which have no nulls, as a numpy array."""
-    return np.asarray(booleans, bool)
+def _differs(before: pa.Table, after: pa.Table, name: str) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    """Return the rows where a column differs; null equals null."""
+    one, other = before[name], after[name]
+    is_other = pc.fill_null(pc.not_equal(one, other), False)
+    found = pc.or_(is_other, pc.xor(one.is_null(), other.is_null()))
+    return np.asarray(found.to_numpy(), bool)

@@ -33,13 +33,15 @@ def partitions(
     The columns include PARTITION. There is one table at least. Only the row groups of these topics
     are read. CatalogError if a part is damaged.
     """
-    pieces = catalog.read_pieces(snapshot, [*columns], topics_matching(catalog, snapshot, topics))
+    pieces = catalog.read_pieces(snapshot, [*columns], _matching(catalog, snapshot, topics))
     none = SEGMENTS.empty_table().select([*columns])
     tables = whole_partitions(pieces)
     return chain([next(tables, none)], tables)
 
 
-def topics_matching(catalog: Catalog, snapshot: Snapshot, globs: Sequence[str]) -> list[str] | None:
+def _matching(
+    catalog: Catalog, snapshot: Snapshot, globs: Sequence[str]
+) -> list[str] | None:
     """Return the topics of a snapshot that match, None for all."""
     return _topics_in(names_in(catalog, snapshot), globs) if globs else None
 

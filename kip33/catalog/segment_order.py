@@ -5,7 +5,7 @@ rows, a topic of a log directory is a range of them, and two sorted runs are mer
 again. A directory that could not be listed has no topic, partition or offset: nulls come first.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -67,6 +67,25 @@ def in_order(rows: pa.Table) -> pa.Table:
     return rows if (np.diff(order) == 1).all() else rows.take(pa.array(order))
 
 
+def joined(tables: Iterable[pa.Table], names: Sequence[str]) -> pa.Table:
+    """Return the rows of some tables in order of these columns."""
+    keys: Any = [(name, "ascending") for name in names]
+    return pa.concat_tables(tables).sort_by(keys)
+
+
+def runs_of(rows: pa.Table, names: Sequence[str]) -> Int64s:
+    """Return a number for each row, which grows by one where a value of these columns changes.
+
+    >>> runs_of(pa.table({"topic": ["t", "t", None], "partition": [0, 1, 1]}), ["topic"]).tolist()
+    [0, 0, 1]
+    """
+    changes = np.zeros(rows.num_rows, np.int64)
+    for name in names:
+        codes = rows[name].combine_chunks().dictionary_encode().indices
+        changes[1:] |= np.diff(pc.fill_null(codes, -1).to_numpy()) != 0
+    return np.cumsum(changes)
+
+
 def key_at(rows: pa.Table, number: int) -> Key:
     """Return the key of a row."""
     return key_of(values_at(rows, number, KEY))
@@ -94,25 +113,30 @@ def place_of(values: Sequence[Any]) -> tuple[tuple[bool, Any], ...]:
 
 def merged(runs: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
     """Yield the rows of some runs in order, each of which is in order; a table of each is held."""
-    waiting = [(run, _next_of(run)) for run in runs]
-    while waiting := [(run, rows) for run, rows in waiting if rows is not None]:
-        if len(waiting) == 1:
-            [(run, rows)] = waiting
-            yield rows
-            yield from run
-            return
-        bound = min(place_of(key_at(rows, rows.num_rows - 1)) for _, rows in waiting)
-        ends = [rows_up_to(rows, bound) for _, rows in waiting]
-        taken = [rows.slice(0, end) for (_, rows), end in zip(waiting, ends, strict=True) if end]
+    for some in side_by_side(runs, pa.table({})):
+        taken = [rows for rows in some if rows.num_rows]
         yield in_order(pa.concat_tables(taken)) if len(taken) > 1 else taken[0]
+
+
+def side_by_side(runs: Sequence[Iterator[pa.Table]], none: pa.Table) -> Iterator[list[pa.Table]]:
+    """Yield the next rows of each run up to the same key, `none` of a run that has ended.
+
+    Rows with equal keys are in one list. Each run is in order; a table of each is held.
+    """
+    waiting = [_next_of(run, none) for run in runs]
+    while any(rows.num_rows for rows in waiting):
+        there = [rows for rows in waiting if rows.num_rows]
+        bound = min(place_of(key_at(rows, rows.num_rows - 1)) for rows in there)
+        ends = [rows_up_to(rows, bound) for rows in waiting]
+        yield [rows.slice(0, end) for rows, end in zip(waiting, ends, strict=True)]
         waiting = [
-            (run, rows.slice(end) if end < rows.num_rows else _next_of(run))
-            for (run, rows), end in zip(waiting, ends, strict=True)
+            rows.slice(end) if end < rows.num_rows else _next_of(run, none)
+            for run, rows, end in zip(runs, waiting, ends, strict=True)
         ]
 
 
-def _next_of(run: Iterator[pa.Table]) -> pa.Table | None:
-    return next((rows for rows in run if rows.num_rows), None)
+def _next_of(run: Iterator[pa.Table], none: pa.Table) -> pa.Table:
+    return next((rows for rows in run if rows.num_rows), none)
 
 
 def rows_up_to(rows: pa.Table, bound: tuple[tuple[bool, Any], ...], *, before: bool = False) -> int:

@@ -46,12 +46,12 @@ class SnapshotPart(NamedTuple):
         first, last, footer_bytes, footer_crc32 = more
         return cls(*known, key_of(first), key_of(last), int(footer_bytes), int(footer_crc32))
 
-    def may_have(self, topics: Collection[str]) -> bool:
-        """Return whether a row of it may be of one of some topics."""
+    def may_have(self, topics: Collection[str | None]) -> bool:
+        """Return whether a row of it may be of one of some topics; None: of an unknown one."""
         (first_dir, first, *_), (last_dir, last, *_) = self.first, self.last
         if first_dir != last_dir or first is None or last is None:
             return True
-        return any(first <= topic <= last for topic in topics)
+        return any(topic is not None and first <= topic <= last for topic in topics)
 
 
 def rows_of(folder: Location, part: SnapshotPart, columns: list[str]) -> Iterator[pa.Table]:
@@ -73,16 +73,16 @@ def rows_of(folder: Location, part: SnapshotPart, columns: list[str]) -> Iterato
 
 
 def rows_of_topics(
-    folder: Location, part: SnapshotPart, columns: list[str], topics: Collection[str]
+    folder: Location, part: SnapshotPart, columns: list[str], topics: Collection[str | None]
 ) -> Iterator[pa.Table]:
-    """Yield the rows of some topics; only their row groups and columns are read.
+    """Yield the rows of some topics, None: without one; only their row groups are read.
 
     Errors are those of `rows_of`.
     """
     import pyarrow.compute as pc
 
     place = folder.child(part.name)
-    wanted = pa.array(sorted(topics), pa.string())
+    wanted = pa.array(topics, pa.string())
     names = columns if "topic" in columns else ["topic", *columns]
     try:
         with opened_by_arrow(place) as source:
@@ -111,13 +111,16 @@ def _footer_of(source: Any, part: SnapshotPart) -> Any:
     return pq.read_metadata(io.BytesIO(footer))
 
 
-def _may_have(group: Any, topics: Collection[str]) -> bool:
+def _may_have(group: Any, topics: Collection[str | None]) -> bool:
     """Return whether a row group may have rows of some topics."""
     chunk = group.column(_TOPIC_COLUMN)
     statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max:
         return True
-    return any(statistics.min <= topic <= statistics.max for topic in topics)
+    return any(
+        statistics.null_count if topic is None else statistics.min <= topic <= statistics.max
+        for topic in topics
+    )
 
 
 def _bytes_of(place: Location, part: SnapshotPart) -> bytes:

@@ -1,7 +1,6 @@
 """Which segments are in which tier, and what is wrong between the tiers.
 
-Both functions take the rows of `Tiers.rows`, with the columns OF_FINDINGS. A healthy pair of tiers
-has no finding but those of earlier leaders.
+A healthy pair of tiers has no finding but those of earlier leaders.
 
 - A hole is one of `catalog.holes`, of the log that both tiers make up. One between the tiers ends
   where the local log begins: local retention took what was not uploaded. What compaction removed is
@@ -14,7 +13,7 @@ has no finding but those of earlier leaders.
 - An earlier leader: records that it wrote, perhaps uploaded, and that a later leader never had.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.holes import OF_HOLES, holes_of
+from kip33.catalog.partitions import PARTITION
+from kip33.catalog.segment_order import joined, runs_of
 from kip33.catalog.tiers import (
     IS_COPY,
     IS_DIFFERENT,
@@ -49,9 +50,8 @@ from kip33.rules.policies import Policies
 from kip33.rules.segment_summary import SegmentStatus
 
 OF_FINDINGS: Final = (*OF_HOLES, "size_bytes")
-"""The columns of rows that have findings; `Tiers.rows` adds others."""
+"""The columns of rows that are compared; `Tiers.rows` adds others."""
 
-_KEY: Final = ("log_dir", "topic", "partition")
 _DAMAGED: Final = (SegmentStatus.TRUNCATED, SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
 
 
@@ -140,30 +140,45 @@ class _Finding(NamedTuple):
     last_offset: int | None
 
 
-def findings_between(tiers: Tiers, rows: pa.Table, policies: Policies | None = None) -> pa.Table:
-    """Return the findings of `tiers.rows(OF_FINDINGS, ...)` as TIER_FINDINGS, the worst first."""
+class TierComparison(NamedTuple):
+    """What is in which tier, as PARTITIONS, and what is wrong, as TIER_FINDINGS."""
+
+    partitions: pa.Table
+    findings: pa.Table
+
+
+def compare_tiers(
+    tiers: Tiers, policies: Policies | None = None, topics: Collection[str] | None = None
+) -> TierComparison:
+    """Return what two tiers have of some topics, None: of all; findings with the worst first.
+
+    `policies` say which topics are compacted. CatalogError as `Tiers.tables`.
+    """
     is_stale = tiers.remote.snapshot.created_ms < tiers.local.snapshot.created_ms
-    return tier_findings(rows, policies, is_remote_older=is_stale)
+    partitions, findings = [], []
+    for rows in tiers.tables(OF_FINDINGS, topics):
+        partitions.append(tier_partitions(rows))
+        findings += findings_in(rows, policies, is_remote_older=is_stale)
+    return TierComparison(joined(partitions, PARTITION), worst_first(findings))
 
 
-def tier_findings(
+def findings_in(
     rows: pa.Table, policies: Policies | None = None, *, is_remote_older: bool = False
-) -> pa.Table:
-    """Return what is wrong between two tiers as TIER_FINDINGS, the worst first, then by partition.
+) -> list[dict[str, Any]]:
+    """Return what is wrong between two tiers, rows of `Tiers.rows`.
 
-    `policies` say which topics are compacted. `is_remote_older`: the remote catalog does not know
-    the newest uploads. What concerns remote segments alone is there once for all replicas.
+    `is_remote_older`: the remote catalog does not know the newest uploads. What concerns remote
+    segments alone is there once for all replicas.
     """
     segments = _Segments.of(rows)
     found = {
         (one.kind, segments.replica_of(one.rows), *one[2:], segments.uris_of(one.rows)): one
         for one in _found(rows, segments, policies)
     }
-    kinds = list(TierFinding)
-    records = [
+    return [
         {
             "finding": kind.value,
-            **dict(zip(_KEY, replica, strict=True)),
+            **dict(zip(PARTITION, replica, strict=True)),
             "first_offset": first,
             "last_offset": last,
             "segments": list(uris),
@@ -173,13 +188,18 @@ def tier_findings(
         }
         for kind, replica, first, last, uris in found
     ]
-    records.sort(
+
+
+def worst_first(findings: list[dict[str, Any]]) -> pa.Table:
+    """Return findings as TIER_FINDINGS, the worst first, then by partition."""
+    kinds = list(TierFinding)
+    findings.sort(
         key=lambda one: (
             kinds.index(TierFinding(one["finding"])),
             *(one["log_dir"] or "", one["topic"], one["partition"], one["first_offset"]),
         )
     )
-    return pa.Table.from_pylist(records, TIER_FINDINGS)
+    return pa.Table.from_pylist(findings, TIER_FINDINGS)
 
 
 def _found(rows: pa.Table, segments: "_Segments", policies: Policies | None) -> Iterator[_Finding]:
@@ -212,7 +232,7 @@ class _Segments(NamedTuple):
         last = _clipped(rows)["last_offset"]
         return cls(
             rows,
-            _replica_numbers(rows),
+            runs_of(rows, PARTITION),
             rows["base_offset"].to_numpy(),
             pc.fill_null(pc.add(last, 1), UNKNOWN_END).to_numpy(),
             rows[IS_REMOTE].to_numpy(),
@@ -238,18 +258,12 @@ class _Segments(NamedTuple):
     def ranges(self, which: Mask) -> Ranges:
         return Ranges(self.replicas[which], self.base_offsets[which], self.ends[which])
 
-    def in_order(self, which: Mask) -> Int64s:
-        """Return the numbers of some segments by replica and base offset, local ones first."""
-        numbers = np.flatnonzero(which)
-        columns = (self.is_remote, self.base_offsets, self.replicas)
-        return numbers[np.lexsort(tuple(column[numbers] for column in columns))]
-
     def uris_of(self, rows: tuple[int, ...]) -> tuple[str, ...]:
         return tuple(self.table["log_uri"][row].as_py() for row in rows)
 
     def replica_of(self, rows: tuple[int, ...]) -> tuple[Any, ...]:
         """Return log_dir, topic and partition; no log_dir if the segments are all remote."""
-        log_dir, topic, partition = (self.table[name][rows[-1]].as_py() for name in _KEY)
+        log_dir, topic, partition = (self.table[name][rows[-1]].as_py() for name in PARTITION)
         return (None if self.is_remote[list(rows)].all() else log_dir), topic, partition
 
 
@@ -267,7 +281,7 @@ def _clipped(rows: pa.Table) -> pa.Table:
 def holes_of_log(rows: pa.Table, policies: Policies | None = None) -> pa.Table:
     """Return the holes of the logs that both tiers make up, as `catalog.holes` has them.
 
-    `rows` are those of `Tiers.rows`, in any order.
+    `rows` are those of `Tiers.rows`.
     """
     reborn = {name for name, ids in topic_ids_of(rows).items() if len(ids) > 1}
     log = _clipped(rows.filter(pa.array(_Segments.of(rows).is_of_log)))
@@ -280,9 +294,11 @@ def _holes(rows: pa.Table, segments: _Segments, policies: Policies | None) -> It
     holes = holes.filter(pc.equal(holes["hole"], HoleKind.CERTAIN.value))
     if not holes.num_rows:
         return
-    keys = zip(*(rows[name].to_pylist() for name in ("log_dir", "log_uri")), strict=True)
-    number = {key: row for row, key in enumerate(keys)}
-    local = segments.in_order(~segments.is_remote)
+    uris = pa.chunked_array([*holes["after"].chunks, *holes["before"].chunks])
+    some = np.flatnonzero(pc.is_in(rows["log_uri"], value_set=uris))
+    ends = rows.select(["log_dir", "log_uri"]).take(pa.array(some)).to_pylist()
+    number = {(*end.values(),): row for row, end in zip(some.tolist(), ends, strict=True)}
+    local = np.flatnonzero(~segments.is_remote)
     begins = local[np.flatnonzero(np.diff(segments.replicas[local], prepend=-1))].tolist()
     for hole in holes.to_pylist():
         pair = tuple(number[hole["log_dir"], hole[name]] for name in ("after", "before"))
@@ -294,15 +310,11 @@ def _differences(segments: _Segments) -> Iterator[_Finding]:
     if not segments.is_different.any():
         return
     last = pc.fill_null(segments.table["last_offset"], UNKNOWN_OFFSET).to_numpy()
-    keys = (segments.replicas, segments.base_offsets, last)
-    order = np.lexsort((segments.is_remote, *reversed(keys)))
-    sorted_keys = np.stack([key[order] for key in keys])
-    begins = np.ones(len(order), bool)
-    begins[1:] = (sorted_keys[:, 1:] != sorted_keys[:, :-1]).any(axis=0)
-    firsts = np.empty(len(order), np.int64)
-    firsts[order] = order[np.flatnonzero(begins)][np.cumsum(begins) - 1]
+    replicas, bases = segments.replicas, segments.base_offsets
+    begins = np.append(True, (np.diff(replicas) != 0) | (np.diff(bases) != 0))
+    firsts = np.maximum.accumulate(np.where(begins, np.arange(len(bases)), 0))
     for row in np.flatnonzero(segments.is_different).tolist():
-        pair = int(firsts[row]), row
+        pair = next(one for one in range(firsts[row], row + 1) if last[one] == last[row]), row
         yield _Finding(
             TierFinding.DIFFERENCE, pair, int(segments.base_offsets[row]), int(last[row])
         )
@@ -310,7 +322,7 @@ def _differences(segments: _Segments) -> Iterator[_Finding]:
 
 def _damage(segments: _Segments) -> Iterator[_Finding]:
     """Yield segments of which records are lost; of the newest local one that is not known."""
-    order = segments.in_order(segments.is_of_log)
+    order = np.flatnonzero(segments.is_of_log)
     replicas, bases = segments.replicas[order], segments.base_offsets[order]
     nexts = np.full(len(order), UNKNOWN_END)
     changes = (np.diff(replicas, prepend=-1) != 0) | (np.diff(bases, prepend=-1) != 0)
@@ -334,7 +346,7 @@ def _damage(segments: _Segments) -> Iterator[_Finding]:
 
 
 def _overlaps(segments: _Segments) -> Iterator[_Finding]:
-    order = segments.in_order(segments.is_sound & ~segments.is_different)
+    order = np.flatnonzero(segments.is_sound & ~segments.is_different)
     last = segments.ends[order] - 1
     kinds = overlaps(segments.replicas[order], segments.base_offsets[order], last)
     for place in np.flatnonzero(kinds != APART).tolist():
@@ -354,16 +366,6 @@ def _from_column(segments: _Segments, column: str, kind: TierFinding) -> Iterato
         yield _Finding(kind, (row,), begin, end)
 
 
-def _replica_numbers(rows: pa.Table) -> Int64s:
-    """Return a number for the replica of each row, in the order of _KEY."""
-    codes = rows["partition"].to_numpy().astype(np.int64)
-    for name in ("topic", "log_dir"):  # the last one first in order
-        ranks = pc.rank(pc.fill_null(rows[name], "").combine_chunks(), tiebreaker="dense")
-        codes += ranks.to_numpy().astype(np.int64) * (codes.max(initial=0) + 1)
-    found: Int64s = np.unique(codes, return_inverse=True)[1].astype(np.int64)
-    return found
-
-
 def tier_partitions(rows: pa.Table) -> pa.Table:
     """Return which segments of each replica are in which tier, as PARTITIONS, by replica."""
     segments = _Segments.of(rows)
@@ -374,7 +376,7 @@ def tier_partitions(rows: pa.Table) -> pa.Table:
     everywhere = Ranges(segments.replicas, bases, reached)
     there = Ranges(*(column[whole] for column in (*everywhere[:2], ends)))
     is_there = is_covered(everywhere, there) & (reached > bases)
-    columns: dict[str, Any] = {"replica": segments.replicas}
+    columns: dict[str, Any] = {name: rows[name] for name in PARTITION}
     for tier, is_in in (("local", pa.array(~remote)), ("remote", pa.array(remote))):
         columns[f"{tier}_segments"] = is_in
         columns[f"{tier}_bytes"] = pc.if_else(is_in, pc.fill_null(rows["size_bytes"], 0), 0)
@@ -384,8 +386,8 @@ def tier_partitions(rows: pa.Table) -> pa.Table:
     columns["only_remote"] = remote & segments.is_of_log
     columns["copies"] = segments.is_copy
     how = {"first_offset": "min", "last_offset": "max"}
-    asked: Any = [(name, how.get(name.partition("_")[2], "sum")) for name in [*columns][1:]]
-    sums = pa.table(columns).group_by("replica").aggregate(asked).sort_by("replica")
-    firsts = pa.array(np.unique(segments.replicas, return_index=True)[1])
-    found = [rows[name].take(firsts) for name in _KEY] + [sums["_".join(one)] for one in asked]
-    return pa.table(found, names=PARTITIONS.names).cast(PARTITIONS)
+    names = [*columns][len(PARTITION) :]
+    asked: Any = [(name, how.get(name.partition("_")[2], "sum")) for name in names]
+    sums = pa.table(columns).group_by([*PARTITION], use_threads=False).aggregate(asked)
+    sums = sums.select([*PARTITION, *("_".join(one) for one in asked)])
+    return sums.rename_columns(PARTITIONS.names).cast(PARTITIONS)

@@ -22,7 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot, Warn, choose, warn_caller
+from kip33.catalog.partitions import PARTITION, TABLE_ROWS, names_in
 from kip33.catalog.schema import PARTS
+from kip33.catalog.segment_order import order_of, runs_of
 from kip33.catalog.topic_totals import topics_of
 from kip33.errors import CatalogError, Kip33Error
 from kip33.formats.partition_metadata import (
@@ -77,7 +79,9 @@ class CatalogSnapshot(NamedTuple):
         """Return the topics, by name; CatalogError if a part is damaged."""
         return topics_of(self.catalog, self.snapshot)
 
-    def rows(self, columns: Sequence[str], topics: Collection[str] | None = None) -> pa.Table:
+    def rows(
+        self, columns: Sequence[str], topics: Collection[str | None] | None = None
+    ) -> pa.Table:
         """Return the rows of some topics, None: of all; CatalogError if a part is damaged."""
         pieces = self.catalog.read_pieces(self.snapshot, list(columns), topics)
         return pa.concat_tables([PARTS.empty_table().select(list(columns)), *pieces])
@@ -132,7 +136,9 @@ class Tiers:
         """Return the topics of both tiers, by name; CatalogError if a part is damaged."""
         return sorted({*self.local.topics(), *self.remote.topics()})
 
-    def rows(self, columns: Sequence[str], topics: Collection[str] | None = None) -> pa.Table:
+    def rows(
+        self, columns: Sequence[str], topics: Collection[str | None] | None = None
+    ) -> pa.Table:
         """Return the rows of both tiers as `united` does.
 
         CatalogError if a topic id has two names, or a part is damaged.
@@ -146,7 +152,25 @@ class Tiers:
                 self.warn(line)
         return united(local, remote).select([*columns, *ADDED])
 
-    def log_rows(self, columns: Sequence[str], topics: Collection[str] | None = None) -> pa.Table:
+    def tables(
+        self, columns: Sequence[str], topics: Collection[str] | None = None
+    ) -> Iterator[pa.Table]:
+        """Yield what `rows` returns in one table at least, each with some topics, by name.
+
+        Memory does not grow with the catalogs. Errors as in `rows`, before the first table.
+        """
+        names = [names_in(*tier) for tier in self]
+        of_same_topics(self, *names)
+        every: list[Any] = pa.concat_tables(names)["topic"].unique().drop_null().to_pylist()
+        rows = sum(tier.snapshot.rows for tier in self)
+        at_once = max(1, TABLE_ROWS * len(every) // max(1, rows))
+        asked = sorted(every if topics is None else topics)
+        for first in range(0, max(1, len(asked)), at_once):
+            yield self.rows(columns, asked[first : first + at_once])
+
+    def log_rows(
+        self, columns: Sequence[str], topics: Collection[str | None] | None = None
+    ) -> pa.Table:
         """Return the rows whose segments make up the logs: each record of both tiers once.
 
         Those of `rows`, without copies and without segments outside the log. Of a segment with
@@ -233,17 +257,19 @@ def _two_names(local: TopicIds, remote: TopicIds) -> str | None:
 def united(local: pa.Table, remote: pa.Table) -> pa.Table:
     """Return the rows of both tiers, with what `rules.tiers.PutTogether` says of each.
 
-    Both have the columns OF_UNION. The remote segments of a partition are repeated for each of its
-    local replicas, with the replica's `log_dir`.
+    They are in order, local ones first. Both have the columns OF_UNION. The remote segments of a
+    partition are repeated for each of its local replicas, with the replica's `log_dir`.
     """
     local, remote = _placed(local), _of_replicas(local, _placed(remote))
-    rows = pa.concat_tables([local, remote]).combine_chunks()
+    rows = pa.concat_tables([local, remote])
     is_remote = np.arange(rows.num_rows) >= local.num_rows
+    order = order_of(rows, pa.array(is_remote))
+    rows, is_remote = rows.take(pa.array(order)).combine_chunks(), is_remote[order]
     status = rows["status"].to_numpy()
     is_empty = pc.equal(rows["status"], SegmentStatus.EMPTY.value)
     ends = pc.if_else(is_empty, rows["base_offset"], pc.add(rows["last_offset"], 1))
     segments = TierSegments(
-        _numbers(rows),
+        runs_of(rows, PARTITION),
         rows["base_offset"].to_numpy(),
         pc.fill_null(ends, UNKNOWN_END).to_numpy(),
         is_remote,
@@ -258,8 +284,7 @@ def united(local: pa.Table, remote: pa.Table) -> pa.Table:
         ),
         _epochs_of(rows),
     )
-    numbers = segments.partitions[: local.num_rows]
-    found = put_together(segments, lambda asked: dict(_checkpoints(local, numbers, asked)))
+    found = put_together(segments, lambda asked: dict(_checkpoints(rows, segments, asked)))
     flags = (is_remote, found.is_copy, found.is_different)
     for name, flag in zip((IS_REMOTE, IS_COPY, IS_DIFFERENT), flags, strict=True):
         rows = rows.append_column(name, pa.array(flag))
@@ -304,20 +329,18 @@ def _epochs_of(rows: pa.Table) -> EpochColumns:
 
 
 def _checkpoints(
-    local: pa.Table, numbers: Int64s, asked: Int64s
+    rows: pa.Table, segments: TierSegments, asked: Int64s
 ) -> Iterator[tuple[int, tuple[EpochStart, ...]]]:
     """Yield the leader epochs beside the local logs of some partitions.
 
-    `numbers` has the partition of each row. A checkpoint that cannot be read tells nothing: then
-    the epochs of the batches decide.
+    A checkpoint that cannot be read tells nothing: then the epochs of the batches decide.
     """
-    known, first = np.unique(numbers, return_index=True)
-    is_asked = np.isin(known, asked)
-    uris: list[Any] = local["log_uri"].take(first[is_asked]).to_pylist()
+    local = np.flatnonzero(~segments.is_remote & np.isin(segments.partitions, asked))
+    known, first = np.unique(segments.partitions[local], return_index=True)
+    uris: list[Any] = rows["log_uri"].take(pa.array(local[first])).to_pylist()
     logs = [Location.of(uri) for uri in uris]
     if logs:
-        read = map_in_order(logs[0], logs, _checkpoint_beside)
-        yield from zip(known[is_asked].tolist(), read, strict=True)
+        yield from zip(known.tolist(), map_in_order(logs[0], logs, _checkpoint_beside), strict=True)
 
 
 def _checkpoint_beside(log: Location) -> tuple[EpochStart, ...]:
@@ -342,23 +365,21 @@ def _of_replicas(local: pa.Table, remote: pa.Table) -> pa.Table:
     """
     replicas: dict[tuple[str, int], list[tuple[str | None, str | None]]] = {}
     key = ["topic", "partition", "log_dir", "topic_id"]
-    for row in (
-        local.group_by(key).aggregate([]).sort_by([(name, "ascending") for name in key]).to_pylist()
-    ):
-        replicas.setdefault((row["topic"], row["partition"]), []).append(
-            (row["log_dir"], row["topic_id"])
-        )
+    for row in local.group_by(key, use_threads=False).aggregate([]).to_pylist():
+        one = row["log_dir"], row["topic_id"]
+        replicas.setdefault((row["topic"], row["partition"]), []).append(one)
     ids, remote_ids = topic_ids_of(local), topic_ids_of(remote)
     several = {
         name
         for name in ids.keys() | remote_ids.keys()
         if len(ids.get(name, set()) | remote_ids.get(name, set())) > 1
     }
-    numbers: list[int] = []
-    log_dirs: list[str | None] = []
-    columns = (remote[name].to_pylist() for name in key)
-    for number, (topic, partition, own, topic_id) in enumerate(zip(*columns, strict=True)):
-        of_partition = replicas.get((topic, partition), [])
+    runs = runs_of(remote, key)
+    firsts = remote.select(key).take(pa.array(np.flatnonzero(np.diff(runs, prepend=-1))))
+    log_dirs: list[list[str | None]] = []
+    for row in firsts.to_pylist():
+        topic, own, topic_id = row["topic"], row["log_dir"], row["topic_id"]
+        of_partition = replicas.get((topic, row["partition"]), [])
         fits = (topic_id,) if topic in several else (topic_id, None)
         same = [
             log_dir
@@ -368,17 +389,8 @@ def _of_replicas(local: pa.Table, remote: pa.Table) -> pa.Table:
         if not same:
             is_taken = any(log_dir == own for log_dir, _ in of_partition)
             same = ["/".join(filter(None, (own, topic_id or "remote"))) if is_taken else own]
-        log_dirs += same
-        numbers += [number] * len(same)
-    rows = remote.take(pa.array(numbers, pa.int64()))
+        log_dirs.append(same)
+    of_rows = pa.array(log_dirs, pa.list_(pa.string())).take(pa.array(runs))
+    rows = remote.take(pc.list_parent_indices(of_rows))
     at = rows.column_names.index("log_dir")
-    return rows.set_column(at, rows.schema.field(at), pa.array(log_dirs, pa.string()))
-
-
-def _numbers(rows: pa.Table) -> Int64s:
-    """Return a number for each replica of a partition."""
-    names = (rows[name].to_pylist() for name in ("log_dir", "topic", "partition"))
-    known: dict[tuple[Any, ...], int] = {}
-    return np.array(
-        [known.setdefault(key, len(known)) for key in zip(*names, strict=True)], np.int64
-    )
+    return rows.set_column(at, rows.schema.field(at), pc.list_flatten(of_rows))

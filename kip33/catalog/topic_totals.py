@@ -1,35 +1,27 @@
-"""Totals of a snapshot per topic, computed one row group at a time."""
+"""Totals of a snapshot per topic, computed some partitions at a time."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.holes import overlaps_by_topic
-from kip33.catalog.topics_by_name import OF_TOPICS, copies_in
+from kip33.catalog.partitions import PARTITION, partitions
+from kip33.catalog.segment_order import runs_of
+from kip33.catalog.topics_by_name import OF_TOPICS, topics_by_name
+from kip33.rules.offset_holes import APART, NAMES, UNKNOWN_OFFSET, overlaps
 from kip33.rules.segment_summary import SegmentStatus, TimestampSource
-from kip33.rules.topics_of_a_name import LastChange, topics_of_name
+from kip33.rules.topics_of_a_name import TopicsOfName
 
-_COLUMNS = [
-    "log_dir",
-    "topic",
-    "partition",
-    "size_bytes",
-    "record_count",
-    "batch_count",
-    "time_index_entries",
-    "first_batch_timestamp",
-    "largest_timestamp",
-    "largest_timestamp_source",
-    "status",
-    "topic_id",
-    "last_modified_ms",
-    "max_timestamp",
-]
+_COLUMNS: Final = (
+    *(*PARTITION, "base_offset", "last_offset", "size_bytes", "record_count", "batch_count"),
+    *("time_index_entries", "first_batch_timestamp", "largest_timestamp"),
+    *("largest_timestamp_source", "status", "topic_id", "last_modified_ms"),
+)
 
 
 class TopicTotals(NamedTuple):
@@ -61,19 +53,20 @@ def topics_of(catalog: Catalog, snapshot: Snapshot) -> list[str]:
 
 
 def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
-    """Return the totals of every topic of a snapshot, by name."""
-    overlapping = overlaps_by_topic(catalog, snapshot)
+    """Return the totals of every topic of a snapshot, by name.
+
+    Segments overlap only in one log directory: replicas in several are expected.
+    """
     totals: defaultdict[str, _Totals] = defaultdict(_Totals)
-    for piece in catalog.read_pieces(snapshot, _COLUMNS):
-        for row in piece.to_pylist():
+    for rows in partitions(catalog, snapshot, _COLUMNS):
+        for row in _sums(rows).to_pylist():
             totals[row["topic"] or ""].add(row)
-    copies = _copies(
-        catalog, snapshot, {name for name in totals if len(totals[name].topic_ids) > 1}
-    )
+    several = {name for name in totals if len(totals[name].topic_ids) > 1}
+    by_name = _topics_by_name(catalog, snapshot, several) if several else {}
     return [
         TopicTotals(
             topic,
-            len(total.partitions),
+            total.partitions,
             total.segments,
             total.log_bytes,
             total.records if total.all_counted else None,
@@ -81,23 +74,55 @@ def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
             total.first if total.first is not None else -1,
             total.largest,
             dict(sorted(total.not_ok.items())),
-            overlapping.get(topic, {}),
-            _topic_ids(total.topic_ids, copies.get(topic, ())),
+            dict(sorted((+total.overlaps).items())),
+            _topic_ids(total.topic_ids, by_name.get(topic, TopicsOfName())),
         )
         for topic, total in sorted(totals.items())
     ]
+
+
+def _sums(rows: pa.Table) -> pa.Table:
+    """Return the sums of whole partitions for each topic, topic id and status."""
+    runs = runs_of(rows, PARTITION)
+    bases, lasts = (
+        pc.fill_null(rows[name], UNKNOWN_OFFSET).to_numpy()
+        for name in ("base_offset", "last_offset")
+    )
+    kinds = np.where(bases == UNKNOWN_OFFSET, APART, overlaps(runs, bases, lasts))
+    first = rows["first_batch_timestamp"]
+    is_of_log = pc.equal(rows["largest_timestamp_source"], TimestampSource.LOG.value)
+    has_batches = pc.greater(rows["batch_count"], 0)
+    summed = {
+        **{name: rows[name] for name in ("size_bytes", "record_count", "time_index_entries")},
+        "partitions": np.diff(runs, prepend=-1),
+        "uncounted": pc.and_(pc.is_null(rows["record_count"]), has_batches),
+        **{name: kinds == kind for kind, name in NAMES.items()},
+    }
+    largest = {
+        "largest": pc.if_else(is_of_log, rows["largest_timestamp"], None),
+        "last_modified_ms": rows["last_modified_ms"],
+    }
+    columns = {
+        **{name: rows[name] for name in ("topic", "topic_id", "status")},
+        **summed,
+        **largest,
+        "first": pc.if_else(pc.greater_equal(first, 0), first, None),
+    }
+    asked: Any = [([], "count_all"), ("first", "min")]
+    asked += [(name, "sum") for name in summed] + [(name, "max") for name in largest]
+    return pa.table(columns).group_by(["topic", "topic_id", "status"]).aggregate(asked)
 
 
 @dataclass
 class _OfTopicId:
     segments: int = 0
     log_bytes: int = 0
-    changed: LastChange = field(default_factory=LastChange)
+    modified_ms: int = 0  # at the latest
 
 
 @dataclass
 class _Totals:
-    partitions: set[tuple[str | None, int | None]] = field(default_factory=set)
+    partitions: int = 0
     segments: int = 0
     log_bytes: int = 0
     records: int = 0
@@ -106,51 +131,41 @@ class _Totals:
     first: int | None = None
     largest: int = -1
     not_ok: Counter[str] = field(default_factory=Counter)
+    overlaps: Counter[str] = field(default_factory=Counter)
     topic_ids: dict[str, _OfTopicId] = field(default_factory=dict)
 
     def add(self, row: dict[str, Any]) -> None:
-        self.partitions.add((row["log_dir"], row["partition"]))
-        self.segments += 1
-        self.log_bytes += row["size_bytes"] or 0
+        """Add a row of `_sums`."""
+        segments, log_bytes = row["count_all"], row["size_bytes_sum"] or 0
+        self.partitions += row["partitions_sum"]
+        self.segments += segments
+        self.log_bytes += log_bytes
         if row["topic_id"] is not None:
             of_id = self.topic_ids.setdefault(row["topic_id"], _OfTopicId())
-            of_id.segments += 1
-            of_id.log_bytes += row["size_bytes"] or 0
-            largest = row["max_timestamp"]
-            change = LastChange(-1 if largest is None else largest, row["last_modified_ms"] or 0)
-            of_id.changed = of_id.changed.later(change)
-        self.records += row["record_count"] or 0
-        if row["record_count"] is None and row["batch_count"]:
-            self.all_counted = False
-        self.entries += row["time_index_entries"] or 0
-        first = row["first_batch_timestamp"]
-        if first is not None and first >= 0:
-            self.first = first if self.first is None else min(first, self.first)
-        if row["largest_timestamp_source"] == TimestampSource.LOG:
-            self.largest = max(self.largest, row["largest_timestamp"])
+            of_id.segments += segments
+            of_id.log_bytes += log_bytes
+            of_id.modified_ms = max(of_id.modified_ms, row["last_modified_ms_max"] or 0)
+        self.records += row["record_count_sum"] or 0
+        self.all_counted &= not row["uncounted_sum"]
+        self.entries += row["time_index_entries_sum"] or 0
+        firsts = (one for one in (self.first, row["first_min"]) if one is not None)
+        self.first = min(firsts, default=None)
+        self.largest = max(self.largest, -1 if row["largest_max"] is None else row["largest_max"])
+        self.overlaps.update({name: row[f"{name}_sum"] or 0 for name in NAMES.values()})
         if row["status"] not in (SegmentStatus.OK, SegmentStatus.EMPTY):
-            self.not_ok[row["status"]] += 1
+            self.not_ok[row["status"]] += segments
 
 
-def _copies(
+def _topics_by_name(
     catalog: Catalog, snapshot: Snapshot, topics: Collection[str]
-) -> dict[str, list[list[str]]]:
-    """Return ids of one topic by topic, see `copies_in`; usually no topic is asked for."""
-    if not topics:
-        return {}
-    of_topics = pc.is_in(pc.field("topic"), value_set=pa.array(topics, pa.string()))
-    pieces = catalog.read_pieces(snapshot, ["topic", *OF_TOPICS])
-    return copies_in(pa.concat_tables([piece.filter(of_topics) for piece in pieces]))
+) -> dict[str, TopicsOfName]:
+    pieces = catalog.read_pieces(snapshot, ["topic", *OF_TOPICS], topics)
+    return topics_by_name(pa.concat_tables(pieces))
 
 
-def _topic_ids(
-    by_id: dict[str, _OfTopicId], copies: Collection[Collection[str]]
-) -> list[dict[str, Any]]:
+def _topic_ids(by_id: dict[str, _OfTopicId], topics: TopicsOfName) -> list[dict[str, Any]]:
     """Return the known topic ids, the newest first; the others are of topics deleted before."""
-    topics = topics_of_name({one: by_id[one].changed for one in by_id}, copies)
-    order = sorted(
-        by_id, key=lambda one: (topics.is_older(one), -by_id[one].changed.modified_ms, one)
-    )
+    order = sorted(by_id, key=lambda one: (topics.is_older(one), -by_id[one].modified_ms, one))
     return [
         {
             "topic_id": topic_id,

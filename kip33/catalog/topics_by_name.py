@@ -1,11 +1,13 @@
 """Which segments of a catalog are of an older topic: one that was deleted and created again."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.catalog.schema import SEGMENTS
 from kip33.rules.topics_of_a_name import LastChange, TopicsOfName, topics_of_name
 
 OF_A_LOG: Final = ("partition", "base_offset", "batches_crc32")
@@ -23,7 +25,7 @@ IS_AGE_UNSURE: Final = "is_age_unsure"
 
 def with_older_topics(rows: pa.Table) -> pa.Table:
     """Return the rows of all segments of their topics with the columns IS_OLDER, IS_AGE_UNSURE."""
-    topics = _topics_by_name(rows)
+    topics = topics_by_name(rows)
     older: Any = pa.repeat(pa.scalar(False), rows.num_rows)
     for name, known in topics.items():
         is_newest = pc.is_in(rows["topic_id"], value_set=pa.array(known.newest_ids, pa.string()))
@@ -34,7 +36,16 @@ def with_older_topics(rows: pa.Table) -> pa.Table:
     return rows.append_column(IS_OLDER, older).append_column(IS_AGE_UNSURE, is_unsure)
 
 
-def _topics_by_name(rows: pa.Table) -> dict[str, TopicsOfName]:
+def topics_of_segments(segments: Sequence[object]) -> dict[str, TopicsOfName]:
+    """Return what `topics_by_name` does, of objects with OF_TOPICS and `topic` as attributes."""
+    columns = {
+        name: pa.array([getattr(segment, name) for segment in segments], SEGMENTS.field(name).type)
+        for name in ("topic", *OF_TOPICS)
+    }
+    return topics_by_name(pa.table(columns))
+
+
+def topics_by_name(rows: pa.Table) -> dict[str, TopicsOfName]:
     """Return the topics of each name that more than one topic has."""
     known = rows.filter(pc.and_(pc.is_valid(rows["topic_id"]), pc.is_valid(rows["topic"])))
     pairs = pc.binary_join_element_wise(known["topic_id"], known["topic"], "/")

@@ -15,7 +15,6 @@ from kip33.builds.leftovers import PLANNED_ON_REQUEST
 from kip33.catalog.catalog import Catalog, Snapshot, choose
 from kip33.catalog.difference import count_changes, difference
 from kip33.catalog.holes import hole_totals, read_holes
-from kip33.catalog.partitions import topics_matching
 from kip33.catalog.pruning import Plan, Pruned, Removal, RemovalKind, prune
 from kip33.catalog.tiers import Tiers
 from kip33.catalog.topic_totals import topic_totals, topics_of
@@ -387,9 +386,11 @@ def _segments(
     output_format: str,
 ) -> Output:
     """Return path, status and error of a snapshot's segments; `statuses`: only of these, () all."""
-    require_topics(topics, topics_of(opened, shown))
+    known = topics_of(opened, shown)
+    require_topics(topics, known)
+    chosen = [*filter(TopicGlobs.of(topics).matches, known)] if topics else None
     counts: Counter[str] = Counter()
-    rows: Iterable[dict[str, Any]] = _counted_segments(opened, shown, topics, statuses, counts)
+    rows: Iterable[dict[str, Any]] = _counted_segments(opened, shown, chosen, statuses, counts)
     if output_format == "json":  # which has the counts before the rows
         rows = list(rows)
     below = shown.source.rstrip("/") + "/"
@@ -408,13 +409,12 @@ def _segments(
 def _counted_segments(
     opened: Catalog,
     shown: Snapshot,
-    topics: Sequence[str],
+    topics: Sequence[str] | None,
     statuses: Sequence[str],
     counts: Counter[str],
 ) -> Iterator[dict[str, Any]]:
     """Yield the segments of these topics with these statuses, and count them by status."""
-    wanted = topics_matching(opened, shown, topics)
-    for piece in opened.read_pieces(shown, [*_OF_SEGMENTS], wanted):
+    for piece in opened.read_pieces(shown, _OF_SEGMENTS, topics):
         if statuses:
             piece = piece.filter(pc.is_in(piece["status"], value_set=pa.array(statuses)))
         for row in piece.to_pylist():

@@ -4,20 +4,21 @@ Also the page of holes, which one catalog has, too.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.catalog.holes import hole_totals
+from kip33.catalog.holes import hole_totals, in_order
+from kip33.catalog.partitions import PARTITION
+from kip33.catalog.segment_order import joined
 from kip33.catalog.tier_findings import (
     OF_FINDINGS,
     PARTITIONS,
     TIER_FINDINGS,
-    findings_between,
+    compare_tiers,
     holes_of_log,
-    tier_partitions,
 )
 from kip33.catalog.tiers import IS_COPY, IS_DIFFERENT, IS_REMOTE, UNTIL, Tiers
 from kip33.cli.output import (
@@ -34,9 +35,11 @@ from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import TopicGlobs, require_topics
 
 _ROWS_AT_ONCE: Final = 10_000
-_ORDER: Final = ("log_dir", "topic", "partition", "base_offset")
+_ORDER: Final = (*PARTITION, "base_offset", IS_REMOTE, "log_uri")
+_OF_CATALOG: Final = (*PARTITION, "base_offset", "last_offset", "log_uri", "status", "error")
 _OF_SEGMENTS: Final = (
-    *("log_uri", "status", "error", "tier", IS_COPY, IS_DIFFERENT, UNTIL, *_ORDER, "last_offset"),
+    *("log_uri", "status", "error", "tier", IS_COPY, IS_DIFFERENT, UNTIL),
+    *(*PARTITION, "base_offset", "last_offset"),
 )
 
 
@@ -51,23 +54,22 @@ def tiers_answer(
 ) -> Output:
     """Return the answer about both tiers; `topics` are globs, `statuses` of listed segments."""
     policies = load_policies(policy) if policy else None
-    rows = tiers.rows([*OF_FINDINGS, "error"], _chosen_topics(tiers, topics))
+    chosen = _chosen_topics(tiers, topics)
     if segments:
-        return _segments(tiers, rows, statuses)
+        return _segments(tiers, tiers.tables(_OF_CATALOG, chosen), statuses)
     if holes:
-        return holes_answer(holes_of_log(rows, policies), _names(tiers))
-    found = findings_between(tiers, rows, policies)
+        found = (holes_of_log(rows, policies) for rows in tiers.tables(OF_FINDINGS, chosen))
+        return holes_answer(in_order(found), _names(tiers))
+    partitions, findings = compare_tiers(tiers, policies, chosen)
     return Output(
-        page=_page(tiers, rows, found),
+        page=_page(tiers, partitions, findings),
         head={
             name: {"catalog": tier.catalog.location.uri, "snapshot": tier.snapshot.name}
             for name, tier in zip(("local", "remote"), tiers, strict=True)
         },
         rows=[
-            RowList(
-                "partitions", rows_of(tier_partitions(rows)), "partition", False, PARTITIONS.names
-            ),
-            RowList("findings", rows_of(found), "finding", False, TIER_FINDINGS.names),
+            RowList("partitions", rows_of(partitions), "partition", False, PARTITIONS.names),
+            RowList("findings", rows_of(findings), "finding", False, TIER_FINDINGS.names),
         ],
     )
 
@@ -91,8 +93,7 @@ def rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _page(tiers: Tiers, rows: pa.Table, found: pa.Table) -> Iterator[Table | str]:
-    partitions = tier_partitions(rows)
+def _page(tiers: Tiers, partitions: pa.Table, found: pa.Table) -> Iterator[Table | str]:
     yield Table(_PARTITION_COLUMNS, rows_of(partitions), f"tiers, {_names(tiers)}", "partitions")
     counts: Counter[Any] = Counter(found["finding"].to_pylist())
     if counts:
@@ -133,13 +134,14 @@ def _file_name(uri: str) -> str:
     return uri.rpartition("/")[2]
 
 
-def _segments(tiers: Tiers, rows: pa.Table, statuses: Sequence[str]) -> Output:
+def _segments(tiers: Tiers, tables: Iterable[pa.Table], statuses: Sequence[str]) -> Output:
     """Return the segments of both tiers; `statuses`: only of these, () all."""
     if statuses:
-        rows = rows.filter(pc.is_in(rows["status"], value_set=pa.array(statuses)))
+        wanted = pc.is_in(pc.field("status"), value_set=pa.array(statuses))
+        tables = (rows.filter(wanted) for rows in tables)
+    rows = joined(tables, _ORDER)
     tier = pc.if_else(rows[IS_REMOTE], "remote", "local")
     rows = rows.append_column("tier", tier).select(_OF_SEGMENTS)
-    rows = rows.sort_by([(name, "ascending") for name in _ORDER])
     sources = {
         name: f"{of_tier.snapshot.source.rstrip('/')}/"
         for name, of_tier in zip(("local", "remote"), tiers, strict=True)

@@ -61,7 +61,6 @@ from kip33.rules.search import (
 from kip33.search import answers as search_answers
 from kip33.search.answers import SearchOptions, load_time_requests
 from kip33.search.catalog_search import (
-    TimeAnswer,
     partition_rows,
     rows_of,
     search_on_engine,
@@ -71,7 +70,7 @@ from kip33.search.offset_lookup import first_without_timestamp
 from kip33.search.range_size import RangeSize, range_size
 from kip33.search.replica_search import ReplicaKey, TimeQuestion, replicas_of
 from kip33.stores.locations import Location
-from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
+from kip33.stores.progress import OnProgress, tell_nobody
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -247,57 +246,22 @@ class _SearchedRows(NamedTuple):
         starts: LogStartOffsets | None = None,
         on_progress: OnProgress = tell_nobody,
     ) -> list[AnswerRow]:
-        """Return the answers in the order of the questions, then by partition and replica."""
-        if self.engine == EngineName.SPARK and not isinstance(self.source, Tiers):
-            on_progress(Progress(Phase.SEARCHING))
-            return self._by_spark(self.source, questions, how, starts)
-        found = self._here(questions, how, starts, on_progress)
+        """Return the answers in the order of the questions, then by partition and replica.
+
+        Threads of this process find them, or an engine's tasks: on Spark, and if --workers asks for
+        processes. Starting workers takes as long as thousands of small searches.
+        """
+        workers = self.command.engine.workers
+        if self.engine == EngineName.LOCAL and (workers is None or workers == 1):
+            found = search_rows(self.rows, questions, how, starts, on_progress)
+        else:
+            engine = open_engine(self.command.engine._replace(verbose=False), on_progress)
+            found = search_on_engine(engine, self.source, self.rows, questions, how, starts)
         places = ((one.located.log_dir, one.topic, one.partition) for one in found)
         return [
             dict(zip(ANSWER_COLUMNS, (*place, *one.located.answer), strict=True))
             for place, one in zip(places, found, strict=True)
         ]
-
-    def _here(
-        self,
-        questions: Sequence[TimeQuestion],
-        how: SearchOptions,
-        starts: LogStartOffsets | None,
-        on_progress: OnProgress,
-    ) -> list[TimeAnswer]:
-        """Return what threads of this process find, or worker processes if --workers asks for them.
-
-        Starting workers takes as long as thousands of small searches. The rows of two tiers, put
-        together here, go to Spark's tasks.
-        """
-        workers = self.command.engine.workers
-        if self.engine == EngineName.LOCAL and (workers is None or workers == 1):
-            return search_rows(self.rows, questions, how, starts, on_progress)
-        engine = open_engine(self.command.engine._replace(verbose=False), on_progress)
-        return search_on_engine(engine, self.rows, questions, how, starts)
-
-    def _by_spark(
-        self,
-        source: CatalogSnapshot,
-        questions: Sequence[TimeQuestion],
-        how: SearchOptions,
-        starts: LogStartOffsets | None,
-    ) -> list[AnswerRow]:
-        from kip33.spark.catalog import load_catalog
-        from kip33.spark.jobs import named
-        from kip33.spark.search import offsets_for_targets
-
-        spark = open_session(self.command.engine)
-        schema = "topic string, partition int, target_ms bigint, log_dir string, request int"
-        rows = (one._replace(target_ms=int(one.target_ms)) for one in questions)  # no subclass
-        requests = spark.createDataFrame(
-            [(*row, number) for number, row in enumerate(rows)], schema
-        )
-        segments = load_catalog(spark, source.catalog.location.uri, source.snapshot.name)
-        answered = offsets_for_targets(segments, requests, how, starts)
-        in_order = answered.orderBy("request", "partition", "log_dir").select(*ANSWER_COLUMNS)
-        with named(spark, f"kip33 search: {counted(len(questions), 'request')}"):
-            return [row.asDict() for row in in_order.collect()]
 
     def log_ends(self, answers: Sequence[AnswerRow]) -> dict[ReplicaKey, search_answers.Answer]:
         """Return the log ends of partitions without an answer, from the catalog alone."""

@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 from kip33.archive.bins import Engine, Work, first_seen
 from kip33.archive.segment_paths import index_of_row
 from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.topic_totals import topics_of
 from kip33.errors import FileReadError
 from kip33.formats.byte_sources import PIECE_BYTES, read_fully
 from kip33.formats.index_kinds import IndexKind
@@ -29,7 +31,7 @@ from kip33.stores.locations import Location
 from kip33.stores.progress import READ_SO_FAR, Phase
 
 _FILE_COLUMNS: Final = [f"{kind}_{what}" for kind in IndexKind for what in ("bytes", "crc32c")]
-_READ: Final = ["topic", "index_uri", *_FILE_COLUMNS]
+_READ: Final = ["index_uri", *_FILE_COLUMNS]
 
 
 class QuickVerdict(StrEnum):
@@ -80,17 +82,10 @@ def plan_quick(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ())
     `topics` are globs. CatalogError if a part is damaged.
     """
     globs = TopicGlobs.of(topics)
-    pieces = []
-    for piece in catalog.read_pieces(snapshot, _READ):
-        names = pc.unique(piece["topic"].drop_null()).to_pylist()
-        wanted = pa.array([name for name in names if globs.matches(name)], pa.string())
-        is_there = pc.and_(
-            pc.is_valid(piece["index_uri"]), pc.is_in(piece["topic"], value_set=wanted)
-        )
-        pieces.append(piece.filter(is_there).drop_columns(["topic"]))
-    if not pieces:
-        pieces = [catalog.read(snapshot, _READ).drop_columns(["topic"])]
-    rows = pa.concat_tables(pieces)
+    chosen = [*filter(globs.matches, topics_of(catalog, snapshot))] if topics else None
+    has_index = pc.field("index_uri").is_valid()
+    pieces = (piece.filter(has_index) for piece in catalog.read_pieces(snapshot, _READ, chosen))
+    rows = pa.concat_tables([SEGMENTS.empty_table().select(_READ), *pieces])
     size = np.zeros(rows.num_rows, np.int64)
     for kind in IndexKind:
         size += pc.fill_null(rows[f"{kind}_bytes"], 0).to_numpy()

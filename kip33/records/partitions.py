@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkabl
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.directory import Segment
@@ -30,24 +29,24 @@ from kip33.catalog.tiers import (
     LATEST_EPOCH,
     UNSURE_FROM,
     UNTIL,
+    CatalogSnapshot,
     Tiers,
     unsure_text,
 )
+from kip33.catalog.topics_by_name import topics_of_segments
 from kip33.errors import FileReadError, LocationError, counted
 from kip33.formats.batch import CODEC_MASK, MAX_INT32, BatchColumns
 from kip33.formats.names import parse_partition_dir
 from kip33.rules.offset_holes import (
-    KINDS,
     UNKNOWN_END,
     Extent,
     HoleKind,
-    SegmentEnds,
-    find_holes,
+    holes_of_one,
     most_complete_of,
 )
 from kip33.rules.policies import MAX_INT64, nearest_topics
 from kip33.rules.segment_summary import SegmentStatus, is_whole_before_zeros
-from kip33.rules.topics_of_a_name import TopicsOfName, topics_by_name
+from kip33.rules.topics_of_a_name import TopicsOfName
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
 
@@ -251,8 +250,9 @@ class Selection(NamedTuple):
 
     def of(self, segments: list[ReadSegment], tell: Tell) -> list[ReadSegment]:
         """Return its segments, of the newest topic of each name unless a log_dir is given."""
-        by_name = topics_by_name(segments) if self.log_dir is None else {}
-        topics = defaultdict(TopicsOfName, by_name)
+        topics: defaultdict[str | None, TopicsOfName] = defaultdict(TopicsOfName)
+        if self.log_dir is None:
+            topics.update(topics_of_segments(segments))
         taken = [segment for segment in segments if self.takes(segment)]
         for topic in sorted({one.topic or "" for one in taken}):
             if topics[topic].is_unsure:
@@ -364,20 +364,22 @@ def _of_listed(segment: Segment, log: Location) -> ReadSegment:
 
 
 def _of_catalog(catalog: Catalog, selection: Selection, tell: Tell) -> list[ReadSegment]:
-    snapshot = choose(catalog, None, tell.ignored).snapshot
-    found = []
-    known: set[str | None] = set()
-    for piece in catalog.read_pieces(snapshot, _FROM_CATALOG):
-        if selection.topics:
-            topics = piece["topic"]
-            of_piece = pc.unique(topics).to_pylist()
-            known.update(of_piece)
-            named = [name for name in of_piece if matches(name, selection.topics)]
-            piece = piece.filter(pc.is_in(topics, value_set=pa.array(named, pa.string())))
-        found += [_of_row(row) for row in piece.to_pylist()]
-    if known and not found:
+    source = CatalogSnapshot(catalog, choose(catalog, None, tell.ignored).snapshot)
+    known, topics = _topics_in(source, selection)
+    rows = source.rows(_FROM_CATALOG, topics)
+    if known and not rows.num_rows:
         raise _nothing_of(selection, known)
-    return selection.of(found, tell)
+    return selection.of([_of_row(row) for row in rows.to_pylist()], tell)
+
+
+def _topics_in(
+    source: CatalogSnapshot | Tiers, selection: Selection
+) -> tuple[list[str], list[str | None] | None]:
+    """Return all topics, and the selected ones and the unknown one; [] and None: all of them."""
+    if not selection.topics:
+        return [], None
+    known = source.topics()
+    return known, [*(name for name in known if matches(name, selection.topics)), None]
 
 
 def _nothing_of(selection: Selection, known: Iterable[str | None] = ()) -> LocationError:
@@ -390,12 +392,7 @@ def _of_tiers(tiers: Tiers, selection: Selection, tell: Tell) -> list[ReadSegmen
 
     Directories that were not listed are there, too; a remote one in each replica.
     """
-    topics = None
-    if selection.topics:
-        known = tiers.topics()
-        topics = [name for name in known if matches(name, selection.topics)]
-        if known and not topics:
-            raise _nothing_of(selection, known)
+    known, topics = _topics_in(tiers, selection)
     rows = tiers.log_rows(_FROM_CATALOG, topics).to_pylist()
     firsts: dict[Any, str] = {}
     for row in rows:
@@ -406,12 +403,14 @@ def _of_tiers(tiers: Tiers, selection: Selection, tell: Tell) -> list[ReadSegmen
     for segment in found:
         replicas[segment.topic, segment.partition].add(segment.log_dir)
     for tier in tiers:
-        for piece in tier.catalog.read_pieces(tier.snapshot, _FROM_CATALOG):
-            for row in piece.filter(pc.is_null(piece["base_offset"])).to_pylist():
-                of_one = {row["log_dir"]}
-                if tier is tiers.remote:
-                    of_one = replicas.get((row["topic"], row["partition"]), of_one)
-                found += [_of_row(row | {"log_dir": log_dir}) for log_dir in of_one]
+        unlisted = tier.rows(_FROM_CATALOG, topics).filter(pc.field("base_offset").is_null())
+        for row in unlisted.to_pylist():
+            of_one = {row["log_dir"]}
+            if tier is tiers.remote:
+                of_one = replicas.get((row["topic"], row["partition"]), of_one)
+            found += [_of_row(row | {"log_dir": log_dir}) for log_dir in of_one]
+    if known and not found:
+        raise _nothing_of(selection, known)
     return selection.of(found, tell)
 
 
@@ -532,16 +531,12 @@ def _holes_before(ordered: PartitionSegments) -> list[str | None]:
         0 <= end < (one.base_offset or 0) for end, one in zip(ends, placed[1:], strict=False)
     ):
         return notes
-    of_one = np.zeros(len(placed), np.int64)
     is_broken = [one.figures is None or one.damage is not None for one in placed]
     is_sparse = [_is_sparse(one, end) for one, end in zip(placed, ends, strict=True)]
-    bases = np.array([one.base_offset for one in placed], np.int64)
-    arrays = np.array(ends, np.int64), np.array(is_broken), np.array(is_sparse)
-    holes = find_holes(SegmentEnds(of_one, of_one, bases, *arrays))
-    columns = (holes.before, holes.first_offsets, holes.ends, holes.kinds)
-    for before, first, end, kind in zip(*(one.tolist() for one in columns), strict=True):
-        if KINDS[kind] == HoleKind.CERTAIN:
-            notes[before] = f"offsets {first} to {end - 1} are missing before it"
+    bases = [one.base_offset or 0 for one in placed]
+    for after, first, end, kind in holes_of_one(bases, ends, is_broken, is_sparse):
+        if kind == HoleKind.CERTAIN:
+            notes[after + 1] = f"offsets {first} to {end - 1} are missing before it"
     return notes
 
 

@@ -21,7 +21,7 @@ from kip33.catalog.catalog import MOST_COMMIT_BYTES, Catalog, Choice, Snapshot
 from kip33.catalog.difference import SegmentChange, count_changes, difference
 from kip33.catalog.holes import HOLES, hole_totals
 from kip33.catalog.partitions import names_in, topics_with_several_ids
-from kip33.catalog.tier_findings import OF_FINDINGS, findings_between
+from kip33.catalog.tier_findings import compare_tiers
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.catalog.topic_totals import TopicTotals, topic_totals
 from kip33.errors import CatalogError
@@ -229,7 +229,7 @@ def _between_tiers(
             warnings.append(line)
 
     tiers = Tiers.of(local, request.remote, warn)
-    return findings_between(tiers, tiers.rows(OF_FINDINGS), request.policies)
+    return compare_tiers(tiers, request.policies).findings
 
 
 def _changes(catalog: Catalog, snapshot: Snapshot, warnings: list[str]) -> Changes | None:

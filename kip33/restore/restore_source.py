@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Final, NamedTuple, Self
 
-import numpy as np
 import pyarrow.compute as pc
 
 from kip33.archive.layouts import KAFKA, layout_of
@@ -30,6 +29,7 @@ from kip33.catalog.tiers import (
     Tiers,
     unsure_text,
 )
+from kip33.catalog.topics_by_name import topics_of_segments
 from kip33.errors import RestoreError
 from kip33.formats.names import (
     METADATA_TOPIC,
@@ -44,16 +44,14 @@ from kip33.restore.restore_request import (
     SourceSegment,
 )
 from kip33.rules.offset_holes import (
-    KINDS,
     Extent,
     HoleKind,
-    SegmentEnds,
-    find_holes,
+    holes_of_one,
     most_complete_of,
 )
 from kip33.rules.policies import require_topics
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
-from kip33.rules.topics_of_a_name import TopicsOfName, topics_by_name
+from kip33.rules.topics_of_a_name import TopicsOfName
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
 
@@ -157,7 +155,7 @@ def find_partitions(
 class _ByTopic(NamedTuple):
     """The segments of the newest topic of each name, and those of others."""
 
-    topics: Mapping[str | None, TopicsOfName]
+    topics: Mapping[str, TopicsOfName]
     replicas: dict[PartitionName, dict[str, list["_FoundSegment"]]]
     unknown: dict[PartitionName, "_FoundSegment"]  # one whose topic is not known
     older: dict[tuple[str, str], set[tuple[str, int]]]  # topic and id -> log_dir and partition
@@ -166,7 +164,7 @@ class _ByTopic(NamedTuple):
     def of(cls, request: RestoreRequest, found: Sequence["_FoundSegment"]) -> Self:
         """Return the segments of the asked partitions; `--replica` says of which topic it is."""
         asked = [one for one in found if request.replica in (None, one.log_dir)]
-        sorted_ = cls(topics_by_name(asked), {}, {}, {})
+        sorted_ = cls(topics_of_segments(asked), {}, {}, {})
         for segment in found:
             topic, partition = segment.topic, segment.partition
             if topic is None or partition is None or segment.base_offset is None:
@@ -424,20 +422,18 @@ def _listed(
 def _catalogued(request: RestoreRequest) -> list[_FoundSegment]:
     catalog = request.catalog
     assert catalog is not None
-    topics = catalog.topics()
-    require_topics(request.topics, topics)
+    known = catalog.topics()
+    require_topics(request.topics, known)
+    topics = [*(topic for topic in known if matches(topic, request.topics)), None]
     if isinstance(catalog, Tiers):
-        chosen = [topic for topic in topics if matches(topic, request.topics)]
-        rows = catalog.log_rows(_COLUMNS, chosen).select([*_COLUMNS, *_OF_TIERS])
-        without_place = [tier.rows(_COLUMNS).filter(_HAS_NO_PLACE) for tier in catalog]
-        tables = [rows, *without_place]
+        rows = catalog.log_rows(_COLUMNS, topics).select([*_COLUMNS, *_OF_TIERS])
+        tables = [rows, *(tier.rows(_COLUMNS, topics).filter(_HAS_NO_PLACE) for tier in catalog)]
     else:
-        tables = [catalog.rows(_COLUMNS)]
+        tables = [catalog.rows(_COLUMNS, topics)]
     return [
         _FoundSegment(Location.of(row.pop("log_uri")), **row)
         for piece in chain.from_iterable(table.to_batches() for table in tables)
         for row in piece.to_pylist()
-        if matches(row["topic"], request.topics)
     ]
 
 
@@ -466,21 +462,11 @@ def holes_between(ends: Sequence[tuple[int, int, int | None]]) -> Iterator[tuple
     >>> list(holes_between([(0, 10, 10), (20, 30, 10)]))
     [('offsets 10 to 19 are missing: no segment has them', True)]
     """
-    zeros = np.zeros(len(ends), np.int64)
-    holes = find_holes(
-        SegmentEnds(
-            zeros,
-            zeros,
-            np.array([first for first, _, _ in ends], np.int64),
-            np.array([end for _, end, _ in ends], np.int64),
-            np.zeros(len(ends), bool),
-            # fewer records than offsets, as compaction leaves it
-            np.array(
-                [count is not None and count < end - first for first, end, count in ends], bool
-            ),
-        )
-    )
-    for first, end, kind in zip(holes.first_offsets, holes.ends, holes.kinds, strict=True):
-        is_certain = KINDS[kind] == HoleKind.CERTAIN
+    bases = [first for first, _, _ in ends]
+    # fewer records than offsets, as compaction leaves it
+    is_sparse = [count is not None and count < end - first for first, end, count in ends]
+    of_one = holes_of_one(bases, [end for _, end, _ in ends], [False] * len(ends), is_sparse)
+    for _, first, end, kind in of_one:
+        is_certain = kind == HoleKind.CERTAIN
         why = "no segment has them" if is_certain else "the topic is compacted"
         yield f"offsets {first} to {end - 1} are missing: {why}", is_certain

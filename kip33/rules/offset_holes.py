@@ -10,7 +10,7 @@ or segments that two leaders wrote differently. Each of them may be correct, so 
 about the archive.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, Self
 
@@ -65,7 +65,7 @@ def missing_holes(by_hole: Mapping[str, int]) -> int:
 
 
 class SegmentEnds(NamedTuple):
-    """Segments, sorted by partition, replica and base offset; one element for each in a column."""
+    """Segments of one replica after another, by base offset; one element for each in a column."""
 
     partitions: Int64s  # numbers; the replicas of a partition have the same one
     replicas: Int64s  # numbers, different for each replica of each partition
@@ -117,6 +117,21 @@ def find_holes(segments: SegmentEnds) -> Holes:
     found = Holes(after, before, so_far[after], bases[before], kinds)
     found.kinds[_is_filled(segments, ends, found)] = KINDS.index(HoleKind.FILLED)
     return found
+
+
+def holes_of_one(
+    base_offsets: Sequence[int],
+    ends: Sequence[int],
+    damaged: Sequence[bool],
+    compacted: Sequence[bool],
+) -> Iterator[tuple[int, int, int, HoleKind]]:
+    """Yield the holes of one replica alone: number of the segment before, offset, end, kind."""
+    zeros = np.zeros(len(base_offsets), np.int64)
+    bases, until = (np.array(column, np.int64) for column in (base_offsets, ends))
+    is_damaged, is_compacted = (np.array(column, bool) for column in (damaged, compacted))
+    found = find_holes(SegmentEnds(zeros, zeros, bases, until, is_damaged, is_compacted))
+    for after, _, first, end, kind in zip(*(column.tolist() for column in found), strict=True):
+        yield after, first, end, KINDS[kind]
 
 
 def _largest_so_far(groups: Int64s, ends: Int64s) -> Int64s:

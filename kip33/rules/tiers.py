@@ -60,7 +60,7 @@ class EpochColumns(NamedTuple):
 
 
 class TierSegments(NamedTuple):
-    """The segments of both tiers, in any order; one element for each in a column."""
+    """The segments of both tiers, in order, local ones first; one element for each in a column."""
 
     partitions: Int64s  # numbers, different for each local replica
     base_offsets: Int64s
@@ -148,14 +148,11 @@ def _has_end(segments: TierSegments) -> Mask:
 
 def _next_bases(partitions: Int64s, bases: Int64s) -> Int64s:
     """Return for each segment where the next one of its partition begins; _NO_END without one."""
-    order = np.lexsort((bases, partitions))
-    keys = np.stack((partitions[order], bases[order]))
-    begins = np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))[: len(order)]
-    following = np.append(np.flatnonzero(begins)[1:], 0)[np.cumsum(begins) - 1]
-    is_inner = (keys[0][following] == keys[0]) & (following > 0)
-    found = np.empty(len(order), np.int64)
-    found[order] = np.where(is_inner, keys[1][following], _NO_END)
-    return found
+    changes = (np.diff(partitions, prepend=-1) != 0) | (np.diff(bases, prepend=-1) != 0)
+    begins = np.flatnonzero(changes)  # of those that begin at one offset
+    is_inner = np.diff(partitions[begins]) == 0
+    nexts = np.append(np.where(is_inner, bases[begins[1:]], _NO_END), _NO_END)[: len(begins)]
+    return np.repeat(nexts, np.diff(begins, append=len(bases)))
 
 
 def _groups(segments: TierSegments, ends: Int64s, rows: Int64s) -> Iterator[Int64s]:
@@ -167,18 +164,17 @@ def _groups(segments: TierSegments, ends: Int64s, rows: Int64s) -> Iterator[Int6
     """
     is_doubtful = segments.is_remote & ~segments.is_whole
     is_doubtful |= ends > _local_ends(segments, ends)
-    order = rows[np.lexsort((segments.base_offsets[rows], segments.partitions[rows]))]
-    numbers, bases = segments.partitions[order], segments.base_offsets[order]
-    so_far = running_max(ends[order], np.flatnonzero(np.diff(numbers, prepend=-1)))
+    numbers, bases = segments.partitions[rows], segments.base_offsets[rows]
+    so_far = running_max(ends[rows], np.flatnonzero(np.diff(numbers, prepend=-1)))
     is_apart = (so_far[:-1] <= bases[1:]) & (bases[1:] != bases[:-1])
-    is_apart &= ~_has_new_leader(segments, order)
-    begins = np.flatnonzero(np.append(True, (numbers[1:] != numbers[:-1]) | is_apart)[: len(order)])
-    bounds = np.append(begins, len(order))
+    is_apart &= ~_has_new_leader(segments, rows)
+    begins = np.flatnonzero(np.append(True, (numbers[1:] != numbers[:-1]) | is_apart)[: len(rows)])
+    bounds = np.append(begins, len(rows))
     is_chosen = np.diff(bounds) > 1
     if len(begins):
-        is_chosen |= np.logical_or.reduceat(is_doubtful[order], begins)
+        is_chosen |= np.logical_or.reduceat(is_doubtful[rows], begins)
     for at in np.flatnonzero(is_chosen).tolist():
-        yield order[bounds[at] : bounds[at + 1]]
+        yield rows[bounds[at] : bounds[at + 1]]
 
 
 def _has_new_leader(segments: TierSegments, order: Int64s) -> Mask:
@@ -341,7 +337,8 @@ def _mark_unsure(
     local_ends = _local_ends(segments, least_ends)
     tells = np.ones(partitions.max(initial=-1) + 1, bool)  # whose epoch at the local end is known
     local = np.flatnonzero(~segments.is_remote & ~(has_end & (least_ends == bases)))
-    local = local[np.lexsort((bases[local], least_ends[local]))]
+    starts = np.flatnonzero(np.diff(partitions[local], prepend=-1))
+    local = local[least_ends[local] >= running_max(least_ends[local], starts)]
     tells[partitions[local]] = has_epochs[local]  # of the last one
     tells[[number for number, epochs in checkpoints.items() if epochs]] = True
     at = np.flatnonzero(segments.is_remote & ~found.is_copy & ~found.is_different)

@@ -9,9 +9,8 @@ Replicas of one topic may have different ids, too (KAFKA-12835). Equal batches s
 cover times, keys and values.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from kip33.formats.batch import NO_TIMESTAMP
 
@@ -80,56 +79,3 @@ def ids_of_topics(
         together = set[str]().union(*(topics[one] for one in ids))
         topics.update(dict.fromkeys(together, together))
     return {topic_id: tuple(sorted(ids)) for topic_id, ids in topics.items()}
-
-
-class OfTopic(Protocol):
-    """A segment, as far as it shows of which topic it is."""
-
-    @property
-    def topic(self) -> str | None:
-        """Return the topic's name."""
-
-    @property
-    def topic_id(self) -> str | None:
-        """Return the topic's id, None if it is not known."""
-
-    @property
-    def last_modified_ms(self) -> int | None:
-        """Return the time of the last change of the log."""
-
-    @property
-    def max_timestamp(self) -> int | None:
-        """Return the largest timestamp of its records, -1 without one; None: not known."""
-
-    @property
-    def partition(self) -> int | None:
-        """Return the number of its partition."""
-
-    @property
-    def base_offset(self) -> int | None:
-        """Return its base offset."""
-
-    @property
-    def batches_crc32(self) -> int | None:
-        """Return the CRC-32 of its batches' CRCs, 0 without a batch; None: not known."""
-
-
-def topics_by_name(segments: Sequence[OfTopic]) -> dict[str | None, TopicsOfName]:
-    """Return the topics of each name."""
-    changed: defaultdict[str | None, dict[str | None, LastChange]] = defaultdict(dict)
-    for segment in segments:
-        times = changed[segment.topic]
-        largest = NO_TIMESTAMP if segment.max_timestamp is None else segment.max_timestamp
-        change = LastChange(largest, segment.last_modified_ms or 0)
-        times[segment.topic_id] = change.later(times.get(segment.topic_id, LastChange()))
-    several = {topic for topic, times in changed.items() if len({*times} - {None}) > 1}
-    having: defaultdict[tuple[str | None, int | None, int | None, int], set[str]]
-    having = defaultdict(set)
-    for segment in segments if several else ():
-        topic, crc32 = segment.topic, segment.batches_crc32
-        if topic in several and segment.topic_id is not None and crc32:
-            having[topic, segment.partition, segment.base_offset, crc32].add(segment.topic_id)
-    copies: defaultdict[str | None, set[frozenset[str]]] = defaultdict(set)
-    for (topic, *_), ids in having.items():
-        copies[topic].add(frozenset(ids))
-    return {topic: topics_of_name(times, copies[topic]) for topic, times in changed.items()}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -26,6 +27,7 @@ from kip33.search.replica_search import (
 from kip33.stores.progress import OnProgress, Phase, tell_nobody, telling
 
 SEARCH_COST_BYTES: Final = 1 << 20  # a search takes about as long as reading this
+QUESTIONS_AT_ONCE: Final = 500  # of one partition, in one row of the work
 COUNTED: Final = (
     *("log_dir", "log_uri", "base_offset", "last_offset", "valid_bytes"),
     *("record_count", "status", "max_timestamp"),
@@ -109,51 +111,81 @@ def search_rows(
 
 def search_on_engine(
     engine: Engine,
+    source: CatalogSnapshot | Tiers,
     rows: "pa.Table",
     questions: Sequence[TimeQuestion],
     how: SearchOptions,
     starts: LogStartOffsets | None = None,
 ) -> list[TimeAnswer]:
-    """Return the answers of `search_rows`; the partitions are distributed over an engine's bins."""
-    questions_of = _questions_by_partition(questions, dict.fromkeys(_keys_of(rows)))
-    numbers = [[number for number, _ in requests] for requests in questions_of.values()]
-    work = pa.table(
-        {
-            "topic": pa.array([topic for topic, _ in questions_of], pa.string()),
-            "partition": pa.array([partition for _, partition in questions_of], pa.int32()),
-            "questions": pa.array(numbers, pa.list_(pa.int64())),
-            "size_bytes": pa.array(
-                [SEARCH_COST_BYTES * len(of_key) for of_key in numbers], pa.int64()
-            ),
-            "path": pa.array(
-                [f"{topic}-{partition}" for topic, partition in questions_of], pa.string()
-            ),
-        }
-    )
-    run = partial(_search_bin, rows, questions, how, starts)
+    """Return the answers of `search_rows`; a bin is consecutive partitions of the source.
+
+    Each bin reads the rows of its own topics. The rows here say which partitions there are.
+    """
+    if isinstance(source, Tiers):
+        source = replace(source, warn=_was_told_here)
+    run = partial(_search_bin, source, how, starts)
     marks = first_seen(rows["log_uri"].to_pylist())
     searching = Work(Phase.SEARCHING, "partition", has_bytes=False, marks=marks, command="search")
+    shares = _shares(questions, dict.fromkeys(_keys_of(rows)))
+    work = pa.Table.from_pylist([*shares], _SHARE)
     return sorted(engine.run_on_bins(work, run, work=searching), key=_place)
 
 
+def _was_told_here(_: str) -> None:
+    """Tell nothing: the rows were read before, where the user is."""
+
+
+_SHARE_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("number", pa.list_(pa.int64())),  # of each question
+    pa.field("target_ms", pa.list_(pa.int64())),
+    pa.field("log_dir", pa.list_(pa.string())),
+    pa.field("size_bytes", pa.int64()),
+    pa.field("path", pa.string()),
+]
+_SHARE: Final = pa.schema(_SHARE_FIELDS)
+
+
+def _shares(
+    questions: Sequence[TimeQuestion], partitions: Mapping[PartitionKey, object]
+) -> Iterator[dict[str, Any]]:
+    """Yield the partitions in order, each with some questions, which are near in time.
+
+    A partition that is asked for often is several rows.
+    """
+    questions_of = _questions_by_partition(questions, partitions)
+    for topic, partition in sorted(questions_of, key=_order):
+        asked = sorted(questions_of[topic, partition], key=lambda one: one[1].target_ms)
+        for first in range(0, len(asked), QUESTIONS_AT_ONCE):
+            numbers, some = zip(*asked[first : first + QUESTIONS_AT_ONCE], strict=True)
+            yield {
+                "topic": topic,
+                "partition": partition,
+                "number": numbers,
+                "target_ms": [question.target_ms for question in some],
+                "log_dir": [question.log_dir for question in some],
+                "size_bytes": SEARCH_COST_BYTES * len(some),
+                "path": f"{topic}-{partition}",
+            }
+
+
 def _search_bin(
-    rows: "pa.Table",
-    questions: Sequence[TimeQuestion],
+    source: CatalogSnapshot | Tiers,
     how: SearchOptions,
     starts: LogStartOffsets | None,
     bin_number: int,
     work: "pa.Table",
 ) -> list[TimeAnswer]:
     """Return the answers of some partitions, with the numbers of their questions."""
-    numbered = [
-        (number, questions[number]._replace(topic=topic, partition=partition))
-        for topic, partition, numbers in zip(
-            *(work[name].to_pylist() for name in ("topic", "partition", "questions")), strict=True
-        )
-        for number in numbers
-    ]
-    answers = search_rows(rows, [question for _, question in numbered], how, starts)
-    return [answer._replace(question=numbered[answer.question][0]) for answer in answers]
+    numbers, questions = [], []
+    for row in work.to_pylist():
+        numbers += row["number"]
+        for target_ms, log_dir in zip(row["target_ms"], row["log_dir"], strict=True):
+            questions.append(TimeQuestion(row["topic"], row["partition"], target_ms, log_dir))
+    rows = rows_of(source, {question.topic for question in questions})
+    answers = search_rows(rows, questions, how, starts)
+    return [answer._replace(question=numbers[answer.question]) for answer in answers]
 
 
 def _keys_of(rows: "pa.Table") -> list[PartitionKey]:
@@ -191,6 +223,11 @@ def _partitions_of(
     return there or [(question.topic, None)]
 
 
+def _order(partition: PartitionKey) -> tuple[str, int]:
+    topic, number = partition
+    return topic, -1 if number is None else number
+
+
 def _place(found: TimeAnswer) -> tuple[int, int, str]:
-    partition = -1 if found.partition is None else found.partition
-    return found.question, partition, found.located.log_dir or ""
+    _, number = _order((found.topic, found.partition))
+    return found.question, number, found.located.log_dir or ""

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from kip33.catalog.tiers import unsure_text
-from kip33.rules.offset_holes import KINDS, UNKNOWN_END, HoleKind, SegmentEnds, find_holes
+from kip33.rules.offset_holes import UNKNOWN_END, HoleKind, holes_of_one
 from kip33.rules.policies import MAX_INT64
 from kip33.rules.search import may_hold
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
@@ -181,20 +179,14 @@ def holes_of(segments: Sequence[SearchedSegment]) -> list[str | None]:
     `segments` are of one partition, in order. What follows damage is a loss, see `losses_of`.
     """
     notes: list[str | None] = [None] * len(segments)
-    of_one = np.zeros(len(segments), np.int64)
-    holes = find_holes(
-        SegmentEnds(
-            of_one,
-            of_one,
-            np.array([segment.base_offset for segment in segments], np.int64),
-            np.array([_log_end(segment) for segment in segments], np.int64),
-            np.array([bool(s.doubt) or s.status == SegmentStatus.TRUNCATED for s in segments]),
-            np.array([_is_sparse(segment) for segment in segments]),
-        )
+    columns = (
+        [segment.base_offset for segment in segments],
+        [_log_end(segment) for segment in segments],
+        [bool(s.doubt) or s.status == SegmentStatus.TRUNCATED for s in segments],
+        [_is_sparse(segment) for segment in segments],
     )
-    columns = (holes.after, holes.first_offsets, holes.ends, holes.kinds)
-    for after, first, end, kind in zip(*(column.tolist() for column in columns), strict=True):
-        if KINDS[kind] == HoleKind.CERTAIN:
+    for after, first, end, kind in holes_of_one(*columns):
+        if kind == HoleKind.CERTAIN:
             where = f"{segments[after].log_uri}: offsets {first} to {end - 1}"
             notes[after] = f"{where} are missing after it"
     return notes

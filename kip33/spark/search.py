@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import (
@@ -22,18 +23,17 @@ from pyspark.sql.types import (
 )
 
 from kip33.archive.log_start_offsets import LogStartOffsets
-from kip33.catalog.topics_by_name import IS_AGE_UNSURE, IS_OLDER, OF_A_LOG
+from kip33.catalog.topics_by_name import IS_AGE_UNSURE, IS_OLDER, OF_TOPICS, topics_by_name
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import LEAST_MS
 from kip33.rules.search import NEWEST_KAFKA
-from kip33.rules.topics_of_a_name import LastChange, topics_of_name
 from kip33.search.answers import SearchOptions
+from kip33.search.catalog_search import QUESTIONS_AT_ONCE
 from kip33.search.replica_search import SEARCHED, TimeQuestion, answers_of
 from kip33.spark.jobs import cores
-from kip33.spark.tasks import run_on_rows
+from kip33.spark.tasks import arrow_schema, map_by_partition, run_on_rows
 
 TASKS_PER_CORE: Final = 3
-REQUESTS_AT_ONCE: Final = 500  # of one partition, in one row of the work
 KEYS: Final = ("log_dir", "topic", "partition", "target_ms")
 _ANSWERED: Final = (
     ("offset", LongType()),
@@ -88,25 +88,15 @@ def offsets_for_times(
             f"requests: missing columns {', '.join(missing)}; found {requests.columns}"
         )
     how = SearchOptions(as_kafka, index_only, all_replicas, max_batch_bytes, kafka_version)
-    asked = requests.withColumn("target_ms", _target_ms(requests))
-    return offsets_for_targets(catalog, asked, how, log_start_offsets)
-
-
-def offsets_for_targets(
-    catalog: DataFrame,
-    requests: DataFrame,
-    how: SearchOptions,
-    log_start_offsets: LogStartOffsets | None = None,
-) -> DataFrame:
-    """Return what `offsets_for_times` returns; each target is surely in milliseconds."""
     keys = ("topic", "partition")
+    requests = requests.withColumn("target_ms", _target_ms(requests))
     requests = requests.withColumn("partition", sf.col("partition").cast("int"))
     if "log_dir" not in requests.columns:
         requests = requests.withColumn("log_dir", sf.lit(None).cast("string"))
     segments = _with_older_topics(catalog.where(sf.col("base_offset").isNotNull()))
     # Of equal times all have one rank: a task that runs again makes the same shares.
     by_time = Window.partitionBy(*keys).orderBy("target_ms")
-    share = sf.floor((sf.rank().over(by_time) - 1) / REQUESTS_AT_ONCE).alias("_share")
+    share = sf.floor((sf.rank().over(by_time) - 1) / QUESTIONS_AT_ONCE).alias("_share")
     each = sf.struct(*requests.columns).alias("_request")
     by_request = (
         _each_partition(requests, segments)
@@ -131,22 +121,13 @@ def _with_older_topics(segments: DataFrame) -> DataFrame:
     if "topic_id" not in segments.columns:
         return segments.withColumns({IS_OLDER: sf.lit(False), IS_AGE_UNSURE: sf.lit(False)})
     known = segments.where(sf.col("topic_id").isNotNull())
-    each = known.groupBy("topic", "topic_id").agg(
-        sf.coalesce(sf.max("max_timestamp"), sf.lit(-1)).alias("record_ms"),
-        sf.coalesce(sf.max("last_modified_ms"), sf.lit(0)).alias("modified_ms"),
+    ids = known.groupBy("topic").agg(
+        sf.min("topic_id").alias("_one"), sf.max("topic_id").alias("_other")
     )
-    changes = sf.collect_list(sf.struct("topic_id", "record_ms", "modified_ms"))
-    several = each.groupBy("topic").agg(changes.alias("changes")).where(sf.size("changes") > 1)
-    ids = sf.collect_set("topic_id").alias("ids")
-    copies = (
-        known.where(sf.col("batches_crc32") != 0)
-        .groupBy("topic", *OF_A_LOG)
-        .agg(ids)
-        .where(sf.size("ids") > 1)
-        .groupBy("topic")
-        .agg(sf.collect_set("ids").alias("copies"))
+    several = known.join(ids.where("_one < _other"), "topic", "left_semi")
+    newest = map_by_partition(
+        several.select("topic", *OF_TOPICS), _newest_topics, _NEWEST, ["topic"]
     )
-    newest = run_on_rows(several.join(copies, "topic", "left"), _newest_topics, _NEWEST)
     joined = segments.join(sf.broadcast(newest), "topic", "left")
     is_newest = sf.coalesce(sf.array_contains("newest_ids", sf.col("topic_id")), sf.lit(False))
     is_older = sf.col("newest_ids").isNotNull() & ~is_newest
@@ -164,15 +145,13 @@ _NEWEST: Final = StructType(
 )
 
 
-def _newest_topics(work: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
-    for row in work:
-        changes: dict[str | None, LastChange] = {
-            one["topic_id"]: LastChange(one["record_ms"], one["modified_ms"])
-            for one in row["changes"]
-        }
-        topics = topics_of_name(changes, row["copies"] or ())
-        if topics.newest_ids:
-            yield row["topic"], list(topics.newest_ids), topics.is_unsure
+def _newest_topics(rows: pa.Table) -> pa.Table:
+    found = topics_by_name(rows)
+    each = [
+        {"topic": name, "newest_ids": one.newest_ids, "is_unsure": one.is_unsure}
+        for name, one in found.items()
+    ]
+    return pa.Table.from_pylist(each, arrow_schema(_NEWEST))
 
 
 def _target_ms(requests: DataFrame) -> Column:

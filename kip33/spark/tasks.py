@@ -181,14 +181,17 @@ def judge_in_tasks(
 
 
 def map_by_partition(
-    rows: DataFrame, run: Callable[[pa.Table], pa.Table], schema: StructType
+    rows: DataFrame,
+    run: Callable[[pa.Table], pa.Table],
+    schema: StructType,
+    keys: Sequence[str] = PARTITION,
 ) -> DataFrame:
     """Return the tables of `run`, with this schema, which gets all rows of its partitions.
 
-    The rows are shuffled by PARTITION. Nothing runs before the result is used. Tasks use the
+    The rows are shuffled by the keys. Nothing runs before the result is used. Tasks use the
     session's settings of stores.
     """
-    return map_in_place(rows.repartition(*PARTITION), run, schema)
+    return map_in_place(rows.repartition(*keys), run, schema)
 
 
 def map_in_place(

@@ -1,14 +1,18 @@
 """What changed between two snapshots: a table of segments before and after."""
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.difference import DIFFERENCE, count_changes, difference
 from kip33.catalog.draft import ROWS_PER_GROUP
 from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import KEY, side_by_side
 from kip33.errors import CatalogError
 from tests.builders.snapshots import part_path, row, write
 from tests.cases import each_case
@@ -97,12 +101,40 @@ def test_segments_are_matched_across_row_groups(catalog: Catalog) -> None:
     moved = [one | {"size_bytes": n + (n % 100 == 0)} for n, one in enumerate(rows)]
     after = write(catalog, list(reversed(moved)))
     found = difference(catalog, before, after)
-    uris = sorted(one["log_uri"] for one in rows[::100])
+    uris = [one["log_uri"] for one in rows[::100]]
     assert found["log_uri"].to_pylist() == uris
     sizes = (found[name].to_pylist() for name in ("size_bytes_before", "size_bytes_after"))
     by_uri = {one["log_uri"]: one["size_bytes"] for one in rows}
     assert list(zip(*sizes, strict=True)) == [(by_uri[uri], by_uri[uri] + 1) for uri in uris]
     assert count_changes(found) == {"grown": len(uris)}
+
+
+def test_a_log_of_another_partition_is_another_segment(catalog: Catalog) -> None:
+    """Another --layout may read the same path in another way."""
+    before = write(catalog, [row(0, partition=7), row(1)])
+    after = write(catalog, [row(0, partition=8), row(1)])
+    found = difference(catalog, before, after)
+    assert found["log_uri"].to_pylist() == [URI, URI]
+    assert found["changes"].to_pylist() == [["gone"], ["added"]]
+
+
+def test_one_table_of_each_snapshot_is_read_ahead() -> None:
+    numbers = [range(0, 90, 10), range(5, 90, 30)]
+    ahead: Counter[int] = Counter()  # rows
+
+    def run(which: int) -> Iterator[pa.Table]:
+        for number in numbers[which]:
+            ahead[which] += 2
+            rows = [row(number), row(number + 3)]
+            yield pa.Table.from_pylist(rows, SEGMENTS).select(KEY)
+
+    seen = []
+    for some in side_by_side([run(0), run(1)], SEGMENTS.empty_table().select(KEY)):
+        for which, rows in enumerate(some):
+            seen += rows["partition"].to_pylist()
+            ahead[which] -= rows.num_rows
+        assert max(ahead.values()) <= 2
+    assert seen == sorted(number + more for each in numbers for number in each for more in (0, 3))
 
 
 UNLISTED = [

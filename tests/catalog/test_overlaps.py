@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.holes import overlaps_by_topic
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.topic_totals import topic_totals
 from kip33.demo import START_MS, orders
@@ -48,7 +47,6 @@ def partitions(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, int], list[dic
 def test_counted_by_topic(place: Path) -> None:
     catalog = Catalog.at(str(place / "_catalog"))
     expected = {"orders": {"overlapping": 1, "same base offset": 1}}
-    assert overlaps_by_topic(catalog, catalog.require_newest()) == expected
     clicks, orders = topic_totals(catalog, catalog.require_newest())
     assert (clicks.overlaps, orders.overlaps) == ({}, expected["orders"])
 
@@ -58,7 +56,7 @@ def test_replicas_in_several_log_directories_are_not_a_finding(tmp_path: Path) -
         archives.kafka(tmp_path / "a" / broker, [FIRST, LAST])
     build_here(tmp_path / "a", tmp_path / "i", now_ms=NOW_MS)
     catalog = Catalog.at(str(tmp_path / "i" / "_catalog"))
-    assert overlaps_by_topic(catalog, catalog.require_newest()) == {}
+    assert [one.overlaps for one in topic_totals(catalog, catalog.require_newest())] == [{}]
 
 
 def test_an_archive_that_cannot_be_listed_has_no_overlaps(tmp_path: Path) -> None:
@@ -67,7 +65,7 @@ def test_an_archive_that_cannot_be_listed_has_no_overlaps(tmp_path: Path) -> Non
     archives.kafka(tmp_path / "a", [ALONE])
     build_here(tmp_path / "a", tmp_path / "i", now_ms=NOW_MS)
     catalog = Catalog.at(str(tmp_path / "i" / "_catalog"))
-    assert overlaps_by_topic(catalog, catalog.require_newest()) == {}
+    assert [one.overlaps for one in topic_totals(catalog, catalog.require_newest())] == [{}, {}]
 
 
 def test_lag_notes_it(place: Path) -> None:

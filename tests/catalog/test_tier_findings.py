@@ -5,7 +5,13 @@ from typing import Any
 import pyarrow as pa
 
 from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.tier_findings import PARTITIONS, TIER_FINDINGS, tier_findings, tier_partitions
+from kip33.catalog.tier_findings import (
+    PARTITIONS,
+    TIER_FINDINGS,
+    findings_in,
+    tier_partitions,
+    worst_first,
+)
 from kip33.catalog.tiers import united
 from kip33.rules.policies import Policies
 from tests.builders.snapshots import row
@@ -57,7 +63,7 @@ def put_together(*replicas: list[Segment], remote: list[Segment]) -> pa.Table:
 
 
 def findings(table: pa.Table, **how: Any) -> list[tuple[Any, ...]]:
-    found = tier_findings(table, **how)
+    found = worst_first(findings_in(table, **how))
     assert found.schema == TIER_FINDINGS
     return [
         (
@@ -149,8 +155,8 @@ def test_what_concerns_the_remote_tier_alone_is_found_once_for_all_replicas() ->
 def test_a_hole_between_the_tiers_may_come_from_an_old_remote_catalog() -> None:
     table = put_together([(15, 20, WHOLE)], remote=[(0, 10, WHOLE)])
     for is_older in (False, True):
-        [advice] = tier_findings(table, is_remote_older=is_older)["advice"].to_pylist()
-        assert ("build the remote catalog again" in advice) == is_older
+        [found] = findings_in(table, is_remote_older=is_older)
+        assert ("build the remote catalog again" in found["advice"]) == is_older
 
 
 def test_policies_say_which_topics_are_compacted() -> None:

@@ -6,6 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kip33.catalog import tiers as tiers_module
+from kip33.catalog.segment_order import KEY, joined
 from kip33.catalog.tiers import (
     IS_REMOTE,
     OUTSIDE_FROM,
@@ -174,6 +176,42 @@ def test_the_checkpoint_beside_a_local_log_has_epochs_without_a_batch(
             local, remote = segment("orders", 0, log_uri=log), segment("orders", 0, last_offset=19)
             both = tiers(folder, [local | epochs], [remote | epochs]).rows(["log_uri"])
             assert both.filter(both[IS_REMOTE])[OUTSIDE_FROM].to_pylist() == [outside_from]
+
+
+def test_some_topics_at_a_time_are_all_rows_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("clicks", "orders", "views")
+    local = [
+        segment(
+            name, base, name[0] * 22, log_dir=log_dir, log_uri=f"file:///{log_dir}/{name}{base}"
+        )
+        for name in names
+        for log_dir in ("b1", "b2")
+        for base in (10, 20)
+    ]
+    remote = [
+        segment(name, base, name[0] * 22, log_dir="", log_uri=f"file:///a/{name}{base}")
+        for name in names
+        for base in (0, 10)
+    ]
+    both = tiers(tmp_path, local, remote)
+    [every] = both.tables(["log_uri", *KEY[:4]])
+    each = every.select([*KEY[:4], IS_REMOTE]).to_pylist()
+    assert each == sorted(each, key=lambda one: tuple(one.values()))
+    monkeypatch.setattr(tiers_module, "TABLE_ROWS", 7)
+    tables = list(both.tables(["log_uri", *KEY[:4]]))
+    assert [set(rows["topic"].to_pylist()) for rows in tables] == [{name} for name in names]
+    assert joined(tables, [*KEY[:4], IS_REMOTE]) == every
+
+
+def test_an_id_of_two_names_is_found_in_topics_that_are_read_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiers_module, "TABLE_ROWS", 1)
+    both = tiers(tmp_path, [segment("orders", 0, A)], [segment("clicks", 0, A)])
+    with pytest.raises(CatalogError, match=f"topic id {A}: topic orders in the local tier"):
+        next(both.tables(["topic"]))
 
 
 NOT_READ = dict.fromkeys(("last_offset", "leader_epochs", "leader_epoch_offsets"))

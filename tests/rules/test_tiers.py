@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kip33.formats.partition_metadata import EpochStart
+from kip33.rules import tiers
 from kip33.rules.offset_holes import UNKNOWN_END
-from kip33.rules.tiers import UNKNOWN_FIGURE, EpochColumns, TierSegments, put_together
+from kip33.rules.tiers import UNKNOWN_FIGURE, EpochColumns, PutTogether, TierSegments
 from tests.cases import each_case
 from tests.long_forms import examples
 
@@ -37,6 +38,21 @@ def columns(local: list[Segment], remote: list[Segment], partition: int = 0) -> 
             *np.array(epochs, np.int64).reshape(-1, 2).T,
         ),
     )
+
+
+def put_together(segments: TierSegments, *checkpoints_of: Any) -> PutTogether:
+    """Put segments in any order together."""
+    order = np.lexsort((segments.is_remote, *segments[1::-1]))
+    epochs = [segments.epochs.of(number) for number in order]
+    ordered = TierSegments(
+        *(column[order] for column in segments[:-1]),
+        EpochColumns(
+            np.cumsum([0, *map(len, epochs)]),
+            *np.array([one for some in epochs for one in some], np.int64).reshape(-1, 2).T,
+        ),
+    )
+    back = np.argsort(order)
+    return PutTogether(*(column[back] for column in tiers.put_together(ordered, *checkpoints_of)))
 
 
 def places(mask: Any, local: list[Segment]) -> list[int]:

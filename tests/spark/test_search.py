@@ -13,10 +13,10 @@ from kip33.catalog.topic_totals import topics_of
 from kip33.demo import COPIED_MS, START_MS, make_archive, make_sensors
 from kip33.formats.partition_metadata import PartitionMetadata
 from kip33.search.answers import SearchOptions
-from kip33.search.catalog_search import rows_of, search_rows
+from kip33.search.catalog_search import QUESTIONS_AT_ONCE, rows_of, search_rows
 from kip33.search.replica_search import TimeQuestion
 from kip33.spark.catalog import load_catalog
-from kip33.spark.search import REQUESTS_AT_ONCE, offsets_for_times
+from kip33.spark.search import offsets_for_times
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.faults.builds import build_here
 
@@ -139,7 +139,7 @@ def test_a_time_may_be_a_spark_timestamp(spark: SparkSession, segments: DataFram
 def test_a_partition_that_is_asked_for_often_is_several_tasks(
     spark: SparkSession, catalog: Catalog, segments: DataFrame
 ) -> None:
-    targets = [*range(START_MS, START_MS + 3 * REQUESTS_AT_ONCE), *[START_MS + 9] * 20]
+    targets = [*range(START_MS, START_MS + 3 * QUESTIONS_AT_ONCE), *[START_MS + 9] * 20]
     requests = spark.range(len(targets)).join(
         spark.createDataFrame(list(enumerate(targets)), "id long, target_ms long"), "id"
     )

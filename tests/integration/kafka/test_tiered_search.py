@@ -13,7 +13,7 @@ import pytest
 
 import kip33
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.tier_findings import OF_FINDINGS, findings_between
+from kip33.catalog.tier_findings import compare_tiers
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.rules.search import (
     EARLIEST,
@@ -190,7 +190,7 @@ def findings(local: Path, remote: Path) -> dict[str, tuple[list[str], int]]:
     """Return the segments and the first offset of each finding between two catalogs."""
     catalogs = (Catalog.at(str(place / "_catalog")) for place in (local, remote))
     tiers = Tiers.of(*(CatalogSnapshot(one, one.require_newest()) for one in catalogs))
-    rows = findings_between(tiers, tiers.rows(OF_FINDINGS)).to_pylist()
+    rows = compare_tiers(tiers).findings.to_pylist()
     found = {row["finding"]: (row["segments"], row["first_offset"]) for row in rows}
     assert len(found) == len(rows)
     return found
