@@ -31,7 +31,7 @@ from kip33.builds.reuse import Int64s, ListingMatch, Mask, ReusableRows, may_cha
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import Draft
 from kip33.catalog.ordered_parts import write_parts
-from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.schema import BUILD_SETTINGS, SEGMENTS
 from kip33.catalog.segment_order import in_order, merged
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.errors import CatalogError
@@ -39,9 +39,12 @@ from kip33.formats.index_kinds import IndexKind
 
 LEAVE: Final = -1
 LISTED: Final = ("active_segment", "topic_id", "partition_metadata_modified_ms")
-SETTINGS: Final = ("build_settings", "time_index_settings", "offset_index_settings")
+SETTINGS: Final = (
+    *BUILD_SETTINGS,
+    *("time_index_matches", "offset_index_matches", "file_time_offset"),
+)
 _COMPARED: Final = [
-    *("size_bytes", "last_modified_ms", "build_settings", "status", "kip33_version"),
+    *("size_bytes", "last_modified_ms", *BUILD_SETTINGS, "status", "kip33_version"),
     *(f"{kind}_{what}" for kind in IndexKind for what in ("bytes", "modified_ms")),
 ]
 _KEYS: Final = ["log_uri", "topic", "base_offset", *_COMPARED]
@@ -155,6 +158,8 @@ def _as_listed(rows: pa.Table, listed: pa.Table, at: Int64s) -> pa.Table:
 
 def without_settings(rows: pa.Table, unsettled: Mask) -> pa.Table:
     """Return the rows, without the settings of unsettled ones."""
+    if not unsettled.any():
+        return rows
     for name in SETTINGS:
         rows = _with_column(rows, name, pc.if_else(pa.array(unsettled), None, rows[name]))
     return rows

@@ -22,21 +22,20 @@ import pyarrow.compute as pc
 from kip33.archive.segment_paths import beside
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.index_files import (
-    CANNOT_BE_WRITTEN,
     FILES_WRITTEN,
-    FOREIGN_TRANSACTION_INDEX,
     Published,
     PublishedFile,
     TargetIndexFile,
     add_notes,
+    add_problems,
     add_written,
+    cannot_be_written,
     log_has_changed,
     record,
     state_together,
 )
 from kip33.builds.index_flusher import IndexFlusher
 from kip33.builds.pending_rows import (
-    LEFT_TO_THE_BROKER,
     WaitingIndex,
     publish_offset_index,
     read_staged,
@@ -57,7 +56,8 @@ from kip33.indexing.partition_fold import (
     snapshot_beside,
 )
 from kip33.indexing.partition_replay import KnownProducers
-from kip33.rules.broker_start import hidden_aborts_note, may_have_offset_index
+from kip33.rules.broker_start import may_have_offset_index
+from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transaction_index import UNCHANGED, CompletedTransactions, open_as_json
 from kip33.stores.concurrently import map_in_order
@@ -91,7 +91,7 @@ def finish_transactions(
     Returns its rows, completed, as parts from `number`, and the number of files that were put.
 
     `parts` are all other rows of the new snapshot, also in staging. A fault of an index file is its
-    row's `error`. Raises CatalogError if a part is missing, PublishError if a part cannot be
+    row's `index_error`. Raises CatalogError if a part is missing, PublishError if a part cannot be
     written.
     """
     pending = [part for part in pending if part.rows]
@@ -113,12 +113,13 @@ def finish_transactions(
 
 
 class _SnapshotOutcome(NamedTuple):
-    """A segment's `.snapshot` after the build: the file, its state and notes."""
+    """A segment's `.snapshot` after the build: the file, its state, notes and problems."""
 
     file: PublishedFile | None = None
     state: IndexFileState | None = None
     is_wanted: bool = False  # whether there should be a file
-    notes: tuple[str, ...] = ()
+    notes: tuple[SegmentNote, ...] = ()
+    problems: tuple[str, ...] = ()
     written: int = 0  # 1 if it was put
 
     def complete(self, row: _Row) -> None:
@@ -129,6 +130,7 @@ class _SnapshotOutcome(NamedTuple):
         if row["index_file"] and (self.is_wanted or self.file):
             row["index_file"] = state_together((row["index_file"], self.state))
         add_notes(row, *self.notes)
+        add_problems(row, *self.problems)
 
 
 _Done: TypeAlias = dict[str, tuple[CompletedTransactions | None, _SnapshotOutcome]]
@@ -241,19 +243,19 @@ def _publish_snapshot(
     if folded.producers:
         data, problem = folded.producers
         row = waiting[folded.log_uri]
-        notes = [f"the .snapshot is not written: {problem}"] if problem else []
-        outcome = _SnapshotOutcome(notes=tuple(notes))
-        target = target_in(build, row, IndexKind.PRODUCERS, data)
+        problems = [f"the .snapshot is not written: {problem}"] if problem else []
+        outcome = _SnapshotOutcome(problems=tuple(problems))
+        target = target_in(row, IndexKind.PRODUCERS, data)
         if data is not None or target.seen:
             published = Published(log_changed=_log_changed(row))
             ours = row[ours_column(IndexKind.PRODUCERS)]
             published.add(target, ours=ours, overwrite=build.overwrite)
-            notes += published.notes
             outcome = _SnapshotOutcome(
                 published.files[0],
                 published.state,
                 data is not None,
-                tuple(notes),
+                tuple(published.notes),
+                (*problems, *published.problems),
                 published.written,
             )
     return folded.log_uri, (folded.transactions, outcome)
@@ -272,22 +274,20 @@ def _finish(build: BuildSpec, done: _Done, row: _Row) -> _Row:
         row["open_transactions"] = open_as_json(completed.open_at_end)
     log = Location.of(row["log_uri"])
     published = Published(log if build.in_place else None, log_changed=_log_changed(row))
-    target = _transaction_index(build, row, completed)
+    target = _transaction_index(row, completed)
     is_there = _publish_transaction_index(build, row, target, published)
-    add_written(row, published.written)
-    notes = list(published.notes)
+    published.add_to(row)
     if completed.problem:
-        notes.append(f"the .txnindex is not written: {completed.problem}")
+        add_problems(row, f"the .txnindex is not written: {completed.problem}")
     if row["waiting_offset_index"] is not None:
         # Without an expected content nothing was published, and a broker's file is trusted.
         is_right = published.is_first_right or row["transaction_index_bytes"] is None
         if is_there and (is_right or completed.aborted is None):
-            notes += _publish_offset_index(build, row, target.place)
+            _publish_offset_index(build, row, target.place)
         else:
-            notes.append(LEFT_TO_THE_BROKER)
+            add_notes(row, SegmentNote.LEFT_TO_BROKER)
     elif build.in_place and _hides_aborts(row, completed, is_there=is_there):
-        notes.append(hidden_aborts_note(beside(target.place, "index").uri))
-    add_notes(row, *notes)
+        add_notes(row, SegmentNote.HIDES_ABORTS)
     snapshot.complete(row)
     return row
 
@@ -302,14 +302,12 @@ def _hides_aborts(row: _Row, completed: CompletedTransactions, *, is_there: bool
     return has_index and (not is_there or bool(completed.problem and ours))
 
 
-def _transaction_index(
-    build: BuildSpec, row: _Row, completed: CompletedTransactions
-) -> TargetIndexFile:
+def _transaction_index(row: _Row, completed: CompletedTransactions) -> TargetIndexFile:
     data = None
     if completed.aborted is not None:
         entries = TransactionIndex.from_entries(completed.aborted, base_offset=row["base_offset"])
         data = entries.to_bytes()
-    return target_in(build, row, IndexKind.TRANSACTION, data)
+    return target_in(row, IndexKind.TRANSACTION, data)
 
 
 def _publish_transaction_index(
@@ -329,7 +327,7 @@ def _publish_transaction_index(
         if there:
             row["transaction_index_bytes"], row["transaction_index_modified_ms"] = there
         if there and not ours:
-            published.notes.append(FOREIGN_TRANSACTION_INDEX)
+            published.notes.append(SegmentNote.NOT_JUDGED)
         return there is not None
     is_empty = data == b""
     if is_empty and ours:
@@ -343,8 +341,8 @@ def _publish_transaction_index(
     return is_empty or left is not None
 
 
-def _publish_offset_index(build: BuildSpec, row: _Row, beside_it: Location) -> list[str]:
-    """Publish the `.index` that waited; return notes on it."""
+def _publish_offset_index(build: BuildSpec, row: _Row, beside_it: Location) -> None:
+    """Publish the `.index` that waited."""
     place = beside(beside_it, "index")
     if row["transaction_index_bytes"] is not None:
         try:
@@ -354,8 +352,10 @@ def _publish_offset_index(build: BuildSpec, row: _Row, beside_it: Location) -> l
                 raise
             if row["index_file"]:
                 row["index_file"] = IndexFileState.STALE  # the next build tries again
-            return [f"{place.uri}{CANNOT_BE_WRITTEN}{beside_it.name}: {one_line(error)}"]
-    settings = build.of_topic(row["topic"]).index_settings
-    target = TargetIndexFile(place, row["waiting_offset_index"], settings, flush_first=True)
+            why = f"{beside_it.name}: {one_line(error)}"
+            add_problems(row, cannot_be_written(place, why))
+            return
+    data = row["waiting_offset_index"]
+    target = TargetIndexFile(IndexKind.OFFSET, place, data, flush_first=True)
     waiting = WaitingIndex(target, row["time_index_is_right"], _log_changed(row))
-    return publish_offset_index(build, row, waiting, ours=True)
+    publish_offset_index(build, row, waiting, ours=True)

@@ -46,6 +46,7 @@ from kip33.cli.standard_output import exact_output
 from kip33.errors import ExitCode
 from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import TopicGlobs, require_topics
+from kip33.rules.segment_notes import OF_REMARKS, with_remarks
 from kip33.rules.segment_summary import SegmentStatus
 
 _OF_SEGMENTS: Final = ["log_uri", "status", "error"]
@@ -386,7 +387,7 @@ def _segments(
     statuses: Sequence[str],
     output_format: str,
 ) -> Output:
-    """Return path, status and error of a snapshot's segments; `statuses`: only of these, () all."""
+    """Return path, status and remarks of a snapshot's segments; `statuses`: only of these."""
     require_topics(topics, topics_of(opened, shown))
     counts: Counter[str] = Counter()
     rows: Iterable[dict[str, Any]] = _counted_segments(opened, shown, topics, statuses, counts)
@@ -413,13 +414,13 @@ def _counted_segments(
     counts: Counter[str],
 ) -> Iterator[dict[str, Any]]:
     """Yield the segments of these topics with these statuses, and count them by status."""
-    for rows in opened.read_pieces(shown, ["topic", *_OF_SEGMENTS]):
-        piece = matching(rows, topics).select(_OF_SEGMENTS)
+    for piece in opened.read_pieces(shown, ["topic", "log_uri", "status", *OF_REMARKS]):
+        piece = matching(piece, topics)
         if statuses:
             piece = piece.filter(pc.is_in(piece["status"], value_set=pa.array(statuses)))
         for row in piece.to_pylist():
             counts[row["status"]] += 1
-            yield row
+            yield with_remarks(row, _OF_SEGMENTS)
 
 
 def _snapshots(opened: Catalog, name: str | None, topics: Sequence[str]) -> Output:

@@ -32,6 +32,7 @@ from kip33.cli.output import (
 )
 from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import TopicGlobs, require_topics
+from kip33.rules.segment_notes import OF_REMARKS, with_remarks
 
 _ROWS_AT_ONCE: Final = 10_000
 _ORDER: Final = ("log_dir", "topic", "partition", "base_offset")
@@ -51,7 +52,8 @@ def tiers_answer(
 ) -> Output:
     """Return the answer about both tiers; `topics` are globs, `statuses` of listed segments."""
     policies = load_policies(policy) if policy else None
-    rows = tiers.rows([*OF_FINDINGS, "error"], _chosen_topics(tiers, topics))
+    columns = [*dict.fromkeys((*OF_FINDINGS, *OF_REMARKS))]
+    rows = tiers.rows(columns, _chosen_topics(tiers, topics))
     if segments:
         return _segments(tiers, rows, statuses)
     if holes:
@@ -138,7 +140,8 @@ def _segments(tiers: Tiers, rows: pa.Table, statuses: Sequence[str]) -> Output:
     if statuses:
         rows = rows.filter(pc.is_in(rows["status"], value_set=pa.array(statuses)))
     tier = pc.if_else(rows[IS_REMOTE], "remote", "local")
-    rows = rows.append_column("tier", tier).select(_OF_SEGMENTS)
+    by_status = Counter(rows["status"].to_pylist())
+    rows = rows.append_column("tier", tier)
     rows = rows.sort_by([(name, "ascending") for name in _ORDER])
     sources = {
         name: f"{of_tier.snapshot.source.rstrip('/')}/"
@@ -154,13 +157,17 @@ def _segments(tiers: Tiers, rows: pa.Table, statuses: Sequence[str]) -> Output:
         Column("error", "error", none="", is_remark=True),
     )
     return Output(
-        page=[Table(columns, rows_of(rows), f"segments, {_names(tiers)}", "segments")],
-        rows=[RowList("segments", rows_of(rows), "segment", False, _OF_SEGMENTS)],
+        page=[Table(columns, _remarked(rows), f"segments, {_names(tiers)}", "segments")],
+        rows=[RowList("segments", _remarked(rows), "segment", False, _OF_SEGMENTS)],
         summary={
             **{name: of.snapshot.name for name, of in zip(sources, tiers, strict=True)},
-            "by_status": Counter(rows["status"].to_pylist()),
+            "by_status": by_status,
         },
     )
+
+
+def _remarked(rows: pa.Table) -> Iterator[Row]:
+    return (with_remarks(row, _OF_SEGMENTS) for row in rows_of(rows))
 
 
 def _copy_text(row: Row) -> str:

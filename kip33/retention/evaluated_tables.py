@@ -69,7 +69,7 @@ _OF_BROKER: Final = (
 )
 _POLICY: Final = ("policy", "mode", "retention_ms", "retention_bytes")
 _START: Final = "log_start_offset"
-_PLAIN: Final = ("log_uri", "index_uri", "error")  # texts that rarely repeat
+_PLAIN: Final = ("log_uri", "index_uri", "error", "index_error")  # texts that rarely repeat
 INTERNAL: Final = (  # topics: Kafka refuses to delete their records
     "__consumer_offsets",
     "__transaction_state",
