@@ -32,7 +32,7 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import Draft
 from kip33.catalog.ordered_parts import write_parts
 from kip33.catalog.schema import BUILD_SETTINGS, SEGMENTS
-from kip33.catalog.segment_order import in_order, merged
+from kip33.catalog.segment_order import merged
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.errors import CatalogError
 from kip33.formats.index_kinds import IndexKind
@@ -126,25 +126,15 @@ def carry_over_rows(draft: Draft, carry_over: CarryOver) -> Iterator[SnapshotPar
     Raises CatalogError if the snapshot was damaged meanwhile, PublishError if a part cannot be
     written.
     """
-    yield from write_parts(draft, _copied_rows(draft, carry_over))
-
-
-def _copied_rows(draft: Draft, carry_over: CarryOver) -> Iterator[pa.Table]:
     pieces = draft.catalog.read_pieces(carry_over.snapshot)
-
-    def tables() -> Iterator[pa.Table]:
-        for taken, rows in _chosen(pieces, carry_over.taken):
-            taken = _as_listed(taken, carry_over.listed, carry_over.listed_at[rows])
-            yield without_settings(taken, carry_over.unsettled[rows])
-
-    return _in_order(tables(), carry_over.snapshot)
-
-
-def _in_order(tables: Iterator[pa.Table], snapshot: Snapshot) -> Iterator[pa.Table]:
-    """Yield rows of a snapshot in order: those of an earlier version are sorted, once."""
-    if snapshot.is_in_order:
-        return tables
-    return iter([in_order(pa.concat_tables([SEGMENTS.empty_table(), *tables]))])
+    tables = (
+        without_settings(
+            _as_listed(taken, carry_over.listed, carry_over.listed_at[rows]),
+            carry_over.unsettled[rows],
+        )
+        for taken, rows in _chosen(pieces, carry_over.taken)
+    )
+    yield from write_parts(draft, tables)
 
 
 def _as_listed(rows: pa.Table, listed: pa.Table, at: Int64s) -> pa.Table:
@@ -230,7 +220,7 @@ def merge(catalog: Catalog, own: _Pieces, newer: Snapshot, scope: ListingScope) 
     taken = (
         without_settings(rows, too_soon[numbers]) for rows, numbers in _chosen(others(None), take)
     )
-    return _Merged(merged([kept, _in_order(taken, newer)]), int(take.sum()))
+    return _Merged(merged([kept, taken]), int(take.sum()))
 
 
 def _rows_of_others(theirs: pa.Table, kept: pa.Table, base: pa.Table, scope: ListingScope) -> Mask:

@@ -145,9 +145,7 @@ def commit_build(started: StartedBuild, results: Sequence[TaskResult]) -> BuildS
         _require_a_readable_log(results)
     parts = (*copied_parts, *(result.part for result in results))
     pending = [result.pending for result in results if result.pending]
-    finished, of_transactions = finish_transactions(
-        plan.build, draft.staging, parts, pending, len(parts)
-    )
+    finished, of_transactions = finish_transactions(plan.build, draft, parts, pending)
     parts = parts_in_order(draft, (*parts, *finished))
     snapshot, taken_from_newer, warnings = _commit(plan, draft, parts)
     carry_over = plan.carry_over

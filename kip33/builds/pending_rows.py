@@ -32,7 +32,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kip33.archive.directory import Segment
 from kip33.archive.segment_paths import index_of_row
@@ -48,10 +47,8 @@ from kip33.builds.index_files import (
 )
 from kip33.builds.index_flusher import FLUSHING_THREADS, IndexFlusher
 from kip33.builds.reuse import ours_column
-from kip33.catalog.draft import STAYS
 from kip33.catalog.schema import SEGMENTS, IndexFileState
-from kip33.catalog.snapshot_parts import SnapshotPart
-from kip33.errors import CatalogError, FileReadError
+from kip33.errors import FileReadError
 from kip33.formats.index_kinds import FOLDED, IndexKind
 from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.segment_notes import SegmentNote
@@ -61,12 +58,10 @@ from kip33.stores.files import (
     entries_of,
     listed_status,
     one_line,
-    read_whole,
     status_of,
 )
 from kip33.stores.locations import Location
 
-MOST_PART_BYTES: Final = 2**31 - 1
 _EXTRA: list["pa.Field[Any]"] = [
     pa.field("transactions", pa.string()),  # the segment's TransactionSummary as JSON
     pa.field("time_index_uri", pa.string()),  # the files that the row waits for are beside it
@@ -120,21 +115,6 @@ def target_in(row: Mapping[str, Any], kind: IndexKind, data: bytes | None) -> Ta
     size_bytes, modified_ms = row[f"{kind}_seen_bytes"], row[f"{kind}_seen_modified_ms"]
     seen = None if size_bytes is None else FileStatus(size_bytes, modified_ms)
     return TargetIndexFile(kind, place, data, seen)
-
-
-def read_staged(
-    staging: Location, part: SnapshotPart, columns: list[str] | None = None
-) -> pa.Table:
-    """Return a part that a task of this build wrote into staging; CatalogError if it is missing."""
-    place = staging.child(part.name)
-    try:
-        data = read_whole(place, most_bytes=MOST_PART_BYTES)
-        return pq.read_table(pa.BufferReader(data), columns=columns, use_threads=False)
-    except (OSError, ValueError) as error:
-        raise CatalogError(
-            f"{place.uri}: this part cannot be read: {error}; the snapshot is not committed, "
-            f"{STAYS}: run the command again"
-        ) from error
 
 
 class WaitingIndex(NamedTuple):

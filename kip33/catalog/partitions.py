@@ -14,12 +14,9 @@ import pyarrow.compute as pc
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import matching
 from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.segment_order import KEY, place_of, rows_up_to, values_at
+from kip33.catalog.segment_order import PARTITION, place_of, rows_up_to, values_at
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.stores.locations import Location
-
-PARTITION: Final = KEY[:3]
-"""The columns that name a row's partition."""
 
 TABLE_ROWS: Final = 100_000  # at least, but for the last table
 _NAMES: Final = ["log_dir", "topic", "topic_id"]
@@ -64,8 +61,11 @@ def partitions_of_parts(
     return whole_partitions(matching(piece, topics) for piece in pieces())
 
 
-def whole_partitions(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield rows, which are in order, in tables that do not divide a partition."""
+def whole_partitions(pieces: Iterable[pa.Table], least: int = TABLE_ROWS) -> Iterator[pa.Table]:
+    """Yield rows, which are in order, in tables that do not divide a partition.
+
+    Tables have at least `least` rows, but for the last one.
+    """
     held: list[pa.Table] = []
     rows = 0
     for piece in pieces:
@@ -73,7 +73,7 @@ def whole_partitions(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
             continue
         held.append(piece)
         rows += piece.num_rows
-        if rows >= TABLE_ROWS:
+        if rows >= least:
             together = pa.concat_tables(held)
             last = place_of(values_at(together, rows - 1, PARTITION))
             end = rows_up_to(together, last, before=True)

@@ -12,8 +12,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from kip33.catalog.partitions import PARTITION
 from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import PARTITION
 from kip33.cli.output import counted
 from kip33.cli.retention_answer import RetentionAnswer, write_sums
 from kip33.cli.retention_question import AskedRetention
