@@ -19,7 +19,6 @@ from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -221,32 +220,19 @@ def with_log_dirs_by_topic_id(table: pa.Table) -> pa.Table:
     return table.set_column(number, LISTING.field(number), pa.array(log_dirs, pa.string()))
 
 
-def partition_order(
-    table: pa.Table, *ties: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the order of rows by partition and base offset, and where in it a partition begins.
-
-    `ties` decide between rows with one base offset, which otherwise keep their order.
-    """
-    codes = [
-        pc.index_in(table[name], value_set=pc.unique(table[name])).to_numpy()
-        for name in ("log_dir", "topic", "partition")
-    ]
-    order = np.lexsort((*ties, pc.fill_null(table["base_offset"], -1).to_numpy(), *codes))
-    begins = np.ones(len(order), bool)
-    begins[1:] = np.logical_or.reduce([np.diff(code[order]) != 0 for code in codes])
-    return order, begins
-
-
 def with_neighbours(table: pa.Table) -> pa.Table:
     """Return the table, sorted by path, with the last segment of each partition marked as active
     and with the next base offset of the others."""
     is_segment = pc.is_valid(table["base_offset"]).to_numpy()
-    order, begins = partition_order(table)  # equal offsets are sorted by path
-    rows = len(order)
-    in_order = pc.fill_null(table["base_offset"], -1).to_numpy()[order]
+    codes = [
+        pc.index_in(table[name], value_set=pc.unique(table[name])).to_numpy()
+        for name in ("log_dir", "topic", "partition")
+    ]
+    base_offsets = pc.fill_null(table["base_offset"], -1).to_numpy()
+    order = np.lexsort((base_offsets, *codes))  # equal offsets are sorted by path
+    rows, in_order = len(order), base_offsets[order]
     goes_on = np.zeros(rows, bool)
-    goes_on[:-1] = ~begins[1:]
+    goes_on[:-1] = np.logical_and.reduce([np.diff(code[order]) == 0 for code in codes])
     following = np.zeros(rows, np.int64)
     following[:-1] = in_order[1:]
     is_known = goes_on & (following > in_order)

@@ -17,8 +17,7 @@ from kip33.archive.bins import Engine, Work
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import log_uris
 from kip33.archive.sources import require_segments
-from kip33.catalog.partitions import PARTITION
-from kip33.catalog.segment_order import in_order, runs_of
+from kip33.catalog.segment_order import PARTITION, in_order, runs_of
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.locations import Location

@@ -3,11 +3,10 @@
 A topic may have its own index settings, from the saved output of Kafka's tools: `--kafka-configs`.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 import pyarrow.compute as pc
 
@@ -21,7 +20,7 @@ from kip33.formats.index_kinds import IndexKind
 from kip33.retention.policy_files import load_kafka_configs
 from kip33.rules.index_builder import BYTES_VERSION, IndexSettings, TopicSettings
 from kip33.rules.index_entries import DIALECTS
-from kip33.rules.untimestamped import FILE_TIME_OFFSET, Untimestamped
+from kip33.rules.untimestamped import Untimestamped
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 
@@ -177,14 +176,9 @@ class BuildSpec(NamedTuple):
         return self._replace(settings=TopicSettings(self.settings, self.by_topic).of(topic))
 
     @property
-    def build_settings(self) -> str:
-        """Return the settings with which a row is built, as JSON in a fixed order."""
-        return _as_json(self.settings, self.kinds)
-
-    @property
-    def index_settings(self) -> str:
-        """Return the settings that determine the bytes of index files, as JSON in a fixed order."""
-        return index_settings_json(self.settings)
+    def settings_of_row(self) -> dict[str, Any]:
+        """Return the settings with which a row is built, by its columns."""
+        return _settings_of_row(self.settings, self.kinds)
 
     @property
     def time_index(self) -> str:
@@ -208,26 +202,13 @@ class BuildSpec(NamedTuple):
 
 
 @cache
-def _as_json(settings: IndexSettings, kinds: frozenset[IndexKind]) -> str:
-    record = {
-        **settings.as_record(),
+def _settings_of_row(settings: IndexSettings, kinds: frozenset[IndexKind]) -> dict[str, Any]:
+    return {
+        **settings._asdict(),
         "offset_index": IndexKind.OFFSET in kinds,
+        "producer_snapshots": IndexKind.PRODUCERS in kinds,
         "bytes_version": BYTES_VERSION,
     }
-    if IndexKind.PRODUCERS in kinds:  # rows of builds without it keep their settings
-        record["producer_snapshots"] = True
-    return json.dumps(record)
-
-
-@cache
-def index_settings_json(settings: IndexSettings) -> str:
-    """Return settings in the form of the catalog's columns `*_index_settings`."""
-    return json.dumps(settings.as_record())
-
-
-def file_time_settings_json(settings: IndexSettings, offset: int) -> str:
-    """Return the settings of a `.timeindex` whose one entry has the log file's time."""
-    return json.dumps(settings.as_record() | {FILE_TIME_OFFSET: offset})
 
 
 def load_topic_settings(default: IndexSettings, kafka_configs: str | None) -> TopicSettings:

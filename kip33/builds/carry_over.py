@@ -31,17 +31,20 @@ from kip33.builds.reuse import Int64s, ListingMatch, Mask, ReusableRows, may_cha
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import Draft
 from kip33.catalog.ordered_parts import write_parts
-from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.segment_order import in_order, merged
+from kip33.catalog.schema import BUILD_SETTINGS, SEGMENTS
+from kip33.catalog.segment_order import merged
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.errors import CatalogError
 from kip33.formats.index_kinds import IndexKind
 
 LEAVE: Final = -1
 LISTED: Final = ("active_segment", "topic_id", "partition_metadata_modified_ms")
-SETTINGS: Final = ("build_settings", "time_index_settings", "offset_index_settings")
+SETTINGS: Final = (
+    *BUILD_SETTINGS,
+    *("time_index_matches", "offset_index_matches", "file_time_offset"),
+)
 _COMPARED: Final = [
-    *("size_bytes", "last_modified_ms", "build_settings", "status", "kip33_version"),
+    *("size_bytes", "last_modified_ms", *BUILD_SETTINGS, "status", "kip33_version"),
     *(f"{kind}_{what}" for kind in IndexKind for what in ("bytes", "modified_ms")),
 ]
 _KEYS: Final = ["log_uri", "topic", "base_offset", *_COMPARED]
@@ -123,25 +126,15 @@ def carry_over_rows(draft: Draft, carry_over: CarryOver) -> Iterator[SnapshotPar
     Raises CatalogError if the snapshot was damaged meanwhile, PublishError if a part cannot be
     written.
     """
-    yield from write_parts(draft, _copied_rows(draft, carry_over))
-
-
-def _copied_rows(draft: Draft, carry_over: CarryOver) -> Iterator[pa.Table]:
     pieces = draft.catalog.read_pieces(carry_over.snapshot)
-
-    def tables() -> Iterator[pa.Table]:
-        for taken, rows in _chosen(pieces, carry_over.taken):
-            taken = _as_listed(taken, carry_over.listed, carry_over.listed_at[rows])
-            yield without_settings(taken, carry_over.unsettled[rows])
-
-    return _in_order(tables(), carry_over.snapshot)
-
-
-def _in_order(tables: Iterator[pa.Table], snapshot: Snapshot) -> Iterator[pa.Table]:
-    """Yield rows of a snapshot in order: those of an earlier version are sorted, once."""
-    if snapshot.is_in_order:
-        return tables
-    return iter([in_order(pa.concat_tables([SEGMENTS.empty_table(), *tables]))])
+    tables = (
+        without_settings(
+            _as_listed(taken, carry_over.listed, carry_over.listed_at[rows]),
+            carry_over.unsettled[rows],
+        )
+        for taken, rows in _chosen(pieces, carry_over.taken)
+    )
+    yield from write_parts(draft, tables)
 
 
 def _as_listed(rows: pa.Table, listed: pa.Table, at: Int64s) -> pa.Table:
@@ -155,6 +148,8 @@ def _as_listed(rows: pa.Table, listed: pa.Table, at: Int64s) -> pa.Table:
 
 def without_settings(rows: pa.Table, unsettled: Mask) -> pa.Table:
     """Return the rows, without the settings of unsettled ones."""
+    if not unsettled.any():
+        return rows
     for name in SETTINGS:
         rows = _with_column(rows, name, pc.if_else(pa.array(unsettled), None, rows[name]))
     return rows
@@ -225,7 +220,7 @@ def merge(catalog: Catalog, own: _Pieces, newer: Snapshot, scope: ListingScope) 
     taken = (
         without_settings(rows, too_soon[numbers]) for rows, numbers in _chosen(others(None), take)
     )
-    return _Merged(merged([kept, _in_order(taken, newer)]), int(take.sum()))
+    return _Merged(merged([kept, taken]), int(take.sum()))
 
 
 def _rows_of_others(theirs: pa.Table, kept: pa.Table, base: pa.Table, scope: ListingScope) -> Mask:

@@ -3,6 +3,7 @@
 Bins are built between `begin_build` and `commit_build`.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +17,6 @@ from kip33.archive.bins import Engine, Work
 from kip33.archive.listing import Column
 from kip33.builds.build_options import BuildRequest, BuildSpec, require_layout
 from kip33.builds.carry_over import carry_over_rows, merge
-from kip33.builds.index_files import CANNOT_BE_WRITTEN, NOT_OURS
 from kip33.builds.largest_before import with_largest_before
 from kip33.builds.orphans import NAMED_BY_ROWS, merge_orphans, without_named
 from kip33.builds.plan import BuildPlan, plan_build
@@ -27,7 +27,8 @@ from kip33.catalog.draft import CLAIMS, DEAD_AFTER_MS, Draft, read_claims
 from kip33.catalog.holes import DirectoriesOfPartitions, hole_totals, read_holes
 from kip33.catalog.ordered_parts import parts_in_order, write_parts
 from kip33.catalog.orphan_list import read_orphans
-from kip33.catalog.schema import IndexFileState
+from kip33.catalog.schema import IndexFileState, have_note
+from kip33.catalog.segment_order import KEY
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.drafts.designs import design_of
 from kip33.errors import (
@@ -38,9 +39,8 @@ from kip33.errors import (
     unreadable_logs_text,
 )
 from kip33.formats.index_kinds import IndexKind
-from kip33.rules.broker_start import HIDDEN, HIDDEN_ABORTS, MAY_NOT_START
+from kip33.rules.segment_notes import KEPT, SegmentNote
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.stores.file_owners import NOT_GIVEN
 from kip33.stores.locations import Location
 from kip33.stores.own_files import (
     is_flushing,
@@ -53,11 +53,12 @@ from kip33.stores.own_files import (
 from kip33.stores.progress import Phase, Progress
 
 MOST_MERGES: Final = 10  # per build: other builds may commit at the same moment repeatedly
-_NOTES: Final = {  # texts in a row's `error`: problems that a build in place cannot repair
-    "hidden_from_recovery": HIDDEN,
-    "aborts_hidden": HIDDEN_ABORTS,
-    "may_not_start": MAY_NOT_START,
-    "owner_not_given": NOT_GIVEN,
+_NOTES: Final = {  # what a summary counts: in place, problems that a build cannot repair
+    "kept_though_other": tuple(KEPT.values()),
+    "hidden_from_recovery": (SegmentNote.HIDES_DAMAGE,),
+    "aborts_hidden": (SegmentNote.HIDES_ABORTS,),
+    "may_not_start": (SegmentNote.STARTS_BY_INDEX, SegmentNote.MAY_NOT_START),
+    "owner_not_given": (SegmentNote.OWNER_NOT_GIVEN,),
 }
 
 
@@ -144,9 +145,7 @@ def commit_build(started: StartedBuild, results: Sequence[TaskResult]) -> BuildS
         _require_a_readable_log(results)
     parts = (*copied_parts, *(result.part for result in results))
     pending = [result.pending for result in results if result.pending]
-    finished, of_transactions = finish_transactions(
-        plan.build, draft.staging, parts, pending, len(parts)
-    )
+    finished, of_transactions = finish_transactions(plan.build, draft, parts, pending)
     parts = parts_in_order(draft, (*parts, *finished))
     snapshot, taken_from_newer, warnings = _commit(plan, draft, parts)
     carry_over = plan.carry_over
@@ -192,7 +191,7 @@ def _commit(
     """
     catalog, base = plan.catalog, plan.scope.base
     settings = {
-        "build": plan.build.build_settings,
+        "build": json.dumps(plan.build.settings_of_row),
         "index_dir": plan.build.index_dir.uri,
         "layout": plan.build.layout,
     }
@@ -308,32 +307,35 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
             f"{unreadable}; kip33 catalog {summary.catalog} --segments --status "
             "unreadable lists them; --fail-on unreadable makes this exit 3"
         )
-    rows = "column `error` of their rows says what to do"
+    rows = f"kip33 catalog {summary.catalog} --segments says what to do"
     if count := summary.failed:
         yield (
             f"index files of {counted(count, 'segment')} could not be written, for example "
-            f"{summary.failed_example}; column `error` of their rows has the reasons; "
+            f"{summary.failed_example}; column `index_error` of their rows has the reasons; "
             "the next build tries again"
         )
     if count := summary.hidden_from_recovery:
         yield (
-            f"{counted(count, 'damaged log')} with an .index that {HIDDEN} them: stop the broker, "
-            f"remove these .index files, start the broker; {rows}"
+            f"{counted(count, 'damaged log')} with an .index that keeps a broker from cutting "
+            f"them: stop the broker, remove these .index files, start the broker; {rows}"
         )
     if count := summary.aborts_hidden:
         yield (
-            f"{counted(count, 'log')} with an .index that {HIDDEN_ABORTS} they need, so "
-            "read_committed consumers may read aborted records: stop the broker, run kip33 repair "
-            "--apply for its log directory, which removes these .index files, start the broker; "
-            f"{rows}"
+            f"{counted(count, 'log')} with an .index that keeps a broker from writing the "
+            ".txnindex they need, so read_committed consumers may read aborted records: stop the "
+            "broker, run kip33 repair --apply for its log directory, which removes these .index "
+            f"files, start the broker; {rows}"
         )
     if count := summary.may_not_start:
         yield (
-            f"{counted(count, 'log')} damaged so that {MAY_NOT_START} if it has to recover "
-            f"them; {rows}; --fail-on invalid makes this exit 3"
+            f"{counted(count, 'log')} damaged so that a broker may not start if it has to "
+            f"recover them; {rows}; --fail-on invalid makes this exit 3"
         )
     if count := summary.owner_not_given:
-        yield f"{counted(count, 'segment')} with index files that {NOT_GIVEN} of the log; {rows}"
+        yield (
+            f"{counted(count, 'segment')} with index files that cannot be given the owner of the "
+            f"log; {rows}"
+        )
     if count := len(summary.two_directories):  # such as orders-0 and orders-00
         yield (
             f"{counted(count, 'partition')} with two directories each, for example "
@@ -348,11 +350,10 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
     totals = dict.fromkeys(
         ("entries", "log_bytes", "index_bytes", "index_files", "written", "kept"), 0
     )
-    totals |= {"kept_though_other": 0, "failed": 0}
-    totals |= dict.fromkeys(_NOTES, 0)
+    totals |= dict.fromkeys(("failed", *_NOTES), 0)
     sizes = [f"{kind}_bytes" for kind in IndexKind]
-    columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", "log_uri"]
-    columns += ["log_dir", "topic", "partition", "base_offset"]
+    columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", "index_error"]
+    columns += ["notes", *KEY]
     directories = DirectoriesOfPartitions()
     owned = pa.array([IndexFileState.WRITTEN, IndexFileState.STALE], pa.string())
     failed_example: tuple[str, str] | None = None
@@ -369,10 +370,8 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
         states = _counts(piece["index_file"])
         totals["written"] += states.get(IndexFileState.WRITTEN, 0)
         totals["kept"] += states.get(IndexFileState.KEPT, 0)
-        other = pc.match_substring(piece["error"], NOT_OURS)
-        totals["kept_though_other"] += piece.filter(other).num_rows
-        for name, text in _NOTES.items():
-            totals[name] += piece.filter(pc.match_substring(piece["error"], text)).num_rows
+        for name, notes in _NOTES.items():
+            totals[name] += pc.sum(have_note(piece, *notes)).as_py() or 0
         unreadable_example = min(
             filter(None, (unreadable_example, _first_unreadable(piece))), default=None
         )
@@ -405,17 +404,10 @@ def _first_unreadable(rows: pa.Table) -> tuple[str, str] | None:
 
 
 def _example(failed: pa.Table) -> tuple[str, str] | None:
-    """Return the smallest log URI, and its file that could not be written with the reason.
-
-    The reason is in the row's `error`. None without rows.
-    """
-    uris: list[Any] = failed["log_uri"].to_pylist()
-    if not uris:
-        return None
-    uri: str = min(uris)
-    error: str | None = failed["error"][uris.index(uri)].as_py()
-    unwritten = (note for note in (error or "").split("; ") if CANNOT_BE_WRITTEN in note)
-    return uri, next(unwritten, f"those of {uri}: {error}")
+    """Return the smallest log URI, and the reason why its file could not be written, or none."""
+    texts = failed.select(["log_uri", "index_error", "error"]).to_pylist()
+    uri, why, error = min((tuple(row.values()) for row in texts), default=(None, None, None))
+    return None if uri is None else (uri, why or f"those of {uri}: {error}")
 
 
 def _counts(column: Any) -> dict[str, int]:

@@ -3,7 +3,7 @@
 `catalog.schema` defines the states. A `stale` row is never reused: the next build tries again.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from kip33.catalog.schema import SEGMENTS, IndexFileState
@@ -12,22 +12,17 @@ from kip33.formats.index_kinds import IndexKind
 from kip33.formats.time_index import index_crc32c
 from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.broker_start import CUT, offset_index_note
+from kip33.rules.segment_notes import KEPT, SegmentNote
 from kip33.stores.file_owners import correct_owner, publish_beside
 from kip33.stores.files import FileStatus, one_line, read_whole, status_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish, remove
 
-NOT_OURS: Final = "kip33 did not write it"
-BEFORE_LOG: Final = (
-    ", as far as this catalog knows: it was there before this catalog first saw its log"
-)
-FOREIGN_TRANSACTION_INDEX: Final = "the .txnindex that is there is not of kip33"
-CANNOT_BE_WRITTEN: Final = ": cannot be written: "  # in a note, between the file and the reason
 _NO_FILE: Final = (None, None)
 _COLUMNS: Final = {
     kind: [
         (column, what)
-        for what in ("size_bytes", "modified_ms", "settings", "crc32c")
+        for what in ("size_bytes", "modified_ms", "matches", "crc32c")
         if (column := f"{kind}_{what.removeprefix('size_')}") in SEGMENTS.names
     ]
     for kind in IndexKind
@@ -38,12 +33,12 @@ _COLUMNS: Final = {
 class TargetIndexFile(NamedTuple):
     """One index file and the bytes it should have; with `good_entries` it is left unchanged."""
 
+    kind: IndexKind
     place: Location
     data: bytes | None  # None: the log gives no index
-    settings: str  # the settings that give `data`
     seen: FileStatus | None = None  # of the file that existed before this build began
     good_entries: int | None = None
-    good_settings: str | None = None  # the settings of the file that is left; None: unknown
+    good_matches: bool | None = None  # `PublishedFile.matches` of the file that is left
     before_log: bool = False  # the file existed before this catalog knew its log
     flush_first: bool = False  # flush its bytes before it gets its name
     reads_back: bool = True  # else the time of a file in a bucket stays unknown: `WaitingPuts`
@@ -54,7 +49,7 @@ class PublishedFile(NamedTuple):
 
     size_bytes: int
     modified_ms: int | None
-    settings: str | None  # the settings that give its bytes from the log; None: unknown
+    matches: bool | None  # it has the bytes that the settings give from the log; None: unknown
     crc32c: int | None  # None: its bytes were not read
 
 
@@ -64,9 +59,21 @@ def record(row: dict[str, Any], kind: IndexKind, file: PublishedFile | None) -> 
         row[column] = getattr(file, field, None)
 
 
-def add_notes(row: dict[str, Any], *notes: str | None) -> None:
-    """Add notes to the `error` of a catalog row."""
-    row["error"] = "; ".join(filter(None, (row["error"], *notes))) or None
+def add_notes(row: dict[str, Any], *notes: SegmentNote) -> None:
+    """Add notes to a catalog row."""
+    if notes:
+        row["notes"] = list(dict.fromkeys((*(row.get("notes") or ()), *notes)))
+
+
+def add_problems(row: dict[str, Any], *problems: str) -> None:
+    """Add to the `index_error` of a catalog row."""
+    if problems:
+        row["index_error"] = "; ".join(filter(None, (row.get("index_error"), *problems)))
+
+
+def cannot_be_written(place: Location, why: object) -> str:
+    """Return the `index_error` of a file that cannot be written."""
+    return f"{place.uri}: cannot be written: {why}"
 
 
 FILES_WRITTEN: Final = "files_written"  # of a row in work: the index files that this build put
@@ -99,7 +106,8 @@ class Published:
         `log_changed` returns whether the log differs from its listing.
         """
         self._log_changed = log_changed
-        self.notes: list[str] = []
+        self.notes: list[SegmentNote] = []
+        self.problems: list[str] = []  # for `index_error`
         self._log = log
         self.written = 0  # files that were put
         self._states: list[IndexFileState | None] = []
@@ -128,7 +136,7 @@ class Published:
     def add(
         self, file: TargetIndexFile, *, ours: bool, overwrite: bool, proves_nothing: bool = False
     ) -> None:
-        """Publish, keep or withdraw one file; a fault of the store is a note.
+        """Publish, keep or withdraw one file; a fault of the store is a problem.
 
         A file that did not exist when the build began is also ours: another attempt of this task or
         a concurrent build wrote it.
@@ -142,20 +150,20 @@ class Published:
                 state, published = _withdraw(file.place, ours=ours, proves_nothing=proves_nothing)
             elif file.good_entries is not None:
                 state = IndexFileState.WRITTEN if ours else IndexFileState.KEPT
-                same = file.data if file.good_settings else None  # the file has the same bytes
-                published = _as_published(status_of(file.place), file.good_settings, same)
+                same = file.data if file.good_matches else None  # the file has the same bytes
+                published = _as_published(status_of(file.place), file.good_matches, same)
             else:
                 state, published = self._place(file, file.data, ours=ours, overwrite=overwrite)
         except OSError as error:
             if is_of_the_machine(error):
                 raise
             state = IndexFileState.STALE if built_before else None
-            what = ": cannot be removed, though the log gives none: "
-            what = CANNOT_BE_WRITTEN if file.data is not None else what
-            self.notes.append(f"{file.place.uri}{what}{one_line(error)}")
+            why = one_line(error)
+            kept = f"{file.place.uri}: cannot be removed, though the log gives none: {why}"
+            self.problems.append(kept if file.data is None else cannot_be_written(file.place, why))
         self._states.append(state)
         self._files.append(published)
-        is_same = published is not None and published.settings is not None
+        is_same = published is not None and published.matches is not None
         is_good = published is not None and file.good_entries is not None
         self._are_right.append(state == IndexFileState.WRITTEN or is_same or is_good)
 
@@ -171,36 +179,44 @@ class Published:
         bytes_there = read_whole(place, most_bytes=len(data)) if same_size else None
         if bytes_there == data:
             if self._log and ours:
-                correct_owner(place, self._log, self.notes)
+                self._add_owners(correct_owner(place, self._log))
             state = IndexFileState.WRITTEN if ours or overwrite else IndexFileState.KEPT
-            return state, _as_published(there, file.settings, data)
+            return state, _as_published(there, True, data)
         if there and not ours and not overwrite:
-            what = f"{NOT_OURS}{BEFORE_LOG}" if file.before_log else NOT_OURS
-            self.notes.append(f"kept {place.uri}: {what}; --overwrite replaces it")
+            self.notes += [KEPT[file.kind], *([SegmentNote.BEFORE_LOG] if file.before_log else ())]
             return IndexFileState.KEPT, _as_published(there, None, bytes_there)
         if there and there != file.seen and self._log_changed():
-            self.notes.append(
-                f"{place.uri}: another build wrote this file after this build listed "
-                "its log, and the log has changed: the file is kept, and the next "
-                "build reads the log again"
-            )
+            self.notes.append(SegmentNote.OF_ANOTHER_BUILD)
             return IndexFileState.STALE, _as_published(there, None)
         if self._log:
+            owners: list[str] = []
             status = publish_beside(
                 place,
                 data,
                 self._log,
-                self.notes,
+                owners,
                 ours=ours,
                 durable=there is not None,
                 flush_first=file.flush_first,
                 reads_back=file.reads_back,
             )
+            self._add_owners(owners)
         else:
             durable = there is not None
             status = publish(place, data, durable=durable, reads_back=file.reads_back)
         self.written += 1
-        return IndexFileState.WRITTEN, _as_published(status, file.settings, data)
+        return IndexFileState.WRITTEN, _as_published(status, True, data)
+
+    def _add_owners(self, problems: Sequence[str]) -> None:
+        if problems:
+            self.notes.append(SegmentNote.OWNER_NOT_GIVEN)
+            self.problems += problems
+
+    def add_to(self, row: dict[str, Any]) -> None:
+        """Add to a catalog row what is to be said of the files, and how many were put."""
+        add_notes(row, *self.notes)
+        add_problems(row, *self.problems)
+        add_written(row, self.written)
 
     def withhold(self, place: Location, index: BuiltIndexes, *, ours: bool, asked: bool) -> None:
         """In place, handle the `.index` of a log that a broker's recovery would change.
@@ -216,15 +232,10 @@ class Published:
         except OSError as error:
             if is_of_the_machine(error):
                 raise
-            self.notes.append(f"{place.uri}: cannot be read or removed: {one_line(error)}")
+            self.problems.append(f"{place.uri}: cannot be read or removed: {one_line(error)}")
             return
         note = offset_index_note(
-            index.recovered_status,
-            index_uri=place.uri,
-            is_there=there is not None,
-            valid_bytes=index.valid_bytes,
-            error=index.error,
-            is_split=index.is_split,
+            index.recovered_status, is_there=there is not None, is_split=index.is_split
         )
         self.notes += [note] if note else []
         if there and asked:
@@ -261,9 +272,9 @@ def log_has_changed(log: Location, size_bytes: int | None, modified_ms: int | No
 
 
 def _as_published(
-    status: FileStatus | None, settings: str | None, data: bytes | None = None
+    status: FileStatus | None, matches: bool | None, data: bytes | None = None
 ) -> PublishedFile | None:
     """Return an existing file; `data`: its bytes, if they are known."""
     if status is None:
         return None
-    return PublishedFile(*status, settings, None if data is None else index_crc32c(data))
+    return PublishedFile(*status, matches, None if data is None else index_crc32c(data))

@@ -24,7 +24,6 @@ from kip33.archive.layouts import KAFKA
 from kip33.archive.listing import (
     Column,
     log_uris,
-    partition_order,
     with_log_dirs_by_topic_id,
     with_neighbours,
     with_topic_ids,
@@ -53,7 +52,7 @@ from kip33.builds.reuse import (
 )
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
-from kip33.catalog.segment_order import order_of
+from kip33.catalog.segment_order import order_of, partition_begins
 from kip33.drafts.designs import design_of
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.index_kinds import FOLDED, IndexKind
@@ -240,24 +239,21 @@ def _depend_on_changes(
     if IndexKind.PRODUCERS not in build.kinds:
         depends = reusable & known.has_transactions[match.at]
     changed = ~reusable & pc.is_valid(files["base_offset"]).to_numpy()
-    order, begins = partition_order(files)
-    in_order = np.arange(len(order))
-    first = np.maximum.accumulate(np.where(begins, in_order, 0))
+    numbers = np.arange(files.num_rows)
+    first = np.maximum.accumulate(np.where(partition_begins(files), numbers, 0))
     was_unread = changed & (match.at >= 0) & known.is_unread[match.at]
-    last_unread = np.maximum.accumulate(np.where(was_unread[order], in_order, -1))
+    last_unread = np.maximum.accumulate(np.where(was_unread, numbers, -1))
     # What is behind two such logs depends on the later one.
-    tried = np.unique(last_unread[depends[order] & (last_unread >= first)])
-    logs = uris.take(pa.array(order[tried])).to_pylist()
+    tried = np.unique(last_unread[depends & (last_unread >= first)])
+    logs = uris.take(pa.array(tried)).to_pylist()
     can_be_opened = np.fromiter(map_in_order(build.source, logs, _can_be_opened), bool)
     still_unread = tried[~can_be_opened]
-    sources = np.where(changed[order], in_order, -1)
+    sources = np.where(changed, numbers, -1)
     sources[still_unread] = -1
-    ends = np.full(len(order), -1)
+    ends = np.full(files.num_rows, -1)
     ends[still_unread] = still_unread
     last_changed = np.maximum.accumulate(sources)
-    behind = np.zeros(len(order), bool)
-    behind[order] = (last_changed >= first) & (last_changed > np.maximum.accumulate(ends))
-    return behind & depends
+    return depends & (last_changed >= first) & (last_changed > np.maximum.accumulate(ends))
 
 
 def _can_be_opened(log_uri: str) -> bool:

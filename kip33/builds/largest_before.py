@@ -25,10 +25,11 @@ import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine, Work
 from kip33.archive.directory import Segment
-from kip33.archive.listing import LISTING, Column, log_uris, partition_order, segments_of
+from kip33.archive.listing import LISTING, Column, segments_of
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.reuse import Int64s, Mask
 from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.segment_order import KEY, partition_begins
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.indexing.segment import index_file
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
@@ -37,27 +38,17 @@ from kip33.stores.progress import Phase
 
 LARGEST_BEFORE: Final = "largest_before"  # a column of the files to read
 _UNKNOWN: Final = 2**63 - 1  # above every timestamp but one, which is then unknown, too
-_OF_ROWS: Final = [
-    *("log_dir", "topic", "partition", "base_offset"),
-    *("log_uri", "max_timestamp"),
-]
+_OF_ROWS: Final = [*KEY, "max_timestamp"]
 
 
-def largest_before(keys: pa.Table, uris: Column, largest: Int64s) -> Int64s:
+def largest_before(rows: pa.Table, largest: Int64s) -> Int64s:
     """Return for each segment the largest of `largest` over the partition's earlier segments.
 
-    `keys` has the columns log_dir, topic, partition and base_offset. Segments with one base offset
-    are in the order of their `uris`. Without an earlier segment it is -1.
+    The rows are in order. Without an earlier segment it is -1.
     """
-    rows = len(largest)
-    by_uri = np.empty(rows, np.int64)
-    by_uri[pc.sort_indices(uris).to_numpy()] = np.arange(rows)
-    order, begins = partition_order(keys, by_uri)
-    found = np.full(rows, NO_TIMESTAMP, np.int64)
-    bounds = [*np.flatnonzero(begins).tolist(), rows]
-    for begin, end in pairwise(bounds):
-        of_partition = order[begin:end]
-        found[of_partition[1:]] = np.maximum.accumulate(largest[of_partition])[:-1]
+    found = np.full(len(largest), NO_TIMESTAMP, np.int64)
+    for begin, end in pairwise([*np.flatnonzero(partition_begins(rows)).tolist(), len(largest)]):
+        found[begin + 1 : end] = np.maximum.accumulate(largest[begin:end])[:-1]
     return found
 
 
@@ -78,14 +69,14 @@ def earlier_timestamps(
     """
     rows = pa.concat_tables(list(catalog.read_pieces(newest, _OF_ROWS)))
     row_largest = pc.fill_null(rows["max_timestamp"], NO_TIMESTAMP).to_numpy()
-    built_with = largest_before(rows, rows["log_uri"], row_largest)
+    built_with = largest_before(rows, row_largest)
     at = pc.index_in(uris, value_set=rows["log_uri"]).fill_null(-1).to_numpy().astype(np.int64)
     is_segment = pc.is_valid(files["base_offset"]).to_numpy()
     largest = np.where(reusable, row_largest[at], np.where(is_segment, _UNKNOWN, NO_TIMESTAMP))
-    now = largest_before(files, uris, largest)
+    now = largest_before(files, largest)
     still = reusable & (now == built_with[at]) & (now != _UNKNOWN)
     of_reused = np.where(still, row_largest[at], NO_TIMESTAMP)
-    return EarlierTimestamps(still, largest_before(files, uris, of_reused))
+    return EarlierTimestamps(still, largest_before(files, of_reused))
 
 
 def with_largest_before(build: BuildSpec, files: pa.Table, engine: Engine) -> tuple[pa.Table, int]:
@@ -98,8 +89,7 @@ def with_largest_before(build: BuildSpec, files: pa.Table, engine: Engine) -> tu
     )
     by_path = {one.path: one.largest for one in found}
     largest = np.array([by_path[str(path)] for path in files["path"].to_pylist()], np.int64)
-    uris = log_uris(build.source, files["path"], files["inside"])
-    of_read = largest_before(files, uris, largest)
+    of_read = largest_before(files, largest)
     of_reused: Any = files[LARGEST_BEFORE].to_numpy()
     number = files.schema.get_field_index(LARGEST_BEFORE)
     files = files.set_column(number, LARGEST_BEFORE, pa.array(np.maximum(of_read, of_reused)))

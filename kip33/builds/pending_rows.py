@@ -32,40 +32,36 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kip33.archive.directory import Segment
 from kip33.archive.segment_paths import index_of_row
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.index_files import (
-    CANNOT_BE_WRITTEN,
     Published,
     TargetIndexFile,
     add_notes,
-    add_written,
+    add_problems,
+    cannot_be_written,
     record,
     state_together,
 )
 from kip33.builds.index_flusher import FLUSHING_THREADS, IndexFlusher
 from kip33.builds.reuse import ours_column
-from kip33.catalog.draft import STAYS
 from kip33.catalog.schema import SEGMENTS, IndexFileState
-from kip33.catalog.snapshot_parts import SnapshotPart
-from kip33.errors import CatalogError, FileReadError
+from kip33.errors import FileReadError
 from kip33.formats.index_kinds import FOLDED, IndexKind
 from kip33.indexing.segment import BuiltIndexes
+from kip33.rules.segment_notes import SegmentNote
 from kip33.stores.concurrently import LARGE_FILES_AT_ONCE
 from kip33.stores.files import (
     FileStatus,
     entries_of,
     listed_status,
     one_line,
-    read_whole,
     status_of,
 )
 from kip33.stores.locations import Location
 
-MOST_PART_BYTES: Final = 2**31 - 1
 _EXTRA: list["pa.Field[Any]"] = [
     pa.field("transactions", pa.string()),  # the segment's TransactionSummary as JSON
     pa.field("time_index_uri", pa.string()),  # the files that the row waits for are beside it
@@ -87,9 +83,6 @@ _MOST_WAITING_ROWS: Final = 512
 SMALL_LOG_BYTES: Final = 8 << 20  # one range: the requests of a larger log take longer than its put
 _MOST_SEGMENTS: Final = 1024  # of a group
 _MOST_BYTES: Final = 1 << 25  # of its `.index` files
-LEFT_TO_THE_BROKER: Final = (
-    "the .index is not written either: a broker rebuilds both if it finds no .index"
-)
 
 
 def extra_columns(
@@ -116,30 +109,12 @@ def extra_columns(
     return extra
 
 
-def target_in(
-    build: BuildSpec, row: Mapping[str, Any], kind: IndexKind, data: bytes | None
-) -> TargetIndexFile:
+def target_in(row: Mapping[str, Any], kind: IndexKind, data: bytes | None) -> TargetIndexFile:
     """Return the file of a kind beside a row of PENDING."""
-    settings = build.of_topic(row["topic"]).index_settings
     place = index_of_row(Location.of(row["time_index_uri"]), kind)
     size_bytes, modified_ms = row[f"{kind}_seen_bytes"], row[f"{kind}_seen_modified_ms"]
     seen = None if size_bytes is None else FileStatus(size_bytes, modified_ms)
-    return TargetIndexFile(place, data, settings, seen)
-
-
-def read_staged(
-    staging: Location, part: SnapshotPart, columns: list[str] | None = None
-) -> pa.Table:
-    """Return a part that a task of this build wrote into staging; CatalogError if it is missing."""
-    place = staging.child(part.name)
-    try:
-        data = read_whole(place, most_bytes=MOST_PART_BYTES)
-        return pq.read_table(pa.BufferReader(data), columns=columns, use_threads=False)
-    except (OSError, ValueError) as error:
-        raise CatalogError(
-            f"{place.uri}: this part cannot be read: {error}; the snapshot is not committed, "
-            f"{STAYS}: run the command again"
-        ) from error
+    return TargetIndexFile(kind, place, data, seen)
 
 
 class WaitingIndex(NamedTuple):
@@ -184,7 +159,7 @@ class WaitingPuts:
             yield from self.complete_all()
 
     def complete_all(self) -> Iterator[Built]:
-        """Look up the files that wait; yield their segments. A fault is its row's `error`."""
+        """Look up the files that wait; yield their segments. A fault is its row's `index_error`."""
         group, self._group = self._group, []
         folders: defaultdict[Location, list[tuple[dict[str, Any], IndexKind, Location]]]
         folders = defaultdict(list)
@@ -237,7 +212,7 @@ def _fill_in(
                 f"{place.uri}: {expected} bytes were written, but the file has {size_bytes} bytes"
             )
     except FileReadError as error:
-        add_notes(row, f"{place.uri}{CANNOT_BE_WRITTEN}{one_line(error)}")
+        add_problems(row, cannot_be_written(place, one_line(error)))
         row["index_file"] = IndexFileState.STALE  # the next build tries again
         record(row, kind, None)
         return
@@ -281,25 +256,25 @@ def with_offset_index(build: BuildSpec, built: Built) -> Built:
     """Return a segment after its `.index` was written, if it waited."""
     if built.waiting is None:
         return built
-    add_notes(built.row, *publish_offset_index(build, built.row, built.waiting, ours=False))
+    publish_offset_index(build, built.row, built.waiting, ours=False)
     return built._replace(waiting=None)
 
 
 def publish_offset_index(
     build: BuildSpec, row: dict[str, Any], waiting: WaitingIndex, *, ours: bool
-) -> list[str]:
-    """Write a new `.index` and add it to its row; return notes on it.
+) -> None:
+    """Write a new `.index` and add it to its row.
 
     It is not written if a file beside it is missing, stale or does not match the log.
     """
     is_there = row["index_file"] in (IndexFileState.WRITTEN, IndexFileState.KEPT)
     if not is_there or not waiting.is_first_right:
-        return [LEFT_TO_THE_BROKER]
+        add_notes(row, SegmentNote.LEFT_TO_BROKER)
+        return
     log = Location.of(row["log_uri"]) if build.in_place else None
     published = Published(log, log_changed=waiting.log_changed)
     published.add(waiting.file, ours=ours, overwrite=build.overwrite)
     if published.files[0]:
         record(row, IndexKind.OFFSET, published.files[0])
-    add_written(row, published.written)
+    published.add_to(row)
     row["index_file"] = state_together((row["index_file"], published.state))
-    return published.notes

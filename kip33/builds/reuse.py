@@ -24,19 +24,19 @@ import pyarrow.compute as pc
 
 from kip33.archive.listing import Column, uris_beside
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.index_files import FOREIGN_TRANSACTION_INDEX
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.schema import IndexFileState, lacks_epochs
+from kip33.catalog.schema import (
+    BUILD_SETTINGS,
+    SEGMENTS,
+    IndexFileState,
+    have_note,
+    lacks_epochs,
+)
 from kip33.formats.index_kinds import FOLDED, IndexKind
-from kip33.rules.broker_start import HIDDEN_ABORTS
+from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.rules.transaction_index import UNCHANGED
-from kip33.rules.untimestamped import (
-    FILE_TIME_OFFSET,
-    NO_ENTRY,
-    Untimestamped,
-    entry_offsets,
-)
+from kip33.rules.untimestamped import NO_ENTRY, Untimestamped, entry_offsets
 
 Mask = npt.NDArray[np.bool_]
 Ours: TypeAlias = dict[IndexKind, Mask]
@@ -62,13 +62,13 @@ _COLUMNS: Final = [
     "open_transactions",
     *(f"{kind}_{what}" for kind in IndexKind for what in ("bytes", "modified_ms")),
     "time_index_entries",
-    "build_settings",
+    *BUILD_SETTINGS,
     "status",
     "index_file",
-    "error",
+    "notes",
     "max_timestamp",
     "batch_count",
-    "time_index_settings",
+    "file_time_offset",
     "magics",
     "leader_epochs",
 ]
@@ -228,11 +228,8 @@ def _file_times(table: pa.Table, build: BuildSpec) -> tuple[Mask, Int64s]:
     written = pc.equal(table["index_file"], IndexFileState.WRITTEN)
     has_batches = pc.greater(table["batch_count"], 0)
     without_times = pc.and_(has_batches, pc.less(table["max_timestamp"], 0))
-    settings = pc.coalesce(table["time_index_settings"], "")
-    match = pc.extract_regex(settings, f'"{FILE_TIME_OFFSET}": (?P<offset>[0-9]+)')
-    offsets = pc.struct_field(match, "offset").cast(pa.int64())
     mask: Mask = pc.and_(written, without_times).fill_null(False).to_numpy()
-    return mask, _int64s(offsets)
+    return mask, _int64s(table["file_time_offset"])
 
 
 def _file_time_offsets(untimestamped: str, files: pa.Table) -> Int64s:
@@ -263,7 +260,7 @@ def _chunked(columns: Sequence[Column]) -> Column:
 
 
 def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
-    settings = pc.equal(table["build_settings"], _expected_settings(table["topic"], build))
+    settings = _are_as_built(table, build)
     retried = [*NOT_READ]
     if not build.read_tail:
         retried.append(SegmentStatus.UNVERIFIED)
@@ -272,7 +269,7 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     place = _index_places(table, build)
     there = pc.or_(pc.is_null(table["time_index_entries"]), pc.is_valid(table["index_file"]))
     stale = pc.equal(table["index_file"], IndexFileState.STALE).fill_null(False)
-    wrote_all = pc.match_substring(table["build_settings"], '"offset_index": true').fill_null(False)
+    wrote_all = pc.fill_null(table["offset_index"], False)
     holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)
     unknown = lacks_epochs(table)
     if build.read_tail:
@@ -280,8 +277,7 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
         unknown = pc.and_(unknown, is_ours)
     holds = pc.and_not(holds, unknown)
     if build.in_place and IndexKind.OFFSET not in build.kinds:  # the `.txnindex` may have come back
-        hides = pc.match_substring(table["error"], HIDDEN_ABORTS).fill_null(False)
-        holds = pc.and_not(holds, hides)
+        holds = pc.and_not(holds, have_note(table, SegmentNote.HIDES_ABORTS))
     if build.overwrite:  # files of other programs are replaced now
         kept = pc.equal(table["index_file"], IndexFileState.KEPT).fill_null(False)
         holds = pc.and_(
@@ -299,7 +295,7 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
         _int64s(table["last_modified_ms"]),
         np.column_stack([_int64s(table[f"{kind}_bytes"]) for kind in IndexKind]),
         np.column_stack([_int64s(table[f"{kind}_modified_ms"]) for kind in IndexKind]),
-        ~_mask(pc.match_substring(table["error"], FOREIGN_TRANSACTION_INDEX).fill_null(False)),
+        ~_mask(have_note(table, SegmentNote.NOT_JUDGED)),
         _mask(pc.not_equal(table["open_transactions"], UNCHANGED).fill_null(True)),
         _mask(pc.is_in(table["status"], value_set=pa.array(NOT_READ))),
         place,
@@ -312,16 +308,17 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     )
 
 
-def _expected_settings(topics: Column, build: BuildSpec) -> Any:
-    """Return the settings that rows of these topics must have to be reused by this build."""
-    if not build.by_topic:
-        return build.build_settings
-    names = [topic for topic, _ in build.by_topic]
-    settings = pa.array([build.of_topic(name).build_settings for name in names], pa.string())
-    own = settings.take(
-        pc.index_in(topics, value_set=pa.array(names, pa.string())).combine_chunks()
-    )
-    return pc.coalesce(own, build.build_settings)
+def _are_as_built(table: pa.Table, build: BuildSpec) -> Any:
+    """Return which rows have the settings that this build has for their topics."""
+    topics = pa.array([topic for topic, _ in build.by_topic], pa.string())
+    at = pc.index_in(table["topic"], value_set=topics).fill_null(len(topics)).combine_chunks()
+    settings = [build.of_topic(topic).settings_of_row for topic, _ in build.by_topic]
+    settings.append(build.settings_of_row)
+    same: Any = True
+    for name in BUILD_SETTINGS:
+        values = pa.array([one[name] for one in settings], SEGMENTS.field(name).type)
+        same = pc.and_(same, pc.equal(table[name], values.take(at)).fill_null(False))
+    return same
 
 
 def _index_places(table: pa.Table, build: BuildSpec) -> npt.NDArray[np.uint8]:

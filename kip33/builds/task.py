@@ -11,13 +11,12 @@ import kip33
 from kip33.archive.directory import Segment
 from kip33.archive.listing import LISTING
 from kip33.archive.segment_paths import beside, index_of_row
-from kip33.builds.build_options import BuildSpec, file_time_settings_json
+from kip33.builds.build_options import BuildSpec
 from kip33.builds.index_files import (
     FILES_WRITTEN,
     Published,
     TargetIndexFile,
     add_notes,
-    add_written,
     log_has_changed,
     record,
 )
@@ -52,10 +51,11 @@ from kip33.indexing.segment import (
     with_whole_log,
 )
 from kip33.indexing.verification import SegmentVerdict, verify_file
-from kip33.rules.broker_start import CUT, REFUSED, hidden_aborts_note, may_have_offset_index
+from kip33.rules.broker_start import CUT, REFUSED, may_have_offset_index
 from kip33.rules.index_tail import LAST_HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IndexVerdict
 from kip33.rules.producer_state import changes_as_json
+from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.segment_summary import (
     NOT_READ,
     SUMMARY_RECORD,
@@ -73,10 +73,6 @@ from kip33.stores.concurrently import map_in_order
 from kip33.stores.locations import Location
 from kip33.stores.own_files import set_flushing, temporary_files_of
 
-UNDERSTATED: Final = (
-    "the header of a batch has a max timestamp below its base timestamp: a search by time may miss "
-    "its records, in kip33 and in a broker"
-)
 _KINDS: Final = tuple(IndexKind)
 _SUMMARY_FIELDS: Final = SUMMARY_RECORD.names or ()
 LISTED_ROWS_AT_ONCE: Final = 4096  # rows of a bin's listing that are Python objects at one time
@@ -182,7 +178,10 @@ def build_segment(
         row = _row_without_reading(build, segment, log)
         if row:
             return Built(row, LAST_HEADER_BYTES)
-    index, files = _indexes(build, known, log, time_index, reads_back=reads_back, native=native)
+    file_time = FileTimeEntry.of(build.settings.untimestamped, segment)
+    index, files = _indexes(
+        build, known, log, time_index, file_time, reads_back=reads_back, native=native
+    )
     log_changed = partial(log_has_changed, log, segment.size_bytes, segment.last_modified_ms)
     published = Published(log if build.in_place else None, log_changed=log_changed)
     waiting_file: TargetIndexFile | None = None
@@ -199,9 +198,10 @@ def build_segment(
         place = beside(time_index, "index")
         published.withhold(place, index, ours=ours, asked=IndexKind.OFFSET in build.kinds)
     row = _row_of(build, segment, log, time_index, index, published)
-    add_written(row, published.written)
     if index.is_understated:
-        add_notes(row, UNDERSTATED)
+        add_notes(row, SegmentNote.UNDERSTATED)
+    if row.get("time_index_matches") and file_time and has_no_timestamps(index):
+        row["file_time_offset"] = file_time.offset
     entries = files[IndexKind.TIME].good_entries
     if entries is not None:
         row["time_index_entries"] = entries
@@ -224,7 +224,7 @@ def build_segment(
         if kind in build.kinds & known.ours:
             _withdraw(build, segment, row, kind, is_unreadable=index.status in NOT_READ)
     if _lacks_transaction_index(build, segment, index):
-        add_notes(row, hidden_aborts_note(beside(build.index_location(segment), "index").uri))
+        add_notes(row, SegmentNote.HIDES_ABORTS)
     return Built(row, index.bytes_read, waiting=waiting)
 
 
@@ -242,12 +242,12 @@ def _offset_index_waits(build: BuildSpec, segment: Segment, index: BuiltIndexes)
 def _withdraw(
     build: BuildSpec, segment: Segment, row: dict[str, Any], kind: IndexKind, *, is_unreadable: bool
 ) -> None:
-    """Delete our file of a kind whose log gives no index now; errors become the row's note."""
+    """Delete our file of a kind whose log gives no index now; errors are the row's."""
     published = Published()
     place = index_of_row(build.index_location(segment), kind)
-    target = TargetIndexFile(place, None, build.index_settings)
+    target = TargetIndexFile(kind, place, None)
     published.add(target, ours=True, overwrite=False, proves_nothing=is_unreadable)
-    add_notes(row, *published.notes)
+    published.add_to(row)
     if published.files[0]:
         record(row, kind, published.files[0])
 
@@ -273,6 +273,7 @@ def _indexes(
     known: KnownSegment,
     log: Location,
     time_index: Location,
+    file_time: FileTimeEntry | None,
     *,
     reads_back: bool,
     native: bool,
@@ -280,7 +281,6 @@ def _indexes(
     """Return the segment's indexes and the files to publish, the `.timeindex` first."""
     segment = known.segment
     base_offset, topic = segment.base_offset or 0, segment.topic or ""
-    file_time = FileTimeEntry.of(build.settings.untimestamped, segment)
     verdict: SegmentVerdict | None = None
     if segment.error:
         index = unreadable(segment.error)
@@ -317,13 +317,10 @@ def _indexes(
             continue
         if kind is IndexKind.OFFSET and build.in_place and index.recovered_status in (CUT, REFUSED):
             continue  # it is withheld
-        settings = build.index_settings
-        if kind is IndexKind.TIME and file_time and has_no_timestamps(index):
-            settings = file_time_settings_json(build.settings, file_time.offset)
         file = TargetIndexFile(
+            kind,
             index_of_row(time_index, kind),
             data[kind],
-            settings,
             segment.index_file(kind),
             before_log=known.log_is_new,
             reads_back=reads_back,
@@ -333,7 +330,7 @@ def _indexes(
             is_same = verdict.on(kind) == IndexVerdict.IDENTICAL
             if kind is IndexKind.TIME:
                 is_same &= verdict.dialect == build.settings.dialect
-            file = file._replace(good_entries=entries, good_settings=settings if is_same else None)
+            file = file._replace(good_entries=entries, good_matches=is_same or None)
         files[kind] = file
     return index, files
 
@@ -373,8 +370,8 @@ def _listed(build: BuildSpec, segment: Segment, log: Location) -> dict[str, Any]
         "active_segment": segment.active_segment,
         "topic_id": segment.topic_id,
         "partition_metadata_modified_ms": segment.partition_metadata_modified_ms,
-        "build_settings": build.build_settings,
         "kip33_version": kip33.__version__,
+        **build.settings_of_row,
     }
 
 
@@ -389,7 +386,8 @@ def _row_of(
     """Return the row of a log that was read, or could not be, and of its index files."""
     row = _listed(build, segment, log)
     row["status"] = index.status
-    row["error"] = "; ".join(filter(None, (index.error, *published.notes))) or None
+    row["error"] = index.error
+    published.add_to(row)
     row["index_file"] = published.state
     if row["index_file"]:
         row["index_uri"] = time_index.uri

@@ -11,53 +11,55 @@ before. Each row has what its segment changes (`producer_changes`), so the state
 the catalog's rows without reading logs again.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from itertools import islice, pairwise
+from typing import Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.segment_paths import beside
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.index_files import (
-    CANNOT_BE_WRITTEN,
     FILES_WRITTEN,
-    FOREIGN_TRANSACTION_INDEX,
     Published,
-    PublishedFile,
     TargetIndexFile,
     add_notes,
-    add_written,
+    add_problems,
+    cannot_be_written,
     log_has_changed,
     record,
     state_together,
 )
 from kip33.builds.index_flusher import IndexFlusher
 from kip33.builds.pending_rows import (
-    LEFT_TO_THE_BROKER,
+    PENDING,
     WaitingIndex,
     publish_offset_index,
-    read_staged,
     target_in,
 )
 from kip33.builds.reuse import ours_column
-from kip33.catalog.draft import PartWriter
-from kip33.catalog.schema import IndexFileState
+from kip33.catalog.draft import ROWS_AS_OBJECTS, Draft
+from kip33.catalog.ordered_parts import merged_rows, write_parts
+from kip33.catalog.partitions import whole_partitions
+from kip33.catalog.schema import SEGMENTS, IndexFileState
+from kip33.catalog.segment_order import KEY, PARTITION, partition_begins, place_of, values_at
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.errors import is_of_the_machine
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.partition_fold import (
     FoldedSegment,
-    Key,
+    ProducersAtBase,
     SegmentLink,
     fold_partition,
     snapshot_beside,
 )
 from kip33.indexing.partition_replay import KnownProducers
-from kip33.rules.broker_start import hidden_aborts_note, may_have_offset_index
+from kip33.rules.broker_start import may_have_offset_index
+from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transaction_index import UNCHANGED, CompletedTransactions, open_as_json
 from kip33.stores.concurrently import map_in_order
@@ -66,166 +68,116 @@ from kip33.stores.locations import Location
 from kip33.stores.own_files import make_durable
 
 INDEXED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
-_KEY: Final = ("log_dir", "topic", "partition")
-_LINK: Final = [
-    *(*_KEY, "base_offset", "last_offset", "status"),
-    *("log_uri", "index_uri", "open_transactions"),
-]
 _CRC: Final = f"{IndexKind.PRODUCERS}_crc32c"
-_WAITING: Final = [
-    *("size_bytes", "last_modified_ms", "time_index_uri", ours_column(IndexKind.PRODUCERS)),
-    *(f"{IndexKind.PRODUCERS}_seen_bytes", f"{IndexKind.PRODUCERS}_seen_modified_ms"),
-]
+_LINK: Final = [*KEY, "last_offset", "status", "index_uri", "open_transactions"]
 _Row: TypeAlias = dict[str, Any]
 
 
 def finish_transactions(
     build: BuildSpec,
-    staging: Location,
+    draft: Draft,
     parts: Sequence[SnapshotPart],
     pending: Sequence[SnapshotPart],
-    number: int,
-) -> tuple[list[SnapshotPart], int]:
+) -> tuple[tuple[SnapshotPart, ...], int]:
     """Write the `.txnindex` and `.snapshot` files of `pending`.
 
-    Returns its rows, completed, as parts from `number`, and the number of files that were put.
+    Returns parts with its rows, completed, and the number of files that were put.
 
     `parts` are all other rows of the new snapshot, also in staging. A fault of an index file is its
-    row's `error`. Raises CatalogError if a part is missing, PublishError if a part cannot be
+    row's `index_error`. Raises CatalogError if a part is missing, PublishError if a part cannot be
     written.
     """
-    pending = [part for part in pending if part.rows]
-    if not pending:
-        return [], 0
-    done = _fold(build, staging, parts, pending)
-    finished, files_written = [], 0
-    for place, part in enumerate(pending):
-        flusher = IndexFlusher()
-        writer = PartWriter(staging, number + place)
-        rows = read_staged(staging, part).to_pylist()
-        for row in map_in_order(build.source, rows, partial(_finish, build, done)):
-            writer.append(row)
-            flusher.add(row)
-            files_written += row.get(FILES_WRITTEN, 0)
-        flusher.flush()
-        finished.append(writer.publish())
+    flusher, files_written = IndexFlusher(), 0
+
+    def tables() -> Iterator[pa.Table]:
+        nonlocal files_written
+        folded = _folded(build, draft, parts, pending)
+        rows = map_in_order(build.source, folded, partial(_finish, build))
+        while some := list(islice(rows, ROWS_AS_OBJECTS)):
+            for row in some:
+                flusher.add(row)
+                files_written += row.get(FILES_WRITTEN, 0)
+            yield pa.Table.from_pylist(some, SEGMENTS)
+
+    finished = tuple(write_parts(draft, tables()))
+    flusher.flush()
     return finished, files_written
 
 
-class _SnapshotOutcome(NamedTuple):
-    """A segment's `.snapshot` after the build: the file, its state and notes."""
-
-    file: PublishedFile | None = None
-    state: IndexFileState | None = None
-    is_wanted: bool = False  # whether there should be a file
-    notes: tuple[str, ...] = ()
-    written: int = 0  # 1 if it was put
-
-    def complete(self, row: _Row) -> None:
-        """Record it in the segment's row."""
-        add_written(row, self.written)
-        if self.file:
-            record(row, IndexKind.PRODUCERS, self.file)
-        if row["index_file"] and (self.is_wanted or self.file):
-            row["index_file"] = state_together((row["index_file"], self.state))
-        add_notes(row, *self.notes)
-
-
-_Done: TypeAlias = dict[str, tuple[CompletedTransactions | None, _SnapshotOutcome]]
-"""The results of pending rows, by the URIs of their logs."""
-
-
-def _fold(
+def _folded(
     build: BuildSpec,
-    staging: Location,
+    draft: Draft,
     parts: Sequence[SnapshotPart],
     pending: Sequence[SnapshotPart],
-) -> _Done:
-    """Fold the partitions that have pending rows, and write their `.snapshot` files on the way."""
+) -> Iterator[tuple[_Row, FoldedSegment]]:
+    """Yield the pending rows in order, each with what it needs of the segments before it."""
     with_producers = IndexKind.PRODUCERS in build.kinds
-    links: dict[Key, list[SegmentLink]] = defaultdict(list)
-    first: dict[Key, _Row] = {}
-    waiting: dict[str, _Row] = {}
-
-    def add(row: _Row, changes: str | None, *, is_pending: bool) -> None:
-        key = _key(row)
-        first[key] = min(first.get(key, row), row, key=_place_in_log)
-        links[key].append(_link(row, changes, wants_producers=is_pending and with_producers))
-
-    for part in pending:
-        columns = [*_LINK, *_WAITING, "transactions", "producer_changes"]
-        for row in read_staged(staging, part, columns).to_pylist():
-            add(row, row.pop("producer_changes"), is_pending=True)
-            if with_producers:
-                waiting[row["log_uri"]] = row
-    known = _known_producers(staging, parts, first) if with_producers else {}
-    topics = pa.array(sorted({topic for _, topic, _ in links}), pa.string())
-    for part in parts:
-        table = read_staged(staging, part, [*_LINK, "producer_changes"])
-        table = table.filter(pc.is_in(table["topic"], value_set=topics))
-        changes = table["producer_changes"]
-        for number, row in enumerate(table.select(_LINK).to_pylist()):
-            key = _key(row)
-            if row["base_offset"] is not None and key in links:
-                is_before = key in known and row["base_offset"] < known[key].offset
-                is_needed = with_producers and not is_before
-                add(row, changes[number].as_py() if is_needed else None, is_pending=False)
-
-    def folded() -> Iterator[FoldedSegment]:
-        for key, of_partition in links.items():
-            start = known.get(key)
-            if with_producers and start is None:
-                start = _at_start(first[key])
-            yield from fold_partition(of_partition, start)
-
-    return dict(map_in_order(build.index_dir, folded(), partial(_publish_snapshot, build, waiting)))
+    for waiting, others in _partitions(draft, parts, pending, with_producers=with_producers):
+        links = [_link(row, wants_producers=with_producers) for row in waiting]
+        links += [_link(row) for row in others]
+        known = _known_producers(waiting, others) if with_producers else None
+        yield from zip(waiting, fold_partition(links, known), strict=True)
 
 
-def _key(row: _Row) -> Key:
-    return tuple(row[name] for name in _KEY)
+def _partitions(
+    draft: Draft,
+    parts: Sequence[SnapshotPart],
+    pending: Sequence[SnapshotPart],
+    *,
+    with_producers: bool,
+) -> Iterator[tuple[list[_Row], list[_Row]]]:
+    """Yield the pending rows of each partition, in order, and its other rows."""
+    columns = [*_LINK, *(("producer_changes", _CRC) if with_producers else ())]
+    of_topics = draft.catalog.read_parts(draft.staging, pending, ["topic"])
+    topics = {topic for rows in of_topics for topic in pc.unique(rows["topic"]).to_pylist()}
+    wanted = pa.array(sorted(topics), pa.string())
+    tables = merged_rows(draft, [part for part in parts if part.may_have(topics)], columns)
+    others = _by_partition(
+        rows.filter(pc.and_(pc.is_valid(rows["base_offset"]), pc.is_in(rows["topic"], wanted)))
+        for rows in tables
+    )
+    other = next(others, None)
+    for place, waiting in _by_partition(merged_rows(draft, pending, PENDING.names)):
+        while other and other[0] < place:
+            other = next(others, None)
+        is_same = other is not None and other[0] == place
+        yield waiting.to_pylist(), other[1].to_pylist() if other and is_same else []
 
 
-def _place_in_log(row: _Row) -> tuple[int, str]:
-    return row["base_offset"], row["log_uri"]
+def _by_partition(tables: Iterable[pa.Table]) -> Iterator[tuple[Any, pa.Table]]:
+    """Yield the place and the rows of each partition."""
+    for table in whole_partitions(tables, least=1):
+        begins = [*np.flatnonzero(partition_begins(table)).tolist(), table.num_rows]
+        for begin, end in pairwise(begins):
+            yield place_of(values_at(table, begin, PARTITION)), table.slice(begin, end - begin)
 
 
-def _link(row: _Row, changes: str | None, *, wants_producers: bool) -> SegmentLink:
+def _link(row: _Row, *, wants_producers: bool = False) -> SegmentLink:
     return SegmentLink(
         row["base_offset"],
         row["log_uri"],
         row["last_offset"] if row["status"] in INDEXED_STATUSES else None,
         row["open_transactions"],
         row.get("transactions"),
-        changes,
+        row.get("producer_changes"),
         wants_producers,
     )
 
 
-def _known_producers(
-    staging: Location, parts: Sequence[SnapshotPart], pending: Mapping[Key, _Row]
-) -> dict[Key, KnownProducers]:
+def _known_producers(waiting: Sequence[_Row], others: Sequence[_Row]) -> KnownProducers | None:
     """Return the states at the newest base offset before all pending rows that has a `.snapshot`.
 
-    `pending` are the first pending rows of their partitions. The file must still have the CRC of
-    its row.
+    The file must still have the CRC of its row. Without one, those of a `.snapshot` at the first
+    segment's base offset.
     """
-    newest: dict[Key, _Row] = {}
-    for part in parts:
-        table = read_staged(staging, part, [*_KEY, "base_offset", "index_uri", _CRC])
-        for row in table.filter(pc.is_valid(table[_CRC])).to_pylist():
-            key = _key(row)
-            if key in pending and row["base_offset"] < pending[key]["base_offset"]:
-                newest[key] = max(newest.get(key, row), row, key=lambda row: row["base_offset"])
-    known = {}
-    for key, row in newest.items():
-        snapshot = snapshot_beside(Location.of(row["index_uri"]), crc32c=row[_CRC])
+    of_file = [row for row in others if row[_CRC] is not None]
+    before = [row for row in of_file if row["base_offset"] < waiting[0]["base_offset"]]
+    if before:
+        uri, crc32c = before[-1]["index_uri"], before[-1][_CRC]
+        snapshot = snapshot_beside(Location.of(uri), crc32c=crc32c)
         if snapshot is not None:
-            known[key] = KnownProducers(row["base_offset"], snapshot.producers)
-    return known
-
-
-def _at_start(first: _Row) -> KnownProducers | None:
-    """Return the producers at the first segment's base offset, None if no `.snapshot` has them."""
+            return KnownProducers(before[-1]["base_offset"], snapshot.producers)
+    first = min((waiting[0], *others[:1]), key=lambda row: (row["base_offset"], row["log_uri"]))
     for uri in (first["index_uri"], first["log_uri"]) if first["base_offset"] else ():
         snapshot = snapshot_beside(Location.of(uri)) if uri else None
         if snapshot is not None:
@@ -233,30 +185,23 @@ def _at_start(first: _Row) -> KnownProducers | None:
     return None
 
 
-def _publish_snapshot(
-    build: BuildSpec, waiting: Mapping[str, _Row], folded: FoldedSegment
-) -> tuple[str, tuple[CompletedTransactions | None, _SnapshotOutcome]]:
-    """Publish a segment's `.snapshot`; return what its row gets from the fold."""
-    outcome = _SnapshotOutcome()
-    if folded.producers:
-        data, problem = folded.producers
-        row = waiting[folded.log_uri]
-        notes = [f"the .snapshot is not written: {problem}"] if problem else []
-        outcome = _SnapshotOutcome(notes=tuple(notes))
-        target = target_in(build, row, IndexKind.PRODUCERS, data)
-        if data is not None or target.seen:
-            published = Published(log_changed=_log_changed(row))
-            ours = row[ours_column(IndexKind.PRODUCERS)]
-            published.add(target, ours=ours, overwrite=build.overwrite)
-            notes += published.notes
-            outcome = _SnapshotOutcome(
-                published.files[0],
-                published.state,
-                data is not None,
-                tuple(notes),
-                published.written,
-            )
-    return folded.log_uri, (folded.transactions, outcome)
+def _publish_snapshot(build: BuildSpec, row: _Row, at_base: ProducersAtBase) -> None:
+    """Publish a segment's `.snapshot` and record it in the row."""
+    data, problem = at_base
+    if problem:
+        add_problems(row, f"the .snapshot is not written: {problem}")
+    target = target_in(row, IndexKind.PRODUCERS, data)
+    if data is None and not target.seen:
+        return
+    published = Published(log_changed=_log_changed(row))
+    ours = row[ours_column(IndexKind.PRODUCERS)]
+    published.add(target, ours=ours, overwrite=build.overwrite)
+    published.add_to(row)
+    left = published.files[0]
+    if left:
+        record(row, IndexKind.PRODUCERS, left)
+    if row["index_file"] and (data is not None or left):
+        row["index_file"] = state_together((row["index_file"], published.state))
 
 
 def _log_changed(row: _Row) -> Callable[[], bool]:
@@ -264,31 +209,30 @@ def _log_changed(row: _Row) -> Callable[[], bool]:
     return partial(log_has_changed, log, row["size_bytes"], row["last_modified_ms"])
 
 
-def _finish(build: BuildSpec, done: _Done, row: _Row) -> _Row:
+def _finish(build: BuildSpec, waiting: tuple[_Row, FoldedSegment]) -> _Row:
     """Write a segment's files; return its row, completed."""
-    completed, snapshot = done[row["log_uri"]]
+    row, (_, completed, at_base) = waiting
     assert completed is not None  # a pending row wants its transactions
     if row["open_transactions"] != UNCHANGED:
         row["open_transactions"] = open_as_json(completed.open_at_end)
     log = Location.of(row["log_uri"])
     published = Published(log if build.in_place else None, log_changed=_log_changed(row))
-    target = _transaction_index(build, row, completed)
+    target = _transaction_index(row, completed)
     is_there = _publish_transaction_index(build, row, target, published)
-    add_written(row, published.written)
-    notes = list(published.notes)
+    published.add_to(row)
     if completed.problem:
-        notes.append(f"the .txnindex is not written: {completed.problem}")
+        add_problems(row, f"the .txnindex is not written: {completed.problem}")
     if row["waiting_offset_index"] is not None:
         # Without an expected content nothing was published, and a broker's file is trusted.
         is_right = published.is_first_right or row["transaction_index_bytes"] is None
         if is_there and (is_right or completed.aborted is None):
-            notes += _publish_offset_index(build, row, target.place)
+            _publish_offset_index(build, row, target.place)
         else:
-            notes.append(LEFT_TO_THE_BROKER)
+            add_notes(row, SegmentNote.LEFT_TO_BROKER)
     elif build.in_place and _hides_aborts(row, completed, is_there=is_there):
-        notes.append(hidden_aborts_note(beside(target.place, "index").uri))
-    add_notes(row, *notes)
-    snapshot.complete(row)
+        add_notes(row, SegmentNote.HIDES_ABORTS)
+    if at_base:
+        _publish_snapshot(build, row, at_base)
     return row
 
 
@@ -302,14 +246,12 @@ def _hides_aborts(row: _Row, completed: CompletedTransactions, *, is_there: bool
     return has_index and (not is_there or bool(completed.problem and ours))
 
 
-def _transaction_index(
-    build: BuildSpec, row: _Row, completed: CompletedTransactions
-) -> TargetIndexFile:
+def _transaction_index(row: _Row, completed: CompletedTransactions) -> TargetIndexFile:
     data = None
     if completed.aborted is not None:
         entries = TransactionIndex.from_entries(completed.aborted, base_offset=row["base_offset"])
         data = entries.to_bytes()
-    return target_in(build, row, IndexKind.TRANSACTION, data)
+    return target_in(row, IndexKind.TRANSACTION, data)
 
 
 def _publish_transaction_index(
@@ -329,7 +271,7 @@ def _publish_transaction_index(
         if there:
             row["transaction_index_bytes"], row["transaction_index_modified_ms"] = there
         if there and not ours:
-            published.notes.append(FOREIGN_TRANSACTION_INDEX)
+            published.notes.append(SegmentNote.NOT_JUDGED)
         return there is not None
     is_empty = data == b""
     if is_empty and ours:
@@ -343,8 +285,8 @@ def _publish_transaction_index(
     return is_empty or left is not None
 
 
-def _publish_offset_index(build: BuildSpec, row: _Row, beside_it: Location) -> list[str]:
-    """Publish the `.index` that waited; return notes on it."""
+def _publish_offset_index(build: BuildSpec, row: _Row, beside_it: Location) -> None:
+    """Publish the `.index` that waited."""
     place = beside(beside_it, "index")
     if row["transaction_index_bytes"] is not None:
         try:
@@ -354,8 +296,10 @@ def _publish_offset_index(build: BuildSpec, row: _Row, beside_it: Location) -> l
                 raise
             if row["index_file"]:
                 row["index_file"] = IndexFileState.STALE  # the next build tries again
-            return [f"{place.uri}{CANNOT_BE_WRITTEN}{beside_it.name}: {one_line(error)}"]
-    settings = build.of_topic(row["topic"]).index_settings
-    target = TargetIndexFile(place, row["waiting_offset_index"], settings, flush_first=True)
+            why = f"{beside_it.name}: {one_line(error)}"
+            add_problems(row, cannot_be_written(place, why))
+            return
+    data = row["waiting_offset_index"]
+    target = TargetIndexFile(IndexKind.OFFSET, place, data, flush_first=True)
     waiting = WaitingIndex(target, row["time_index_is_right"], _log_changed(row))
-    return publish_offset_index(build, row, waiting, ours=True)
+    publish_offset_index(build, row, waiting, ours=True)

@@ -29,6 +29,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from kip33.catalog.schema import FIRST_IN_ORDER, PARTS, SCHEMA_VERSION, SEGMENTS
+from kip33.catalog.segment_order import KEY, in_order
 from kip33.catalog.snapshot_parts import (
     HIDDEN_KEYS,
     NO_FILE,
@@ -224,19 +225,28 @@ class Catalog(NamedTuple):
     ) -> Iterator[pa.Table]:
         """Yield the rows in order, one row group at a time; memory depends on the largest part.
 
+        Those of an earlier version, which only a build reads, are sorted here.
+
         With `topics`, only their rows are returned, and other row groups are not read; None among
         them is an unknown topic.
         Raises CatalogError if the bytes of a part differ from what the commit lists, or the
         snapshot is removed meanwhile.
         """
         folder = self.snapshot_folder(snapshot.name)
+        names = columns or SEGMENTS.names
         try:
+            if not snapshot.is_in_order:
+                every = [*dict.fromkeys((*names, *KEY))]
+                pieces = self.read_parts(folder, snapshot.parts, every)
+                none = SEGMENTS.empty_table().select(every)
+                yield in_order(pa.concat_tables([none, *pieces])).select(names)
+                return
             if topics is None:
-                yield from self.read_parts(folder, snapshot.parts, columns)
+                yield from self.read_parts(folder, snapshot.parts, names)
                 return
             for part in snapshot.parts:
                 if part.may_have(topics):
-                    yield from rows_of_topics(folder, part, columns or SEGMENTS.names, topics)
+                    yield from rows_of_topics(folder, part, names, topics)
         except CatalogError as error:
             if snapshot.name in self.commit_names():
                 raise

@@ -281,18 +281,18 @@ class PartWriter:
         self._take_rows()
         if self._tables:
             rows = pa.concat_tables(self._tables)
-            rows = self._in_order(rows) if self._schema is SEGMENTS else rows
+            self._require_order(rows)
+            rows = with_times(rows) if self._schema is SEGMENTS else rows
             self._writer.write_table(rows, row_group_size=ROWS_PER_GROUP)
             self._tables = []
 
-    def _in_order(self, rows: pa.Table) -> pa.Table:
-        """Return rows as they are written; ValueError, a bug, if they are not in order."""
+    def _require_order(self, rows: pa.Table) -> None:
+        """Take the first and the last key; ValueError, a bug, if the rows are not in order."""
         first, last = key_at(rows, 0), key_at(rows, rows.num_rows - 1)
         if in_order(rows) is not rows or place_of(first) < place_of(self._last):
             raise ValueError(f"{self._place.uri}: rows are not in order between {first} and {last}")
         self._first = self._first if self._last != NO_KEY else first
         self._last = last
-        return with_times(rows)
 
 
 def _footer_bytes(data: bytes) -> int:

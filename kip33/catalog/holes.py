@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import split_uris
-from kip33.catalog.partitions import PARTITION, names_in, partitions, topics_with_several_ids
+from kip33.catalog.partitions import names_in, partitions, topics_with_several_ids
 from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.segment_order import joined, runs_of
+from kip33.catalog.segment_order import PARTITION, joined, runs_of
 from kip33.catalog.topics_by_name import copies_in
 from kip33.formats.names import two_directories_in
 from kip33.rules.offset_holes import (

@@ -24,15 +24,23 @@ def parts_in_order(draft: Draft, parts: Iterable[SnapshotPart]) -> tuple[Snapsho
 
     Raises CatalogError if a part was damaged meanwhile, PublishError if one cannot be written.
     """
-    parts = sorted((part for part in parts if part.rows), key=lambda part: place_of(part.first))
     found: list[SnapshotPart] = []
-    for together in _together(parts):
-        if len(together) == 1:
-            found += together
-        else:
-            tables = merged([_rows_of(draft, run) for run in _runs(together)])
-            found += write_parts(draft, tables)
+    for together in _together(_sorted(parts)):
+        found += (
+            together if len(together) == 1 else write_parts(draft, merged_rows(draft, together))
+        )
     return tuple(found)
+
+
+def merged_rows(
+    draft: Draft, parts: Iterable[SnapshotPart], columns: list[str] | None = None
+) -> Iterator[pa.Table]:
+    """Yield the rows of parts of a draft in order; CatalogError if one was damaged meanwhile."""
+    return merged([_rows_of(draft, run, columns) for run in _runs(_sorted(parts))])
+
+
+def _sorted(parts: Iterable[SnapshotPart]) -> list[SnapshotPart]:
+    return sorted((part for part in parts if part.rows), key=lambda part: place_of(part.first))
 
 
 def _together(parts: Sequence[SnapshotPart]) -> Iterator[list[SnapshotPart]]:
@@ -66,9 +74,11 @@ def _runs(parts: Sequence[SnapshotPart]) -> list[list[SnapshotPart]]:
     return runs
 
 
-def _rows_of(draft: Draft, run: Sequence[SnapshotPart]) -> Iterator[pa.Table]:
+def _rows_of(
+    draft: Draft, run: Sequence[SnapshotPart], columns: list[str] | None
+) -> Iterator[pa.Table]:
     def tables_of(part: SnapshotPart) -> list[pa.Table]:
-        return list(draft.catalog.read_parts(draft.staging, [part]))
+        return list(draft.catalog.read_parts(draft.staging, [part], columns))
 
     return chain.from_iterable(
         map_in_order(draft.staging, run, tables_of, held_bytes=lambda part: part.size_bytes)

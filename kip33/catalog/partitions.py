@@ -13,13 +13,10 @@ import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.segment_order import KEY, place_of, rows_up_to, values_at
+from kip33.catalog.segment_order import PARTITION, place_of, rows_up_to, values_at
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.rules.policies import TopicGlobs
 from kip33.stores.locations import Location
-
-PARTITION: Final = KEY[:3]
-"""The columns that name a row's partition."""
 
 TABLE_ROWS: Final = 40_000  # at least, but for the last table
 _NAMES: Final = ["log_dir", "topic", "topic_id"]
@@ -35,13 +32,11 @@ def partitions(
     """
     pieces = catalog.read_pieces(snapshot, [*columns], _matching(catalog, snapshot, topics))
     none = SEGMENTS.empty_table().select([*columns])
-    tables = whole_partitions(pieces)
+    tables = whole_partitions(pieces, TABLE_ROWS)
     return chain([next(tables, none)], tables)
 
 
-def _matching(
-    catalog: Catalog, snapshot: Snapshot, globs: Sequence[str]
-) -> list[str] | None:
+def _matching(catalog: Catalog, snapshot: Snapshot, globs: Sequence[str]) -> list[str] | None:
     """Return the topics of a snapshot that match, None for all."""
     return _topics_in(names_in(catalog, snapshot), globs) if globs else None
 
@@ -78,11 +73,14 @@ def partitions_of_parts(
         wanted = pa.array(_topics_in(piece, topics), pa.string())
         return piece.filter(pc.is_in(piece["topic"], wanted))
 
-    return whole_partitions(map(matching, pieces()) if topics else pieces())
+    return whole_partitions(map(matching, pieces()) if topics else pieces(), TABLE_ROWS)
 
 
-def whole_partitions(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield rows, which are in order, in tables that do not divide a partition."""
+def whole_partitions(pieces: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
+    """Yield rows, which are in order, in tables that do not divide a partition.
+
+    Tables have at least `least` rows, but for the last one.
+    """
     held: list[pa.Table] = []
     rows = 0
     for piece in pieces:
@@ -90,7 +88,7 @@ def whole_partitions(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
             continue
         held.append(piece)
         rows += piece.num_rows
-        if rows >= TABLE_ROWS:
+        if rows >= least:
             together = pa.concat_tables(held)
             last = place_of(values_at(together, rows - 1, PARTITION))
             end = rows_up_to(together, last, before=True)

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from kip33.rules.segment_notes import SegmentNote
+
 SCHEMA_VERSION: Final = 5
 FIRST_IN_ORDER: Final = 5
 """Rows of earlier versions are in any order, and only a build reads them: it commits this version.
 
-Columns that an earlier version did not have are null there: 1 ended with `offset_index_bytes`, 2
-had no TIME_COLUMNS, 3 nothing about leader epochs and CRCs.
+Their columns become these in `catalog.earlier_versions`.
 """
 
 _FIELDS: list["pa.Field[Any]"] = [
@@ -43,15 +44,26 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("out_of_order_batches", pa.int64()),
     pa.field("time_index_entries", pa.int64()),  # null without an index
     pa.field("active_segment", pa.bool_()),
-    pa.field("build_settings", pa.string()),  # JSON: dialect, interval, ...; null: reread the log
+    # The settings of its build. `bytes_version` null: another build must read the log again.
+    pa.field("dialect", pa.string()),
+    pa.field("index_interval_bytes", pa.int32()),
+    pa.field("segment_index_bytes", pa.int32()),
+    pa.field("check_crc", pa.bool_()),
+    pa.field("untimestamped", pa.string()),  # an Untimestamped
+    pa.field("offset_index", pa.bool_()),  # it writes .index and .txnindex files
+    pa.field("producer_snapshots", pa.bool_()),  # it writes .snapshot files
+    pa.field("bytes_version", pa.int32()),
     pa.field("status", pa.string(), nullable=False),
-    pa.field("error", pa.string()),
+    pa.field("error", pa.string()),  # why the log has this status; nothing decides by it
+    pa.field("index_error", pa.string()),  # why an index file is missing or wrong; likewise
+    pa.field("notes", pa.list_(pa.string())),  # each a SegmentNote; null: none
     pa.field("index_file", pa.string()),  # written | kept | stale | null: builds.index_files
     pa.field("time_index_bytes", pa.int64()),  # of the file at index_uri, as the build left it
     pa.field("offset_index_bytes", pa.int64()),  # of the .index beside it; null if not kip33's
-    # The settings that produce the file's bytes from this log, as JSON; null: unknown.
-    pa.field("time_index_settings", pa.string()),
-    pa.field("offset_index_settings", pa.string()),
+    # Whether the file has the bytes that these settings give from this log; null: unknown.
+    pa.field("time_index_matches", pa.bool_()),
+    pa.field("offset_index_matches", pa.bool_()),
+    pa.field("file_time_offset", pa.int64()),  # of its one entry, if that has the log file's time
     pa.field("time_index_modified_ms", pa.int64()),  # file times as the build left them
     pa.field("offset_index_modified_ms", pa.int64()),
     pa.field("transaction_index_bytes", pa.int64()),  # of the .txnindex; null without one
@@ -81,6 +93,11 @@ _FIELDS: list["pa.Field[Any]"] = [
 ]
 SEGMENTS: Final = pa.schema(_FIELDS)
 """The columns that builds fill in and that kip33 works with."""
+
+BUILD_SETTINGS: Final = SEGMENTS.names[
+    SEGMENTS.get_field_index("dialect") : SEGMENTS.get_field_index("bytes_version") + 1
+]
+"""The columns with the settings of a row's build."""
 
 TIME_COLUMNS: Final = {
     "first_batch_time": "first_batch_timestamp",
@@ -115,14 +132,30 @@ def lacks_epochs(rows: pa.Table) -> Any:
 
     They have the columns `magics` and `leader_epochs`.
     """
-    import numpy as np
     import pyarrow.compute as pc
 
     magics = rows["magics"].combine_chunks()
     has_epochs = pc.greater_equal(pc.list_flatten(magics), _FIRST_WITH_EPOCHS)
-    of_rows = pc.unique(pc.list_parent_indices(magics).filter(has_epochs))
-    numbers = pa.array(np.arange(rows.num_rows), of_rows.type)
-    return pc.and_(pc.is_null(rows["leader_epochs"]), pc.is_in(numbers, of_rows))
+    return pc.and_(pc.is_null(rows["leader_epochs"]), _are_with(magics, has_epochs))
+
+
+def have_note(rows: pa.Table, *notes: SegmentNote) -> Any:
+    """Return which rows, which have the column `notes`, have at least one of some notes."""
+    import pyarrow.compute as pc
+
+    column = rows["notes"].combine_chunks()
+    wanted = pa.array(notes, pa.string())
+    return _are_with(column, pc.is_in(pc.list_flatten(column), value_set=wanted))
+
+
+def _are_with(lists: Any, is_wanted: Any) -> Any:
+    """Return which lists have a wanted value; `is_wanted` is of the values of all lists."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    found = np.zeros(len(lists), bool)
+    found[pc.list_parent_indices(lists).filter(is_wanted).to_numpy()] = True
+    return pa.chunked_array([pa.array(found)])
 
 
 def _times_of(column: Any) -> Any:

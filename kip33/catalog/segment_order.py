@@ -14,6 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 KEY: Final = ("log_dir", "topic", "partition", "base_offset", "log_uri")
+PARTITION: Final = KEY[:3]
+"""The columns that name a row's partition."""
+
 Key: TypeAlias = tuple[str | None, str | None, int | None, int | None, str | None]
 """The values of KEY in a row."""
 
@@ -59,6 +62,21 @@ def _by_uri(order: Int64s, is_tie: npt.NDArray[np.bool_], log_uris: Any) -> Int6
         uris = log_uris.take(pa.array(order[first:end])).to_pylist()
         order[first:end] = order[first:end][sorted(range(len(uris)), key=uris.__getitem__)]
     return order
+
+
+def partition_begins(rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return which rows, which are in order, are the first of their partitions.
+
+    >>> partition_begins(pa.table({"log_dir": "aab", "topic": "ttt", "partition": [0, 0, 0]})
+    ... ).tolist()
+    [True, False, True]
+    """
+    begins = np.ones(rows.num_rows, bool)
+    codes = [
+        pc.index_in(rows[name], value_set=pc.unique(rows[name])).to_numpy() for name in PARTITION
+    ]
+    begins[1:] = np.logical_or.reduce([np.diff(code) != 0 for code in codes])
+    return begins
 
 
 def in_order(rows: pa.Table) -> pa.Table:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kip33.catalog.earlier_versions import TEXT_COLUMNS, in_this_version, is_earlier
 from kip33.catalog.schema import PARTS
 from kip33.catalog.segment_order import NO_KEY, Key, key_of
 from kip33.errors import CatalogError, UnreadableCatalogError
@@ -65,9 +66,11 @@ def rows_of(folder: Location, part: SnapshotPart, columns: list[str]) -> Iterato
         file = pq.ParquetFile(io.BytesIO(data), pre_buffer=False)
         if (rows_found := file.metadata.num_rows) != part.rows:
             raise ValueError(f"{rows_found} rows found, the commit file says {part.rows}")
+        earlier = is_earlier(file.schema_arrow.names)
+        names = [*columns, *TEXT_COLUMNS] if earlier else columns
         for group in range(file.num_row_groups):
-            rows = file.read_row_group(group, columns=columns, use_threads=False)
-            yield _without_keys(_with_all_columns(rows, columns))
+            rows = file.read_row_group(group, columns=names, use_threads=False)
+            yield _without_keys(in_this_version(rows, columns) if earlier else rows)
     except (OSError, ValueError) as error:
         raise CatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
 
@@ -133,15 +136,6 @@ def _bytes_of(place: Location, part: SnapshotPart) -> bytes:
     if zlib.crc32(data) != part.crc32:
         raise CatalogError(f"{place.uri}: the CRC does not match the commit file")
     return data
-
-
-def _with_all_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Add the columns that an earlier schema version did not have, with null values."""
-    missing = [name for name in columns if name not in rows.column_names]
-    for name in missing:
-        field = PARTS.field(name)
-        rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    return rows.select(columns) if missing else rows
 
 
 def _without_keys(rows: pa.Table) -> pa.Table:

@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.holes import OF_HOLES, holes_of
-from kip33.catalog.partitions import PARTITION
-from kip33.catalog.segment_order import joined, runs_of
+from kip33.catalog.segment_order import PARTITION, joined, runs_of
 from kip33.catalog.tiers import (
     IS_COPY,
     IS_DIFFERENT,

@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot, Warn, choose, warn_caller
-from kip33.catalog.partitions import PARTITION, TABLE_ROWS, names_in
+from kip33.catalog.partitions import TABLE_ROWS, names_in
 from kip33.catalog.schema import PARTS
-from kip33.catalog.segment_order import order_of, runs_of
+from kip33.catalog.segment_order import PARTITION, order_of, runs_of
 from kip33.catalog.topic_totals import topics_of
 from kip33.errors import CatalogError, Kip33Error
 from kip33.formats.partition_metadata import (

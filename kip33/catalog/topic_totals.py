@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.partitions import PARTITION, partitions
-from kip33.catalog.segment_order import runs_of
+from kip33.catalog.partitions import partitions
+from kip33.catalog.segment_order import PARTITION, runs_of
 from kip33.catalog.topics_by_name import OF_TOPICS, topics_by_name
 from kip33.rules.offset_holes import APART, NAMES, UNKNOWN_OFFSET, overlaps
 from kip33.rules.segment_summary import SegmentStatus, TimestampSource

@@ -45,6 +45,7 @@ from kip33.cli.standard_output import exact_output
 from kip33.errors import ExitCode
 from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import TopicGlobs, require_topics
+from kip33.rules.segment_notes import OF_REMARKS, with_remarks
 from kip33.rules.segment_summary import SegmentStatus
 
 _OF_SEGMENTS: Final = ["log_uri", "status", "error"]
@@ -385,7 +386,7 @@ def _segments(
     statuses: Sequence[str],
     output_format: str,
 ) -> Output:
-    """Return path, status and error of a snapshot's segments; `statuses`: only of these, () all."""
+    """Return path, status and remarks of a snapshot's segments; `statuses`: only of these."""
     known = topics_of(opened, shown)
     require_topics(topics, known)
     chosen = [*filter(TopicGlobs.of(topics).matches, known)] if topics else None
@@ -414,12 +415,12 @@ def _counted_segments(
     counts: Counter[str],
 ) -> Iterator[dict[str, Any]]:
     """Yield the segments of these topics with these statuses, and count them by status."""
-    for piece in opened.read_pieces(shown, _OF_SEGMENTS, topics):
+    for piece in opened.read_pieces(shown, ["log_uri", "status", *OF_REMARKS], topics):
         if statuses:
             piece = piece.filter(pc.is_in(piece["status"], value_set=pa.array(statuses)))
         for row in piece.to_pylist():
             counts[row["status"]] += 1
-            yield row
+            yield with_remarks(row, _OF_SEGMENTS)
 
 
 def _snapshots(opened: Catalog, name: str | None, topics: Sequence[str]) -> Output:

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.holes import hole_totals, in_order
-from kip33.catalog.partitions import PARTITION
-from kip33.catalog.segment_order import joined
+from kip33.catalog.segment_order import PARTITION, joined
 from kip33.catalog.tier_findings import (
     OF_FINDINGS,
     PARTITIONS,
@@ -33,10 +32,11 @@ from kip33.cli.output import (
 )
 from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import TopicGlobs, require_topics
+from kip33.rules.segment_notes import OF_REMARKS, with_remarks
 
 _ROWS_AT_ONCE: Final = 10_000
 _ORDER: Final = (*PARTITION, "base_offset", IS_REMOTE, "log_uri")
-_OF_CATALOG: Final = (*PARTITION, "base_offset", "last_offset", "log_uri", "status", "error")
+_OF_CATALOG: Final = (*PARTITION, "base_offset", "last_offset", "log_uri", "status")
 _OF_SEGMENTS: Final = (
     *("log_uri", "status", "error", "tier", IS_COPY, IS_DIFFERENT, UNTIL),
     *(*PARTITION, "base_offset", "last_offset"),
@@ -56,7 +56,7 @@ def tiers_answer(
     policies = load_policies(policy) if policy else None
     chosen = _chosen_topics(tiers, topics)
     if segments:
-        return _segments(tiers, tiers.tables(_OF_CATALOG, chosen), statuses)
+        return _segments(tiers, tiers.tables([*_OF_CATALOG, *OF_REMARKS], chosen), statuses)
     if holes:
         found = (holes_of_log(rows, policies) for rows in tiers.tables(OF_FINDINGS, chosen))
         return holes_answer(in_order(found), _names(tiers))
@@ -141,7 +141,8 @@ def _segments(tiers: Tiers, tables: Iterable[pa.Table], statuses: Sequence[str])
         tables = (rows.filter(wanted) for rows in tables)
     rows = joined(tables, _ORDER)
     tier = pc.if_else(rows[IS_REMOTE], "remote", "local")
-    rows = rows.append_column("tier", tier).select(_OF_SEGMENTS)
+    by_status = Counter(rows["status"].to_pylist())
+    rows = rows.append_column("tier", tier)
     sources = {
         name: f"{of_tier.snapshot.source.rstrip('/')}/"
         for name, of_tier in zip(("local", "remote"), tiers, strict=True)
@@ -156,13 +157,17 @@ def _segments(tiers: Tiers, tables: Iterable[pa.Table], statuses: Sequence[str])
         Column("error", "error", none="", is_remark=True),
     )
     return Output(
-        page=[Table(columns, rows_of(rows), f"segments, {_names(tiers)}", "segments")],
-        rows=[RowList("segments", rows_of(rows), "segment", False, _OF_SEGMENTS)],
+        page=[Table(columns, _remarked(rows), f"segments, {_names(tiers)}", "segments")],
+        rows=[RowList("segments", _remarked(rows), "segment", False, _OF_SEGMENTS)],
         summary={
             **{name: of.snapshot.name for name, of in zip(sources, tiers, strict=True)},
-            "by_status": Counter(rows["status"].to_pylist()),
+            "by_status": by_status,
         },
     )
+
+
+def _remarked(rows: pa.Table) -> Iterator[Row]:
+    return (with_remarks(row, _OF_SEGMENTS) for row in rows_of(rows))
 
 
 def _copy_text(row: Row) -> str:

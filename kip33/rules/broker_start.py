@@ -29,18 +29,15 @@ from typing import Final, NamedTuple
 from kip33.formats.time_index import TIME_ENTRY, TIME_ENTRY_BYTES
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.index_verdict import GOOD, IndexVerdict
+from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.segment_summary import SegmentStatus
 
 # The meaning of a segment's status for a broker that recovers it.
 UNDAMAGED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY)
 CUT: Final = SegmentStatus.TRUNCATED  # recovery cuts the log to its valid bytes
 REFUSED: Final = SegmentStatus.INVALID  # recovery fails, or empties or splits the segment
-HIDDEN: Final = "keeps a broker from cutting"
-HIDDEN_ABORTS: Final = "keeps a broker from writing the .txnindex"
 MAY_NOT_START: Final = "a broker may not start"
-REMOVE_THE_INDEX: Final = "stop the broker, remove that file, start the broker"
 SPLITS: Final = "a broker that starts splits this segment, and nothing is lost"
-_INDEX_FULL: Final = "(segment.index.bytes)"
 
 
 def may_have_offset_index(status: str) -> bool:
@@ -48,47 +45,18 @@ def may_have_offset_index(status: str) -> bool:
     return status in UNDAMAGED_STATUSES
 
 
-def offset_index_note(
-    status: str,
-    *,
-    index_uri: str,
-    is_there: bool,
-    valid_bytes: int,
-    error: str | None,
-    is_split: bool = False,
-) -> str | None:
+def offset_index_note(status: str, *, is_there: bool, is_split: bool = False) -> SegmentNote | None:
     """Return a row's note on the `.index` beside a log that recovery would change, or None.
 
-    `error` says why the log has this status; `is_split`: recovery splits the segment.
+    `is_split`: recovery splits the segment.
     """
     if is_split:
-        return None if is_there else f"no .index is written: {SPLITS}"
-    if status == CUT and is_there:
-        return f"{index_uri} {HIDDEN} this log to its {valid_bytes} valid bytes: {REMOVE_THE_INDEX}"
+        return None if is_there else SegmentNote.BROKER_SPLITS
     if status == CUT:
-        return f"no .index is written: a starting broker cuts this log to {valid_bytes} bytes"
-    if status == REFUSED and is_there:
-        return f"{index_uri} stays: without it {MAY_NOT_START}, because it cannot recover this log"
+        return SegmentNote.HIDES_DAMAGE if is_there else SegmentNote.BROKER_CUTS
     if status == REFUSED:
-        remedy = "restore the log from a replica or a backup"
-        if error and _INDEX_FULL in error:
-            remedy = (
-                "give the topic a larger segment.index.bytes, or build again with a larger "
-                "--segment-index-bytes"
-            )
-        return (
-            f"the .index is missing, and {MAY_NOT_START} because it cannot recover this "
-            f"log: {remedy}"
-        )
+        return SegmentNote.STARTS_BY_INDEX if is_there else SegmentNote.MAY_NOT_START
     return None
-
-
-def hidden_aborts_note(index_uri: str) -> str:
-    """Return a row's note on an `.index` whose segment lacks its `.txnindex`."""
-    return (
-        f"{index_uri} {HIDDEN_ABORTS} of this log, so read_committed consumers may read aborted "
-        f"records: {REMOVE_THE_INDEX}"
-    )
 
 
 class RepairAction(StrEnum):

@@ -35,13 +35,6 @@ class IndexSettings(NamedTuple):
     check_crc: bool = True
     untimestamped: str = Untimestamped.NONE.value  # a member of `Untimestamped`
 
-    def as_record(self) -> dict[str, object]:
-        """Return the settings as a catalog has them, without one that has no effect."""
-        record = self._asdict()
-        if self.untimestamped == Untimestamped.NONE:
-            del record["untimestamped"]
-        return record
-
     def require_valid(self, dialects: Collection[str] = DIALECTS) -> None:
         """Raise ValueError for a setting that Kafka would refuse, or another dialect than these."""
         if self.dialect not in dialects:

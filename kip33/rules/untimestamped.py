@@ -23,7 +23,6 @@ from kip33.formats.batch import MAX_INT32
 from kip33.formats.time_index import TimeIndex
 
 NO_ENTRY: Final = -1
-FILE_TIME_OFFSET: Final = "file_time_offset"  # the entry's, in a catalog's settings of an index
 OTHER_NAME: Final = "entry"  # the other name of NEXT_BASE_OFFSET
 _Int64s = npt.NDArray[np.int64]
 

@@ -11,7 +11,6 @@ modification times of its files: only a file with that size and time is the row'
 dialect is known. `drafts.lookup` reads the files of designs that Kafka lacks.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final, NamedTuple
@@ -29,7 +28,6 @@ from kip33.rules.search import (
     names_next_offset,
     reach_of,
 )
-from kip33.rules.untimestamped import FILE_TIME_OFFSET
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.files import one_line, opened, status_of
 from kip33.stores.locations import Location
@@ -248,7 +246,7 @@ class _Opened(NamedTuple):
     place: Location
     pages: IndexPages
     size_bytes: int
-    settings: str | None  # of this file; None: unknown
+    matches: bool = False  # it has the bytes that a build's scan of the log gave
 
 
 class _SegmentIndexFiles:
@@ -285,7 +283,7 @@ class _SegmentIndexFiles:
         segment, place = self._segment, Location.of(self._segment.index_uri or "")
         file = self._open({place: None}, widths_of(draft))
         size = segment.time_index_bytes, segment.time_index_modified_ms
-        if file and _settings_of(file, segment.time_index_settings, *size):
+        if file and segment.time_index_matches and _is_of_row(file, *size):
             index = DraftIndex(draft, file.pages, segment.base_offset)
             self._draft = _OpenedDraft(place, index)
         elif file:
@@ -304,11 +302,10 @@ class _SegmentIndexFiles:
             self._time = self._open(dict.fromkeys((named, beside_log)), TIME_WIDTHS)
             if self._time and uri and self._time.place == named:
                 size = segment.time_index_bytes, segment.time_index_modified_ms
-                settings = _settings_of(self._time, segment.time_index_settings, *size)
-                self._time = self._time._replace(settings=settings)
-                row_settings = json.loads(settings) if settings else {}
-                self.dialect = row_settings.get("dialect")
-                if FILE_TIME_OFFSET in row_settings:
+                if segment.time_index_matches and _is_of_row(self._time, *size):
+                    self._time = self._time._replace(matches=True)
+                    self.dialect = segment.dialect
+                if self._time.matches and segment.has_file_time:
                     self.distrust("its entry has the log file's time, not a record's")
                     return None
         return self._time.pages if self._time else None
@@ -323,15 +320,15 @@ class _SegmentIndexFiles:
             self._offset = self._open(dict.fromkeys(places), OFFSET_WIDTHS)
             if self._offset and self._offset.place == places[0]:
                 size = segment.offset_index_bytes, segment.offset_index_modified_ms
-                settings = _settings_of(self._offset, segment.offset_index_settings, *size)
-                self._offset = self._offset._replace(settings=settings)
+                matches = segment.offset_index_matches and _is_of_row(self._offset, *size)
+                self._offset = self._offset._replace(matches=bool(matches))
         return self._offset.pages if self._offset else None
 
     def are_of_one_pass(self) -> bool:
-        """Return whether both files have the bytes that one scan with the same settings gives."""
+        """Return whether both files have the bytes that one scan gives."""
         if self.offsets() is None or not self._time or not self._offset:
             return False
-        return self._time.settings is not None and self._time.settings == self._offset.settings
+        return self._time.matches and self._offset.matches
 
     def _open(self, places: dict[Location, None], widths: tuple[int, int]) -> _Opened | None:
         for place in places:
@@ -343,18 +340,16 @@ class _SegmentIndexFiles:
                 self.notes.append(f"{place.uri}: cannot be read: {one_line(error)}")
                 continue
             pages = IndexPages(self._meter.metered(read_into), size_bytes, widths)
-            return _Opened(place, pages, size_bytes, None)
+            return _Opened(place, pages, size_bytes)
         return None
 
 
-def _settings_of(
-    file: _Opened, settings: str | None, size_bytes: int | None, modified_ms: int | None
-) -> str | None:
-    """Return a row's settings if an opened file is the row's file, else None."""
-    if settings is None or modified_ms is None or file.size_bytes != size_bytes:
-        return None
+def _is_of_row(file: _Opened, size_bytes: int | None, modified_ms: int | None) -> bool:
+    """Return whether an opened file is the one that a row names with its size and time."""
+    if modified_ms is None or file.size_bytes != size_bytes:
+        return False
     try:
         status = status_of(file.place)
     except FileReadError:
-        return None
-    return settings if status and tuple(status) == (size_bytes, modified_ms) else None
+        return False
+    return status is not None and tuple(status) == (size_bytes, modified_ms)

@@ -9,7 +9,6 @@ from kip33.rules.offset_holes import UNKNOWN_END, HoleKind, holes_of_one
 from kip33.rules.policies import MAX_INT64
 from kip33.rules.search import may_hold
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
-from kip33.rules.untimestamped import FILE_TIME_OFFSET
 
 _LEFT_BEHIND: Final = (
     "an earlier leader wrote its records, and a later one never had them: this replica was left "
@@ -40,8 +39,10 @@ class SearchedSegment(NamedTuple):
     # Size and time of the index files after the build; a file with others is another file.
     time_index_bytes: int | None = None
     offset_index_bytes: int | None = None
-    time_index_settings: str | None = None  # JSON; from one scan if equal to the .index's
-    offset_index_settings: str | None = None
+    time_index_matches: bool | None = None  # its bytes are those of a scan; None: unknown
+    offset_index_matches: bool | None = None  # both: the bytes of one scan
+    dialect: str | None = None  # of a time index that matches
+    file_time_offset: int | None = None  # of the time index's entry, if that has the file's time
     time_index_modified_ms: int | None = None
     offset_index_modified_ms: int | None = None
     out_of_order_batches: int | None = None  # with a timestamp below an earlier batch's
@@ -96,7 +97,7 @@ class SearchedSegment(NamedTuple):
     @property
     def has_file_time(self) -> bool:
         """Return whether its index has the log file's time, for records without timestamps."""
-        return f'"{FILE_TIME_OFFSET}"' in (self.time_index_settings or "")
+        return self.file_time_offset is not None
 
     def may_hold(self, target_ms: int) -> bool:
         """Return whether it may have a record at or after a time."""

@@ -16,8 +16,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StructType
 
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.partitions import PARTITION, partitions_of_parts
+from kip33.catalog.partitions import partitions_of_parts
 from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import PARTITION
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.formats.times import Time, milliseconds_of
 from kip33.retention.evaluated_tables import answer_columns, segment_rows, sum_answers

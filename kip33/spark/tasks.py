@@ -36,9 +36,8 @@ from pyspark.sql.types import StructType
 
 from kip33.archive.bins import BinProgress, Result, Work, require_seen
 from kip33.catalog.catalog import ipc_bytes
-from kip33.catalog.partitions import PARTITION
 from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.segment_order import order_of
+from kip33.catalog.segment_order import PARTITION, order_of
 from kip33.errors import ExitCode, Kip33Error, NotSeenError
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.spark.jobs import cores, named, run_job

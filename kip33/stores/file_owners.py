@@ -8,13 +8,11 @@ replaces, or of the log beside it.
 import os
 import stat
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kip33.stores.files import FileStatus, one_line
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish
-
-NOT_GIVEN: Final = "cannot be given the owner"
 
 
 class FileOwner(NamedTuple):
@@ -42,7 +40,7 @@ def publish_beside(
     place: Location,
     data: bytes,
     log: Location,
-    notes: list[str],
+    problems: list[str],
     *,
     ours: bool,
     durable: bool = False,
@@ -53,44 +51,40 @@ def publish_beside(
 
     Owner, group and mode are those of the file that is replaced. If there is no such file, or kip33
     wrote it (`ours`), they are those of the log. They are set before the file becomes visible. If
-    that fails, the file is published all the same and `notes` gets one line that says so. Remote
+    that fails, the file is published all the same and `problems` gets one line that says so. Remote
     stores have no owners to set.
     """
     if not place.is_local or log.inside:
         return publish(place, data, durable=durable, flush_first=flush_first, reads_back=reads_back)
     owner = (None if ours else FileOwner.of(place.path)) or FileOwner.of(log.path)
-    problems: list[str | None] = []
+    found: list[str | None] = []
     published = publish(
         place,
         data,
-        before_rename=lambda at: problems.append(_give(at, owner)),
+        before_rename=lambda at: found.append(_give(at, owner)),
         durable=durable,
         flush_first=flush_first,
     )
-    notes.extend(_note(place, owner, problem) for problem in problems if problem)
+    problems.extend(_text(place, owner, problem) for problem in found if problem)
     return published
 
 
-def correct_owner(place: Location, log: Location, notes: list[str]) -> None:
+def correct_owner(place: Location, log: Location) -> list[str]:
     """Give an index file that kip33 wrote earlier the owner and the group of the log beside it.
 
-    If that fails, `notes` gets one line that says so.
+    Returns one line that says why that failed, if it did.
     """
     if not place.is_local or log.inside:
-        return
+        return []
     have, owner = FileOwner.of(place.path), FileOwner.of(log.path)
-    if have and owner and have[:2] != owner[:2]:
-        problem = _give(place.path, owner)
-        if problem:
-            notes.append(_note(place, owner, problem))
+    if have and owner and have[:2] != owner[:2] and (problem := _give(place.path, owner)):
+        return [_text(place, owner, problem)]
+    return []
 
 
-def _note(place: Location, owner: FileOwner | None, problem: str) -> str:
-    return (
-        f"{place.uri}: {NOT_GIVEN} {owner} ({problem}); the file has "
-        f"{FileOwner.of(place.path)}, and a broker that runs as another user may not "
-        "start: use chown and chmod, or run kip33 as the broker's user"
-    )
+def _text(place: Location, owner: FileOwner | None, problem: str) -> str:
+    have = FileOwner.of(place.path)
+    return f"{place.uri}: cannot be given the owner {owner} ({problem}); the file has {have}"
 
 
 def _give(path: str, owner: FileOwner | None) -> str | None:

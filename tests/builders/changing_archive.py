@@ -6,7 +6,6 @@ each file. `fresh()` is the result of a build of the current archive into a new 
 
 import itertools
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from kip33.builds.commit import BuildSummary
 from kip33.builds.plan import BuildPlan
 from kip33.catalog.catalog import Catalog
+from kip33.rules.segment_notes import SegmentNote, with_remarks
 from tests.builders.plans import plan_build
 from tests.builders.segment_builder import Record, segment, v2_batch
 from tests.faults.builds import Outcome, build_here, outcome
@@ -105,6 +105,10 @@ class ChangingArchive:
         (row,) = [row for row in self.rows() if row["log_uri"] == uri]
         return row
 
+    def remarks(self, partition: str, base_offset: int = 0) -> str:
+        """Return what people are shown of a segment besides its status."""
+        return with_remarks(self.row(partition, base_offset), ["error"])["error"] or ""
+
     def outcome(self) -> Outcome:
         """Return the rows, with index paths relative to `INDEX`, and their index files."""
         return named_by_rows(
@@ -173,9 +177,10 @@ def named_by_rows(seen: Outcome, root: Path, *, in_place: bool = False) -> Outco
     return Outcome(files, rows)
 
 
-IN_PLACE = re.compile(
-    r"; (?:the \.index is missing, and|no \.index is written|\S+\.index stays:).*"
-)
+IN_PLACE = {
+    *(SegmentNote.BROKER_CUTS, SegmentNote.BROKER_SPLITS),
+    *(SegmentNote.STARTS_BY_INDEX, SegmentNote.MAY_NOT_START),
+}
 
 
 def without_what_differs_in_place(row: Row) -> Row:
@@ -184,7 +189,7 @@ def without_what_differs_in_place(row: Row) -> Row:
     In place there is no `.index` beside a `truncated` log, our own stays beside an `invalid` log,
     and the row says what a broker does with such logs.
     """
-    row = row | {"error": row["error"] and IN_PLACE.sub("", row["error"])}
+    row = row | {"notes": [note for note in row["notes"] or () if note not in IN_PLACE] or None}
     if row["status"] in ("truncated", "invalid"):
         row |= dict.fromkeys(name for name in row if name.startswith("offset_index_"))
     if row["status"] == "invalid" and row["index_file"] == "stale":

@@ -33,9 +33,12 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
         "largest_timestamp_source": "log", "last_modified_ms": NOW_MS,
         "timestamp_types": ["CreateTime", "LogAppendTime"], "magics": [-1, 2], "codecs": [],
         "out_of_order_batches": 0, "time_index_entries": 1, "active_segment": False,
-        "build_settings": "{}", "status": "ok", "error": None, "index_file": "written",
+        "dialect": "recover", "index_interval_bytes": 4096, "segment_index_bytes": 10485760,
+        "check_crc": True, "untimestamped": "none", "offset_index": False,
+        "producer_snapshots": False, "bytes_version": 1, "status": "ok", "error": None,
+        "index_error": None, "notes": None, "index_file": "written",
         "time_index_bytes": 12, "offset_index_bytes": None,
-        "time_index_settings": "{}", "offset_index_settings": None,
+        "time_index_matches": True, "offset_index_matches": None, "file_time_offset": None,
         "time_index_modified_ms": NOW_MS, "offset_index_modified_ms": None,
         "transaction_index_bytes": None, "transaction_index_modified_ms": None,
         "open_transactions": '{"5": 1000}', "smallest_timestamp": 5, "kip33_version": "0.2.0",
@@ -112,14 +115,71 @@ def part_path(catalog: Catalog, snapshot: Snapshot, number: int = 0) -> Path:
     return path_of(catalog.snapshot_folder(snapshot.name)) / snapshot.parts[number].name
 
 
+SETTINGS_OF_4 = ("dialect", "index_interval_bytes", "segment_index_bytes", "check_crc")
+TEXTS_OF_4 = {  # notes in the words of version 4, behind the URI of the `.index`
+    "transaction_index_not_judged": "the .txnindex that is there is not of kip33",
+    "index_hides_aborts": (
+        "{} keeps a broker from writing the .txnindex of this log, so read_committed consumers may "
+        "read aborted records: stop the broker, remove that file, start the broker"
+    ),
+    "index_hides_damage": (
+        "{} keeps a broker from cutting this log to its 9 valid bytes: stop the broker, remove "
+        "that file, start the broker"
+    ),
+    "offset_index_kept": "kept {}: kip33 did not write it; --overwrite replaces it",
+}
+LAST_COLUMN = {1: "offset_index_bytes", 2: "producer_snapshot_crc32c"}
+LAST_COLUMN |= {3: "producer_snapshot_crc32c", 4: "batches_crc32"}
+
+
+def schema_of_version(version: int) -> pa.Schema:
+    """Return the columns of a version from 1 to 4, without those of times."""
+    names = list(SEGMENTS.names)
+    first, behind = names.index("dialect"), names.index("bytes_version") + 1
+    names[first:behind] = ["build_settings"]
+    names = [name for name in names if name not in ("index_error", "notes", "file_time_offset")]
+    names = [name.replace("_index_matches", "_index_settings") for name in names]
+    names = names[: names.index(LAST_COLUMN[version]) + 1]
+    texts = ("build_settings", "time_index_settings", "offset_index_settings")
+    return pa.schema(
+        [pa.field(name, pa.string()) if name in texts else SEGMENTS.field(name) for name in names]
+    )
+
+
+def row_of_version(row: dict[str, Any], version: int) -> dict[str, Any]:
+    """Return a row as a version from 1 to 4 had it."""
+    settings = {name: row[name] for name in SETTINGS_OF_4}
+    if row["untimestamped"] != "none":
+        settings["untimestamped"] = row["untimestamped"]
+    build = settings | {"offset_index": row["offset_index"], "bytes_version": row["bytes_version"]}
+    if version == 1:
+        del build["bytes_version"]
+    if row["producer_snapshots"]:
+        build["producer_snapshots"] = True
+    in_file_time = {"file_time_offset": row["file_time_offset"]}
+    of_time_index = settings | (in_file_time if row["file_time_offset"] is not None else {})
+    texts = [TEXTS_OF_4[note].format("file:///a/0.index") for note in row["notes"] or ()]
+    texts = [text for text in (row["error"], row["index_error"], *texts) if text]
+    return row | {
+        "build_settings": json.dumps(build) if row["bytes_version"] else None,
+        "time_index_settings": json.dumps(of_time_index) if row["time_index_matches"] else None,
+        "offset_index_settings": json.dumps(settings) if row["offset_index_matches"] else None,
+        "error": "; ".join(texts) or None,
+    }
+
+
 def as_earlier_version(catalog: Catalog, snapshot: Snapshot, version: int) -> None:
-    """Make a snapshot one that an earlier version wrote: its rows are in no order."""
+    """Make a snapshot one that an earlier version wrote: its rows are in no order.
+
+    It has the columns and texts of that version.
+    """
     path = commit_path(catalog, snapshot)
     record = json.loads(path.read_text())
     for number, listed in enumerate(record["parts"]):
         part = part_path(catalog, snapshot, number)
         table = pq.read_table(part)
-        pq.write_table(table.take(pa.array(range(table.num_rows)[::-1])), part)
+        rows = [row_of_version(row, version) for row in table.to_pylist()[::-1]]
+        pq.write_table(pa.Table.from_pylist(rows, schema_of_version(version)), part)
         data = part.read_bytes()
         listed[2:] = [len(data), zlib.crc32(data)]
     path.write_text(json.dumps(record | {"schema_version": version}))

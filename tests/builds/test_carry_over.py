@@ -79,7 +79,7 @@ def test_many_rows_in_as_many_parts_as_you_like(
         assert names == sorted(set(names))
         assert all(part.rows for part in snapshot.parts)
         if rows_per_part == 250_000:
-            assert len(names) == 1 + (indexed > 0)
+            assert len(names) == 1
         if rows_per_part == 16:
             assert len(names) >= 3
 

@@ -25,7 +25,7 @@ class Pieces:
 
 def test_it_is_the_log_with_the_smallest_name() -> None:
     failed = [
-        row(number, index_file=None, error=f"{number}.timeindex: cannot be written: disk full")
+        row(number, index_file=None, index_error=f"{number}.index: cannot be written: disk full")
         for number in (3, 2)
     ]
     found = set()
@@ -34,4 +34,4 @@ def test_it_is_the_log_with_the_smallest_name() -> None:
             counted = row_totals(cast("Catalog", Pieces(*pieces)), cast("Snapshot", None))
             found.add((counted["failed"], counted["failed_example"]))
 
-    assert found == {(2, "2.timeindex: cannot be written: disk full")}
+    assert found == {(2, "2.index: cannot be written: disk full")}

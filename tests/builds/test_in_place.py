@@ -12,12 +12,13 @@ from kip33 import read_arrow, verify_index
 from kip33.builds.commit import warnings_of
 from kip33.errors import CorruptSegmentError
 from kip33.indexing.by_path import build_time_index
+from kip33.rules.segment_notes import SegmentNote
 from tests.builders.changing_archive import INTERVAL, ChangingArchive, batches
 from tests.builders.segment_builder import Record, v2_batch
 
 P = "orders-0"
 SOUND, MIDDLE, ACTIVE = 0, 40, 80
-REMOVE_IT = "stop the broker, remove that file, start the broker"
+REMOVE_IT = "stop the broker, remove the .index, start the broker"
 INVALID = v2_batch(MIDDLE - 1, [Record(1)])
 
 
@@ -103,7 +104,7 @@ def test_a_damaged_log_gets_no_offset_index_and_its_row_says_why(archive: Changi
         "written",
         None,
     )
-    assert f"a starting broker cuts this log to {valid_bytes} bytes" in row["error"]
+    assert f"a starting broker cuts this log to {valid_bytes} bytes" in archive.remarks(P, MIDDLE)
     assert (summary.hidden_from_recovery, list(warnings_of(summary))) == (0, [])
     assert archive.build(offset_index=True).reused == 3
 
@@ -120,7 +121,7 @@ def test_there_is_no_new_offset_index_without_a_time_index(archive: ChangingArch
     assert offset_indexes(archive) == {SOUND, ACTIVE}
     row = archive.row(P, MIDDLE)
     assert (row["status"], row["index_file"], row["offset_index_bytes"]) == ("ok", None, None)
-    assert "the .index is not written either" in row["error"]
+    assert SegmentNote.LEFT_TO_BROKER in row["notes"]
 
     archive.index(P, MIDDLE).rmdir()
     archive.build(offset_index=True)
@@ -143,7 +144,7 @@ def test_there_is_no_new_offset_index_beside_a_wrong_time_index_that_is_kept(
     assert offset_indexes(archive) == {MIDDLE, ACTIVE}
     row = archive.row(P, SOUND)
     assert (row["status"], row["index_file"], row["offset_index_bytes"]) == ("ok", "kept", None)
-    assert "the .index is not written either" in row["error"]
+    assert SegmentNote.LEFT_TO_BROKER in row["notes"]
     if not how:
         assert archive.build(offset_index=True).reused == 3
 
@@ -186,8 +187,8 @@ def test_an_offset_index_that_hides_damage_stays_and_is_named(
         with subtests.test(str(how)):
             summary = archive.build(**how)
             assert hidden.read_bytes() == built.offset_index_data
-            error = archive.row(P, MIDDLE)["error"]
-            assert f"{hidden.as_uri()} keeps a broker from cutting" in error
+            error = archive.remarks(P, MIDDLE)
+            assert "the .index keeps a broker from cutting" in error
             assert f"its {valid_bytes} valid bytes: {REMOVE_IT}" in error
             assert summary.hidden_from_recovery == 1
             (warning,) = warnings_of(summary)
@@ -216,12 +217,12 @@ def test_a_log_that_recovery_refuses_keeps_the_offset_index_that_is_there(
     archive.write(archive.log(P, MIDDLE), INVALID)
     summary = archive.build(offset_index=True)
     assert offset_index(archive, MIDDLE).read_bytes() == before
-    assert "stays: without it a broker may not start" in archive.row(P, MIDDLE)["error"]
+    assert "stays: without it a broker may not start" in archive.remarks(P, MIDDLE)
     assert summary.may_not_start == 1
 
     offset_index(archive, MIDDLE).unlink()
     summary = archive.build()
-    error = archive.row(P, MIDDLE)["error"]
+    error = archive.remarks(P, MIDDLE)
     assert "the .index is missing, and a broker may not start because it cannot recover" in error
     assert "restore the log from a replica or a backup" in error
     assert summary.may_not_start == 1
@@ -236,7 +237,7 @@ def test_an_index_size_that_is_too_small_for_recovery_is_named(archive: Changing
     assert row["status"] == "invalid"
     assert (
         "give the topic a larger segment.index.bytes, or build again with a larger"
-        in (row["error"])
+        in archive.remarks(P, MIDDLE)
     )
     assert archive.build(offset_index=True).by_status == {"ok": 3}, "with the default it can"
 
@@ -291,10 +292,10 @@ def test_an_owner_that_cannot_be_set_is_reported(
 
     monkeypatch.setattr(os, "chown", refuse)
     summary = archive.build(offset_index=True)
-    error = archive.row(P, SOUND)["error"]
+    error = archive.remarks(P, SOUND)
     assert "cannot be given the owner 4711:4712, mode 0644 (Operation not permitted)" in error
     assert "the file has 0:0, mode 0644" in error
-    rows: list[Any] = [row["error"] for row in archive.rows() if row["base_offset"] != SOUND]
+    rows: list[Any] = [row["notes"] for row in archive.rows() if row["base_offset"] != SOUND]
     assert rows == [None, None]
     assert summary.owner_not_given == 1
     [warning] = warnings_of(summary)

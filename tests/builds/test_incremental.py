@@ -3,7 +3,6 @@
 After each change an incremental build is compared with a build into a new place.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import Draft, PartWriter
-from kip33.catalog.schema import SCHEMA_VERSION, SEGMENTS
+from kip33.catalog.schema import SCHEMA_VERSION
 from kip33.errors import CatalogError
 from kip33.stores import own_files
 from kip33.stores.locations import Location
@@ -32,8 +31,6 @@ from tests.cases import each_case
 from tests.long_forms import short_and_long
 
 A, B, INVALID, EMPTY = "broker 1/a-0", "broker 1/b-0", "broker 1/invalid-0", "broker 1/empty-0"
-COLUMNS_OF_SCHEMA_3 = SEGMENTS.names[: SEGMENTS.names.index("leader_epochs")]
-COLUMNS_OF_0_1 = SEGMENTS.names[: SEGMENTS.names.index("time_index_settings")]
 Row = dict[str, Any]
 BACKWARDS = batches(100, 9) + batches(0, 9, first_ms=START_MS + 500)
 
@@ -130,24 +127,9 @@ def commit_again(
         as_earlier_version(catalog, again, version)
 
 
-def as_of_0_1(archive: ChangingArchive) -> None:
-    """Make the rows those that kip33 0.1 would have written."""
-
-    def changed(row: Row) -> Row:
-        settings = json.loads(row["build_settings"])
-        del settings["bytes_version"]
-        columns = {name: row[name] for name in COLUMNS_OF_0_1}
-        return columns | {"build_settings": json.dumps(settings)}
-
-    commit_again(archive, changed, 1)
-
-
-def as_of_schema_3(archive: ChangingArchive) -> None:
-    commit_again(archive, lambda row: {name: row[name] for name in COLUMNS_OF_SCHEMA_3}, 3)
-
-
-def as_of_schema_4(archive: ChangingArchive) -> None:
-    commit_again(archive, lambda row: row, 4)
+def as_of_version(archive: ChangingArchive, version: int) -> None:
+    """Make the newest snapshot one of an earlier version; 1 is of kip33 0.1."""
+    commit_again(archive, lambda row: row, version)
 
 
 CHANGES = [
@@ -183,7 +165,10 @@ CHANGES = [
     ),
     case("an index is all zeros, its size as before", zeros, 1, 5),
     case("only an index's time changed: it may be another file", lambda a: touch(a, A), 1, 5),
-    case("the rows are of kip33 0.1, which knew no times of index files", as_of_0_1, 6, 0),
+    case(
+        "the rows are of kip33 0.1, which knew no times of index files",
+        lambda a: as_of_version(a, 1), 6, 0,
+    ),
     case("another dialect", nothing, 6, 0, dialect="live"),
     case("another interval", nothing, 6, 0, index_interval_bytes=4096),
     case("no offset indexes", nothing, 6, 0, offset_index=False),
@@ -248,7 +233,7 @@ def test_rows_of_an_earlier_version_are_put_in_order_and_no_log_is_read_again(
     topics: tuple[str, ...], built: KeptArchive
 ) -> None:
     archive = built.again()
-    as_of_schema_4(archive)
+    as_of_version(archive, 4)
     with pytest.raises(CatalogError, match="an earlier version of kip33 wrote this snapshot"):
         archive.rows()
     assert archive.build(offset_index=True, topics=topics).indexed == 0
@@ -260,7 +245,7 @@ def test_rows_of_an_earlier_version_are_put_in_order_and_no_log_is_read_again(
 
 
 def test_a_row_without_leader_epochs_is_read_again_once(archive: ChangingArchive) -> None:
-    as_of_schema_3(archive)
+    as_of_version(archive, 3)
     indexed = [archive.build(offset_index=True).indexed for _ in range(2)]
     assert indexed == [4, 0]
     of_valid_logs = [row["leader_epochs"] for row in archive.rows() if row["status"] == "ok"]
@@ -443,7 +428,7 @@ def test_a_foreign_index_is_kept_and_its_row_reused_until_overwrite(
     assert counts(archive.build(offset_index=True)) == Counts(1, 6)
     assert counts(archive.build(offset_index=True)) == Counts(0, 7)
     assert archive.row(A, 60)["index_file"] == "kept"
-    assert "--overwrite" in archive.row(A, 60)["error"]
+    assert "--overwrite" in archive.remarks(A, 60)
     index.write_bytes(NOT_OURS + NOT_OURS)
     assert counts(archive.build(offset_index=True)) == Counts(1, 6), "it has another size"
     assert index.read_bytes() == NOT_OURS + NOT_OURS

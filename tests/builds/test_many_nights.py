@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from kip33.archive.sources import matches
-from kip33.builds.index_files import BEFORE_LOG
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
+from kip33.rules.segment_notes import SegmentNote
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.faults.builds import Outcome
 from tests.long_forms import seeds, short_and_long
@@ -167,7 +167,7 @@ class Owners:
                     p for p in places if p in self.before and self.before[p][2] != right.get(p)
                 ]
                 if has_index and differ and log in self.new:
-                    is_said = BEFORE_LOG in row["error"]
+                    is_said = SegmentNote.BEFORE_LOG in row["notes"]
                     assert is_said == (not self.is_first and self.archive.index_dir is not None)
         assert set(rows) == {log.as_uri() for log in self.rows}
 

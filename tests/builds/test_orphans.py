@@ -14,6 +14,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.pruning import prune
 from kip33.errors import FileReadError, UnreadableCatalogError
+from kip33.rules.segment_notes import SegmentNote
 from tests.builders.changing_archive import DAY_MS, ChangingArchive, KeptArchive, batches
 from tests.faults.builds import carry_out
 from tests.faults.privileges import as_any_owner, shut, why_not
@@ -149,7 +150,7 @@ def test_an_index_file_from_before_its_log_is_kept_and_the_note_says_so(
 
     row = archive.row("broker 1/new-0")
     assert row["index_file"] == "kept"
-    assert "it was there before this catalog first saw its log" in row["error"]
+    assert row["notes"] == ["time_index_kept", SegmentNote.BEFORE_LOG]
     assert (summary.kept, summary.kept_though_other) == (1, 1)
     assert there.read_bytes() == FOREIGN
     assert archive.build(offset_index=True).kept_though_other == 1, "and it is said on"
@@ -234,7 +235,7 @@ def test_a_list_that_is_lost_or_damaged_is_a_warning(
             (warning,) = summary.warnings
             assert f"{place.as_uri()}" in warning and "2 index files" in warning
             assert archive.index(A).read_bytes() == old, "not known, so not ours"
-            assert "before this catalog first saw its log" in archive.row(A)["error"]
+            assert SegmentNote.BEFORE_LOG in archive.row(A)["notes"]
             assert archive.build(offset_index=True).warnings == ()
 
 

@@ -89,7 +89,7 @@ def test_a_night_that_reads_only_new_segments_continues(archive: ProducerArchive
     assert [archive.producers(base) for base in (10, 20)] == [{5: 9}, {5: 9, 6: 19}]
     rows = archive.rows()
     assert [row["producer_snapshot_bytes"] for row in rows] == [None, 56, 102]
-    assert {(row["index_file"], row["error"]) for row in rows} == {("written", None)}
+    assert {(row["index_file"], row["index_error"]) for row in rows} == {("written", None)}
 
     archive.place(10).unlink()
     archive.place(20).write_bytes(b"zeros")
@@ -112,7 +112,7 @@ def test_a_foreign_file_is_kept(archive: ProducerArchive) -> None:
     archive.place(10).write_bytes(b"another program's")
     archive.night()
     assert archive.place(10).read_bytes() == b"another program's"
-    assert "kip33 did not write it" in archive.row(T, 10)["error"]
+    assert archive.row(T, 10)["notes"] == ["producer_snapshot_kept"]
     assert archive.producers(20) == {5: 9, 6: 19}
 
 
@@ -144,7 +144,7 @@ def test_after_a_damaged_log_the_states_are_unknown(archive: ProducerArchive) ->
     archive.write(archive.log(T, 10), of_producer(0, 6, count=5))  # below its base
     archive.night()
     assert archive.built() == {}
-    assert "the .snapshot is not written: the producers of" in archive.row(T, 20)["error"]
+    assert "the .snapshot is not written: the producers of" in archive.row(T, 20)["index_error"]
 
 
 REFUSED: dict[str, dict[str, Any]] = {

@@ -1,6 +1,5 @@
 """Build one segment: files that are written, kept, replaced and withdrawn, and the row."""
 
-import json
 import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,13 +9,14 @@ import pytest
 import kip33
 from kip33.archive.directory import Segment
 from kip33.archive.listing import list_tree
-from kip33.builds.build_options import BuildSpec, index_settings_json
+from kip33.builds.build_options import BuildSpec
 from kip33.builds.index_files import FILES_WRITTEN
-from kip33.builds.task import UNDERSTATED, Built, KnownSegment, build_segment
+from kip33.builds.task import Built, KnownSegment, build_segment
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.time_index import index_crc32c
 from kip33.rules.index_builder import IndexSettings
+from kip33.rules.segment_notes import SegmentNote
 from kip33.stores.locations import Location
 from tests.builders.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
 
@@ -27,7 +27,6 @@ TIME_INDEX = bytes.fromhex("00000000000007d0 00000002")
 FOREIGN = bytes.fromhex("00000000000007d0 00000001")  # true of the log, but not what we write
 WRONG = bytes.fromhex("0000000000000009 00000000")
 BROKEN = v2_batch(BASE, [Record(1)], crc=0)
-SETTINGS = index_settings_json(IndexSettings())
 OTHER_SETTINGS = IndexSettings(index_interval_bytes=0)
 INVALID = v2_batch(BASE - 1, [Record(1)])
 INDEXES = frozenset({IndexKind.TIME, IndexKind.OFFSET, IndexKind.TRANSACTION})
@@ -95,9 +94,11 @@ def test_the_whole_row(archive: Archive) -> None:
         "largest_timestamp_source": "log", "last_modified_ms": modified_ms,
         "timestamp_types": ["CreateTime"], "magics": [2], "codecs": ["none"],
         "out_of_order_batches": 0, "time_index_entries": 1, "active_segment": True,
-        "build_settings": built.row["build_settings"], "status": "ok", "error": None,
+        "dialect": "recover", "index_interval_bytes": 4096, "segment_index_bytes": 10485760,
+        "check_crc": True, "untimestamped": "none", "offset_index": False,
+        "producer_snapshots": False, "bytes_version": 1, "status": "ok", "error": None,
         "index_file": "written", "time_index_bytes": 12, "offset_index_bytes": None,
-        "time_index_settings": SETTINGS, "offset_index_settings": None,
+        "time_index_matches": True, "offset_index_matches": None,
         "time_index_modified_ms": modified(archive.time_index), "offset_index_modified_ms": None,
         "kip33_version": kip33.__version__,
         "time_index_crc32c": index_crc32c(TIME_INDEX), "offset_index_crc32c": None,
@@ -106,10 +107,6 @@ def test_the_whole_row(archive: Archive) -> None:
         "batches_crc32": zlib.crc32(LOG[17:21] + LOG[68 + 17 : 68 + 21]), FILES_WRITTEN: 1,
     }  # fmt: skip
     assert built.row.keys() - {FILES_WRITTEN} <= set(SEGMENTS.names)
-    assert json.loads(built.row["build_settings"]) == {
-        "dialect": "recover", "index_interval_bytes": 4096, "segment_index_bytes": 10485760,
-        "check_crc": True, "offset_index": False, "bytes_version": 1,
-    }  # fmt: skip
     assert built.bytes_read == len(LOG)
     assert archive.time_index.read_bytes() == TIME_INDEX
     assert not archive.offset_index.exists()
@@ -125,8 +122,8 @@ def test_both_indexes(archive: Archive) -> None:
     assert archive.offset_index.read_bytes() == bytes.fromhex("00000002 00000044")
     assert built.row["index_file"] == "written"
     assert (built.row["time_index_bytes"], built.row["offset_index_bytes"]) == (12, 8)
-    both = index_settings_json(settings)
-    assert (built.row["time_index_settings"], built.row["offset_index_settings"]) == (both, both)
+    assert built.row["index_interval_bytes"] == 0
+    assert built.row["time_index_matches"] and built.row["offset_index_matches"]
 
 
 class Existing(NamedTuple):
@@ -164,9 +161,9 @@ def test_an_existing_file_is_published_kept_or_removed(
             row = archive.build(ours=case.ours, overwrite=case.overwrite).row
             assert archive.time_index.read_bytes() == case.after
             assert (row["status"], row["index_file"]) == ("ok", case.says)
-            assert row["time_index_settings"] == (SETTINGS if case.after == TIME_INDEX else None)
+            assert row["time_index_matches"] == (True if case.after == TIME_INDEX else None)
             assert row["time_index_modified_ms"] == modified(archive.time_index)
-            assert ("--overwrite" in (row["error"] or "")) == (case.after != TIME_INDEX)
+            assert row.get("notes") == (None if case.after == TIME_INDEX else ["time_index_kept"])
             assert inode is None or archive.time_index.stat().st_ino == inode
 
 
@@ -177,8 +174,8 @@ def test_one_of_two_files_kept_is_kept(archive: Archive) -> None:
     assert archive.time_index.read_bytes() == TIME_INDEX
     assert archive.offset_index.read_bytes() == b"12345678"
     assert row["index_file"] == "kept"
-    assert f"kept {archive.offset_index.as_uri()}" in row["error"]
-    assert (row["time_index_settings"], row["offset_index_settings"]) == (SETTINGS, None)
+    assert row["notes"] == ["offset_index_kept"]
+    assert (row["time_index_matches"], row["offset_index_matches"]) == (True, None)
     assert row["offset_index_modified_ms"] == modified(archive.offset_index)
 
 
@@ -205,7 +202,7 @@ def test_an_unreadable_log_proves_nothing(archive: Archive) -> None:
     assert row["status"] == "unreadable"
     assert archive.time_index.read_bytes() == WRONG
     assert row["index_file"] == "written", "what is ours stays ours"
-    assert row["time_index_settings"] is None, "nothing says that it is still true"
+    assert row["time_index_matches"] is None, "nothing says that it is still true"
     assert row["index_uri"] == Location.of(archive.time_index).uri
     assert build_segment(build, known(segment)).row["index_file"] is None
     assert (row["size_bytes"], row["base_offset"]) == (len(LOG), BASE)
@@ -258,28 +255,27 @@ def test_only_damaged(tmp_path: Path, ours: bool, subtests: pytest.Subtests) -> 
             assert archive.time_index.read_bytes() == after
             assert row["index_file"] == ("written" if ours else says)
             assert row["time_index_entries"] == len(after) // 12
-            assert row["time_index_settings"] == (SETTINGS if after == TIME_INDEX else None)
+            assert row["time_index_matches"] == (True if after == TIME_INDEX else None)
             assert row["time_index_modified_ms"] == modified(archive.time_index)
 
 
 @pytest.mark.parametrize("ours", [False, True])
-def test_what_is_left_as_another_dialect_gives_it_has_no_settings(
+def test_what_is_left_as_another_dialect_gives_it_is_not_known_to_match(
     archive: Archive, ours: bool
 ) -> None:
     archive.place(FOREIGN, offset_index=b"")
     row = archive.build(only_damaged=True, overwrite=True, offset_index=True, ours=ours).row
     assert archive.time_index.read_bytes() == FOREIGN
-    assert (row["time_index_settings"], row["offset_index_settings"]) == (None, SETTINGS)
-    settings = IndexSettings("live")
-    row = archive.build(only_damaged=True, settings=settings, ours=ours).row
-    assert row["time_index_settings"] == index_settings_json(settings)
+    assert (row["time_index_matches"], row["offset_index_matches"]) == (None, True)
+    row = archive.build(only_damaged=True, settings=IndexSettings("live"), ours=ours).row
+    assert (row["time_index_matches"], row["dialect"]) == (True, "live")
 
     archive.place(TIME_INDEX, offset_index=b"")
     how = {"only_damaged": True, "offset_index": True, "ours": ours}
     row = archive.build(settings=OTHER_SETTINGS, **how).row
     assert archive.offset_index.read_bytes() == b"", "of another interval"
-    assert row["time_index_settings"] == index_settings_json(OTHER_SETTINGS)
-    assert row["offset_index_settings"] is None
+    assert (row["time_index_matches"], row["index_interval_bytes"]) == (True, 0)
+    assert row["offset_index_matches"] is None
 
 
 def test_only_damaged_looks_at_each_of_the_two_files(archive: Archive) -> None:
@@ -296,4 +292,4 @@ def test_only_damaged_looks_at_each_of_the_two_files(archive: Archive) -> None:
 def test_a_header_that_claims_less_than_its_record_is_a_note_of_the_row(archive: Archive) -> None:
     archive.write_log(LOG + v2_batch(BASE + 3, [Record(3000)], max_timestamp=5))
     row = archive.build().row
-    assert (row["status"], row["error"]) == ("ok", UNDERSTATED)
+    assert (row["status"], row["error"], row["notes"]) == ("ok", None, [SegmentNote.UNDERSTATED])

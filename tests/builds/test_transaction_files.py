@@ -20,6 +20,7 @@ from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.tree_verdicts import TreeVerdicts, blocks_of
 from kip33.indexing.verify_tree import plan_verify, verify_bin
+from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.transaction_index import complete_transactions
 from tests.builders.changing_archive import ChangingArchive, Row, batches
 from tests.builders.segment_builder import Record, end_txn_marker, segment, v2_batch
@@ -86,7 +87,7 @@ class TransactionalArchive(ChangingArchive):
         return place.read_bytes() if place.exists() else None
 
     def error(self, base_offset: int) -> str:
-        return self.row(T, base_offset)["error"] or ""
+        return self.remarks(T, base_offset)
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ def test_a_night_that_reads_only_new_segments_carries_on(archive: TransactionalA
     assert [row["open_transactions"] for row in rows] == ['{"5": 0}', "{}", "{}"]
     assert [row["transaction_index_bytes"] for row in rows] == [None, 68, 34]
     assert rows[1]["transaction_index_modified_ms"] == archive.place(3).stat().st_mtime_ns // 10**6
-    assert {(row["index_file"], row["error"]) for row in rows} == {("written", None)}
+    assert {(row["index_file"], row["index_error"]) for row in rows} == {("written", None)}
     assert archive.build(offset_index=True).reused == 3
 
 
@@ -298,7 +299,7 @@ def test_a_foreign_transaction_index_does_not_become_ours(
     archive.place(3).parent.mkdir(parents=True)
     archive.place(3).write_bytes(b"broker's")
     archive.build(offset_index=True)
-    assert "the .txnindex that is there is not of kip33" in archive.error(3)
+    assert archive.row(T, 3)["notes"] == [SegmentNote.NOT_JUDGED]
     archive.write_segments(0)
     archive.build(offset_index=True)
     assert archive.built(3) == b"broker's"
@@ -313,10 +314,7 @@ def test_in_place_there_is_no_index_without_its_transaction_index(
     in_place.build(offset_index=True)
     assert in_place.built(3) is None
     assert not in_place.place(3, ".index").exists()
-    assert (
-        "the .index is not written either: a broker rebuilds both if it finds no .index"
-        in in_place.error(3)
-    )
+    assert in_place.row(T, 3)["notes"] == [SegmentNote.LEFT_TO_BROKER]
     assert in_place.build(offset_index=True).reused == 1
     in_place.log(T, 3).with_suffix(".snapshot").write_bytes(snapshot(p5=0))
     in_place.build(offset_index=True, full=True)
@@ -342,9 +340,8 @@ def test_in_place_an_index_that_hides_aborts_is_named(
 
     assert (in_place.built(3), index.exists()) == (None, True)
     assert in_place.error(3).endswith(
-        f"{index.as_uri()} keeps a broker from writing the .txnindex of this log, so "
-        "read_committed consumers may read aborted records: stop the broker, remove that file, "
-        "start the broker"
+        "the .index keeps a broker from writing the .txnindex of this log, so read_committed "
+        "consumers may read aborted records: stop the broker, remove the .index, start the broker"
     )
     assert summary.aborts_hidden == 1
     [warning] = warnings_of(summary)
@@ -378,8 +375,7 @@ def test_in_place_a_lost_transaction_index_is_named_without_offset_index(
         [warning] = warnings_of(summary)
         assert "run kip33 repair --apply" in warning
     assert (again.indexed, again.reused) == (1, 2)
-    index = in_place.place(6, ".index")
-    assert in_place.error(6).startswith(f"{index.as_uri()} keeps a broker from writing the .txn")
+    assert in_place.row(T, 6)["notes"] == [SegmentNote.HIDES_ABORTS]
     assert [in_place.error(base_offset) for base_offset in (0, 3)] == ["", ""]
 
     in_place.place(6).write_bytes(wire(6))
@@ -417,7 +413,7 @@ def test_in_place_there_is_no_index_beside_a_wrong_transaction_index_that_is_kep
     in_place.build(offset_index=True)
     assert [in_place.place(base, ".index").exists() for base in SEGMENTS] == [True, False, True]
     assert in_place.row(T, 3)["index_file"] == "kept"
-    assert "the .index is not written either" in in_place.error(3)
+    assert SegmentNote.LEFT_TO_BROKER in in_place.row(T, 3)["notes"]
 
 
 def test_in_place_the_files_of_a_newer_build_stay(
@@ -445,7 +441,7 @@ def test_in_place_the_files_of_a_newer_build_stay(
     in_place.build(offset_index=True)
     assert {suffix: in_place.place(6, suffix).read_bytes() for suffix in newer} == newer
     assert in_place.row(T, 6)["index_file"] == "stale"
-    assert "another build wrote this file" in in_place.error(6)
+    assert SegmentNote.OF_ANOTHER_BUILD in in_place.row(T, 6)["notes"]
 
 
 def test_a_transaction_index_that_cannot_be_written_is_tried_again(

@@ -3,7 +3,6 @@
 Nights of builds notice when the file's time, the next segment or the last segment is another one.
 """
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from kip33.formats.time_index import TimeIndex
 from kip33.indexing.verify_tree import execute_verify, plan_verify
 from kip33.local.local_engine import LocalEngine
 from kip33.rules.index_builder import IndexSettings
-from kip33.rules.untimestamped import FILE_TIME_OFFSET, Untimestamped, entry_offset, rule_of
+from kip33.rules.untimestamped import Untimestamped, entry_offset, rule_of
 from kip33.search.answers import Answer, SearchOptions
 from kip33.search.partition_search import search_partition
 from kip33.search.replica_search import SEARCHED
@@ -86,11 +85,8 @@ def test_each_text_of_the_kip_names_its_offset_and_the_last_segment_has_none(
             assert archive.outcome().files == fresh.files
             archive.build(untimestamped=rule, only_damaged=True)
             assert archive.outcome().files == fresh.files, "an index with its entry is not damaged"
-            offset_in_row = json.loads(rows[0]["time_index_settings"]).get(FILE_TIME_OFFSET)
-            assert offset_in_row == (offsets[10] or [None])[0]
-            for row in rows[2:]:
-                assert FILE_TIME_OFFSET not in row["time_index_settings"]
-    assert "untimestamped" not in archive.row(PART, 10)["build_settings"], "as earlier releases"
+            assert rows[0]["file_time_offset"] == (offsets[10] or [None])[0]
+            assert {row["file_time_offset"] for row in rows[2:]} == {None}
 
 
 def test_the_offset_of_the_entry(subtests: pytest.Subtests) -> None:

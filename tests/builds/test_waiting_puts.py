@@ -17,8 +17,6 @@ from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
 from tests.builders.plans import plan_build
 
-SETTINGS = "the settings"
-
 
 class Folder:
     """Segments of one partition, and their index files as a task puts them."""
@@ -44,14 +42,14 @@ class Folder:
         if data is not None:
             place.write_bytes(data)
         row: dict[str, Any] = {
-            "index_uri": place.as_uri(), "error": None, "index_file": "written",
-            "time_index_bytes": 5, "time_index_modified_ms": None, "time_index_settings": SETTINGS,
+            "index_uri": place.as_uri(), "index_file": "written",
+            "time_index_bytes": 5, "time_index_modified_ms": None, "time_index_matches": True,
             "offset_index_bytes": None, "offset_index_modified_ms": None,
-            "offset_index_settings": None,
+            "offset_index_matches": None,
         }  # fmt: skip
         if offset_index:
             place.with_suffix(".index").write_bytes(b"12345678")
-            row |= {"offset_index_bytes": 8, "offset_index_settings": SETTINGS}
+            row |= {"offset_index_bytes": 8, "offset_index_matches": True}
         return Built(row, 0)
 
 
@@ -77,7 +75,7 @@ def test_rows_get_the_times_of_their_files_in_order(segments: int, tmp_path: Pat
         assert (row["time_index_bytes"], row["offset_index_bytes"]) == (5, 8)
         assert row["time_index_modified_ms"] == modified(log.with_suffix(".timeindex"))
         assert row["offset_index_modified_ms"] == modified(log.with_suffix(".index"))
-        assert (row["index_file"], row["error"]) == ("written", None)
+        assert row["index_file"] == "written" and "index_error" not in row
 
 
 @pytest.mark.parametrize(("data", "found"), [(b"inde", 4), (None, None)])
@@ -90,11 +88,11 @@ def test_a_file_that_a_store_did_not_keep_whole_is_an_error_and_tried_again(
 
     assert first["index_file"] == last["index_file"] == "written"
     assert wrong["index_file"] == "stale"
-    assert wrong["error"] == (
+    assert wrong["index_error"] == (
         f"{wrong['index_uri']}: cannot be written: {wrong['index_uri']}: 5 bytes were written, "
         f"but the file has {found} bytes"
     )
-    for column in ("bytes", "modified_ms", "settings"):
+    for column in ("bytes", "modified_ms", "matches"):
         assert wrong[f"time_index_{column}"] is None
 
 

@@ -19,7 +19,16 @@ from kip33.catalog.topic_totals import topic_totals
 from kip33.catalog.topics_by_name import IS_OLDER, with_older_topics
 from kip33.errors import CatalogError
 from kip33.stores.locations import Location
-from tests.builders.snapshots import NOW_MS, SOURCE, commit_path, part_path, path_of, row, write
+from tests.builders.snapshots import (
+    NOW_MS,
+    SOURCE,
+    as_earlier_version,
+    commit_path,
+    part_path,
+    path_of,
+    row,
+    write,
+)
 from tests.cases import each_case
 
 
@@ -51,20 +60,14 @@ def test_columns_that_a_row_lacks_are_null(catalog: Catalog) -> None:
 
 
 def test_columns_that_an_earlier_version_did_not_write_are_read_as_null(catalog: Catalog) -> None:
-    snapshot = write(catalog, [row(0)])
-    part = part_path(catalog, snapshot)
-    earlier = pq.read_table(part).drop_columns(["time_index_settings", "kip33_version"])
-    pq.write_table(earlier, part)
-    commit = commit_path(catalog, snapshot)
-    record = json.loads(commit.read_text())
-    data = part.read_bytes()
-    record |= {"schema_version": 1, "parts": [[part.name, 1, len(data), zlib.crc32(data)]]}
-    commit.write_text(json.dumps(record))
+    as_earlier_version(catalog, write(catalog, [row(0)]), 1)
     newest = catalog.newest()
     assert newest is not None
     table = catalog.read(newest)
     assert table.schema == SEGMENTS
-    assert table.to_pylist() == [row(0) | {"time_index_settings": None, "kip33_version": None}]
+    names = SEGMENTS.names[SEGMENTS.get_field_index("time_index_matches") :]
+    none = dict.fromkeys((*names, "bytes_version"))
+    assert table.to_pylist() == [row(0) | none]
     some = catalog.read(newest, ["kip33_version", "topic"])
     assert some.to_pylist() == [{"kip33_version": None, "topic": "orders"}]
     for ask in (catalog.require_newest, lambda: choose(catalog, None), lambda: catalog.named("1")):

@@ -11,7 +11,7 @@ import pytest
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.difference import DIFFERENCE, count_changes, difference
 from kip33.catalog.draft import ROWS_PER_GROUP
-from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.schema import BUILD_SETTINGS, SEGMENTS
 from kip33.catalog.segment_order import KEY, side_by_side
 from kip33.errors import CatalogError
 from tests.builders.snapshots import part_path, row, write
@@ -67,8 +67,8 @@ CHANGES = [
         None, "unknown stays unknown",
     ),
     (
-        {}, {"time_index_entries": 9, "build_settings": "{0}", "index_file": "kept",
-             "index_uri": "x", "active_segment": True, "time_index_bytes": 24},
+        {}, {"time_index_entries": 9, "bytes_version": 2, "index_file": "kept",
+             "notes": ["x"], "index_uri": "x", "active_segment": True, "time_index_bytes": 24},
         None, "what a build decides is no change of a segment",
     ),
 ]  # fmt: skip
@@ -181,11 +181,12 @@ def test_a_damaged_part_is_reported(catalog: Catalog) -> None:
 def test_every_column_is_compared_or_left_out_on_purpose(catalog: Catalog) -> None:
     """A new column of the catalog has to be thought of here."""
     left_out = {"log_dir", "topic", "partition", "base_offset"}  # the URI says them
-    left_out |= {"index_uri", "time_index_entries", "active_segment", "build_settings"}  # a build's
-    left_out |= {"index_file", "kip33_version", "open_transactions"}
+    left_out |= {"index_uri", "time_index_entries", "active_segment"}  # a build's
+    left_out |= {"index_file", "kip33_version", "open_transactions", *BUILD_SETTINGS}
+    left_out |= {"index_error", "notes", "file_time_offset"}
     for kind in ("time", "offset", "transaction"):
         left_out |= {
-            f"{kind}_index_{what}" for what in ("bytes", "settings", "modified_ms", "crc32c")
+            f"{kind}_index_{what}" for what in ("bytes", "matches", "modified_ms", "crc32c")
         }
     left_out |= {"producer_changes"}  # as open_transactions
     left_out |= {f"producer_snapshot_{what}" for what in ("bytes", "modified_ms", "crc32c")}

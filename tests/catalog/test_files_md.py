@@ -20,6 +20,7 @@ from kip33.catalog.segment_order import KEY
 from kip33.demo import make_archive
 from kip33.restore.truncate_apply import JOURNAL, truncate
 from kip33.retention.plan import write_plan
+from kip33.rules.segment_notes import SegmentNote
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.builders.expiring_archive import ExpiringArchive
@@ -265,12 +266,16 @@ def test_the_summaries_of_the_commands(command: Command) -> None:  # noqa: F811
     require_fields("restored partition", restored["partitions"][0])
 
 
+def test_the_notes_of_a_row() -> None:
+    assert fields_of("note") == list(SegmentNote)
+
+
 def test_each_table_of_the_page_is_compared() -> None:
     compared = re.findall(
         r'(?:require_fields|require_columns)\(\s*"([a-z ]+)"', Path(__file__).read_text()
     )
     planned = {"plan", "planned partition", "planned segment", "end of a plan"}
-    assert set(compared) | planned == set(TABLES)
+    assert set(compared) | planned | {"note"} == set(TABLES)
     assert set(compared) >= OF_COMMANDS
     assert len(TABLES) == PAGE.count("<!-- ")
     assert all(TABLES.values())

@@ -72,7 +72,7 @@ def test_index_files(archive: Archive, left: int, long_one_fits: bool, workers: 
     done = archive.build(workers)
     found = archive.outcome()
 
-    failed = [row for row in found.rows if NO_SPACE in (row["error"] or "")]
+    failed = [row for row in found.rows if NO_SPACE in (row["index_error"] or "")]
     assert failed
     (warning,) = done.stderr.splitlines()
     assert warning.startswith(
@@ -95,7 +95,7 @@ def test_index_files(archive: Archive, left: int, long_one_fits: bool, workers: 
 def require_row_names_its_files(archive: Archive, row: dict[str, Any]) -> None:
     log = Path(row["log_uri"].removeprefix("file://")).relative_to(archive.source)
     stem = (archive.index_dir / log).with_suffix("").as_uri()
-    for note in row["error"].split("; "):
+    for note in row["index_error"].split("; "):
         path, _, reason = note.partition(": cannot be written: ")
         assert path in (f"{stem}.timeindex", f"{stem}.index")
         assert reason.endswith(NO_SPACE)

@@ -240,9 +240,9 @@ def test_the_directory_of_index_files(
     for path in changed if mode == NO_WRITE else set(after):
         if path.startswith(directory):
             index = (archive.index_dir / path).with_suffix("").as_uri()
-            assert f"{index}.timeindex: cannot be" in rows[path]["error"]
-            assert f"{index}.index: cannot be" in rows[path]["error"]
-            assert DENIED in rows[path]["error"]
+            assert f"{index}.timeindex: cannot be" in rows[path]["index_error"]
+            assert f"{index}.index: cannot be" in rows[path]["index_error"]
+            assert DENIED in rows[path]["index_error"]
             del rows[path], after[path]
     assert rows == after
 
