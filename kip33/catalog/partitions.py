@@ -61,12 +61,13 @@ def partitions_of_parts(
     return whole_partitions(matching(piece, topics) for piece in pieces())
 
 
-def whole_partitions(pieces: Iterable[pa.Table], least: int = TABLE_ROWS) -> Iterator[pa.Table]:
+def whole_partitions(pieces: Iterable[pa.Table], least: int | None = None) -> Iterator[pa.Table]:
     """Yield rows, which are in order, in tables that do not divide a partition.
 
-    Tables have at least `least` rows, but for the last one.
+    Tables have at least `least` rows, TABLE_ROWS without it, but for the last one.
     """
     held: list[pa.Table] = []
+    least = TABLE_ROWS if least is None else least
     rows = 0
     for piece in pieces:
         if not piece.num_rows:
