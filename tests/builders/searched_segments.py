@@ -1,6 +1,5 @@
 """Partitions for searches: segments on disk, their index files, and their catalog rows."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,7 +84,8 @@ def of_file(name: str, path: Path, settings: IndexSettings) -> dict[str, Any]:
         return {}
     status = path.stat()
     return {
-        f"{name}_settings": json.dumps(settings._asdict()),
+        f"{name}_matches": True,
+        "dialect": settings.dialect,
         f"{name}_bytes": status.st_size,
         f"{name}_modified_ms": status.st_mtime_ns // 1_000_000,
     }

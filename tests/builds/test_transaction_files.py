@@ -16,6 +16,8 @@ import pytest
 from kip33 import build_time_index, verify_segment
 from kip33.builds import transaction_files
 from kip33.builds.commit import warnings_of
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.schema import SCHEMA_VERSION
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.tree_verdicts import TreeVerdicts, blocks_of
@@ -24,6 +26,7 @@ from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.transaction_index import complete_transactions
 from tests.builders.changing_archive import ChangingArchive, Row, batches
 from tests.builders.segment_builder import Record, end_txn_marker, segment, v2_batch
+from tests.builders.snapshots import as_earlier_version
 from tests.integration.kafka.random_transactions import transactional_logs
 from tests.long_forms import one_in, short_and_long
 
@@ -291,8 +294,9 @@ def test_a_transaction_index_that_kip33_did_not_write_stays(archive: Transaction
     assert archive.error(0) == archive.error(3) == ""
 
 
+@pytest.mark.parametrize("version", [4, SCHEMA_VERSION])
 def test_a_foreign_transaction_index_does_not_become_ours(
-    archive: TransactionalArchive,
+    archive: TransactionalArchive, version: int
 ) -> None:
     """The row names it, for a later change shows; a build that knows more does not replace it."""
     archive.write_segments(3, 6)  # which transactions are open at 3 is not known
@@ -300,6 +304,9 @@ def test_a_foreign_transaction_index_does_not_become_ours(
     archive.place(3).write_bytes(b"broker's")
     archive.build(offset_index=True)
     assert archive.row(T, 3)["notes"] == [SegmentNote.NOT_JUDGED]
+    if version < SCHEMA_VERSION:
+        catalog = Catalog.at(str(archive.catalog))
+        as_earlier_version(catalog, catalog.require_newest(), version)
     archive.write_segments(0)
     archive.build(offset_index=True)
     assert archive.built(3) == b"broker's"

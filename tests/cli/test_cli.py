@@ -185,7 +185,9 @@ def test_options_of_build_reach_the_build(command: Command) -> None:
         "index_interval_bytes": 512,
         "segment_index_bytes": 120,
         "check_crc": False,
+        "untimestamped": "none",
         "offset_index": True,
+        "producer_snapshots": False,
         "bytes_version": 1,
     }
     assert len(record["parts"]) == 1

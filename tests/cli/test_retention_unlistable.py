@@ -40,7 +40,7 @@ def expiring(tmp_path: Path) -> ExpiringArchive:
 def unlistable(archive: ExpiringArchive, path: str, **fields: Any) -> dict[str, Any]:
     """The row of a directory that could not be listed, as a build writes it."""
     known = {"log_uri": (archive.source / path).as_uri(), "status": "unreadable"}
-    known |= {"active_segment": False, "build_settings": "{}", "kip33_version": "0.2.0"}
+    known |= {"active_segment": False, "bytes_version": 1, "kip33_version": "0.2.0"}
     return dict.fromkeys(row(0)) | known | fields
 
 

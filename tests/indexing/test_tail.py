@@ -11,7 +11,7 @@ import kip33
 from kip33.builds.commit import begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.rules.index_verdict import GOOD
-from tests.builders.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
+from tests.builders.changing_archive import DAY_MS, INTERVAL, START_MS, ChangingArchive, batches
 from tests.cases import each_case
 from tests.faults.builds import build_here, outcome
 from tests.formats.real_segments import FOLDER, REAL_SEGMENTS, needs_real_segments
@@ -71,9 +71,13 @@ def test_the_whole_row_of_a_log_that_was_not_read(archive: ChangingArchive) -> N
         "last_modified_ms": log.stat().st_mtime_ns // 1_000_000,
         "timestamp_types": None, "magics": None, "codecs": None, "out_of_order_batches": None,
         "time_index_entries": 4, "active_segment": False,
-        "build_settings": archive.row(A, 20)["build_settings"], "status": "unverified",
-        "error": None, "index_file": "kept", "time_index_bytes": len(TRUE),
-        "offset_index_bytes": None, "time_index_settings": None, "offset_index_settings": None,
+        "dialect": "recover", "index_interval_bytes": INTERVAL, "segment_index_bytes": 10485760,
+        "check_crc": True, "untimestamped": "none", "offset_index": False,
+        "producer_snapshots": False, "bytes_version": 1, "status": "unverified",
+        "error": None, "index_error": None, "notes": None, "index_file": "kept",
+        "time_index_bytes": len(TRUE),
+        "offset_index_bytes": None, "time_index_matches": None, "offset_index_matches": None,
+        "file_time_offset": None,
         "time_index_modified_ms": beside(log).stat().st_mtime_ns // 1_000_000,
         "offset_index_modified_ms": None,
         "transaction_index_bytes": None, "transaction_index_modified_ms": None,

@@ -286,7 +286,7 @@ def test_a_directory_that_could_not_be_listed_is_named(tmp_path: Path) -> None:
     unlisted = dict.fromkeys(rows[0]) | {
         "log_uri": (tmp_path / "disks/b2").as_uri(),
         **{"error": "cannot be listed", "status": "unreadable", "active_segment": False},
-        **{"build_settings": "{}", "kip33_version": "0.2.0"},
+        **{"bytes_version": 1, "kip33_version": "0.2.0"},
     }
     write(local, [*rows, unlisted], source=Location.of(tmp_path / "disks"))
     summary = restored(both, tmp_path / "data")

@@ -9,6 +9,7 @@ from kip33.catalog import draft, partitions
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.holes import read_holes
 from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import PARTITION
 from kip33.retention.evaluated_tables import freed_table, partitions_table, segment_rows
 from kip33.retention.evaluation import RetentionRequest, judged_tables
 from kip33.retention.snapshot_sums import sums_of, sums_of_all
@@ -89,7 +90,7 @@ def test_segments_come_in_order(topics: tuple[str, ...], ranged: Ranged) -> None
 def test_a_table_has_few_rows_and_whole_partitions(ranged: Ranged) -> None:
     tables = list(partitions.partitions(*ranged[:2], SEGMENTS.names))
     assert pa.concat_tables(tables) == ranged.catalog.read(ranged.snapshot)
-    names = [rows.select(partitions.PARTITION) for rows in tables]
+    names = [rows.select(PARTITION) for rows in tables]
     of = [set(map(tuple, zip(*rows, strict=True))) for rows in names]
     assert len(set().union(*of)) == sum(map(len, of))
     small = [rows for rows, some in zip(tables, of, strict=True) if len(some) > 1]
