@@ -37,7 +37,13 @@ from kip33.report.facts import (
     Totals,
 )
 from kip33.report.findings import CommandWords, FindingSources, findings_of
-from kip33.report.segment_sums import DAY_MS, DRAWN, SegmentSums, forecast_of, summed
+from kip33.report.segment_sums import (
+    DRAWN,
+    SegmentSums,
+    forecast_moments,
+    forecast_of,
+    summed,
+)
 from kip33.report.timelines import PartitionRanking, make_timelines, topics_shown
 from kip33.retention.evaluation import (
     RetentionRequest,
@@ -185,13 +191,9 @@ def _question(local: CatalogSnapshot, request: ReportRequest) -> RetentionReques
         request.now_ms,
         starts,
         other_tier=uploaded,
-        moments_ms=_days(request),
+        moments_ms=forecast_moments(request.now_ms, request.forecast_days),
         reborn=topics_with_several_ids(names),
     )
-
-
-def _days(request: ReportRequest) -> list[int]:
-    return [request.now_ms + day * DAY_MS for day in range(request.forecast_days + 1)]
 
 
 def _remote_facts(
@@ -200,7 +202,12 @@ def _remote_facts(
     """Return what `kip33 retention REMOTE --local LOCAL` says."""
     beyond = only_local(remote, local)
     policies = policies_for(remote.snapshot, request.policies or Policies())
-    asked = RetentionRequest(policies, request.now_ms, other_tier=beyond, moments_ms=_days(request))
+    asked = RetentionRequest(
+        policies,
+        request.now_ms,
+        other_tier=beyond,
+        moments_ms=forecast_moments(request.now_ms, request.forecast_days),
+    )
     judged = _Judged.of(remote, asked)._replace(holes=HOLES.empty_table())
     return RemoteTierFacts(
         remote.catalog.location.uri,

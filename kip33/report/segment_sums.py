@@ -30,7 +30,7 @@ from kip33.rules.retention import (
 from kip33.rules.suspicious_timestamps import SUSPICIONS, YEAR_1990_MS, Suspicion
 
 MOST_EXAMPLES: Final = 3
-DAY_MS: Final = 86_400_000
+_DAY_MS: Final = 86_400_000
 _FIRST: Final = "first_batch_timestamp"
 _OF_BATCHES: Final = (_FIRST, "batch_count", "out_of_order_batches")
 DRAWN: Final = (*SUMMED, _FIRST)
@@ -39,12 +39,12 @@ _MOST_DISORDER: Final = 15
 _NEAR: Final = 4  # an axis ends at `now` if that adds at most a quarter
 _AGES: Final = (  # below this age
     ("in the future", 0),
-    ("less than 1 day", DAY_MS),
-    ("1 to 7 days", 7 * DAY_MS),
-    ("7 to 30 days", 30 * DAY_MS),
-    ("30 to 90 days", 90 * DAY_MS),
-    ("90 days to 1 year", 365 * DAY_MS),
-    ("1 to 3 years", 3 * 365 * DAY_MS),
+    ("less than 1 day", _DAY_MS),
+    ("1 to 7 days", 7 * _DAY_MS),
+    ("7 to 30 days", 30 * _DAY_MS),
+    ("30 to 90 days", 90 * _DAY_MS),
+    ("90 days to 1 year", 365 * _DAY_MS),
+    ("1 to 3 years", 3 * 365 * _DAY_MS),
 )
 _OLDEST: Final = "3 years and more"
 _UNKNOWN: Final = "no timestamp"
@@ -203,7 +203,7 @@ class SegmentSums:
         """Return the axis on which the segments are drawn."""
         now_ms, from_ms, until_ms = self._request.now_ms, self._oldest, self._newest
         if until_ms < 0:
-            return TimeAxis(now_ms - DAY_MS, now_ms)
+            return TimeAxis(now_ms - _DAY_MS, now_ms)
         if until_ms < now_ms <= until_ms + (until_ms - from_ms) // _NEAR:
             until_ms = now_ms
         return TimeAxis(from_ms, max(until_ms, from_ms + 1))
@@ -215,6 +215,11 @@ def summed(catalog: Catalog, snapshot: Snapshot, request: RetentionRequest) -> S
     for judged in judged_tables(catalog, snapshot, request, [*SUMMED, *_OF_BATCHES]):
         sums.add(judged)
     return sums
+
+
+def forecast_moments(now_ms: int, days: int) -> list[int]:
+    """Return the times of a forecast: now, and each of the next days."""
+    return [now_ms + day * _DAY_MS for day in range(days + 1)]
 
 
 def forecast_of(freed: pa.Table, request: RetentionRequest) -> tuple[FreedFacts, ...]:
