@@ -91,11 +91,11 @@ def test_status(data: bytes, status: str, says: str | None, valid_bytes: int, na
     [
         ({"dialect": "kip-33"}, "dialect 'kip-33'"),
         ({"index_interval_bytes": -1}, r"index\.interval\.bytes=-1"),
-        ({"segment_index_bytes": 0}, r"segment\.index\.bytes=0"),
+        ({"segment_index_bytes": 11}, r"segment\.index\.bytes=11"),
     ],
 )
 def test_settings_that_kafka_would_refuse(settings: dict[str, object], says: str) -> None:
-    IndexSettings().require_valid()
+    IndexSettings(index_interval_bytes=0, segment_index_bytes=12).require_valid()
     with pytest.raises(ValueError, match=says):
         IndexSettings(**settings).require_valid()  # type: ignore[arg-type]
 
