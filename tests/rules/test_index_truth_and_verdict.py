@@ -406,6 +406,3 @@ def test_of_a_compressed_batch_of_magic_2_only_its_first_and_last_offsets_are_tr
 
 def test_a_missing_offset_index_is_not_a_problem() -> None:
     assert judge(LOG, RECOVERED, None).offset_verdict is None
-
-
-# Properties: what a dialect writes is true; what a naive reader calls untrue is not called true.
