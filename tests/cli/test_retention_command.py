@@ -392,7 +392,6 @@ def test_tiers_that_are_none_are_told_in_one_line(
     for catalog, option, other, exit_code, says in (
         (local, "--remote", remote, 0, f"Warning: --remote: {untiered}"),
         (remote, "--local", local, 0, f"Warning: --local: {untiered}"),
-        (local, "--local", remote, 2, "expected one of the remote tier beside --local; for log"),
         (local, "--remote", local, 2, "two catalogs of the local tier found"),
         (local, "--remote", "nowhere", 2, "nowhere: --remote does not exist"),
         (local, "--local", "nowhere", 2, "nowhere: --local does not exist"),
