@@ -6,14 +6,13 @@
     engines    complete commands on the local engine, and unchanged builds by spark-submit
     small      builds of 20,000 small segments against plain loops of the same files
     jobs       builds on both engines against bare processes and Kafka
-    commands   how long small commands take, and how many bytes a read of headers reads
+    commands   how long small commands take
     nightly    unchanged and `--read tail` builds against full ones, on large and many segments
     restores   restores into a log directory against `cp -r` of the same logs
     memory     the memory of the driver and of a worker
     retention  retention of a synthetic catalog of a million segments on Spark
     search     requests for times in one job, and one at a time
-    records    records a second into Arrow, against Kafka's `FileRecords`, and questions about a
-               week of records; needs Maven
+    records    records a second into Arrow, against Kafka's `FileRecords`; needs Maven
     remote     builds over S3 and HDFS against reading alone; needs Go and Maven for the servers
     growth     how cost grows with segments, on both engines, and from which size on a cluster pays
 
@@ -40,13 +39,13 @@ GROUPS: Final = {
     "engines": ["whole_commands", "submitted_builds"],
     "small": ["small_files"],
     "jobs": ["large_jobs"],
-    "commands": ["commands", "headers_only"],
+    "commands": ["commands"],
     "nightly": ["nightly"],
     "restores": ["restores"],
     "memory": ["driver_memory", "worker_memory"],
     "retention": ["retention"],
     "search": ["search"],
-    "records": ["records", "record_questions"],
+    "records": ["records"],
     "remote": ["remote"],
     "growth": ["growth", "cluster_sizes"],
 }

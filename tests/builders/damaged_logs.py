@@ -21,7 +21,6 @@ class Left:
     last_offset: int
     max_timestamp: int
     records: tuple[tuple[int, int], ...] | None
-    says_no_offset: bool = False  # a compressed message with offset 0
 
 
 @dataclass(frozen=True)
@@ -104,4 +103,4 @@ def _left(entry: Written, position: int, offset: int) -> Left:
         shifted = tuple((base + o - first, t) for o, t in entry.records)
         records = shifted if base >= 0 else None
     last = entry.last_offset + moved
-    return Left(position, offset, last, entry.max_timestamp, records, is_wrapper and offset == 0)
+    return Left(position, offset, last, entry.max_timestamp, records)

@@ -190,6 +190,7 @@ def _marker(offset: int, timestamp: int, commit: bool) -> Written:
     )
 
 
+KINDS = ("plain", "packed", "stamped", "compacted", "v0", "v1", "wrapper", "wrapper v0", "marker")
 timestamps = st.one_of(st.integers(-1, 30), st.integers(0, LONG_MAX), st.just(-1))
 values = st.integers(0, 120).map(bytes)
 
@@ -197,28 +198,14 @@ values = st.integers(0, 120).map(bytes)
 @st.composite
 def entries_at(draw: st.DrawFn, first_offset: int) -> Written:
     """Draw one entry of any kind that any broker has written, from `first_offset` on."""
-    kind = draw(
-        st.sampled_from(
-            ("plain", "plain", "packed", "stamped", "compacted", "v0", "v1", "wrapper", "marker")
-        )
-    )
+    kind = draw(st.sampled_from(("plain", *KINDS)))
     times = draw(st.lists(timestamps, min_size=1, max_size=5))
-    value = draw(values)
-    gap = draw(st.sampled_from((0, 0, 3)))
-    if kind == "plain":
-        return _v2(first_offset, times, value, gap=gap)
-    if kind == "packed":
-        return _v2(first_offset, times, value, codec=draw(st.sampled_from(("gzip", "zstd", "lz4"))))
-    if kind == "stamped":
-        return _v2(first_offset, times, value, log_append_time=draw(st.integers(0, 30)))
-    if kind == "compacted":
-        return _compacted(first_offset, times[0], gap)
-    if kind == "wrapper":
-        when = draw(st.none() | st.integers(0, 30))
-        return _wrapper(first_offset, times, draw(st.sampled_from(("gzip", "snappy"))), when)
-    if kind == "marker":
-        return _marker(first_offset, times[0], draw(st.booleans()))
-    return _message(first_offset, None if kind == "v0" else times[0], value)
+    codec = draw(
+        st.sampled_from(("gzip", "zstd", "lz4") if kind == "packed" else ("gzip", "snappy"))
+    )
+    when = draw(st.integers(0, 30))
+    random = draw(st.randoms(use_true_random=False))
+    return _random_entry(random, kind, first_offset, times, draw(values), codec=codec, when=when)
 
 
 @st.composite
@@ -233,9 +220,6 @@ def segments(
         entries.append(draw(entries_at(offset)))
         offset = entries[-1].last_offset + 1
     return entries
-
-
-KINDS = ("plain", "packed", "stamped", "compacted", "v0", "v1", "wrapper", "wrapper v0", "marker")
 
 
 def random_segment(random: Random, *, base_offset: int, entries: int) -> list[Written]:
@@ -257,21 +241,28 @@ def random_segment(random: Random, *, base_offset: int, entries: int) -> list[Wr
 
 
 def _random_entry(
-    random: Random, kind: str, offset: int, times: list[int], value: bytes
+    random: Random,
+    kind: str,
+    offset: int,
+    times: list[int],
+    value: bytes,
+    *,
+    codec: str = "gzip",
+    when: int | None = None,
 ) -> Written:
-    when = max(0, *times, 0)
+    when = max(0, *times) if when is None else when
     if kind == "plain":
         return _v2(offset, times, value, gap=random.choice((0, 0, 3)))
     if kind == "packed":
-        return _v2(offset, times, value, codec="gzip")
+        return _v2(offset, times, value, codec=codec)
     if kind == "stamped":
         return _v2(offset, times, value, log_append_time=when)
     if kind == "compacted":
         return _compacted(offset, times[0], random.choice((0, 3)))
     if kind == "wrapper":
-        return _wrapper(offset, times, "gzip", random.choice((None, when)))
+        return _wrapper(offset, times, codec, random.choice((None, when)))
     if kind == "wrapper v0":
-        return _wrapper_v0(offset, len(times), "gzip")
+        return _wrapper_v0(offset, len(times), codec)
     if kind == "marker":
         return _marker(offset, times[0], random.random() < 0.5)
     return _message(offset, None if kind == "v0" else times[0], value)

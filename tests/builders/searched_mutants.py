@@ -1,11 +1,8 @@
 """Thousands of searches in generated logs whose damaged index files are recorded as ours.
 
-`python -m tests.builders.searched_mutants SEED QUESTIONS` runs them and prints the outcomes as
-JSON. An answer that differs from a loop over all records without a note is a fault.
+An answer that differs from a loop over all records without a note is a fault.
 """
 
-import json
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -95,24 +92,18 @@ def cases(random: Random, folder: Path) -> Iterator[Case]:
         IndexSettings(random.choice(DIALECTS), random.choice(INTERVALS)) for _ in range(2)
     )
     second = random.choice((first, first, second))
+
+    def write(of_pass: IndexSettings) -> SearchedSegment:
+        dialect, interval = of_pass.dialect, of_pass.index_interval_bytes
+        wire = wire_of(entries)
+        return write_segment(folder, base, wire, dialect=dialect, interval_bytes=interval)
+
     for _ in range(4):
-        row = write_segment(
-            folder,
-            base,
-            wire_of(entries),
-            dialect=second.dialect,
-            interval_bytes=second.index_interval_bytes,
-        )
-        offsets = folder / f"{base:020d}.index"
-        kept = offsets.read_bytes()
+        row = write(second)
         if second != first:
-            row = write_segment(
-                folder,
-                base,
-                wire_of(entries),
-                dialect=first.dialect,
-                interval_bytes=first.index_interval_bytes,
-            )
+            offsets = folder / f"{base:020d}.index"
+            kept = offsets.read_bytes()
+            row = write(first)
             offsets.write_bytes(kept)
         row = damaged_indexes(random, folder, row, (first, second))
         name = f"{first}, {second}" if second != first else f"{first}"
@@ -179,41 +170,18 @@ def ask(random: Random, case: Case) -> Iterator[tuple[str, str | None]]:
             yield "wrong", f"{case.name}: {target}: {answer}, not {expected}"
 
 
-def run_broken(seed: str, questions: int) -> tuple[Counter[str], list[str]]:
-    """Return the number of each outcome for logs that lost records, and the faults."""
+def run(seed: str, questions: int, *, broken: bool) -> tuple[Counter[str], list[str]]:
+    """Return the number of each outcome, and the faults; `broken` is for logs that lost records."""
     outcomes: Counter[str] = Counter()
     faults: list[str] = []
     number = 0
     while sum(outcomes.values()) < questions:
-        random = Random(f"{seed} broken {number}")
+        random = Random(f"{seed} broken {number}" if broken else f"{seed} {number}")
         with tempfile.TemporaryDirectory() as place:
-            for outcome, fault in ask_broken(random, broken_case(random, Path(place))):
-                outcomes[outcome] += 1
-                faults += [f"log {number} of seed {seed}: {fault}"] if fault else []
-        number += 1
-    return outcomes, faults
-
-
-def run(seed: str, questions: int) -> tuple[Counter[str], list[str]]:
-    """Return the number of each outcome, and the faults."""
-    outcomes: Counter[str] = Counter()
-    faults: list[str] = []
-    with tempfile.TemporaryDirectory() as place:
-        number = 0
-        while sum(outcomes.values()) < questions:
-            random = Random(f"{seed} {number}")
-            folder = Path(place) / str(number)
-            folder.mkdir()
-            for case in cases(random, folder):
-                for outcome, fault in ask(random, case):
+            folder = Path(place)
+            for case in [broken_case(random, folder)] if broken else cases(random, folder):
+                for outcome, fault in ask_broken(random, case) if broken else ask(random, case):
                     outcomes[outcome] += 1
                     faults += [f"log {number} of seed {seed}: {fault}"] if fault else []
-            for file in folder.iterdir():
-                file.unlink()
-            number += 1
+        number += 1
     return outcomes, faults
-
-
-if __name__ == "__main__":
-    counted, found = run(sys.argv[1], int(sys.argv[2]))
-    print(json.dumps({"outcomes": counted, "faults": found[:10], "count": len(found)}, indent=1))

@@ -64,11 +64,9 @@ def test_what_the_tool_described(lag: Command) -> None:
 
 def test_when_what_is_unread_expires(lag: Command, subtests: pytest.Subtests) -> None:
     cases = {
-        "--retention-ms": (["--retention-ms", "7d"], 7 * DAY_MS),
         "--policy": (["--policy", "p.toml"], 7 * DAY_MS),
         "--kafka-configs": (["--kafka-configs", "c.txt"], 2 * DAY_MS),
         "a policy, and what if": (["--policy", "p.toml", "--retention-ms", "1d"], DAY_MS),
-        "no limit": (["--retention-ms", "-1"], None),
         "no policy": ([], None),
     }
     for name, (options, expires_at) in cases.items():

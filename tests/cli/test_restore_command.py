@@ -50,22 +50,6 @@ def test_two_tiers_become_one_log_directory(backup: Path, command: Command) -> N
     assert (row["segments"], row["remote_segments"], row["end_offset"]) == (2, 1, 20)
 
 
-def test_wrong_tiers_are_one_line(
-    backup: Path, command: Command, subtests: pytest.Subtests
-) -> None:
-    both_tiers(backup)
-    for more, problem in [
-        (["disks/_catalog"], "two catalogs of the local tier found"),
-        (["bucket"], "no committed snapshot found"),
-        ([""], "the path is empty"),
-        (["uploads/_catalog", "--snapshot", "1"], "requires one SOURCE"),
-    ]:
-        with subtests.test(problem):
-            done = command("restore", "disks/_catalog", *more, "--to", "data")
-            assert done.exit_code in (1, 2)
-            assert problem in done.stderr.splitlines()[-1]
-
-
 def test_a_dry_run_shows_partitions_and_changes_nothing(backup: Path, command: Command) -> None:
     done = command("restore", "backup", "--to", "data", "--dry-run")
     assert done.exit_code == 0

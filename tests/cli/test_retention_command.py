@@ -266,19 +266,16 @@ def uploaded(command: Command, built: Path) -> tuple[Any, ...]:
     return ("retention", built / "indexes/_catalog", *TIERED, "--remote", "remote/_catalog")
 
 
+ENGINES = pytest.mark.parametrize(
+    "run", ["command", pytest.param("spark_command", marks=pytest.mark.spark)]
+)
+
+
+@ENGINES
 def test_with_the_remote_tier_only_what_was_uploaded_is_deletable(
-    command: Command, built: Path
+    run: str, built: Path, request: pytest.FixtureRequest
 ) -> None:
-    require_only_uploads_deletable(command, built)
-
-
-@pytest.mark.spark
-def test_on_spark_too(spark_command: Command, built: Path) -> None:
-    require_only_uploads_deletable(spark_command, built)
-    require_both_tiers_judged(spark_command, built)
-
-
-def require_only_uploads_deletable(command: Command, built: Path) -> None:
+    command: Command = request.getfixturevalue(run)
     given = uploaded(command, built)
 
     done = command(*given, "--format", "json", "--plan", "plan.jsonl", "--show-broker-view")
@@ -346,11 +343,11 @@ def test_an_apply_looks_at_the_uploads(
 BY_SIZE = b"[topics.sensors]\nremote.storage.enable = true\nretention.bytes = %d\n"
 
 
-def test_the_remote_tier_is_judged_over_both_tiers(command: Command, built: Path) -> None:
-    require_both_tiers_judged(command, built)
-
-
-def require_both_tiers_judged(command: Command, built: Path) -> None:
+@ENGINES
+def test_the_remote_tier_is_judged_over_both_tiers(
+    run: str, built: Path, request: pytest.FixtureRequest
+) -> None:
+    command: Command = request.getfixturevalue(run)
     upload(command, built, 2)
     logs = sorted((built / "archive/broker-1/sensors-1").glob("*.log"))
     sizes = [log.stat().st_size for log in logs]
@@ -395,7 +392,6 @@ def test_tiers_that_are_none_are_told_in_one_line(
     for catalog, option, other, exit_code, says in (
         (local, "--remote", remote, 0, f"Warning: --remote: {untiered}"),
         (remote, "--local", local, 0, f"Warning: --local: {untiered}"),
-        (local, "--local", remote, 2, "expected one of the remote tier beside --local; for log"),
         (local, "--remote", local, 2, "two catalogs of the local tier found"),
         (local, "--remote", "nowhere", 2, "nowhere: --remote does not exist"),
         (local, "--local", "nowhere", 2, "nowhere: --local does not exist"),

@@ -44,36 +44,34 @@ def unlistable(archive: ExpiringArchive, path: str, **fields: Any) -> dict[str, 
     return dict.fromkeys(row(0)) | known | fields
 
 
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
 def test_what_is_planned_and_emitted_of_some_topics_is_as_careful_as_of_all(
-    expiring: ExpiringArchive, command: Command
+    engine: str, expiring: ExpiringArchive, request: pytest.FixtureRequest
 ) -> None:
-    require_careful_plan("local", expiring, command)
-    require_careful_offsets("local", expiring, command)
-
-
-@pytest.mark.spark
-def test_so_is_spark(expiring: ExpiringArchive, spark_command: Command) -> None:
-    require_careful_plan("spark", expiring, spark_command)
-    require_careful_offsets("spark", expiring, spark_command)
-
-
-def require_careful_plan(engine: str, expiring: ExpiringArchive, command: Command) -> None:
+    command: Command = request.getfixturevalue("command" if engine == "local" else "spark_command")
     expected = open_catalog(expiring.catalog.location.uri).plan_retention(
         WEEK, now=NOW_MS, topics=GLOBS
     )
 
     done = command(*asked(expiring, engine), "--plan", "plan.jsonl", "--format", "csv")
+    emitted = command(*asked(expiring, engine), "--emit", "delete-records")
 
-    assert done.exit_code == 0, done
+    assert (done.exit_code, emitted.exit_code) == (0, 0), (done, emitted)
     partitions = read_plan(Location.of("plan.jsonl")).partitions
     assert partitions == expected.partitions
     assert [one.key for one in partitions if one.segments] == [
         ("b3", "audit", 0),
         ("b3", "orders", 2),
     ]
-    for path in ("b1", "broker-1"):
+    offsets = json.loads(emitted.stdout)["partitions"]
+    assert [(one["topic"], one["partition"], one["offset"]) for one in offsets] == [
+        ("audit", 0, 400),
+        ("orders", 2, 400),
+    ]
+    for number, path in enumerate(("b1", "broker-1")):
         above = (expiring.source / path).as_uri()
         assert f"not in the plan: {above} could not be listed" in done.stderr
+        assert f"orders-{number} is skipped: {above} could not be listed" in emitted.stderr
 
 
 def test_the_first_20_partitions_left_out_of_a_plan_are_named_and_the_rest_counted(
@@ -91,20 +89,6 @@ def test_the_first_20_partitions_left_out_of_a_plan_are_named_and_the_rest_count
     assert done.stderr.count("1 deletable segment not in the plan: ") == 20
     assert "3 other partitions with deletable segments that are not in the plan; " in done.stderr
     assert "/plan.jsonl has the reason for each" in done.stderr
-
-
-def require_careful_offsets(engine: str, expiring: ExpiringArchive, command: Command) -> None:
-    done = command(*asked(expiring, engine), "--emit", "delete-records")
-
-    assert done.exit_code == 0, done
-    emitted = json.loads(done.stdout)["partitions"]
-    assert [(one["topic"], one["partition"], one["offset"]) for one in emitted] == [
-        ("audit", 0, 400),
-        ("orders", 2, 400),
-    ]
-    for number, path in enumerate(("b1", "broker-1")):
-        above = (expiring.source / path).as_uri()
-        assert f"orders-{number} is skipped: {above} could not be listed" in done.stderr
 
 
 def asked(archive: ExpiringArchive, engine: str) -> list[str]:

@@ -112,28 +112,12 @@ def test_a_report_has_the_findings_and_the_command_that_shows_them(
     assert "1 hole, 1 difference" in command(*words[1:]).stdout
 
 
-AT = "1970-01-01T00:00:00.{}Z"
 SEARCHES = [  # time, --as, topic, offset, timestamp, result
-    (AT.format(350), "kip33", "orders", 1, 900, "found"),
-    (AT.format(950), "kip33", "orders", None, None, "after_end"),
-    (AT.format("050"), "kip33", "orders", 0, 100, "before_start"),
-    ("earliest", "kip33", "orders", 0, None, "found"),
-    ("latest", "kip33", "orders", 8, None, "found"),
-    ("max-timestamp", "kip33", "orders", 1, 900, "found"),
+    ("1970-01-01T00:00:00.350Z", "kip33", "orders", 1, 900, "found"),
     ("max-timestamp", "kafka", "orders", 7, 800, "found"),
-    (AT.format(350), "kafka", "orders", 1, 900, "found"),
-    *(
-        (time, whom, topic, offset, None, "not_in_tier" if offset is None else "found")
-        for whom in ("kip33", "kafka")
-        for time, topic, offset in (
-            ("earliest-local", "orders", 3),
-            ("earliest-local", "plain", 0),
-            ("earliest-local", "gone", None),
-            ("latest-tiered", "orders", 5),
-            ("latest-tiered", "plain", None),
-            ("latest-tiered", "gone", 1),
-        )
-    ),
+    ("earliest-local", "kip33", "orders", 3, None, "found"),
+    ("latest-tiered", "kafka", "orders", 5, None, "found"),
+    ("latest-tiered", "kip33", "plain", None, None, "not_in_tier"),
 ]
 
 
@@ -185,17 +169,14 @@ REFUSED = [  # L and R are the catalogs of the local and the remote tier
     ("catalog L R --keep 1", "--keep requires one CATALOG, two found"),
     ("catalog L R --path", "--path requires one CATALOG, two found"),
     ("catalog L R --orphans", "--orphans requires one CATALOG, two found"),
-    ("catalog L R --orphans --plan x.jsonl", "--orphans requires one CATALOG, two found"),
     ("catalog L R --status ok", "--status requires --segments"),
     ("catalog L R --policy x.toml", "--policy requires --holes"),
     ("catalog L R --topic none", "none"),
     ("catalog L L", "two catalogs of the local tier found, expected one of log directories"),
-    ("catalog R R", "two catalogs of the remote tier found, expected one of log directories"),
     ("search L R --time 0 --snapshot 1", "--snapshot requires one CATALOG, two found"),
     ("search L --time latest-tiered", "latest-tiered needs both tiers: give the catalog of"),
     ("search R --time earliest-local", "earliest-local needs both tiers: give the catalog of"),
     ("search L nothing --time 0", "/nothing: REMOTE does not exist"),
-    ("records L L", "two catalogs of the local tier found, expected one of log"),
     ("records nothing R", "/nothing: CATALOG does not exist"),
     ("records disks R", "disks: no committed snapshot found; `kip33 build` makes one"),
     ("count L nothing --per 1h", "/nothing: REMOTE does not exist"),
@@ -211,7 +192,6 @@ def test_what_two_tiers_do_not_answer_is_refused_in_one_line(
             done = command(*(by_letter.get(word, word) for word in line.split()))
             assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
             assert says in done.stderr
-            assert not Path("x.jsonl").exists()
 
 
 def test_python_refuses_in_one_line_what_reads_one_catalog(tiers: Tiers) -> None:

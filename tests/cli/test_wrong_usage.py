@@ -30,7 +30,6 @@ WRONG: list[tuple[str, str]] = [
     ("build logs/orders-0 --index-dir x", "/logs/orders-0: no segments found"),
     ("build archive --in-place --catalog c --layout aiven", "'aiven' has no index files"),
     (f"{BUILD} --topic nothing*", "/archive: no segments of topics nothing* found"),
-    ("build archive", "give an index directory (--index-dir) or --in-place, one of the two"),
     (f"{BUILD} --in-place", "give an index directory (--index-dir) or --in-place, one of the two"),
     ("build archive --in-place", "--in-place requires a catalog (--catalog) outside of all log"),
     ("build archive --in-place --catalog c --dialect kip33", "brokers do not write the dialect"),
@@ -68,7 +67,6 @@ WRONG: list[tuple[str, str]] = [
     ),
     ("verify archive --as-of 2024-05-01", "--as-of requires --share"),
     ("verify archive --share 1/7 --quick", "--share is for the logs of a tree, without --quick"),
-    ("verify archive --share 8/7", "'8/7' found, expected a share such as 1/7, from 1/366 to 1/1"),
     ("dump", "Missing argument 'FILE...'"),
     (f"dump {FIRST}.log --payload", "--payload requires --records"),
     ("dump notes.txt", "notes.txt: kip33 cannot show this file"),
@@ -81,7 +79,6 @@ WRONG: list[tuple[str, str]] = [
     # What is wrong with a file of offsets or requests: tests/search/test_request_files.py.
     ("retention", "CATALOG is missing"),
     ("retention catalog", "no retention policy: give --policy FILE"),
-    ("retention catalog --retention-ms soon", "'soon' found, expected"),
     ("retention catalog --retention-ms 7d --at 0 --forecast 3d", "cannot be combined"),
     ("retention catalog --retention-ms 7d --forecast 90000d", "--forecast: 90,000 days found"),
     ("retention catalog --policy no.toml", "no.toml"),
@@ -152,8 +149,6 @@ WRONG: list[tuple[str, str]] = [
     ("build archive --index-dir i --summary archive/a.log", "a name that ends in .json"),
     ("build archive --index-dir i --layout tiered", "expected kafka, pinterest, aiven, local"),
     ("build archive --index-dir i --summary ftp://host/s.json", "unknown scheme ftp://"),
-    ("build archive --index-dir i --summary ''", "'' found, expected a name that ends in .json"),
-    ("report catalog --output r.htm", "--output 'r.htm': expected a name that ends in .html"),
     ("report catalog --output r.html --forecast 400d", "--forecast: 400 days found, expected"),
     (
         "report catalog --output r.html --retention-ms 1d --policy policy.toml",

@@ -92,6 +92,12 @@ def test_offsets(text: str, offsets: list[tuple[str, str, int, int]]) -> None:
 WRONG = {
     "nothing": ("", "no offsets found, expected lines of topic,partition,offset"),
     "two columns": ("orders,0\n", "line 1: 2 columns found, expected topic,partition,offset"),
+    "three columns, then four": ("t,0,1\ng,t,1,1\n", "line 2: 4 columns found, but 3 above"),
+    "another header": ("topic,part,offset\n", "line 1: partition 'part' found, expected a number"),
+    "members described": (
+        "GROUP CONSUMER-ID HOST CLIENT-ID #PARTITIONS\ng c-1 /127.0.0.1 c 2\n",
+        "line 1: 1 columns found, expected",
+    ),
     "no number": ("orders,0,5\norders,1,x\n", "line 2: offset 'x' found, expected a number up to"),
     "a negative offset": ("orders,0,-1\n", "line 1: offset '-1' found, expected a number up to"),
     "a partition too large": (

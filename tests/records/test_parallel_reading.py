@@ -25,7 +25,6 @@ from kip33.records.record_request import LogsRead
 from tests.builders.log_file import write_log
 from tests.builders.record_questions import random_archive
 from tests.builders.segment_builder import Record, v2_batch
-from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 from tests.long_forms import seeds, short_and_long
 from tests.records.test_levels import build
 from tests.records.test_overlaps import put
@@ -99,17 +98,6 @@ def test_random_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archiv
             expected = answer(source, 1, **options)
             assert answer(source, random.choice((2, 3)), **options) == expected, (seed, options)
     assert min(spans.values()) > 0, spans
-
-
-@pytest.mark.long
-@needs_real_segments
-def test_real_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel_reading, "PART_BYTES", 1 << 14)
-    archive = Path(os.path.commonpath(REAL_SEGMENTS.values()))
-    columns = ["offset", "key", "value", "_corrupt"]
-    options = {"isolation": "read_committed", "columns": columns}
-
-    assert answer(archive, 2, **options) == answer(archive, 1, **options)
 
 
 @pytest.mark.usefixtures("_small_parts")

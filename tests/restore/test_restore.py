@@ -275,8 +275,7 @@ def _folder(place: Path) -> None:
 def test_a_link_or_a_file_at_a_partitions_place_refuses_the_partition(
     make: Any, tmp_path: Path
 ) -> None:
-    source = archived(tmp_path)
-    log_dir = formatted(tmp_path)
+    source, log_dir = archived(tmp_path), formatted(tmp_path)
     make(log_dir / "orders-0")
     before = everything_in(log_dir)
     [planned] = [
@@ -311,8 +310,7 @@ FOREIGN = [
 def test_what_is_at_the_places_of_a_restores_own_files_is_not_touched(
     name: Any, make: Any, tmp_path: Path
 ) -> None:
-    source = archived(tmp_path)
-    log_dir = formatted(tmp_path)
+    source, log_dir = archived(tmp_path), formatted(tmp_path)
     (log_dir / name).parent.mkdir(parents=True, exist_ok=True)
     make(log_dir / name)
     before = everything_in(log_dir)
@@ -350,8 +348,7 @@ DAMAGE = {
 def test_damage_before_the_last_segment_refuses_a_partition(
     damage: Any, problem: str, tmp_path: Path
 ) -> None:
-    source = archived(tmp_path)
-    log_dir = formatted(tmp_path)
+    source, log_dir = archived(tmp_path), formatted(tmp_path)
     log = source / "orders-0" / f"{30:020d}.log"
     log.write_bytes(damage(log.read_bytes()))
     summary = restored(source, log_dir)
@@ -594,8 +591,7 @@ RANGES = [
 
 @each_case(("name", "how", "bases", "start", "end"), RANGES)
 def test_a_range(name: str, how: Any, bases: Any, start: int, end: int, tmp_path: Path) -> None:
-    source = archived(tmp_path)
-    log_dir = formatted(tmp_path)
+    source, log_dir = archived(tmp_path), formatted(tmp_path)
     [row] = restored(source, log_dir, partitions=frozenset([0]), **how)["partitions"]
     assert (row["start_offset"], row["end_offset"]) == (start, end)
     logs = sorted(path.name for path in (log_dir / "orders-0").glob("*.log"))
@@ -739,8 +735,7 @@ class ElsewhereEngine(LocalEngine):
 def test_a_machine_without_this_log_directory_does_no_work(
     there: bytes | None, tmp_path: Path
 ) -> None:
-    source = archived(tmp_path)
-    log_dir = formatted(tmp_path)
+    source, log_dir = archived(tmp_path), formatted(tmp_path)
     with pytest.raises(RestoreError, match="mounted on all machines that run tasks") as refused:
         restore(asked(source, log_dir), ElsewhereEngine(log_dir, there))
     assert STAGED_RUN in str(refused.value)
@@ -804,8 +799,7 @@ def test_a_continued_restore_looks_whether_partitions_are_in_their_places(
     is_removed: bool, moment: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It said `restored`, and nothing was, after `.kip33-restore` had been removed."""
-    source = archived(tmp_path)
-    log_dir = formatted(tmp_path)
+    source, log_dir = archived(tmp_path), formatted(tmp_path)
     killed(moment, source, log_dir, monkeypatch)
     if is_removed:
         shutil.rmtree(log_dir / RESTORE_STAGING, ignore_errors=True)
@@ -941,8 +935,7 @@ WRONG_JOURNALS = [
 def test_a_journal_is_believed_only_where_it_was_written(
     change: Any, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    source = archived(tmp_path)
-    log_dir = formatted(tmp_path)
+    source, log_dir = archived(tmp_path), formatted(tmp_path)
     killed("_place", source, log_dir, monkeypatch)
     change(log_dir)
     before = everything_in(log_dir)

@@ -226,20 +226,6 @@ def test_live_takes_the_last_offset_in_cluster_metadata(built: Callable[..., Ind
     ]
 
 
-@each_case(
-    ("setting", "value", "says"),
-    [
-        ("interval_bytes", -1, r"index\.interval\.bytes=-1"),
-        ("segment_index_bytes", 11, r"segment\.index\.bytes=11"),
-    ],
-)
-def test_a_setting_that_kafka_refuses(setting: str, value: int, says: str) -> None:
-    good = {"base_offset": 0, "interval_bytes": 0, "segment_index_bytes": 12}
-    rule.new_state(rule.RECOVER, **good)
-    with pytest.raises(ValueError, match=says):
-        rule.new_state(rule.RECOVER, **{**good, setting: value})
-
-
 # Properties, over segments of every kind of entry and the records that are in them.
 
 BASE = 1000

@@ -6,7 +6,7 @@ an interval of 100, the worked example of kafka-semantics 4.5 and 4.7.
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -186,79 +186,60 @@ def test_one_flipped_bit_in_a_brokers_only_entry_is_wrong(judged: Callable[..., 
     )
 
 
-# (timestamps of the records, of each batch in turn)
+# (timestamps of the records, of each batch in turn), then base offset, index, verdict, dialect
 THREE = log_of([(5000, 5100, 5050), (5100, 5200)], first_offset=100)
-LEADERS = {
-    "the batch's last offset": (time_bytes((5200, 4)), IDENTICAL, "recover"),
-    "the first record with the max": (time_bytes((5100, 1), (5200, 4)), CONSISTENT, None),
-    "both kinds are true": (time_bytes((5100, 2), (5200, 4)), CONSISTENT, None),
-    "a record before the one with the max": (time_bytes((5100, 0), (5200, 4)), WRONG, None),
-    "a later batch that has the same max": (time_bytes((5100, 3), (5200, 4)), WRONG, None),
-    "not the max of its batch": (time_bytes((5050, 2), (5200, 4)), WRONG, None),
-}
-
-
-@each_case(("time_index", "verdict", "dialect"), LEADERS)
-def test_leaders_of_0_11_to_3_6(
-    judged: Callable[..., Judged], time_index: bytes, verdict: str, dialect: str | None
-) -> None:
-    seen = judged(THREE, time_index, base=100)
-    assert (seen.verdict, seen.dialect) == (verdict, dialect), seen.problems
-
-
-def test_a_leaders_own_bytes_are_identical_in_the_live_dialect(
-    judged: Callable[..., Judged],
-) -> None:
-    log = log_of([(5000, 5100, 5050)], first_offset=100)
-    assert judged(log, time_bytes((5100, 1)), base=100)[:2] == (IDENTICAL, "live")
-    assert judged(log, time_bytes((5100, 2)), base=100)[:2] == (IDENTICAL, "recover")
-    assert judged(log, time_bytes((5100, 3)), base=100)[:2] == (WRONG, None)
-
-
-@each_case("fields", [{"codec": "gzip"}, {"log_append_time": 5100}])
-def test_of_compressed_and_log_append_time_batches_only_the_last_offset_is_true(
-    judged: Callable[..., Judged], fields: dict[str, Any]
-) -> None:
-    log = log_of([(5000, 5100, 5050)], first_offset=100, **fields)
-    assert judged(log, time_bytes((5100, 2)), base=100).verdict == IDENTICAL
-    assert judged(log, time_bytes((5100, 1)), base=100).verdict == WRONG
-
-
+ONE = log_of([(5000, 5100, 5050)], first_offset=100)
+PACKED = log_of([(5000, 5100, 5050)], first_offset=100, codec="gzip")
+STAMPED = log_of([(5000, 5100, 5050)], first_offset=100, log_append_time=5100)
+MAX_FIRST = log_of([(LONG_MAX,), (5,)])
+FALLING = log_of([(9,), (8,), (7,), (6,)])
 NO_TIMESTAMPS = log_of([(-1,)] * 5)
 ZERO = log_of([(0,)] * 5)
-LITTLE_TO_SAY = {
-    "no timestamps: an empty file is right": (NO_TIMESTAMPS, b"", IDENTICAL),
-    "no timestamps: zeros are padding": (NO_TIMESTAMPS, bytes(12), PADDED),
-    "no timestamps: an entry of -1": (NO_TIMESTAMPS, time_bytes((-1, 0)), WRONG),
-    "an empty log: an empty file is right": (b"", b"", IDENTICAL),
-    "an empty log: zeros are padding": (b"", bytes(24), PADDED),
-    "an empty log: any entry is untrue": (b"", time_bytes((5, 0)), WRONG),
-    "timestamp 0 at offset 0: a true entry of zeros": (ZERO, bytes(12), IDENTICAL),
-    "the same, then zeros": (ZERO, bytes(24), PADDED),
-    "Long.MAX": (log_of([(LONG_MAX,), (5,)]), time_bytes((LONG_MAX, 0)), IDENTICAL),
-    "below an earlier max": (log_of([(9,), (8,), (7,), (6,)]), time_bytes((8, 1)), WRONG),
-    "the largest offset there is": (log_of([(5,)], LONG_MAX), time_bytes((5, 0)), WRONG),
-}
+FAR = log_of([(1000,), (1001,)], first_offset=2**31 - 1)
+OTHER_LOGS = {
+    # Leaders of 0.11 to 3.6 named the first record with the largest timestamp of its batch.
+    "the batch's last offset": (THREE, 100, time_bytes((5200, 4)), IDENTICAL, "recover"),
+    "the first with the max": (THREE, 100, time_bytes((5100, 1), (5200, 4)), CONSISTENT, None),
+    "both kinds are true": (THREE, 100, time_bytes((5100, 2), (5200, 4)), CONSISTENT, None),
+    "a record before the max": (THREE, 100, time_bytes((5100, 0), (5200, 4)), WRONG, None),
+    "a later batch with the same max": (THREE, 100, time_bytes((5100, 3), (5200, 4)), WRONG, None),
+    "not the max of its batch": (THREE, 100, time_bytes((5050, 2), (5200, 4)), WRONG, None),
+    "a leader's own bytes": (ONE, 100, time_bytes((5100, 1)), IDENTICAL, "live"),
+    "those of recovery": (ONE, 100, time_bytes((5100, 2)), IDENTICAL, "recover"),
+    "of neither": (ONE, 100, time_bytes((5100, 3)), WRONG, None),
+    "compressed: the last offset": (PACKED, 100, time_bytes((5100, 2)), IDENTICAL, "recover"),
+    "compressed: another one": (PACKED, 100, time_bytes((5100, 1)), WRONG, None),
+    "LogAppendTime: the last offset": (STAMPED, 100, time_bytes((5100, 2)), IDENTICAL, "recover"),
+    "LogAppendTime: another one": (STAMPED, 100, time_bytes((5100, 1)), WRONG, None),
+    "no timestamps: an empty file is right": (NO_TIMESTAMPS, 0, b"", IDENTICAL, "recover"),
+    "no timestamps: zeros are padding": (NO_TIMESTAMPS, 0, bytes(12), PADDED, None),
+    "no timestamps: an entry of -1": (NO_TIMESTAMPS, 0, time_bytes((-1, 0)), WRONG, None),
+    "an empty log: an empty file is right": (b"", 0, b"", IDENTICAL, "recover"),
+    "an empty log: zeros are padding": (b"", 0, bytes(24), PADDED, None),
+    "an empty log: any entry is untrue": (b"", 0, time_bytes((5, 0)), WRONG, None),
+    "timestamp 0 at offset 0: a true entry": (ZERO, 0, bytes(12), IDENTICAL, "recover"),
+    "the same, then zeros": (ZERO, 0, bytes(24), PADDED, None),
+    "Long.MAX": (MAX_FIRST, 0, time_bytes((LONG_MAX, 0)), IDENTICAL, "recover"),
+    "below an earlier max": (FALLING, 0, time_bytes((8, 1)), WRONG, None),
+    "the largest offset there is": (log_of([(5,)], LONG_MAX), 0, time_bytes((5, 0)), WRONG, None),
+    "of a damaged last batch": (LOG[:-1], 0, RECOVERED, WRONG, None),
+    "without the damaged last batch": (LOG[:-1], 0, RECOVERED[:-12], IDENTICAL, "recover"),
+    "a log that Kafka refuses": (FAR, 0, time_bytes((1000, 2**31 - 1)), INCOMPLETE, None),
+    "a log that Kafka refuses, and nothing": (FAR, 0, b"", INCOMPLETE, None),
+}  # fmt: skip
 
 
-@each_case(("log", "time_index", "verdict"), LITTLE_TO_SAY)
-def test_logs_without_stairs(
-    judged: Callable[..., Judged], log: bytes, time_index: bytes, verdict: str
-) -> None:
-    assert judged(log, time_index).verdict == verdict
-
-
-def test_the_damaged_end_of_a_log_is_ignored(judged: Callable[..., Judged]) -> None:
-    assert judged(LOG[:-1], RECOVERED).verdict == WRONG
-    assert judged(LOG[:-1], RECOVERED[:-12]).verdict == IDENTICAL
-
-
-def test_a_log_that_kafka_refuses_is_still_compared_with_its_index(
+@each_case(("log", "base", "time_index", "verdict", "dialect"), OTHER_LOGS)
+def test_time_indexes_of_other_logs(
     judged: Callable[..., Judged],
+    log: bytes,
+    base: int,
+    time_index: bytes,
+    verdict: str,
+    dialect: str | None,
 ) -> None:
-    log = log_of([(1000,), (1001,)], first_offset=2**31 - 1)
-    assert judged(log, time_bytes((1000, 2**31 - 1))).verdict == INCOMPLETE
-    assert judged(log, b"").verdict == INCOMPLETE
+    seen = judged(log, time_index, base=base)
+    assert (seen.verdict, seen.dialect) == (verdict, dialect), seen.problems
 
 
 SENTENCES = {
@@ -406,6 +387,3 @@ def test_of_a_compressed_batch_of_magic_2_only_its_first_and_last_offsets_are_tr
 
 def test_a_missing_offset_index_is_not_a_problem() -> None:
     assert judge(LOG, RECOVERED, None).offset_verdict is None
-
-
-# Properties: what a dialect writes is true; what a naive reader calls untrue is not called true.

@@ -60,21 +60,11 @@ def columns(*partitions: list[Row], is_largest: bool = False) -> RollColumns:
     start = numbers["largest"] if is_largest else numbers["first"]
     return RollColumns(
         np.array(starts, np.int64),
-        numbers["base_offset"],
-        numbers["last"],
-        numbers["size"],
-        numbers["batches"],
-        numbers["records"],
+        *(numbers[name] for name in ("base_offset", "last", "size", "batches", "records")),
         start,
-        numbers["first"],
-        numbers["largest"],
-        numbers["smallest"],
-        numbers["modified"],
+        *(numbers[name] for name in ("first", "largest", "smallest", "modified")),
         status_doubts(values["status"]),
-        numbers["first_bytes"],
-        numbers["first_last"],
-        numbers["entries"],
-        numbers["entries"],
+        *(numbers[name] for name in ("first_bytes", "first_last", "entries", "entries")),
         is_largest,
     )
 

@@ -117,7 +117,7 @@ def test_neighbours(entries: list[tuple[int, int]], fault: str | None) -> None:
     else:
         with pytest.raises(CorruptIndexError, match=fault):
             require_order(neighbours, base_offset=100, last_offset=110)
-    if fault and fault.startswith("beyond"):
+    if fault and fault.startswith("after the last"):
         require_order(neighbours, base_offset=100, last_offset=None)
 
 

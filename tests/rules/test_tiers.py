@@ -79,24 +79,13 @@ def offsets(column: Any, local: list[Segment]) -> dict[int, int]:
         "the local one is damaged": ([(5, 20, DAMAGED)], [(0, 10, WHOLE)], [], [], {}),
         "damaged copy": ([(0, 10, WHOLE), (10, 20, WHOLE)], [(0, 5, DAMAGED)], [0], [], {}),
         "unreadable copy": (
-            [(0, 10, WHOLE), (10, 20, WHOLE)],
-            [(0, UNKNOWN_END, DAMAGED)],
-            [0],
-            [],
-            {},
-        ),
+            [(0, 10, WHOLE), (10, 20, WHOLE)], [(0, UNKNOWN_END, DAMAGED)], [0], [], {}),
         "damaged, and there is no other copy": (
-            [(20, 30, WHOLE)],
-            [(0, 5, DAMAGED), (10, 20, WHOLE)],
-            [],
-            [],
-            {},
-        ),
+            [(20, 30, WHOLE)], [(0, 5, DAMAGED), (10, 20, WHOLE)], [], [], {}),
         "uploaded twice": ([], [(0, 10, WHOLE), (0, 10, WHOLE)], [1], [], {}),
         "two differ": ([], [(0, 10, WHOLE), (0, 10, SECOND)], [], [1], {}),
         "nothing": ([], [], [], [], {}),
-    },
-)
+    })  # fmt: skip
 def test_what_two_tiers_have(
     local: list[Segment],
     remote: list[Segment],

@@ -1,6 +1,6 @@
 """Aborted transactions of segments that are scanned each by itself, against one pass over the log.
 
-The model is Kafka's producer state in Python's dicts, fed a whole log in order. `KIP33_SEED`
+The model is that of tests/rules/test_transactions.py, fed a whole log in order. `KIP33_SEED`
 chooses other logs, `KIP33_LOGS` how many.
 """
 
@@ -30,8 +30,8 @@ from kip33.rules.transactions import (
 from tests.cases import each_case
 from tests.long_forms import short_and_long
 from tests.rules.test_transactions import (
-    ABORT_MARKER,
     SPEEDS,
+    Model,
     Step,
     abort,
     columns,
@@ -117,33 +117,6 @@ def test_what_cannot_be_is_not_written(steps: list[Step], start: dict[int, int],
     assert found.problem and says in found.problem
 
 
-class ProducerStates:
-    """Kafka's producer state, read off its code line by line."""
-
-    def __init__(self) -> None:
-        self.open_of: dict[int, int] = {}
-        self.ongoing: dict[int, int] = {}  # first offset -> producer, as Kafka's sorted map
-
-    def append(self, steps: Sequence[Step]) -> list[AbortedTransaction]:
-        aborted = []
-        for producer, offset, attributes, control in steps:
-            if producer < 0:
-                continue
-            if attributes & 0x20:
-                first = self.open_of.pop(producer, None)
-                if first is None:
-                    continue
-                if control == ABORT_MARKER:
-                    others = [f for f, p in self.ongoing.items() if p != producer]
-                    stable = min(others, default=offset + 1)
-                    aborted.append(AbortedTransaction(producer, first, offset, stable))
-                del self.ongoing[first]
-            elif attributes & 0x10 and producer not in self.open_of:
-                self.open_of[producer] = offset
-                self.ongoing[offset] = producer
-        return aborted
-
-
 def random_log(dice: random.Random) -> list[list[Step]]:
     """Return the batches of a sane log, cut into segments anywhere."""
     producers = range(dice.choice([1, 2, 5, 40, 400]))
@@ -169,16 +142,17 @@ def test_segments_scanned_apart_give_what_one_pass_gives(logs: int) -> None:
     carried = 0
     for number in range(logs):
         dice = random.Random(f"{SEED}/{number}")
-        states, open_at_end = ProducerStates(), {}
+        model, open_at_end = Model(), {}
         for steps in random_log(dice):
             speed = compiled if dice.random() < 0.8 else plain
             summary = summary_of(steps, speed, dice.choice([None, 1, 7, 500]))
             base_offset = steps[0][1] if steps else 10**6
-            expected = states.append(steps)
+            assert model.append(columns(steps)) is None
+            expected, model.aborted = model.aborted, []
             found = complete_transactions(summary, open_at_end, base_offset=base_offset)
             assert found.problem is None, f"KIP33_SEED={SEED}, log {number}"
             assert list(found.aborted or ()) == expected, f"KIP33_SEED={SEED}, log {number}"
-            assert found.open_at_end == states.open_of, f"KIP33_SEED={SEED}, log {number}"
+            assert found.open_at_end == model.first_offset_of, f"KIP33_SEED={SEED}, log {number}"
             carried += sum(one.first_offset < base_offset for one in expected)
             open_at_end = dict(found.open_at_end)
     assert carried > logs / 10

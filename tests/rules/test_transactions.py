@@ -1,7 +1,7 @@
 """Producers and their transactions: where Kafka's producer state makes a log fail to load.
 
 Every log is given plain and compiled, at once and one batch at a time; random ones are held
-against a model that keeps what is open in a dict and a set.
+against a model that keeps what is open in two dicts.
 """
 
 import random
@@ -13,6 +13,7 @@ import pytest
 
 from kip33.formats.batch import BATCH, BatchColumns
 from kip33.formats.native import Speed, compiled, plain
+from kip33.formats.transaction_index import AbortedTransaction
 from kip33.formats.walk import ABORT as ABORT_MARKER
 from kip33.formats.walk import COMMIT as COMMIT_MARKER
 from kip33.rules.leader_epochs import LeaderEpochs
@@ -154,12 +155,13 @@ def test_appending_after_failures_has_room(speed: Speed) -> None:
 
 
 class Model:
-    """The same in Python's dict and set, read off Kafka's code line by line."""
+    """The same in Python's dicts, read off Kafka's code line by line."""
 
     def __init__(self) -> None:
         self.first_offset_of: dict[int, int] = {}  # producer id -> its open transaction
-        self.ongoing: set[int] = set()  # by first offset, as Kafka keys them
+        self.ongoing: dict[int, int] = {}  # first offset -> producer id, as in Kafka's sorted map
         self.last_abort: int | None = None
+        self.aborted: list[AbortedTransaction] = []
 
     def append(self, batches: BatchColumns) -> tuple[int, str] | None:
         names = ["producer_id", "base_offset", "attributes", "control", "position"]
@@ -170,25 +172,32 @@ class Model:
             if attributes & 0x20:
                 if control in (ABORT_MARKER, COMMIT_MARKER) and is_open:
                     first_offset = self.first_offset_of.pop(producer_id)
-                    failure = self.complete(first_offset, base_offset, control)
+                    failure = self.complete(producer_id, first_offset, base_offset, control)
                     failure = failure and f"producer {producer_id}: {failure}"
             elif attributes & 0x10 and not is_open:
                 self.first_offset_of[producer_id] = base_offset
-                self.ongoing.add(base_offset)
+                self.ongoing[base_offset] = producer_id
             elif is_open and not attributes & 0x10:
                 failure = f"producer {producer_id} writes outside its open transaction"
             if failure:
                 return position, f"{failure}; Kafka fails to load"
         return None
 
-    def complete(self, first_offset: int, marker_offset: int, control: int) -> str | None:
+    def complete(
+        self, producer_id: int, first_offset: int, marker_offset: int, control: int
+    ) -> str | None:
         if control == ABORT_MARKER:
             if self.last_abort is not None and marker_offset <= self.last_abort:
                 return f"the abort marker at offset {marker_offset} is not above the last one"
             self.last_abort = marker_offset
+            others = (first for first, producer in self.ongoing.items() if producer != producer_id)
+            stable = min(others, default=marker_offset + 1)
+            self.aborted.append(
+                AbortedTransaction(producer_id, first_offset, marker_offset, stable)
+            )
         if first_offset not in self.ongoing:
             return f"two transactions begin at offset {first_offset}"
-        self.ongoing.remove(first_offset)
+        del self.ongoing[first_offset]
         return None
 
 

@@ -13,8 +13,9 @@ from kip33.errors import CorruptSegmentError
 from kip33.formats.times import iso_time
 from tests.builders.damaged_logs import Remains, damaged, random_entries, remains_of
 from tests.builders.generated_segments import wire_of
+from tests.builders.log_file import write_log
 from tests.builders.segment_builder import Record as Sent
-from tests.builders.segment_builder import segment, v1_message, v2_batch, wrapper
+from tests.builders.segment_builder import v1_message, v2_batch, wrapper
 from tests.cases import each_case
 from tests.long_forms import seeds, short_and_long
 
@@ -91,12 +92,6 @@ def test_a_damaged_log_is_read_rightly_or_not_at_all(tmp_path: Path, logs: int) 
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
-def write(folder: Path, base_offset: int, *entries: bytes) -> Path:
-    path = folder / f"{base_offset:020d}.log"
-    path.write_bytes(segment(entries))
-    return path
-
-
 @each_case(("now", "ends_at"), ((100, 2), (464, 3), (16784, 3)))
 def test_a_batch_with_a_damaged_offset_is_not_skipped(
     now: int, ends_at: int, tmp_path: Path
@@ -104,7 +99,7 @@ def test_a_batch_with_a_damaged_offset_is_not_skipped(
     """No CRC covers the offset: the offsets before and behind show that it is wrong."""
     batches = [v2_batch(200 * i, [Sent(i)], last_offset_delta=199) for i in range(4)]
     batches[2] = now.to_bytes(8) + batches[2][8:]
-    log = write(tmp_path, 0, *batches)
+    log = write_log(tmp_path, 0, *batches)
     with pytest.raises(CorruptSegmentError, match="offsets go back") as raised:
         list(read_records(log, 400, 500))
     assert raised.value.valid_bytes == ends_at * len(batches[0])
@@ -113,7 +108,7 @@ def test_a_batch_with_a_damaged_offset_is_not_skipped(
 
 def test_what_is_found_is_returned_whatever_its_offset(tmp_path: Path) -> None:
     inner = [v1_message(i, 10 + i, None, b"%d" % i) for i in range(4)]
-    log = write(tmp_path, 0, wrapper(0, inner))  # as librdkafka sends it
+    log = write_log(tmp_path, 0, wrapper(0, inner))  # as librdkafka sends it
     assert [find_offset(log, iso_time(10 + i)) for i in range(4)] == list(read_records(log))
     assert [record.offset for record in read_records(log, 2)] == [2, 3]
     back = [
@@ -121,7 +116,7 @@ def test_what_is_found_is_returned_whatever_its_offset(tmp_path: Path) -> None:
         v2_batch(2, [Sent(9, b"b")]),
         v2_batch(5, [Sent(20, b"c")]),
     ]
-    log = write(tmp_path, 0, *back)
+    log = write_log(tmp_path, 0, *back)
     keys = [
         record.key if record else None
         for record in (find_offset(log, iso_time(t)) for t in (1, 5, 15))

@@ -17,6 +17,7 @@ from kip33.formats.times import iso_time
 from kip33.search import read_records as reading
 from kip33.stores.locations import Location
 from tests.builders.generated_segments import plain_batch, wire_of
+from tests.builders.log_file import write_log
 from tests.builders.searched_segments import Partition, brute, partitions, write_segment
 from tests.builders.segment_builder import Record as Sent
 from tests.builders.segment_builder import (
@@ -34,12 +35,6 @@ SENT = (
     Sent(999, None, None),
     Sent(-1, b"", bytes(range(256))),
 )
-
-
-def write(folder: Path, base_offset: int, *entries: bytes) -> Path:
-    path = folder / f"{base_offset:020d}.log"
-    path.write_bytes(segment(entries))
-    return path
 
 
 @settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
@@ -64,7 +59,7 @@ def test_any_range_over_any_borders(
 
 
 def test_control_records_are_optional(tmp_path: Path) -> None:
-    log = write(
+    log = write_log(
         tmp_path,
         0,
         v2_batch(0, [Sent(10, b"k")], transactional=True, producer_id=5),
@@ -115,7 +110,7 @@ WRONG_INDEXES = {
 
 @each_case("index", WRONG_INDEXES)
 def test_an_index_that_is_wrong_loses_nothing(index: Any, tmp_path: Path) -> None:
-    log = write(tmp_path, 0, *(v2_batch(i, [Sent(i)]) for i in range(40)))
+    log = write_log(tmp_path, 0, *(v2_batch(i, [Sent(i)]) for i in range(40)))
     log.with_suffix(".index").write_bytes(index)
     for start in (0, 1, 7, 39, 40):
         assert [r.offset for r in read_records(log, start)] == list(range(start, 40))
@@ -124,7 +119,7 @@ def test_an_index_that_is_wrong_loses_nothing(index: Any, tmp_path: Path) -> Non
 def test_a_batch_inside_a_value_is_not_read_as_a_batch(tmp_path: Path) -> None:
     """An index may lead into a record's value that looks like a batch; its CRC cannot be right."""
     fake = with_broken_crc(v2_batch(1, [Sent(5)]))
-    log = write(tmp_path, 0, v2_batch(0, [Sent(1, None, fake)]), v2_batch(1, [Sent(2)]))
+    log = write_log(tmp_path, 0, v2_batch(0, [Sent(1, None, fake)]), v2_batch(1, [Sent(2)]))
     at = log.read_bytes().index(fake)
     log.with_suffix(".index").write_bytes(b"\0\0\0\1" + at.to_bytes(4))
     assert [r.timestamp for r in read_records(log, 1)] == [2]
@@ -145,7 +140,7 @@ DAMAGE = {
 
 @each_case("damage", [*DAMAGE])
 def test_damage_ends_the_reading_behind_the_good_records(damage: str, tmp_path: Path) -> None:
-    log = write(tmp_path, 0, GOOD, DAMAGE[damage])
+    log = write_log(tmp_path, 0, GOOD, DAMAGE[damage])
     records = read_records(tmp_path)
     assert next(records).offset == 0
     assert next(records).offset == 1
@@ -158,12 +153,12 @@ def test_damage_ends_the_reading_behind_the_good_records(damage: str, tmp_path: 
 
 
 def test_without_a_check_a_broken_crc_goes_unseen(tmp_path: Path) -> None:
-    log = write(tmp_path, 0, GOOD, DAMAGE["broken crc"])
+    log = write_log(tmp_path, 0, GOOD, DAMAGE["broken crc"])
     assert [r.offset for r in read_records(log, check_crc=False)] == [0, 1, 2]
 
 
 def test_a_codec_unknown_to_kafka(tmp_path: Path) -> None:
-    log = write(tmp_path, 0, v2_batch(0, [Sent(3)], attributes=6))
+    log = write_log(tmp_path, 0, v2_batch(0, [Sent(3)], attributes=6))
     with pytest.raises(UnsupportedFormatError, match=r"\.log: batch at position 0: .*codec-6"):
         list(read_records(log))
     with pytest.raises(CorruptSegmentError, match="codec-6"):
@@ -173,7 +168,7 @@ def test_a_codec_unknown_to_kafka(tmp_path: Path) -> None:
 def test_large_logs_are_checked_by_compiled_code(tmp_path: Path) -> None:
     value = bytes(range(256)) * 1200
     batches = [v2_batch(i, [Sent(i, None, value)]) for i in range(6)]
-    log = write(tmp_path, 0, *batches)
+    log = write_log(tmp_path, 0, *batches)
     assert [(r.offset, r.value) for r in read_records(log)] == [(i, value) for i in range(6)]
     log.write_bytes(segment([*batches[:5], with_broken_crc(batches[5])]))
     with pytest.raises(CorruptSegmentError) as raised:
@@ -185,12 +180,12 @@ def test_a_batch_too_large_to_hold_is_read_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "_HELD_BYTES", 100)
-    log = write(tmp_path, 0, v2_batch(0, SENT, codec="gzip"), v2_batch(3, SENT))
+    log = write_log(tmp_path, 0, v2_batch(0, SENT, codec="gzip"), v2_batch(3, SENT))
     assert [r.offset for r in read_records(log)] == list(range(6))
 
 
 def test_logs_may_be_named_one_by_one_in_any_order(tmp_path: Path) -> None:
-    first, second = write(tmp_path, 0, GOOD), write(tmp_path, 2, v2_batch(2, [Sent(9)]))
+    first, second = write_log(tmp_path, 0, GOOD), write_log(tmp_path, 2, v2_batch(2, [Sent(9)]))
     (tmp_path / "leader-epoch-checkpoint").write_text("0\n0\n")
     (tmp_path / f"{7:020d}.log.deleted").write_bytes(b"x")
     for named in (tmp_path, str(tmp_path), [second, str(first)], [Location.of(tmp_path).uri]):
@@ -201,7 +196,7 @@ def test_logs_may_be_named_one_by_one_in_any_order(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:
-    log = write(tmp_path, 0, GOOD)
+    log = write_log(tmp_path, 0, GOOD)
     (tmp_path / "other").mkdir()
     with pytest.raises(LocationError, match="no segments found"):
         read_records(tmp_path / "other")
@@ -214,14 +209,14 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(LocationError, match="cannot be read"):
         list(read_records(tmp_path / f"{9:020d}.log"))
     with pytest.raises(ValueError, match="the same base offset"):
-        read_records([log, write(tmp_path / "other", 0, GOOD)])
+        read_records([log, write_log(tmp_path / "other", 0, GOOD)])
     with pytest.raises(ValueError, match="milliseconds"):
         find_offset(log, -1)
 
 
 @pytest.mark.parametrize("damage", ["torn", "zeros", "a codec that does not decode"])
 def test_find_offset_does_not_skip_damage(tmp_path: Path, damage: str) -> None:
-    write(tmp_path, 0, GOOD, DAMAGE[damage])
-    write(tmp_path, 9, v2_batch(9, [Sent(4)]))
+    write_log(tmp_path, 0, GOOD, DAMAGE[damage])
+    write_log(tmp_path, 9, v2_batch(9, [Sent(4)]))
     with pytest.raises(CorruptSegmentError):
         find_offset(tmp_path, iso_time(3))

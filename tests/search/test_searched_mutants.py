@@ -5,7 +5,7 @@ import os
 import pytest
 
 from kip33.search import index_lookup
-from tests.builders.searched_mutants import run, run_broken
+from tests.builders.searched_mutants import run
 from tests.long_forms import short_and_long
 
 SEED = os.environ.get("KIP33_SEED", "1")
@@ -21,7 +21,7 @@ def test_every_wrong_answer_has_a_note(
     if not walked:
         monkeypatch.setattr(index_lookup, "ENTRY_PROOF_BYTES", 0)
 
-    outcomes, faults = run(f"{SEED}/{walked}", questions)
+    outcomes, faults = run(f"{SEED}/{walked}", questions, broken=False)
 
     with capsys.disabled():
         print(f"\nKIP33_SEED={SEED}: {dict(sorted(outcomes.items()))}", end=" ")
@@ -34,7 +34,7 @@ def test_every_wrong_answer_has_a_note(
 def test_no_answer_is_called_exact_that_lost_records_could_change(
     questions: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outcomes, faults = run_broken(SEED, questions)
+    outcomes, faults = run(SEED, questions, broken=True)
 
     with capsys.disabled():
         print(f"\nKIP33_SEED={SEED}: {dict(sorted(outcomes.items()))}", end=" ")

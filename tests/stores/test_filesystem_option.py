@@ -14,6 +14,7 @@ import kip33
 from kip33.builds.commit import begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.demo import COPIED_MS, START_MS, make_archive
+from kip33.formats.times import iso_time
 from kip33.stores import filesystems
 from kip33.stores import settings as store_settings
 from kip33.stores.filesystem_option import (
@@ -26,7 +27,6 @@ from kip33.stores.filesystems import can_travel, given_filesystem
 from kip33.stores.locations import Location
 from tests.builders.plans import plan_build
 from tests.cases import each_case
-from tests.stores.test_storage_options import OPEN_A_STORE
 
 LOCAL = fs.LocalFileSystem()
 
@@ -279,7 +279,25 @@ def test_a_filesystem_that_cannot_be_pickled_cannot_be_sent() -> None:
     assert can_travel("s3a://bucket", bucket_store())
 
 
+OPEN_A_STORE = [
+    kip33.list_segments,
+    kip33.build_time_index,
+    kip33.verify_segment,
+    kip33.read_time_index,
+    kip33.open_catalog,
+    kip33.apply_plan,
+    lambda log, **options: list(kip33.scan_batches(log, **options)),
+    lambda log, **options: list(kip33.read_records(log, **options)),
+    lambda log, **options: kip33.find_offset(log, iso_time(5), **options),
+]
+
+
 @pytest.mark.parametrize("call", OPEN_A_STORE)
-def test_every_function_that_opens_a_store_takes_one(call: Any, memory: Any) -> None:
+def test_every_function_that_opens_a_store_takes_one_or_options(
+    call: Any, memory: Any, tmp_path: Path
+) -> None:
     with pytest.raises((kip33.LocationError, kip33.PlanError), match="memory:///x"):
         call(f"/x/{0:020d}.log", filesystem=memory)
+    with pytest.raises((kip33.LocationError, kip33.PlanError)):
+        call(tmp_path / f"{0:020d}.log", storage_options={"fs.s3a.endpoint": "mine"})
+    assert store_settings.added_options() == {"fs.s3a.endpoint": "mine"}

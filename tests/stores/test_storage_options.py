@@ -1,12 +1,10 @@
 """Store settings from a caller, by short names or Hadoop's, and their scope."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kip33
-from kip33.formats.times import iso_time
 from kip33.stores import settings as store_settings
 from kip33.stores.filesystem_option import hadoop_options, use_storage_options
 from kip33.stores.locations import Location
@@ -85,26 +83,3 @@ def test_a_wrong_name_is_a_value_error_that_shows_no_value(
     with pytest.raises(ValueError, match=token) as error:
         kip33.list_segments(place, storage_options=options)
     assert "hidden" not in str(error.value) and "\n" not in str(error.value)
-
-
-OPEN_A_STORE = [
-    kip33.list_segments,
-    kip33.build_time_index,
-    kip33.verify_segment,
-    kip33.read_time_index,
-    kip33.open_catalog,
-    kip33.apply_plan,
-    lambda log, **options: list(kip33.scan_batches(log, **options)),
-    lambda log, **options: list(kip33.read_records(log, **options)),
-    lambda log, **options: kip33.find_offset(log, iso_time(5), **options),
-]
-
-
-@pytest.mark.parametrize("call", OPEN_A_STORE)
-def test_every_function_that_opens_a_store_takes_storage_options(
-    call: object, tmp_path: Path
-) -> None:
-    assert callable(call)
-    with pytest.raises((kip33.LocationError, kip33.PlanError)):
-        call(tmp_path / f"{0:020d}.log", storage_options={"fs.s3a.endpoint": "mine"})
-    assert store_settings.added_options() == {"fs.s3a.endpoint": "mine"}

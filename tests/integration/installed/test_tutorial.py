@@ -1,16 +1,13 @@
 """A stranger follows the tutorial: a new environment with the wheel, no checkout, every block."""
 
-import json
 import re
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.airflow.environment import airflow_python
 from tests.integration.installed.stranger import (
     JAVA,
     PROJECT,
@@ -18,7 +15,6 @@ from tests.integration.installed.stranger import (
     Stranger,
     java_home,
 )
-from tests.integration.servers.fixtures import or_skip
 from tests.pages import Block, blocks_of, is_printed
 
 pytestmark = pytest.mark.integration
@@ -29,13 +25,6 @@ BLOCKS = [
     if block.language in ("bash", "python") and (java_home() or JAVA not in block.mark)
 ]
 CRON = re.compile(r"^\d+ \d+ \* \* \* (.+)$", re.MULTILINE)
-IN_AIRFLOW = """
-import json, sys
-from airflow.dag_processing.dagbag import DagBag
-bag = DagBag(sys.argv[1])
-tasks = {name: [task.task_id for task in dag.tasks] for name, dag in bag.dags.items()}
-print(json.dumps({"errors": bag.import_errors, "tasks": tasks}))
-"""
 
 
 def name_of(block: Block) -> str:
@@ -56,11 +45,6 @@ def stranger(wheel: Path) -> Iterator[Stranger]:
 def walk(stranger: Stranger) -> list[Printed]:
     """Return what each block printed."""
     return stranger.follow(BLOCKS)
-
-
-def test_the_wheel_has_the_page(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as packed:
-        assert packed.read("kip33/docs/tutorial.md") == PAGE.read_bytes()
 
 
 def test_a_stranger_has_nothing_of_kip33(stranger: Stranger) -> None:
@@ -101,20 +85,3 @@ def test_cron_runs_the_script_and_mails_what_it_found(
     assert (night.exit_code, night.stderr) == (0, "")
     assert "2 truncated" in night.stdout
     assert report.exists()
-
-
-def test_airflow_takes_the_dag(stranger: Stranger, walk: list[Printed]) -> None:
-    assert walk
-    with or_skip("Airflow"):
-        python = airflow_python()
-    found = stranger.run(
-        *(python, "-c", IN_AIRFLOW, "deployment/jobs/airflow"),
-        AIRFLOW_HOME=str(stranger.home / "airflow"),
-        AIRFLOW__CORE__LOAD_EXAMPLES="False",
-    )
-    assert found.exit_code == 0, found.stderr
-    answer = json.loads(found.stdout.splitlines()[-1])
-    assert answer["errors"] == {}
-    assert {"build", "verify", "audit", "report", "findings"} <= set(
-        answer["tasks"]["kip33_nightly"]
-    )

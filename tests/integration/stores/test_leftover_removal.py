@@ -38,9 +38,7 @@ class Leftovers:
         place.put(self.local.source, "source")
         self.catalog, self.plan = f"{place.uri}/catalog", f"{place.uri}/plan.jsonl"
         self.build()
-        self.log = f"source/{CLICKS}/{0:020d}.log"
-        self.log_bytes = place.files("source")[self.log.removeprefix("source/")]
-        place.filesystem.delete_file(f"{place.path}/{self.log}")
+        place.filesystem.delete_file(f"{place.path}/source/{CLICKS}/{0:020d}.log")
         self.build()
 
     def build(self) -> None:
@@ -99,15 +97,6 @@ def test_our_orphans_are_removed_and_changed_ones_stay(leftovers: Leftovers) -> 
     assert removed == {INDEX.replace(".timeindex", ".index")}
     again = leftovers.run("--apply", leftovers.plan, code=ExitCode.REFUSED)
     assert again["by_outcome"] == {"already removed": 1, "kept": 1}
-
-
-def test_a_log_that_came_back_keeps_its_index_files(leftovers: Leftovers) -> None:
-    leftovers.run("--plan", leftovers.plan)
-    leftovers.write(leftovers.log, leftovers.log_bytes)
-    before = leftovers.place.files("")
-    done = leftovers.run("--apply", leftovers.plan, code=ExitCode.REFUSED)
-    assert done["by_outcome"] == {"kept": 2}
-    assert leftovers.place.files("") == before
 
 
 def test_marked_directories_are_removed_with_their_files_as_planned(

@@ -13,12 +13,9 @@ from typing import Any
 import pytest
 
 from kip33.demo import make_archive
-from tests.builders import layouts
-from tests.builders.layouts import Stored
 from tests.cli.console import KIP33
 from tests.faults.processes import Process, of_session, wait_until
 from tests.integration.stores.places import Place
-from tests.restore.test_restore import log_of
 
 pytestmark = pytest.mark.integration
 SCHEMES = ("s3a", "hdfs")
@@ -43,32 +40,6 @@ def archive_of(
         return made[scheme]
 
     return of
-
-
-def test_a_disk_and_a_bucket_become_one_log_directory(
-    new_place: Callable[[str], Place], tmp_path: Path
-) -> None:
-    # The bucket has offsets 0 to 59 as Aiven's objects, the disk 20 to 89.
-    place = new_place("s3a")
-    layouts.kafka(tmp_path / "disk", [Stored("orders", 0, 20, log_of(20, 7))])
-    uploads = [Stored("orders", 0, base, log_of(base)) for base in (0, 30)]
-    layouts.aiven_zstd(tmp_path / "uploads", uploads)
-    place.put(tmp_path / "uploads", "bucket")
-    time.sleep(2.5)  # a file younger than 2 s may still change
-    given = (("local", tmp_path / "disk", "kafka"), ("remote", f"{place.uri}/bucket", "aiven"))
-    for name, source, layout in given:
-        built = place.run("build", source, "--index-dir", tmp_path / name, "--layout", layout)
-        assert built.code == 0, built
-    both = [tmp_path / name / "_catalog" for name in ("local", "remote")]
-    for engine in ("local", "spark"):
-        log_dir = tmp_path / f"by-{engine}"
-        to = ("--to", log_dir, "--engine", engine, "--format", "json")
-        done = place.run("restore", *both, *to)
-        assert done.code == 0, done
-        [row] = done.record["partitions"]
-        assert (row["remote_segments"], row["start_offset"], row["end_offset"]) == (1, 0, 90)
-        logs = sorted((log_dir / "orders-0").glob("*.log"))
-        assert b"".join(log.read_bytes() for log in logs) == log_of(0, 9)
 
 
 def build_into(place: Place, name: str) -> tuple[Any, ...]:
