@@ -11,6 +11,7 @@ deleted: the next run writes them again.
 
 import os
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -65,6 +66,9 @@ class IndexFlusher:
         ]
         ours = tuple(paths) if row["index_file"] == IndexFileState.WRITTEN else ()
         self._next += [_IndexFile(path, ours) for path in paths]
+        self._begin_full()
+
+    def _begin_full(self) -> None:
         if len(self._next) >= FILES_AT_ONCE:
             self._begin_next()
         try:
@@ -78,6 +82,15 @@ class IndexFlusher:
         if uri and uri.startswith("file:") and is_flushing():
             folder = Location.of(uri).parent
             self._folders.setdefault(folder.path, folder)
+
+    def add_new(self, folder: Location, names: Sequence[str]) -> None:
+        """Begin to flush new index files of a local folder, each the only one of its row."""
+        if not is_flushing() or not names:
+            return
+        self._folders.setdefault(folder.path, folder)
+        paths = [folder.child(name).path for name in names]
+        self._next += [_IndexFile(path, (path,)) for path in paths]
+        self._begin_full()
 
     def flush(self) -> None:
         """Wait as `wait` does; called once, at the end."""

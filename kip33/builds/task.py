@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain, compress
+from itertools import chain, compress, groupby, islice
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import kip33
 from kip33.archive.directory import Segment
@@ -30,6 +31,7 @@ from kip33.builds.pending_rows import (
     extra_columns,
     with_offset_index,
 )
+from kip33.builds.small_logs import GROUP_ROWS, SmallLogs, groups_small_logs
 from kip33.catalog.catalog import id_of
 from kip33.catalog.draft import PartWriter
 from kip33.catalog.schema import IndexFileState
@@ -100,37 +102,86 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
 
 
 def _build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table) -> TaskResult:
-    writer = PartWriter(staging, number)
-    pending = PartWriter(staging, number, "pending", PENDING)
-    bytes_read = files_written = unreadable = 0
-    first_unreadable: tuple[str, str] | None = None
+    result = _BinResult(staging, number)
     flusher = IndexFlusher()
+    if groups_small_logs(build, files.num_rows):
+        logs = SmallLogs(build, flusher)
+        for first in range(0, files.num_rows, GROUP_ROWS):
+            _build_group(build, logs, flusher, files.slice(first, GROUP_ROWS), result)
+    else:
+        for built in _built(build, files, flusher):
+            result.add(built)
+    flusher.flush()
+    return result.publish()
+
+
+def _built(build: BuildSpec, files: pa.Table, flusher: IndexFlusher) -> Iterator[Built]:
+    """Yield the segments of a bin one after another, when nothing of them waits any more."""
     waiting = WaitingIndexes(build, flusher)
     puts = WaitingPuts(build, files)
-    build_one = partial(_build_one, build, puts)
     read = map_in_order(
         build.source,
         _segments(files),
-        build_one,
+        partial(_build_one, build, puts),
         held_bytes=lambda work: work.segment.size_bytes or 0,
     )
     indexed = chain(chain.from_iterable(map(waiting.complete, read)), waiting.complete_all())
-    for built in chain(chain.from_iterable(map(puts.complete, indexed)), puts.complete_all()):
-        if built.pending:
-            pending.append(built.row | built.pending)
+    yield from chain(chain.from_iterable(map(puts.complete, indexed)), puts.complete_all())
+
+
+def _build_group(
+    build: BuildSpec, logs: SmallLogs, flusher: IndexFlusher, group: pa.Table, result: "_BinResult"
+) -> None:
+    """Build the plain logs of a group together, and the others one by one; the order stays."""
+    plain = logs.done_of(group)
+    others = [*_built(build, group.filter(pa.array(~plain.is_done)), flusher)]
+    at = 0
+    each, ours = iter(others), plain.is_done.tolist()
+    for is_done, run in groupby(ours):
+        count = len(list(run))
+        if is_done:
+            result.add_plain(plain.rows.slice(at, count))
+            at += count
         else:
-            writer.append(built.row)
-        bytes_read += built.bytes_read
-        files_written += built.row.get(FILES_WRITTEN, 0)
+            for built in islice(each, count):
+                result.add(built)
+
+
+class _BinResult:
+    """The parts and the figures of a bin so far."""
+
+    def __init__(self, staging: Location, number: int) -> None:
+        self._writer = PartWriter(staging, number)
+        self._pending = PartWriter(staging, number, "pending", PENDING)
+        self._bytes_read = self._files_written = self._unreadable = 0
+        self._first_unreadable: tuple[str, str] | None = None
+
+    def add(self, built: Built) -> None:
+        """Add a segment."""
+        if built.pending:
+            self._pending.append(built.row | built.pending)
+        else:
+            self._writer.append(built.row)
+        self._bytes_read += built.bytes_read
+        self._files_written += built.row.get(FILES_WRITTEN, 0)
         if built.row["status"] == SegmentStatus.UNREADABLE:
-            unreadable += 1
+            self._unreadable += 1
             log = (built.row["log_uri"], built.row["error"] or "")
-            first_unreadable = min(first_unreadable or log, log)
-    flusher.flush()
-    pending_part = pending.publish() if pending.rows else None
-    return TaskResult(
-        writer.publish(), bytes_read, files_written, pending_part, unreadable, first_unreadable
-    )
+            self._first_unreadable = min(self._first_unreadable or log, log)
+
+    def add_plain(self, rows: pa.Table) -> None:
+        """Add rows of plain logs, each with an index file that was written."""
+        self._writer.append_table(rows)
+        self._bytes_read += pc.sum(rows["size_bytes"]).as_py()
+        self._files_written += rows.num_rows
+
+    def publish(self) -> TaskResult:
+        """Write the parts."""
+        pending_part = self._pending.publish() if self._pending.rows else None
+        return TaskResult(
+            *(self._writer.publish(), self._bytes_read, self._files_written, pending_part),
+            *(self._unreadable, self._first_unreadable),
+        )
 
 
 class KnownSegment(NamedTuple):

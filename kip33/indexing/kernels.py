@@ -33,6 +33,7 @@ from kip33.formats.record_columns import (
     find_headers,
 )
 from kip33.formats.records import FRONT, RECORD, read_fronts
+from kip33.indexing.group_scan import SCANNED, scan_logs
 from kip33.rules import index_entries, index_truth, roll_replay, transactions
 from kip33.rules.leader_epochs import refused_epoch
 from kip33.rules.segment_summary import SUMMARY_RECORD, summarize
@@ -78,6 +79,11 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
         add_fields: (
             *(data, _read_only(np.zeros((1, 7), np.int64)), 0),
             *(_read_only(np.zeros((1, 14), np.int32)), 0, sizes, written, written),
+        ),
+        scan_logs: (
+            *(np.zeros(1, np.uint8), numbers, np.zeros(1, walk.STATE), entry_state),
+            *(np.zeros(1, SUMMARY_RECORD), np.zeros(1, SCANNED), batches, pairs, pairs),
+            *(np.zeros(256, np.uint8), written, written, True, None),
         ),
         find_headers: (data, records, np.zeros(1, HEADER_PLACE), np.zeros(1, HEADER)),
     }

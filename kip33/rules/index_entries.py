@@ -76,7 +76,7 @@ ENTRY_STATE: Final = np.dtype(
         ("refused_position", np.int64),
     ]
 )
-_BASE_OFFSETS: Final = (
+BASE_OFFSETS: Final = (
     *("base_offset", "last_offset", "offset_of_max", "last_entry_offset", "last_index_offset"),
 )
 
@@ -119,7 +119,7 @@ def new_state(
         bytearray(_empty_state(dialect, interval_bytes, segment_index_bytes)), ENTRY_STATE
     )
     if base_offset:
-        for name in _BASE_OFFSETS:
+        for name in BASE_OFFSETS:
             state[name] = base_offset
     return state
 

@@ -21,7 +21,7 @@ import shutil
 import stat
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -60,6 +60,44 @@ def publish(
     """
     with _UNFINISHED_FILE:
         return _publish(location, data, before_rename, durable, flush_first, reads_back)
+
+
+def publish_new_files(folder: Location, files: Sequence[tuple[str, bytes]]) -> list[int | None]:
+    """Write files of a local folder, which is made if it is missing, as `publish` does one by one.
+
+    Returns the modification time in ms of each, None for a name that is there already, or that
+    cannot be written: who publishes it alone sees why. Neither files nor folder are flushed.
+    """
+    try:
+        there = set(_names_in(folder))
+    except OSError:
+        return [None] * len(files)
+    times: list[int | None] = []
+    for name, data in files:
+        with _UNFINISHED_FILE:
+            times.append(None if name in there else _publish_new(folder.child(name), data))
+    return times
+
+
+def _names_in(folder: Location) -> list[str]:
+    try:
+        return os.listdir(folder.path)  # noqa: PTH208 - paths, as the filesystem has them
+    except FileNotFoundError:
+        make_folder(folder)
+        return []
+
+
+def _publish_new(place: Location, data: bytes) -> int | None:
+    temporary = temporary_of(place)
+    try:
+        status = write_new(temporary.path, data)
+        if status.size_bytes == len(data):
+            os.rename(temporary.path, place.path)  # noqa: PTH104
+            return status.modified_ms
+    except OSError:
+        pass
+    remove_quietly(temporary)
+    return None
 
 
 def _publish(

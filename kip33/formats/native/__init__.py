@@ -68,6 +68,14 @@ def how() -> str:
     return "compiled by numba" if _compiler() else PLAIN
 
 
+def is_ready(function: Callable[..., Any]) -> bool:
+    """Return whether the shared library has a function: nothing is compiled at its first call."""
+    from kip33.formats.native import library
+
+    there = library.loaded()
+    return there is not None and library.name_of(function) in there.kernels
+
+
 def is_loaded() -> bool:
     """Return whether this process has compiled code already, so that using it costs nothing."""
     return compiled.cache_info().currsize > 0

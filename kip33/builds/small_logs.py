@@ -1,0 +1,273 @@
+"""The small logs of a bin, a group at a time: read, indexed and published together.
+
+What a small segment costs is objects of Python and system calls, not bytes. So the logs of a group
+are read one after another into one buffer, which one call of compiled code scans
+(`indexing.group_scan`), their index files are written folder by folder, and their rows are made as
+columns. A log that is not plain, or whose index file is there already, is left to
+`builds.task.build_segment`, which gives the same file and the same row.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import kip33
+from kip33.archive.listing import log_uris
+from kip33.builds.build_options import BuildSpec
+from kip33.builds.index_flusher import IndexFlusher
+from kip33.catalog.schema import SEGMENTS, IndexFileState
+from kip33.formats.batch import CODEC_NAMES
+from kip33.formats.index_kinds import IndexKind
+from kip33.formats.names import TIME_INDEX_FILE
+from kip33.formats.native import is_ready
+from kip33.formats.scan import aligned
+from kip33.formats.time_index import TIME_ENTRY_BYTES
+from kip33.indexing.group_scan import SCANNED, GroupScan, ScannedLogs, scan_logs
+from kip33.rules.index_entries import RECOVER
+from kip33.rules.segment_summary import (
+    SUMMARY_RECORD,
+    TIMESTAMP_TYPES,
+    SegmentStatus,
+    TimestampSource,
+    names_of,
+)
+from kip33.rules.untimestamped import Untimestamped
+from kip33.stores.files import read_small_files
+from kip33.stores.own_files import publish_new_files
+
+GROUP_ROWS: Final = 1_024
+LEAST_ROWS: Final = 256  # of a bin: for fewer, loading the code costs more than it saves
+MOST_LOG_BYTES: Final = 2 << 20
+SCAN_BYTES: Final = 512 << 10  # of the logs in one call: they stay in the CPU's cache
+_LOG: Final = ".log"
+_MAGICS: Final = (0, 1, 2)
+_SOURCES: Final = (TimestampSource.LOG.value, TimestampSource.LAST_MODIFIED.value)
+_AS_SUMMED: Final = (
+    *("batch_count", "out_of_order_batches", "max_timestamp"),
+    *("last_offset", "first_batch_timestamp"),
+)
+
+
+class PlainRows(NamedTuple):
+    """The rows of a group that are done."""
+
+    is_done: npt.NDArray[np.bool_]  # of each segment of the group
+    rows: pa.Table  # SEGMENTS, of these in their order
+
+
+def groups_small_logs(build: BuildSpec, rows: int) -> bool:
+    """Return whether the small logs of a bin are read as groups."""
+    return (
+        rows >= LEAST_ROWS
+        and build.source.is_local
+        and build.index_dir.is_local
+        and not (build.in_place or build.only_damaged or build.read_tail or build.by_topic)
+        and build.kinds == {IndexKind.TIME}
+        and build.settings.dialect == RECOVER.name
+        and build.settings.untimestamped == Untimestamped.NONE
+        and is_ready(scan_logs)
+    )
+
+
+class SmallLogs:
+    """Reads, indexes and publishes the plain logs of one group after another."""
+
+    def __init__(self, build: BuildSpec, flusher: IndexFlusher) -> None:
+        """Take a build for which `groups_small_logs` is true, and who flushes its files."""
+        self._build, self._flusher = build, flusher
+        self._scan = GroupScan(build.settings)
+        self._buffer = aligned(2 * SCAN_BYTES + MOST_LOG_BYTES + 1)
+
+    def done_of(self, group: pa.Table) -> PlainRows:
+        """Return what is done of a group: rows of the listing, consecutive, at most GROUP_ROWS."""
+        group = group.combine_chunks()
+        paths: list[Any] = group["path"].to_pylist()
+        sizes: list[Any] = group["size_bytes"].to_pylist()
+        bases = np.asarray(pc.fill_null(group["base_offset"], 0).to_numpy())
+        done = [_PlainLogs.none()]
+        for held, starts in self._read(paths, sizes, _may_be_plain(group)):
+            rows, size_bytes = np.array(held), np.array([sizes[row] for row in held], np.int64)
+            places = np.array(starts, np.int64)
+            scanned = self._scan.scan(self._buffer, places, size_bytes, bases[rows])
+            times = self._publish([paths[row] for row in held], scanned)
+            done.append(_PlainLogs.of(rows, scanned, times))
+        logs = _PlainLogs(*map(np.concatenate, zip(*done, strict=True)))
+        is_done = np.zeros(group.num_rows, bool)
+        is_done[logs.rows] = True
+        return PlainRows(is_done, logs.as_rows(self._build, group.take(pa.array(logs.rows))))
+
+    def _read(
+        self, paths: Sequence[str], sizes: Sequence[int], may_be_plain: Sequence[bool]
+    ) -> Iterator[tuple[list[int], list[int]]]:
+        """Yield rows whose logs are in the buffer, and where each begins."""
+        held: list[int] = []
+        starts: list[int] = []
+        at = 0
+        for folder, rows in _by_folder(paths, may_be_plain):
+            source = self._build.source.child(folder) if folder else self._build.source
+            for some in _of_one_call(rows, sizes, at):
+                names = [paths[row].rpartition("/")[2] for row in some]
+                rooms = [sizes[row] for row in some]
+                are_whole = read_small_files(source, names, rooms, self._buffer, at)
+                for row, is_whole in zip(some, are_whole, strict=True):
+                    if is_whole:
+                        held.append(row)
+                        starts.append(at)
+                        at += sizes[row]
+                if at >= SCAN_BYTES:
+                    yield held, starts
+                    held, starts, at = [], [], 0
+        if held:
+            yield held, starts
+
+    def _publish(self, paths: Sequence[str], scanned: ScannedLogs) -> list[int | None]:
+        """Write the index files of plain logs; return their times, None if one is not written."""
+        times: list[int | None] = [None] * len(paths)
+        is_plain = (scanned.found["is_plain"] == 1).tolist()
+        for folder, places in _by_folder(paths, is_plain):
+            target = self._build.index_dir.child(folder) if folder else self._build.index_dir
+            stems = [paths[at].rpartition("/")[2].removesuffix(_LOG) for at in places]
+            names = [f"{stem}.{TIME_INDEX_FILE}" for stem in stems]
+            files = [
+                (name, scanned.time_indexes[at]) for name, at in zip(names, places, strict=True)
+            ]
+            written = publish_new_files(target, files)
+            for at, time_ms in zip(places, written, strict=True):
+                times[at] = time_ms
+            each = zip(names, written, strict=True)
+            self._flusher.add_new(target, [name for name, time_ms in each if time_ms is not None])
+        return times
+
+
+class _PlainLogs(NamedTuple):
+    """The logs of a group whose index files are written, an element for each."""
+
+    rows: npt.NDArray[np.int64]  # their numbers in the group
+    found: npt.NDArray[np.void]  # SCANNED
+    summaries: npt.NDArray[np.void]  # SUMMARY_RECORD
+    index_bytes: npt.NDArray[np.int64]
+    modified_ms: npt.NDArray[np.int64]  # of the index files
+
+    @classmethod
+    def none(cls) -> Self:
+        numbers = np.zeros(0, np.int64)
+        return cls(numbers, np.zeros(0, SCANNED), np.zeros(0, SUMMARY_RECORD), numbers, numbers)
+
+    @classmethod
+    def of(
+        cls, rows: npt.NDArray[np.int64], scanned: ScannedLogs, times: Sequence[int | None]
+    ) -> Self:
+        """Return those of some logs that have a time: their files were written."""
+        which = np.array([one is not None for one in times], bool)
+        return cls(
+            rows[which],
+            scanned.found[which],
+            scanned.summaries[which],
+            np.array([len(data) for data in scanned.time_indexes], np.int64)[which],
+            np.array([one for one in times if one is not None], np.int64),
+        )
+
+    def as_rows(self, build: BuildSpec, listed: pa.Table) -> pa.Table:
+        """Return the rows of a catalog, as `builds.task.build_segment` makes them one by one."""
+        logs = log_uris(build.source, listed["path"], listed["inside"])
+        columns: dict[str, Any] = {
+            name: listed[name] for name in SEGMENTS.names if name in listed.column_names
+        }
+        columns |= {"log_uri": logs, "index_uri": build.index_uris(logs)}
+        columns |= dict.fromkeys(("valid_bytes",), listed["size_bytes"])
+        columns |= {name: self._same(value) for name, value in build.settings_of_row.items()}
+        columns |= {
+            "status": self._same(SegmentStatus.OK.value),
+            "index_file": self._same(IndexFileState.WRITTEN.value),
+            "kip33_version": self._same(kip33.__version__),
+            "time_index_matches": self._same(True),
+        }
+        columns |= self._of_batches(listed) | self._of_index()
+        arrays = []
+        for field in SEGMENTS:
+            column = columns.get(field.name)
+            column = pa.nulls(len(self.rows), field.type) if column is None else column
+            arrays.append(column.cast(field.type))
+        return pa.table(arrays, schema=SEGMENTS)
+
+    def _same(self, value: Any) -> Any:
+        return pa.repeat(pa.scalar(value), len(self.rows))
+
+    def _of_batches(self, listed: pa.Table) -> dict[str, Any]:
+        of = {
+            name: np.ascontiguousarray(self.summaries[name]) for name in SUMMARY_RECORD.names or ()
+        }
+        has_none = of["max_timestamp"] < 0
+        by_log = pa.array(of["max_timestamp"])
+        has_epoch = self.found["epoch"] >= 0
+        ends: Any = pa.array(np.concatenate(([0], np.cumsum(has_epoch))), pa.int32())
+        epochs, offsets = (self.found[name][has_epoch] for name in ("epoch", "epoch_offset"))
+        return {
+            **{name: pa.array(of[name]) for name in _AS_SUMMED},
+            "record_count": pa.array(of["record_count"], mask=of["wrappers"] > 0),
+            "offset_of_max_timestamp": pa.array(of["offset_of_max_timestamp"], mask=has_none),
+            "largest_timestamp": pc.if_else(pa.array(has_none), listed["last_modified_ms"], by_log),
+            "largest_timestamp_source": pa.array(_SOURCES).take(pa.array(has_none.astype(np.int8))),
+            "smallest_timestamp": pa.array(
+                of["smallest_timestamp"], mask=of["unknown_smallest"] != 0
+            ),
+            "timestamp_types": _lists(of["timestamp_types"], TIMESTAMP_TYPES, pa.string()),
+            "codecs": _lists(of["codecs"], CODEC_NAMES, pa.string()),
+            "magics": _lists(self.found["magics"], _MAGICS, pa.int32()),
+            "leader_epochs": pa.ListArray.from_arrays(ends, pa.array(epochs, pa.int32())),
+            "leader_epoch_offsets": pa.ListArray.from_arrays(ends, pa.array(offsets)),
+            "batches_crc32": pa.array(np.ascontiguousarray(self.found["batches_crc32"])),
+        }
+
+    def _of_index(self) -> dict[str, Any]:
+        return {
+            "time_index_bytes": pa.array(self.index_bytes),
+            "time_index_entries": pa.array(self.index_bytes // TIME_ENTRY_BYTES),
+            "time_index_modified_ms": pa.array(self.modified_ms),
+            "time_index_crc32c": pa.array(np.ascontiguousarray(self.found["time_index_crc32c"])),
+        }
+
+
+def _lists(bits: npt.NDArray[np.int64], names: tuple[Any, ...], kind: Any) -> Any:
+    """Return for each number the list of the names whose bit is set."""
+    kinds, index = np.unique(bits, return_inverse=True)
+    lists = [list(names_of(int(one), names)) for one in kinds]
+    return pa.array(lists, pa.list_(kind)).take(pa.array(index))
+
+
+def _may_be_plain(group: pa.Table) -> list[bool]:
+    """Return which rows are of small logs in files of their own, without an index file."""
+    flags = pc.ends_with(group["path"], _LOG)
+    for name in ("error", "inside", "target_time_index_bytes"):
+        flags = pc.and_(flags, pc.is_null(group[name]))
+    for name in ("base_offset", "last_modified_ms"):
+        flags = pc.and_(flags, pc.is_valid(group[name]))
+    size = pc.fill_null(group["size_bytes"], 0)
+    flags = pc.and_(flags, pc.and_(pc.greater(size, 0), pc.less_equal(size, MOST_LOG_BYTES)))
+    answer: list[bool] = flags.to_pylist()
+    return answer
+
+
+def _by_folder(paths: Sequence[str], chosen: Sequence[bool]) -> Iterator[tuple[str, list[int]]]:
+    """Yield each folder below the root, with the numbers of its chosen paths that follow."""
+    numbers = [number for number, is_chosen in enumerate(chosen) if is_chosen]
+    for folder, rows in groupby(numbers, lambda number: paths[number].rpartition("/")[0]):
+        yield folder, list(rows)
+
+
+def _of_one_call(rows: Sequence[int], sizes: Sequence[int], at: int) -> Iterator[list[int]]:
+    """Yield consecutive rows whose logs reach SCAN_BYTES, the first ones from `at` on."""
+    some: list[int] = []
+    for row in rows:
+        some.append(row)
+        at += sizes[row]
+        if at >= SCAN_BYTES:
+            yield some
+            some, at = [], 0
+    if some:
+        yield some

@@ -1,0 +1,250 @@
+"""Small logs, one after another in one buffer, scanned and indexed by one call of compiled code.
+
+A segment of a few kilobytes costs more in objects of Python than in work. So the logs of a group
+share one call, which applies the same functions to each: the walk, the summary, the index rule. It
+only decides whether a log is plain: every byte is of a valid batch, with one leader epoch, without
+transactions, markers or anything that Kafka refuses. Whatever is not plain is left to
+`indexing.segment`, which says what it is.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kip33.formats.batch import BATCH, DELETE_HORIZON, LOG_APPEND_TIME
+from kip33.formats.crc import crc32, crc32c
+from kip33.formats.native import compiled, crc32c_tables
+from kip33.formats.time_index import TIME_ENTRY_BYTES
+from kip33.formats.walk import END, FULL, STATE, walk
+from kip33.rules.index_builder import IndexSettings
+from kip33.rules.index_entries import BASE_OFFSETS, append_batches, close_index
+from kip33.rules.segment_summary import new_summary, summarize
+
+BATCHES_AT_ONCE: Final = 4096
+_HEADER_BYTES: Final = 26  # the least that a batch takes, so an upper limit of the entries
+_KNOWN_MAGICS: Final = 3
+
+SCANNED: Final = np.dtype(
+    [
+        ("is_plain", np.int64),  # 1, or 0: the other fields say nothing
+        ("magics", np.int64),  # a bit for each
+        ("epoch", np.int64),  # the leader epoch, -1 without
+        ("epoch_offset", np.int64),
+        ("batches_crc32", np.int64),  # of the CRCs of its batches, big-endian
+        (
+            "time_index_end",
+            np.int64,
+        ),  # of its entries in the arena, which follow the last log's
+        ("time_index_crc32c", np.int64),
+    ]
+)
+
+
+def put_number(target: Any, at: int, value: int, size: int) -> None:
+    """Write a number of `size` bytes, big-endian."""
+    for k in range(size):
+        target[at + k] = (value >> (8 * (size - 1 - k))) & 0xFF
+
+
+def put_times(arena: Any, at: int, times: Any, count: int) -> int:
+    """Write time index entries; return the position after them."""
+    for k in range(count):
+        put_number(arena, at, times[k, 0], 8)
+        put_number(arena, at + 8, times[k, 1], 4)
+        at += 12
+    return at
+
+
+def is_understated(batches: Any) -> bool:
+    """Return whether a batch's max timestamp is below its base timestamp, that of a record."""
+    for k in range(batches.size):
+        is_below = batches[k]["max_timestamp"] < batches[k]["base_timestamp"]
+        if is_below and batches[k]["attributes"] & (LOG_APPEND_TIME | DELETE_HORIZON) == 0:
+            return True
+    return False
+
+
+def has_one_epoch(batches: Any, epoch: int, epoch_offset: int) -> bool:
+    """Return whether no batch begins another leader epoch, and the first is one Kafka takes."""
+    is_one = epoch < 0 or epoch_offset >= 0
+    for k in range(batches.size):
+        is_one = is_one and batches[k]["leader_epoch"] <= epoch
+    return is_one
+
+
+def crc_of_crcs(value: int, batches: Any, room: Any) -> int:
+    """Continue a CRC-32 with the CRCs of batches."""
+    for k in range(batches.size):
+        put_number(room, 4 * k, int(batches[k]["crc"]), 4)
+    return crc32(value, room, 0, 4 * batches.size)
+
+
+def scan_log(  # parameters: compiled code takes arrays and numbers, no objects
+    data: Any,
+    at: int,
+    state: Any,
+    entry: Any,
+    summary: Any,
+    found: Any,
+    columns: Any,
+    times: Any,
+    offsets: Any,
+    magics: Any,
+    room: Any,
+    arena: Any,
+    end: int,
+    check_crc: bool,
+    tables: Any,
+) -> int:
+    """Scan one log at `at` of the data; return the end of its entries in the arena.
+
+    The arguments are those of `scan_logs`, of this log. If the log is not plain, that is `end`.
+    """
+    stop = at + state[0]["end"]
+    begin = end
+    epoch, epoch_offset, crcs, is_first = -1, 0, 0, True
+    while True:
+        why, at = walk(data, at, stop, state, columns, check_crc, False, tables)
+        rows = int(state[0]["rows"])
+        if why != FULL and (why != END or at != stop):
+            return begin
+        batches = columns[:rows]
+        summarize(batches, summary, magics)
+        if summary[0]["marked"] != 0 or is_understated(batches):
+            return begin
+        if is_first and rows > 0:
+            epoch, epoch_offset = columns[0]["leader_epoch"], columns[0]["base_offset"]
+            is_first = False
+        if not has_one_epoch(batches, epoch, epoch_offset):
+            return begin
+        crcs = crc_of_crcs(crcs, batches, room)
+        count, _ = append_batches(batches, batches["last_offset"], entry, times, offsets)
+        if entry[0]["refusal"] != 0:
+            return begin
+        end = put_times(arena, end, times, count)
+        state[0]["rows"] = 0
+        if why == END:
+            break
+    end = put_times(arena, end, times, close_index(entry, state[0]["end"], times))
+    if entry[0]["refusal"] != 0:
+        return begin
+    for magic in range(256):
+        if magics[magic] != 0 and (magic < 128 or magic >= 128 + _KNOWN_MAGICS):
+            return begin
+    found[0]["is_plain"] = 1
+    found[0]["magics"] = magics[128] | (magics[129] << 1) | (magics[130] << 2)
+    found[0]["epoch"], found[0]["epoch_offset"] = epoch, epoch_offset
+    found[0]["batches_crc32"] = crcs
+    found[0]["time_index_crc32c"] = crc32c(0, arena, begin, end, tables)
+    return end
+
+
+def scan_logs(  # parameters: compiled code takes arrays and numbers, no objects
+    data: Any,
+    starts: Any,
+    states: Any,
+    entries: Any,
+    summaries: Any,
+    found: Any,
+    columns: Any,
+    times: Any,
+    offsets: Any,
+    magics: Any,
+    room: Any,
+    arena: Any,
+    check_crc: bool,
+    tables: Any,
+) -> int:
+    """Scan the logs that begin at `starts` of the data; return the end of their entries.
+
+    `states`, `entries`, `summaries` and `found` have an element for each log: of `walk.STATE` with
+    the log's size, of ENTRY_STATE with its base offset, of SUMMARY_RECORD, of SCANNED. The others
+    are memory to work in; `arena` gets the bytes of the time indexes.
+    """
+    end = 0
+    for i in range(starts.size):
+        for k in range(256):
+            magics[k] = 0
+        one = slice(i, i + 1)
+        end = scan_log(
+            data,
+            starts[i],
+            states[one],
+            entries[one],
+            summaries[one],
+            found[one],
+            columns,
+            times,
+            offsets,
+            magics,
+            room,
+            arena,
+            end,
+            check_crc,
+            tables,
+        )
+        found[i]["time_index_end"] = end
+    return end
+
+
+class ScannedLogs(NamedTuple):
+    """What was found of some logs, an element for each."""
+
+    found: npt.NDArray[np.void]  # SCANNED
+    summaries: npt.NDArray[np.void]  # SUMMARY_RECORD
+    time_indexes: list[bytes]  # empty of a log that is not plain
+
+
+class GroupScan:
+    """Scans groups of logs; one object serves one thread."""
+
+    def __init__(self, settings: IndexSettings) -> None:
+        """Take the settings, whose dialect records the last offset of a batch."""
+        self._check_crc = settings.check_crc
+        self._entry = settings.entry_state(settings.kafka_dialect, 0)
+        self._columns = np.empty(BATCHES_AT_ONCE, BATCH)
+        self._times, self._offsets = (np.empty((BATCHES_AT_ONCE, 2), np.int64) for _ in range(2))
+        self._magics = np.zeros(256, np.uint8)
+        self._room = np.empty(4 * BATCHES_AT_ONCE, np.uint8)
+        self._arena = np.empty(0, np.uint8)
+        self._scan, self._tables = compiled(scan_logs), crc32c_tables()
+
+    def scan(
+        self,
+        data: npt.NDArray[np.uint8],
+        starts: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        base_offsets: npt.NDArray[np.int64],
+    ) -> ScannedLogs:
+        """Scan the logs at these places of the data, of these sizes and base offsets."""
+        count = starts.size
+        states, found = np.zeros(count, STATE), np.zeros(count, SCANNED)
+        states["end"] = sizes
+        entries, summaries = np.repeat(self._entry, count), np.repeat(new_summary(), count)
+        for name in BASE_OFFSETS:
+            entries[name] = base_offsets
+        most = (int(sizes.sum()) // _HEADER_BYTES + 2 * count) * TIME_ENTRY_BYTES
+        if self._arena.size < most:
+            self._arena = np.empty(most, np.uint8)
+        end = self._scan(
+            data,
+            starts,
+            states,
+            entries,
+            summaries,
+            found,
+            self._columns,
+            self._times,
+            self._offsets,
+            self._magics,
+            self._room,
+            self._arena,
+            self._check_crc,
+            self._tables,
+        )
+        written, begin, pieces = self._arena[:end].tobytes(), 0, []
+        for stop in found["time_index_end"].tolist():
+            pieces.append(written[begin:stop])
+            begin = stop
+        return ScannedLogs(found, summaries, pieces)
