@@ -236,7 +236,9 @@ def test_partitions_that_differ(
 
     assert not pair.missed()
     assert [point.partition for point in pair.points] == list(range(count))
-    assert len({(point.target_ms, point.read_twice_at_most) for point in pair.points}) == 1
+    assert len({point.target_ms for point in pair.points}) == 1
+    timed = [point for point in pair.points if "has no timestamp: " not in (point.note or "")]
+    assert len({point.read_twice_at_most for point in timed}) <= 1
     for point in pair.points:
         assert (point.committed_offset, point.topic_wide) == (None, True)
         says = f"{counted(len(some), 'partition')} on one cluster, {count} on the other: "
