@@ -17,7 +17,7 @@ from kip33.archive.bins import Engine, Work
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import log_uris
 from kip33.archive.sources import require_segments
-from kip33.catalog.segment_order import PARTITION, in_order, runs_of
+from kip33.catalog.segment_order import in_order, partition_begins
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.locations import Location
@@ -136,7 +136,7 @@ def _by_partition(logs: pa.Table) -> pa.Table:
     if not logs.num_rows:
         return pa.table({"size_bytes": pa.array([], pa.int64())})
     sorted_logs = in_order(logs).combine_chunks()
-    starts = np.flatnonzero(np.diff(runs_of(sorted_logs, PARTITION), prepend=-1))
+    starts = np.flatnonzero(partition_begins(sorted_logs))
     sizes = pc.fill_null(sorted_logs["size_bytes"], 0).to_numpy()
     offsets = pa.array(np.append(starts, logs.num_rows), pa.int32())
     [struct] = sorted_logs.to_struct_array().chunks

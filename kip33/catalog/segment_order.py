@@ -71,12 +71,7 @@ def partition_begins(rows: pa.Table) -> npt.NDArray[np.bool_]:
     ... ).tolist()
     [True, False, True]
     """
-    begins = np.ones(rows.num_rows, bool)
-    codes = [
-        pc.index_in(rows[name], value_set=pc.unique(rows[name])).to_numpy() for name in PARTITION
-    ]
-    begins[1:] = np.logical_or.reduce([np.diff(code) != 0 for code in codes])
-    return begins
+    return np.asarray(np.diff(runs_of(rows, PARTITION), prepend=-1) != 0)
 
 
 def in_order(rows: pa.Table) -> pa.Table:

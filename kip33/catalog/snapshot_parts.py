@@ -66,11 +66,8 @@ def rows_of(folder: Location, part: SnapshotPart, columns: list[str]) -> Iterato
         file = pq.ParquetFile(io.BytesIO(data), pre_buffer=False)
         if (rows_found := file.metadata.num_rows) != part.rows:
             raise ValueError(f"{rows_found} rows found, the commit file says {part.rows}")
-        earlier = is_earlier(file.schema_arrow.names)
-        names = [*columns, *TEXT_COLUMNS] if earlier else columns
         for group in range(file.num_row_groups):
-            rows = file.read_row_group(group, columns=names, use_threads=False)
-            yield _without_keys(in_this_version(rows, columns) if earlier else rows)
+            yield _without_keys(_rows_of_group(file, group, columns))
     except (OSError, ValueError) as error:
         raise CatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
 
@@ -97,12 +94,20 @@ def rows_of_topics(
             )
             for group in range(file.num_row_groups):
                 if _may_have(file.metadata.row_group(group), topics):
-                    rows = file.read_row_group(group, columns=names, use_threads=False)
+                    rows = _rows_of_group(file, group, names)
                     rows = rows.filter(pc.is_in(rows["topic"], value_set=wanted))
                     yield _without_keys(rows.select(columns))
     except (OSError, ValueError) as error:
         _bytes_of(place, part)  # raises what is wrong with the file
         raise UnreadableCatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
+
+
+def _rows_of_group(file: pq.ParquetFile, group: int, columns: list[str]) -> pa.Table:
+    """Return the columns of a row group, also of one that an earlier version wrote."""
+    if not is_earlier(file.schema_arrow.names):
+        return file.read_row_group(group, columns=columns, use_threads=False)
+    rows = file.read_row_group(group, columns=[*columns, *TEXT_COLUMNS], use_threads=False)
+    return in_this_version(rows, columns)
 
 
 def _footer_of(source: Any, part: SnapshotPart) -> Any:

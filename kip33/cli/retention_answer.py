@@ -86,7 +86,8 @@ def judge_here(
 ) -> JudgedHere:
     """Judge the snapshot in this process, in one pass for all that is asked of it.
 
-    `require` is called with the row of each partition, and may raise before a plan is published.
+    The tables of `output` are complete before a plan is published. `require` is called with the row
+    of each partition; if it raises, no plan is published.
     """
     options, place = asked.options, (asked.catalog, asked.snapshot)
     of_files = OF_FILES if options.plan_file or options.emit else ()
@@ -103,8 +104,9 @@ def judge_here(
             on_progress(Progress(Phase.EVALUATING, done, asked.snapshot.rows))
         all_sums = sums_of_all(*place, asked.request, sums.parts)
         require(all_sums.partitions)
-        if rows:
+        if rows and output:
             rows.writer.end()
+            write_sums(all_sums.partitions, _freed(asked, all_sums), output)
         if doubts:
             doubts.require_policies()
         if plan:
@@ -178,24 +180,24 @@ def _take(found: list[Row], judged: JudgedRows, which: Bools) -> None:
         found.append(row | values)
 
 
-def local_answer(
-    asked: AskedRetention, judged: JudgedHere, output: Location | None
-) -> RetentionAnswer:
-    """Return the answer of this process; the tables of sums are written to `output`."""
+def local_answer(asked: AskedRetention, judged: JudgedHere) -> RetentionAnswer:
+    """Return the answer of this process."""
     sums = judged.sums
     none = judge_rows(SEGMENTS.empty_table(), asked.request)
-    answer = RetentionAnswer(
+    return RetentionAnswer(
         1,
         sums.partitions,
-        sums.freed if asked.request.moments_ms else None,
+        _freed(asked, sums),
         sums.holes,
         [*SEGMENTS.names, *answer_columns(none, 0, 0)],
         lambda: (row for table in _segments(asked, judged.broker.seen) for row in rows_of(table)),
         lambda: judged.broker.differences,
     )
-    if output:
-        write_sums(answer, output)
-    return answer
+
+
+def _freed(asked: AskedRetention, sums: SnapshotSums) -> pa.Table | None:
+    """Return what becomes deletable at the asked times; None if none were asked for."""
+    return sums.freed if asked.request.moments_ms else None
 
 
 def _segments(asked: AskedRetention, seen: pa.Table) -> Iterator[pa.Table]:
@@ -206,9 +208,9 @@ def _segments(asked: AskedRetention, seen: pa.Table) -> Iterator[pa.Table]:
         at += rows.num_rows
 
 
-def write_sums(answer: RetentionAnswer, output: Location) -> None:
+def write_sums(partitions: pa.Table, freed: pa.Table | None, output: Location) -> None:
     """Write the tables of --output that have sums."""
-    for name, table in (("partitions", answer.partitions), ("freed", answer.freed)):
+    for name, table in (("partitions", partitions), ("freed", freed)):
         if table is not None:
             writer = TableWriter(output, name)
             writer.add(table)

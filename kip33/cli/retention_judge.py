@@ -114,7 +114,7 @@ def _answer(
         if output:
             remove_results(output, RESULT_TABLES)
         judged = judge_here(asked, on_progress, output)
-        return local_answer(asked, judged, output), judged
+        return local_answer(asked, judged), judged
     from kip33.cli.retention_spark import spark_answer
 
     spark = open_session(asked.options.engine)

@@ -60,7 +60,7 @@ def _answer(spark: SparkSession, asked: AskedRetention, output: Location | None)
         answer = replace(answer, partitions=partitions)
     if output:
         written(spark, output, "segments", judged)
-        write_sums(answer, output)
+        write_sums(answer.partitions, freed, output)
     return replace(
         answer,
         columns=judged.columns,

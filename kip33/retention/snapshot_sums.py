@@ -35,7 +35,7 @@ def sums_of(judged: JudgedRows, request: RetentionRequest) -> SnapshotSums:
     return SnapshotSums(
         partitions_table(judged),
         freed_table(judged, request.moments_ms),
-        holes_of(judged.rows, request.policies, reborn=request.reborn),
+        holes_of(judged.rows, request.policies_of_holes, reborn=request.reborn),
     )
 
 
@@ -51,7 +51,7 @@ def sums_of_all(
     every = freed.group_by(["at_ms", "topic"]).aggregate(sizes)
     every = every.select(["at_ms", "topic", "segments_sum", "bytes_sum"])
     every = every.rename_columns(freed.column_names)
-    policies, reborn = request.policies, request.reborn
+    policies, reborn = request.policies_of_holes, request.reborn
     holes = with_other_replicas(catalog, snapshot, holes, policies, reborn=reborn)
     return SnapshotSums(partitions, _by_time(every), holes)
 

@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, Final
 
 from pyarrow import fs
 
-from kip33.errors import PublishError
+from kip33.errors import PublishError, is_of_the_machine
 from kip33.stores.files import FileStatus, one_line, size_of, status_of, write_new
 from kip33.stores.hdfs import HdfsHandler
 from kip33.stores.locations import Location
@@ -205,12 +205,15 @@ def streamed_file(place: Location, consequence: str = "there is no file") -> Ite
 
     A reader sees no file or the complete one. On a local disk the bytes go to a temporary file
     beside it (`.NAME.*.tmp`). For a store they are collected in a temporary file of this machine.
-    Raises PublishError, one line that names the `consequence`, if the file cannot be written.
+    Raises PublishError, one line that names the `consequence`, if the file cannot be written. What
+    the block reads may end with an error of the machine, which is raised as it is.
     """
     try:
         with _local_file(place) if place.is_local else _sent_file(place) as file:
             yield file
     except OSError as error:
+        if is_of_the_machine(error):
+            raise
         raise PublishError(
             f"{place.uri}: cannot be written: {one_line(error)}; {consequence}: "
             "fix it and run the command again"

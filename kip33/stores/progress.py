@@ -27,7 +27,6 @@ class Phase(StrEnum):
     COPYING = "copying logs"
     FINISHING = "finishing the copies"
     EVALUATING = "evaluating retention"
-    WRITING_PLAN = "writing the plan"
     DELETING = "deleting"
     REPAIRING = "repairing"
     REPORTING = "making the report"

@@ -168,18 +168,23 @@ def row_of_version(row: dict[str, Any], version: int) -> dict[str, Any]:
     }
 
 
-def as_earlier_version(catalog: Catalog, snapshot: Snapshot, version: int) -> None:
-    """Make a snapshot one that an earlier version wrote: its rows are in no order.
+def as_earlier_version(
+    catalog: Catalog, snapshot: Snapshot, version: int, *, in_order: bool = False
+) -> None:
+    """Make a snapshot one that an earlier version wrote, with the columns and texts of it.
 
-    It has the columns and texts of that version.
+    Its rows are in no order. If they are `in_order`, as states of 0.2 before the codes wrote them,
+    the commit says version 5.
     """
     path = commit_path(catalog, snapshot)
     record = json.loads(path.read_text())
     for number, listed in enumerate(record["parts"]):
         part = part_path(catalog, snapshot, number)
         table = pq.read_table(part)
-        rows = [row_of_version(row, version) for row in table.to_pylist()[::-1]]
+        rows = [row_of_version(row, version) for row in table.to_pylist()[:: 1 if in_order else -1]]
         pq.write_table(pa.Table.from_pylist(rows, schema_of_version(version)), part)
         data = part.read_bytes()
-        listed[2:] = [len(data), zlib.crc32(data)]
-    path.write_text(json.dumps(record | {"schema_version": version}))
+        footer = data[-8 - int.from_bytes(data[-8:-4], "little") :]
+        more = [*listed[4:6], len(footer), zlib.crc32(footer)] if in_order else []
+        listed[2:] = [len(data), zlib.crc32(data), *more]
+    path.write_text(json.dumps(record | {"schema_version": 5 if in_order else version}))

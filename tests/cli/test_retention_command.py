@@ -12,7 +12,10 @@ import pytest
 
 from kip33.catalog.schema import SEGMENTS
 from kip33.demo import COPIED_MS
+from kip33.errors import PublishError
+from kip33.retention import evaluated_tables
 from kip33.rules.retention_rows import Decision
+from kip33.stores.locations import Location
 from tests.cli.console import Command, file_named, result_in
 from tests.faults.builds import build_here
 
@@ -436,3 +439,20 @@ def test_topics_that_kafkas_output_does_not_have_are_named(command: Command, bui
     assert "audit.v1 (no policy), " in told
     assert "orders (o*)" in told
     assert done.stderr == f"Warning: {told}\n"
+
+
+def test_no_plan_is_left_of_a_run_whose_other_results_cannot_be_written(
+    retention: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = evaluated_tables.publish_or_raise
+
+    def publish_but_partitions(place: Location, data: bytes, consequence: str) -> None:
+        if "/partitions/" in place.uri:
+            raise PublishError("the disk is full")
+        publish(place, data, consequence)
+
+    monkeypatch.setattr(evaluated_tables, "publish_or_raise", publish_but_partitions)
+    done = retention("--plan", "plan.jsonl", "--output", "results")
+    assert (done.exit_code, "the disk is full" in done.stderr) == (1, True)
+    assert Path("results/segments/_SUCCESS").exists()
+    assert not list(Path().glob("*plan*"))

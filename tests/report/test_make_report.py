@@ -6,18 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from kip33.catalog.catalog import choose
+from kip33.catalog.catalog import Catalog, choose
 from kip33.catalog.difference import count_changes, difference
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.topic_totals import topic_totals
 from kip33.report.facts import BarState, FindingLevel
+from kip33.report.make_report import ReportRequest, make_report
 from kip33.report.timelines import MOST_BARS, MOST_PARTITIONS_SHOWN
 from kip33.retention.evaluated_tables import partitions_table, totals_of
 from kip33.retention.evaluation import RetentionRequest
 from kip33.retention.policy_files import load_policies
 from tests.builders.judged_catalogs import judged_at_once
 from tests.builders.report_catalog import HOSTILE, NOW_MS
-from tests.builders.snapshots import commit_path
+from tests.builders.snapshots import commit_path, row, write
 from tests.report.conftest import MadeReport, made_report
 
 
@@ -166,3 +167,17 @@ def test_a_catalog_of_few_segments(tmp_path: Path, segments: int) -> None:
     made = made_report(tmp_path, partitions=1, segments=segments)
     assert made.report.totals.segments == segments - 1
     assert "<h2>" in made.page
+
+
+def test_without_policies_holes_are_those_that_the_catalog_shows(tmp_path: Path) -> None:
+    (tmp_path / "archive").mkdir()
+    catalog = Catalog.at(str(tmp_path / "catalog"))
+    offsets = [
+        {"topic": "__consumer_offsets", "base_offset": at, "last_offset": at} for at in (0, 9)
+    ]
+    write(catalog, [row(0, **offsets[0]), row(1, **offsets[1], partition=0)])
+    choice = choose(catalog, None)
+    holes = hole_totals(read_holes(catalog, choice.snapshot))
+    totals = make_report(catalog, choice, ReportRequest(None, (), NOW_MS, NOW_MS, 0)).totals
+    assert (totals.by_hole, totals.missing_offsets) == holes
+    assert (totals.missing_offsets, set(totals.by_hole)) == (8, {"certain"})

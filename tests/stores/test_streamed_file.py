@@ -1,5 +1,6 @@
 """`streamed_file`: a reader sees the complete file or none, on a disk and on a store."""
 
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -57,5 +58,12 @@ def test_an_error_of_the_store_is_one_line(place: tuple[Location, Listing]) -> N
         streamed_file(place[0]),
     ):
         raise OSError(28, "No space left on device")
+
+    assert place[1]() == {}
+
+
+def test_what_the_machine_lacks_is_no_fault_of_the_file(place: tuple[Location, Listing]) -> None:
+    with pytest.raises(OSError, match="Too many open files"), streamed_file(place[0]):
+        raise OSError(errno.EMFILE, "Too many open files")  # by what is read in the block
 
     assert place[1]() == {}
