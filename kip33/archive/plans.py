@@ -165,7 +165,7 @@ def _checked(header: dict[str, Any], lines: list[bytes]) -> tuple[dict[str, Any]
     has_id = json.loads(lines[at])
     without_id = plan_line(has_id | {PLAN_ID: ""})
     digest = hashlib.sha256(b"".join([*lines[:at], without_id, *lines[at + 1 :]]))
-    if has_id[PLAN_ID] != _id_of(digest):
+    if has_id[PLAN_ID] != _id_of(digest) or plan_line(has_id) != lines[at]:
         raise ValueError("the id is that of another content")
     return header | has_id, lines[1 : at or None]
 
