@@ -1,6 +1,7 @@
 """Logs that are scanned together give what `index_segment` gives of each, or are left to it."""
 
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,6 +89,29 @@ def test_plain_logs_have_the_index_and_the_figures_of_a_scan_alone(rounds: int) 
             assert epochs == index.leader_epochs
             assert found["batches_crc32"] == index.batches_crc32
     assert plain > 30 * rounds
+
+
+def in_plain_code(data: Any, *arguments: Any) -> int:
+    """Call `scan_logs` with bytes as plain code takes them."""
+    *memory, room, arena, check_crc, tables = arguments
+    return scan_logs(data.data, *memory, room.data, arena.data, check_crc, tables)
+
+
+def test_plain_code_finds_what_compiled_code_finds() -> None:
+    logs = [log for log in random_logs(Random(1), 40) if len(log) < 2_000]
+    sizes = np.array([len(log) for log in logs])
+    data = np.frombuffer(bytearray(b"".join(logs)), np.uint8)
+    asked = (data, np.cumsum(sizes) - sizes, sizes, np.zeros(len(logs), np.int64))
+    scan = GroupScan(IndexSettings(index_interval_bytes=100))
+    compiled = scan.scan(*asked)
+    scan._scan = in_plain_code
+    found, summaries, time_indexes = scan.scan(*asked)
+    is_plain = found["is_plain"] == 1
+    assert is_plain.tolist() == (compiled.found["is_plain"] == 1).tolist()
+    assert found[is_plain].tolist() == compiled.found[is_plain].tolist()
+    assert summaries[is_plain].tolist() == compiled.summaries[is_plain].tolist()
+    assert time_indexes == compiled.time_indexes
+    assert 5 < np.count_nonzero(is_plain) < len(logs)
 
 
 def test_what_is_to_be_said_of_a_log_is_left_to_the_scan_of_one() -> None:
