@@ -2,7 +2,7 @@
 
 What a small segment costs is objects of Python and system calls, not bytes. So the logs of a group
 are read one after another into one buffer, which one call of compiled code scans
-(`indexing.group_scan`), their index files are written folder by folder, and their rows are made as
+(`rules.group_scan`), their index files are written folder by folder, and their rows are made as
 columns. A log that is not plain, or whose index file is there already, is left to
 `builds.task.build_segment`, which gives the same file and the same row.
 """
@@ -27,7 +27,7 @@ from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.native import is_ready
 from kip33.formats.scan import aligned
 from kip33.formats.time_index import TIME_ENTRY_BYTES
-from kip33.indexing.group_scan import SCANNED, GroupScan, ScannedLogs, scan_logs
+from kip33.rules.group_scan import SCANNED, GroupScan, ScannedLogs, scan_logs
 from kip33.rules.index_entries import RECOVER
 from kip33.rules.segment_summary import (
     SUMMARY_RECORD,

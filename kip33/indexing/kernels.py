@@ -33,8 +33,8 @@ from kip33.formats.record_columns import (
     find_headers,
 )
 from kip33.formats.records import FRONT, RECORD, read_fronts
-from kip33.indexing.group_scan import SCANNED, scan_logs
 from kip33.rules import index_entries, index_truth, roll_replay, transactions
+from kip33.rules.group_scan import SCANNED, scan_logs
 from kip33.rules.leader_epochs import refused_epoch
 from kip33.rules.segment_summary import SUMMARY_RECORD, summarize
 
@@ -95,13 +95,13 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def is_made(target: Target, folder: Path) -> bool:
-    """Return whether a target's library is there, and of the sources as they are."""
+    """Return whether a target's library is there, with all kernels, of the sources as they are."""
     try:
         description = json.loads((folder / f"{target.name}.json").read_text())
         library.require_whole((folder / f"{target.name}.so").read_bytes(), description)
+        return set(description["kernels"]) == set(map(library.name_of, samples()))
     except (OSError, ValueError, TypeError, LookupError):
         return False
-    return True
 
 
 def make(target: Target, folder: Path) -> None:

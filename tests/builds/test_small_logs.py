@@ -9,7 +9,7 @@ import pytest
 
 from kip33.builds import small_logs
 from kip33.formats.native import is_ready
-from kip33.indexing.group_scan import scan_logs
+from kip33.rules.group_scan import scan_logs
 from kip33.stores import files
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.faults.builds import build_here

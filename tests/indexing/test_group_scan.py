@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from kip33.formats.native import is_ready
-from kip33.indexing.group_scan import GroupScan, scan_logs
 from kip33.indexing.segment import BuiltIndexes, index_segment
+from kip33.rules.group_scan import GroupScan, scan_logs
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.segment_summary import SUMMARY_RECORD, SegmentStatus
 from tests.builders.changing_archive import batches
