@@ -64,7 +64,7 @@ def test_plain_logs_have_the_index_and_the_figures_of_a_scan_alone(rounds: int) 
         settings = IndexSettings(
             index_interval_bytes=random.choice((0, 100, 4096)), check_crc=random.random() < 0.8
         )
-        logs = random_logs(random, 60)
+        logs = [*random_logs(random, 60), batches(0, 5_000)]  # more than are held at once
         bases_of = [random.choice((0, 0, 0, 1000)) for _ in logs]
         alone = [indexed(*one, settings) for one in zip(logs, bases_of, strict=True)]
         sizes = np.array([len(log) for log in logs])
