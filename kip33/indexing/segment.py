@@ -23,8 +23,6 @@ from kip33.archive.directory import Segment
 from kip33.drafts.designs import other_entries
 from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error, counted
 from kip33.formats.batch import (
-    DELETE_HORIZON,
-    LOG_APPEND_TIME,
     MAX_INT32,
     MAX_SEGMENT_BYTES,
     NO_TIMESTAMP,
@@ -92,13 +90,17 @@ class BuiltIndexes:
     leader_epochs: tuple[EpochStart, ...] = ()
     batches_crc32: int = 0  # of the CRCs of its batches, 4 bytes each, big-endian
     only_zeros_follow: bool = False  # after its valid bytes
-    is_understated: bool = False  # a header's max timestamp is below that of the first record
     is_split: bool = False  # `invalid`, but all batches are valid: Kafka splits the segment
 
     @property
     def end_offset(self) -> int:
         """Return the offset after its last record, its base offset if it has no batch."""
         return int(self.summary["last_offset"]) + 1 if self.valid_bytes else self.base_offset
+
+    @property
+    def is_understated(self) -> bool:
+        """Return whether a header's max timestamp is below that of the first record."""
+        return bool(self.summary["understated"])
 
     @property
     def recovered_status(self) -> SegmentStatus:
@@ -129,14 +131,12 @@ class _Gathered:
         self.seen_magics = np.zeros(256, np.uint8)
         self.failure: tuple[int, str] | None = None  # where and why Kafka fails to load
         self.batches_crc32 = 0
-        self.is_understated = False
         self._epochs = LeaderEpochs()
         self._transactions: OpenTransactions | None = None  # most segments have none
 
     def append(self, batches: BatchColumns, speed: Speed) -> None:
         speed(summarize)(batches, self.summary, self.seen_magics)
         self.batches_crc32 = zlib.crc32(batches["crc"].astype(">u4").tobytes(), self.batches_crc32)
-        self.is_understated |= _is_understated(batches)
         if self.producers:
             self.producers.append(batches)
         if self.failure is None:
@@ -182,16 +182,7 @@ class _Gathered:
             self._epochs.starts,
             self.batches_crc32,
             only_zeros_follow,
-            self.is_understated,
         )
-
-
-def _is_understated(batches: BatchColumns) -> bool:
-    """Return whether a batch's max timestamp is below its base timestamp, that of a record."""
-    is_below = batches["max_timestamp"] < batches["base_timestamp"]
-    return bool(is_below.any()) and bool(
-        (is_below & (batches["attributes"] & (LOG_APPEND_TIME | DELETE_HORIZON) == 0)).any()
-    )
 
 
 @lru_cache(maxsize=64)

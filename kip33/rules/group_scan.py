@@ -12,13 +12,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kip33.formats.batch import BATCH, DELETE_HORIZON, LOG_APPEND_TIME
+from kip33.formats.batch import BATCH
 from kip33.formats.crc import crc32, crc32c
 from kip33.formats.native import compiled, crc32c_tables
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.formats.walk import END, FULL, STATE, walk
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import BASE_OFFSETS, append_batches, close_index
+from kip33.rules.leader_epochs import refused_epoch
 from kip33.rules.segment_summary import new_summary, summarize
 
 BATCHES_AT_ONCE: Final = 4096
@@ -32,10 +33,7 @@ SCANNED: Final = np.dtype(
         ("epoch", np.int64),  # the leader epoch, -1 without
         ("epoch_offset", np.int64),
         ("batches_crc32", np.int64),  # of the CRCs of its batches, big-endian
-        (
-            "time_index_end",
-            np.int64,
-        ),  # of its entries in the arena, which follow the last log's
+        ("time_index_end", np.int64),  # in the arena, where its entries follow the last log's
         ("time_index_crc32c", np.int64),
     ]
 )
@@ -56,23 +54,6 @@ def put_times(arena: Any, at: int, times: Any, count: int) -> int:
     return at
 
 
-def is_understated(batches: Any) -> bool:
-    """Return whether a batch's max timestamp is below its base timestamp, that of a record."""
-    for k in range(batches.size):
-        is_below = batches[k]["max_timestamp"] < batches[k]["base_timestamp"]
-        if is_below and batches[k]["attributes"] & (LOG_APPEND_TIME | DELETE_HORIZON) == 0:
-            return True
-    return False
-
-
-def has_one_epoch(batches: Any, epoch: int, epoch_offset: int) -> bool:
-    """Return whether no batch begins another leader epoch, and the first is one Kafka takes."""
-    is_one = epoch < 0 or epoch_offset >= 0
-    for k in range(batches.size):
-        is_one = is_one and batches[k]["leader_epoch"] <= epoch
-    return is_one
-
-
 def crc_of_crcs(value: int, batches: Any, room: Any) -> int:
     """Continue a CRC-32 with the CRCs of batches."""
     for k in range(batches.size):
@@ -87,20 +68,17 @@ def scan_log(  # parameters: compiled code takes arrays and numbers, no objects
     entry: Any,
     summary: Any,
     found: Any,
-    columns: Any,
-    times: Any,
-    offsets: Any,
-    magics: Any,
-    room: Any,
-    arena: Any,
+    memory: Any,
     end: int,
     check_crc: bool,
     tables: Any,
 ) -> int:
     """Scan one log at `at` of the data; return the end of its entries in the arena.
 
-    The arguments are those of `scan_logs`, of this log. If the log is not plain, that is `end`.
+    The arguments are those of `scan_logs`, of this log; `memory` has those to work in. If the log
+    is not plain, its entries end where they begin.
     """
+    columns, times, offsets, magics, room, arena = memory
     stop = at + state[0]["end"]
     begin = end
     epoch, epoch_offset, crcs, is_first = -1, 0, 0, True
@@ -111,12 +89,13 @@ def scan_log(  # parameters: compiled code takes arrays and numbers, no objects
             return begin
         batches = columns[:rows]
         summarize(batches, summary, magics)
-        if summary[0]["marked"] != 0 or is_understated(batches):
+        if summary[0]["marked"] != 0 or summary[0]["understated"] != 0:
             return begin
+        refused, latest_epoch = refused_epoch(batches, epoch)
         if is_first and rows > 0:
             epoch, epoch_offset = columns[0]["leader_epoch"], columns[0]["base_offset"]
             is_first = False
-        if not has_one_epoch(batches, epoch, epoch_offset):
+        if refused >= 0 or latest_epoch > epoch:
             return begin
         crcs = crc_of_crcs(crcs, batches, room)
         count, _ = append_batches(batches, batches["last_offset"], entry, times, offsets)
@@ -162,7 +141,7 @@ def scan_logs(  # parameters: compiled code takes arrays and numbers, no objects
     the log's size, of ENTRY_STATE with its base offset, of SUMMARY_RECORD, of SCANNED. The others
     are memory to work in; `arena` gets the bytes of the time indexes.
     """
-    end = 0
+    end, memory = 0, (columns, times, offsets, magics, room, arena)
     for i in range(starts.size):
         for k in range(256):
             magics[k] = 0
@@ -174,12 +153,7 @@ def scan_logs(  # parameters: compiled code takes arrays and numbers, no objects
             entries[one],
             summaries[one],
             found[one],
-            columns,
-            times,
-            offsets,
-            magics,
-            room,
-            arena,
+            memory,
             end,
             check_crc,
             tables,

@@ -96,10 +96,12 @@ OF_REMARKS: Final = ("error", "index_error", "notes", "valid_bytes")
 def note_texts(notes: Iterable[str], valid_bytes: int | None) -> list[str]:
     """Return the texts of codes; a code of a later version is its own text.
 
-    >>> note_texts(["broker_cuts_log", "new_code"], 120)
-    ['no .index is written: a starting broker cuts this log to 120 bytes', 'new_code']
+    >>> note_texts(["broker_cuts_log", "{new_code}"], 120)
+    ['no .index is written: a starting broker cuts this log to 120 bytes', '{new_code}']
     """
-    return [_TEXTS.get(note, note).format(valid_bytes=valid_bytes) for note in notes]
+    return [
+        _TEXTS[note].format(valid_bytes=valid_bytes) if note in _TEXTS else note for note in notes
+    ]
 
 
 def with_remarks(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from kip33.formats.batch import (
     CODEC_MASK,
     CODEC_NAMES,
     CONTROL,
+    DELETE_HORIZON,
     LOG_APPEND_TIME,
     NO_TIMESTAMP,
     TRANSACTIONAL,
@@ -78,6 +79,7 @@ SUMMARY_RECORD: Final = np.dtype(
         ("codecs", np.int64),  # bit k: codec k
         ("timestamp_types", np.int64),  # bit k: TIMESTAMP_TYPES[k]
         ("marked", np.int64),  # batches of transactions, and control batches
+        ("understated", np.int64),  # with a max timestamp below the base timestamp, a record's
     ]
 )
 NO_RECORDS: Final = 2**63 - 1  # the smallest timestamp of no batches
@@ -111,6 +113,7 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
     max_timestamp = int(summary["max_timestamp"])
     smallest = int(summary["smallest_timestamp"])
     records = wrappers = out_of_order = codecs = timestamp_types = unknown = marked = 0
+    understated = 0
     for i in range(batches.size):
         batch = batches[i]
         timestamp = int(batch["max_timestamp"])
@@ -129,6 +132,9 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
             unknown += 1
         if batch["attributes"] & (TRANSACTIONAL | CONTROL):
             marked += 1
+        is_of_records = batch["attributes"] & (LOG_APPEND_TIME | DELETE_HORIZON) == 0
+        if is_of_records and timestamp < batch["base_timestamp"]:
+            understated += 1
         codecs |= 1 << (int(batch["attributes"]) & CODEC_MASK)
         if batch["magic"] == 0:
             timestamp_types |= 1
@@ -148,6 +154,7 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
     summary["codecs"] |= codecs
     summary["timestamp_types"] |= timestamp_types
     summary["marked"] += marked
+    summary["understated"] += understated
 
 
 def largest_timestamp(max_timestamp: int, last_modified_ms: int) -> tuple[int, TimestampSource]:

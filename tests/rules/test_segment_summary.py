@@ -28,6 +28,7 @@ NO_BATCHES = {
     "last_offset": -1, "max_timestamp": -1, "offset_of_max_timestamp": -1,
     "smallest_timestamp": NO_RECORDS, "unknown_smallest": 0,
     "out_of_order_batches": 0, "codecs": 0, "timestamp_types": 0, "marked": 0,
+    "understated": 0,
 }  # fmt: skip
 
 
@@ -47,9 +48,16 @@ def summary_of(
 
 
 def row(
-    timestamp: int, offset: int = 0, *, records: int = 1, attributes: int = 0, magic: int = 2
+    timestamp: int,
+    offset: int = 0,
+    *,
+    records: int = 1,
+    attributes: int = 0,
+    magic: int = 2,
+    base: int | None = None,
 ) -> tuple[int, ...]:
-    return (0, 61, offset, offset, timestamp, offset, -1, 0, records, attributes, magic, 0, 0, 0)
+    base = timestamp if base is None else base
+    return (0, 61, offset, offset, timestamp, offset, -1, 0, records, attributes, magic, 0, base, 0)
 
 
 def test_no_batches() -> None:
@@ -60,6 +68,9 @@ CASES = {
     "batches of transactions and control batches are marked": (
         [row(5, 7), row(5, 8, attributes=16), row(5, 9, attributes=48), row(5, 10, attributes=32)],
         {"marked": 3}),
+    "a max timestamp below the base timestamp is understated, unless the broker set either": (
+        [row(5, base=6), row(5, base=5), *(row(5, base=6, attributes=a) for a in (8, 64, 4))],
+        {"understated": 2}),
     "one batch": ([row(5, 7)], {"first_batch_timestamp": 5, "last_offset": 7}),
     "equal timestamps: the first batch that has the max": ([row(5, 1), row(9, 2), row(9, 3)],
         {"max_timestamp": 9, "offset_of_max_timestamp": 2}),
