@@ -1,8 +1,8 @@
 """Rows of catalogs of schema versions 1 to 4, and of the first states of 5, in today's columns.
 
 Only builds read versions 1 to 4. All of these had texts where there are codes and columns now:
-notes were sentences in `error`, settings were JSON. Columns that one of them did not have are null: 1 ended with
-`offset_index_bytes`, 2 had no times, 3 nothing about leader epochs and CRCs.
+notes were sentences in `error`, settings were JSON. Columns that one of them did not have are null:
+1 ended with `offset_index_bytes`, 2 had no times, 3 nothing about leader epochs and CRCs.
 """
 
 import json
