@@ -179,7 +179,7 @@ class _PlainLogs(NamedTuple):
             name: listed[name] for name in SEGMENTS.names if name in listed.column_names
         }
         columns |= {"log_uri": logs, "index_uri": build.index_uris(logs)}
-        columns |= dict.fromkeys(("valid_bytes",), listed["size_bytes"])
+        columns["valid_bytes"] = listed["size_bytes"]
         columns |= {name: self._same(value) for name, value in build.settings_of_row.items()}
         columns |= {
             "status": self._same(SegmentStatus.OK.value),

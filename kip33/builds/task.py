@@ -1,10 +1,11 @@
 """Build the segments of one bin: their index files and catalog rows, the work of one task."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain, compress, groupby, islice
+from itertools import chain, compress
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,7 +35,7 @@ from kip33.builds.pending_rows import (
 from kip33.builds.small_logs import GROUP_ROWS, SmallLogs, groups_small_logs
 from kip33.catalog.catalog import id_of
 from kip33.catalog.draft import PartWriter
-from kip33.catalog.schema import IndexFileState
+from kip33.catalog.schema import SEGMENTS, IndexFileState
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.drafts.designs import design_of
 from kip33.formats.batch import NO_TIMESTAMP
@@ -135,16 +136,10 @@ def _build_group(
     """Build the plain logs of a group together, and the others one by one; the order stays."""
     plain = logs.done_of(group)
     others = [*_built(build, group.filter(pa.array(~plain.is_done)), flusher)]
-    at = 0
-    each, ours = iter(others), plain.is_done.tolist()
-    for is_done, run in groupby(ours):
-        count = len(list(run))
-        if is_done:
-            result.add_plain(plain.rows.slice(at, count))
-            at += count
-        else:
-            for built in islice(each, count):
-                result.add(built)
+    of_others = pa.Table.from_pylist([built.row for built in others], SEGMENTS)
+    places = np.concatenate([np.flatnonzero(plain.is_done), np.flatnonzero(~plain.is_done)])
+    rows = pa.concat_tables([plain.rows, of_others]).take(pa.array(np.argsort(places)))
+    result.add_group(rows, plain.rows, others)
 
 
 class _BinResult:
@@ -162,18 +157,23 @@ class _BinResult:
             self._pending.append(built.row | built.pending)
         else:
             self._writer.append(built.row)
+        self._count(built)
+
+    def add_group(self, rows: pa.Table, plain: pa.Table, others: Sequence[Built]) -> None:
+        """Add the rows of a group: each plain log has an index file that was written."""
+        self._writer.append_table(rows)
+        self._bytes_read += pc.sum(plain["size_bytes"]).as_py() or 0
+        self._files_written += plain.num_rows
+        for built in others:
+            self._count(built)
+
+    def _count(self, built: Built) -> None:
         self._bytes_read += built.bytes_read
         self._files_written += built.row.get(FILES_WRITTEN, 0)
         if built.row["status"] == SegmentStatus.UNREADABLE:
             self._unreadable += 1
             log = (built.row["log_uri"], built.row["error"] or "")
             self._first_unreadable = min(self._first_unreadable or log, log)
-
-    def add_plain(self, rows: pa.Table) -> None:
-        """Add rows of plain logs, each with an index file that was written."""
-        self._writer.append_table(rows)
-        self._bytes_read += pc.sum(rows["size_bytes"]).as_py()
-        self._files_written += rows.num_rows
 
     def publish(self) -> TaskResult:
         """Write the parts."""

@@ -193,7 +193,7 @@ def _question(local: CatalogSnapshot, request: ReportRequest) -> RetentionReques
         other_tier=uploaded,
         moments_ms=forecast_moments(request.now_ms, request.forecast_days),
         reborn=topics_with_several_ids(names),
-        are_given=request.policies is not None,
+        has_policies=request.policies is not None,
     )
 
 

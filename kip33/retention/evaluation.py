@@ -202,12 +202,12 @@ class RetentionRequest:
     other_tier: OtherTier | None = None  # None: topics in tiered storage are kept on a broker
     moments_ms: Sequence[int] = ()  # the times for which it is said what becomes deletable
     reborn: frozenset[str] = frozenset()  # `partitions.topics_with_several_ids`, for holes
-    are_given: bool = True  # the policies; False: holes are those without any, as in `--holes`
+    has_policies: bool = True  # False: none were given; holes are then those of `--holes` alone
 
     @property
     def policies_of_holes(self) -> Policies | None:
         """Return the policies that say which topics are compacted; None: none were given."""
-        return self.policies if self.are_given else None
+        return self.policies if self.has_policies else None
 
     def policy_of(self, topic: str) -> Policy:
         """Return the policy that is applied to a topic."""
