@@ -1,6 +1,7 @@
 """A build that takes small logs together leaves the files and rows of one that takes each alone."""
 
 import os
+from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 
 from kip33.builds import small_logs
+from kip33.builds import task as build_task
+from kip33.builds.commit import begin_build, commit_build
 from kip33.formats.native import is_ready
 from kip33.rules.group_scan import scan_logs
 from kip33.stores import files
@@ -26,22 +29,28 @@ def write_archive(archive: ChangingArchive, seed: int) -> None:
     """Write logs of all kinds, and what else a build may find."""
     random = Random(seed)
     for number, log in enumerate(random_logs(random, 80)):
-        archive.write(archive.log(f"t{number % 3}-{number % 5}", number), log)
+        archive.write(archive.log(f"t{number % 3}-{number}"), log)
     archive.write(archive.log("t0-0", 200), b"")
     archive.write(archive.log("t0-0", 300), bytes(100))
     archive.write(archive.log("t0-0", 400), batches(400, 5) + bytes(50))
     os.mkfifo(archive.log("t0-0", 500))
-    archive.log("t0-0", 600).symlink_to(archive.log("t1-1", 1))
-    foreign = archive.index("t1-1", 1)
-    foreign.parent.mkdir(parents=True)
-    foreign.write_bytes(b"not of kip33")
+    archive.log("t0-0", 600).symlink_to(archive.log("t1-1"))
     archive.log("t2-9", 0).parent.mkdir()
 
 
-def rows_of(archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch, least: int) -> Any:
-    """Build; return the index files and the rows, without the times of the index files."""
-    monkeypatch.setattr(small_logs, "LEAST_ROWS", least)
-    return archive.fresh()
+def built(archive: ChangingArchive, name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Build all segments as one bin; return files and rows, and the figures of the bin."""
+    archive.index_dir = archive.folder / name / "indexes"
+    archive.catalog = archive.folder / name / "catalog"
+    foreign = archive.index("t1-1")
+    foreign.parent.mkdir(parents=True)
+    foreign.write_bytes(b"not of kip33")
+    monkeypatch.setattr(small_logs, "LEAST_ROWS", 1 if name == "together" else ALONE)
+    plan = archive.plan()
+    begun = begin_build(plan)
+    result = build_task.build_bin(plan.build, begun.draft.staging, 0, plan.files)
+    commit_build(begun, [result])
+    return archive.outcome(), result[1:3], result[4:]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -50,10 +59,13 @@ def test_files_and_rows_are_those_of_logs_taken_alone(
 ) -> None:
     archive = ChangingArchive(tmp_path)
     write_archive(archive, seed)
-    monkeypatch.setattr(small_logs, "GROUP_ROWS", 30)
+    monkeypatch.setattr(build_task, "GROUP_ROWS", 30)
     monkeypatch.setattr(small_logs, "SCAN_BYTES", 10_000)
-    together = rows_of(archive, monkeypatch, 1)
-    assert together == rows_of(archive, monkeypatch, ALONE)
+    together = built(archive, "together", monkeypatch)
+    assert together == built(archive, "alone", monkeypatch)
+    statuses = Counter(row["status"] for row in together[0].rows)
+    assert statuses["ok"] > 30
+    assert {"truncated", "unreadable"} <= statuses.keys()
 
 
 def test_a_log_that_is_not_as_listed_is_left_to_the_build_of_one(
@@ -84,6 +96,8 @@ def test_a_log_that_is_not_as_listed_is_left_to_the_build_of_one(
 GROUPED = """
 import sys
 from kip33.builds import small_logs
+from kip33.builds import task as build_task
+from kip33.builds.commit import begin_build, commit_build
 from tests.faults.builds import build_here
 small_logs.LEAST_ROWS = 1
 build_here(sys.argv[1], sys.argv[2], now_ms=1_800_000_000_000, fsync=True)
