@@ -27,7 +27,7 @@ from kip33.catalog.draft import CLAIMS, DEAD_AFTER_MS, Draft, read_claims
 from kip33.catalog.holes import DirectoriesOfPartitions, hole_totals, read_holes
 from kip33.catalog.ordered_parts import parts_in_order, write_parts
 from kip33.catalog.orphan_list import read_orphans
-from kip33.catalog.schema import IndexFileState, have_note
+from kip33.catalog.schema import have_note
 from kip33.catalog.segment_order import KEY
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.drafts.designs import design_of
@@ -39,6 +39,7 @@ from kip33.errors import (
     unreadable_logs_text,
 )
 from kip33.formats.index_kinds import IndexKind
+from kip33.rules.publication import IndexFileState
 from kip33.rules.segment_notes import KEPT, SegmentNote
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.locations import Location

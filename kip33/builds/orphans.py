@@ -24,10 +24,10 @@ from kip33.builds.build_options import BuildSpec
 from kip33.builds.carry_over import ListingScope
 from kip33.builds.reuse import Mask, ReusableRows
 from kip33.catalog.orphan_list import ORPHANS
-from kip33.catalog.schema import IndexFileState
 from kip33.drafts.designs import DRAFT_FILES
 from kip33.errors import FileReadError
 from kip33.formats.index_kinds import IndexKind
+from kip33.rules.publication import IndexFileState
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import FileStatus, entries_of
 from kip33.stores.locations import Location

@@ -28,11 +28,11 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import (
     BUILD_SETTINGS,
     SEGMENTS,
-    IndexFileState,
     have_note,
     lacks_epochs,
 )
 from kip33.formats.index_kinds import FOLDED, IndexKind
+from kip33.rules.publication import IndexFileState
 from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.rules.transaction_index import UNCHANGED

@@ -2,13 +2,12 @@
 
 What a small segment costs is objects of Python and system calls, not bytes. So the logs of a group
 are read one after another into one buffer, which one call of compiled code scans
-(`rules.group_scan`), their index files are written folder by folder, and their rows are made as
-columns. A log that is not plain, or whose index file is there already, is left to
-`builds.task.build_segment`, which gives the same file and the same row.
+(`rules.group_scan`), and their rows are made as columns. A log that is not plain, or that has an
+index file already, is left to `builds.task.build_segments`, which gives the same file and row.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import compress, groupby
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -17,18 +16,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import kip33
-from kip33.archive.listing import log_uris
+from kip33.archive.listing import Column, log_uris
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.index_flusher import IndexFlusher
-from kip33.catalog.schema import SEGMENTS, IndexFileState
+from kip33.builds.reuse import ours_column
+from kip33.catalog.schema import SEGMENTS
 from kip33.formats.batch import CODEC_NAMES
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import TIME_INDEX_FILE
-from kip33.formats.native import is_ready
+from kip33.formats.native import is_loaded, is_ready
 from kip33.formats.scan import aligned
 from kip33.formats.time_index import TIME_ENTRY_BYTES
+from kip33.indexing.published_files import (
+    IndexPublisher,
+    PublishedFile,
+    PublishedFiles,
+    SegmentFiles,
+    TargetFile,
+)
 from kip33.rules.group_scan import SCANNED, GroupScan, ScannedLogs, scan_logs
 from kip33.rules.index_entries import RECOVER
+from kip33.rules.publication import Wanted
 from kip33.rules.segment_summary import (
     SUMMARY_RECORD,
     TIMESTAMP_TYPES,
@@ -38,13 +45,14 @@ from kip33.rules.segment_summary import (
 )
 from kip33.rules.untimestamped import Untimestamped
 from kip33.stores.files import read_small_files
-from kip33.stores.own_files import publish_new_files
 
 GROUP_ROWS: Final = 1_024
 LEAST_ROWS: Final = 256  # of a bin: for fewer, loading the code costs more than it saves
 MOST_LOG_BYTES: Final = 2 << 20
 SCAN_BYTES: Final = 512 << 10  # of the logs in one call: they stay in the CPU's cache
 _LOG: Final = ".log"
+_TEXT: Final = pa.string()
+_NO_FILE: Final = (None,) * len(PublishedFile._fields)
 _MAGICS: Final = (0, 1, 2)
 _SOURCES: Final = (TimestampSource.LOG.value, TimestampSource.LAST_MODIFIED.value)
 _AS_SUMMED: Final = (
@@ -58,12 +66,18 @@ class PlainRows(NamedTuple):
 
     is_done: npt.NDArray[np.bool_]  # of each segment of the group
     rows: pa.Table  # SEGMENTS, of these in their order
+    files_written: int = 0
+
+    @classmethod
+    def none(cls, segments: int) -> Self:
+        """Return that nothing is done of a group."""
+        return cls(np.zeros(segments, bool), SEGMENTS.empty_table())
 
 
 def groups_small_logs(build: BuildSpec, rows: int) -> bool:
     """Return whether the small logs of a bin are read as groups."""
     return (
-        rows >= LEAST_ROWS
+        (rows >= LEAST_ROWS or is_loaded())
         and build.source.is_local
         and build.index_dir.is_local
         and not (build.in_place or build.only_damaged or build.read_tail or build.by_topic)
@@ -77,29 +91,35 @@ def groups_small_logs(build: BuildSpec, rows: int) -> bool:
 class SmallLogs:
     """Reads, indexes and publishes the plain logs of one group after another."""
 
-    def __init__(self, build: BuildSpec, flusher: IndexFlusher) -> None:
-        """Take a build for which `groups_small_logs` is true, and who flushes its files."""
-        self._build, self._flusher = build, flusher
+    def __init__(self, build: BuildSpec) -> None:
+        """Take a build for which `groups_small_logs` is true."""
+        self._build = build
         self._scan = GroupScan(build.settings)
         self._buffer = aligned(2 * SCAN_BYTES + MOST_LOG_BYTES + 1)
 
-    def done_of(self, group: pa.Table) -> PlainRows:
+    def done_of(self, group: pa.Table, publisher: IndexPublisher) -> PlainRows:
         """Return what is done of a group: rows of the listing, consecutive, at most GROUP_ROWS."""
         group = group.combine_chunks()
         paths: list[Any] = group["path"].to_pylist()
         sizes: list[Any] = group["size_bytes"].to_pylist()
         bases = np.asarray(pc.fill_null(group["base_offset"], 0).to_numpy())
+        files = _TimeIndexes(self._build, group)
         done = [_PlainLogs.none()]
+        published: list[PublishedFiles] = []
         for held, starts in self._read(paths, sizes, _may_be_plain(group)):
             rows, size_bytes = np.array(held), np.array([sizes[row] for row in held], np.int64)
             places = np.array(starts, np.int64)
             scanned = self._scan.scan(self._buffer, places, size_bytes, bases[rows])
-            times = self._publish([paths[row] for row in held], scanned)
-            done.append(_PlainLogs.of(rows, scanned, times))
+            logs = _PlainLogs.of(rows, scanned)
+            data = compress(scanned.time_indexes, scanned.found["is_plain"].tolist())
+            crcs = logs.found["time_index_crc32c"].tolist()
+            published += publisher.publish([*map(files.of, logs.rows.tolist(), data, crcs)])
+            done.append(logs)
         logs = _PlainLogs(*map(np.concatenate, zip(*done, strict=True)))
         is_done = np.zeros(group.num_rows, bool)
         is_done[logs.rows] = True
-        return PlainRows(is_done, logs.as_rows(self._build, group.take(pa.array(logs.rows))))
+        table = logs.as_rows(self._build, group.take(pa.array(logs.rows)), published)
+        return PlainRows(is_done, table, sum(one.written for one in published))
 
     def _read(
         self, paths: Sequence[str], sizes: Sequence[int], may_be_plain: Sequence[bool]
@@ -125,69 +145,64 @@ class SmallLogs:
         if held:
             yield held, starts
 
-    def _publish(self, paths: Sequence[str], scanned: ScannedLogs) -> list[int | None]:
-        """Write the index files of plain logs; return their times, None if one is not written."""
-        times: list[int | None] = [None] * len(paths)
-        is_plain = (scanned.found["is_plain"] == 1).tolist()
-        for folder, places in _by_folder(paths, is_plain):
-            target = self._build.index_dir.child(folder) if folder else self._build.index_dir
-            stems = [paths[at].rpartition("/")[2].removesuffix(_LOG) for at in places]
-            names = [f"{stem}.{TIME_INDEX_FILE}" for stem in stems]
-            files = [
-                (name, scanned.time_indexes[at]) for name, at in zip(names, places, strict=True)
-            ]
-            written = publish_new_files(target, files)
-            for at, time_ms in zip(places, written, strict=True):
-                times[at] = time_ms
-            each = zip(names, written, strict=True)
-            self._flusher.add_new(target, [name for name, time_ms in each if time_ms is not None])
-        return times
+
+class _TimeIndexes:
+    """The index files of the logs of a group."""
+
+    def __init__(self, build: BuildSpec, group: pa.Table) -> None:
+        columns = ["path", "size_bytes", "last_modified_ms", "log_is_new"]
+        columns.append(ours_column(IndexKind.TIME))
+        self._source, self._index_dir = build.source, build.index_dir
+        self._listed = [*zip(*(group[name].to_pylist() for name in columns), strict=True)]
+
+    def of(self, row: int, data: bytes, crc32c: int) -> SegmentFiles:
+        """Return the files of a row, whose time index has these bytes."""
+        path, size_bytes, modified_ms, is_new, ours = self._listed[row]
+        place = self._index_dir.child(f"{path.removesuffix(_LOG)}.{TIME_INDEX_FILE}")
+        file = TargetFile(IndexKind.TIME, place, Wanted.BYTES, data, ours, crc32c=crc32c)
+        return SegmentFiles(
+            self._source.child(path),
+            (file,),
+            size_bytes=size_bytes,
+            last_modified_ms=modified_ms,
+            before_log=is_new,
+        )
 
 
 class _PlainLogs(NamedTuple):
-    """The logs of a group whose index files are written, an element for each."""
+    """The plain logs of a group, an element for each."""
 
     rows: npt.NDArray[np.int64]  # their numbers in the group
     found: npt.NDArray[np.void]  # SCANNED
     summaries: npt.NDArray[np.void]  # SUMMARY_RECORD
     index_bytes: npt.NDArray[np.int64]
-    modified_ms: npt.NDArray[np.int64]  # of the index files
 
     @classmethod
     def none(cls) -> Self:
         numbers = np.zeros(0, np.int64)
-        return cls(numbers, np.zeros(0, SCANNED), np.zeros(0, SUMMARY_RECORD), numbers, numbers)
+        return cls(numbers, np.zeros(0, SCANNED), np.zeros(0, SUMMARY_RECORD), numbers)
 
     @classmethod
-    def of(
-        cls, rows: npt.NDArray[np.int64], scanned: ScannedLogs, times: Sequence[int | None]
-    ) -> Self:
-        """Return those of some logs that have a time: their files were written."""
-        which = np.array([one is not None for one in times], bool)
-        return cls(
-            rows[which],
-            scanned.found[which],
-            scanned.summaries[which],
-            np.array([len(data) for data in scanned.time_indexes], np.int64)[which],
-            np.array([one for one in times if one is not None], np.int64),
-        )
+    def of(cls, rows: npt.NDArray[np.int64], scanned: ScannedLogs) -> Self:
+        """Return those of some logs that are plain."""
+        which = scanned.found["is_plain"] == 1
+        index_bytes = np.array([len(data) for data in scanned.time_indexes], np.int64)
+        return cls(rows[which], scanned.found[which], scanned.summaries[which], index_bytes[which])
 
-    def as_rows(self, build: BuildSpec, listed: pa.Table) -> pa.Table:
-        """Return the rows of a catalog, as `builds.task.build_segment` makes them one by one."""
+    def as_rows(
+        self, build: BuildSpec, listed: pa.Table, published: Sequence[PublishedFiles]
+    ) -> pa.Table:
+        """Return the rows of a catalog, as `builds.task.build_segments` makes them one by one."""
         logs = log_uris(build.source, listed["path"], listed["inside"])
         columns: dict[str, Any] = {
             name: listed[name] for name in SEGMENTS.names if name in listed.column_names
         }
-        columns |= {"log_uri": logs, "index_uri": build.index_uris(logs)}
-        columns["valid_bytes"] = listed["size_bytes"]
+        columns |= {"log_uri": logs, "valid_bytes": listed["size_bytes"]}
         columns |= {name: self._same(value) for name, value in build.settings_of_row.items()}
-        columns |= {
-            "status": self._same(SegmentStatus.OK.value),
-            "index_file": self._same(IndexFileState.WRITTEN.value),
-            "kip33_version": self._same(kip33.__version__),
-            "time_index_matches": self._same(True),
-        }
-        columns |= self._of_batches(listed) | self._of_index()
+        columns |= {"status": self._same(SegmentStatus.OK.value)}
+        columns |= {"kip33_version": self._same(kip33.__version__)}
+        columns |= self._of_batches(listed) | _of_files(published, build.index_uris(logs))
+        columns["time_index_entries"] = pa.array(self.index_bytes // TIME_ENTRY_BYTES)
         arrays = []
         for field in SEGMENTS:
             column = columns.get(field.name)
@@ -224,13 +239,24 @@ class _PlainLogs(NamedTuple):
             "batches_crc32": pa.array(np.ascontiguousarray(self.found["batches_crc32"])),
         }
 
-    def _of_index(self) -> dict[str, Any]:
-        return {
-            "time_index_bytes": pa.array(self.index_bytes),
-            "time_index_entries": pa.array(self.index_bytes // TIME_ENTRY_BYTES),
-            "time_index_modified_ms": pa.array(self.modified_ms),
-            "time_index_crc32c": pa.array(np.ascontiguousarray(self.found["time_index_crc32c"])),
-        }
+
+def _of_files(published: Sequence[PublishedFiles], uris: Column) -> dict[str, Any]:
+    """Return the columns of time indexes, given the URIs that they have if they are there."""
+    states = pa.array([one.state for one in published], _TEXT)
+    files = [one.files.get(IndexKind.TIME) or _NO_FILE for one in published]
+    sizes, times, matches, crcs = zip(*files, strict=True) if files else [()] * len(_NO_FILE)
+    return {
+        "index_file": states,
+        "index_uri": pc.if_else(pc.is_valid(states), uris, None),
+        "time_index_bytes": pa.array(sizes, pa.int64()),
+        "time_index_modified_ms": pa.array(times, pa.int64()),
+        "time_index_matches": pa.array(matches, pa.bool_()),
+        "time_index_crc32c": pa.array(crcs, pa.int64()),
+        "notes": pa.array([one.notes or None for one in published], pa.list_(pa.string())),
+        "index_error": pa.array(
+            ["; ".join(one.problems) or None for one in published], pa.string()
+        ),
+    }
 
 
 def _lists(bits: npt.NDArray[np.int64], names: tuple[Any, ...], kind: Any) -> Any:

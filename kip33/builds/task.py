@@ -1,8 +1,8 @@
 """Build the segments of one bin: their index files and catalog rows, the work of one task."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, compress
+from itertools import compress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,33 +14,23 @@ from kip33.archive.directory import Segment
 from kip33.archive.listing import LISTING
 from kip33.archive.segment_paths import beside, index_of_row
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.index_files import (
-    FILES_WRITTEN,
-    Published,
-    TargetIndexFile,
-    add_notes,
-    log_has_changed,
-    record,
-)
-from kip33.builds.index_flusher import IndexFlusher
-from kip33.builds.pending_rows import (
-    PENDING,
-    Built,
-    WaitingIndex,
-    WaitingIndexes,
-    WaitingPuts,
-    extra_columns,
-    with_offset_index,
-)
-from kip33.builds.small_logs import GROUP_ROWS, SmallLogs, groups_small_logs
+from kip33.builds.index_files import add_notes, publisher_of, put_into
+from kip33.builds.small_logs import GROUP_ROWS, PlainRows, SmallLogs, groups_small_logs
+from kip33.builds.transaction_files import PENDING, extra_columns
 from kip33.catalog.catalog import id_of
 from kip33.catalog.draft import PartWriter
-from kip33.catalog.schema import SEGMENTS, IndexFileState
+from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.drafts.designs import design_of
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.formats.index_kinds import FOLDED, IndexKind
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.time_index import TIME_ENTRY_BYTES
+from kip33.indexing.published_files import (
+    IndexPublisher,
+    PublishedFiles,
+    SegmentFiles,
+    TargetFile,
+)
 from kip33.indexing.segment import (
     BuiltIndexes,
     FileTimeEntry,
@@ -57,7 +47,7 @@ from kip33.indexing.verification import SegmentVerdict, verify_file
 from kip33.rules.broker_start import CUT, REFUSED, may_have_offset_index
 from kip33.rules.index_tail import LAST_HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IndexVerdict
-from kip33.rules.producer_state import changes_as_json
+from kip33.rules.publication import IndexFileState, Owner, There, Wanted, decide
 from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.segment_summary import (
     NOT_READ,
@@ -78,7 +68,8 @@ from kip33.stores.own_files import set_flushing, temporary_files_of
 
 _KINDS: Final = tuple(IndexKind)
 _SUMMARY_FIELDS: Final = SUMMARY_RECORD.names or ()
-LISTED_ROWS_AT_ONCE: Final = 4096  # rows of a bin's listing that are Python objects at one time
+_MOST_SEGMENTS: Final = 256  # whose index files are published together
+_MOST_INDEX_BYTES: Final = 32 << 20  # of these
 
 
 class TaskResult(NamedTuple):
@@ -92,6 +83,34 @@ class TaskResult(NamedTuple):
     first_unreadable: tuple[str, str] | None = None  # the smallest URI, and the reason
 
 
+class KnownSegment(NamedTuple):
+    """A segment and what the catalog knows about it."""
+
+    segment: Segment
+    ours: frozenset[IndexKind] = frozenset()  # existing files of these kinds may be replaced
+    log_is_new: bool = False  # to a catalog that has a snapshot
+    largest_before: int = NO_TIMESTAMP  # of earlier segments, if the index design needs it
+
+
+class _Scanned(NamedTuple):
+    """A segment that was read: its row so far, and the index files that it should have."""
+
+    row: dict[str, Any]
+    files: SegmentFiles
+    bytes_read: int = 0  # of the log
+    pending: dict[str, Any] | None = None  # more columns, if the row waits for its `.txnindex`
+    file_time_offset: int | None = None  # the row's, if its `.timeindex` has the log's bytes
+
+
+class Built(NamedTuple):
+    """A catalog row and the figures of its work."""
+
+    row: dict[str, Any]
+    bytes_read: int  # of the log
+    pending: dict[str, Any] | None = None  # more columns, if the row waits for its `.txnindex`
+    files_written: int = 0
+
+
 def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table) -> TaskResult:
     """Build the segments of one bin and publish their rows as one part: the work of one task.
 
@@ -99,47 +118,54 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
     """
     set_flushing(build.fsync)
     with temporary_files_of(id_of(staging.name)):
-        return _build_bin(build, staging, number, files)
-
-
-def _build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table) -> TaskResult:
-    result = _BinResult(staging, number)
-    flusher = IndexFlusher()
-    if groups_small_logs(build, files.num_rows):
-        logs = SmallLogs(build, flusher)
+        result = _BinResult(staging, number)
+        publisher = publisher_of(build)
+        logs = SmallLogs(build) if groups_small_logs(build, files.num_rows) else None
         for first in range(0, files.num_rows, GROUP_ROWS):
-            _build_group(build, logs, flusher, files.slice(first, GROUP_ROWS), result)
-    else:
-        for built in _built(build, files, flusher):
-            result.add(built)
-    flusher.flush()
-    return result.publish()
+            group = files.slice(first, GROUP_ROWS)
+            plain = logs.done_of(group, publisher) if logs else PlainRows.none(group.num_rows)
+            rest = group.filter(pa.array(~plain.is_done))
+            result.add_group(plain, [*build_segments(build, _segments(rest), publisher)])
+        publisher.finish()
+        return result.publish()
 
 
-def _built(build: BuildSpec, files: pa.Table, flusher: IndexFlusher) -> Iterator[Built]:
-    """Yield the segments of a bin one after another, when nothing of them waits any more."""
-    waiting = WaitingIndexes(build, flusher)
-    puts = WaitingPuts(build, files)
-    read = map_in_order(
+def build_segments(
+    build: BuildSpec,
+    segments: Iterable[KnownSegment],
+    publisher: IndexPublisher,
+    *,
+    native: bool = True,
+) -> Iterator[Built]:
+    """Read segments one by one and publish their index files a group at a time; yield them.
+
+    Existing files of other programs are replaced only with `overwrite`. No error is raised for a
+    segment: a fault of the log or of publishing is the row's `status` and `error`. A `.txnindex` is
+    not written here, nor an `.index` that waits for one.
+    """
+    scanned = map_in_order(
         build.source,
-        _segments(files),
-        partial(_build_one, build, puts),
-        held_bytes=lambda work: work.segment.size_bytes or 0,
+        segments,
+        partial(_scan_segment, build, native=native),
+        held_bytes=lambda known: known.segment.size_bytes or 0,
     )
-    indexed = chain(chain.from_iterable(map(waiting.complete, read)), waiting.complete_all())
-    yield from chain(chain.from_iterable(map(puts.complete, indexed)), puts.complete_all())
+    for group in _groups(scanned):
+        published = publisher.publish([one.files for one in group])
+        yield from map(_built, group, published)
 
 
-def _build_group(
-    build: BuildSpec, logs: SmallLogs, flusher: IndexFlusher, group: pa.Table, result: "_BinResult"
-) -> None:
-    """Build the plain logs of a group together, and the others one by one; the order stays."""
-    plain = logs.done_of(group)
-    others = [*_built(build, group.filter(pa.array(~plain.is_done)), flusher)]
-    of_others = pa.Table.from_pylist([built.row for built in others], SEGMENTS)
-    places = np.concatenate([np.flatnonzero(plain.is_done), np.flatnonzero(~plain.is_done)])
-    rows = pa.concat_tables([plain.rows, of_others]).take(pa.array(np.argsort(places)))
-    result.add_group(rows, plain.rows, others)
+def _groups(scanned: Iterable[_Scanned]) -> Iterator[list[_Scanned]]:
+    """Yield consecutive segments whose index files are published together."""
+    group: list[_Scanned] = []
+    held_bytes = 0
+    for one in scanned:
+        group.append(one)
+        held_bytes += sum(len(file.data or b"") for file in one.files.files)
+        if len(group) >= _MOST_SEGMENTS or held_bytes >= _MOST_INDEX_BYTES:
+            yield group
+            group, held_bytes = [], 0
+    if group:
+        yield group
 
 
 class _BinResult:
@@ -151,25 +177,26 @@ class _BinResult:
         self._bytes_read = self._files_written = self._unreadable = 0
         self._first_unreadable: tuple[str, str] | None = None
 
-    def add(self, built: Built) -> None:
-        """Add a segment."""
-        if built.pending:
-            self._pending.append(built.row | built.pending)
-        else:
-            self._writer.append(built.row)
-        self._count(built)
-
-    def add_group(self, rows: pa.Table, plain: pa.Table, others: Sequence[Built]) -> None:
-        """Add the rows of a group: each plain log has an index file that was written."""
-        self._writer.append_table(rows)
-        self._bytes_read += pc.sum(plain["size_bytes"]).as_py() or 0
-        self._files_written += plain.num_rows
+    def add_group(self, plain: PlainRows, others: Sequence[Built]) -> None:
+        """Add the segments of a group: the rows of plain logs, and the others, in their order."""
+        at = np.flatnonzero(~plain.is_done)
+        ready = [number for number, built in enumerate(others) if not built.pending]
+        rows = pa.Table.from_pylist([others[number].row for number in ready], SEGMENTS)
+        if plain.rows.num_rows:
+            order = np.argsort(np.concatenate([np.flatnonzero(plain.is_done), at[ready]]))
+            rows = pa.concat_tables([plain.rows, rows]).take(pa.array(order))
+        if rows.num_rows:
+            self._writer.append_table(rows)
+        self._bytes_read += pc.sum(plain.rows["size_bytes"]).as_py() or 0
+        self._files_written += plain.files_written
         for built in others:
+            if built.pending:
+                self._pending.append(built.row | built.pending)
             self._count(built)
 
     def _count(self, built: Built) -> None:
         self._bytes_read += built.bytes_read
-        self._files_written += built.row.get(FILES_WRITTEN, 0)
+        self._files_written += built.files_written
         if built.row["status"] == SegmentStatus.UNREADABLE:
             self._unreadable += 1
             log = (built.row["log_uri"], built.row["error"] or "")
@@ -184,123 +211,164 @@ class _BinResult:
         )
 
 
-class KnownSegment(NamedTuple):
-    """A segment and what the catalog knows about it."""
-
-    segment: Segment
-    ours: frozenset[IndexKind] = frozenset()  # existing files of these kinds may be replaced
-    log_is_new: bool = False  # to a catalog that has a snapshot
-    largest_before: int = NO_TIMESTAMP  # of earlier segments, if the index design needs it
-
-
 def _segments(files: pa.Table) -> Iterator[KnownSegment]:
     """Yield a bin's segments with what the catalog knows about them."""
-    for batch in files.to_batches(max_chunksize=LISTED_ROWS_AT_ONCE):
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            segment, (*ours, log_is_new, largest) = row[: len(LISTING)], row[len(LISTING) :]
-            kinds = frozenset(compress(_KINDS, ours))
-            yield KnownSegment(Segment(*segment), kinds, log_is_new, largest)
+    for row in zip(*(column.to_pylist() for column in files.columns), strict=True):
+        segment, (*ours, log_is_new, largest) = row[: len(LISTING)], row[len(LISTING) :]
+        kinds = frozenset(compress(_KINDS, ours))
+        yield KnownSegment(Segment(*segment), kinds, log_is_new, largest)
 
 
-def _build_one(build: BuildSpec, puts: WaitingPuts, known: KnownSegment) -> Built:
-    built = build_segment(build, known, reads_back=not puts.waits(known.segment))
-    return built if build.source.is_local else with_offset_index(build, built)
-
-
-def build_segment(
-    build: BuildSpec, known: KnownSegment, *, reads_back: bool = True, native: bool = True
-) -> Built:
-    """Read one segment, publish its index files, return its catalog row.
-
-    Existing files of other programs are replaced only with `overwrite`. Without `reads_back` the
-    row lacks the times of files that are put into a bucket.
-    No error is raised: a fault of the log or of publishing is the row's `status` and `error`. A
-    `.txnindex` or a `.snapshot` is not written here, nor an `.index` that waits.
-    """
-    segment, ours = known.segment, IndexKind.TIME in known.ours
+def _scan_segment(build: BuildSpec, known: KnownSegment, *, native: bool) -> _Scanned:
+    """Read one segment; nothing is written. A fault of the log is the row's `status`."""
+    segment = known.segment
     build = build.of_topic(segment.topic)
-    log, time_index = segment.log(build.source), build.index_location(segment)
+    log = segment.log(build.source)
     if segment.is_directory:
         index = unreadable(segment.error or "not listed")
-        return Built(_row_of(build, segment, log, time_index, index, Published()), 0)
-    built_before = ours and segment.target_time_index_bytes is not None
+        return _Scanned(_row_of(build, segment, log, index), SegmentFiles(log))
+    built_before = IndexKind.TIME in known.ours and segment.target_time_index_bytes is not None
     asks_tail = build.read_tail and not segment.error
     if asks_tail and not built_before:  # kip33's index is of the log before its change
         row = _row_without_reading(build, segment, log)
         if row:
-            return Built(row, LAST_HEADER_BYTES)
+            return _Scanned(row, SegmentFiles(log), LAST_HEADER_BYTES)
     file_time = FileTimeEntry.of(build.settings.untimestamped, segment)
-    index, files = _indexes(
-        build, known, log, time_index, file_time, reads_back=reads_back, native=native
-    )
-    log_changed = partial(log_has_changed, log, segment.size_bytes, segment.last_modified_ms)
-    published = Published(log if build.in_place else None, log_changed=log_changed)
-    waiting_file: TargetIndexFile | None = None
-    if _offset_index_waits(build, segment, index):
-        waiting_file = files.pop(IndexKind.OFFSET)
-    for file in files.values():
-        published.add(
-            file,
-            ours=ours,
-            overwrite=build.overwrite,
-            proves_nothing=index.status in NOT_READ,
-        )
-    if build.in_place and index.recovered_status in (CUT, REFUSED):
-        place = beside(time_index, "index")
-        published.withhold(place, index, ours=ours, asked=IndexKind.OFFSET in build.kinds)
-    row = _row_of(build, segment, log, time_index, index, published)
+    index, verdict = _index(build, known, log, file_time, native=native)
+    row = _row_of(build, segment, log, index)
+    if verdict and verdict.verdict in GOOD:
+        row["time_index_entries"] = verdict.entries
+    files, notes = _files(build, known, index, verdict)
     if index.is_understated:
-        add_notes(row, SegmentNote.UNDERSTATED)
-    if row.get("time_index_matches") and file_time and has_no_timestamps(index):
-        row["file_time_offset"] = file_time.offset
-    entries = files[IndexKind.TIME].good_entries
-    if entries is not None:
-        row["time_index_entries"] = entries
-    has_aborts = index.transactions is not None and len(index.transactions.aborts) > 0
-    waiting: WaitingIndex | None = None
-    if waiting_file and not has_aborts:
-        offset_index = waiting_file._replace(flush_first=True, before_log=False)
-        waiting = WaitingIndex(offset_index, published.is_first_right, log_changed)
+        notes.append(SegmentNote.UNDERSTATED)
+    if _lacks_transaction_index(build, segment, index):
+        notes.append(SegmentNote.HIDES_ABORTS)
+    add_notes(row, *notes)
+    pending: dict[str, Any] | None = None
     if index.transactions and IndexKind.TRANSACTION in build.kinds:
         row["open_transactions"] = UNCHANGED if index.transactions.changes_nothing else None
-        if index.producer_changes is not None:
-            row["producer_changes"] = changes_as_json(index.producer_changes)
-        pending = extra_columns(build, segment, index, known.ours)
-        if pending:
-            waits = waiting_file and has_aborts
-            pending["waiting_offset_index"] = index.offset_index_data if waits else None
-            pending["time_index_is_right"] = published.is_first_right
-        return Built(row, index.bytes_read, pending, waiting)
-    for kind in FOLDED:
-        if kind in build.kinds & known.ours:
-            _withdraw(build, segment, row, kind, is_unreadable=index.status in NOT_READ)
-    if _lacks_transaction_index(build, segment, index):
-        add_notes(row, SegmentNote.HIDES_ABORTS)
-    return Built(row, index.bytes_read, waiting=waiting)
+        pending = extra_columns(build, segment, index.transactions, known.ours)
+        if pending and files.new_index and len(index.transactions.aborts):
+            pending["waiting_offset_index"] = files.new_index.data
+            files = files._replace(new_index=None)
+    has_file_time = file_time is not None and has_no_timestamps(index)
+    offset = file_time.offset if file_time and has_file_time else None
+    return _Scanned(row, files, index.bytes_read, pending, offset)
 
 
-def _offset_index_waits(build: BuildSpec, segment: Segment, index: BuiltIndexes) -> bool:
-    """Return whether the `.index` is new and in place: it waits for the files beside it.
+def _built(scanned: _Scanned, published: PublishedFiles) -> Built:
+    """Return a segment after its index files were published."""
+    row, pending = scanned.row, scanned.pending
+    put_into(row, published)
+    if published.states and row["index_file"]:
+        row["index_uri"] = scanned.files.files[0].place.uri
+    if scanned.file_time_offset is not None and row.get("time_index_matches"):
+        row["file_time_offset"] = scanned.file_time_offset
+    if pending:
+        pending["time_index_is_right"] = published.is_right
+    return Built(row, scanned.bytes_read, pending, published.written)
 
-    It waits for the `.txnindex` if transactions were aborted, otherwise for the `.timeindex`.
-    """
-    is_new = segment.target_offset_index_bytes is None and may_have_offset_index(
-        index.recovered_status
-    )
-    return build.in_place and IndexKind.OFFSET in build.kinds and is_new
+
+def _index(
+    build: BuildSpec,
+    known: KnownSegment,
+    log: Location,
+    file_time: FileTimeEntry | None,
+    *,
+    native: bool,
+) -> tuple[BuiltIndexes, SegmentVerdict | None]:
+    """Return the segment's indexes and, with `only_damaged`, the verdict on what is there."""
+    segment, time_index = known.segment, build.index_location(known.segment)
+    base_offset, topic = segment.base_offset or 0, segment.topic or ""
+    verdict: SegmentVerdict | None = None
+    if segment.error:
+        index = unreadable(segment.error)
+    elif build.only_damaged:
+        verdict, index = verify_file(
+            log,
+            time_index,
+            beside(time_index, "index") if IndexKind.OFFSET in build.kinds else None,
+            base_offset=base_offset,
+            topic=topic,
+            settings=build.settings,
+            native=native,
+            file_time=file_time,
+        )
+    else:
+        index = index_file(
+            log,
+            base_offset=base_offset,
+            topic=topic,
+            settings=build.settings,
+            native=native,
+            largest_before=known.largest_before,
+        )
+        index = with_file_time(index, file_time)
+    is_last, next_base_offset = bool(segment.active_segment), segment.next_base_offset
+    return with_whole_log(index, is_last=is_last, next_base_offset=next_base_offset), verdict
 
 
-def _withdraw(
-    build: BuildSpec, segment: Segment, row: dict[str, Any], kind: IndexKind, *, is_unreadable: bool
-) -> None:
-    """Delete our file of a kind whose log gives no index now; errors are the row's."""
-    published = Published()
-    place = index_of_row(build.index_location(segment), kind)
-    target = TargetIndexFile(kind, place, None)
-    published.add(target, ours=True, overwrite=False, proves_nothing=is_unreadable)
-    published.add_to(row)
-    if published.files[0]:
-        record(row, kind, published.files[0])
+def _files(
+    build: BuildSpec, known: KnownSegment, index: BuiltIndexes, verdict: SegmentVerdict | None
+) -> tuple[SegmentFiles, list[SegmentNote]]:
+    """Return the index files that a segment should have, and notes on those not asked for."""
+    segment, time_index = known.segment, build.index_location(known.segment)
+    targets: dict[IndexKind, TargetFile] = {}
+    notes: list[SegmentNote] = []
+    data = {IndexKind.TIME: index.time_index_data, IndexKind.OFFSET: index.offset_index_data}
+    in_recovery = _in_recovery(index) if build.in_place else None
+    for kind in data:
+        wanted = Wanted.BYTES
+        if kind is IndexKind.OFFSET and in_recovery:
+            wanted = in_recovery
+        elif data[kind] is None:
+            wanted = Wanted.UNPROVEN if index.status in NOT_READ else Wanted.NONE
+        elif verdict and verdict.on(kind) in GOOD:
+            wanted = Wanted.GOOD
+        if kind in build.kinds:
+            targets[kind] = TargetFile(
+                kind,
+                index_of_row(time_index, kind),
+                wanted,
+                data[kind],
+                IndexKind.TIME in known.ours,
+                segment.index_file(kind),
+                _is_same(verdict, kind, build) if wanted is Wanted.GOOD and verdict else None,
+            )
+        elif in_recovery:
+            is_there = segment.target_offset_index_bytes is not None
+            there = There.OTHER if is_there else There.NOTHING
+            note = decide(kind, in_recovery, Owner.ANOTHERS, there).note
+            notes += [note] if note else []
+    if IndexKind.TRANSACTION in build.kinds & known.ours and index.transactions is None:
+        kind = IndexKind.TRANSACTION  # this log gives none now
+        wanted = Wanted.UNPROVEN if index.status in NOT_READ else Wanted.NONE
+        targets[kind] = TargetFile(kind, index_of_row(time_index, kind), wanted, None, True)
+    may_be_new = build.in_place and may_have_offset_index(index.recovered_status)
+    is_new = may_be_new and segment.target_offset_index_bytes is None
+    return SegmentFiles(
+        segment.log(build.source),
+        new_index=targets.pop(IndexKind.OFFSET, None) if is_new else None,
+        files=tuple(targets.values()),
+        size_bytes=segment.size_bytes,
+        last_modified_ms=segment.last_modified_ms,
+        before_log=known.log_is_new,
+    ), notes
+
+
+def _in_recovery(index: BuiltIndexes) -> Wanted | None:
+    """Return what a broker does with a log that its recovery would change, None for others."""
+    if index.is_split:
+        return Wanted.SPLIT
+    return {CUT: Wanted.CUT, REFUSED: Wanted.REFUSED}.get(index.recovered_status)
+
+
+def _is_same(verdict: SegmentVerdict, kind: IndexKind, build: BuildSpec) -> bool | None:
+    """Return True if a good file has the bytes that the settings give from the log."""
+    is_same = verdict.on(kind) == IndexVerdict.IDENTICAL
+    if kind is IndexKind.TIME:
+        is_same &= verdict.dialect == build.settings.dialect
+    return is_same or None
 
 
 def _lacks_transaction_index(build: BuildSpec, segment: Segment, index: BuiltIndexes) -> bool:
@@ -317,73 +385,6 @@ def _lacks_transaction_index(build: BuildSpec, segment: Segment, index: BuiltInd
         return False
     has_aborted = bool((index.transactions.aborts[:, KNOWN_BY] & BEGAN_HERE).any())
     return has_aborted and not segment.target_transaction_index_bytes
-
-
-def _indexes(
-    build: BuildSpec,
-    known: KnownSegment,
-    log: Location,
-    time_index: Location,
-    file_time: FileTimeEntry | None,
-    *,
-    reads_back: bool,
-    native: bool,
-) -> tuple[BuiltIndexes, dict[IndexKind, TargetIndexFile]]:
-    """Return the segment's indexes and the files to publish, the `.timeindex` first."""
-    segment = known.segment
-    base_offset, topic = segment.base_offset or 0, segment.topic or ""
-    verdict: SegmentVerdict | None = None
-    if segment.error:
-        index = unreadable(segment.error)
-    elif build.only_damaged:
-        verdict, index = verify_file(
-            log,
-            time_index,
-            beside(time_index, "index") if IndexKind.OFFSET in build.kinds else None,
-            base_offset=base_offset,
-            topic=topic,
-            settings=build.settings,
-            native=native,
-            file_time=file_time,
-            with_producers=IndexKind.PRODUCERS in build.kinds,
-        )
-    else:
-        index = index_file(
-            log,
-            base_offset=base_offset,
-            topic=topic,
-            settings=build.settings,
-            native=native,
-            largest_before=known.largest_before,
-            with_producers=IndexKind.PRODUCERS in build.kinds,
-        )
-        index = with_file_time(index, file_time)
-    index = with_whole_log(
-        index, is_last=bool(segment.active_segment), next_base_offset=segment.next_base_offset
-    )
-    files: dict[IndexKind, TargetIndexFile] = {}
-    data = {IndexKind.TIME: index.time_index_data, IndexKind.OFFSET: index.offset_index_data}
-    for kind in data:
-        if kind not in build.kinds:
-            continue
-        if kind is IndexKind.OFFSET and build.in_place and index.recovered_status in (CUT, REFUSED):
-            continue  # it is withheld
-        file = TargetIndexFile(
-            kind,
-            index_of_row(time_index, kind),
-            data[kind],
-            segment.index_file(kind),
-            before_log=known.log_is_new,
-            reads_back=reads_back,
-        )
-        if verdict and verdict.on(kind) in GOOD:
-            entries = verdict.entries if kind is IndexKind.TIME else 0
-            is_same = verdict.on(kind) == IndexVerdict.IDENTICAL
-            if kind is IndexKind.TIME:
-                is_same &= verdict.dialect == build.settings.dialect
-            file = file._replace(good_entries=entries, good_matches=is_same or None)
-        files[kind] = file
-    return index, files
 
 
 def _tail_row(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> dict[str, Any]:
@@ -427,23 +428,12 @@ def _listed(build: BuildSpec, segment: Segment, log: Location) -> dict[str, Any]
 
 
 def _row_of(
-    build: BuildSpec,
-    segment: Segment,
-    log: Location,
-    time_index: Location,
-    index: BuiltIndexes,
-    published: Published,
+    build: BuildSpec, segment: Segment, log: Location, index: BuiltIndexes
 ) -> dict[str, Any]:
-    """Return the row of a log that was read, or could not be, and of its index files."""
+    """Return the row of a log that was read, or could not be, without its index files."""
     row = _listed(build, segment, log)
     row["status"] = index.status
     row["error"] = index.error
-    published.add_to(row)
-    row["index_file"] = published.state
-    if row["index_file"]:
-        row["index_uri"] = time_index.uri
-        for kind, file in zip((IndexKind.TIME, IndexKind.OFFSET), published.files, strict=True):
-            record(row, kind, file)
     # What the other figures of an invalid log count depends on where the scan stopped. One that
     # Kafka splits is read to its end.
     if index.status == SegmentStatus.INVALID:

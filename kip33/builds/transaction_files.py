@@ -1,76 +1,88 @@
-"""The `.txnindex` and `.snapshot` files of a build, written after all its segments were read.
+"""The `.txnindex` files of a build, written after all its segments were read.
+
+A task does not know which transactions are open at the start of its segment: another task may have
+the previous segment. It therefore writes the row into staging with the segment's own transactions,
+and here the row is completed. In place, a new `.index` waits with it: a broker rebuilds a
+`.txnindex` only if the `.index` is missing.
 
 If the open transactions at a segment's start are unknown (`indexing.partition_fold`), a segment
 with an ABORT marker gets no `.txnindex`, and its row says so.
-
-`.snapshot` files are written with `--producer-snapshots`. A broker that rolled the segments has one
-at each base offset but the first, and so has a build. It writes none at the end of the last
-segment: the end moves with each build, and a broker deletes a file that is at no base offset when
-it starts. `kip33 restore` makes that one. The states at a base offset depend on all segments
-before. Each row has what its segment changes (`producer_changes`), so the states are computed from
-the catalog's rows without reading logs again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice, pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.segment_paths import beside
+from kip33.archive.directory import Segment
+from kip33.archive.segment_paths import index_of_row
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.index_files import (
-    FILES_WRITTEN,
-    Published,
-    TargetIndexFile,
-    add_notes,
-    add_problems,
-    cannot_be_written,
-    log_has_changed,
-    record,
-    state_together,
-)
-from kip33.builds.index_flusher import IndexFlusher
-from kip33.builds.pending_rows import (
-    PENDING,
-    WaitingIndex,
-    publish_offset_index,
-    target_in,
-)
+from kip33.builds.index_files import add_notes, add_problems, publisher_of, put_into
 from kip33.builds.reuse import ours_column
-from kip33.catalog.draft import ROWS_AS_OBJECTS, Draft
+from kip33.catalog.draft import Draft
 from kip33.catalog.ordered_parts import merged_rows, write_parts
 from kip33.catalog.partitions import whole_partitions
-from kip33.catalog.schema import SEGMENTS, IndexFileState
+from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.segment_order import KEY, PARTITION, partition_begins, place_of, values_at
 from kip33.catalog.snapshot_parts import SnapshotPart
-from kip33.errors import is_of_the_machine
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.indexing.partition_fold import (
-    FoldedSegment,
-    ProducersAtBase,
-    SegmentLink,
-    fold_partition,
-    snapshot_beside,
-)
-from kip33.indexing.partition_replay import KnownProducers
+from kip33.indexing.partition_fold import SegmentLink, fold_partition
+from kip33.indexing.published_files import PublishedFiles, SegmentFiles, TargetFile
 from kip33.rules.broker_start import may_have_offset_index
+from kip33.rules.publication import IndexFileState, Wanted
 from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transaction_index import UNCHANGED, CompletedTransactions, open_as_json
-from kip33.stores.concurrently import map_in_order
-from kip33.stores.files import one_line, status_of
+from kip33.rules.transactions import TransactionSummary
+from kip33.stores.files import FileStatus
 from kip33.stores.locations import Location
-from kip33.stores.own_files import make_durable
 
 INDEXED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
-_CRC: Final = f"{IndexKind.PRODUCERS}_crc32c"
+_AT_ONCE: Final = 1024  # rows whose files are published together
+_BESIDE: Final = (IndexKind.TIME, IndexKind.OFFSET)
 _LINK: Final = [*KEY, "last_offset", "status", "index_uri", "open_transactions"]
 _Row: TypeAlias = dict[str, Any]
+_SEEN: Final = tuple(f"{IndexKind.TRANSACTION}_seen_{what}" for what in ("bytes", "modified_ms"))
+_EXTRA: list["pa.Field[Any]"] = [
+    pa.field("transactions", pa.string()),  # the segment's TransactionSummary as JSON
+    pa.field("time_index_uri", pa.string()),  # the `.txnindex` and the `.index` are beside it
+    pa.field("waiting_offset_index", pa.binary()),  # bytes of a waiting `.index`; null: not waiting
+    pa.field("time_index_is_right", pa.bool_()),  # whether the `.timeindex` matches the log
+    pa.field(ours_column(IndexKind.TRANSACTION), pa.bool_()),
+    *(pa.field(name, pa.int64()) for name in _SEEN),  # the file before the build; null: none
+]
+PENDING: Final = pa.schema([*SEGMENTS, *_EXTRA])
+"""A row of SEGMENTS with the data that completes it."""
+
+
+def extra_columns(
+    build: BuildSpec, segment: Segment, transactions: TransactionSummary, ours: Set[IndexKind]
+) -> dict[str, Any] | None:
+    """Return the columns that only PENDING has; None: the row does not wait.
+
+    It waits if transactions begin or end in the segment, or a `.txnindex` is there.
+    """
+    seen = segment.index_file(IndexKind.TRANSACTION)
+    if transactions.changes_nothing and seen is None:
+        return None
+    return {
+        "transactions": transactions.to_json(),
+        "time_index_uri": build.index_location(segment).uri,
+        ours_column(IndexKind.TRANSACTION): IndexKind.TRANSACTION in ours,
+        **dict(zip(_SEEN, seen or (None, None), strict=True)),
+    }
+
+
+class _Completed(NamedTuple):
+    """A row whose transactions are known, and its files."""
+
+    row: _Row
+    transactions: CompletedTransactions
+    files: SegmentFiles
 
 
 def finish_transactions(
@@ -79,7 +91,7 @@ def finish_transactions(
     parts: Sequence[SnapshotPart],
     pending: Sequence[SnapshotPart],
 ) -> tuple[tuple[SnapshotPart, ...], int]:
-    """Write the `.txnindex` and `.snapshot` files of `pending`.
+    """Write the `.txnindex` files of `pending`.
 
     Returns parts with its rows, completed, and the number of files that were put.
 
@@ -87,20 +99,19 @@ def finish_transactions(
     row's `index_error`. Raises CatalogError if a part is missing, PublishError if a part cannot be
     written.
     """
-    flusher, files_written = IndexFlusher(), 0
+    publisher, files_written = publisher_of(build), 0
 
     def tables() -> Iterator[pa.Table]:
         nonlocal files_written
         folded = _folded(build, draft, parts, pending)
-        rows = map_in_order(build.source, folded, partial(_finish, build))
-        while some := list(islice(rows, ROWS_AS_OBJECTS)):
-            for row in some:
-                flusher.add(row)
-                files_written += row.get(FILES_WRITTEN, 0)
-            yield pa.Table.from_pylist(some, SEGMENTS)
+        while some := list(islice(folded, _AT_ONCE)):
+            published = publisher.publish([one.files for one in some])
+            files_written += sum(one.written for one in published)
+            rows = [_finished(build, *one) for one in zip(some, published, strict=True)]
+            yield pa.Table.from_pylist(rows, SEGMENTS)
 
     finished = tuple(write_parts(draft, tables()))
-    flusher.flush()
+    publisher.finish()
     return finished, files_written
 
 
@@ -109,29 +120,23 @@ def _folded(
     draft: Draft,
     parts: Sequence[SnapshotPart],
     pending: Sequence[SnapshotPart],
-) -> Iterator[tuple[_Row, FoldedSegment]]:
-    """Yield the pending rows in order, each with what it needs of the segments before it."""
-    with_producers = IndexKind.PRODUCERS in build.kinds
-    for waiting, others in _partitions(draft, parts, pending, with_producers=with_producers):
-        links = [_link(row, wants_producers=with_producers) for row in waiting]
-        links += [_link(row) for row in others]
-        known = _known_producers(waiting, others) if with_producers else None
-        yield from zip(waiting, fold_partition(links, known), strict=True)
+) -> Iterator[_Completed]:
+    """Yield the pending rows in order, each with its files."""
+    for waiting, others in _partitions(draft, parts, pending):
+        folded = fold_partition([_link(row) for row in (*waiting, *others)], None)
+        for row, (_, transactions, *_) in zip(waiting, folded, strict=True):
+            assert transactions is not None  # a pending row wants its transactions
+            yield _completed(build, row, transactions)
 
 
 def _partitions(
-    draft: Draft,
-    parts: Sequence[SnapshotPart],
-    pending: Sequence[SnapshotPart],
-    *,
-    with_producers: bool,
+    draft: Draft, parts: Sequence[SnapshotPart], pending: Sequence[SnapshotPart]
 ) -> Iterator[tuple[list[_Row], list[_Row]]]:
     """Yield the pending rows of each partition, in order, and its other rows."""
-    columns = [*_LINK, *(("producer_changes", _CRC) if with_producers else ())]
     of_topics = draft.catalog.read_parts(draft.staging, pending, ["topic"])
     topics = {topic for rows in of_topics for topic in pc.unique(rows["topic"]).to_pylist()}
     wanted = pa.array(sorted(topics), pa.string())
-    tables = merged_rows(draft, [part for part in parts if part.may_have(topics)], columns)
+    tables = merged_rows(draft, [part for part in parts if part.may_have(topics)], _LINK)
     others = _by_partition(
         rows.filter(pc.and_(pc.is_valid(rows["base_offset"]), pc.is_in(rows["topic"], wanted)))
         for rows in tables
@@ -152,154 +157,87 @@ def _by_partition(tables: Iterable[pa.Table]) -> Iterator[tuple[Any, pa.Table]]:
             yield place_of(values_at(table, begin, PARTITION)), table.slice(begin, end - begin)
 
 
-def _link(row: _Row, *, wants_producers: bool = False) -> SegmentLink:
+def _link(row: _Row) -> SegmentLink:
     return SegmentLink(
         row["base_offset"],
         row["log_uri"],
         row["last_offset"] if row["status"] in INDEXED_STATUSES else None,
         row["open_transactions"],
         row.get("transactions"),
-        row.get("producer_changes"),
-        wants_producers,
     )
 
 
-def _known_producers(waiting: Sequence[_Row], others: Sequence[_Row]) -> KnownProducers | None:
-    """Return the states at the newest base offset before all pending rows that has a `.snapshot`.
-
-    The file must still have the CRC of its row. Without one, those of a `.snapshot` at the first
-    segment's base offset.
-    """
-    of_file = [row for row in others if row[_CRC] is not None]
-    before = [row for row in of_file if row["base_offset"] < waiting[0]["base_offset"]]
-    if before:
-        uri, crc32c = before[-1]["index_uri"], before[-1][_CRC]
-        snapshot = snapshot_beside(Location.of(uri), crc32c=crc32c)
-        if snapshot is not None:
-            return KnownProducers(before[-1]["base_offset"], snapshot.producers)
-    first = min((waiting[0], *others[:1]), key=lambda row: (row["base_offset"], row["log_uri"]))
-    for uri in (first["index_uri"], first["log_uri"]) if first["base_offset"] else ():
-        snapshot = snapshot_beside(Location.of(uri)) if uri else None
-        if snapshot is not None:
-            return KnownProducers(first["base_offset"], snapshot.producers)
-    return None
-
-
-def _publish_snapshot(build: BuildSpec, row: _Row, at_base: ProducersAtBase) -> None:
-    """Publish a segment's `.snapshot` and record it in the row."""
-    data, problem = at_base
-    if problem:
-        add_problems(row, f"the .snapshot is not written: {problem}")
-    target = target_in(row, IndexKind.PRODUCERS, data)
-    if data is None and not target.seen:
-        return
-    published = Published(log_changed=_log_changed(row))
-    ours = row[ours_column(IndexKind.PRODUCERS)]
-    published.add(target, ours=ours, overwrite=build.overwrite)
-    published.add_to(row)
-    left = published.files[0]
-    if left:
-        record(row, IndexKind.PRODUCERS, left)
-    if row["index_file"] and (data is not None or left):
-        row["index_file"] = state_together((row["index_file"], published.state))
-
-
-def _log_changed(row: _Row) -> Callable[[], bool]:
-    log = Location.of(row["log_uri"])
-    return partial(log_has_changed, log, row["size_bytes"], row["last_modified_ms"])
-
-
-def _finish(build: BuildSpec, waiting: tuple[_Row, FoldedSegment]) -> _Row:
-    """Write a segment's files; return its row, completed."""
-    row, (_, completed, at_base) = waiting
-    assert completed is not None  # a pending row wants its transactions
+def _completed(build: BuildSpec, row: _Row, transactions: CompletedTransactions) -> _Completed:
+    """Return a pending row with its transactions, and the files that it should have."""
     if row["open_transactions"] != UNCHANGED:
-        row["open_transactions"] = open_as_json(completed.open_at_end)
-    log = Location.of(row["log_uri"])
-    published = Published(log if build.in_place else None, log_changed=_log_changed(row))
-    target = _transaction_index(row, completed)
-    is_there = _publish_transaction_index(build, row, target, published)
-    published.add_to(row)
-    if completed.problem:
-        add_problems(row, f"the .txnindex is not written: {completed.problem}")
+        row["open_transactions"] = open_as_json(transactions.open_at_end)
+    time_index = Location.of(row["time_index_uri"])
+    target = _transaction_index(build, row, transactions, time_index)
+    # Without an expected content a broker's file is trusted, but not that none is there.
+    is_known = target.wanted is not Wanted.UNJUDGED or target.seen is not None
+    is_promised = row["index_file"] in (IndexFileState.WRITTEN, IndexFileState.KEPT)
+    new_index: TargetFile | None = None
     if row["waiting_offset_index"] is not None:
-        # Without an expected content nothing was published, and a broker's file is trusted.
-        is_right = published.is_first_right or row["transaction_index_bytes"] is None
-        if is_there and (is_right or completed.aborted is None):
-            _publish_offset_index(build, row, target.place)
-        else:
-            add_notes(row, SegmentNote.LEFT_TO_BROKER)
-    elif build.in_place and _hides_aborts(row, completed, is_there=is_there):
+        place = index_of_row(time_index, IndexKind.OFFSET)
+        data = row["waiting_offset_index"]
+        new_index = TargetFile(IndexKind.OFFSET, place, Wanted.BYTES, data, is_ours=True)
+    beside: list[str] = []
+    if row["index_file"] == IndexFileState.WRITTEN:
+        kinds = [kind for kind in _BESIDE if row[f"{kind}_bytes"] is not None]
+        beside = [index_of_row(time_index, kind).path for kind in kinds]
+    files = SegmentFiles(
+        Location.of(row["log_uri"]),
+        files=(target,) if target.seen or target.data else (),
+        new_index=new_index,
+        is_beside_right=is_known and is_promised and row["time_index_is_right"],
+        beside=beside,
+        size_bytes=row["size_bytes"],
+        last_modified_ms=row["last_modified_ms"],
+    )
+    return _Completed(row, transactions, files)
+
+
+def _transaction_index(
+    build: BuildSpec, row: _Row, transactions: CompletedTransactions, time_index: Location
+) -> TargetFile:
+    """Return the `.txnindex` that a row should have.
+
+    Recovery writes no file, or an empty one, if no transaction was aborted. If the right content is
+    unknown, our own file is removed, except in place, where the `.index` beside it would keep a
+    broker from writing it again.
+    """
+    kind = IndexKind.TRANSACTION
+    size_bytes, modified_ms = row[f"{kind}_seen_bytes"], row[f"{kind}_seen_modified_ms"]
+    seen = None if size_bytes is None else FileStatus(size_bytes, modified_ms)
+    is_ours: bool = row[ours_column(kind)]
+    wanted = Wanted.NONE if is_ours and not build.in_place else Wanted.UNJUDGED
+    data: bytes | None = None
+    if transactions.aborted is not None:
+        base_offset = row["base_offset"]
+        entries = TransactionIndex.from_entries(transactions.aborted, base_offset=base_offset)
+        data = entries.to_bytes()
+        wanted = Wanted.BYTES if data else Wanted.EMPTY
+    return TargetFile(kind, index_of_row(time_index, kind), wanted, data, is_ours, seen)
+
+
+def _finished(build: BuildSpec, completed: _Completed, published: PublishedFiles) -> _Row:
+    """Return a row after its files were published."""
+    row, transactions, _ = completed
+    put_into(row, published)
+    if transactions.problem:
+        add_problems(row, f"the .txnindex is not written: {transactions.problem}")
+    is_there = transactions.aborted == () or IndexKind.TRANSACTION in published.files
+    waits = row["waiting_offset_index"] is not None
+    if build.in_place and not waits and _hides_aborts(row, transactions, is_there=is_there):
         add_notes(row, SegmentNote.HIDES_ABORTS)
-    if at_base:
-        _publish_snapshot(build, row, at_base)
     return row
 
 
-def _hides_aborts(row: _Row, completed: CompletedTransactions, *, is_there: bool) -> bool:
+def _hides_aborts(row: _Row, transactions: CompletedTransactions, *, is_there: bool) -> bool:
     """Return whether an `.index` keeps a broker from writing a missing `.txnindex`.
 
     If the right content is unknown, our own `.txnindex` is treated as missing, a broker's is not.
     """
     has_index = may_have_offset_index(row["status"]) and row["offset_index_bytes"] is not None
     ours = row[ours_column(IndexKind.TRANSACTION)]
-    return has_index and (not is_there or bool(completed.problem and ours))
-
-
-def _transaction_index(row: _Row, completed: CompletedTransactions) -> TargetIndexFile:
-    data = None
-    if completed.aborted is not None:
-        entries = TransactionIndex.from_entries(completed.aborted, base_offset=row["base_offset"])
-        data = entries.to_bytes()
-    return target_in(row, IndexKind.TRANSACTION, data)
-
-
-def _publish_transaction_index(
-    build: BuildSpec, row: _Row, target: TargetIndexFile, published: Published
-) -> bool:
-    """Publish the `.txnindex` and record it in the row.
-
-    Returns whether it exists or is not needed. Recovery writes no file, or an empty one, if no
-    transaction was aborted. If the right content is unknown, our own file is removed, except in
-    place, where the `.index` beside it would keep a broker from writing it again.
-    """
-    ours, data = row[ours_column(IndexKind.TRANSACTION)], target.data
-    if not target.seen and not data:
-        return data is not None
-    if data is None and (build.in_place or not ours):
-        there = status_of(target.place)
-        if there:
-            row["transaction_index_bytes"], row["transaction_index_modified_ms"] = there
-        if there and not ours:
-            published.notes.append(SegmentNote.NOT_JUDGED)
-        return there is not None
-    is_empty = data == b""
-    if is_empty and ours:
-        data = None  # it is removed: a first build writes none
-    published.add(target._replace(data=data), ours=ours, overwrite=build.overwrite)
-    left = published.files[0]
-    if left:
-        record(row, IndexKind.TRANSACTION, left)
-    if row["index_file"] and (data is not None or published.state):
-        row["index_file"] = state_together((row["index_file"], published.state))
-    return is_empty or left is not None
-
-
-def _publish_offset_index(build: BuildSpec, row: _Row, beside_it: Location) -> None:
-    """Publish the `.index` that waited."""
-    place = beside(beside_it, "index")
-    if row["transaction_index_bytes"] is not None:
-        try:
-            make_durable(beside_it)  # a power failure must not leave the .index without it
-        except OSError as error:
-            if is_of_the_machine(error):
-                raise
-            if row["index_file"]:
-                row["index_file"] = IndexFileState.STALE  # the next build tries again
-            why = f"{beside_it.name}: {one_line(error)}"
-            add_problems(row, cannot_be_written(place, why))
-            return
-    data = row["waiting_offset_index"]
-    target = TargetIndexFile(IndexKind.OFFSET, place, data, flush_first=True)
-    waiting = WaitingIndex(target, row["time_index_is_right"], _log_changed(row))
-    publish_offset_index(build, row, waiting, ours=True)
+    return has_index and (not is_there or bool(transactions.problem and ours))

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.catalog.schema import IndexFileState
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import TIME_INDEX_FILE, parse_partition_dir
+from kip33.rules.publication import IndexFileState
 from kip33.rules.retention import Bools, Int64Column, Int64s
 
 _REPEATED: Final = ("log_dir", "topic", "status", "largest_timestamp_source")

@@ -4,7 +4,6 @@ The Parquet files have five columns more: each time of a log again, as a time, f
 read them. kip33 computes with the integers alone, which hold every timestamp that Kafka takes.
 """
 
-from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
@@ -163,17 +162,3 @@ def _times_of(column: Any) -> Any:
 
     is_shown = pc.and_(pc.greater_equal(column, _FIRST_MS), pc.less(column, _END_MS))
     return pc.cast(pc.if_else(is_shown, column, None), _TIME)
-
-
-class IndexFileState(StrEnum):
-    """The column `index_file`: who owns a segment's index files; each member is its own text.
-
-    The column is null if a file is missing or could not be written.
-
-    >>> IndexFileState.KEPT == "kept"
-    True
-    """
-
-    WRITTEN = "written"  # kip33 owns the files, and they match the log
-    KEPT = "kept"  # at least one file belongs to another program and was kept
-    STALE = "stale"  # kip33 owns the files, but one does not match the log: the next build retries

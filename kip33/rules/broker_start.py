@@ -29,7 +29,6 @@ from typing import Final, NamedTuple
 from kip33.formats.time_index import TIME_ENTRY, TIME_ENTRY_BYTES
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.index_verdict import GOOD, IndexVerdict
-from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.segment_summary import SegmentStatus
 
 # The meaning of a segment's status for a broker that recovers it.
@@ -43,20 +42,6 @@ SPLITS: Final = "a broker that starts splits this segment, and nothing is lost"
 def may_have_offset_index(status: str) -> bool:
     """Return whether an `.index` may be put beside a log of this status."""
     return status in UNDAMAGED_STATUSES
-
-
-def offset_index_note(status: str, *, is_there: bool, is_split: bool = False) -> SegmentNote | None:
-    """Return a row's note on the `.index` beside a log that recovery would change, or None.
-
-    `is_split`: recovery splits the segment.
-    """
-    if is_split:
-        return None if is_there else SegmentNote.BROKER_SPLITS
-    if status == CUT:
-        return SegmentNote.HIDES_DAMAGE if is_there else SegmentNote.BROKER_CUTS
-    if status == REFUSED:
-        return SegmentNote.STARTS_BY_INDEX if is_there else SegmentNote.MAY_NOT_START
-    return None
 
 
 class RepairAction(StrEnum):

@@ -5,7 +5,7 @@ new folder survives if its parent folder was flushed. Object stores and HDFS gua
 themselves, so nothing is done for them.
 
 New index files are many and small: they are renamed first and flushed by a few threads during the
-scan (`builds.index_flusher`), before their rows are written. A file that replaces another is
+scan (`indexing.published_files`), before their rows are written. A file that replaces another is
 flushed before the rename, because a snapshot may name the file it replaces.
 
 A process that is told to end (`end_process`) ends after the files under way, so it leaves no
@@ -21,7 +21,7 @@ import shutil
 import stat
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -47,6 +47,7 @@ def publish(
     durable: bool = False,
     flush_first: bool = False,
     reads_back: bool = True,
+    is_free: bool = False,
 ) -> FileStatus:
     """Write `data` as one file: a reader sees the old file or the new one, never a part.
 
@@ -56,48 +57,10 @@ def publish(
     there is one, after the bytes are written and before the rename. `durable`: the file is on the
     disk when this returns. `flush_first`: its bytes are there before its name. Returns
     the new file's size and time. Without `reads_back` an object store is not asked for them: the
-    time is None, and the caller compares the size later.
+    time is None, and the caller compares the size later. `is_free`: nothing is at the place.
     """
     with _UNFINISHED_FILE:
-        return _publish(location, data, before_rename, durable, flush_first, reads_back)
-
-
-def publish_new_files(folder: Location, files: Sequence[tuple[str, bytes]]) -> list[int | None]:
-    """Write files of a local folder, which is made if it is missing, as `publish` does one by one.
-
-    Returns the modification time in ms of each, None for a name that is there already, or that
-    cannot be written: who publishes it alone sees why. Neither files nor folder are flushed.
-    """
-    try:
-        there = set(_names_in(folder))
-    except OSError:
-        return [None] * len(files)
-    times: list[int | None] = []
-    for name, data in files:
-        with _UNFINISHED_FILE:
-            times.append(None if name in there else _publish_new(folder.child(name), data))
-    return times
-
-
-def _names_in(folder: Location) -> list[str]:
-    try:
-        return os.listdir(folder.path)  # noqa: PTH208 - paths, as the filesystem has them
-    except FileNotFoundError:
-        make_folder(folder)
-        return []
-
-
-def _publish_new(place: Location, data: bytes) -> int | None:
-    temporary = temporary_of(place)
-    try:
-        status = write_new(temporary.path, data)
-        if status.size_bytes == len(data):
-            os.rename(temporary.path, place.path)  # noqa: PTH104
-            return status.modified_ms
-    except OSError:
-        pass
-    remove_quietly(temporary)
-    return None
+        return _publish(location, data, before_rename, durable, flush_first, reads_back, is_free)
 
 
 def _publish(
@@ -107,6 +70,7 @@ def _publish(
     durable: bool,
     flush_first: bool,
     reads_back: bool,
+    is_free: bool,
 ) -> FileStatus:
     renames = not location.is_object_store
     target = temporary_of(location).path if renames else location.path
@@ -122,7 +86,7 @@ def _publish(
                 before_rename(target)
             if (durable or flush_first) and location.is_local:
                 flush(target)
-            _rename_over(location, target)
+            _rename_over(location, target, is_free=is_free)
             if durable and location.is_local:
                 flush(location.parent.path)
         return status
@@ -156,10 +120,11 @@ def _write_in_folder(
     return status_of(Location(location.root, target)) if reads_back else FileStatus(len(data), None)
 
 
-def _rename_over(location: Location, temporary: str) -> None:
+def _rename_over(location: Location, temporary: str, *, is_free: bool = False) -> None:
     """Rename a temporary file beside `location` to it, atomically; OSError if that fails."""
     if location.is_local:
-        require_file_or_nothing(location)
+        if not is_free:
+            require_file_or_nothing(location)
         os.replace(temporary, location.path)  # noqa: PTH105 - a path, as the filesystem has it
         return
     store = location.filesystem()
@@ -168,19 +133,19 @@ def _rename_over(location: Location, temporary: str) -> None:
     store.move(temporary, location.path)
 
 
-def require_file_or_nothing(place: Location) -> None:
-    """Raise OSError for a link without a file, a pipe or another thing that is no file.
+def require_file_or_nothing(place: Location) -> bool:
+    """Return whether a file is there; OSError for a link without a file, a pipe or a device.
 
     A rename would replace it without a word. A link to a file is replaced, and its file stays.
     """
     try:
         mode = os.lstat(place.path).st_mode
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # a rename refuses directories
-            return
+            return True
         if stat.S_ISLNK(mode) and os.path.isfile(place.path):  # noqa: PTH113
-            return
-    except FileNotFoundError:
-        return
+            return True
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     what = "a link that leads to no file" if stat.S_ISLNK(mode) else "a pipe, socket or device"
     raise FileExistsError(errno.EEXIST, f"{what} is there, expected a file or nothing", place.path)
 

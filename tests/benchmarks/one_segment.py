@@ -10,11 +10,12 @@ from kafka.record.util import crc32c_c
 
 from kip33.archive.listing import list_tree
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.task import KnownSegment, build_segment
-from kip33.catalog.schema import IndexFileState
+from kip33.builds.index_files import publisher_of
+from kip33.builds.task import KnownSegment, build_segments
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.scan import SCAN_CHUNK_BYTES, BatchScan
 from kip33.rules.index_builder import IndexSettings
+from kip33.rules.publication import IndexFileState
 from kip33.stores.locations import Location
 from tests.benchmarks.kafka_recovery import WarmKafka, indexes_of
 from tests.benchmarks.other_readers import (
@@ -104,7 +105,7 @@ def whole_batches(data: bytes, file: SegmentFile) -> tuple[bytes, int]:
 
 
 class PathToIndex:
-    """`build_segment` into a new directory each time: read, scan, apply the rules, publish both."""
+    """Read, scan, apply the rules, publish both indexes into a new directory each time."""
 
     def __init__(self, file: SegmentFile, scratch: Path) -> None:
         self._source = Location.of(file.path.parent.parent)
@@ -122,7 +123,10 @@ class PathToIndex:
         target = Location.of(self.index_folder)
         kinds = frozenset({IndexKind.TIME, IndexKind.OFFSET, IndexKind.TRANSACTION})
         build = BuildSpec(self._source, target, IndexSettings(), kinds)
-        row = build_segment(build, KnownSegment(self._segment)).row
+        publisher = publisher_of(build)
+        [built] = build_segments(build, [KnownSegment(self._segment)], publisher)
+        publisher.finish()
+        row = built.row
         if row["status"] != "ok" or row["index_file"] != IndexFileState.WRITTEN:
             raise ValueError(f"{self._segment.path}: {row['status']}, {row['error']}")
 

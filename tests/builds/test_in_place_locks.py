@@ -64,13 +64,13 @@ def test_the_locks_are_held_while_segments_are_built(
 ) -> None:
     locks = [archive.source / broker / ".lock" for broker in ("b1", "b2")]
     seen: list[bool] = []
-    build_segment: Callable[..., build_task.Built] = build_task.build_segment
+    scan: Callable[..., object] = build_task._scan_segment
 
-    def watched(*arguments: object, **how: object) -> build_task.Built:
+    def watched(*arguments: object, **how: object) -> object:
         seen.extend(is_free(lock) for lock in locks)
-        return build_segment(*arguments, **how)
+        return scan(*arguments, **how)
 
-    monkeypatch.setattr(build_task, "build_segment", watched)
+    monkeypatch.setattr(build_task, "_scan_segment", watched)
     archive.build()
     assert seen == [False] * 4
     assert all(is_free(lock) for lock in locks)

@@ -478,7 +478,7 @@ def test_a_temporary_file_of_an_attempt_that_was_killed_goes_with_the_build_afte
     attempt = partial(build_bin, plan.build, begun.draft.staging, len(begun.copied_parts))
     killed = os.fork()
     if not killed:
-        own_files._rename_over = lambda *_: os._exit(9)
+        own_files._rename_over = lambda *_, **__: os._exit(9)
         attempt(plan.files)
     os.waitpid(killed, 0)
     [left] = archive.index_root.rglob(".*.timeindex.*.tmp")

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from kip33 import build_time_index, verify_segment
-from kip33.builds import transaction_files
 from kip33.builds.commit import warnings_of
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.schema import SCHEMA_VERSION
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
+from kip33.indexing.published_files import IndexPublisher
 from kip33.indexing.tree_verdicts import TreeVerdicts, blocks_of
 from kip33.indexing.verify_tree import plan_verify, verify_bin
 from kip33.rules.segment_notes import SegmentNote
@@ -427,11 +428,12 @@ def test_in_place_the_files_of_a_newer_build_stay(
     in_place: TransactionalArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the `.txnindex` is written, the log grows and another build writes all its files."""
-    finish = transaction_files._finish
+    publish = IndexPublisher.publish
     newer: dict[str, bytes] = {}
 
-    def finish_after_another_build(*arguments: Any) -> Any:
-        if not newer:
+    def publish_after_another_build(*arguments: Any) -> Any:
+        kinds = {file.kind for one in arguments[1] for file in one.files}
+        if kinds == {IndexKind.TRANSACTION} and not newer:
             newer["begun"] = b""
             grown = THIRD + segment([data(8, Q), abort(9, Q)])
             in_place.write(in_place.log(T, 6), grown, age_ms=0)
@@ -441,10 +443,10 @@ def test_in_place_the_files_of_a_newer_build_stay(
             del newer["begun"]
             for suffix in (".txnindex", ".index"):
                 newer[suffix] = in_place.place(6, suffix).read_bytes()
-        return finish(*arguments)
+        return publish(*arguments)
 
     in_place.write_segments()
-    monkeypatch.setattr(transaction_files, "_finish", finish_after_another_build)
+    monkeypatch.setattr(IndexPublisher, "publish", publish_after_another_build)
     in_place.build(offset_index=True)
     assert {suffix: in_place.place(6, suffix).read_bytes() for suffix in newer} == newer
     assert in_place.row(T, 6)["index_file"] == "stale"
