@@ -3,9 +3,8 @@
 **Rows with transactions wait for the end of the build.** A task does not know which transactions
 are open at the start of its segment: another task may have the previous segment. It therefore
 writes the row into staging with the segment's own transactions. Later `builds.transaction_files`
-writes the `.txnindex` and completes the row. With `--producer-snapshots` the same is true for the
-producers' states, so all rows wait. In place, a new `.index` waits, too: a broker rebuilds a
-`.txnindex` only if the `.index` is missing.
+writes the `.txnindex` and completes the row. In place, a new `.index` waits, too: a broker rebuilds
+a `.txnindex` only if the `.index` is missing.
 
 **In a bucket, rows wait for a listing.** A put does not say when the store received a file, and a
 size that is read back shows that the store kept all bytes. One request for each file answers both,
@@ -49,7 +48,7 @@ from kip33.builds.index_flusher import FLUSHING_THREADS, IndexFlusher
 from kip33.builds.reuse import ours_column
 from kip33.catalog.schema import SEGMENTS, IndexFileState
 from kip33.errors import FileReadError
-from kip33.formats.index_kinds import FOLDED, IndexKind
+from kip33.formats.index_kinds import IndexKind
 from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.segment_notes import SegmentNote
 from kip33.stores.concurrently import LARGE_FILES_AT_ONCE
@@ -67,13 +66,11 @@ _EXTRA: list["pa.Field[Any]"] = [
     pa.field("time_index_uri", pa.string()),  # the files that the row waits for are beside it
     pa.field("waiting_offset_index", pa.binary()),  # bytes of a waiting `.index`; null: not waiting
     pa.field("time_index_is_right", pa.bool_()),  # whether the `.timeindex` matches the log
+    pa.field(ours_column(IndexKind.TRANSACTION), pa.bool_()),
+    # Of the existing `.txnindex`, before the build; null: none.
+    pa.field("transaction_index_seen_bytes", pa.int64()),
+    pa.field("transaction_index_seen_modified_ms", pa.int64()),
 ]
-for _kind in FOLDED:  # of the existing files, before the build; null: none
-    _EXTRA += [
-        pa.field(ours_column(_kind), pa.bool_()),
-        pa.field(f"{_kind}_seen_bytes", pa.int64()),
-        pa.field(f"{_kind}_seen_modified_ms", pa.int64()),
-    ]
 PENDING: Final = pa.schema([*SEGMENTS, *_EXTRA])
 """A row of SEGMENTS with the data that completes it."""
 
@@ -95,26 +92,26 @@ def extra_columns(
     transactions = index.transactions
     if transactions is None or IndexKind.TRANSACTION not in build.kinds:
         return None
-    has_file = segment.index_file(IndexKind.TRANSACTION) is not None
-    if transactions.changes_nothing and not has_file and IndexKind.PRODUCERS not in build.kinds:
+    seen = segment.index_file(IndexKind.TRANSACTION)
+    if transactions.changes_nothing and seen is None:
         return None
-    extra: dict[str, Any] = {
+    return {
         "transactions": transactions.to_json(),
         "time_index_uri": build.index_location(segment).uri,
+        ours_column(IndexKind.TRANSACTION): IndexKind.TRANSACTION in ours,
+        "transaction_index_seen_bytes": seen.size_bytes if seen else None,
+        "transaction_index_seen_modified_ms": seen.modified_ms if seen else None,
     }
-    for kind in FOLDED:
-        seen = segment.index_file(kind) or (None, None)
-        extra[ours_column(kind)] = kind in ours
-        extra[f"{kind}_seen_bytes"], extra[f"{kind}_seen_modified_ms"] = seen
-    return extra
 
 
-def target_in(row: Mapping[str, Any], kind: IndexKind, data: bytes | None) -> TargetIndexFile:
-    """Return the file of a kind beside a row of PENDING."""
-    place = index_of_row(Location.of(row["time_index_uri"]), kind)
-    size_bytes, modified_ms = row[f"{kind}_seen_bytes"], row[f"{kind}_seen_modified_ms"]
+def transaction_index_in(row: Mapping[str, Any], data: bytes | None) -> TargetIndexFile:
+    """Return the `.txnindex` of a row of PENDING."""
+    place = index_of_row(Location.of(row["time_index_uri"]), IndexKind.TRANSACTION)
+    size_bytes, modified_ms = (
+        row[f"transaction_index_seen_{of}"] for of in ("bytes", "modified_ms")
+    )
     seen = None if size_bytes is None else FileStatus(size_bytes, modified_ms)
-    return TargetIndexFile(kind, place, data, seen)
+    return TargetIndexFile(IndexKind.TRANSACTION, place, data, seen)
 
 
 class WaitingIndex(NamedTuple):

@@ -39,7 +39,7 @@ from kip33.catalog.schema import SEGMENTS, IndexFileState
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.drafts.designs import design_of
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.formats.index_kinds import FOLDED, IndexKind
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.indexing.segment import (
     BuiltIndexes,
@@ -57,7 +57,6 @@ from kip33.indexing.verification import SegmentVerdict, verify_file
 from kip33.rules.broker_start import CUT, REFUSED, may_have_offset_index
 from kip33.rules.index_tail import LAST_HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IndexVerdict
-from kip33.rules.producer_state import changes_as_json
 from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.segment_summary import (
     NOT_READ,
@@ -215,7 +214,7 @@ def build_segment(
     Existing files of other programs are replaced only with `overwrite`. Without `reads_back` the
     row lacks the times of files that are put into a bucket.
     No error is raised: a fault of the log or of publishing is the row's `status` and `error`. A
-    `.txnindex` or a `.snapshot` is not written here, nor an `.index` that waits.
+    `.txnindex` is not written here, nor an `.index` that waits.
     """
     segment, ours = known.segment, IndexKind.TIME in known.ours
     build = build.of_topic(segment.topic)
@@ -263,17 +262,14 @@ def build_segment(
         waiting = WaitingIndex(offset_index, published.is_first_right, log_changed)
     if index.transactions and IndexKind.TRANSACTION in build.kinds:
         row["open_transactions"] = UNCHANGED if index.transactions.changes_nothing else None
-        if index.producer_changes is not None:
-            row["producer_changes"] = changes_as_json(index.producer_changes)
         pending = extra_columns(build, segment, index, known.ours)
         if pending:
             waits = waiting_file and has_aborts
             pending["waiting_offset_index"] = index.offset_index_data if waits else None
             pending["time_index_is_right"] = published.is_first_right
         return Built(row, index.bytes_read, pending, waiting)
-    for kind in FOLDED:
-        if kind in build.kinds & known.ours:
-            _withdraw(build, segment, row, kind, is_unreadable=index.status in NOT_READ)
+    if IndexKind.TRANSACTION in build.kinds & known.ours:
+        _withdraw(build, segment, row, is_unreadable=index.status in NOT_READ)
     if _lacks_transaction_index(build, segment, index):
         add_notes(row, SegmentNote.HIDES_ABORTS)
     return Built(row, index.bytes_read, waiting=waiting)
@@ -291,16 +287,16 @@ def _offset_index_waits(build: BuildSpec, segment: Segment, index: BuiltIndexes)
 
 
 def _withdraw(
-    build: BuildSpec, segment: Segment, row: dict[str, Any], kind: IndexKind, *, is_unreadable: bool
+    build: BuildSpec, segment: Segment, row: dict[str, Any], *, is_unreadable: bool
 ) -> None:
-    """Delete our file of a kind whose log gives no index now; errors are the row's."""
+    """Delete our `.txnindex` whose log gives no index now; errors are the row's."""
     published = Published()
-    place = index_of_row(build.index_location(segment), kind)
-    target = TargetIndexFile(kind, place, None)
+    place = index_of_row(build.index_location(segment), IndexKind.TRANSACTION)
+    target = TargetIndexFile(IndexKind.TRANSACTION, place, None)
     published.add(target, ours=True, overwrite=False, proves_nothing=is_unreadable)
     published.add_to(row)
     if published.files[0]:
-        record(row, kind, published.files[0])
+        record(row, IndexKind.TRANSACTION, published.files[0])
 
 
 def _lacks_transaction_index(build: BuildSpec, segment: Segment, index: BuiltIndexes) -> bool:
@@ -345,7 +341,6 @@ def _indexes(
             settings=build.settings,
             native=native,
             file_time=file_time,
-            with_producers=IndexKind.PRODUCERS in build.kinds,
         )
     else:
         index = index_file(
@@ -355,7 +350,6 @@ def _indexes(
             settings=build.settings,
             native=native,
             largest_before=known.largest_before,
-            with_producers=IndexKind.PRODUCERS in build.kinds,
         )
         index = with_file_time(index, file_time)
     index = with_whole_log(

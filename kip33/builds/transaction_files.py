@@ -1,14 +1,7 @@
-"""The `.txnindex` and `.snapshot` files of a build, written after all its segments were read.
+"""The `.txnindex` files of a build, written after all its segments were read.
 
 If the open transactions at a segment's start are unknown (`indexing.partition_fold`), a segment
 with an ABORT marker gets no `.txnindex`, and its row says so.
-
-`.snapshot` files are written with `--producer-snapshots`. A broker that rolled the segments has one
-at each base offset but the first, and so has a build. It writes none at the end of the last
-segment: the end moves with each build, and a broker deletes a file that is at no base offset when
-it starts. `kip33 restore` makes that one. The states at a base offset depend on all segments
-before. Each row has what its segment changes (`producer_changes`), so the states are computed from
-the catalog's rows without reading logs again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,7 +31,7 @@ from kip33.builds.pending_rows import (
     PENDING,
     WaitingIndex,
     publish_offset_index,
-    target_in,
+    transaction_index_in,
 )
 from kip33.builds.reuse import ours_column
 from kip33.catalog.draft import ROWS_AS_OBJECTS, Draft
@@ -50,14 +43,7 @@ from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.errors import is_of_the_machine
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.indexing.partition_fold import (
-    FoldedSegment,
-    ProducersAtBase,
-    SegmentLink,
-    fold_partition,
-    snapshot_beside,
-)
-from kip33.indexing.partition_replay import KnownProducers
+from kip33.indexing.partition_fold import SegmentLink, fold_partition
 from kip33.rules.broker_start import may_have_offset_index
 from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.segment_summary import SegmentStatus
@@ -68,7 +54,6 @@ from kip33.stores.locations import Location
 from kip33.stores.own_files import make_durable
 
 INDEXED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
-_CRC: Final = f"{IndexKind.PRODUCERS}_crc32c"
 _LINK: Final = [*KEY, "last_offset", "status", "index_uri", "open_transactions"]
 _Row: TypeAlias = dict[str, Any]
 
@@ -79,7 +64,7 @@ def finish_transactions(
     parts: Sequence[SnapshotPart],
     pending: Sequence[SnapshotPart],
 ) -> tuple[tuple[SnapshotPart, ...], int]:
-    """Write the `.txnindex` and `.snapshot` files of `pending`.
+    """Write the `.txnindex` files of `pending`.
 
     Returns parts with its rows, completed, and the number of files that were put.
 
@@ -91,7 +76,7 @@ def finish_transactions(
 
     def tables() -> Iterator[pa.Table]:
         nonlocal files_written
-        folded = _folded(build, draft, parts, pending)
+        folded = _folded(draft, parts, pending)
         rows = map_in_order(build.source, folded, partial(_finish, build))
         while some := list(islice(rows, ROWS_AS_OBJECTS)):
             for row in some:
@@ -105,33 +90,27 @@ def finish_transactions(
 
 
 def _folded(
-    build: BuildSpec,
     draft: Draft,
     parts: Sequence[SnapshotPart],
     pending: Sequence[SnapshotPart],
-) -> Iterator[tuple[_Row, FoldedSegment]]:
-    """Yield the pending rows in order, each with what it needs of the segments before it."""
-    with_producers = IndexKind.PRODUCERS in build.kinds
-    for waiting, others in _partitions(draft, parts, pending, with_producers=with_producers):
-        links = [_link(row, wants_producers=with_producers) for row in waiting]
-        links += [_link(row) for row in others]
-        known = _known_producers(waiting, others) if with_producers else None
-        yield from zip(waiting, fold_partition(links, known), strict=True)
+) -> Iterator[tuple[_Row, CompletedTransactions]]:
+    """Yield the pending rows in order, each with its transactions."""
+    for waiting, others in _partitions(draft, parts, pending):
+        links = [_link(row) for row in (*waiting, *others)]
+        folded = (completed for _, completed in fold_partition(links))
+        yield from zip(waiting, folded, strict=True)
 
 
 def _partitions(
     draft: Draft,
     parts: Sequence[SnapshotPart],
     pending: Sequence[SnapshotPart],
-    *,
-    with_producers: bool,
 ) -> Iterator[tuple[list[_Row], list[_Row]]]:
     """Yield the pending rows of each partition, in order, and its other rows."""
-    columns = [*_LINK, *(("producer_changes", _CRC) if with_producers else ())]
     of_topics = draft.catalog.read_parts(draft.staging, pending, ["topic"])
     topics = {topic for rows in of_topics for topic in pc.unique(rows["topic"]).to_pylist()}
     wanted = pa.array(sorted(topics), pa.string())
-    tables = merged_rows(draft, [part for part in parts if part.may_have(topics)], columns)
+    tables = merged_rows(draft, [part for part in parts if part.may_have(topics)], _LINK)
     others = _by_partition(
         rows.filter(pc.and_(pc.is_valid(rows["base_offset"]), pc.is_in(rows["topic"], wanted)))
         for rows in tables
@@ -152,56 +131,14 @@ def _by_partition(tables: Iterable[pa.Table]) -> Iterator[tuple[Any, pa.Table]]:
             yield place_of(values_at(table, begin, PARTITION)), table.slice(begin, end - begin)
 
 
-def _link(row: _Row, *, wants_producers: bool = False) -> SegmentLink:
+def _link(row: _Row) -> SegmentLink:
     return SegmentLink(
         row["base_offset"],
         row["log_uri"],
         row["last_offset"] if row["status"] in INDEXED_STATUSES else None,
         row["open_transactions"],
         row.get("transactions"),
-        row.get("producer_changes"),
-        wants_producers,
     )
-
-
-def _known_producers(waiting: Sequence[_Row], others: Sequence[_Row]) -> KnownProducers | None:
-    """Return the states at the newest base offset before all pending rows that has a `.snapshot`.
-
-    The file must still have the CRC of its row. Without one, those of a `.snapshot` at the first
-    segment's base offset.
-    """
-    of_file = [row for row in others if row[_CRC] is not None]
-    before = [row for row in of_file if row["base_offset"] < waiting[0]["base_offset"]]
-    if before:
-        uri, crc32c = before[-1]["index_uri"], before[-1][_CRC]
-        snapshot = snapshot_beside(Location.of(uri), crc32c=crc32c)
-        if snapshot is not None:
-            return KnownProducers(before[-1]["base_offset"], snapshot.producers)
-    first = min((waiting[0], *others[:1]), key=lambda row: (row["base_offset"], row["log_uri"]))
-    for uri in (first["index_uri"], first["log_uri"]) if first["base_offset"] else ():
-        snapshot = snapshot_beside(Location.of(uri)) if uri else None
-        if snapshot is not None:
-            return KnownProducers(first["base_offset"], snapshot.producers)
-    return None
-
-
-def _publish_snapshot(build: BuildSpec, row: _Row, at_base: ProducersAtBase) -> None:
-    """Publish a segment's `.snapshot` and record it in the row."""
-    data, problem = at_base
-    if problem:
-        add_problems(row, f"the .snapshot is not written: {problem}")
-    target = target_in(row, IndexKind.PRODUCERS, data)
-    if data is None and not target.seen:
-        return
-    published = Published(log_changed=_log_changed(row))
-    ours = row[ours_column(IndexKind.PRODUCERS)]
-    published.add(target, ours=ours, overwrite=build.overwrite)
-    published.add_to(row)
-    left = published.files[0]
-    if left:
-        record(row, IndexKind.PRODUCERS, left)
-    if row["index_file"] and (data is not None or left):
-        row["index_file"] = state_together((row["index_file"], published.state))
 
 
 def _log_changed(row: _Row) -> Callable[[], bool]:
@@ -209,10 +146,9 @@ def _log_changed(row: _Row) -> Callable[[], bool]:
     return partial(log_has_changed, log, row["size_bytes"], row["last_modified_ms"])
 
 
-def _finish(build: BuildSpec, waiting: tuple[_Row, FoldedSegment]) -> _Row:
+def _finish(build: BuildSpec, waiting: tuple[_Row, CompletedTransactions]) -> _Row:
     """Write a segment's files; return its row, completed."""
-    row, (_, completed, at_base) = waiting
-    assert completed is not None  # a pending row wants its transactions
+    row, completed = waiting
     if row["open_transactions"] != UNCHANGED:
         row["open_transactions"] = open_as_json(completed.open_at_end)
     log = Location.of(row["log_uri"])
@@ -231,8 +167,6 @@ def _finish(build: BuildSpec, waiting: tuple[_Row, FoldedSegment]) -> _Row:
             add_notes(row, SegmentNote.LEFT_TO_BROKER)
     elif build.in_place and _hides_aborts(row, completed, is_there=is_there):
         add_notes(row, SegmentNote.HIDES_ABORTS)
-    if at_base:
-        _publish_snapshot(build, row, at_base)
     return row
 
 
@@ -251,7 +185,7 @@ def _transaction_index(row: _Row, completed: CompletedTransactions) -> TargetInd
     if completed.aborted is not None:
         entries = TransactionIndex.from_entries(completed.aborted, base_offset=row["base_offset"])
         data = entries.to_bytes()
-    return target_in(row, IndexKind.TRANSACTION, data)
+    return transaction_index_in(row, data)
 
 
 def _publish_transaction_index(
