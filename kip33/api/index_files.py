@@ -53,7 +53,6 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     layout: str = "kafka",
     check_crc: bool = True,
     offset_index: bool = False,
-    producer_snapshots: bool = False,
     overwrite: bool = False,
     only_damaged: bool = False,
     full: bool = False,
@@ -83,7 +82,6 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     - `kafka_configs`: a file with the topics' own settings, as Kafka's tools print them
     - `topics`: globs, `!GLOB` leaves topics out; `layout`: a name or a pattern of paths
     - `check_crc`: check each batch; `offset_index`: write `.index` and `.txnindex` files too
-    - `producer_snapshots`: with `offset_index`, write `.snapshot` files of producers too
     - `overwrite`: replace index files that kip33 did not write
     - `only_damaged`: verify first, write only what is damaged; `full`: read every segment again
     - `allow_empty`: if there is no segment any more, commit a snapshot without rows
@@ -121,7 +119,6 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
         topics=topics,
         layout=layout,
         offset_index=offset_index,
-        producer_snapshots=producer_snapshots,
         overwrite=overwrite,
         only_damaged=only_damaged,
         full=full,
@@ -140,7 +137,6 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
     *,
     share: str | None = None,
     as_of: Time | None = None,
-    producer_snapshots: bool = False,
     dialect: DialectName = "recover",
     untimestamped: RuleName = "none",
     index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
@@ -164,12 +160,11 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
     ['missing', 'padded', 'missing']
 
     `share` such as "1/7" verifies another seventh of the segments each day, that of `as_of` (None:
-    today). With `producer_snapshots` the `.snapshot` files of producers are verified, too. The
-    other arguments are those of `build_index`.
+    today). The other arguments are those of `build_index`.
 
     Columns (`verdicts` in RESULTS.md): `log_uri`, `index_uri`, `verdict`, `dialect`,
-    `offset_index_verdict`, `transaction_index_verdict`, `producer_snapshot_verdict`, `log_status`,
-    `log_error`: string; `problems`: list of strings; `entries`: int64, a number;
+    `offset_index_verdict`, `transaction_index_verdict`, `log_status`, `log_error`: string;
+    `problems`: list of strings; `entries`: int64, a number;
     `largest_gap_bytes`, `offset_index_largest_gap_bytes`: int64, bytes of the log. A log that
     cannot be read is a row. `kip33.verify_segment` verifies one segment. Raises LocationError for a
     missing directory or one without segments, PolicyError for a wrong `kafka_configs`, ValueError
@@ -188,7 +183,6 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
         settings=load_topic_settings(default, text_of(kafka_configs)),
         topics=topics,
         layout=layout,
-        producer_snapshots=producer_snapshots,
         share=daily,
         now_ms=current_ms() if as_of is None else milliseconds_of(as_of),
         on_progress=on_progress,

@@ -25,10 +25,10 @@ class _NoFile(NamedTuple):
 
 
 NOT_THERE: Final = _NoFile()
-# Time indexes of other designs end in `.index`, too. A `.snapshot` counts in an index directory
-# only: beside logs a broker has some at other offsets.
+# Time indexes of other designs end in `.index`, too.
 INDEX_SUFFIXES: Final = tuple(kind.suffix for kind in IndexKind)
-_KINDS: Final = "|".join(map(re.escape, (*(kind.file for kind in IndexKind), *DRAFT_FILES)))
+_FILES: Final = (*(kind.file for kind in IndexKind), "snapshot", *DRAFT_FILES)  # that kip33 writes
+_KINDS: Final = "|".join(map(re.escape, _FILES))
 Statuses: TypeAlias = dict[str, FileStatus]
 """Index files by name."""
 
@@ -45,7 +45,7 @@ def with_beside(segment: Segment, statuses: Statuses, names: tuple[str, str]) ->
     return _with_files(segment, "beside", statuses, names)
 
 
-def with_target(segment: Segment, statuses: Statuses, names: tuple[str, str, str, str]) -> Segment:
+def with_target(segment: Segment, statuses: Statuses, names: tuple[str, str, str]) -> Segment:
     """Return a segment with the index files where a build puts them; names as `index_names`."""
     return _with_files(segment, "target", statuses, names)
 

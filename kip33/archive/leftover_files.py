@@ -61,9 +61,7 @@ class LeftoverFiles(NamedTuple):
 
 
 INDEX_END: Final = (
-    r"\.(?:"
-    + "|".join(map(re.escape, ("timeindex", "txnindex", "snapshot", *DRAFT_FILES, "index")))
-    + ")$"
+    r"\.(?:" + "|".join(map(re.escape, ("timeindex", "txnindex", *DRAFT_FILES, "index"))) + ")$"
 )
 RSM_LOG: Final = "log"  # in the directory of a segment
 MARKED_DIRECTORIES: Final = (LeftoverKind.DELETE, LeftoverKind.STRAY, LeftoverKind.FUTURE)

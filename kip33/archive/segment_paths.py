@@ -89,10 +89,9 @@ def index_path(log: str, kind: str) -> str:
     return f"{log.removesuffix('.log')}.{kind}"
 
 
-def index_names(log: str, time_index: str = TIME_INDEX_FILE) -> tuple[str, str, str, str]:
-    """Return `index_path` of a log's time index, `.index`, `.txnindex` and `.snapshot`."""
-    first, second, third = (index_path(log, kind) for kind in ("index", "txnindex", "snapshot"))
-    return index_path(log, time_index), first, second, third
+def index_names(log: str, time_index: str = TIME_INDEX_FILE) -> tuple[str, str, str]:
+    """Return `index_path` of a log's time index, `.index` and `.txnindex`."""
+    return index_path(log, time_index), index_path(log, "index"), index_path(log, "txnindex")
 
 
 def base_offset_in(name: str) -> int | None:

@@ -43,7 +43,6 @@ class BuildRequest:
     topics: Sequence[str] = ()  # globs
     layout: str = "kafka"  # a name of `kip33.archive.layouts`, or a pattern
     offset_index: bool = False  # write `.index` and `.txnindex` files too
-    producer_snapshots: bool = False  # write `.snapshot` files, too
     overwrite: bool = False  # replace index files that kip33 did not write
     only_damaged: bool = False
     full: bool = False  # read every segment again
@@ -59,21 +58,6 @@ class BuildRequest:
             raise ValueError(
                 "--only damaged verifies index files against their logs: it cannot be combined "
                 "with --read tail"
-            )
-        if self.producer_snapshots and not self.offset_index:
-            raise ValueError(
-                "--producer-snapshots requires --offset-index: a broker that finds a .snapshot "
-                "needs the .index and .txnindex of the segment, too"
-            )
-        if self.producer_snapshots and self.in_place:
-            raise ValueError(
-                "--producer-snapshots requires --index-dir: a broker writes its own .snapshot "
-                "files beside its logs"
-            )
-        if self.producer_snapshots and self.read == "tail":
-            raise ValueError(
-                "--producer-snapshots needs the batches of each log: it cannot be combined with "
-                "--read tail"
             )
 
 
@@ -206,7 +190,6 @@ def _settings_of_row(settings: IndexSettings, kinds: frozenset[IndexKind]) -> di
     return {
         **settings._asdict(),
         "offset_index": IndexKind.OFFSET in kinds,
-        "producer_snapshots": IndexKind.PRODUCERS in kinds,
         "bytes_version": BYTES_VERSION,
     }
 

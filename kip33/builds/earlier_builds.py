@@ -90,7 +90,6 @@ def ours_by_claims(build: BuildSpec, files: pa.Table, wanted: Column, claimed: C
         IndexKind.TIME: offset_index | time_index,
         IndexKind.OFFSET: offset_index | time_index,
         IndexKind.TRANSACTION: offset_index,
-        IndexKind.PRODUCERS: is_in(build.uris_of(wanted, IndexKind.PRODUCERS), claimed),
     }
 
 

@@ -5,12 +5,12 @@ an unchanged segment has the id and the file's modification time, so a directory
 all known is not read again. Kafka never changes such a file; only another one can take its place.
 
 **Rows to rebuild because an earlier segment changed.** The `.txnindex` of a segment depends on the
-transactions that are open at its start, its `.snapshot` on the producers of all earlier segments.
-So if a build reads a segment, it also reads the later ones again that depend on it. On most nights
-the segments that are read are the last ones of their partitions, and no segment follows them.
+transactions that are open at its start. So if a build reads a segment, it also reads the later ones
+again that have transactions. On most nights the segments that are read are the last ones of their
+partitions, and no segment follows them.
 
-Behind a log that could not be read the transactions and the producers are unknown. A build tries
-such a log each night, but reads the segments behind it again only when the log can be opened.
+Behind a log that could not be read the transactions are unknown. A build tries such a log each
+night, but reads the segments behind it again only when the log can be opened.
 """
 
 import re
@@ -55,7 +55,7 @@ from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.segment_order import order_of, partition_begins
 from kip33.drafts.designs import design_of
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.formats.index_kinds import FOLDED, IndexKind
+from kip33.formats.index_kinds import IndexKind
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import opened
 from kip33.stores.locations import Location
@@ -142,7 +142,7 @@ def known_segments(
     ours_of_log = {IndexKind.TIME: time_index_ours, IndexKind.OFFSET: ours[IndexKind.OFFSET]}
     by_orphans = ours_by_orphans(matched, files, ours_of_log, build.kinds)
     for kind in IndexKind:
-        ours[kind] |= matched.files[kind] if kind in FOLDED else by_orphans
+        ours[kind] |= matched.files[kind] if kind is IndexKind.TRANSACTION else by_orphans
     reusable = _reusable(build, listed, past, known, match) & ~by_orphans if reuse else no_rows
     times = EarlierTimestamps(reusable, no_times)
     if design_of(build.settings.dialect).needs_largest_before and known.rows:
@@ -235,9 +235,7 @@ def _depend_on_changes(
     """
     if not known.rows or IndexKind.OFFSET not in build.kinds:
         return np.zeros(files.num_rows, bool)
-    depends = reusable
-    if IndexKind.PRODUCERS not in build.kinds:
-        depends = reusable & known.has_transactions[match.at]
+    depends = reusable & known.has_transactions[match.at]
     changed = ~reusable & pc.is_valid(files["base_offset"]).to_numpy()
     numbers = np.arange(files.num_rows)
     first = np.maximum.accumulate(np.where(partition_begins(files), numbers, 0))

@@ -133,12 +133,7 @@ _ALLOW_EMPTY: Final = (
 
 def _kinds(request: BuildRequest) -> frozenset[IndexKind]:
     """Return the kinds of index files that a build writes."""
-    kinds = {IndexKind.TIME}
-    if request.offset_index:
-        kinds |= {IndexKind.OFFSET, IndexKind.TRANSACTION}
-    if request.producer_snapshots:
-        kinds.add(IndexKind.PRODUCERS)
-    return frozenset(kinds)
+    return frozenset(IndexKind if request.offset_index else {IndexKind.TIME})
 
 
 def _plan(

@@ -31,7 +31,7 @@ from kip33.catalog.schema import (
     have_note,
     lacks_epochs,
 )
-from kip33.formats.index_kinds import FOLDED, IndexKind
+from kip33.formats.index_kinds import IndexKind
 from kip33.rules.publication import IndexFileState
 from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
@@ -177,7 +177,7 @@ def match_listing(
         is_named = known.index_files(kind, at)[0] != NULL_NUMBER
         is_missing = pc.is_null(files[f"target_{kind}_bytes"]).to_numpy()
         not_other[kind] = is_named | is_missing | known.is_stale[at]
-        if kind in FOLDED:
+        if kind is IndexKind.TRANSACTION:
             is_same = _as_left(known, at, files, kind, "target") | (is_missing & ~is_named)
             index_is_there &= (known.place[at] != _AT_TARGET) | is_same
     both_ours = time_index_ours & not_other.get(IndexKind.OFFSET, True)

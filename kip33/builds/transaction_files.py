@@ -44,7 +44,7 @@ from kip33.stores.locations import Location
 INDEXED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 _AT_ONCE: Final = 1024  # rows whose files are published together
 _BESIDE: Final = (IndexKind.TIME, IndexKind.OFFSET)
-_LINK: Final = [*KEY, "last_offset", "status", "index_uri", "open_transactions"]
+_LINK: Final = [*KEY, "last_offset", "status", "open_transactions"]
 _Row: TypeAlias = dict[str, Any]
 _SEEN: Final = tuple(f"{IndexKind.TRANSACTION}_seen_{what}" for what in ("bytes", "modified_ms"))
 _EXTRA: list["pa.Field[Any]"] = [
@@ -123,9 +123,8 @@ def _folded(
 ) -> Iterator[_Completed]:
     """Yield the pending rows in order, each with its files."""
     for waiting, others in _partitions(draft, parts, pending):
-        folded = fold_partition([_link(row) for row in (*waiting, *others)], None)
-        for row, (_, transactions, *_) in zip(waiting, folded, strict=True):
-            assert transactions is not None  # a pending row wants its transactions
+        folded = fold_partition([_link(row) for row in (*waiting, *others)])
+        for row, (_, transactions) in zip(waiting, folded, strict=True):
             yield _completed(build, row, transactions)
 
 

@@ -20,14 +20,15 @@ from kip33.rules.segment_notes import KEPT, SegmentNote
 TEXT_COLUMNS: Final = ("error", "build_settings", "time_index_settings", "offset_index_settings")
 """The columns whose values become those of other columns, or some of them."""
 
-_LATER_SETTINGS: Final = {"untimestamped": "none", "producer_snapshots": False}  # if not named
+_LATER_SETTINGS: Final = {"untimestamped": "none"}  # if not named
 _FILE_TIME: Final = r'"file_time_offset": (?P<offset>[0-9]+)'
 _OVERWRITE: Final = "(?:; --overwrite replaces it)?"
-_SENTENCES: Final = [
+_SENTENCES: Final[list[tuple[SegmentNote | None, str]]] = [
     *(
         (KEPT[kind], rf"\.{kind.file}: kip33 did not write it[^;]*{_OVERWRITE}")
-        for kind in (IndexKind.OFFSET, IndexKind.TRANSACTION, IndexKind.PRODUCERS)
+        for kind in (IndexKind.OFFSET, IndexKind.TRANSACTION)
     ),
+    (None, rf"\.snapshot: kip33 did not write it[^;]*{_OVERWRITE}"),  # builds write none now
     (
         SegmentNote.TIME_INDEX_KEPT,
         r"\.(?!index:|txnindex:|snapshot:)[a-z0-9]+: kip33 did not write it"
@@ -47,7 +48,7 @@ _SENTENCES: Final = [
     (SegmentNote.MAY_NOT_START, r"\.index(?: is missing)?, and a broker may not start"),
 ]
 _PATTERNS: Final = [(note, re.compile(rf"[^;]*{text}[^;]*")) for note, text in _SENTENCES]
-"""The sentences of `error`, each with its note: sentences were joined by semicolons."""
+"""The sentences of `error`, each with its note, if it is one now; semicolons were between them."""
 
 
 def is_earlier(names: Sequence[str]) -> bool:
@@ -82,6 +83,7 @@ def _settings_of(rows: pa.Table) -> dict[str, Any]:
 def _settings(text: str) -> dict[str, Any]:
     """Return the settings of a row; without a version if they are not all that a build has now."""
     record = _LATER_SETTINGS | json.loads(text)
+    record.pop("producer_snapshots", None)  # its build wrote `.snapshot` files; this one does not
     if set(record) != set(BUILD_SETTINGS):
         record["bytes_version"] = None
     return {name: record.get(name) for name in BUILD_SETTINGS}
@@ -101,7 +103,7 @@ def _notes(text: str) -> list[str] | None:
     >>> _notes("a.index keeps a broker from cutting this log to its 9 valid bytes: stop the broker")
     ['index_hides_damage']
     """
-    return [str(note) for note, pattern in _PATTERNS if pattern.search(text)] or None
+    return [str(note) for note, pattern in _PATTERNS if note and pattern.search(text)] or None
 
 
 def _error(text: str) -> str | None:
@@ -110,11 +112,12 @@ def _error(text: str) -> str | None:
     >>> _error("damaged at byte 9; kept file:///a/0.index: kip33 did not write it; --overwrite ...")
     'damaged at byte 9; --overwrite ...'
     """
-    if not _notes(text):
-        return text
+    without = text
     for _, pattern in _PATTERNS:
-        text = pattern.sub("", text)
-    return "; ".join(filter(None, map(str.strip, text.split(";")))) or None
+        without = pattern.sub("", without)
+    if without == text:
+        return text
+    return "; ".join(filter(None, map(str.strip, without.split(";")))) or None
 
 
 def _texts(rows: pa.Table, name: str) -> Any:

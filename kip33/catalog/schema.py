@@ -50,7 +50,6 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("check_crc", pa.bool_()),
     pa.field("untimestamped", pa.string()),  # an Untimestamped
     pa.field("offset_index", pa.bool_()),  # it writes .index and .txnindex files
-    pa.field("producer_snapshots", pa.bool_()),  # it writes .snapshot files
     pa.field("bytes_version", pa.int32()),
     pa.field("status", pa.string(), nullable=False),
     pa.field("error", pa.string()),  # why the log has this status; nothing decides by it
@@ -79,12 +78,6 @@ _FIELDS: list["pa.Field[Any]"] = [
     # 22 characters, as Kafka prints it; null: unknown. Topics of one name may have several ids.
     pa.field("topic_id", pa.string()),
     pa.field("partition_metadata_modified_ms", pa.int64()),  # of the file that has the topic id
-    # With --producer-snapshots: what the segment changes in its producers' states, as JSON
-    # (`rules.producer_state`), and the .snapshot at its base offset; null without one.
-    pa.field("producer_changes", pa.string()),
-    pa.field("producer_snapshot_bytes", pa.int64()),
-    pa.field("producer_snapshot_modified_ms", pa.int64()),
-    pa.field("producer_snapshot_crc32c", pa.int64()),
     # The leader epochs of its batches and where each begins here; null: unknown.
     pa.field("leader_epochs", pa.list_(pa.int32())),
     pa.field("leader_epoch_offsets", pa.list_(pa.int64())),

@@ -90,11 +90,6 @@ class BuildCommand:
 @index_options
 @click.option("--offset-index", is_flag=True, help="Also write the .index and .txnindex files.")
 @click.option(
-    "--producer-snapshots",
-    is_flag=True,
-    help="With --offset-index and --index-dir: also write the .snapshot files of producers.",
-)
-@click.option(
     "--overwrite", is_flag=True, help="Also replace index files that kip33 did not write."
 )
 @click.option(

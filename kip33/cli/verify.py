@@ -101,7 +101,6 @@ class VerifyCommand:
     quick: bool
     share: DailyShare | None
     as_of: int | None  # ms
-    producer_snapshots: bool
     layout: str
     settings: IndexSettings
     kafka_configs: str | None
@@ -132,11 +131,6 @@ class VerifyCommand:
             raise click.UsageError("--as-of requires --share")
         if self.share and (self.quick or self.is_of_file):
             raise click.UsageError("--share is for the logs of a tree, without --quick")
-        if self.producer_snapshots and (self.quick or self.share or self.is_of_file):
-            raise click.UsageError(
-                "--producer-snapshots needs the logs of all segments: give their directory as "
-                "SOURCE, without --quick and --share"
-            )
 
 
 @click.command(epilog="Example: kip33 verify /archive/kafka-logs --fail-on wrong --fail-on missing")
@@ -165,11 +159,6 @@ class VerifyCommand:
     type=MOMENT,
     metavar="DATE",
     help="With --share: choose the share of this day, in UTC [default: today].",
-)
-@click.option(
-    "--producer-snapshots",
-    is_flag=True,
-    help="Also check the .snapshot files of producers against the logs.",
 )
 @layout_option
 @dialect_option
@@ -215,17 +204,11 @@ def verify(request: VerifyCommand) -> None:
     and a run that is repeated for the same day verifies the same segments. If a segment before a
     .txnindex is not in the share, its verdict may be unknown.
 
-    --producer-snapshots checks the .snapshot at each base offset but the first against the batches
-    of all earlier segments. consistent: producers that a broker may have forgotten are not in it.
-
     If no log at all can be read, the exit code is 1.
     """
     if request.quick:
         found_by_crc = _verify_quick(request)
         sys.exit(ExitCode.FINDINGS if found_by_crc.intersection(request.fail_on) else ExitCode.DONE)
-    kinds = [
-        kind for kind in IndexKind if request.producer_snapshots or kind is not IndexKind.PRODUCERS
-    ]
     settings = load_topic_settings(request.settings, request.kafka_configs)
     ran: dict[str, Any] = {"engine": EngineName.LOCAL, "workers": 1}
     below = ""  # what every index's URI begins with, left out of tables
@@ -249,7 +232,6 @@ def verify(request: VerifyCommand) -> None:
                 settings=settings,
                 topics=request.topics,
                 layout=request.layout,
-                producer_snapshots=request.producer_snapshots,
                 share=request.share,
                 now_ms=current_ms() if request.as_of is None else request.as_of,
                 on_progress=on_progress,
@@ -259,11 +241,11 @@ def verify(request: VerifyCommand) -> None:
         ran = {"engine": engine.name, "workers": engine.workers}
         if request.share:
             ran |= {"share": str(request.share), "segments_listed": plan.listed}
-    counts: Counts = {kind: Counter() for kind in kinds}
-    gaps: dict[str, int | None] = {kind.gap_field: None for kind in kinds if kind.gap_field}
+    counts: Counts = {kind: Counter() for kind in IndexKind}
+    gaps: dict[str, int | None] = {kind.gap_field: None for kind in IndexKind if kind.gap_field}
     unread: list[str] = []
     for verdict in verdicts:
-        for kind in kinds:
+        for kind in IndexKind:
             counts[kind][verdict.on(kind)] += 1
             if kind.gap_field and (gap := verdict.largest_gap(kind)) is not None:
                 gaps[kind.gap_field] = max(gap, gaps[kind.gap_field] or 0)
@@ -280,7 +262,7 @@ def verify(request: VerifyCommand) -> None:
         source = without_secrets(Location.of(request.source).uri)
         _publish_metrics(request.metrics, source, summary, by_topic)
     title = counted(len(verdicts), "segment")
-    page = chain([_sums(IndexVerdict, counts, title)], _bad_files(verdicts, kinds, below))
+    page = chain([_sums(IndexVerdict, counts, title)], _bad_files(verdicts, below))
     columns = [one.name for one in fields(SegmentVerdict)]
     rows = RowList("verdicts", (verdict.as_row() for verdict in verdicts), columns=columns)
     show(Output(page=page, rows=[rows], summary=summary), request.output_format)
@@ -330,10 +312,13 @@ def _sums(verdicts: Iterable[str], counts: Mapping[IndexKind, Counter[Any]], tit
     return Table(columns, [row for row in rows if any(row[1:])], title)
 
 
-def _bad_files(verdicts: TreeVerdicts, kinds: Sequence[IndexKind], below: str) -> Iterator[Table]:
+def _bad_files(verdicts: TreeVerdicts, below: str) -> Iterator[Table]:
     """Yield a table of the segments with a problem, if there are any."""
     columns = (
-        *(Column(one.suffix, one.verdict_field, rank=2 * rank) for rank, one in enumerate(kinds)),
+        *(
+            Column(one.suffix, one.verdict_field, rank=2 * rank)
+            for rank, one in enumerate(IndexKind)
+        ),
         Column("log", "log_status"),
         Column("file", lambda row: row["index_uri"].removeprefix(below), is_name=True),
         Column("problems", _problems, is_remark=True),
@@ -395,11 +380,6 @@ def _verify_quick(request: VerifyCommand) -> set[str]:
         _publish_metrics(request.metrics, snapshot.source, summary, by_topic)
     read = human_bytes(compared.bytes_read)
     title = f"{counted(files.num_rows, 'segment')}; {read} of index files read, no log"
-    counts = {
-        kind: found
-        for kind, found in compared.by_verdict.items()
-        if kind is not IndexKind.PRODUCERS or found.total()
-    }
     rows = [file._asdict() for file in compared.not_identical]
     below = f"{snapshot.settings.get('index_dir')}/"
     columns = (
@@ -408,7 +388,7 @@ def _verify_quick(request: VerifyCommand) -> set[str]:
         Column("problem", "problem", none="", is_remark=True),
     )
     page = [
-        _sums(QuickVerdict, counts, title),
+        _sums(QuickVerdict, compared.by_verdict, title),
         *([Table(columns, rows, most=None)] if rows else []),
     ]
     show(

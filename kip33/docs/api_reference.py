@@ -56,7 +56,6 @@ SHARED: Final[Mapping[str, str]] = {
     "as_of": "the day whose share is verified; None: today",
     "index_dir": "the directory of the index files; None: they are beside the logs",
     "output": "where the page goes, a path or URI that ends in `.html`",
-    "producer_snapshots": "whether `.snapshot` files of producers are included",
     "share": "such as `1/7`: verify another seventh of the segments each day",
     "to": "the log directory of a stopped broker on this machine",
     "log_dir": "the log directory of a stopped broker on this machine",

@@ -4,18 +4,15 @@
     TIME               .timeindex    if it or the .index is missing
     OFFSET             .index        if it is missing
     TRANSACTION        .txnindex     only if the .index is missing
-    PRODUCERS          .snapshot     at its start, for the newest segments
 
 A `.timeindex` and an `.index` depend on their log only. A `.txnindex` depends on the transactions
-that are open at the segment's start, a `.snapshot` on the producers of all earlier segments: these
-two need a fold over the partition.
+that are open at the segment's start, so it needs a fold over the partition.
 """
 
 from enum import StrEnum
-from typing import Final, Self
+from typing import Self
 
 from kip33.formats.names import TIME_INDEX_FILE
-from kip33.formats.producer_snapshot import PRODUCER_ENTRY_BYTES
 from kip33.formats.time_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kip33.formats.transaction_index import TRANSACTION_ENTRY_BYTES
 
@@ -29,7 +26,6 @@ class IndexKind(StrEnum):
     TIME = ("time_index", TIME_INDEX_FILE, TIME_ENTRY_BYTES)
     OFFSET = ("offset_index", "index", OFFSET_ENTRY_BYTES)
     TRANSACTION = ("transaction_index", "txnindex", TRANSACTION_ENTRY_BYTES)
-    PRODUCERS = ("producer_snapshot", "snapshot", PRODUCER_ENTRY_BYTES)
 
     def __new__(cls, text: str, file: str, entry_bytes: int) -> Self:
         """Make a member from a row of the table."""
@@ -61,6 +57,3 @@ class IndexKind(StrEnum):
             IndexKind.OFFSET: f"{self}_largest_gap_bytes",
         }
         return fields.get(self)
-
-
-FOLDED: Final = (IndexKind.TRANSACTION, IndexKind.PRODUCERS)

@@ -192,8 +192,14 @@ def verify_segment(  # parameters: a notebook user sees each option as a keyword
         topic=topic,
         settings=settings,
     )
-    places = (log, time_index, offset_index)
-    seen = seen_segment(verdict, index, partition=(), base_offset=base_offset, places=places)
+    seen = seen_segment(
+        verdict,
+        index,
+        partition=(),
+        base_offset=base_offset,
+        log=log,
+        offset_index=offset_index,
+    )
     (verdict,) = with_folded_verdicts([seen])
     if verdict.offset_index_verdict is None and _has_offset_indexes(time_index, log):
         return verdict.with_missing_offset_index()

@@ -2,7 +2,7 @@
 
 A build and a verification read segments independently and summarize each one as a `SegmentLink`.
 The fold then gives each segment the results that depend on earlier ones: its aborted and open
-transactions (`.txnindex`), and the producers at its base offset (`.snapshot`).
+transactions (`.txnindex`).
 
 The open transactions are known:
 
@@ -11,11 +11,6 @@ The open transactions are known:
     if a `.snapshot` is beside the log        those it lists; a corrupt one is ignored
 
 Kafka's recovery does the same: it loads the newest snapshot and reads the segments after it.
-
-The producers at the first segment are those of a `.snapshot` beside its index files or its log.
-Without one the log begins without producers, as in Kafka's recovery, which also carries the states
-over gaps. A segment whose changes are unknown, such as an unreadable one, makes all later states
-unknown.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,9 +19,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from kip33.archive.segment_paths import beside, is_tiered
 from kip33.errors import CorruptSnapshotError, FileReadError
 from kip33.formats.producer_snapshot import ProducerSnapshot
-from kip33.formats.time_index import index_crc32c
-from kip33.indexing.partition_replay import KnownProducers, snapshot_bytes
-from kip33.rules.producer_state import after_changes, changes_from_json
 from kip33.rules.transaction_index import (
     UNCHANGED,
     CompletedTransactions,
@@ -52,42 +44,15 @@ class SegmentLink(NamedTuple):
     last_offset: int | None
     open_transactions: str | None  # as in the catalog; not used with `transactions`
     transactions: str | None = None  # the TransactionSummary, if its entries are wanted
-    producer_changes: str | None = None  # `changes_as_json`; None: unknown
-    wants_producers: bool = False  # at its base offset
 
 
-class ProducersAtBase(NamedTuple):
-    """The states at a segment's base offset, as the bytes of a `.snapshot`.
-
-    `data` is None for the first segment of a log, which has no `.snapshot`, and if the states are
-    unknown: then `problem` says why.
-    """
-
-    data: bytes | None
-    problem: str | None = None
-
-
-class FoldedSegment(NamedTuple):
-    """What a segment wants to know of the segments before it."""
-
-    log_uri: str
-    transactions: CompletedTransactions | None
-    producers: ProducersAtBase | None
-
-
-def fold_partition(
-    links: Iterable[SegmentLink], known: KnownProducers | None
-) -> Iterator[FoldedSegment]:
-    """Yield the results for the segments of one partition that want some.
-
-    `known` are the producers at a base offset; earlier segments do not change them. None: no
-    `.snapshot` is at the first base offset.
-    """
-    transactions, producers = _Transactions(), _Producers(known)
+def fold_partition(links: Iterable[SegmentLink]) -> Iterator[tuple[str, CompletedTransactions]]:
+    """Yield the log URI and the transactions of each segment of one partition that wants them."""
+    transactions = _Transactions()
     for link in sorted(links):
-        completed, at_base = transactions.after(link), producers.after(link)
-        if completed or at_base:
-            yield FoldedSegment(link.log_uri, completed, at_base)
+        completed = transactions.after(link)
+        if completed:
+            yield link.log_uri, completed
 
 
 class _Transactions:
@@ -128,49 +93,16 @@ def _open_at_start(links: Sequence[SegmentLink]) -> Open | None:
     return None
 
 
-class _Producers:
-    """The producers' states, from segment to segment."""
+def snapshot_beside(log: Location) -> ProducerSnapshot | None:
+    """Return the `.snapshot` beside a log.
 
-    def __init__(self, known: KnownProducers | None) -> None:
-        self._states = known.producers if known else ()
-        self._from_offset = known.offset if known else 0
-        self._is_first = known is None
-        self._problem: str | None = None  # why the states are unknown
-        self._before: int | None = None
-
-    def after(self, link: SegmentLink) -> ProducersAtBase | None:
-        """Go on to the end of a segment; return the states at its start if they are wanted."""
-        if link.base_offset < self._from_offset:
-            return None
-        if link.base_offset == self._before:
-            self._problem = f"two segments begin at {self._before}"
-        self._before = link.base_offset
-        at_base: ProducersAtBase | None = None
-        if link.wants_producers:
-            has_no_file = self._is_first or self._problem
-            data = None if has_no_file else snapshot_bytes(self._states)
-            at_base = ProducersAtBase(data, self._problem)
-        self._is_first = False
-        if self._problem is None and link.producer_changes is None:
-            self._problem = f"the producers of {link.log_uri} are not known"
-        elif self._problem is None:
-            changes = changes_from_json(link.producer_changes or "[]")
-            self._states = after_changes(self._states, changes)
-        return at_base
-
-
-def snapshot_beside(place: Location, *, crc32c: int | None = None) -> ProducerSnapshot | None:
-    """Return the `.snapshot` beside a log or a time index.
-
-    None for a missing file, one that Kafka would not load, or another CRC-32C. Beside a log of
-    tiered storage the `.snapshot` has the states at the segment's end, so it is not used.
+    None for a missing file or one that Kafka would not load. Beside a log of tiered storage the
+    `.snapshot` has the states at the segment's end, so it is not used.
     """
-    if place.inside or is_tiered(place):
+    if log.inside or is_tiered(log):
         return None
     try:
-        data = read_whole(beside(place, "snapshot"), most_bytes=MOST_SNAPSHOT_BYTES)
-        if crc32c is not None and index_crc32c(data) != crc32c:
-            return None
+        data = read_whole(beside(log, "snapshot"), most_bytes=MOST_SNAPSHOT_BYTES)
         return ProducerSnapshot.from_bytes(data)
     except (FileReadError, CorruptSnapshotError):
         return None

@@ -41,12 +41,10 @@ from kip33.formats.time_index import (
     TimeIndex,
     TimestampOffset,
 )
-from kip33.indexing.segment_producers import read_changes
 from kip33.rules.index_builder import IndexBuilder, IndexSettings
 from kip33.rules.index_entries import preallocated_bytes
 from kip33.rules.index_tail import ENTRIES_READ, LAST_HEADER_BYTES, distrust
 from kip33.rules.leader_epochs import LeaderEpochs
-from kip33.rules.producer_state import ProducerChange, SeenProducers
 from kip33.rules.segment_summary import (
     SegmentStatus,
     is_whole_before_zeros,
@@ -71,8 +69,7 @@ class BuiltIndexes:
     `status` is one of the module's statuses; `error` says in one line why it is not `ok` or
     `empty`. Sizes are in bytes. `summary` is a record of `rules.segment_summary.SUMMARY_RECORD`
     with the magics of its batches. `transactions` gives the `.txnindex`, see
-    `rules.transaction_index`. `producer_changes` gives the `.snapshot` at the next segment, see
-    `rules.producer_state`.
+    `rules.transaction_index`.
     """
 
     status: SegmentStatus
@@ -86,7 +83,6 @@ class BuiltIndexes:
     bytes_read: int
     transactions: TransactionSummary | None = None  # None if Kafka writes no index
     base_offset: int = 0
-    producer_changes: tuple[ProducerChange, ...] | None = None  # None: not asked for, or no index
     leader_epochs: tuple[EpochStart, ...] = ()
     batches_crc32: int = 0  # of the CRCs of its batches, 4 bytes each, big-endian
     only_zeros_follow: bool = False  # after its valid bytes
@@ -125,8 +121,7 @@ class BuiltIndexes:
 class _Gathered:
     """The data that a scan collects besides the indexes."""
 
-    def __init__(self, *, with_producers: bool = False) -> None:
-        self.producers = SeenProducers() if with_producers else None
+    def __init__(self) -> None:
         self.summary = new_summary()
         self.seen_magics = np.zeros(256, np.uint8)
         self.failure: tuple[int, str] | None = None  # where and why Kafka fails to load
@@ -137,8 +132,6 @@ class _Gathered:
     def append(self, batches: BatchColumns, speed: Speed) -> None:
         speed(summarize)(batches, self.summary, self.seen_magics)
         self.batches_crc32 = zlib.crc32(batches["crc"].astype(">u4").tobytes(), self.batches_crc32)
-        if self.producers:
-            self.producers.append(batches)
         if self.failure is None:
             failure = self._epochs.append(batches, speed)
             self.failure = failure or self._append_transactions(batches, speed)
@@ -159,7 +152,6 @@ class _Gathered:
         valid_bytes: int = 0,
         bytes_read: int = 0,
         builder: IndexBuilder | None = None,
-        producer_changes: tuple[ProducerChange, ...] | None = None,
         only_zeros_follow: bool = False,
     ) -> BuiltIndexes:
         transactions: TransactionSummary | None = None
@@ -178,7 +170,6 @@ class _Gathered:
             bytes_read,
             transactions,
             builder.base_offset if builder else 0,
-            producer_changes,
             self._epochs.starts,
             self.batches_crc32,
             only_zeros_follow,
@@ -207,19 +198,17 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
     on_batches: Callable[[BatchColumns], None] | None = None,
     view_at: ViewAt | None = None,
     largest_before: int = NO_TIMESTAMP,
-    with_producers: bool = False,
 ) -> BuiltIndexes:
     """Return the indexes of the segment that `read_into` reads, `size_bytes` long.
 
     `view_at` gives its bytes if they are already in memory. `largest_before` is the largest
     timestamp of the partition's earlier segments, for designs that need it. `on_batches` is called
     with the batches, whose array is reused; a `watcher` also needs their records.
-    `with_producers`: also return what the segment changes in its producers' states.
 
     Damage, refusals and load failures are a status, not an exception. OSError is passed on, and so
     is CorruptSegmentError for a file that shrinks while it is read.
     """
-    gathered = _Gathered(with_producers=with_producers)
+    gathered = _Gathered()
     if size_bytes > MAX_SEGMENT_BYTES:
         too_long = (
             f"{size_bytes} bytes: Kafka does not open segments of more than "
@@ -255,9 +244,6 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
     is_split = builder.is_beyond_int32 and is_whole and last_offset - base_offset > MAX_INT32
     if is_split:
         error = SPLIT
-    changes = None
-    if gathered.producers and status != SegmentStatus.INVALID:
-        changes = read_changes(gathered.producers, read_into)
     found = gathered.result(
         status,
         error,
@@ -265,7 +251,6 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
         valid_bytes=valid_bytes,
         bytes_read=scan.bytes_read,
         builder=None if status == SegmentStatus.INVALID else builder,
-        producer_changes=changes,
         only_zeros_follow=status == SegmentStatus.TRUNCATED and scan.only_zeros_follow,
     )
     return replace(found, is_split=is_split)
@@ -302,7 +287,6 @@ def index_file(
     native: bool | None = None,
     watcher: Watcher | None = None,
     largest_before: int = NO_TIMESTAMP,
-    with_producers: bool = False,
 ) -> BuiltIndexes:
     """Return the indexes of the segment file `log`. Errors are a status, never an exception."""
     size_bytes = 0
@@ -318,7 +302,6 @@ def index_file(
                 watcher=watcher,
                 view_at=view_at,
                 largest_before=largest_before,
-                with_producers=with_producers,
             )
     except CorruptSegmentError as error:
         return unreadable(str(error), size_bytes)

@@ -41,8 +41,8 @@ def blocks_of(segments: Iterable[VerifiedSegment]) -> Iterator[bytes]:
 
 
 def _row_of(segment: VerifiedSegment) -> tuple[object, ...]:
-    verdict, partition, link, files = segment
-    rest = pickle.dumps((partition, link, files)) if link else None
+    verdict, partition, link, file = segment
+    rest = pickle.dumps((partition, link, file)) if link else None
     return (
         verdict.log_uri.encode(),
         not verdict.is_good,

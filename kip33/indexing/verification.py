@@ -1,7 +1,7 @@
 """Verify the index files of one segment against its log, in one pass over the log.
 
-`Verification` watches the batches of the scan. The verdicts on `.txnindex` and `.snapshot` files
-need all segments of a partition: `indexing.folded_verdicts` adds them later.
+`Verification` watches the batches of the scan. The verdicts on `.txnindex` files need all segments
+of a partition: `indexing.folded_verdicts` adds them later.
 """
 
 from collections.abc import Iterable, Iterator
@@ -76,7 +76,6 @@ class SegmentVerdict:
     largest_gap_bytes: int | None = None
     offset_index_largest_gap_bytes: int | None = None
     transaction_index_verdict: IndexVerdict | None = None
-    producer_snapshot_verdict: IndexVerdict | None = None
 
     @classmethod
     def unreadable(cls, log_uri: str, index_uri: str, problem: str) -> Self:
@@ -143,12 +142,10 @@ def verify_file(  # parameters: the files of one segment, and what its listing t
     settings: IndexSettings,
     native: bool | None = None,
     file_time: FileTimeEntry | None = None,
-    with_producers: bool = False,
 ) -> tuple[SegmentVerdict, BuiltIndexes]:
     """Return the verdict on a segment's index files, and the index its log gives.
 
     `file_time`: the entry that the index has if the log has no timestamps (`--untimestamped`).
-    `with_producers`: the index also says what its producers change.
     A log or an index that cannot be read has the verdict `unreadable`, in S3 Glacier `archived`;
     nothing is raised for it.
     """
@@ -167,7 +164,6 @@ def verify_file(  # parameters: the files of one segment, and what its listing t
         settings=settings,
         native=native,
         watcher=check.append,
-        with_producers=with_producers,
     )
     index = with_file_time(index, file_time)
     if failure is None and index.status in NOT_READ:
@@ -318,7 +314,6 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("largest_gap_bytes", pa.int64()),
     pa.field("offset_index_largest_gap_bytes", pa.int64()),
     pa.field("transaction_index_verdict", pa.string()),
-    pa.field("producer_snapshot_verdict", pa.string()),
 ]
 SEGMENT_VERDICTS: Final = pa.schema(_FIELDS)
 """The fields of `SegmentVerdict`, in order; one row per segment."""

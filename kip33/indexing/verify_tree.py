@@ -38,7 +38,6 @@ class Verify(NamedTuple):
     source: Location
     index_dir: Location
     settings: TopicSettings
-    producer_snapshots: bool = False
 
 
 class VerifyPlan(NamedTuple):
@@ -56,7 +55,6 @@ def plan_verify(  # parameters: the options of `kip33 verify`
     settings: IndexSettings | TopicSettings | None = None,
     topics: Sequence[str] = (),
     layout: str = "kafka",
-    producer_snapshots: bool = False,
     share: DailyShare | None = None,
     now_ms: int = 0,
     on_progress: OnProgress = tell_nobody,
@@ -64,8 +62,7 @@ def plan_verify(  # parameters: the options of `kip33 verify`
     """Return the plan to verify every `.timeindex` of `source` against its log.
 
     The `.timeindex` is read from `index_dir`, or beside the log; the `.index` from there, or else
-    beside the log. With `producer_snapshots` the `.snapshot` files beside the `.timeindex` files
-    are verified, too. `settings` are those of all topics, or of each topic. With `share`, only the
+    beside the log. `settings` are those of all topics, or of each topic. With `share`, only the
     segments of its parts on the day of `now_ms` are verified, and directories that could not be
     listed. Raises LocationError for a missing directory or one without segments.
     """
@@ -79,7 +76,7 @@ def plan_verify(  # parameters: the options of `kip33 verify`
     )
     require_directory(index_location, "the index directory")
     files = listing.table if share is None else _of_day(listing.table, share, now_ms)
-    verify = Verify(source_location, index_location, settings, producer_snapshots)
+    verify = Verify(source_location, index_location, settings)
     return VerifyPlan(verify, files, listing.table.num_rows)
 
 
@@ -148,7 +145,6 @@ def _verify_one(verify: Verify, segment: Segment) -> VerifiedSegment:
         settings=settings,
         native=True,
         file_time=FileTimeEntry.of(settings.untimestamped, segment),
-        with_producers=verify.producer_snapshots,
     )
     index = with_whole_log(
         index, is_last=bool(segment.active_segment), next_base_offset=segment.next_base_offset
@@ -159,6 +155,6 @@ def _verify_one(verify: Verify, segment: Segment) -> VerifiedSegment:
         index,
         partition=(segment.log_dir, segment.topic, segment.partition),
         base_offset=segment.base_offset,
-        places=(log, time_index, offset_index),
-        with_producers=verify.producer_snapshots,
+        log=log,
+        offset_index=offset_index,
     )

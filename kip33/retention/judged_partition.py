@@ -34,7 +34,6 @@ class CatalogRow(NamedTuple):
     time_index_bytes: int | None
     offset_index_bytes: int | None
     transaction_index_bytes: int | None
-    producer_snapshot_bytes: int | None
 
     @property
     def log_uri(self) -> str:

@@ -10,27 +10,15 @@ So the batches of a segment change the state of a producer only by these few:
 The states are in the order in which the producers first appear in the log. A broker forgets a
 producer that has not written for `producer.id.expiration.ms` (see `Expiration`). Kafka 4.3:
 `ProducerStateManager`, `ProducerAppendInfo.append`, `ProducerStateEntry` (the same since 2.8).
-
-The verdict on a `.snapshot`:
-
-    identical    the bytes of the states at its offset
-    consistent   every producer in it has its state; a missing one is not in a transaction, so a
-                 broker may have forgotten it; or the file has producers from before the first
-                 segment
-    wrong        a producer has another state, or one in a transaction is missing
-    malformed    Kafka does not load it
-    missing      there is no file
-    unknown      the states at its offset are unknown
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from kip33.errors import CorruptSnapshotError
 from kip33.formats.batch import (
     CONTROL,
     MAX_INT32,
@@ -39,13 +27,11 @@ from kip33.formats.batch import (
     BatchColumns,
     BatchHeader,
 )
-from kip33.formats.producer_snapshot import NONE_OPEN, ProducerSnapshot, ProducerState
+from kip33.formats.producer_snapshot import NONE_OPEN, ProducerState
 from kip33.formats.walk import ABORT, COMMIT
-from kip33.rules.index_verdict import IndexVerdict, Verdict
 
 EXPIRATION_MS: Final = 86_400_000  # the default of `producer.id.expiration.ms`
 _UNKNOWN: Final = -1
-_MOST_PROBLEMS: Final = 3
 
 
 @dataclass
@@ -262,53 +248,3 @@ def _last_sequence(header: BatchHeader) -> int:
         return _UNKNOWN
     last = header.base_sequence + header.last_offset - header.base_offset
     return last if last <= MAX_INT32 else last - MAX_INT32 - 1
-
-
-def producer_snapshot_verdict(
-    data: bytes | None, expected: bytes | None, *, problem: str | None, begins_at_zero: bool
-) -> Verdict | None:
-    """Return the verdict on a `.snapshot`, None if there is no file and none is expected.
-
-    `data` is None if there is no file, `expected` if none is expected or `problem` says why it is
-    unknown. `begins_at_zero`: the states are those of the log from offset 0 on.
-    """
-    if data is None:
-        if expected is None:
-            return None
-        return Verdict(IndexVerdict.MISSING, None, ("the .snapshot is missing",))
-    try:
-        found = _by_id(data)
-    except CorruptSnapshotError as error:
-        return Verdict(IndexVerdict.MALFORMED, None, (str(error),))
-    if problem:
-        return Verdict(IndexVerdict.UNKNOWN, None, (problem,))
-    if expected is None:
-        return Verdict(IndexVerdict.CONSISTENT)
-    if data == expected:
-        return Verdict(IndexVerdict.IDENTICAL)
-    wrong = list(_differences(found, _by_id(expected), begins_at_zero=begins_at_zero))
-    if wrong:
-        return Verdict(IndexVerdict.WRONG, None, tuple(wrong[:_MOST_PROBLEMS]))
-    return Verdict(IndexVerdict.CONSISTENT)
-
-
-def _by_id(data: bytes) -> dict[int, ProducerState]:
-    return {state.producer_id: state for state in ProducerSnapshot.from_bytes(data).producers}
-
-
-def _differences(
-    found: dict[int, ProducerState], expected: dict[int, ProducerState], *, begins_at_zero: bool
-) -> Iterator[str]:
-    for producer_id, state in sorted(expected.items()):
-        there = found.get(producer_id)
-        if there is None and state.first_offset >= 0:
-            what = f"its transaction begins at {state.first_offset}"
-            yield f"producer {producer_id} is missing, but {what}"
-        elif there is not None and there != state:
-            names = [name for name in state._fields if getattr(state, name) != getattr(there, name)]
-            values = ((name, getattr(there, name), getattr(state, name)) for name in names)
-            what = ", ".join(f"{name} {had} found, expected {right}" for name, had, right in values)
-            yield f"producer {producer_id}: {what}"
-    for producer_id in sorted(found.keys() - expected.keys()):
-        if begins_at_zero:
-            yield f"producer {producer_id} has no batch before this offset"

@@ -20,7 +20,6 @@ class SegmentNote(StrEnum):
     TIME_INDEX_KEPT = "time_index_kept"
     OFFSET_INDEX_KEPT = "offset_index_kept"
     TRANSACTION_INDEX_KEPT = "transaction_index_kept"
-    PRODUCER_SNAPSHOT_KEPT = "producer_snapshot_kept"
     BEFORE_LOG = "index_before_log"
     NOT_JUDGED = "transaction_index_not_judged"
     OF_ANOTHER_BUILD = "index_of_another_build"
@@ -44,9 +43,7 @@ _TEXTS: Final[dict[str, str]] = {
     ),
     **{
         note: f"kept the existing {name}: kip33 did not write it; --overwrite replaces it"
-        for note, name in zip(
-            KEPT.values(), ("time index", ".index", ".txnindex", ".snapshot"), strict=True
-        )
+        for note, name in zip(KEPT.values(), ("time index", ".index", ".txnindex"), strict=True)
     },
     SegmentNote.BEFORE_LOG: (
         "an index file is older than this catalog's first row for its log, so another program is "
@@ -94,7 +91,7 @@ OF_REMARKS: Final = ("error", "index_error", "notes", "valid_bytes")
 
 
 def note_texts(notes: Iterable[str], valid_bytes: int | None) -> list[str]:
-    """Return the texts of codes; a code of a later version is its own text.
+    """Return the texts of codes; a code of another version is its own text.
 
     >>> note_texts(["broker_cuts_log", "{new_code}"], 120)
     ['no .index is written: a starting broker cuts this log to 120 bytes', '{new_code}']

@@ -46,7 +46,6 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     layout: str = "kafka",
     check_crc: bool = True,
     offset_index: bool = False,
-    producer_snapshots: bool = False,
     overwrite: bool = False,
     only_damaged: bool = False,
     full: bool = False,
@@ -78,7 +77,6 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     - `kafka_configs`: a file with the topics' own settings, as Kafka's tools print them
     - `topics`: globs, `!GLOB` leaves topics out; `layout`: a name or a pattern of paths
     - `check_crc`: check each batch; `offset_index`: write `.index` and `.txnindex` files too
-    - `producer_snapshots`: with `offset_index`, write `.snapshot` files of producers too
     - `overwrite`: replace index files that kip33 did not write
     - `only_damaged`: verify first, write only what is damaged; `full`: read every segment again
     - `allow_empty`: if there is no segment any more, commit a snapshot without rows
@@ -111,7 +109,6 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
         topics=topics,
         layout=layout,
         offset_index=offset_index,
-        producer_snapshots=producer_snapshots,
         overwrite=overwrite,
         only_damaged=only_damaged,
         full=full,
@@ -150,8 +147,7 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
     The index files are in `index_dir`, or beside the logs. The settings, `storage_options` and
     `filesystem` are those of `build_index`. The work is done when this returns. Columns (`verdicts`
     in `kip33/api/RESULTS.md`): `log_uri`, `index_uri`, `verdict`, `dialect`,
-    `offset_index_verdict`, `transaction_index_verdict`, `producer_snapshot_verdict` (null here),
-    `log_status`, `log_error`: string;
+    `offset_index_verdict`, `transaction_index_verdict`, `log_status`, `log_error`: string;
     `problems`: array of strings; `entries`: bigint, a number; `largest_gap_bytes`,
     `offset_index_largest_gap_bytes`: bigint, bytes of the log. Raises LocationError for a missing
     directory or one without segments, ValueError for a wrong argument.

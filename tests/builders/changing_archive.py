@@ -169,8 +169,6 @@ def named_by_rows(seen: Outcome, root: Path, *, in_place: bool = False) -> Outco
                 named.add(uri.removesuffix(".timeindex") + ".index")
             if row["transaction_index_bytes"] is not None:
                 named.add(uri.removesuffix(".timeindex") + ".txnindex")
-            if row["producer_snapshot_bytes"] is not None:
-                named.add(uri.removesuffix(".timeindex") + ".snapshot")
         else:
             rows.append(row)
     files = {name: data for name, data in seen.files.items() if (root / name).as_uri() in named}

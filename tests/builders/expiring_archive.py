@@ -97,7 +97,6 @@ class ExpiringArchive:
             time_index_bytes=sizes.get("timeindex"),
             offset_index_bytes=sizes.get("index"),
             transaction_index_bytes=sizes.get("txnindex"),
-            producer_snapshot_bytes=sizes.get("snapshot"),
             size_bytes=stat.st_size,
             last_modified_ms=stat.st_mtime_ns // 1_000_000,
             largest_timestamp=int(NOW_MS - age_days * DAY_MS),

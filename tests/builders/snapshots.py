@@ -13,7 +13,7 @@ from kip33.catalog import draft
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import Draft, PartWriter
 from kip33.catalog.ordered_parts import parts_in_order
-from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.schema import PARTS, SEGMENTS
 from kip33.catalog.segment_order import KEY, key_of, place_of
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.stores.locations import Location
@@ -35,7 +35,7 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
         "out_of_order_batches": 0, "time_index_entries": 1, "active_segment": False,
         "dialect": "recover", "index_interval_bytes": 4096, "segment_index_bytes": 10485760,
         "check_crc": True, "untimestamped": "none", "offset_index": False,
-        "producer_snapshots": False, "bytes_version": 1, "status": "ok", "error": None,
+        "bytes_version": 1, "status": "ok", "error": None,
         "index_error": None, "notes": None, "index_file": "written",
         "time_index_bytes": 12, "offset_index_bytes": None,
         "time_index_matches": True, "offset_index_matches": None, "file_time_offset": None,
@@ -45,8 +45,6 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
         "time_index_crc32c": 2**32 - 1, "offset_index_crc32c": None,
         "transaction_index_crc32c": None,
         "topic_id": "bn9RMmT4REWVDFQzf3IUaQ", "partition_metadata_modified_ms": None,
-        "producer_changes": None, "producer_snapshot_bytes": None,
-        "producer_snapshot_modified_ms": None, "producer_snapshot_crc32c": None,
         "leader_epochs": [0], "leader_epoch_offsets": [2**62 + number], "batches_crc32": 2**32 - 1,
     } | fields  # fmt: skip
 
@@ -130,11 +128,34 @@ TEXTS_OF_4 = {  # notes in the words of version 4, behind the URI of the `.index
 }
 LAST_COLUMN = {1: "offset_index_bytes", 2: "producer_snapshot_crc32c"}
 LAST_COLUMN |= {3: "producer_snapshot_crc32c", 4: "batches_crc32"}
+OF_SNAPSHOT_FILES = {  # of builds that wrote `.snapshot` files: columns that versions 2 to 5 had
+    "producer_changes": "[[5,[0,9,99,9,1000],null,false,-1]]", "producer_snapshot_bytes": 56,
+    "producer_snapshot_modified_ms": NOW_MS, "producer_snapshot_crc32c": 1,
+}  # fmt: skip
+
+
+def with_snapshot_files(fields: list["pa.Field[Any]"]) -> pa.Schema:
+    """Return the columns of SEGMENTS or PARTS with those of `.snapshot` files."""
+    found = []
+    for field in fields:
+        if field.name == "bytes_version":
+            found.append(pa.field("producer_snapshots", pa.bool_()))
+        if field.name == "leader_epochs":
+            texts = ("producer_changes",)
+            kinds = {
+                name: pa.string() if name in texts else pa.int64() for name in OF_SNAPSHOT_FILES
+            }
+            found += [pa.field(name, kind) for name, kind in kinds.items()]
+        found.append(field)
+    return pa.schema(found)
 
 
 def schema_of_version(version: int) -> pa.Schema:
-    """Return the columns of a version from 1 to 4, without those of times."""
-    names = list(SEGMENTS.names)
+    """Return the columns of a version from 1 to 4, without those of times, or of version 5."""
+    if version == 5:
+        return with_snapshot_files(list(PARTS))
+    columns = with_snapshot_files(list(SEGMENTS))
+    names = list(columns.names)
     first, behind = names.index("dialect"), names.index("bytes_version") + 1
     names[first:behind] = ["build_settings"]
     names = [name for name in names if name not in ("index_error", "notes", "file_time_offset")]
@@ -142,19 +163,22 @@ def schema_of_version(version: int) -> pa.Schema:
     names = names[: names.index(LAST_COLUMN[version]) + 1]
     texts = ("build_settings", "time_index_settings", "offset_index_settings")
     return pa.schema(
-        [pa.field(name, pa.string()) if name in texts else SEGMENTS.field(name) for name in names]
+        [pa.field(name, pa.string()) if name in texts else columns.field(name) for name in names]
     )
 
 
 def row_of_version(row: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return a row as a version from 1 to 4 had it."""
+    """Return a row as a version from 1 to 5 had it, where builds wrote all index files."""
+    row = row | OF_SNAPSHOT_FILES | {"producer_snapshots": row["offset_index"]}
+    if version == 5:
+        return row
     settings = {name: row[name] for name in SETTINGS_OF_4}
     if row["untimestamped"] != "none":
         settings["untimestamped"] = row["untimestamped"]
     build = settings | {"offset_index": row["offset_index"], "bytes_version": row["bytes_version"]}
     if version == 1:
         del build["bytes_version"]
-    if row["producer_snapshots"]:
+    if version > 2 and row["producer_snapshots"]:
         build["producer_snapshots"] = True
     in_file_time = {"file_time_offset": row["file_time_offset"]}
     of_time_index = settings | (in_file_time if row["file_time_offset"] is not None else {})
@@ -174,8 +198,9 @@ def as_earlier_version(
     """Make a snapshot one that an earlier version wrote, with the columns and texts of it.
 
     Its rows are in no order. If they are `in_order`, as states of 0.2 before the codes wrote them,
-    the commit says version 5.
+    the commit says version 5. Version 5 is the one whose builds wrote `.snapshot` files.
     """
+    in_order = in_order or version == 5
     path = commit_path(catalog, snapshot)
     record = json.loads(path.read_text())
     for number, listed in enumerate(record["parts"]):

@@ -28,13 +28,11 @@ from tests.faults.privileges import as_any_owner, shut
 from tests.long_forms import short_and_long
 
 SEED = os.environ.get("KIP33_SEED") or str(random.SystemRandom().randrange(2**32))
-ALL_KINDS: Final = {"offset_index": True, "producer_snapshots": True}
 OPTIONS: Final[tuple[dict[str, Any], ...]] = (
     {},
     {"offset_index": True},
     {"offset_index": True},
-    ALL_KINDS,
-    ALL_KINDS,
+    {"offset_index": True},
     {"dialect": "bucket"},
     {"dialect": "bucket", "offset_index": True},
     {"dialect": "minute", "offset_index": True},
@@ -147,10 +145,7 @@ class Disturbed:
             build_bin(begun.plan.build, begun.draft.staging, len(begun.copied_parts), half)
 
     def other_settings(self) -> list[dict[str, Any]]:
-        others: list[dict[str, Any]] = [{"dialect": "live"}, {"index_interval_bytes": 77}]
-        if not self.settings.get("producer_snapshots"):
-            others.append({"read": "tail"})
-        return others
+        return [{"dialect": "live"}, {"index_interval_bytes": 77}, {"read": "tail"}]
 
     def lose_a_part(self) -> None:
         newest = Catalog.at(str(self.archive.catalog)).require_newest()
@@ -172,7 +167,7 @@ class Disturbed:
         settings = {"index_interval_bytes": INTERVAL, "now_ms": self.archive.now_ms} | self.settings
         if not self.archive.index_dir:
             source = place / "source"
-            ignore = shutil.ignore_patterns("*index", "*.snapshot")
+            ignore = shutil.ignore_patterns("*index")
             shutil.copytree(self.archive.source, source, ignore=ignore)
             settings["in_place"] = True
         in_place = settings.get("in_place")

@@ -10,13 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.parquet as pq
 import pytest
 
 from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import Draft, PartWriter
-from kip33.catalog.schema import SCHEMA_VERSION
+from kip33.catalog.schema import PARTS, SCHEMA_VERSION
 from kip33.errors import CatalogError
 from kip33.stores import own_files
 from kip33.stores.locations import Location
@@ -241,6 +242,24 @@ def test_rows_of_an_earlier_version_are_put_in_order_and_no_log_is_read_again(
     places = [place_of_row(row) for row in catalog.read(catalog.require_newest()).to_pylist()]
     assert len(places) == 6
     assert places == sorted(places)
+    assert archive.outcome() == archive.fresh(offset_index=True)
+
+
+@each_case("topics", [(), ("b",)])
+def test_rows_of_builds_that_wrote_snapshot_files_are_reused_and_these_files_stay(
+    topics: tuple[str, ...], built: KeptArchive
+) -> None:
+    archive = built.again()
+    catalog, rows = Catalog.at(str(archive.catalog)), archive.rows()
+    as_earlier_version(catalog, catalog.require_newest(), 5)
+    assert archive.rows() == rows, "without the columns that are no more"
+    written = archive.index(A).with_suffix(".snapshot")
+    written.write_bytes(b"producers")
+    summary = archive.build(offset_index=True, topics=topics)
+    assert (summary.indexed, summary.orphaned) == (0, 0)
+    [part] = (archive.catalog / "snapshots" / catalog.require_newest().name).glob("*.parquet")
+    assert pq.read_schema(part).names == PARTS.names
+    assert written.read_bytes() == b"producers"
     assert archive.outcome() == archive.fresh(offset_index=True)
 
 

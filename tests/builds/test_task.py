@@ -103,7 +103,7 @@ def test_the_whole_row(archive: Archive) -> None:
         "out_of_order_batches": 0, "time_index_entries": 1, "active_segment": True,
         "dialect": "recover", "index_interval_bytes": 4096, "segment_index_bytes": 10485760,
         "check_crc": True, "untimestamped": "none", "offset_index": False,
-        "producer_snapshots": False, "bytes_version": 1, "status": "ok", "error": None,
+        "bytes_version": 1, "status": "ok", "error": None,
         "index_file": "written", "time_index_bytes": 12, "time_index_matches": True,
         "time_index_modified_ms": modified(archive.time_index),
         "kip33_version": kip33.__version__,

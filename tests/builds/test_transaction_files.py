@@ -20,11 +20,13 @@ from kip33.catalog.schema import SCHEMA_VERSION
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
+from kip33.indexing.partition_fold import snapshot_beside
 from kip33.indexing.published_files import IndexPublisher
 from kip33.indexing.tree_verdicts import TreeVerdicts, blocks_of
 from kip33.indexing.verify_tree import plan_verify, verify_bin
 from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.transaction_index import complete_transactions
+from kip33.stores.locations import Location
 from tests.builders.changing_archive import ChangingArchive, Row, batches
 from tests.builders.segment_builder import Record, end_txn_marker, segment, v2_batch
 from tests.builders.snapshots import as_earlier_version
@@ -108,7 +110,7 @@ def test_a_log_that_can_be_read_again_gives_later_segments_their_files(
     archive: TransactionalArchive,
 ) -> None:
     archive.write_segments()
-    how = {"offset_index": True, "producer_snapshots": True}
+    how = {"offset_index": True}
     log, moved = archive.log(T, 0), archive.folder / "moved"
     log.rename(moved)
     os.mkfifo(log)
@@ -499,3 +501,13 @@ def test_verify_of_one_segment_knows_transactions_from_a_snapshot(
     assert found.problems[-1].startswith(".txnindex: the open transactions")
     log.with_suffix(".snapshot").write_bytes(snapshot(p5=0))
     assert verify_segment(str(log)).transaction_index_verdict == "identical"
+
+
+def test_the_snapshot_of_tiered_storage_is_at_the_end(tmp_path: Path) -> None:
+    log = tmp_path / f"{10:020d}-bn9RMmT4REWVDFQzf3IUaQ.log"
+    log.with_suffix(".snapshot").write_bytes(snapshot(p5=0))
+    assert snapshot_beside(Location.of(log)) is None
+    plain = tmp_path / f"{10:020d}.log"
+    plain.with_suffix(".snapshot").write_bytes(snapshot(p5=0))
+    found = snapshot_beside(Location.of(plain))
+    assert found and found.open_transactions == {P: 0}

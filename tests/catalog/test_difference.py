@@ -188,8 +188,6 @@ def test_every_column_is_compared_or_left_out_on_purpose(catalog: Catalog) -> No
         left_out |= {
             f"{kind}_index_{what}" for what in ("bytes", "matches", "modified_ms", "crc32c")
         }
-    left_out |= {"producer_changes"}  # as open_transactions
-    left_out |= {f"producer_snapshot_{what}" for what in ("bytes", "modified_ms", "crc32c")}
     left_out |= {"timestamp_types", "magics", "codecs"}  # no batch changes without other figures
     left_out |= {"topic_id", "partition_metadata_modified_ms"}  # of a file beside the log
     left_out |= {"leader_epochs", "leader_epoch_offsets", "batches_crc32"}  # as the magics

@@ -27,7 +27,7 @@ TEXTS: dict[str, tuple[list[str], str | None]] = {
     f"replaces it; kept {A}.txnindex: {KEPT}; --overwrite replaces it": (
         ["offset_index_kept", "transaction_index_kept", "time_index_kept"], None,
     ),
-    f"kept {A}.snapshot: {KEPT}; --overwrite replaces it": (["producer_snapshot_kept"], None),
+    f"kept {A}.snapshot: {KEPT}; --overwrite replaces it": ([], None),
     "the .txnindex that is there is not of kip33; the .txnindex is not written: unknown": (
         ["transaction_index_not_judged"], "the .txnindex is not written: unknown",
     ),
@@ -92,11 +92,12 @@ def settings_of(build: Any, time_index: Any = None) -> dict[str, Any]:
 
 def test_json_settings_become_columns() -> None:
     none = {"time_index_matches": None, "offset_index_matches": None, "file_time_offset": None}
-    later = {"untimestamped": "none", "producer_snapshots": False}
+    later = {"untimestamped": "none"}
     assert settings_of(IN_4) == IN_4 | later | none
     assert settings_of(None) == dict.fromkeys((*BUILD_SETTINGS, *none)), "the log is read again"
-    chosen = {"untimestamped": "first-offset", "producer_snapshots": True}
-    matching = settings_of(IN_4 | chosen, IN_4 | {"file_time_offset": 2**40})
+    chosen = {"untimestamped": "first-offset"}
+    written = IN_4 | chosen | {"producer_snapshots": True}
+    matching = settings_of(written, IN_4 | {"file_time_offset": 2**40})
     assert matching == IN_4 | chosen | none | {
         "time_index_matches": True,
         "file_time_offset": 2**40,

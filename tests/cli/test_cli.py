@@ -187,7 +187,6 @@ def test_options_of_build_reach_the_build(command: Command) -> None:
         "check_crc": False,
         "untimestamped": "none",
         "offset_index": True,
-        "producer_snapshots": False,
         "bytes_version": 1,
     }
     assert len(record["parts"]) == 1

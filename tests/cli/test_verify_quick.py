@@ -107,28 +107,21 @@ def test_a_file_that_no_build_has_read_is_unknown(
     assert files_of(quick("--format", "jsonl")) == [(foreign.name, "changed")]
 
 
-def test_txnindexes_and_producer_snapshots_are_compared_too(
+def test_txnindexes_are_compared_too(
     quick: Callable[..., Finished], changing: ChangingArchive
 ) -> None:
     begun = {"transactional": True, "producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
     aborted = end_txn_marker(1, 1001, producer_id=5, commit=False)
     paid = segment([v2_batch(0, [Record(1000)], **begun), aborted])
     changing.write(changing.log("b1/paid-0"), paid)
-    changing.build(offset_index=True, producer_snapshots=True)
+    changing.build(offset_index=True)
     [before] = quick("--format", "json").lines
-    assert before["by_producer_snapshot_verdict"] == {"identical": 2}
     assert before["by_transaction_index_verdict"] == {"identical": 1}
-    assert ".snapshot" in quick().stdout
 
-    places = [
-        changing.index("b1/paid-0").with_suffix(".txnindex"),
-        changing.index(ORDERS, 40).with_suffix(".snapshot"),
-    ]
-    for place in places:
-        zeros_unseen(place)
+    place = changing.index("b1/paid-0").with_suffix(".txnindex")
+    zeros_unseen(place)
 
-    found = files_of(quick("--format", "jsonl"))
-    assert sorted(found) == sorted((place.name, "changed") for place in places)
+    assert files_of(quick("--format", "jsonl")) == [(place.name, "changed")]
 
 
 def test_a_catalog_of_another_source_is_refused(

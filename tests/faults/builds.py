@@ -11,12 +11,11 @@ from kip33.local.local_engine import LocalEngine
 from tests.builders.plans import plan_build
 
 BINS = 3
-INDEX_SUFFIXES = (".timeindex", ".index", ".txnindex", ".snapshot")
+INDEX_SUFFIXES = (".timeindex", ".index", ".txnindex")
 INDEX_FILE_TIMES = (
     "time_index_modified_ms",
     "offset_index_modified_ms",
     "transaction_index_modified_ms",
-    "producer_snapshot_modified_ms",
 )
 
 

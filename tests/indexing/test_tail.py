@@ -73,7 +73,7 @@ def test_the_whole_row_of_a_log_that_was_not_read(archive: ChangingArchive) -> N
         "time_index_entries": 4, "active_segment": False,
         "dialect": "recover", "index_interval_bytes": INTERVAL, "segment_index_bytes": 10485760,
         "check_crc": True, "untimestamped": "none", "offset_index": False,
-        "producer_snapshots": False, "bytes_version": 1, "status": "unverified",
+        "bytes_version": 1, "status": "unverified",
         "error": None, "index_error": None, "notes": None, "index_file": "kept",
         "time_index_bytes": len(TRUE),
         "offset_index_bytes": None, "time_index_matches": None, "offset_index_matches": None,
@@ -84,8 +84,6 @@ def test_the_whole_row_of_a_log_that_was_not_read(archive: ChangingArchive) -> N
         "open_transactions": None, "smallest_timestamp": None,
         "kip33_version": kip33.__version__,
         "topic_id": None, "partition_metadata_modified_ms": None,
-        "producer_changes": None, "producer_snapshot_bytes": None,
-        "producer_snapshot_modified_ms": None, "producer_snapshot_crc32c": None,
         "leader_epochs": None, "leader_epoch_offsets": None, "batches_crc32": None,
         **dict.fromkeys(f"{kind}_index_crc32c" for kind in ("time", "offset", "transaction")),
     }  # fmt: skip

@@ -48,7 +48,7 @@ def test_a_sound_segment(log: Path, native: bool) -> None:
         "verdict": "identical", "dialect": "recover", "entries": 2, "problems": [],
         "offset_index_verdict": "identical", "log_status": "ok", "log_error": None,
         "largest_gap_bytes": 196, "offset_index_largest_gap_bytes": 196,
-        "transaction_index_verdict": None, "producer_snapshot_verdict": None,
+        "transaction_index_verdict": None,
     }  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def test_files_are_in_kafkas_order_with_their_current_state(archive: ExpiringArc
 INDEX_FILES = {
     "both are ours": (("timeindex", "index"), {}, 5),
     "one is ours": (("timeindex",), {}, 4),
-    "each kind that builds write": (("timeindex", "index", "txnindex", "snapshot"), {}, 7),
+    "each kind that builds write": (("timeindex", "index", "txnindex"), {}, 6),
     "somebody else's": (("timeindex",), {"index_file": "kept"}, 3),
     "none was written": ((), {}, 3),
 }

@@ -66,7 +66,6 @@ def rows_by_log(index_dir: Path, source: Path) -> dict[str, dict[str, Any]]:
         row["index"] = uri and uri.removeprefix(index_dir.as_uri())
         for name in [name for name in row if name.endswith("_index_modified_ms")]:
             del row[name]
-        del row["producer_snapshot_modified_ms"]
     return {row["log_uri"].removeprefix(source.as_uri()): row for row in rows}
 
 

@@ -22,7 +22,6 @@ OF_THE_COPY = (
     "time_index_modified_ms",
     "offset_index_modified_ms",
     "transaction_index_modified_ms",
-    "producer_snapshot_modified_ms",
     "last_modified_ms",
     "last_modified_time",
     "log_uri",
