@@ -23,7 +23,7 @@ from kip33.catalog.schema import SEGMENTS
 from kip33.formats.batch import CODEC_NAMES
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import TIME_INDEX_FILE
-from kip33.formats.native import is_loaded, is_ready
+from kip33.formats.native import is_ready
 from kip33.formats.scan import aligned
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.indexing.published_files import (
@@ -77,7 +77,7 @@ class PlainRows(NamedTuple):
 def groups_small_logs(build: BuildSpec, rows: int) -> bool:
     """Return whether the small logs of a bin are read as groups."""
     return (
-        (rows >= LEAST_ROWS or is_loaded())
+        rows >= LEAST_ROWS
         and build.source.is_local
         and build.index_dir.is_local
         and not (build.in_place or build.only_damaged or build.read_tail or build.by_topic)
