@@ -93,7 +93,8 @@ def scan_log(  # parameters: compiled code takes arrays and numbers, no objects
             return begin
         refused, latest_epoch = refused_epoch(batches, epoch)
         if is_first and rows > 0:
-            epoch, epoch_offset = columns[0]["leader_epoch"], columns[0]["base_offset"]
+            epoch = max(epoch, columns[0]["leader_epoch"])
+            epoch_offset = columns[0]["base_offset"]
             is_first = False
         if refused >= 0 or latest_epoch > epoch:
             return begin

@@ -88,7 +88,7 @@ def test_plain_logs_have_the_index_and_the_figures_of_a_scan_alone(rounds: int) 
             epochs = ((found["epoch"], found["epoch_offset"]),) if found["epoch"] >= 0 else ()
             assert epochs == index.leader_epochs
             assert found["batches_crc32"] == index.batches_crc32
-    assert plain > 30 * rounds
+    assert plain > 20 * rounds
 
 
 def in_plain_code(data: Any, *arguments: Any) -> int:
