@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -92,6 +92,7 @@ class Directory(NamedTuple):
     """The contents of one directory."""
 
     segments: list[Segment]
+    logs: list[Sequence[list[Any]]]  # more segments: the columns of LISTING, a list for each
     inner: list["Visit"]  # to list next
     passed_over: Counter[str]
     unfinished: list[tuple[Location, int]]  # temporary index files and their times in ms
@@ -100,7 +101,7 @@ class Directory(NamedTuple):
     @classmethod
     def empty(cls) -> Self:
         """Return a directory without contents."""
-        return cls([], [], Counter(), [], [])
+        return cls([], [], [], Counter(), [], [])
 
 
 class Visit(NamedTuple):

@@ -2,17 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
-
-from pyarrow import fs
 
 from kip33.archive.directory import Directory, Infos, Partition, Segment, Visit
 from kip33.archive.segment_paths import index_names
 from kip33.drafts.designs import DRAFT_FILES
 from kip33.errors import FileReadError
 from kip33.formats.index_kinds import IndexKind
-from kip33.stores.files import FileStatus, entries_of, listed_ms, listed_status
+from kip33.formats.names import TIME_INDEX_FILE
+from kip33.stores.files import FileStatus, entries_of, is_file, listed_ms, listed_status
 from kip33.stores.locations import Location
 from kip33.stores.own_files import TEMPORARY_SUFFIX
 
@@ -93,29 +91,31 @@ def add_segments(
     """
     beside, at_target = files
     prefix = f"{visit.below}/" if visit.below else ""
-    for base_offset, info in logs:
-        times, *others = index_names(info.base_name)
-        target_times, *_ = index_names(info.base_name, visit.time_index)
-        found: list[Any] = [beside.get(name, NOT_THERE) for name in (times, others[0])]
-        found += [at_target.get(name, NOT_THERE) for name in (target_times, *others)]
-        directory.segments.append(
-            Segment(
-                prefix + info.base_name,
-                partition.log_dir,
-                partition.topic,
-                partition.partition,
-                base_offset,
-                info.size,
-                listed_ms(info, visit.place),
-                None,
-                None,
-                None,
-                None,
-                partition.topic_id,
-                metadata.modified_ms if metadata else None,
-                *chain.from_iterable(found),
-            )
-        )
+    names = [info.base_name for _, info in logs]
+
+    def same(value: Any) -> list[Any]:
+        return [value] * len(logs)
+
+    columns = [
+        [prefix + name for name in names],
+        same(partition.log_dir),
+        same(partition.topic),
+        same(partition.partition),
+        [base_offset for base_offset, _ in logs],
+        [info.size for _, info in logs],
+        [listed_ms(info, visit.place) for _, info in logs],
+        *map(same, (None, None, None, None, partition.topic_id)),
+        same(metadata.modified_ms if metadata else None),
+    ]
+    beside_names, target_names = (
+        zip(*(index_names(name, kind) for name in names), strict=True)
+        for kind in (TIME_INDEX_FILE, visit.time_index)
+    )
+    for statuses, of_kinds in ((beside, [*beside_names][:2]), (at_target, target_names)):
+        for of_kind in of_kinds:
+            found: list[Any] = [statuses.get(name, NOT_THERE) for name in of_kind]
+            columns += map(list, zip(*found, strict=True))
+    directory.logs.append(columns)
 
 
 def list_target(
@@ -143,9 +143,9 @@ def list_target(
 def index_statuses(place: Location, infos: Infos) -> Statuses:
     """Return the index files among the entries of the directory `place`, by their names."""
     return {
-        info.base_name: listed_status(place, info)
+        name: listed_status(place, info)
         for info in infos
-        if info.type == fs.FileType.File and info.base_name.endswith(INDEX_SUFFIXES)
+        if (name := info.base_name).endswith(INDEX_SUFFIXES) and is_file(info)
     }
 
 
@@ -160,5 +160,5 @@ def _unfinished(
     return [
         (place.child(info.base_name), listed_ms(info, place))
         for info in infos
-        if info.type == fs.FileType.File and unfinished.fullmatch(info.base_name)
+        if unfinished.fullmatch(info.base_name) and is_file(info)
     ]

@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import chain
 from typing import Final, NamedTuple
 
 from pyarrow import fs
@@ -96,7 +97,9 @@ class _Walk:
         directory = self._layout.list_directory(visit)
         unlisted = [row for row in directory.segments if row.is_directory]
         problems = [f"{visit.source.child(row.path).uri}: {row.error}" for row in unlisted]
-        logs = {row.path.rpartition("/")[2] for row in directory.segments if not row.is_directory}
+        paths = [row.path for row in directory.segments if not row.is_directory]
+        paths += chain.from_iterable(columns[0] for columns in directory.logs)
+        logs = {path.rpartition("/")[2] for path in paths}
         try:
             found = _leftovers(self._layout, visit, logs)
         except FileReadError as error:

@@ -11,7 +11,7 @@ the path of the first link. So links are followed last, one after another.
 
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -155,7 +155,7 @@ def list_tree(
                         real_paths.add(visit.above[-1])
                     waiting.append(partial(layout.list_directory, visit))
             waiting.extend(directory.more)
-            rows.extend(directory.segments)
+            rows.add(directory)
             listed_so_far += 1
             on_progress(Progress(Phase.LISTING, rows.count, directories=listed_so_far))
             passed_over.update(directory.passed_over)
@@ -170,26 +170,33 @@ class _Rows:
     """Converts rows to Arrow columns while they arrive."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self._pending: list[Segment] = []
+        self.count = self._pending = 0
+        self._columns: list[list[Any]] = [[] for _ in LISTING]
         self._batches: list[pa.RecordBatch] = []
 
-    def extend(self, segments: list[Segment]) -> None:
-        self.count += len(segments)
-        self._pending += segments
-        if len(self._pending) >= LISTING_ROWS_PER_BATCH:
-            self._flush()
+    def add(self, directory: Directory) -> None:
+        self._add(zip(*directory.segments, strict=True), len(directory.segments))
+        for columns in directory.logs:
+            self._add(columns, len(columns[0]))
 
     def table(self) -> pa.Table:
         self._flush()
         return pa.Table.from_batches(self._batches, LISTING)
 
+    def _add(self, columns: Iterable[Sequence[Any]], count: int) -> None:
+        for column, values in zip(self._columns, columns, strict=False):  # without source
+            column += values
+        self.count += count
+        self._pending += count
+        if self._pending >= LISTING_ROWS_PER_BATCH:
+            self._flush()
+
     def _flush(self) -> None:
-        if self._pending:
-            columns = zip(LISTING, zip(*self._pending, strict=True), strict=False)  # without source
-            arrays = [pa.array(values, kind.type) for kind, values in columns]
-            self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=LISTING))
-            self._pending = []
+        arrays = [
+            pa.array(values, kind.type) for kind, values in zip(LISTING, self._columns, strict=True)
+        ]
+        self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=LISTING))
+        self._columns, self._pending = [[] for _ in LISTING], 0
 
 
 def with_log_dirs_by_topic_id(table: pa.Table) -> pa.Table:

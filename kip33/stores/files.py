@@ -242,6 +242,11 @@ def as_text(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+def is_file(info: fs.FileInfo) -> bool:
+    """Return whether an entry is a file: nothing else has a size. Its type takes longer to read."""
+    return info.size is not None
+
+
 def has_text_name(info: fs.FileInfo) -> bool:
     """Return whether the path of an entry is UTF-8; Arrow decodes it only when it is read."""
     try:

@@ -51,7 +51,7 @@ from kip33.archive.index_listing import add_segments, index_files, unfinished_of
 from kip33.archive.segment_paths import TIERED_LOG
 from kip33.formats.names import parse_partition_dir, parse_segment_file
 from kip33.formats.partition_metadata import PARTITION_METADATA, parse_topic_id
-from kip33.stores.files import FileStatus, listed_status
+from kip33.stores.files import FileStatus, is_file, listed_status
 
 LOST_TIME_INDEX: Final = ".log.swap files without their .timeindex.swap"
 METADATA_WOULD_DANGLE: Final = "the brokers' remote log metadata would point to missing files"
@@ -76,7 +76,7 @@ def _list_suffixed(names: _SegmentNaming, visit: Visit) -> Directory:
     metadata: FileStatus | None = None
     for info in infos:
         name = info.base_name
-        if info.type == fs.FileType.Directory:
+        if not is_file(info) and info.type == fs.FileType.Directory:
             add_inner(directory, visit, name)
         elif partition and ".log" in name:
             base_offset = names.base_offset(directory, name)
