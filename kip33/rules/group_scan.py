@@ -196,7 +196,8 @@ class GroupScan:
         count = starts.size
         states, found = np.zeros(count, STATE), np.zeros(count, SCANNED)
         states["end"] = sizes
-        entries, summaries = np.repeat(self._entry, count), np.repeat(new_summary(), count)
+        same = np.zeros(count, np.intp)  # `np.repeat` would compare the fields of the types
+        entries, summaries = self._entry[same], new_summary()[same]
         for name in BASE_OFFSETS:
             entries[name] = base_offsets
         most = (int(sizes.sum()) // _HEADER_BYTES + 2 * count) * TIME_ENTRY_BYTES
