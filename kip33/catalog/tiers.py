@@ -340,10 +340,11 @@ def _checkpoints(
     uris: list[Any] = rows["log_uri"].take(pa.array(local[first])).to_pylist()
     logs = [Location.of(uri) for uri in uris]
     if logs:
-        yield from zip(known.tolist(), map_in_order(logs[0], logs, _checkpoint_beside), strict=True)
+        yield from zip(known.tolist(), map_in_order(logs[0], logs, checkpoint_beside), strict=True)
 
 
-def _checkpoint_beside(log: Location) -> tuple[EpochStart, ...]:
+def checkpoint_beside(log: Location) -> tuple[EpochStart, ...]:
+    """Return the leader epochs of the checkpoint beside a log, none if it cannot be read."""
     with suppress(OSError, Kip33Error, ValueError):
         place = log.parent.child(LEADER_EPOCH_CHECKPOINT)
         return parse_epoch_checkpoint(read_whole(place, most_bytes=_MOST_BYTES).decode())

@@ -11,9 +11,8 @@ A partition without earlier segments and snapshots begins without producers, as 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
-from kip33.archive.segment_paths import beside
-from kip33.errors import CorruptSegmentError, CorruptSnapshotError, FileReadError, counted
+from kip33.catalog.tiers import checkpoint_beside
+from kip33.errors import CorruptSegmentError, FileReadError, counted
 from kip33.formats.names import segment_file_name
 from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
@@ -22,12 +21,11 @@ from kip33.formats.partition_metadata import (
     PartitionMetadata,
     epochs_from,
     format_epoch_checkpoint,
-    parse_epoch_checkpoint,
     truncate_epochs,
 )
-from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
+from kip33.formats.producer_snapshot import ProducerState
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.indexing.partition_fold import MOST_SNAPSHOT_BYTES
+from kip33.indexing.partition_fold import snapshot_beside
 from kip33.indexing.partition_replay import (
     KnownProducers,
     LogToReplay,
@@ -42,7 +40,6 @@ from kip33.rules.leader_epochs import EpochFall, with_later_epochs
 from kip33.rules.producer_state import after_changes
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transaction_index import Open, complete_transactions
-from kip33.stores.files import read_whole
 
 
 @dataclass(frozen=True)
@@ -220,30 +217,15 @@ def _known_before(
         first -= known is None
     first = max(first, 0)
     # A replica's checkpoint may have epochs of another leader than uploaded the remote segments.
-    epochs = () if plan.remote_segments else _checkpoint(plan.segments[0])
+    epochs = () if plan.remote_segments else checkpoint_beside(plan.segments[0].log)
     if segments[first:-1]:
         known, epochs = _replayed(segments[first:-1], known, epochs)
     return known.producers if known else (), epochs
 
 
 def _snapshot(segment: SourceSegment) -> KnownProducers | None:
-    if segment.base_offset == 0 or segment.log.inside:
-        return None
-    try:
-        data = read_whole(beside(segment.log, "snapshot"), most_bytes=MOST_SNAPSHOT_BYTES)
-        producers = ProducerSnapshot.from_bytes(data).producers
-    except (FileReadError, ValueError, CorruptSnapshotError):
-        return None
-    return KnownProducers(segment.base_offset, producers)
-
-
-def _checkpoint(segment: SourceSegment) -> tuple[EpochStart, ...]:
-    place = segment.log.parent.child(LEADER_EPOCH_CHECKPOINT)
-    try:
-        text = read_whole(place, most_bytes=MOST_CHECKPOINT_BYTES).decode()
-        return parse_epoch_checkpoint(text)
-    except (FileReadError, ValueError):
-        return ()
+    found = snapshot_beside(segment.log) if segment.base_offset else None
+    return KnownProducers(segment.base_offset, found.producers) if found else None
 
 
 def _replayed(

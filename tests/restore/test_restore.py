@@ -34,6 +34,7 @@ from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.stores.locations import Location
 from kip33.stores.own_files import temporary_files_of, temporary_of
+from tests.builders.layouts import uuid22
 from tests.builders.partition_copies import INTERVAL_BYTES, everything_in, files_of
 from tests.builders.segment_builder import Record, end_txn_marker, v2_batch
 from tests.cases import each_case
@@ -973,3 +974,26 @@ def test_a_snapshot_beside_the_first_log_is_where_producers_begin(
     restored(tmp_path / "archive", log_dir)
     at_end = (log_dir / "orders-0" / f"{530:020d}.snapshot").read_bytes()
     assert ProducerSnapshot.from_bytes(at_end).producers == (state,)
+
+
+def test_a_snapshot_of_tiered_storage_has_the_producers_at_the_end_of_its_segment(
+    tmp_path: Path, log_dir: Path
+) -> None:
+    """So it is not where the producers of that segment begin: a transaction may end in it."""
+    topic_id, of_segment = TOPIC_ID, uuid22("segment")
+    transactional = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    begun = batch(0, transactional=True, **transactional)
+    aborted = end_txn_marker(10, 5, producer_id=7, commit=False)
+    directory = tmp_path / "archive" / f"orders-0-{topic_id}"
+    directory.mkdir(parents=True)
+    for base, data in {0: begun, 10: aborted + log_of(11)}.items():
+        (directory / f"{base:020d}-{of_segment}.log").write_bytes(data)
+    at_end = ProducerState(7, 0, 9, 9, 0, T, -1, -1)
+    snapshot = directory / f"{10:020d}-{of_segment}.snapshot"
+    snapshot.write_bytes(ProducerSnapshot((at_end,)).to_bytes())
+
+    restored(tmp_path / "archive", log_dir, layout="local-tiered", from_offsets={("orders", 0): 10})
+
+    index = (log_dir / "orders-0" / f"{10:020d}.txnindex").read_bytes()
+    [entry] = TransactionIndex.from_bytes(index, base_offset=10).entries
+    assert (entry["producer_id"], entry["first_offset"]) == (7, 0)
