@@ -352,17 +352,6 @@ def flush(path: str) -> None:
         os.close(descriptor)
 
 
-def make_durable(place: Location) -> None:
-    """Wait until a local file and its name are on the disk; OSError if that fails."""
-    if not place.is_local or not _Flushing.is_on:
-        return
-    try:
-        flush(place.path)
-        flush(place.parent.path)
-    except PermissionError:  # the file belongs to another user
-        flush_filesystems([place.parent])
-
-
 def make_folder(location: Location) -> None:
     """Make a folder and its missing parents; their names are flushed."""
     missing = []
