@@ -22,7 +22,6 @@ from kip33.builds.reuse import ours_column
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.batch import CODEC_NAMES
 from kip33.formats.index_kinds import IndexKind
-from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.native import is_ready
 from kip33.formats.scan import aligned
 from kip33.formats.time_index import TIME_ENTRY_BYTES
@@ -43,6 +42,7 @@ from kip33.rules.segment_summary import (
     TimestampSource,
     names_of,
 )
+from kip33.rules.transaction_index import UNCHANGED
 from kip33.rules.untimestamped import Untimestamped
 from kip33.stores.files import read_small_files
 
@@ -52,6 +52,8 @@ MOST_LOG_BYTES: Final = 2 << 20
 SCAN_BYTES: Final = 512 << 10  # of the logs in one call: they stay in the CPU's cache
 _LOG: Final = ".log"
 _TEXT: Final = pa.string()
+_KINDS: Final = (IndexKind.TIME, IndexKind.OFFSET)
+_FILE_COLUMNS: Final = ("bytes", "modified_ms", "matches", "crc32c")  # as PublishedFile has them
 _NO_FILE: Final = (None,) * len(PublishedFile._fields)
 _MAGICS: Final = (0, 1, 2)
 _SOURCES: Final = (TimestampSource.LOG.value, TimestampSource.LAST_MODIFIED.value)
@@ -80,8 +82,7 @@ def groups_small_logs(build: BuildSpec, rows: int) -> bool:
         rows >= LEAST_ROWS
         and build.source.is_local
         and build.index_dir.is_local
-        and not (build.in_place or build.only_damaged or build.read_tail or build.by_topic)
-        and build.kinds == {IndexKind.TIME}
+        and not (build.only_damaged or build.read_tail or build.by_topic)
         and build.settings.dialect == RECOVER.name
         and build.settings.untimestamped == Untimestamped.NONE
         and is_ready(scan_logs)
@@ -103,7 +104,7 @@ class SmallLogs:
         paths: list[Any] = group["path"].to_pylist()
         sizes: list[Any] = group["size_bytes"].to_pylist()
         bases = np.asarray(pc.fill_null(group["base_offset"], 0).to_numpy())
-        files = _TimeIndexes(self._build, group)
+        files = _IndexFiles(self._build, group)
         done = [_PlainLogs.none()]
         published: list[PublishedFiles] = []
         for held, starts in self._read(paths, sizes, _may_be_plain(group)):
@@ -111,9 +112,7 @@ class SmallLogs:
             places = np.array(starts, np.int64)
             scanned = self._scan.scan(self._buffer, places, size_bytes, bases[rows])
             logs = _PlainLogs.of(rows, scanned)
-            data = compress(scanned.time_indexes, scanned.found["is_plain"].tolist())
-            crcs = logs.found["time_index_crc32c"].tolist()
-            published += publisher.publish([*map(files.of, logs.rows.tolist(), data, crcs)])
+            published += publisher.publish(files.of(logs, scanned))
             done.append(logs)
         logs = _PlainLogs(*map(np.concatenate, zip(*done, strict=True)))
         is_done = np.zeros(group.num_rows, bool)
@@ -146,36 +145,13 @@ class SmallLogs:
             yield held, starts
 
 
-class _TimeIndexes:
-    """The index files of the logs of a group."""
-
-    def __init__(self, build: BuildSpec, group: pa.Table) -> None:
-        columns = ["path", "size_bytes", "last_modified_ms", "log_is_new"]
-        columns.append(ours_column(IndexKind.TIME))
-        self._source, self._index_dir = build.source, build.index_dir
-        self._listed = [*zip(*(group[name].to_pylist() for name in columns), strict=True)]
-
-    def of(self, row: int, data: bytes, crc32c: int) -> SegmentFiles:
-        """Return the files of a row, whose time index has these bytes."""
-        path, size_bytes, modified_ms, is_new, ours = self._listed[row]
-        place = self._index_dir.child(f"{path.removesuffix(_LOG)}.{TIME_INDEX_FILE}")
-        file = TargetFile(IndexKind.TIME, place, Wanted.BYTES, data, ours, crc32c=crc32c)
-        return SegmentFiles(
-            self._source.child(path),
-            (file,),
-            size_bytes=size_bytes,
-            last_modified_ms=modified_ms,
-            before_log=is_new,
-        )
-
-
 class _PlainLogs(NamedTuple):
     """The plain logs of a group, an element for each."""
 
     rows: npt.NDArray[np.int64]  # their numbers in the group
     found: npt.NDArray[np.void]  # SCANNED
     summaries: npt.NDArray[np.void]  # SUMMARY_RECORD
-    index_bytes: npt.NDArray[np.int64]
+    index_bytes: npt.NDArray[np.int64]  # of the time index
 
     @classmethod
     def none(cls) -> Self:
@@ -203,6 +179,8 @@ class _PlainLogs(NamedTuple):
         columns |= {"kip33_version": self._same(kip33.__version__)}
         columns |= self._of_batches(listed) | _of_files(published, build.index_uris(logs))
         columns["time_index_entries"] = pa.array(self.index_bytes // TIME_ENTRY_BYTES)
+        if IndexKind.TRANSACTION in build.kinds:
+            columns["open_transactions"] = self._same(UNCHANGED)
         arrays = []
         for field in SEGMENTS:
             column = columns.get(field.name)
@@ -240,23 +218,62 @@ class _PlainLogs(NamedTuple):
         }
 
 
+class _IndexFiles:
+    """The index files of the plain logs of a group."""
+
+    def __init__(self, build: BuildSpec, group: pa.Table) -> None:
+        columns = ["path", "size_bytes", "last_modified_ms", "log_is_new"]
+        columns.append(ours_column(IndexKind.TIME))
+        self._build = build
+        self._listed = [*zip(*(group[name].to_pylist() for name in columns), strict=True)]
+
+    def of(self, logs: _PlainLogs, scanned: ScannedLogs) -> list[SegmentFiles]:
+        """Return the files of each log."""
+        is_plain = scanned.found["is_plain"].tolist()
+        listed = [self._listed[row] for row in logs.rows.tolist()]
+        data = {IndexKind.TIME: scanned.time_indexes, IndexKind.OFFSET: scanned.offset_indexes}
+        of_kinds = [
+            zip(compress(data[kind], is_plain), logs.found[f"{kind}_crc32c"].tolist(), strict=True)
+            for kind in _KINDS
+            if kind in self._build.kinds
+        ]
+        return [*map(self._of, listed, zip(*of_kinds, strict=True))]
+
+    def _of(self, listed: Sequence[Any], files: Sequence[tuple[bytes, int]]) -> SegmentFiles:
+        path, size_bytes, modified_ms, is_new, ours = listed
+        stem: str = path.removesuffix(_LOG)
+        targets: list[TargetFile] = []
+        for kind, (data, crc32c) in zip(_KINDS, files, strict=False):
+            place = self._build.index_dir.child(stem + kind.suffix)
+            file = TargetFile(kind, place, Wanted.BYTES, data, ours, crc32c=crc32c)
+            targets.append(file)
+        waits = self._build.in_place and len(targets) > 1
+        return SegmentFiles(
+            self._build.source.child(path),
+            targets[:1] if waits else targets,
+            new_index=targets[1] if waits else None,
+            size_bytes=size_bytes,
+            last_modified_ms=modified_ms,
+            before_log=is_new,
+        )
+
+
 def _of_files(published: Sequence[PublishedFiles], uris: Column) -> dict[str, Any]:
-    """Return the columns of time indexes, given the URIs that they have if they are there."""
+    """Return the columns of index files, given the URIs of time indexes that are there."""
     states = pa.array([one.state for one in published], _TEXT)
-    files = [one.files.get(IndexKind.TIME) or _NO_FILE for one in published]
-    sizes, times, matches, crcs = zip(*files, strict=True) if files else [()] * len(_NO_FILE)
-    return {
+    columns = {
         "index_file": states,
         "index_uri": pc.if_else(pc.is_valid(states), uris, None),
-        "time_index_bytes": pa.array(sizes, pa.int64()),
-        "time_index_modified_ms": pa.array(times, pa.int64()),
-        "time_index_matches": pa.array(matches, pa.bool_()),
-        "time_index_crc32c": pa.array(crcs, pa.int64()),
-        "notes": pa.array([one.notes or None for one in published], pa.list_(pa.string())),
-        "index_error": pa.array(
-            ["; ".join(one.problems) or None for one in published], pa.string()
-        ),
+        "notes": pa.array([one.notes or None for one in published], pa.list_(_TEXT)),
+        "index_error": pa.array(["; ".join(one.problems) or None for one in published], _TEXT),
     }
+    for kind in _KINDS:
+        files = [one.files.get(kind) or _NO_FILE for one in published]
+        values = zip(*files, strict=True) if files else [()] * len(_NO_FILE)
+        for name, of_kind in zip(_FILE_COLUMNS, values, strict=True):
+            field = SEGMENTS.field(f"{kind}_{name}")
+            columns[field.name] = pa.array(of_kind, field.type)
+    return columns
 
 
 def _lists(bits: npt.NDArray[np.int64], names: tuple[Any, ...], kind: Any) -> Any:
@@ -267,9 +284,9 @@ def _lists(bits: npt.NDArray[np.int64], names: tuple[Any, ...], kind: Any) -> An
 
 
 def _may_be_plain(group: pa.Table) -> list[bool]:
-    """Return which rows are of small logs in files of their own, without an index file."""
+    """Return which rows are of small logs in files of their own, without index files."""
     flags = pc.ends_with(group["path"], _LOG)
-    for name in ("error", "inside", "target_time_index_bytes"):
+    for name in ("error", "inside", *(f"target_{kind}_bytes" for kind in IndexKind)):
         flags = pc.and_(flags, pc.is_null(group[name]))
     for name in ("base_offset", "last_modified_ms"):
         flags = pc.and_(flags, pc.is_valid(group[name]))

@@ -83,7 +83,7 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
         scan_logs: (
             *(np.zeros(1, np.uint8), numbers, np.zeros(1, walk.STATE), entry_state),
             *(np.zeros(1, SUMMARY_RECORD), np.zeros(1, SCANNED), batches, pairs, pairs),
-            *(np.zeros(256, np.uint8), written, written, True, None),
+            *(np.zeros(256, np.uint8), written, written, written, numbers, True, None),
         ),
         find_headers: (data, records, np.zeros(1, HEADER_PLACE), np.zeros(1, HEADER)),
     }

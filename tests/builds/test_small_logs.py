@@ -1,6 +1,7 @@
 """A build that takes small logs together leaves the files and rows of one that takes each alone."""
 
 import os
+import shutil
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -34,35 +35,42 @@ def write_archive(archive: ChangingArchive, seed: int) -> None:
     archive.write(archive.log("t0-0", 300), bytes(100))
     archive.write(archive.log("t0-0", 400), batches(400, 5) + bytes(50))
     os.mkfifo(archive.log("t0-0", 500))
+    archive.touch(archive.log("t0-0", 500))
     archive.log("t0-0", 600).symlink_to(archive.log("t1-1"))
     archive.log("t2-9", 0).parent.mkdir()
 
 
-def built(archive: ChangingArchive, name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Build all segments as one bin; return files and rows, and the figures of the bin."""
-    archive.index_dir = archive.folder / name / "indexes"
-    archive.catalog = archive.folder / name / "catalog"
-    foreign = archive.index("t1-1")
-    foreign.parent.mkdir(parents=True)
-    foreign.write_bytes(b"not of kip33")
-    monkeypatch.setattr(small_logs, "LEAST_ROWS", 1 if name == "together" else ALONE)
-    plan = archive.plan()
+def built(
+    folder: Path, seed: int, at_least: int, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> Any:
+    """Build a new archive as one bin; return files and rows, and the figures of the bin."""
+    shutil.rmtree(folder, ignore_errors=True)
+    archive = ChangingArchive(folder, in_place=options.get("in_place", False))
+    write_archive(archive, seed)
+    for foreign in (archive.index("t1-1"), archive.index("t2-2").with_suffix(".index")):
+        foreign.parent.mkdir(parents=True, exist_ok=True)
+        foreign.write_bytes(b"not of kip33")
+    monkeypatch.setattr(small_logs, "LEAST_ROWS", at_least)
+    plan = archive.plan(**options)
     begun = begin_build(plan)
     result = build_task.build_bin(plan.build, begun.draft.staging, 0, plan.files)
     commit_build(begun, [result])
     return archive.outcome(), result[1:3], result[4:]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"offset_index": True}, {"in_place": True}, {"in_place": True, "offset_index": True}],
+    ids=["time indexes", "both indexes", "in place", "both in place"],
+)
+@pytest.mark.parametrize("seed", range(2))
 def test_files_and_rows_are_those_of_logs_taken_alone(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, options: dict[str, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive = ChangingArchive(tmp_path)
-    write_archive(archive, seed)
     monkeypatch.setattr(build_task, "GROUP_ROWS", 30)
     monkeypatch.setattr(small_logs, "SCAN_BYTES", 10_000)
-    together = built(archive, "together", monkeypatch)
-    assert together == built(archive, "alone", monkeypatch)
+    together = built(tmp_path / "archive", seed, 1, monkeypatch, **options)
+    assert together == built(tmp_path / "archive", seed, ALONE, monkeypatch, **options)
     statuses = Counter(row["status"] for row in together[0].rows)
     assert statuses["ok"] > 30
     assert {"truncated", "unreadable"} <= statuses.keys()

@@ -80,6 +80,7 @@ def test_plain_logs_have_the_index_and_the_figures_of_a_scan_alone(rounds: int) 
             plain += 1
             assert is_plain(index), (seed, number, index.error)
             assert scanned.time_indexes[number] == index.time_index_data, (seed, number)
+            assert scanned.offset_indexes[number] == index.offset_index_data, (seed, number)
             summary = scanned.summaries[number]
             for name in SUMMARY_RECORD.names or ():
                 assert summary[name] == index.summary[name], (seed, number, name)
@@ -91,10 +92,11 @@ def test_plain_logs_have_the_index_and_the_figures_of_a_scan_alone(rounds: int) 
     assert plain > 20 * rounds
 
 
-def in_plain_code(data: Any, *arguments: Any) -> int:
+def in_plain_code(data: Any, *arguments: Any) -> None:
     """Call `scan_logs` with bytes as plain code takes them."""
-    *memory, room, arena, check_crc, tables = arguments
-    return scan_logs(data.data, *memory, room.data, arena.data, check_crc, tables)
+    *memory, room, times, offsets, ends, check_crc, tables = arguments
+    arenas = room.data, times.data, offsets.data
+    return scan_logs(data.data, *memory, *arenas, ends, check_crc, tables)
 
 
 def test_plain_code_finds_what_compiled_code_finds() -> None:
@@ -105,12 +107,12 @@ def test_plain_code_finds_what_compiled_code_finds() -> None:
     scan = GroupScan(IndexSettings(index_interval_bytes=100))
     compiled = scan.scan(*asked)
     scan._scan = in_plain_code
-    found, summaries, time_indexes = scan.scan(*asked)
+    found, summaries, *indexes = scan.scan(*asked)
     is_plain = found["is_plain"] == 1
     assert is_plain.tolist() == (compiled.found["is_plain"] == 1).tolist()
     assert found[is_plain].tolist() == compiled.found[is_plain].tolist()
     assert summaries[is_plain].tolist() == compiled.summaries[is_plain].tolist()
-    assert time_indexes == compiled.time_indexes
+    assert indexes == [compiled.time_indexes, compiled.offset_indexes]
     assert 5 < np.count_nonzero(is_plain) < len(logs)
 
 
