@@ -68,7 +68,7 @@ from kip33.stores.own_files import set_flushing, temporary_files_of
 
 _KINDS: Final = tuple(IndexKind)
 _SUMMARY_FIELDS: Final = SUMMARY_RECORD.names or ()
-MOST_SEGMENTS: Final = 256  # whose index files are published together
+PUBLISHED_SEGMENTS: Final = 256  # whose index files are published together
 _MOST_INDEX_BYTES: Final = 32 << 20  # of these
 
 
@@ -161,7 +161,7 @@ def _groups(scanned: Iterable[_Scanned]) -> Iterator[list[_Scanned]]:
     for one in scanned:
         group.append(one)
         held_bytes += sum(len(file.data or b"") for file in one.files.files)
-        if len(group) >= MOST_SEGMENTS or held_bytes >= _MOST_INDEX_BYTES:
+        if len(group) >= PUBLISHED_SEGMENTS or held_bytes >= _MOST_INDEX_BYTES:
             yield group
             group, held_bytes = [], 0
     if group:

@@ -36,7 +36,7 @@ from kip33.formats.index_kinds import IndexKind
 from kip33.formats.time_index import index_crc32c
 from kip33.rules.publication import (
     Action,
-    Decision,
+    Treatment,
     IndexFileState,
     Owner,
     There,
@@ -129,7 +129,7 @@ class PublishedFiles:
         """Return whether no file is missing, and none is to be written again."""
         return _PROMISED.issuperset(self.states)
 
-    def add(self, kind: IndexKind, decision: Decision, file: PublishedFile | None) -> None:
+    def add(self, kind: IndexKind, decision: Treatment, file: PublishedFile | None) -> None:
         """Add a file that was dealt with."""
         if file:
             self.files[kind] = file

@@ -85,8 +85,8 @@ class Action(StrEnum):
     WITHHOLD = "withhold"  # the log gives the file, but it is not written
 
 
-class Decision(NamedTuple):
-    """A row of the table."""
+class Treatment(NamedTuple):
+    """What is done with an index file, and what a catalog then says of it."""
 
     action: Action
     state: IndexFileState | None = None
@@ -96,21 +96,21 @@ class Decision(NamedTuple):
 
 
 _ANY: Final = None
-_Row: TypeAlias = tuple[Wanted, Owner | None, There | None, Decision, Note | None]
-_WRITE: Final = Decision(Action.WRITE, IndexFileState.WRITTEN, is_right=True)
-_GONE: Final = Decision(Action.REMOVE, counts=False)
-_GONE_RIGHT: Final = Decision(Action.REMOVE, counts=False, is_right=True)
-_GONE_MISSING: Final = Decision(Action.REMOVE)
-_OURS: Final = Decision(Action.KEEP, IndexFileState.WRITTEN, is_right=True)
-_UNPROVEN: Final = Decision(Action.KEEP, IndexFileState.WRITTEN)
-_OURS_WRONG: Final = Decision(Action.KEEP, IndexFileState.STALE)
-_THEIRS: Final = Decision(Action.KEEP, IndexFileState.KEPT, is_right=True)
-_THEIRS_OTHER: Final = Decision(Action.KEEP, IndexFileState.KEPT)
-_MISSING: Final = Decision(Action.KEEP)
-_NEITHER: Final = Decision(Action.KEEP, counts=False)
-_ALL_RIGHT: Final = Decision(Action.KEEP, counts=False, is_right=True)
-_WITHHELD: Final = Decision(Action.WITHHOLD, counts=False)
-_NEWER: Final = Decision(Action.WITHHOLD, IndexFileState.STALE)
+_Row: TypeAlias = tuple[Wanted, Owner | None, There | None, Treatment, Note | None]
+_WRITE: Final = Treatment(Action.WRITE, IndexFileState.WRITTEN, is_right=True)
+_GONE: Final = Treatment(Action.REMOVE, counts=False)
+_GONE_RIGHT: Final = Treatment(Action.REMOVE, counts=False, is_right=True)
+_GONE_MISSING: Final = Treatment(Action.REMOVE)
+_OURS: Final = Treatment(Action.KEEP, IndexFileState.WRITTEN, is_right=True)
+_UNPROVEN: Final = Treatment(Action.KEEP, IndexFileState.WRITTEN)
+_OURS_WRONG: Final = Treatment(Action.KEEP, IndexFileState.STALE)
+_THEIRS: Final = Treatment(Action.KEEP, IndexFileState.KEPT, is_right=True)
+_THEIRS_OTHER: Final = Treatment(Action.KEEP, IndexFileState.KEPT)
+_MISSING: Final = Treatment(Action.KEEP)
+_NEITHER: Final = Treatment(Action.KEEP, counts=False)
+_ALL_RIGHT: Final = Treatment(Action.KEEP, counts=False, is_right=True)
+_WITHHELD: Final = Treatment(Action.WITHHOLD, counts=False)
+_NEWER: Final = Treatment(Action.WITHHOLD, IndexFileState.STALE)
 
 
 # fmt: off
@@ -156,7 +156,7 @@ TABLE: Final[tuple[_Row, ...]] = (
 """The first row that fits decides; _ANY fits all. The note on a file that stays names its kind."""
 
 
-def decide(kind: IndexKind, wanted: Wanted, owner: Owner, there: There) -> Decision:
+def decide(kind: IndexKind, wanted: Wanted, owner: Owner, there: There) -> Treatment:
     """Return what is done with a file of a kind.
 
     A `.txnindex` that the log does not give is no missing file: a broker has none, either.
@@ -169,7 +169,7 @@ def decide(kind: IndexKind, wanted: Wanted, owner: Owner, there: There) -> Decis
     return decision
 
 
-def _first(wanted: Wanted, owner: Owner, there: There) -> Decision:
+def _first(wanted: Wanted, owner: Owner, there: There) -> Treatment:
     return next(
         decision._replace(note=note)
         for of, whose, what, decision, note in TABLE

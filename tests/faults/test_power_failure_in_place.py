@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from kip33.builds import task
 from tests.faults.builds import build_here
-task.MOST_SEGMENTS = int(sys.argv[4])
+task.PUBLISHED_SEGMENTS = int(sys.argv[4])
 source, catalog, now_ms = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 build_here(source, None, in_place=True, catalog=catalog, offset_index=True, now_ms=now_ms,
            index_interval_bytes=200)
