@@ -36,10 +36,10 @@ from kip33.formats.index_kinds import IndexKind
 from kip33.formats.time_index import index_crc32c
 from kip33.rules.publication import (
     Action,
-    Treatment,
     IndexFileState,
     Owner,
     There,
+    Treatment,
     Wanted,
     decide,
     state_together,

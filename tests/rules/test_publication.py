@@ -8,10 +8,10 @@ from kip33.rules import publication
 from kip33.rules.publication import (
     TABLE,
     Action,
-    Treatment,
     IndexFileState,
     Owner,
     There,
+    Treatment,
     Wanted,
     decide,
 )
