@@ -131,7 +131,7 @@ def finish_partition(
             files[segment_file_name(segment.base_offset, "txnindex")] = index.to_bytes()
         state = state.after(segment.producers, segment.epochs)
     first, end = facts[0].base_offset, max(segment.end_offset for segment in facts)
-    if end > first:
+    if end > first:  # an empty last segment has this file already
         files.setdefault(segment_file_name(end, "snapshot"), state.producers.to_bytes())
     start = end if plan.starts_at_end else min(max(first, plan.asked_start or 0), end)
     epochs = epochs_from(truncate_epochs(state.epochs, end), start)

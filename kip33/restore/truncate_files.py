@@ -52,7 +52,7 @@ class FileState(NamedTuple):
     modified_ns: int
 
 
-class PartitionFiles(NamedTuple):
+class CopiedPartition(NamedTuple):
     """The files of a partition that matter for its truncation."""
 
     directory: Location
@@ -98,7 +98,7 @@ def partition_of(directory: Location) -> PartitionDir:
     return name
 
 
-def read_partition(directory: Location) -> PartitionFiles:
+def read_partition(directory: Location) -> CopiedPartition:
     """Return the files of a partition directory.
 
     Raises TruncationError, one line, for files with which a broker would not simply begin, such as
@@ -144,7 +144,7 @@ def read_partition(directory: Location) -> PartitionFiles:
     segments = {base: files for base, files in sorted(by_base.items()) if "log" in files}
     if not segments:
         raise TruncationError(f"{directory.uri}: no .log files found; give a partition directory")
-    return PartitionFiles(
+    return CopiedPartition(
         directory, name.topic, name.partition, segments, snapshots, tuple(checkpoints)
     )
 
@@ -175,7 +175,7 @@ class KeptEntries(NamedTuple):
         return self.offset_index.lookup(self.time_index.last_entry.offset).position
 
 
-def kept_entries(partition: PartitionFiles, base_offset: int, offset: int) -> KeptEntries:
+def kept_entries(partition: CopiedPartition, base_offset: int, offset: int) -> KeptEntries:
     """Return the entries of a segment's index files that stay; OSError if one is unreadable.
 
     A file of a running broker may end in zeros or stale entries, which are left out.
@@ -258,7 +258,7 @@ class FileChange(NamedTuple):
 
 
 def index_changes(
-    partition: PartitionFiles,
+    partition: CopiedPartition,
     base_offset: int,
     kept: KeptEntries,
     largest: TimestampOffset,
@@ -303,7 +303,7 @@ def index_changes(
     return [change for change in changes if change], None
 
 
-def deletion(partition: PartitionFiles, base_offset: int, kind: str) -> FileChange:
+def deletion(partition: CopiedPartition, base_offset: int, kind: str) -> FileChange:
     """Return the deletion of one file of a segment."""
     file = partition.segments[base_offset][kind]
     name, entries = partition.place(base_offset, kind).name, _entries(kind, file.size_bytes)
@@ -311,7 +311,7 @@ def deletion(partition: PartitionFiles, base_offset: int, kind: str) -> FileChan
 
 
 def _written(
-    partition: PartitionFiles, base_offset: int, kind: str, data: bytes, *, always: bool
+    partition: CopiedPartition, base_offset: int, kind: str, data: bytes, *, always: bool
 ) -> FileChange | None:
     """Return the change of an index file, None if it already has these bytes."""
     place, file = partition.place(base_offset, kind), partition.segments[base_offset].get(kind)

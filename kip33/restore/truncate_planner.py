@@ -30,10 +30,10 @@ from kip33.formats.scan import BatchScan
 from kip33.indexing.partition_state import PartitionState
 from kip33.restore.truncate_files import (
     SNAPSHOT,
+    CopiedPartition,
     FileAction,
     FileChange,
     KeptEntries,
-    PartitionFiles,
     deletion,
     index_changes,
     kept_entries,
@@ -113,7 +113,7 @@ def plan_truncation(directory: Location, offset: int) -> TruncationPlan:
 class _Planner:
     """Plans one truncation."""
 
-    def __init__(self, files: PartitionFiles, offset: int) -> None:
+    def __init__(self, files: CopiedPartition, offset: int) -> None:
         self.files, self.offset = files, offset
         self.notes: list[str] = []
         self.walked: dict[int, BatchCut] = {}
@@ -287,7 +287,7 @@ class _ReplayError(Exception):
     """The state cannot be determined; the text says why."""
 
 
-def _snapshot_at(files: PartitionFiles, kept: dict[int, int], end_offset: int) -> bytes | None:
+def _snapshot_at(files: CopiedPartition, kept: dict[int, int], end_offset: int) -> bytes | None:
     """Return the bytes of the `.snapshot` at the new end of the log, None if it needs none.
 
     `kept` has the sizes of the logs that are left, by base offset. It needs none if the directory
@@ -308,7 +308,7 @@ def _snapshot_at(files: PartitionFiles, kept: dict[int, int], end_offset: int) -
     return state.producers.to_bytes()
 
 
-def _newest_snapshot(files: PartitionFiles, end_offset: int) -> PartitionState:
+def _newest_snapshot(files: CopiedPartition, end_offset: int) -> PartitionState:
     """Return the newest good snapshot up to the end; damaged ones are skipped, as in Kafka."""
     for offset in sorted(files.snapshots, reverse=True):
         if offset <= end_offset:
@@ -337,7 +337,7 @@ def _epoch_changes(directory: Location, offset: int) -> Iterator[FileChange]:
 
 
 def _checkpoint_changes(
-    files: PartitionFiles, notes: list[str], end_offset: int
+    files: CopiedPartition, notes: list[str], end_offset: int
 ) -> Iterator[FileChange]:
     """Yield the checkpoints of the log directory that have an offset after the new end.
 
