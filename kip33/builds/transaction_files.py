@@ -5,7 +5,7 @@ the previous segment. It therefore writes the row into staging with the segment'
 and here the row is completed. In place, a new `.index` waits with it: a broker rebuilds a
 `.txnindex` only if the `.index` is missing.
 
-If the open transactions at a segment's start are unknown (`indexing.partition_fold`), a segment
+If the open transactions at a segment's start are unknown (`indexing.partition_state`), a segment
 with an ABORT marker gets no `.txnindex`, and its row says so.
 """
 
@@ -30,7 +30,7 @@ from kip33.catalog.segment_order import KEY, PARTITION, partition_begins, place_
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.indexing.partition_fold import SegmentLink, fold_partition
+from kip33.indexing.partition_state import SegmentLink, fold_partition
 from kip33.indexing.published_files import PublishedFiles, SegmentFiles, TargetFile
 from kip33.rules.broker_start import may_have_offset_index
 from kip33.rules.publication import IndexFileState, Wanted

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kip33.errors import FileReadError
-from kip33.indexing.partition_fold import Key, SegmentLink, fold_partition
+from kip33.indexing.partition_state import Key, SegmentLink, fold_partition
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.verification import SegmentVerdict
 from kip33.rules.index_verdict import IndexVerdict, Verdict

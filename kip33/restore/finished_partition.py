@@ -23,21 +23,13 @@ from kip33.formats.partition_metadata import (
     format_epoch_checkpoint,
     truncate_epochs,
 )
-from kip33.formats.producer_snapshot import ProducerState
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.indexing.partition_fold import snapshot_beside
-from kip33.indexing.partition_replay import (
-    KnownProducers,
-    LogToReplay,
-    replay_partition,
-    snapshot_bytes,
-)
+from kip33.indexing.partition_state import PartitionState
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan, holes_between, overlaps_between
 from kip33.restore.restored_segment import SegmentFacts
 from kip33.restore.source_logs import beyond_end, nothing_left
 from kip33.rules.leader_epochs import EpochFall, with_later_epochs
-from kip33.rules.producer_state import after_changes
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transaction_index import Open, complete_transactions
 
@@ -117,14 +109,17 @@ def finish_partition(
         return FinishedPartition(plan, facts, problem)
     notes += [text for text, _ in holes]
     files: dict[str, bytes] = {}
-    producers, known_epochs = _known_before(plan)
-    open_now = _open(producers)
-    epochs = with_later_epochs((), _at_most(known_epochs, request.leader_epoch))
+    state = _state_before(plan)
+    known_epochs = _at_most(state.epochs, request.leader_epoch)
+    state = state._replace(epochs=with_later_epochs((), known_epochs))
     for number, segment in enumerate(facts):
         if number:
-            files[segment_file_name(segment.base_offset, "snapshot")] = snapshot_bytes(producers)
+            name = segment_file_name(segment.base_offset, "snapshot")
+            files[name] = state.producers.to_bytes()
         completed = complete_transactions(
-            segment.transactions, open_now, base_offset=segment.base_offset
+            segment.transactions,
+            state.producers.open_transactions,
+            base_offset=segment.base_offset,
         )
         if completed.aborted is None or completed.open_at_end is None:
             problem = f"the segment at offset {segment.base_offset}: {completed.problem}"
@@ -134,19 +129,17 @@ def finish_partition(
                 completed.aborted, base_offset=segment.base_offset
             )
             files[segment_file_name(segment.base_offset, "txnindex")] = index.to_bytes()
-        open_now = completed.open_at_end
-        producers = after_changes(producers, segment.producers)
-        epochs = with_later_epochs(epochs, segment.epochs)
+        state = state.after(segment.producers, segment.epochs)
     first, end = facts[0].base_offset, max(segment.end_offset for segment in facts)
-    if end > first:
-        files[segment_file_name(end, "snapshot")] = snapshot_bytes(producers)
+    if end > first:  # an empty last segment has this file already
+        files.setdefault(segment_file_name(end, "snapshot"), state.producers.to_bytes())
     start = end if plan.starts_at_end else min(max(first, plan.asked_start or 0), end)
-    epochs = epochs_from(truncate_epochs(epochs, end), start)
+    epochs = epochs_from(truncate_epochs(state.epochs, end), start)
     text = format_epoch_checkpoint(epochs) if epochs else ""  # the file of a new log is empty
     files[LEADER_EPOCH_CHECKPOINT] = text.encode()
     if plan.topic_id is not None:
         files[PARTITION_METADATA] = PartitionMetadata(plan.topic_id).to_bytes()
-    if open_now:
+    if open_now := state.producers.open_transactions:
         notes.append(_left_open(open_now))
     return FinishedPartition(plan, facts, None, files, start, tuple(notes))
 
@@ -201,43 +194,23 @@ def _left_open(open_now: Open) -> str:
     )
 
 
-def _open(producers: Sequence[ProducerState]) -> Open:
-    return {one.producer_id: one.first_offset for one in producers if one.first_offset >= 0}
-
-
-def _known_before(
-    plan: PartitionPlan,
-) -> tuple[tuple[ProducerState, ...], tuple[EpochStart, ...]]:
-    """Return producers and epochs before the first segment, without those that cannot be read."""
-    segments = (*plan.earlier, plan.segments[0])
-    first = len(segments) - 1
-    known = None
-    while known is None and first >= 0:
-        known = _snapshot(segments[first])
-        first -= known is None
-    first = max(first, 0)
+def _state_before(plan: PartitionPlan) -> PartitionState:
+    """Return the state before the first segment, without what cannot be read."""
     # A replica's checkpoint may have epochs of another leader than uploaded the remote segments.
     epochs = () if plan.remote_segments else checkpoint_beside(plan.segments[0].log)
-    if segments[first:-1]:
-        known, epochs = _replayed(segments[first:-1], known, epochs)
-    return known.producers if known else (), epochs
-
-
-def _snapshot(segment: SourceSegment) -> KnownProducers | None:
-    found = snapshot_beside(segment.log) if segment.base_offset else None
-    return KnownProducers(segment.base_offset, found.producers) if found else None
-
-
-def _replayed(
-    segments: Sequence[SourceSegment],
-    known: KnownProducers | None,
-    epochs: tuple[EpochStart, ...],
-) -> tuple[KnownProducers | None, tuple[EpochStart, ...]]:
-    logs = [
-        LogToReplay(one.base_offset, one.log, until_offset=one.until_offset) for one in segments
-    ]
+    segments = (*plan.earlier, plan.segments[0])
+    found: PartitionState | None = None
+    for first in reversed(range(len(segments))):
+        one = segments[first]
+        found = PartitionState.beside(one.log, one.base_offset) if one.base_offset else None
+        if found:
+            break
+    known = state = (found or PartitionState())._replace(epochs=epochs)
     try:
-        replay = replay_partition(logs, known=known, epochs=epochs, wanted=(), check_crc=False)
+        for one in segments[first:-1]:
+            state, damage = state.after_log(one.log, until_offset=one.until_offset)
+            if damage:
+                break
     except (FileReadError, CorruptSegmentError):
-        return known, epochs
-    return KnownProducers(replay.end_offset, replay.producers), replay.epochs
+        return known
+    return state

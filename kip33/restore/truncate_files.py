@@ -52,7 +52,7 @@ class FileState(NamedTuple):
     modified_ns: int
 
 
-class PartitionState(NamedTuple):
+class CopiedPartition(NamedTuple):
     """The files of a partition that matter for its truncation."""
 
     directory: Location
@@ -98,7 +98,7 @@ def partition_of(directory: Location) -> PartitionDir:
     return name
 
 
-def read_partition(directory: Location) -> PartitionState:
+def read_partition(directory: Location) -> CopiedPartition:
     """Return the files of a partition directory.
 
     Raises TruncationError, one line, for files with which a broker would not simply begin, such as
@@ -144,7 +144,7 @@ def read_partition(directory: Location) -> PartitionState:
     segments = {base: files for base, files in sorted(by_base.items()) if "log" in files}
     if not segments:
         raise TruncationError(f"{directory.uri}: no .log files found; give a partition directory")
-    return PartitionState(
+    return CopiedPartition(
         directory, name.topic, name.partition, segments, snapshots, tuple(checkpoints)
     )
 
@@ -175,17 +175,17 @@ class KeptEntries(NamedTuple):
         return self.offset_index.lookup(self.time_index.last_entry.offset).position
 
 
-def kept_entries(state: PartitionState, base_offset: int, offset: int) -> KeptEntries:
+def kept_entries(partition: CopiedPartition, base_offset: int, offset: int) -> KeptEntries:
     """Return the entries of a segment's index files that stay; OSError if one is unreadable.
 
     A file of a running broker may end in zeros or stale entries, which are left out.
     """
-    files = state.segments[base_offset]
+    files = partition.segments[base_offset]
 
     def read(kind: str) -> bytes:
         if kind not in files:
             return b""
-        data = read_whole(state.place(base_offset, kind), most_bytes=MOST_INDEX_BYTES)
+        data = read_whole(partition.place(base_offset, kind), most_bytes=MOST_INDEX_BYTES)
         return data[: len(data) - len(data) % ENTRY_BYTES[kind]]  # as a broker reads it
 
     times = TimeIndex.from_bytes(read("timeindex"), base_offset=base_offset)
@@ -258,7 +258,7 @@ class FileChange(NamedTuple):
 
 
 def index_changes(
-    state: PartitionState,
+    partition: CopiedPartition,
     base_offset: int,
     kept: KeptEntries,
     largest: TimestampOffset,
@@ -272,7 +272,7 @@ def index_changes(
     so, except for a `.timeindex` beside an `.index`. The `.index` of a log that is cut is always
     written, because it is removed before.
     """
-    files = state.segments[base_offset]
+    files = partition.segments[base_offset]
     times, doubt = kept.time_index, kept.doubt
     last = times.last_entry
     if largest.timestamp > last.timestamp:
@@ -286,7 +286,9 @@ def index_changes(
         except IndexOffsetOverflowError as error:
             doubt = doubt or f"the .timeindex does not match the log: {error}"
     if doubt:
-        return [deletion(state, base_offset, kind) for kind in ENTRY_BYTES if kind in files], doubt
+        return [
+            deletion(partition, base_offset, kind) for kind in ENTRY_BYTES if kind in files
+        ], doubt
     data: dict[str, bytes] = {}
     if "timeindex" in files or kept.offset_index is not None:
         data["timeindex"] = times.to_bytes()
@@ -295,24 +297,24 @@ def index_changes(
     if kept.transaction_index is not None:
         data["txnindex"] = kept.transaction_index.to_bytes()
     changes = (
-        _written(state, base_offset, kind, data[kind], always=log_is_cut and kind == "index")
+        _written(partition, base_offset, kind, data[kind], always=log_is_cut and kind == "index")
         for kind in data
     )
     return [change for change in changes if change], None
 
 
-def deletion(state: PartitionState, base_offset: int, kind: str) -> FileChange:
+def deletion(partition: CopiedPartition, base_offset: int, kind: str) -> FileChange:
     """Return the deletion of one file of a segment."""
-    file = state.segments[base_offset][kind]
-    name, entries = state.place(base_offset, kind).name, _entries(kind, file.size_bytes)
+    file = partition.segments[base_offset][kind]
+    name, entries = partition.place(base_offset, kind).name, _entries(kind, file.size_bytes)
     return FileChange(name, FileAction.DELETE, *file, entries_before=entries)
 
 
 def _written(
-    state: PartitionState, base_offset: int, kind: str, data: bytes, *, always: bool
+    partition: CopiedPartition, base_offset: int, kind: str, data: bytes, *, always: bool
 ) -> FileChange | None:
     """Return the change of an index file, None if it already has these bytes."""
-    place, file = state.place(base_offset, kind), state.segments[base_offset].get(kind)
+    place, file = partition.place(base_offset, kind), partition.segments[base_offset].get(kind)
     is_same_size = file is not None and file.size_bytes == len(data)
     if not always and is_same_size and read_whole(place, most_bytes=MOST_INDEX_BYTES) == data:
         return None

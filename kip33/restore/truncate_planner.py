@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -25,16 +26,14 @@ from kip33.formats.partition_metadata import (
     parse_offset_checkpoint,
     truncate_epochs,
 )
-from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.formats.scan import BatchScan
-from kip33.indexing.partition_fold import MOST_SNAPSHOT_BYTES
-from kip33.indexing.partition_replay import KnownProducers, LogToReplay, replay_partition
+from kip33.indexing.partition_state import PartitionState
 from kip33.restore.truncate_files import (
     SNAPSHOT,
+    CopiedPartition,
     FileAction,
     FileChange,
     KeptEntries,
-    PartitionState,
     deletion,
     index_changes,
     kept_entries,
@@ -101,9 +100,9 @@ def plan_truncation(directory: Location, offset: int) -> TruncationPlan:
     Raises LocationError for a directory that is not local, TruncationError, one line, for files
     that do not allow it.
     """
-    state = read_partition(directory)
+    files = read_partition(directory)
     try:
-        return _Planner(state, offset).plan()
+        return _Planner(files, offset).plan()
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
         raise TruncationError(
@@ -114,15 +113,15 @@ def plan_truncation(directory: Location, offset: int) -> TruncationPlan:
 class _Planner:
     """Plans one truncation."""
 
-    def __init__(self, state: PartitionState, offset: int) -> None:
-        self.state, self.offset = state, offset
+    def __init__(self, files: CopiedPartition, offset: int) -> None:
+        self.files, self.offset = files, offset
         self.notes: list[str] = []
         self.walked: dict[int, BatchCut] = {}
         self.kept: KeptEntries | None = None
 
     def plan(self) -> TruncationPlan:
         """Return the plan."""
-        bases = self.state.base_offsets
+        bases = self.files.base_offsets
         self._require_no_checkpoint_above()
         is_in_last = bases[-1] <= self.offset
         last = self._cut_segment(bases[-1]) if is_in_last else self._walk(bases[-1], _NOTHING_KEPT)
@@ -130,7 +129,7 @@ class _Planner:
         case = truncation_case(bases, end, self.offset)
         if case == TruncationCase.BEYOND_END:
             return self._result(
-                case, end, end, list(_epoch_changes(self.state.directory, end)), [], None
+                case, end, end, list(_epoch_changes(self.files.directory, end)), [], None
             )
         if case == TruncationCase.EMPTIED:
             return self._result(case, end, self.offset, list(self._emptied()), bases, None)
@@ -143,42 +142,42 @@ class _Planner:
 
     def _cut_segment(self, base_offset: int) -> BatchCut:
         """Return where the last remaining segment is cut."""
-        self.kept = kept_entries(self.state, base_offset, self.offset)
+        self.kept = kept_entries(self.files, base_offset, self.offset)
         return self._walk(base_offset, self.offset, self.kept.largest_from)
 
     def _changes(self, cut_base: int, cut: BatchCut, deleted: list[int]) -> Iterator[FileChange]:
         assert self.kept
-        yield from _checkpoint_changes(self.state, self.notes, cut.end_offset)
+        yield from _checkpoint_changes(self.files, self.notes, cut.end_offset)
         yield from self._snapshots_deleted(cut.end_offset)
         for base_offset in reversed(deleted):
             yield from self._deletions(base_offset)
         indexes, doubt = index_changes(
-            self.state, cut_base, self.kept, cut.largest, log_is_cut=cut.position is not None
+            self.files, cut_base, self.kept, cut.largest, log_is_cut=cut.position is not None
         )
         if doubt:
             self.notes.append(
-                f"{self.state.log(cut_base).uri}: {doubt}; without .index a broker recovers the "
+                f"{self.files.log(cut_base).uri}: {doubt}; without .index a broker recovers the "
                 "segment and builds its index files when it starts"
             )
         yield from self._cut(cut_base, cut)
         yield from indexes
         yield from self._snapshot(cut_base, cut)
-        yield from _epoch_changes(self.state.directory, self.offset)
+        yield from _epoch_changes(self.files.directory, self.offset)
 
     def _emptied(self) -> Iterator[FileChange]:
         """Yield the changes of a log that begins above the offset."""
         self.notes.append(
-            f"the log begins at {self.state.base_offsets[0]}, after the offset: all segments are "
+            f"the log begins at {self.files.base_offsets[0]}, after the offset: all segments are "
             "deleted, and an empty one begins at the offset"
         )
-        yield from _checkpoint_changes(self.state, self.notes, self.offset)
+        yield from _checkpoint_changes(self.files, self.notes, self.offset)
         for kind in ("log", "timeindex", "index"):
-            name = self.state.place(self.offset, kind).name
+            name = self.files.place(self.offset, kind).name
             yield FileChange(name, FileAction.WRITE, None, None, 0, data=b"")
-        for base_offset in reversed(self.state.base_offsets):
+        for base_offset in reversed(self.files.base_offsets):
             yield from self._deletions(base_offset)
         yield from self._snapshots_deleted(-1)
-        yield from _epoch_changes(self.state.directory, _NOTHING_KEPT)
+        yield from _epoch_changes(self.files.directory, _NOTHING_KEPT)
 
     def _result(
         self,
@@ -193,9 +192,9 @@ class _Planner:
         cuts += [self.walked.get(base) or self._walk(base, _NOTHING_KEPT) for base in deleted]
         logs = (one for one in changes if one.name.endswith(".log"))
         return TruncationPlan(
-            self.state.directory,
-            self.state.topic,
-            self.state.partition,
+            self.files.directory,
+            self.files.topic,
+            self.files.partition,
             self.offset,
             case,
             log_end_offset,
@@ -212,7 +211,7 @@ class _Planner:
     def _walk(self, base_offset: int, offset: int, largest_from: int = 0) -> BatchCut:
         """Read a log's headers. TruncationError if it is damaged before the offset is found."""
         cut = BatchCut(offset, base_offset=base_offset, largest_from=largest_from)
-        place = self.state.log(base_offset)
+        place = self.files.log(base_offset)
         with scanned(place) as (read_into, size_bytes, _):
             scan = BatchScan(read_into, size_bytes, check_crc=False)
             for batches in scan:
@@ -232,31 +231,30 @@ class _Planner:
         return cut
 
     def _cut(self, base_offset: int, cut: BatchCut) -> Iterator[FileChange]:
-        file, place = self.state.segments[base_offset]["log"], self.state.log(base_offset)
+        file, place = self.files.segments[base_offset]["log"], self.files.log(base_offset)
         if cut.position is not None:
             require_one_name(place)
             yield FileChange(place.name, FileAction.CUT, *file, cut.position)
 
     def _deletions(self, base_offset: int) -> Iterator[FileChange]:
         for kind in SEGMENT_KINDS:  # as Kafka deletes them, the log first
-            if kind in self.state.segments[base_offset]:
-                yield deletion(self.state, base_offset, kind)
+            if kind in self.files.segments[base_offset]:
+                yield deletion(self.files, base_offset, kind)
 
     def _snapshots_deleted(self, end_offset: int) -> Iterator[FileChange]:
-        for offset, file in sorted(self.state.snapshots.items(), reverse=True):
+        for offset, file in sorted(self.files.snapshots.items(), reverse=True):
             if offset > end_offset:
-                name = self.state.place(offset, SNAPSHOT).name
+                name = self.files.place(offset, SNAPSHOT).name
                 yield FileChange(name, FileAction.DELETE, *file)
 
     def _snapshot(self, cut_base: int, cut: BatchCut) -> Iterator[FileChange]:
         """Yield the snapshot at the new end, as Kafka takes one."""
-        sizes = {base: files["log"].size_bytes for base, files in self.state.segments.items()}
+        sizes = {base: of_one["log"].size_bytes for base, of_one in self.files.segments.items()}
         if cut.position is not None:
             sizes[cut_base] = cut.position
-        bases = (base for base in self.state.base_offsets if base <= cut_base)
-        kept = [LogToReplay(base, self.state.log(base), sizes[base]) for base in bases]
+        kept = {base: sizes[base] for base in self.files.base_offsets if base <= cut_base}
         try:
-            data = _snapshot_at(self.state, kept, cut.end_offset)
+            data = _snapshot_at(self.files, kept, cut.end_offset)
         except _ReplayError as error:
             self.notes.append(
                 f"{error}; no producer snapshot is written for offset {cut.end_offset}, so delete "
@@ -264,15 +262,15 @@ class _Planner:
             )
             return
         if data is not None:
-            name = self.state.place(cut.end_offset, SNAPSHOT).name
-            size, modified_ns = self.state.snapshots.get(cut.end_offset) or (None, None)
+            name = self.files.place(cut.end_offset, SNAPSHOT).name
+            size, modified_ns = self.files.snapshots.get(cut.end_offset) or (None, None)
             yield FileChange(name, FileAction.WRITE, size, modified_ns, len(data), data=data)
 
     def _require_no_checkpoint_above(self) -> None:
-        for checkpoint in self.state.checkpoints:
+        for checkpoint in self.files.checkpoints:
             if checkpoint.end_offset > self.offset:
                 raise TruncationError(
-                    f"{self.state.directory.uri}: a snapshot of the metadata ends at offset "
+                    f"{self.files.directory.uri}: a snapshot of the metadata ends at offset "
                     f"{checkpoint.end_offset}, expected none after {self.offset}; a broker would "
                     "not start: give an offset that is not below it"
                 )
@@ -289,41 +287,34 @@ class _ReplayError(Exception):
     """The state cannot be determined; the text says why."""
 
 
-def _snapshot_at(state: PartitionState, kept: list[LogToReplay], end_offset: int) -> bytes | None:
+def _snapshot_at(files: CopiedPartition, kept: dict[int, int], end_offset: int) -> bytes | None:
     """Return the bytes of the `.snapshot` at the new end of the log, None if it needs none.
 
-    It needs none if the directory has no snapshot at all, if there is a good one at the end, or if
-    no record is left. Raises _ReplayError for a log that cannot be read.
+    `kept` has the sizes of the logs that are left, by base offset. It needs none if the directory
+    has no snapshot at all, if there is a good one at the end, or if no record is left. Raises
+    _ReplayError for a log that cannot be read.
     """
-    if not state.snapshots or end_offset <= state.base_offsets[0]:
+    if not files.snapshots or end_offset <= files.base_offsets[0]:
         return None
-    known = _newest_snapshot(state, end_offset)
-    if known.offset == end_offset:
+    state = _newest_snapshot(files, end_offset)
+    if state.snapshot_offset == end_offset:
         return None
-    logs = [
-        log
-        for log, later in zip(kept, [*kept[1:], None], strict=True)
-        if later is None or later.base_offset > known.offset
-    ]
-    replay = replay_partition(logs, known=known, wanted=(), check_crc=False)
-    if replay.damage:
-        place = state.log(replay.segments[-1].base_offset)
-        raise _ReplayError(f"{place.uri}: {replay.damage}")
-    return replay.snapshot_at_end
+    for base_offset, next_base in zip(kept, [*kept, None][1:], strict=True):
+        if next_base is None or next_base > state.snapshot_offset:
+            log = files.log(base_offset)
+            state, damage = state.after_log(log, size_bytes=kept[base_offset])
+            if damage:
+                raise _ReplayError(f"{log.uri}: {damage}")
+    return state.producers.to_bytes()
 
 
-def _newest_snapshot(state: PartitionState, end_offset: int) -> KnownProducers:
+def _newest_snapshot(files: CopiedPartition, end_offset: int) -> PartitionState:
     """Return the newest good snapshot up to the end; damaged ones are skipped, as in Kafka."""
-    for offset in sorted(state.snapshots, reverse=True):
-        if offset > end_offset:
-            continue
-        place = state.place(offset, "snapshot")
-        try:
-            data = read_whole(place, most_bytes=MOST_SNAPSHOT_BYTES)
-            return KnownProducers(offset, ProducerSnapshot.from_bytes(data).producers)
-        except (CorruptSnapshotError, FileNotFoundError):
-            continue
-    return KnownProducers(state.base_offsets[0], ())
+    for offset in sorted(files.snapshots, reverse=True):
+        if offset <= end_offset:
+            with suppress(CorruptSnapshotError, FileNotFoundError):
+                return PartitionState.read(files.place(offset, SNAPSHOT), offset)
+    return PartitionState(snapshot_offset=files.base_offsets[0])
 
 
 def _epoch_changes(directory: Location, offset: int) -> Iterator[FileChange]:
@@ -346,15 +337,15 @@ def _epoch_changes(directory: Location, offset: int) -> Iterator[FileChange]:
 
 
 def _checkpoint_changes(
-    state: PartitionState, notes: list[str], end_offset: int
+    files: CopiedPartition, notes: list[str], end_offset: int
 ) -> Iterator[FileChange]:
     """Yield the checkpoints of the log directory that have an offset after the new end.
 
     A broker that finds a log start offset after the log's end deletes the whole log.
     """
-    key = state.topic, state.partition
+    key = files.topic, files.partition
     for name in OFFSET_CHECKPOINTS:
-        place = state.directory.parent.child(name)
+        place = files.directory.parent.child(name)
         text = _text(place)
         if text is None:
             continue

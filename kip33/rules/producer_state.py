@@ -7,8 +7,8 @@ So the batches of a segment change the state of a producer only by these few:
     ProducerChange    the same with the fields of their headers, which the caller has read
     after_changes     the state at the segment's end, from that at its start
 
-The states are in the order in which the producers first appear in the log. A broker forgets a
-producer that has not written for `producer.id.expiration.ms` (see `Expiration`). Kafka 4.3:
+New producers follow the others in the order in which they first appear in the log. A broker forgets
+a producer that has not written for `producer.id.expiration.ms`; here none is forgotten. Kafka 4.3:
 `ProducerStateManager`, `ProducerAppendInfo.append`, `ProducerStateEntry` (the same since 2.8).
 """
 
@@ -30,7 +30,6 @@ from kip33.formats.batch import (
 from kip33.formats.producer_snapshot import NONE_OPEN, ProducerState
 from kip33.formats.walk import ABORT, COMMIT
 
-EXPIRATION_MS: Final = 86_400_000  # the default of `producer.id.expiration.ms`
 _UNKNOWN: Final = -1
 
 
@@ -185,35 +184,6 @@ def _changed(before: ProducerState, change: ProducerChange) -> ProducerState:
         coordinator_epoch=marker.coordinator_epoch if marker else before.coordinator_epoch,
         first_offset=first_offset if first_offset >= 0 else change.began,
     )
-
-
-class Expiration(NamedTuple):
-    """When a broker whose clock shows `now_ms` forgets producers.
-
-    Kafka: `ProducerStateManager.isProducerExpired`. It forgets them when it loads a snapshot, and
-    while it runs every `producer.id.expiration.check.interval.ms`, so not at once.
-    """
-
-    now_ms: int
-    after_ms: int = EXPIRATION_MS
-
-    def expires(self, state: ProducerState) -> bool:
-        """Return whether the producer is forgotten: never in a transaction.
-
-        >>> state = ProducerState(5, 0, 9, 99, 9, 1000, -1, NONE_OPEN)
-        >>> Expiration(3000, after_ms=2000).expires(state)
-        True
-        """
-        return state.first_offset < 0 and self.now_ms - state.timestamp >= self.after_ms
-
-
-def without_expired(
-    states: Sequence[ProducerState], expiration: Expiration | None
-) -> tuple[ProducerState, ...]:
-    """Return the states that a broker loads; all of them without an expiration."""
-    if expiration is None:
-        return tuple(states)
-    return tuple(state for state in states if not expiration.expires(state))
 
 
 def changes_as_json(changes: Iterable[ProducerChange]) -> str:

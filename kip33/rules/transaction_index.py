@@ -3,7 +3,7 @@
 `complete_transactions` gives the result of Kafka's recovery with these transactions, without
 reading the log again. A transaction that was open at the start is ended by its producer's first
 marker in the segment, and until then no transaction of the segment itself is older.
-`TransactionChain` finds the transactions open at the start of each segment of a partition.
+`indexing.partition_state` finds the transactions open at the start of each segment.
 
 The catalog's column `open_transactions` has the transactions open at a segment's end, as JSON:
 
@@ -141,38 +141,6 @@ def open_from_json(text: str | None, open_at_start: Open | None) -> Open | None:
     if text == UNCHANGED:
         return open_at_start
     return {int(producer): first_offset for producer, first_offset in json.loads(text).items()}
-
-
-class TransactionChain:
-    """Tracks open transactions over a partition's segments, oldest first.
-
-    They are unknown after a gap between two segments, and before the first segment unless it starts
-    at offset 0.
-    """
-
-    def __init__(self) -> None:
-        self._base_offset: int | None = None
-        self._next_offset: int | None = None
-        self._open: Open | None = None
-
-    def open_at(self, base_offset: int) -> Open | None:
-        """Return the transactions open at the start of the next segment; None: unknown."""
-        if base_offset == 0:
-            return {}
-        return self._open if self.goes_on_at(base_offset) else None
-
-    def goes_on_at(self, base_offset: int) -> bool:
-        """Return whether the previous segment ends where this one begins."""
-        return base_offset == self._next_offset
-
-    def pass_segment(
-        self, base_offset: int, last_offset: int | None, open_at_end: Open | None
-    ) -> None:
-        """Process a segment. After two with one base offset, which may differ, it is unknown."""
-        is_second = base_offset == self._base_offset
-        self._base_offset = base_offset
-        self._next_offset = None if last_offset is None else last_offset + 1
-        self._open = None if is_second else open_at_end
 
 
 def transaction_index_verdict(

@@ -20,7 +20,7 @@ from kip33.catalog.schema import SCHEMA_VERSION
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.indexing.partition_fold import snapshot_beside
+from kip33.indexing.partition_state import PartitionState
 from kip33.indexing.published_files import IndexPublisher
 from kip33.indexing.tree_verdicts import TreeVerdicts, blocks_of
 from kip33.indexing.verify_tree import plan_verify, verify_bin
@@ -506,8 +506,8 @@ def test_verify_of_one_segment_knows_transactions_from_a_snapshot(
 def test_the_snapshot_of_tiered_storage_is_at_the_end(tmp_path: Path) -> None:
     log = tmp_path / f"{10:020d}-bn9RMmT4REWVDFQzf3IUaQ.log"
     log.with_suffix(".snapshot").write_bytes(snapshot(p5=0))
-    assert snapshot_beside(Location.of(log)) is None
+    assert PartitionState.beside(Location.of(log), 10) is None
     plain = tmp_path / f"{10:020d}.log"
     plain.with_suffix(".snapshot").write_bytes(snapshot(p5=0))
-    found = snapshot_beside(Location.of(plain))
-    assert found and found.open_transactions == {P: 0}
+    found = PartitionState.beside(Location.of(plain), 10)
+    assert found and found.producers.open_transactions == {P: 0}

@@ -19,7 +19,7 @@ from kip33.audits.audited_logs import AuditedLog
 from kip33.audits.roll_logs import read_first_batch
 from kip33.drafts.comparison import DialectQuestion, compare_segment
 from kip33.errors import FileReadError
-from kip33.indexing.partition_fold import snapshot_beside
+from kip33.indexing.partition_state import PartitionState
 from kip33.indexing.segment import index_file
 from kip33.indexing.verification import verify_file
 from kip33.records.partitions import ReadSegment
@@ -76,7 +76,7 @@ READERS: dict[str, Callable[[Location], object]] = {
     "first batch": first_batch_of,
     "dialects": compared,
     "search": lambda log: record_from([SearchedSegment(log.uri, 0)], 1, Meter()),
-    "snapshot": snapshot_beside,
+    "snapshot": lambda log: PartitionState.beside(log, 0),
     "a broker's view": lambda log: list(seen_by_broker([BrokerViewRow(log.uri, 1002)])),
     "leftovers": lambda log: list_leftovers(log.parent, KAFKA),
     "listing": lambda log: list_tree(log.parent.parent),

@@ -17,7 +17,6 @@ from kip33.rules.transaction_index import (
     START_UNKNOWN,
     UNCHANGED,
     CompletedTransactions,
-    TransactionChain,
     complete_transactions,
     open_as_json,
     open_from_json,
@@ -158,7 +157,7 @@ def test_segments_scanned_apart_give_what_one_pass_gives(logs: int) -> None:
     assert carried > logs / 10
 
 
-# Transactions that are open between the segments of a partition, and the catalog's column.
+# The catalog's column of open transactions.
 
 
 @each_case("state", [{}, {5: 1000}, {2**63 - 1: 0, 0: 2**63 - 1}])
@@ -171,36 +170,6 @@ def test_a_segment_without_transactions_leaves_open_what_was_open() -> None:
     assert open_from_json(UNCHANGED, None) is None
     assert open_from_json(None, {5: 1}) is None
     assert open_as_json(None) is None
-
-
-def test_a_partition_starts_without_open_transactions() -> None:
-    assert TransactionChain().open_at(0) == {}
-    assert TransactionChain().open_at(1) is None
-
-
-def test_transactions_open_at_the_end_are_open_in_the_next_segment() -> None:
-    chain = TransactionChain()
-    chain.pass_segment(0, 9, {5: 3})
-    assert chain.open_at(10) == {5: 3}
-
-
-@each_case(
-    ("last_offset", "base_offset"),
-    {"a hole": (9, 11), "segments that overlap": (9, 9), "a segment without a batch": (None, 10)},
-)
-def test_open_transactions_are_unknown_after_a_gap(
-    last_offset: int | None, base_offset: int
-) -> None:
-    chain = TransactionChain()
-    chain.pass_segment(0, last_offset, {})
-    assert chain.open_at(base_offset) is None
-
-
-def test_open_transactions_are_unknown_after_two_segments_with_one_base_offset() -> None:
-    chain = TransactionChain()
-    chain.pass_segment(0, 9, {})
-    chain.pass_segment(0, 9, {})
-    assert chain.open_at(10) is None
 
 
 def test_a_summary_is_read_as_it_is_written() -> None:

@@ -12,13 +12,10 @@ import pytest
 
 from kip33 import build_time_index
 from kip33.formats.partition_metadata import LEADER_EPOCH_CHECKPOINT, format_epoch_checkpoint
-from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.formats.transaction_index import TransactionIndex
-from kip33.indexing.partition_replay import LogToReplay, PartitionReplay, replay_partition
-from kip33.rules.producer_state import Expiration
 from kip33.rules.transaction_index import complete_transactions
-from kip33.stores.locations import Location
-from tests.builders.random_partitions import HOUR_MS, NOW, RandomPartition, random_partitions
+from tests.builders.partition_states import states_at
+from tests.builders.random_partitions import HOUR_MS, RandomPartition, random_partitions
 from tests.integration.kafka.oracle import Oracle
 from tests.integration.kafka.recovered_logs import load_and_close, write_as_broker
 from tests.integration.kafka.test_differential import SEED
@@ -27,14 +24,6 @@ from tests.long_forms import short_and_long
 pytestmark = pytest.mark.kafka
 
 NEVER_MS = 2**31 - 1
-# The first batch of a log is ten hours old.
-EXPIRATIONS_MS = (NEVER_MS, NEVER_MS, 10 * HOUR_MS, 10 * HOUR_MS - 120_000, 9 * HOUR_MS)
-
-
-def replayed(log: RandomPartition, directory: Path, expiration_ms: int) -> PartitionReplay:
-    logs = [LogToReplay(base, Location.of(directory / f"{base:020d}.log")) for base in log.segments]
-    expiration = None if expiration_ms == NEVER_MS else Expiration(NOW, expiration_ms)
-    return replay_partition(logs, wanted=list(log.segments), expiration=expiration)
 
 
 def left(directory: Path, kind: str) -> dict[int, bytes]:
@@ -60,28 +49,22 @@ def test_recovery_leaves_the_same_files(
 ) -> None:
     seen: Counter[str] = Counter()
     for log in random_partitions(seed=f"{SEED} snapshots", count=count):
-        expiration_ms = EXPIRATIONS_MS[log.number % len(EXPIRATIONS_MS)]
-        where = f"{log}, expiration {expiration_ms} ms"
         directory = tmp_path / str(log.number) / "oracle-0"
-        write_as_broker(truncating_oracle, log, directory, producer_expiration_ms=expiration_ms)
-        replay = replayed(log, directory, expiration_ms)
+        write_as_broker(truncating_oracle, log, directory, producer_expiration_ms=NEVER_MS)
+        states = states_at(log, directory)
+        at_end, first = states[log.end_offset], min(log.segments)
         kafkas = left(directory, "snapshot")
-        assert sorted(replay.snapshots) == sorted(kafkas), where
+        assert sorted(kafkas) == sorted(states.keys() - {first}), str(log)
         for offset, data in kafkas.items():
-            assert ProducerSnapshot.from_bytes(replay.snapshots[offset]) == (
-                ProducerSnapshot.from_bytes(data)
-            ), f"{offset} of {where}"
-            assert replay.snapshots[offset] == data, f"{offset} of {where}"
+            assert states[offset].producers.to_bytes() == data, f"{offset} of {log}"
         epochs = (directory / LEADER_EPOCH_CHECKPOINT).read_text()
-        ours = format_epoch_checkpoint(replay.epochs) if replay.epochs else ""
-        assert ours == epochs, where
+        ours_epochs = format_epoch_checkpoint(at_end.epochs) if at_end.epochs else ""
+        assert ours_epochs == epochs, str(log)
         aborts = {base: data for base, data in left(directory, "txnindex").items() if data}
-        assert transaction_indexes(log, directory) == aborts, where
-        everyone = replayed(log, directory, NEVER_MS).producers
-        seen["expired"] += len(everyone) > len(replay.producers)
-        seen["many producers"] += len(everyone) > 12
-        seen["open transactions"] += any(one.first_offset >= 0 for one in replay.producers)
-        seen["epochs"] += len(replay.epochs) > 1
+        assert transaction_indexes(log, directory) == aborts, str(log)
+        seen["many producers"] += len(at_end.producers.producers) > 12
+        seen["open transactions"] += bool(at_end.producers.open_transactions)
+        seen["epochs"] += len(at_end.epochs) > 1
         seen["aborts"] += bool(aborts)
         seen["snapshots"] += len(kafkas)
     with capsys.disabled():
@@ -93,7 +76,7 @@ def test_recovery_leaves_the_same_files(
 def test_a_broker_loads_the_same_producers_from_a_snapshot_with_expired_ones(
     count: int, truncating_oracle: Oracle, tmp_path: Path
 ) -> None:
-    """Without an expiration kip33 keeps all producers; a broker drops the expired ones itself.
+    """kip33 keeps all producers; a broker drops the expired ones itself.
 
     Of a producer that expired before its last marker a recovery does not know the last sequence.
     """
@@ -102,14 +85,16 @@ def test_a_broker_loads_the_same_producers_from_a_snapshot_with_expired_ones(
         directory = tmp_path / str(log.number) / "oracle-0"
         options = {"producer_expiration_ms": 10 * HOUR_MS - 120_000}
         own = write_as_broker(truncating_oracle, log, directory, **options)
-        replay = replayed(log, directory, NEVER_MS)
+        states = states_at(log, directory)
+        everyone = states[log.end_offset].producers.producers
+        del states[min(log.segments)]
         for path in directory.glob("*.snapshot"):
             path.unlink()
-        for offset, data in replay.snapshots.items():
-            (directory / f"{offset:020d}.snapshot").write_bytes(data)
+        for offset, state in states.items():
+            (directory / f"{offset:020d}.snapshot").write_bytes(state.producers.to_bytes())
         ours = load_and_close(truncating_oracle, log, directory, **options)
         assert set(ours.producers) == set(own.producers), str(log)
         for producer_id, sequence in own.producers.items():
             assert sequence in (-1, ours.producers[producer_id]), str(log)
-        dropped += len(replay.producers) > len(own.producers)
+        dropped += len(everyone) > len(own.producers)
     assert dropped >= count / 20
