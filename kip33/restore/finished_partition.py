@@ -122,7 +122,8 @@ def finish_partition(
             base_offset=segment.base_offset,
         )
         if completed.aborted is None or completed.open_at_end is None:
-            problem = f"the segment at offset {segment.base_offset}: {completed.problem}"
+            why = completed.problem or "its transactions do not go on from the producers before it"
+            problem = f"the segment at offset {segment.base_offset}: {why}"
             return FinishedPartition(plan, facts, problem)
         if completed.aborted:
             index = TransactionIndex.from_entries(
