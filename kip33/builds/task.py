@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import compress
+from itertools import compress, islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -121,11 +121,16 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
         result = _BinResult(staging, number)
         publisher = publisher_of(build)
         logs = SmallLogs(build) if groups_small_logs(build, files.num_rows) else None
-        for first in range(0, files.num_rows, GROUP_ROWS):
-            group = files.slice(first, GROUP_ROWS)
-            plain = logs.done_of(group, publisher) if logs else PlainRows.none(group.num_rows)
-            rest = group.filter(pa.array(~plain.is_done))
-            result.add_group(plain, [*build_segments(build, _segments(rest), publisher)])
+        if logs is None:
+            built = build_segments(build, _segments(files), publisher)
+            while some := [*islice(built, GROUP_ROWS)]:
+                result.add_group(PlainRows.none(len(some)), some)
+        else:
+            for first in range(0, files.num_rows, GROUP_ROWS):
+                group = files.slice(first, GROUP_ROWS)
+                plain = logs.done_of(group, publisher)
+                rest = _segments(group.filter(pa.array(~plain.is_done)))
+                result.add_group(plain, [*build_segments(build, rest, publisher)])
         publisher.finish()
         return result.publish()
 
@@ -137,7 +142,7 @@ def build_segments(
     *,
     native: bool = True,
 ) -> Iterator[Built]:
-    """Read segments one by one and publish their index files a group at a time; yield them.
+    """Read each segment, publish index files a group at a time, yield the segments in order.
 
     Existing files of other programs are replaced only with `overwrite`. No error is raised for a
     segment: a fault of the log or of publishing is the row's `status` and `error`. A `.txnindex` is
@@ -160,7 +165,7 @@ def _groups(scanned: Iterable[_Scanned]) -> Iterator[list[_Scanned]]:
     held_bytes = 0
     for one in scanned:
         group.append(one)
-        held_bytes += sum(len(file.data or b"") for file in one.files.files)
+        held_bytes += sum(len(file.data or b"") for file in one.files.every())
         if len(group) >= PUBLISHED_SEGMENTS or held_bytes >= _MOST_INDEX_BYTES:
             yield group
             group, held_bytes = [], 0
@@ -213,10 +218,11 @@ class _BinResult:
 
 def _segments(files: pa.Table) -> Iterator[KnownSegment]:
     """Yield a bin's segments with what the catalog knows about them."""
-    for row in zip(*(column.to_pylist() for column in files.columns), strict=True):
-        segment, (*ours, log_is_new, largest) = row[: len(LISTING)], row[len(LISTING) :]
-        kinds = frozenset(compress(_KINDS, ours))
-        yield KnownSegment(Segment(*segment), kinds, log_is_new, largest)
+    for batch in files.to_batches(max_chunksize=GROUP_ROWS):
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            segment, (*ours, log_is_new, largest) = row[: len(LISTING)], row[len(LISTING) :]
+            kinds = frozenset(compress(_KINDS, ours))
+            yield KnownSegment(Segment(*segment), kinds, log_is_new, largest)
 
 
 def _scan_segment(build: BuildSpec, known: KnownSegment, *, native: bool) -> _Scanned:
@@ -343,7 +349,8 @@ def _files(
     if IndexKind.TRANSACTION in build.kinds & known.ours and index.transactions is None:
         kind = IndexKind.TRANSACTION  # this log gives none now
         wanted = Wanted.UNPROVEN if index.status in NOT_READ else Wanted.NONE
-        targets[kind] = TargetFile(kind, index_of_row(time_index, kind), wanted, None, True)
+        place, seen = index_of_row(time_index, kind), segment.index_file(kind)
+        targets[kind] = TargetFile(kind, place, wanted, None, True, seen)
     may_be_new = build.in_place and may_have_offset_index(index.recovered_status)
     is_new = may_be_new and segment.target_offset_index_bytes is None
     return SegmentFiles(

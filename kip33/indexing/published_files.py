@@ -69,7 +69,9 @@ FLUSHING_THREADS: Final = 8
 FILES_AT_ONCE: Final = 32  # of one thread's work: handing over files one by one costs more CPU
 MOST_WAITING: Final = 1024  # files; with more, the scan waits for the oldest
 LEAST_LISTED: Final = 3  # files of a folder: for fewer a listing saves nothing
+_MOST_LISTED: Final = 4096  # files that were put into a folder: each group lists it again
 _WITH_DATA: Final = (Wanted.BYTES, Wanted.EMPTY)
+_NEVER_WRITTEN: Final = (Wanted.CUT, Wanted.REFUSED, Wanted.SPLIT)  # by any build of kip33
 _PROMISED: Final = frozenset({IndexFileState.WRITTEN, IndexFileState.KEPT})
 
 
@@ -97,6 +99,12 @@ class SegmentFiles(NamedTuple):
     size_bytes: int | None = None  # of the log, when it was listed
     last_modified_ms: int | None = None
     before_log: bool = False  # its files existed before this catalog knew the log
+
+    def every(self) -> Iterator[TargetFile]:
+        """Yield its files, the one that waits last."""
+        yield from self.files
+        if self.new_index:
+            yield self.new_index
 
 
 class PublishedFile(NamedTuple):
@@ -172,6 +180,7 @@ class IndexPublisher:
         """
         self._index_dir, self._in_place, self._overwrite = index_dir, in_place, overwrite
         self._lists_puts = lists_puts
+        self._put: Counter[str] = Counter()  # into each folder of a bucket
         self._flusher = _Flusher()
 
     def publish(self, group: Sequence[SegmentFiles]) -> list[PublishedFiles]:
@@ -203,8 +212,13 @@ class IndexPublisher:
         """Return the folders of a bucket that are listed after files were put into them."""
         if not self._lists_puts:
             return frozenset()
-        files = Counter(_folder(file.place) for segment in group for file in _files_of(segment))
-        return frozenset(folder for folder, count in files.items() if count >= LEAST_LISTED)
+        files = Counter(_folder(file.place) for segment in group for file in segment.every())
+        self._put += files
+        return frozenset(
+            folder
+            for folder, count in files.items()
+            if count >= LEAST_LISTED and self._put[folder] <= _MOST_LISTED
+        )
 
     def _publish(self, listed: frozenset[str], segment: SegmentFiles) -> PublishedFiles:
         done = PublishedFiles()
@@ -233,9 +247,9 @@ class IndexPublisher:
         *,
         flush_first: bool = False,
     ) -> None:
-        """Look, decide, act; a fault of the store is a problem."""
+        """Look, decide, act; a fault of the store is a problem of the segment."""
         owner = Owner.OURS
-        if not file.is_ours and file.seen is not None:
+        if not file.is_ours and (file.seen is not None or file.wanted in _NEVER_WRITTEN):
             owner = Owner.REPLACED if self._overwrite else Owner.ANOTHERS
         try:
             there, status, data = _look(segment, file, owner)
@@ -255,7 +269,8 @@ class IndexPublisher:
                 if there is There.SAME and owner is Owner.OURS and self._in_place:
                     _note_owners(done, correct_owner(file.place, segment.log))
                 matches = True if there is There.SAME else file.matches
-                left = _as_published(status, matches, file.data if matches else data)
+                known = (file.data, file.crc32c) if matches else (data, None)
+                left = _as_published(status, matches, *known)
         except OSError as error:
             if is_of_the_machine(error):
                 raise
@@ -304,14 +319,15 @@ def _look(
     segment: SegmentFiles, file: TargetFile, owner: Owner
 ) -> tuple[There, FileStatus | None, bytes | None]:
     """Return what is there, its status, and its bytes if they were read."""
-    if file.seen is None and file.place.is_object_store:
+    if file.wanted is Wanted.LEFT or (file.seen is None and file.place.is_object_store):
         return There.NOTHING, None, None  # a put over our own file is cheaper than a question
-    if file.seen is None and file.place.is_local and not require_file_or_nothing(file.place):
+    may_write = file.data is not None and file.wanted in _WITH_DATA
+    if may_write and file.place.is_local and not require_file_or_nothing(file.place):
         return There.NOTHING, None, None
     status = status_of(file.place)
     if status is None:
         return There.NOTHING, None, None
-    if file.data is None or file.wanted not in _WITH_DATA:
+    if file.data is None or not may_write:
         return There.OTHER, status, None
     same_size = status.size_bytes == len(file.data)
     data = read_whole(file.place, most_bytes=len(file.data)) if same_size else None
@@ -338,24 +354,20 @@ def _note_owners(done: PublishedFiles, problems: Sequence[str]) -> None:
 
 
 def _add_problem(file: TargetFile, owner: Owner, error: OSError, done: PublishedFiles) -> None:
-    """Add the fault of a file; our own file is tried again by the next build."""
-    why = one_line(error)
-    if file.wanted in _WITH_DATA or file.wanted is Wanted.GOOD:
-        done.problems.append(cannot_be_written(file.place, why))
-    elif file.wanted in (Wanted.NONE, Wanted.UNPROVEN):
-        uri = file.place.uri
+    """Add the fault of a file: the next build tries again, and another's never becomes ours."""
+    uri, why = file.place.uri, one_line(error)
+    removes = owner is Owner.OURS and file.wanted in (Wanted.EMPTY, Wanted.NONE)
+    if removes or file.wanted in (Wanted.NONE, Wanted.UNPROVEN):
         done.problems.append(f"{uri}: cannot be removed, though the log gives none: {why}")
+    elif file.wanted in _WITH_DATA or file.wanted is Wanted.GOOD:
+        done.problems.append(cannot_be_written(file.place, why))
     else:
-        done.problems.append(f"{file.place.uri}: cannot be read or removed: {why}")
-    if decide(file.kind, file.wanted, owner, There.NOTHING).counts:
+        done.problems.append(f"{uri}: cannot be read or removed: {why}")
+    if removes or decide(file.kind, file.wanted, owner, There.NOTHING).counts:
         done.states.append(IndexFileState.STALE if file.is_ours else None)
+    if owner is Owner.ANOTHERS:
+        done.states.append(IndexFileState.KEPT)
     done.is_right = False
-
-
-def _files_of(segment: SegmentFiles) -> Iterator[TargetFile]:
-    yield from segment.files
-    if segment.new_index:
-        yield segment.new_index
 
 
 def _folder(place: Location) -> str:
@@ -366,7 +378,7 @@ def _look_up_times(group: Sequence[SegmentFiles], published: Sequence[PublishedF
     """Complete the files of a bucket that were put and not read back, from listings of folders."""
     folders: defaultdict[Location, list[tuple[PublishedFiles, TargetFile]]] = defaultdict(list)
     for segment, done in zip(group, published, strict=True):
-        for file in _files_of(segment):
+        for file in segment.every():
             put = done.files.get(file.kind)
             if put and put.modified_ms is None:
                 folders[file.place.parent].append((done, file))

@@ -2,7 +2,8 @@
 
     wanted      what the log says of the file
     owner       whose file is there: one that was not there when the log was listed is ours, because
-                another attempt of this task, or a build beside this one, wrote it
+                another attempt of this task, or a build beside this one, wrote it; but no build
+                writes an `.index` that a broker's recovery should not find
     there       what is there now, compared with the bytes that are wanted
 
 The table gives an action, the file's share in the column `index_file`, a note, and whether the file

@@ -9,12 +9,14 @@ import pytest
 import kip33
 from kip33.archive.directory import Segment
 from kip33.archive.listing import list_tree
+from kip33.builds import task as build_task
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.index_files import publisher_of
 from kip33.builds.task import Built, KnownSegment, build_segments
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.time_index import index_crc32c
+from kip33.indexing.published_files import IndexPublisher, SegmentFiles
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.segment_notes import SegmentNote
 from kip33.stores.locations import Location
@@ -298,3 +300,48 @@ def test_a_header_that_claims_less_than_its_record_is_a_note_of_the_row(archive:
     archive.write_log(LOG + v2_batch(BASE + 3, [Record(3000)], max_timestamp=5))
     row = archive.build().row
     assert (row["status"], row["error"], row["notes"]) == ("ok", None, [SegmentNote.UNDERSTATED])
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> list[list[SegmentFiles]]:
+    """Return what is published, a group at a time."""
+    seen: list[list[SegmentFiles]] = []
+    publish = IndexPublisher.publish
+
+    def watched(self: IndexPublisher, group: list[SegmentFiles]) -> Any:
+        seen.append(group)
+        return publish(self, group)
+
+    monkeypatch.setattr(IndexPublisher, "publish", watched)
+    return seen
+
+
+def test_a_transaction_index_to_take_away_is_looked_for_where_it_was_listed(
+    archive: Archive, groups: list[list[SegmentFiles]]
+) -> None:
+    """In a bucket a file that was not listed is not asked for."""
+    archive.write_log(INVALID)
+    archive.place(WRONG)
+    archive.time_index.with_suffix(".txnindex").write_bytes(bytes(34))
+    archive.build(ours=True, offset_index=True)
+    [[segment]] = groups
+    [file] = [one for one in segment.files if one.kind is IndexKind.TRANSACTION]
+    assert file.seen is not None
+    assert not archive.time_index.with_suffix(".txnindex").exists()
+
+
+def test_a_group_is_cut_by_the_bytes_of_its_index_files(
+    archive: Archive, groups: list[list[SegmentFiles]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place, those of a new `.index` wait, and count, too."""
+    monkeypatch.setattr(build_task, "_MOST_INDEX_BYTES", 12 + 8 + 12)
+    for base in (BASE + 3, BASE + 6):
+        log = v2_batch(base, [Record(1000)]) + v2_batch(base + 1, [Record(2000), Record(1500)])
+        (archive.log.parent / f"{base:020d}.log").write_bytes(log)
+    source = Location.of(archive.source)
+    build = BuildSpec(source, source, OTHER_SETTINGS, INDEXES)
+    segments = [*map(known, list_tree(source).segments())]
+    publisher = publisher_of(build)
+    assert len([*build_segments(build, segments, publisher)]) == 3
+    publisher.finish()
+    assert [len(group) for group in groups] == [2, 1]

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from kip33.indexing.published_files import (
     TargetFile,
 )
 from kip33.rules.publication import Wanted
+from kip33.rules.segment_notes import SegmentNote
 from kip33.stores.locations import Location
 from kip33.stores.own_files import is_flushing, set_flushing
 from tests.builders.changing_archive import ChangingArchive, batches
@@ -158,6 +160,80 @@ def test_a_new_index_is_written_after_what_is_beside_it_is_on_the_disk(
     with pytest.raises(PublishError):
         publisher(tmp_path, in_place=True).publish(group)
     assert not list(tmp_path.glob("*.index"))
+
+
+def published(folder: Path, file: TargetFile, *, in_place: bool = False) -> PublishedFiles:
+    log = Location.of(folder / "0.log")
+    [done] = publisher(folder, in_place=in_place).publish([SegmentFiles(log, (file,))])
+    return done
+
+
+def target(folder: Path, kind: IndexKind, wanted: Wanted, **how: Any) -> TargetFile:
+    return TargetFile(kind, Location.of(place(folder, 0, kind)), wanted, **how)
+
+
+@pytest.mark.parametrize("wanted", [Wanted.CUT, Wanted.REFUSED, Wanted.SPLIT])
+def test_an_index_that_a_broker_writes_meanwhile_beside_a_damaged_log_stays_its_own(
+    wanted: Wanted, tmp_path: Path
+) -> None:
+    file = target(tmp_path, IndexKind.OFFSET, wanted)
+    Path(file.place.path).write_bytes(b"brokers!")
+    assert published(tmp_path, file, in_place=True).state == "kept"
+    assert Path(file.place.path).read_bytes() == b"brokers!"
+
+
+def test_an_index_that_is_left_to_the_broker_is_not_recorded(tmp_path: Path) -> None:
+    file = target(tmp_path, IndexKind.OFFSET, Wanted.LEFT)
+    Path(file.place.path).write_bytes(b"brokers!")
+    done = published(tmp_path, file, in_place=True)
+    assert (done.files, done.states) == ({}, [])
+    assert done.notes == [SegmentNote.LEFT_TO_BROKER]
+
+
+@pytest.mark.parametrize("wanted", [Wanted.EMPTY, Wanted.NONE])
+def test_our_file_that_cannot_be_removed_stays_ours_and_is_tried_again(
+    wanted: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Location) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(published_files, "remove", refuse)
+    data = b"" if wanted is Wanted.EMPTY else None
+    file = target(tmp_path, IndexKind.TRANSACTION, wanted, data=data, is_ours=True)
+    Path(file.place.path).write_bytes(bytes(34))
+    done = published(tmp_path, file)
+    assert done.state == "stale"
+    assert "cannot be removed, though the log gives none" in done.problems[0]
+
+
+def test_a_link_that_leads_nowhere_is_a_problem_only_where_a_file_would_be_written(
+    tmp_path: Path,
+) -> None:
+    listed = target(tmp_path, IndexKind.TIME, Wanted.BYTES, data=b"", is_ours=True, seen=(12, 1))
+    withheld = target(tmp_path, IndexKind.OFFSET, Wanted.CUT)
+    for file in (listed, withheld):
+        Path(file.place.path).symlink_to("nowhere")
+    done = published(tmp_path, listed)
+    assert (done.state, done.written) == ("stale", 0)
+    assert "a link that leads to no file is there" in done.problems[0]
+    assert Path(listed.place.path).is_symlink()
+    done = published(tmp_path, withheld, in_place=True)
+    assert (done.problems, done.notes) == ([], [SegmentNote.BROKER_CUTS])
+
+
+def test_anothers_file_that_cannot_be_read_once_never_becomes_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(published_files, "read_whole", refuse)
+    ours = target(tmp_path, IndexKind.TIME, Wanted.BYTES, data=bytes(12))
+    theirs = target(tmp_path, IndexKind.OFFSET, Wanted.BYTES, data=bytes(8), seen=(8, 1))
+    Path(theirs.place.path).write_bytes(b"brokers!")
+    log = Location.of(tmp_path / "0.log")
+    [done] = publisher(tmp_path).publish([SegmentFiles(log, (ours, theirs))])
+    assert (done.state, len(done.problems)) == (None, 1), "not stale, which would be ours"
 
 
 def put(folder: Path, number: int, data: bytes | None) -> tuple[SegmentFiles, PublishedFiles]:
