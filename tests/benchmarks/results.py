@@ -26,16 +26,22 @@ Results = dict[str, Any]
 
 
 def merged(before: Results, sections: Sequence[Section]) -> Results:
-    """Return the results, with these sections replacing those with the same titles."""
+    """Return the results, with these sections replacing those with the same titles.
+
+    A section that was measured on another machine than the rest says so.
+    """
+    machine = description()
+    rest = before.get("machine", machine)
+    note = [] if machine[0] == rest[0] else [f"- Measured on {machine[0]}."]
     new = {
         section.title: {
-            "lines": list(section.lines),
+            "lines": [*section.lines, *note],
             "ratios": [ratio._asdict() for ratio in section.ratios],
             "curves": [curves._asdict() for curves in section.curves],
         }
         for section in sections
     }
-    return {"machine": description(), "sections": before.get("sections", {}) | new}
+    return {"machine": rest, "sections": before.get("sections", {}) | new}
 
 
 def read(file: Path) -> Results:
