@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
+from kip33.archive.index_listing import UNKNOWN_STATUS
 from kip33.errors import FileReadError, PublishError, is_of_the_machine
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.time_index import index_crc32c
@@ -365,7 +366,7 @@ def _add_problem(file: TargetFile, owner: Owner, error: OSError, done: Published
         done.problems.append(f"{uri}: cannot be read or removed: {why}")
     if removes or decide(file.kind, file.wanted, owner, There.NOTHING).counts:
         done.states.append(IndexFileState.STALE if file.is_ours else None)
-    if owner is Owner.ANOTHERS:
+    if owner is Owner.ANOTHERS and file.seen != UNKNOWN_STATUS:  # it was there
         done.states.append(IndexFileState.KEPT)
     done.is_right = False
 
