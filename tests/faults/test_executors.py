@@ -31,7 +31,7 @@ from tests.integration.servers.spark import SparkCluster
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
 SEED = 20_260_101
-PARTITIONS = 100
+PARTITIONS = 300
 TWO_HOSTS = ("127.0.0.1", "127.0.0.2")  # Spark starts a speculative copy on another host only
 SOME = 0.01  # of the index files: a task has begun and has most of its work before it
 
@@ -168,15 +168,16 @@ def test_a_straggler_that_wakes_up_after_the_commit_changes_nothing(
         wait_until("a task", lambda: workers_of(cluster))
         [straggler] = workers_of(cluster)
         build.wait_for_progress(SOME)
+        assert straggler.signal(signal.SIGSTOP)
         daemon, executor, host, *_ = ancestors(straggler)
         assert executors([executor])
-        frozen = [daemon, straggler]  # the daemon would end it when the copy wins
+        frozen = [daemon, straggler]
         try:
-            assert all(process.signal(signal.SIGSTOP) for process in frozen)
+            assert daemon.signal(signal.SIGSTOP), "it would end the straggler when the copy wins"
             assert not build.staged_parts, "in mid-task"
+            reached = build.progress
             wait_until("a copy", lambda: len(workers_of(cluster)) > 1)
             # A copy that works asks the straggler's executor for no broadcast any more.
-            reached = build.progress
             wait_until("the copy's work", lambda: build.progress > reached)
             frozen += [executor, host]  # their end would be the straggler's
             assert all(process.signal(signal.SIGSTOP) for process in frozen)
