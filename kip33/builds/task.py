@@ -30,6 +30,7 @@ from kip33.indexing.published_files import (
     PublishedFiles,
     SegmentFiles,
     TargetFile,
+    in_groups,
 )
 from kip33.indexing.segment import (
     BuiltIndexes,
@@ -68,8 +69,6 @@ from kip33.stores.own_files import set_flushing, temporary_files_of
 
 _KINDS: Final = tuple(IndexKind)
 _SUMMARY_FIELDS: Final = SUMMARY_RECORD.names or ()
-PUBLISHED_SEGMENTS: Final = 256  # whose index files are published together
-_MOST_INDEX_BYTES: Final = 32 << 20  # of these
 
 
 class TaskResult(NamedTuple):
@@ -154,23 +153,9 @@ def build_segments(
         partial(_scan_segment, build, native=native),
         held_bytes=lambda known: known.segment.size_bytes or 0,
     )
-    for group in _groups(scanned):
+    for group in in_groups(scanned, lambda one: one.files):
         published = publisher.publish([one.files for one in group])
         yield from map(_built, group, published)
-
-
-def _groups(scanned: Iterable[_Scanned]) -> Iterator[list[_Scanned]]:
-    """Yield consecutive segments whose index files are published together."""
-    group: list[_Scanned] = []
-    held_bytes = 0
-    for one in scanned:
-        group.append(one)
-        held_bytes += sum(len(file.data or b"") for file in one.files.every())
-        if len(group) >= PUBLISHED_SEGMENTS or held_bytes >= _MOST_INDEX_BYTES:
-            yield group
-            group, held_bytes = [], 0
-    if group:
-        yield group
 
 
 class _BinResult:

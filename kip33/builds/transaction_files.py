@@ -10,7 +10,7 @@ with an ABORT marker gets no `.txnindex`, and its row says so.
 """
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -31,7 +31,7 @@ from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.partition_state import SegmentLink, fold_partition
-from kip33.indexing.published_files import PublishedFiles, SegmentFiles, TargetFile
+from kip33.indexing.published_files import PublishedFiles, SegmentFiles, TargetFile, in_groups
 from kip33.rules.broker_start import may_have_offset_index
 from kip33.rules.publication import IndexFileState, Wanted
 from kip33.rules.segment_notes import SegmentNote
@@ -42,7 +42,6 @@ from kip33.stores.files import FileStatus
 from kip33.stores.locations import Location
 
 INDEXED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
-_AT_ONCE: Final = 1024  # rows whose files are published together
 _BESIDE: Final = (IndexKind.TIME, IndexKind.OFFSET)
 _LINK: Final = [*KEY, "last_offset", "status", "open_transactions"]
 _Row: TypeAlias = dict[str, Any]
@@ -104,10 +103,10 @@ def finish_transactions(
     def tables() -> Iterator[pa.Table]:
         nonlocal files_written
         folded = _folded(build, draft, parts, pending)
-        while some := list(islice(folded, _AT_ONCE)):
-            published = publisher.publish([one.files for one in some])
+        for group in in_groups(folded, lambda one: one.files):
+            published = publisher.publish([one.files for one in group])
             files_written += sum(one.written for one in published)
-            rows = [_finished(build, *one) for one in zip(some, published, strict=True)]
+            rows = [_finished(build, *one) for one in zip(group, published, strict=True)]
             yield pa.Table.from_pylist(rows, SEGMENTS)
 
     finished = tuple(write_parts(draft, tables()))

@@ -24,12 +24,12 @@ deleted: the next run writes them again.
 
 import os
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from kip33.archive.index_listing import UNKNOWN_STATUS
 from kip33.errors import FileReadError, PublishError, is_of_the_machine
@@ -37,10 +37,10 @@ from kip33.formats.index_kinds import IndexKind
 from kip33.formats.time_index import index_crc32c
 from kip33.rules.publication import (
     Action,
+    FileDecision,
     IndexFileState,
     Owner,
     There,
-    Treatment,
     Wanted,
     decide,
     state_together,
@@ -51,6 +51,7 @@ from kip33.stores.file_owners import correct_owner, publish_beside
 from kip33.stores.files import (
     FileStatus,
     entries_of,
+    is_file,
     listed_status,
     one_line,
     read_whole,
@@ -66,6 +67,8 @@ from kip33.stores.own_files import (
     require_file_or_nothing,
 )
 
+MOST_SEGMENTS_TOGETHER: Final = 256  # of a group
+_MOST_INDEX_BYTES: Final = 32 << 20  # of its files
 FLUSHING_THREADS: Final = 8
 FILES_AT_ONCE: Final = 32  # of one thread's work: handing over files one by one costs more CPU
 MOST_WAITING: Final = 1024  # files; with more, the scan waits for the oldest
@@ -73,6 +76,7 @@ LEAST_LISTED: Final = 3  # files of a folder: for fewer a listing saves nothing
 _MOST_LISTED: Final = 4096  # files that were put into a folder: each group lists it again
 _WITH_DATA: Final = (Wanted.BYTES, Wanted.EMPTY)
 _NEVER_WRITTEN: Final = (Wanted.CUT, Wanted.REFUSED, Wanted.SPLIT)  # by any build of kip33
+Item = TypeVar("Item")
 _PROMISED: Final = frozenset({IndexFileState.WRITTEN, IndexFileState.KEPT})
 
 
@@ -138,7 +142,7 @@ class PublishedFiles:
         """Return whether no file is missing, and none is to be written again."""
         return _PROMISED.issuperset(self.states)
 
-    def add(self, kind: IndexKind, decision: Treatment, file: PublishedFile | None) -> None:
+    def add(self, kind: IndexKind, decision: FileDecision, file: PublishedFile | None) -> None:
         """Add a file that was dealt with."""
         if file:
             self.files[kind] = file
@@ -148,6 +152,22 @@ class PublishedFiles:
             self.notes.append(decision.note)
         self.written += decision.action is Action.WRITE
         self.is_right &= decision.is_right
+
+
+def in_groups(
+    items: Iterable[Item], files_of: Callable[[Item], SegmentFiles]
+) -> Iterator[list[Item]]:
+    """Yield consecutive items in lists, each of segments whose files are published together."""
+    group: list[Item] = []
+    held_bytes = 0
+    for item in items:
+        group.append(item)
+        held_bytes += sum(len(file.data or b"") for file in files_of(item).every())
+        if len(group) >= MOST_SEGMENTS_TOGETHER or held_bytes >= _MOST_INDEX_BYTES:
+            yield group
+            group, held_bytes = [], 0
+    if group:
+        yield group
 
 
 def cannot_be_written(place: Location, why: object) -> str:
@@ -395,7 +415,7 @@ def _listed(folder: Location) -> dict[str, FileStatus]:
         entries = entries_of(folder)
     except FileReadError:
         return {}
-    return {info.path: listed_status(folder, info) for info in entries if info.is_file}
+    return {info.path: listed_status(folder, info) for info in entries if is_file(info)}
 
 
 def _look_up_time(done: PublishedFiles, file: TargetFile, listed: FileStatus | None) -> None:

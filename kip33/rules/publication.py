@@ -86,7 +86,7 @@ class Action(StrEnum):
     WITHHOLD = "withhold"  # the log gives the file, but it is not written
 
 
-class Treatment(NamedTuple):
+class FileDecision(NamedTuple):
     """What is done with an index file, and what a catalog then says of it."""
 
     action: Action
@@ -97,21 +97,21 @@ class Treatment(NamedTuple):
 
 
 _ANY: Final = None
-_Row: TypeAlias = tuple[Wanted, Owner | None, There | None, Treatment, Note | None]
-_WRITE: Final = Treatment(Action.WRITE, IndexFileState.WRITTEN, is_right=True)
-_GONE: Final = Treatment(Action.REMOVE, counts=False)
-_GONE_RIGHT: Final = Treatment(Action.REMOVE, counts=False, is_right=True)
-_GONE_MISSING: Final = Treatment(Action.REMOVE)
-_OURS: Final = Treatment(Action.KEEP, IndexFileState.WRITTEN, is_right=True)
-_UNPROVEN: Final = Treatment(Action.KEEP, IndexFileState.WRITTEN)
-_OURS_WRONG: Final = Treatment(Action.KEEP, IndexFileState.STALE)
-_THEIRS: Final = Treatment(Action.KEEP, IndexFileState.KEPT, is_right=True)
-_THEIRS_OTHER: Final = Treatment(Action.KEEP, IndexFileState.KEPT)
-_MISSING: Final = Treatment(Action.KEEP)
-_NEITHER: Final = Treatment(Action.KEEP, counts=False)
-_ALL_RIGHT: Final = Treatment(Action.KEEP, counts=False, is_right=True)
-_WITHHELD: Final = Treatment(Action.WITHHOLD, counts=False)
-_NEWER: Final = Treatment(Action.WITHHOLD, IndexFileState.STALE)
+_Row: TypeAlias = tuple[Wanted, Owner | None, There | None, FileDecision, Note | None]
+_WRITE: Final = FileDecision(Action.WRITE, IndexFileState.WRITTEN, is_right=True)
+_GONE: Final = FileDecision(Action.REMOVE, counts=False)
+_GONE_RIGHT: Final = FileDecision(Action.REMOVE, counts=False, is_right=True)
+_GONE_MISSING: Final = FileDecision(Action.REMOVE)
+_OURS: Final = FileDecision(Action.KEEP, IndexFileState.WRITTEN, is_right=True)
+_UNPROVEN: Final = FileDecision(Action.KEEP, IndexFileState.WRITTEN)
+_OURS_WRONG: Final = FileDecision(Action.KEEP, IndexFileState.STALE)
+_THEIRS: Final = FileDecision(Action.KEEP, IndexFileState.KEPT, is_right=True)
+_THEIRS_OTHER: Final = FileDecision(Action.KEEP, IndexFileState.KEPT)
+_MISSING: Final = FileDecision(Action.KEEP)
+_NEITHER: Final = FileDecision(Action.KEEP, counts=False)
+_ALL_RIGHT: Final = FileDecision(Action.KEEP, counts=False, is_right=True)
+_WITHHELD: Final = FileDecision(Action.WITHHOLD, counts=False)
+_NEWER: Final = FileDecision(Action.WITHHOLD, IndexFileState.STALE)
 
 
 # fmt: off
@@ -157,7 +157,7 @@ TABLE: Final[tuple[_Row, ...]] = (
 """The first row that fits decides; _ANY fits all. The note on a file that stays names its kind."""
 
 
-def decide(kind: IndexKind, wanted: Wanted, owner: Owner, there: There) -> Treatment:
+def decide(kind: IndexKind, wanted: Wanted, owner: Owner, there: There) -> FileDecision:
     """Return what is done with a file of a kind.
 
     A `.txnindex` that the log does not give is no missing file: a broker has none, either.
@@ -170,7 +170,7 @@ def decide(kind: IndexKind, wanted: Wanted, owner: Owner, there: There) -> Treat
     return decision
 
 
-def _first(wanted: Wanted, owner: Owner, there: There) -> Treatment:
+def _first(wanted: Wanted, owner: Owner, there: There) -> FileDecision:
     return next(
         decision._replace(note=note)
         for of, whose, what, decision, note in TABLE

@@ -9,13 +9,13 @@ import pytest
 import kip33
 from kip33.archive.directory import Segment
 from kip33.archive.listing import list_tree
-from kip33.builds import task as build_task
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.index_files import publisher_of
 from kip33.builds.task import Built, KnownSegment, build_segments
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.time_index import index_crc32c
+from kip33.indexing import published_files
 from kip33.indexing.published_files import IndexPublisher, SegmentFiles
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.segment_notes import SegmentNote
@@ -334,7 +334,7 @@ def test_a_group_is_cut_by_the_bytes_of_its_index_files(
     archive: Archive, groups: list[list[SegmentFiles]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In place, those of a new `.index` wait, and count, too."""
-    monkeypatch.setattr(build_task, "_MOST_INDEX_BYTES", 12 + 8 + 12)
+    monkeypatch.setattr(published_files, "_MOST_INDEX_BYTES", 12 + 8 + 12)
     for base in (BASE + 3, BASE + 6):
         log = v2_batch(base, [Record(1000)]) + v2_batch(base + 1, [Record(2000), Record(1500)])
         (archive.log.parent / f"{base:020d}.log").write_bytes(log)

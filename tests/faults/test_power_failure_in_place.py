@@ -21,9 +21,9 @@ NOW_MS, DAY_MS = 1_800_000_000_000, 86_400_000
 BUILD = """
 import sys
 from pathlib import Path
-from kip33.builds import task
+from kip33.indexing import published_files
 from tests.faults.builds import build_here
-task.PUBLISHED_SEGMENTS = int(sys.argv[4])
+published_files.MOST_SEGMENTS_TOGETHER = int(sys.argv[4])
 source, catalog, now_ms = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 build_here(source, None, in_place=True, catalog=catalog, offset_index=True, now_ms=now_ms,
            index_interval_bytes=200)

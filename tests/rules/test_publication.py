@@ -8,10 +8,10 @@ from kip33.rules import publication
 from kip33.rules.publication import (
     TABLE,
     Action,
+    FileDecision,
     IndexFileState,
     Owner,
     There,
-    Treatment,
     Wanted,
     decide,
 )
@@ -21,7 +21,7 @@ CHANGES = (Action.WRITE, Action.REMOVE)
 PROVES_NOTHING = (Wanted.UNPROVEN, Wanted.UNJUDGED, Wanted.GOOD, Wanted.REFUSED, Wanted.SPLIT)
 
 
-def decisions() -> Iterator[tuple[Wanted, Owner, There, Treatment]]:
+def decisions() -> Iterator[tuple[Wanted, Owner, There, FileDecision]]:
     for kind, wanted, owner, there in product(IndexKind, Wanted, Owner, There):
         yield wanted, owner, there, decide(kind, wanted, owner, there)
 
