@@ -183,3 +183,10 @@ def test_the_order_is_that_of_a_hash_table() -> None:
     assert order([4, 2**32 + 2, 0]) == [0, 2**32 + 2, 4]
     nine = [64 * number for number in range(9)]
     assert order([*nine, 16, 1]) == [*nine, 1, 16]  # the ninth of a bucket doubles a table of 16
+
+
+def test_batches_before_the_snapshot_do_not_change_its_state(tmp_path: Path) -> None:
+    """Producer 7 has expired: the snapshot of a broker no longer has it, its log does."""
+    begun = PartitionState(snapshot_offset=10)
+    state, _ = after(tmp_path, begun, of_producer(0, 7), of_producer(10, 8))
+    assert [one.producer_id for one in state.producers.producers] == [8]
