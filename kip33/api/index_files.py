@@ -43,6 +43,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     index_dir: Path | None = None,
     *,
     in_place: bool = False,
+    index_files: bool = True,
     catalog: Path | None = None,
     dialect: DesignName = "recover",
     untimestamped: RuleName = "none",
@@ -69,6 +70,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
 
     Index files go to the same path below `index_dir`, or beside the logs with `in_place`. The
     catalog is `index_dir/_catalog` unless `catalog` names another place. Places are paths or URIs.
+    With `index_files=False` every log is read, and only the catalog is written.
 
     >>> summary = build_index("archive", "indexes", topics=["orders", "clicks"])
     >>> summary.segments, summary.by_status
@@ -114,6 +116,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
         index_dir=index_text,
         settings=settings,
         in_place=in_place,
+        index_files=index_files,
         catalog=catalog_text,
         kafka_configs=text_of(kafka_configs),
         topics=topics,

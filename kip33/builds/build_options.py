@@ -38,6 +38,7 @@ class BuildRequest:
     index_dir: str | None = None
     settings: IndexSettings = field(default_factory=IndexSettings)
     in_place: bool = False  # index files go beside the logs
+    index_files: bool = True  # False: the build writes rows only
     catalog: str | None = None  # its path or URI; default `index_dir/_catalog`
     kafka_configs: str | None = None  # a file with the topics' own index settings
     topics: Sequence[str] = ()  # globs
@@ -54,11 +55,42 @@ class BuildRequest:
         """Raise ValueError for options that cannot be combined."""
         if self.read not in ("log", "tail"):
             raise ValueError(f"read {self.read!r}: expected log or tail")
+        if not self.index_files:
+            _require_rows_only(self)
         if self.read == "tail" and self.only_damaged:
             raise ValueError(
                 "--only damaged verifies index files against their logs: it cannot be combined "
                 "with --read tail"
             )
+
+
+def _require_rows_only(request: BuildRequest) -> None:
+    """Raise ValueError for options of index files, in a build that writes none."""
+    given = {
+        "--index-dir": request.index_dir,
+        "--in-place": request.in_place,
+        "--offset-index": request.offset_index,
+        "--overwrite": request.overwrite,
+        "--only damaged": request.only_damaged,
+        "--read tail": request.read == "tail",
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise ValueError(
+                f"--no-index-files reads every log and writes no index file: leave out {option}"
+            )
+    if not request.catalog:
+        raise ValueError("--no-index-files requires a catalog (--catalog)")
+
+
+def require_rows_only(newest: Snapshot | None, request: BuildRequest, catalog_uri: str) -> None:
+    """Raise CatalogError if a build without index files would forget those of earlier builds."""
+    index_dir = newest.settings.get("index_dir", "an index directory") if newest else None
+    if index_dir and not request.index_files:
+        raise CatalogError(
+            f"{catalog_uri}: the last build wrote index files into {index_dir}: give --index-dir "
+            "or --in-place as it did, or another --catalog for --no-index-files"
+        )
 
 
 def require_dialect(newest: Snapshot | None, options: BuildRequest, catalog_uri: str) -> None:
@@ -115,10 +147,18 @@ def require_written_by_brokers(dialect: str, untimestamped: str = Untimestamped.
 
 
 def require_places(request: BuildRequest) -> tuple[Location, Location, Location]:
-    """Return source, index directory and catalog; raises LocationError or ValueError."""
+    """Return source, index directory and catalog; raises LocationError or ValueError.
+
+    Without index files the catalog is the index directory, too: no index file is ever there.
+    """
     index_dir, in_place, catalog = request.index_dir, request.in_place, request.catalog
-    if in_place == bool(index_dir):
-        raise ValueError("give an index directory (--index-dir) or --in-place, one of the two")
+    if not request.index_files:
+        index_dir = catalog
+    elif in_place == bool(index_dir):
+        raise ValueError(
+            "give an index directory (--index-dir), --in-place or --no-index-files, one of the "
+            "three"
+        )
     if in_place and not catalog:
         raise ValueError("--in-place requires a catalog (--catalog) outside of all log directories")
     source_location = Location.of(request.source)
@@ -137,9 +177,9 @@ class BuildSpec(NamedTuple):
     """The settings of one build; small and picklable, because it is sent to every task."""
 
     source: Location
-    index_dir: Location  # the source itself if built in place
+    index_dir: Location  # the source itself if built in place; the catalog if there are no files
     settings: IndexSettings
-    kinds: frozenset[IndexKind] = frozenset({IndexKind.TIME})  # of index files that it writes
+    kinds: frozenset[IndexKind] = frozenset({IndexKind.TIME})  # of index files that it writes: none
     overwrite: bool = False
     only_damaged: bool = False
     read_tail: bool = False

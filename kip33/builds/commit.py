@@ -54,6 +54,11 @@ from kip33.stores.own_files import (
 from kip33.stores.progress import Phase, Progress
 
 MOST_MERGES: Final = 10  # per build: other builds may commit at the same moment repeatedly
+_STATES: Final = {
+    "written": IndexFileState.WRITTEN,
+    "kept": IndexFileState.KEPT,
+    "without_index_files": IndexFileState.NONE,
+}
 _NOTES: Final = {  # what a summary counts: in place, problems that a build cannot repair
     "kept_though_other": tuple(KEPT.values()),
     "hidden_from_recovery": (SegmentNote.HIDES_DAMAGE,),
@@ -119,6 +124,7 @@ class BuildSummary:
     written: int  # segments with correct index files of kip33
     kept: int  # segments with index files of other programs
     kept_though_other: int  # of these, with other bytes than this build's
+    without_index_files: int  # segments whose build wrote rows only
     failed: int  # segments of which an index file could not be written
     passed_over: dict[str, int]
     warnings: tuple[str, ...]
@@ -193,7 +199,7 @@ def _commit(
     catalog, base = plan.catalog, plan.scope.base
     settings = {
         "build": json.dumps(plan.build.settings_of_row),
-        "index_dir": plan.build.index_dir.uri,
+        "index_dir": plan.build.index_dir.uri if plan.build.kinds else None,
         "layout": plan.build.layout,
     }
     folder = draft.staging
@@ -349,9 +355,8 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
     """Return the counts over all rows of a snapshot, computed one row group at a time."""
     by_status: dict[str, int] = {}
     totals = dict.fromkeys(
-        ("entries", "log_bytes", "index_bytes", "index_files", "written", "kept"), 0
+        ("entries", "log_bytes", "index_bytes", "index_files", *_STATES, "failed", *_NOTES), 0
     )
-    totals |= dict.fromkeys(("failed", *_NOTES), 0)
     sizes = [f"{kind}_bytes" for kind in IndexKind]
     columns = ["status", "time_index_entries", "size_bytes", "index_file", "error", "index_error"]
     columns += ["notes", *KEY]
@@ -369,8 +374,8 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
         ours = piece.filter(pc.is_in(piece["index_file"], value_set=owned))
         totals["index_files"] += sum(len(ours) - ours[size].null_count for size in sizes)
         states = _counts(piece["index_file"])
-        totals["written"] += states.get(IndexFileState.WRITTEN, 0)
-        totals["kept"] += states.get(IndexFileState.KEPT, 0)
+        for name, state in _STATES.items():
+            totals[name] += states.get(state, 0)
         for name, notes in _NOTES.items():
             totals[name] += pc.sum(have_note(piece, *notes)).as_py() or 0
         unreadable_example = min(
@@ -392,7 +397,7 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
 def _failed(rows: pa.Table) -> pa.Table:
     """Return the rows whose logs give index files that are missing or wrong."""
     is_expected = pc.is_valid(rows["time_index_entries"])
-    good = pa.array([IndexFileState.WRITTEN, IndexFileState.KEPT])
+    good = pa.array([IndexFileState.WRITTEN, IndexFileState.KEPT, IndexFileState.NONE])
     is_there = pc.is_in(rows["index_file"], value_set=good)
     return rows.filter(pc.and_(is_expected, pc.invert(is_there)))
 

@@ -22,6 +22,7 @@ from kip33.builds.build_options import (
     require_dialect,
     require_layout,
     require_places,
+    require_rows_only,
     require_written_by_brokers,
 )
 from kip33.builds.carry_over import CarryOver, ListingScope
@@ -92,10 +93,11 @@ def plan_build(
     newest = target.newest()
     require_layout(newest, layout.name, catalog_location.uri)
     require_dialect(newest, request, catalog_location.uri)
+    require_rows_only(newest, request, catalog_location.uri)
     listing = require_segments(
         source_location,
         request.topics,
-        index_dir=index_location,
+        index_dir=index_location if request.index_files else None,
         layout=layout,
         time_index=design_of(settings.dialect).file,
         allow_empty=request.allow_empty,
@@ -133,6 +135,8 @@ _ALLOW_EMPTY: Final = (
 
 def _kinds(request: BuildRequest) -> frozenset[IndexKind]:
     """Return the kinds of index files that a build writes."""
+    if not request.index_files:
+        return frozenset()
     return frozenset(IndexKind if request.offset_index else {IndexKind.TIME})
 
 

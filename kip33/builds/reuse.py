@@ -268,6 +268,9 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     # A missing index that should exist could not be written: it is tried again.
     place = _index_places(table, build)
     there = pc.or_(pc.is_null(table["time_index_entries"]), pc.is_valid(table["index_file"]))
+    if build.kinds:  # the earlier build wrote rows only
+        rows_only = pc.equal(table["index_file"], IndexFileState.NONE).fill_null(False)
+        there = pc.and_not(there, rows_only)
     stale = pc.equal(table["index_file"], IndexFileState.STALE).fill_null(False)
     wrote_all = pc.fill_null(table["offset_index"], False)
     holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)

@@ -34,7 +34,7 @@ from kip33.indexing.published_files import (
 )
 from kip33.rules.group_scan import SCANNED, GroupScan, ScannedLogs, scan_logs
 from kip33.rules.index_entries import RECOVER
-from kip33.rules.publication import Wanted
+from kip33.rules.publication import IndexFileState, Wanted
 from kip33.rules.segment_summary import (
     SUMMARY_RECORD,
     TIMESTAMP_TYPES,
@@ -81,7 +81,7 @@ def groups_small_logs(build: BuildSpec, rows: int) -> bool:
     return (
         rows >= LEAST_ROWS
         and build.source.is_local
-        and build.index_dir.is_local
+        and (build.index_dir.is_local or not build.kinds)
         and not (build.only_damaged or build.read_tail or build.by_topic)
         and build.settings.dialect == RECOVER.name
         and build.settings.untimestamped == Untimestamped.NONE
@@ -112,7 +112,8 @@ class SmallLogs:
             places = np.array(starts, np.int64)
             scanned = self._scan.scan(self._buffer, places, size_bytes, bases[rows])
             logs = _PlainLogs.of(rows, scanned)
-            published += publisher.publish(files.of(logs, scanned))
+            if self._build.kinds:
+                published += publisher.publish(files.of(logs, scanned))
             done.append(logs)
         logs = _PlainLogs(*map(np.concatenate, zip(*done, strict=True)))
         is_done = np.zeros(group.num_rows, bool)
@@ -177,7 +178,11 @@ class _PlainLogs(NamedTuple):
         columns |= {name: self._same(value) for name, value in build.settings_of_row.items()}
         columns |= {"status": self._same(SegmentStatus.OK.value)}
         columns |= {"kip33_version": self._same(kip33.__version__)}
-        columns |= self._of_batches(listed) | _of_files(published, build.index_uris(logs))
+        columns |= self._of_batches(listed)
+        if build.kinds:
+            columns |= _of_files(published, build.index_uris(logs))
+        else:
+            columns["index_file"] = self._same(IndexFileState.NONE.value)
         columns["time_index_entries"] = pa.array(self.index_bytes // TIME_ENTRY_BYTES)
         if IndexKind.TRANSACTION in build.kinds:
             columns["open_transactions"] = self._same(UNCHANGED)

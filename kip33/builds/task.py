@@ -461,6 +461,8 @@ def _row_of(
         )
         entry_bytes = design_of(build.settings.dialect).entry.itemsize
         row["time_index_entries"] = len(index.time_index_data) // entry_bytes
+        if not build.kinds:
+            row["index_file"] = IndexFileState.NONE
     return row
 
 

@@ -55,7 +55,7 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("error", pa.string()),  # why the log has this status; nothing decides by it
     pa.field("index_error", pa.string()),  # why an index file is missing or wrong; likewise
     pa.field("notes", pa.list_(pa.string())),  # each a SegmentNote; null: none
-    pa.field("index_file", pa.string()),  # written | kept | stale | null: builds.index_files
+    pa.field("index_file", pa.string()),  # an IndexFileState; null: missing, or not written
     pa.field("time_index_bytes", pa.int64()),  # of the file at index_uri, as the build left it
     pa.field("offset_index_bytes", pa.int64()),  # of the .index beside it; null if not kip33's
     # Whether the file has the bytes that these settings give from this log; null: unknown.

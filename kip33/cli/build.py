@@ -73,6 +73,14 @@ class BuildCommand:
     help="Write index files below this directory, at the same relative paths.",
 )
 @click.option("--in-place", is_flag=True, help="Write each index beside its log.")
+@click.option(
+    "--no-index-files",
+    "index_files",
+    is_flag=True,
+    callback=negated,
+    help="Read every log and write the catalog only. Audits, totals, reports and searches need no "
+    "index files.",
+)
 @layout_option
 @click.option(
     "--catalog", metavar="DIR", help="Folder of the catalog [default: <index-dir>/_catalog]."
@@ -198,6 +206,7 @@ def _facts(record: dict[str, Any]) -> Table:
     files_written = record["files_written"]
     unchanged = max(0, record["index_files"] - files_written)
     stops, doubled = record["may_not_start"], len(record["two_directories"])
+    without = record["without_index_files"]
     orphaned, carried, dropped = record["orphaned"], record["carried"], record["dropped"]
     orphaned_size = human_bytes(record["orphaned_bytes"])
     holes = HoleTotals(record["by_hole"], record["missing_offsets"])
@@ -212,6 +221,7 @@ def _facts(record: dict[str, Any]) -> Table:
         ("log bytes", human_bytes(record["log_bytes"])),
         ("index entries", f"{record['entries']:,} in {human_bytes(record['index_bytes'])}"),
         ("index files", f"{files_written:,} written, {unchanged:,} unchanged"),
+        ("without index files", some(without, "{:,}, because of --no-index-files")),
         ("kept", some(record["kept"], "{:,} that kip33 did not write")),
         ("different", some(record["kept_though_other"], other)),
         ("not written", some(record["failed"], "{:,}; see column `error` of the catalog")),

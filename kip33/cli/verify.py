@@ -198,7 +198,8 @@ def verify(request: VerifyCommand) -> None:
     --quick compares the index files that the catalog of SOURCE names with their sizes and CRCs of
     the build that wrote them. identical. changed: another size or CRC. missing. unknown: the
     catalog has no CRC, because the build did not read the file or was older; build --full adds it.
-    unreadable. Damage of logs is not found.
+    unreadable. Damage of logs is not found. Segments of a build with --no-index-files have none
+    to compare: they are counted in one line.
 
     --share chooses by the path of each log, so a segment is verified once in each round of days,
     and a run that is repeated for the same day verifies the same segments. If a segment before a
@@ -357,14 +358,20 @@ def _verify_quick(request: VerifyCommand) -> set[str]:
     snapshot = choose_and_warn(opened, None).snapshot
     with progress_line("verify") as on_progress:
         engine = open_engine(request.engine, on_progress)
-        files = plan_quick(opened, snapshot, request.topics)
-        if not files.num_rows:
+        files, without = plan_quick(opened, snapshot, request.topics)
+        if not files.num_rows and not without:
             require_topics(request.topics, topics_of(opened, snapshot))
         compared = execute_quick(files, engine)
+    if without:
+        warn(
+            f"{counted(without, 'segment')} without index files: built with --no-index-files; a "
+            "build with --index-dir writes them"
+        )
     summary: dict[str, Any] = {
         "catalog": opened.location.uri,
         "snapshot": snapshot.name,
         "segments": files.num_rows,
+        "without_index_files": without,
     }
     for kind in IndexKind:
         found = compared.by_verdict[kind]

@@ -64,6 +64,7 @@ SHARED: Final[Mapping[str, str]] = {
     "workers": "the most processes; None: one for each core, one for small work",
     "catalog": "a catalog's path or URI",
     "in_place": "write index files beside the logs",
+    "index_files": "False: write the catalog only",
     "subject": "the name of a subject",
     "schema_id": "the number of a schema",
     "place": "a registry's URL, a directory of schemas, or an archive",

@@ -25,6 +25,7 @@ from kip33.formats.index_kinds import IndexKind
 from kip33.formats.scan import SMALL_BYTES
 from kip33.formats.time_index import index_crc32c
 from kip33.rules.policies import TopicGlobs
+from kip33.rules.publication import IndexFileState
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
@@ -76,20 +77,27 @@ class _Checked(NamedTuple):
     not_identical: list[CheckedIndexFile]
 
 
-def plan_quick(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ()) -> pa.Table:
-    """Return the rows of a snapshot that name index files, with the files' sizes and CRCs.
+class QuickPlan(NamedTuple):
+    """The plan of a quick verification; no index file is opened yet."""
 
-    `topics` are globs. CatalogError if a part is damaged.
-    """
+    files: pa.Table  # rows that name index files, with the files' sizes and CRCs
+    without_index_files: int  # segments whose build wrote rows only
+
+
+def plan_quick(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ()) -> QuickPlan:
+    """Return what is to be compared; `topics` are globs. CatalogError if a part is damaged."""
     globs = TopicGlobs.of(topics)
     chosen = [*filter(globs.matches, topics_of(catalog, snapshot))] if topics else None
-    has_index = pc.field("index_uri").is_valid()
-    pieces = (piece.filter(has_index) for piece in catalog.read_pieces(snapshot, _READ, chosen))
-    rows = pa.concat_tables([SEGMENTS.empty_table().select(_READ), *pieces])
-    size = np.zeros(rows.num_rows, np.int64)
+    pieces = catalog.read_pieces(snapshot, [*_READ, "index_file"], chosen)
+    rows, without = [SEGMENTS.empty_table().select(_READ)], 0
+    for piece in pieces:
+        without += pc.sum(pc.equal(piece["index_file"], IndexFileState.NONE)).as_py() or 0
+        rows.append(piece.filter(pc.is_valid(piece["index_uri"])).select(_READ))
+    files = pa.concat_tables(rows)
+    size = np.zeros(files.num_rows, np.int64)
     for kind in IndexKind:
-        size += pc.fill_null(rows[f"{kind}_bytes"], 0).to_numpy()
-    return rows.append_column("size_bytes", pa.array(size))
+        size += pc.fill_null(files[f"{kind}_bytes"], 0).to_numpy()
+    return QuickPlan(files.append_column("size_bytes", pa.array(size)), without)
 
 
 def execute_quick(files: pa.Table, engine: Engine) -> QuickCounts:

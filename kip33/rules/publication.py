@@ -32,6 +32,7 @@ class IndexFileState(StrEnum):
     WRITTEN = "written"  # kip33 owns the files, and they match the log
     KEPT = "kept"  # at least one file belongs to another program and was kept
     STALE = "stale"  # kip33 owns the files, but one does not match the log: the next build retries
+    NONE = "none"  # the build wrote rows only, with --no-index-files
 
 
 def state_together(states: Iterable[IndexFileState | None]) -> IndexFileState | None:

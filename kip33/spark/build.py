@@ -36,6 +36,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     *,
     now_ms: Time,
     in_place: bool = False,
+    index_files: bool = True,
     catalog: str | None = None,
     dialect: DesignName = "recover",
     untimestamped: RuleName = "none",
@@ -67,6 +68,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
 
     Index files go to the same path below `index_dir`, or beside the logs with `in_place`. The
     catalog is `index_dir/_catalog` unless `catalog` names another place. Places are paths or URIs.
+    With `index_files=False` every log is read, and only the catalog is written.
 
     - `now_ms`: when the build begins, ms since 1970 or a `datetime` with a time zone
     - `dialect`: `recover`, `live` or `kip33`; which offsets the entries have. Or a draft of KIP-33,
@@ -104,6 +106,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
         index_dir=index_dir,
         settings=settings,
         in_place=in_place,
+        index_files=index_files,
         catalog=catalog,
         kafka_configs=kafka_configs,
         topics=topics,

@@ -27,6 +27,7 @@ ROUNDS: Final = 5
 QUICK_ROUNDS: Final = 3
 IMPORTS: Final = "import numpy, pyarrow.parquet"
 FIRST, DURABLE, UNCHANGED = "first, --no-fsync", "first", "unchanged"
+ROWS_ONLY = "first, --no-index-files"
 LOOP, DURABLE_LOOP, LISTING, START = "loop", "loop that flushes", "listing", "imports"
 
 
@@ -106,12 +107,19 @@ def run_round(archive: Path, folder: Path) -> dict[str, Spent]:
         LOOP: calling(write_indexes, str(archive), str(folder / "loop"), False),
         FIRST: first,
         LISTING: calling(list_trees, str(archive), str(folder / "first")),
+        ROWS_ONLY: rows_only_command(archive, folder / "catalog"),
         START: [sys.executable, "-c", IMPORTS],
         UNCHANGED: first,
         DURABLE_LOOP: calling(write_indexes, str(archive), str(folder / "durable-loop"), True),
         DURABLE: local_command(archive, folder / "durable", workers=2),
     }
     return {name: spend(command) for name, command in works.items()}
+
+
+def rows_only_command(archive: Path, catalog: Path) -> list[str]:
+    """Return the command line of a build without index files in one process."""
+    build = [*local_command(archive, catalog, workers=1), "--no-index-files", "--no-fsync"]
+    return ["--catalog" if argument == "--index-dir" else argument for argument in build]
 
 
 def calling(function: Callable[..., None], *arguments: object) -> list[str]:
@@ -143,6 +151,7 @@ def ratios_of(spent: dict[str, list[Spent]]) -> list[Ratio]:
     first = median(lambda one: one[FIRST].cpu_s / one[LOOP].cpu_s)
     durable = median(lambda one: one[DURABLE].seconds / one[DURABLE_LOOP].seconds)
     flushed = median(lambda one: one[DURABLE].cpu_s / one[DURABLE_LOOP].cpu_s)
+    rows_only = median(lambda one: one[ROWS_ONLY].cpu_s / one[FIRST].cpu_s)
     unchanged = median(
         lambda one: one[UNCHANGED].cpu_s / (4 * one[LISTING].cpu_s + 2 * one[START].cpu_s)
     )
@@ -159,6 +168,10 @@ def ratios_of(spent: dict[str, list[Spent]]) -> list[Ratio]:
         Ratio(
             f"CPU time of {work}, 2 workers, first",
             *("a plain loop that flushes files in groups, then folders", flushed, "times", 1.3),
+        ),
+        Ratio(
+            f"CPU time of {work}, `--no-index-files`",
+            *("the same with index files, `--no-fsync`", rows_only, "times", 0.5),
         ),
         Ratio(
             f"CPU time of {work}, unchanged",

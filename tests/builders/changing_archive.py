@@ -90,8 +90,8 @@ class ChangingArchive:
 
     def _arguments(self, settings: dict[str, Any]) -> tuple[Path | None, dict[str, Any]]:
         how = {"index_interval_bytes": INTERVAL, "catalog": str(self.catalog)}
-        how |= {"in_place": self.index_dir is None, "now_ms": self.now_ms}
-        return self.index_dir, how | settings
+        how |= {"in_place": self.index_dir is None, "now_ms": self.now_ms} | settings
+        return (self.index_dir if how.get("index_files", True) else None), how
 
     def rows(self) -> list[Row]:
         """Return the newest snapshot's rows, every column, sorted by log."""

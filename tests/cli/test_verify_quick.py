@@ -145,3 +145,17 @@ def test_spark_finds_the_same(spark_command: Command, changing: ChangingArchive)
     assert (local.pop("engine"), spark.pop("engine")) == ("local", "spark")
     assert local | {"workers": 0} == spark | {"workers": 0}
     assert len(local["not_identical"]) == 2
+
+
+def test_segments_of_a_build_without_index_files_are_counted_in_a_line(
+    command: Command, tmp_path: Path
+) -> None:
+    archive = ChangingArchive(tmp_path)
+    archive.write(archive.log("orders-0"), batches(0, 5))
+    archive.build(index_files=False)
+    done = command(
+        *("verify", archive.source, "--quick", "--catalog", archive.catalog, "--format", "json")
+    )
+    assert done.exit_code == 0
+    assert "1 segment without index files: built with --no-index-files" in done.stderr
+    assert (done.lines[0]["segments"], done.lines[0]["without_index_files"]) == (0, 1)

@@ -30,7 +30,10 @@ WRONG: list[tuple[str, str]] = [
     ("build logs/orders-0 --index-dir x", "/logs/orders-0: no segments found"),
     ("build archive --in-place --catalog c --layout aiven", "'aiven' has no index files"),
     (f"{BUILD} --topic nothing*", "/archive: no segments of topics nothing* found"),
-    (f"{BUILD} --in-place", "give an index directory (--index-dir) or --in-place, one of the two"),
+    (
+        f"{BUILD} --in-place",
+        "give an index directory (--index-dir), --in-place or --no-index-files, one",
+    ),
     ("build archive --in-place", "--in-place requires a catalog (--catalog) outside of all log"),
     ("build archive --in-place --catalog c --dialect kip33", "brokers do not write the dialect"),
     (
