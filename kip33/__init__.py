@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kip33.api.offsets_for_times import OpenedTiers
     from kip33.api.opened_catalog import OpenedCatalog, open_catalog
     from kip33.api.plan_steps import apply_plan, write_plan
-    from kip33.api.record_reader import read_arrow, scan_polars
+    from kip33.api.record_reader import read_arrow, scan_polars, write_records
     from kip33.api.report_file import WrittenReport, write_report
     from kip33.api.restore_archive import abandon_restore, restore_archive
     from kip33.archive.directory import Segment
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from kip33.indexing.verification import SegmentVerdict
     from kip33.records.decode import decode
     from kip33.records.schemas import Schemas
+    from kip33.records.written_records import WrittenRecords
     from kip33.restore.restore_complete import AbandonedRestore
     from kip33.restore.restore_request import RestoreSummary
     from kip33.retention.apply import Applied, PartitionResult
@@ -71,7 +72,7 @@ _NAMES = {
     "kip33.api.offsets_for_times": ("OpenedTiers",),
     "kip33.api.opened_catalog": ("OpenedCatalog", "open_catalog"),
     "kip33.api.plan_steps": ("apply_plan", "write_plan"),
-    "kip33.api.record_reader": ("read_arrow", "scan_polars"),
+    "kip33.api.record_reader": ("read_arrow", "scan_polars", "write_records"),
     "kip33.api.report_file": ("WrittenReport", "write_report"),
     "kip33.api.restore_archive": ("abandon_restore", "restore_archive"),
     "kip33.archive.directory": ("Segment",),
@@ -99,6 +100,7 @@ _NAMES = {
     "kip33.indexing.verification": ("SegmentVerdict",),
     "kip33.records.decode": ("decode",),
     "kip33.records.schemas": ("Schemas",),
+    "kip33.records.written_records": ("WrittenRecords",),
     "kip33.restore.restore_complete": ("AbandonedRestore",),
     "kip33.restore.restore_request": ("RestoreSummary",),
     "kip33.retention.apply": ("Applied", "PartitionResult"),
@@ -155,6 +157,7 @@ __all__ = [
     "UnsupportedFormatError",
     "WorkerLostError",
     "WorkerStartError",
+    "WrittenRecords",
     "WrittenReport",
     "__version__",
     "abandon_restore",
@@ -176,6 +179,7 @@ __all__ = [
     "verify_index",
     "verify_segment",
     "write_plan",
+    "write_records",
     "write_report",
 ]
 

@@ -1,11 +1,14 @@
-"""`kip33.read_arrow` and `kip33.scan_polars`: rows, read by this process or by worker processes."""
+"""`kip33.read_arrow`, `scan_polars` and `write_records`: records by this process or by workers."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 
+from kip33.api.offsets_for_times import Path
+from kip33.api.opened_catalog import current_ms
 from kip33.catalog.catalog import warn_caller
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time
@@ -15,7 +18,9 @@ from kip33.records.partitions import Source
 from kip33.records.polars_filter import bounds_of
 from kip33.records.reading import IsolationName, LevelName, OneOrMore, Reading, ReadOptions
 from kip33.records.record_request import OnErrorName
-from kip33.stores.filesystem_option import Filesystem, StorageOptions
+from kip33.records.written_records import WriteRequest, WrittenRecords, write_new_records
+from kip33.stores.filesystem_option import Filesystem, StorageOptions, places_on
+from kip33.stores.progress import OnProgress, tell_nobody
 
 if TYPE_CHECKING:
     import polars as pl
@@ -193,6 +198,50 @@ def scan_polars(
                     return
 
     return register_io_source(frames, schema=pl.DataFrame(reading.schema.empty_table()).schema)
+
+
+def write_records(
+    source: Path | Sequence[Path],
+    to: Path,
+    *,
+    workers: int | None = None,
+    on_progress: OnProgress = tell_nobody,
+    storage_options: StorageOptions | None = None,
+    filesystem: Filesystem | None = None,
+    **options: Unpack[ReadOptions],
+) -> WrittenRecords:
+    """Add the new records of an archive to a folder of Parquet files, by topic and day.
+
+    >>> first = write_records("archive", "tables", topic="orders")
+    >>> first.records, write_records("archive", "tables", topic="orders").records
+    (8500, 0)
+
+    - `source`: an archive or a catalog; with tiered storage, the catalogs of both tiers
+    - `to`: the folder, a path or URI; other files in it are refused
+    - `workers`: the most processes; None: one for each core, one for small work
+    - `options`: those of `read_arrow`; `on_error` is `skip` or `fail`
+
+    Each call begins where the last one has ended, partition by partition, so no record is written
+    twice. A file is `TO/topic=orders/day=2024-05-01/part-....parquet`: Spark, DuckDB, Polars and
+    Arrow read the folder as one table with the columns `topic` and `day` (UTC). The other columns
+    are `partition`, `offset`, `timestamp`, `timestampType`, `key`, `value` and `headers`, or those
+    of `columns`. All calls for a folder have the same source and the same options, but for topics
+    and partitions. What was written is committed by one file; a call that is interrupted adds
+    nothing, or the next one completes it.
+
+    Returns what was added (`written_records` in RESULTS.md). Damage is skipped and counted. Raises
+    LocationError for a log that cannot be read, a topic that was created again, a log that is
+    shorter than what was written, or a folder with files of others; CatalogError for a folder with
+    other options or another source; PublishError if a file cannot be written, or another call
+    wrote at the same time; ValueError for a wrong argument. Then no record is added.
+    """
+    given = [source] if isinstance(source, str | os.PathLike) else list(source)
+    if len(given) not in (1, 2):
+        raise ValueError(f"source: {len(given)} places found, expected one, or two catalogs")
+    *places, target = places_on([*given, to], storage_options, filesystem)
+    request = WriteRequest.of([one.uri for one in places], target.uri, **options)
+    engine = LocalEngine(workers, on_progress=on_progress, tell=warn_caller)
+    return write_new_records(request, engine, now_ms=current_ms(), warn=warn_caller)
 
 
 def _engine(workers: int | None) -> LocalEngine:

@@ -2,7 +2,13 @@
 
 import click
 
-from kip33.cli.options import format_option, makes_request, summary_option
+from kip33.cli.options import (
+    format_option,
+    makes_request,
+    store_options,
+    summary_option,
+    workers_option,
+)
 from kip33.cli.records_options import CountCommand, choice_options, on_error_option
 from kip33.cli.times import Quantity, positive_ms
 
@@ -22,6 +28,8 @@ from kip33.cli.times import Quantity, positive_ms
     "UTC.",
 )
 @on_error_option("skip", "fail")
+@workers_option
+@store_options
 @summary_option
 @format_option
 @makes_request(CountCommand)

@@ -354,16 +354,13 @@ engine_options: Final = together(
         "-v", "--verbose", is_flag=True, help="Also print which engine does the work, and why."
     ),
 )
-spark_options: Final = together(
-    topic_option(),
-    click.option(
-        "--parallelism",
-        type=click.IntRange(1, MOST_TASKS),
-        help="Number of even shares of the work, which on Spark are tasks [default: at "
-        "least one for each core; large ones first, small ones at the end].",
-    ),
-    session_options,
+parallelism_option: Final = click.option(
+    "--parallelism",
+    type=click.IntRange(1, MOST_TASKS),
+    help="Number of even shares of the work, which on Spark are tasks [default: at least one for "
+    "each core; large ones first, small ones at the end].",
 )
+spark_options: Final = together(topic_option(), parallelism_option, session_options)
 policy_options: Final = together(
     click.option(
         "--policy",

@@ -4,7 +4,14 @@ from typing import Final
 
 import click
 
-from kip33.cli.options import makes_request, result_line_option, summary_option
+from kip33.cli.options import (
+    engine_options,
+    makes_request,
+    parallelism_option,
+    result_line_option,
+    session_options,
+    summary_option,
+)
 from kip33.cli.output import FORMATS
 from kip33.cli.records_options import RecordsCommand, choice_options, on_error_option
 
@@ -61,8 +68,17 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
     help="Write a new file, *.json, *.jsonl, *.csv or *.parquet; it appears when it is complete. "
     "A file that is there is never replaced.",
 )
+@click.option(
+    "--to",
+    metavar="FOLDER",
+    help="Add the new records to a folder of Parquet files, by topic and day. The next run begins "
+    "where this one ends. By workers, or by the tasks of Spark (--engine spark).",
+)
 @summary_option
 @result_line_option
+@engine_options
+@parallelism_option
+@session_options
 @makes_request(RecordsCommand)
 def records(command: RecordsCommand) -> None:
     """Show the records of SOURCE or CATALOG by time, key or text, without a broker.
@@ -85,7 +101,15 @@ def records(command: RecordsCommand) -> None:
     of the newest schema of <topic>-value, or of the one schema in a directory; if there is no such
     schema, or there are several topics, it is JSON text. value_bytes has what cannot be decoded.
     Keys are not decoded. --grep searches the bytes that were sent.
-    """
-    from kip33.cli.records_answer import show_records
 
-    show_records(command)
+    With --to, files are FOLDER/topic=orders/day=2024-05-01/part-....parquet: Spark, DuckDB, Polars
+    and Arrow read FOLDER as one table. Each record is added once: a run begins at the offset at
+    which the last one ended, and one that is interrupted adds nothing, or the next one completes
+    it. All runs have the same SOURCE and the same options, but for topics and partitions.
+    """
+    from kip33.cli.records_answer import add_records, show_records
+
+    if command.to is None:
+        show_records(command)
+    else:
+        add_records(command)

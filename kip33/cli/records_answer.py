@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from functools import cache, partial
 from typing import Any, Final, TypeAlias
 
@@ -11,9 +12,20 @@ import click
 import pyarrow as pa
 
 from kip33.archive.output_files import require_free
-from kip33.cli.engine_option import leave_pandas_out
+from kip33.cli.engine_option import leave_pandas_out, open_engine
 from kip33.cli.options import publish_summary
-from kip33.cli.output import MOST_TABLE_ROWS, counted, human_bytes, print_result, warn
+from kip33.cli.output import (
+    MOST_TABLE_ROWS,
+    Output,
+    Table,
+    counted,
+    facts,
+    human_bytes,
+    print_result,
+    show,
+    some,
+    warn,
+)
 from kip33.cli.progress import progress_line
 from kip33.cli.records_options import RecordsCommand
 from kip33.cli.records_selection import RecordSelection, ValueDecoding
@@ -78,6 +90,45 @@ def show_records(request: RecordsCommand) -> None:
     if is_table or request.output is not None:
         _print_summary(selection, summary()["seconds"])
     print_result(summary())
+
+
+def add_records(request: RecordsCommand) -> None:
+    """Add the new records to the folder of `--to`."""
+    from kip33.records.written_records import WriteRequest, write_new_records
+
+    assert request.to is not None
+    started = time.time()
+    read = request.read
+    if request.shown_columns:
+        read = {**read, "columns": request.shown_columns}
+    places = [request.source, *([request.remote] if request.remote else [])]
+    with progress_line("records") as on_progress:
+        engine = open_engine(request.engine, on_progress)
+        asked = WriteRequest.of(places, request.to, **read)
+        written = write_new_records(asked, engine, now_ms=int(started * 1000), warn=warn)
+    warn_of_damage(written.problems, written.damaged)
+    record = asdict(written) | {
+        "engine": engine.name,
+        "workers": engine.workers,
+        "seconds": round(time.time() - started, 3),
+    }
+    del record["problems"]
+    publish_summary(request.summary_file, record)
+    page = [_facts_of_files(record)]
+    show(Output(page=page, summary=record), request.output_format or "table")
+
+
+def _facts_of_files(record: dict[str, Any]) -> Table:
+    return facts(
+        "records",
+        ("folder", record["to"]),
+        ("commit", record["commit"] or "none: there are no new records"),
+        ("records", f"{record['records']:,} of {counted(record['topics'], 'topic')}"),
+        ("files", f"{record['files']:,}, {human_bytes(record['bytes'])}"),
+        ("problems", some(record["damaged"], "{:,} in the logs")),
+        ("engine", f"{record['engine']}, {counted(record['workers'], 'worker')}"),
+        ("seconds", f"{record['seconds']:.1f}"),
+    )
 
 
 def _result(selection: RecordSelection, request: RecordsCommand, seconds: float) -> dict[str, Any]:

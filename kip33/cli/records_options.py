@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from kip33.archive.bins import EngineName
+from kip33.cli.engine_option import EngineOptions, is_typed
 from kip33.cli.options import (
     layout_option,
     max_batch_bytes_option,
-    store_options,
     together,
     topic_option,
-    workers_option,
 )
 from kip33.cli.output import open_catalog_dir
 from kip33.cli.times import DURATION, MOMENT
@@ -66,8 +66,6 @@ choice_options: Final = together(
         help="read_committed: leave out records of aborted and open transactions, as a consumer "
         "does.",
     ),
-    workers_option,
-    store_options,
     max_batch_bytes_option,
     layout_option,
 )
@@ -106,16 +104,36 @@ class RecordsCommand:
     schemas: str | None
     output_format: str | None
     output: str | None
-    workers: int | None
+    to: str | None  # a folder
+    engine: EngineOptions
     summary_file: "Location | None"
 
     def check(self) -> None:
         """Raise UsageError, one line, for options that contradict each other."""
         require_times(self.read)
+        if self.to is not None:
+            self._require_records_only()
+        elif is_typed("engine") and self.engine.engine == EngineName.SPARK:
+            raise click.UsageError("--engine spark requires --to FOLDER: its tasks write the files")
         if self.schemas is not None and not self.decode:
             raise click.UsageError("--schemas requires --decode")
         if self.decode and self.shown_columns and "value" not in self.shown_columns:
             raise click.UsageError("--decode requires the column value in --columns")
+
+    def _require_records_only(self) -> None:
+        """Raise UsageError for options that --to does not have."""
+        given = {
+            "--where-key": self.where_key,
+            "--grep": self.grep,
+            "--limit": self.limit,
+            "--decode": self.decode,
+            "--output": self.output,
+            "--format": None if self.output_format in (None, "table", "json") else "",
+            "--on-error row": self.read["on_error"] == "row" or None,
+        }
+        for option, value in given.items():
+            if value not in (None, False):
+                raise click.UsageError(f"--to writes all records, as they are: leave out {option}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -182,7 +182,7 @@ class RecordSelection:
         selecting = Selecting(self._request, names, self._limit, decoding, text_of)
         reading = self._reading.with_columns(self._columns_to_read())
         parallel = ParallelReading(
-            reading, LocalEngine(self._request.workers, tell=warn), selecting, warn
+            reading, LocalEngine(self._request.engine.workers, tell=warn), selecting, warn
         )
         skipped: list[str] = []
         left = self._limit

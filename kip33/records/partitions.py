@@ -10,7 +10,7 @@ from those of another segment has a conflict, which a reader reports as it repor
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -22,7 +22,14 @@ from kip33.archive.layouts import Layout, layout_of
 from kip33.archive.listing import with_topic_ids
 from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
 from kip33.archive.sources import log_of, matches, require_log, require_segments
-from kip33.catalog.catalog import Catalog, Warn, catalog_unless_source, choose, warn_caller
+from kip33.catalog.catalog import (
+    Catalog,
+    Warn,
+    catalog_at,
+    catalog_unless_source,
+    choose,
+    warn_caller,
+)
 from kip33.catalog.tiers import (
     IS_DIFFERENT,
     IS_REMOTE,
@@ -69,6 +76,18 @@ class HoldsTiers(Protocol):
 
 Source: TypeAlias = str | os.PathLike[str] | Segment | HoldsCatalog | HoldsTiers
 """A path or URI of an archive, a partition's directory, a log or a catalog; or what is opened."""
+
+
+class _OfTwoTiers(NamedTuple):
+    catalogs: tuple[Catalog, Catalog]
+
+
+def source_at(places: Sequence[str]) -> Source:
+    """Return what is read: a place, or the catalogs of two tiers; LocationError without one."""
+    if len(places) == 1:
+        return places[0]
+    one, other = (catalog_at(Location.of(place)) for place in places)
+    return _OfTwoTiers((one, other))
 
 
 class HeaderFigures(NamedTuple):

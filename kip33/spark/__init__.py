@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kip33.spark.audits import audit_roll, timestamp_profile
     from kip33.spark.build import build_index, verify_index
     from kip33.spark.catalog import load_catalog
+    from kip33.spark.record_files import write_records
     from kip33.spark.retention import evaluate_retention, freed_by, summarize_partitions
     from kip33.spark.search import offsets_for_times
     from kip33.spark.segment_frame import read_segments, register
@@ -36,6 +37,7 @@ _HOMES: Final = {
     "summarize_partitions": "kip33.spark.retention",
     "timestamp_profile": "kip33.spark.audits",
     "verify_index": "kip33.spark.build",
+    "write_records": "kip33.spark.record_files",
 }
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
     "summarize_partitions",
     "timestamp_profile",
     "verify_index",
+    "write_records",
 ]
 
 

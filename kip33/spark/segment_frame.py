@@ -16,9 +16,10 @@ import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from kip33.records.partitions import source_at
 from kip33.records.reading import Reading, ReadOptions
 from kip33.spark.jobs import cores, cores_to_come
-from kip33.spark.segment_tasks import rows_of, source_at, spark_schema, tasks_of
+from kip33.spark.segment_tasks import rows_of, spark_schema, tasks_of
 from kip33.spark.store_settings import given_places, is_connect, use_session
 from kip33.spark.tasks import run_in_arrow
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, use_storage_options

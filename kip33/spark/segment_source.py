@@ -15,9 +15,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kip33.formats.times import milliseconds_of
+from kip33.records.partitions import source_at
 from kip33.records.reading import Reading, ReadOptions
 from kip33.records.record_request import Comparison, FilterBounds
-from kip33.spark.segment_tasks import rows_of, source_at, spark_schema, tasks_of, with_schema
+from kip33.spark.segment_tasks import rows_of, spark_schema, tasks_of, with_schema
 from kip33.spark.store_settings import use_session
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,29 +13,15 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from kip33.catalog.catalog import Catalog, catalog_at
-from kip33.records.partitions import PartitionSegments, Source
+from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Reading
 from kip33.rules.packing import cost_bytes, even_bins
 from kip33.spark.tasks import arrow_schema
-from kip33.stores.locations import Location
 
 TASK_BYTES: Final = 128 << 20  # as Spark's own files sources
 LEAST_TASK_BYTES: Final = 8 << 20  # less is not shared by more tasks
 _PARTS_OF_A_CORE: Final = 4  # with more parts, cores are used evenly without dividing segments
 _MOST_MS: Final = (2**63 - 1) // 1000  # a timestamp of Spark is microseconds in 64 bits
-
-
-class _OfTwoTiers(NamedTuple):
-    catalogs: tuple[Catalog, Catalog]
-
-
-def source_at(places: Sequence[str]) -> Source:
-    """Return what is read: a place, or the catalogs of two tiers; LocationError without one."""
-    if len(places) == 1:
-        return places[0]
-    one, other = (catalog_at(Location.of(place)) for place in places)
-    return _OfTwoTiers((one, other))
 
 
 def tasks_of(

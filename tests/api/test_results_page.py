@@ -40,6 +40,7 @@ RESULTS = {
     "group_lags": kip33.GroupLag,
     "resume_points": kip33.ResumePoint,
     "applied_partitions": kip33.PartitionResult,
+    "written_records": kip33.WrittenRecords,
     "records": RECORDS,
     "batches": BATCHES,
     "segment_table": SEGMENT_TABLE,

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kip33.cli import count_answer, records_selection, records_writers
+from kip33.cli import count_answer, records_selection
 from kip33.cli.records_options import RecordsCommand
 from kip33.cli.records_selection import ValueDecoding
-from kip33.cli.records_writers import ParquetRecords
-from kip33.records import parallel_reading, segment_reader
+from kip33.records import parallel_reading, parquet_records, segment_reader
+from kip33.records.parquet_records import ParquetRecords
 from tests.builders.log_file import write_log
 from tests.builders.record_questions import random_archive
 from tests.builders.schema_values import (
@@ -71,8 +71,8 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_reading, "LEAST_BIN_COST", 200)
     monkeypatch.setattr(segment_reader, "_SMALL_LOG_BYTES", 0)
     monkeypatch.setattr(records_selection, "_TEXT_ROWS", 3)
-    monkeypatch.setattr(records_writers, "_GROUP_ROWS", 50)
-    monkeypatch.setattr(records_writers, "_GROUP_BYTES", 400)
+    monkeypatch.setattr(parquet_records, "_GROUP_ROWS", 50)
+    monkeypatch.setattr(parquet_records, "_GROUP_BYTES", 400)
 
 
 @pytest.fixture

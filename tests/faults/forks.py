@@ -23,6 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
+import kip33
 from kip33.builds.leftovers import read_leftover_plan, remove_leftovers
 from kip33.catalog.catalog import Catalog
 from kip33.cli import main as cli_main
@@ -146,6 +147,11 @@ def _remove(catalog: str, plan: str) -> None:
     remove_leftovers(Catalog.at(catalog), read_leftover_plan(Location.of(plan)))
 
 
+def _write_records(catalog: str, to: str) -> None:
+    own_files.set_flushing(False)
+    kip33.write_records(catalog, to, workers=1)
+
+
 COMMANDS: Final[dict[str, Callable[..., object]]] = {
     "applies": _applies,
     "apply": _apply,
@@ -154,6 +160,7 @@ COMMANDS: Final[dict[str, Callable[..., object]]] = {
     "remove": _remove,
     "restore": _restore,
     "truncate": _truncate,
+    "write records": _write_records,
 }
 
 

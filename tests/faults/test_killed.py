@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.dataset import dataset
 
+import kip33
 from kip33.archive.sources import RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.builds.leftovers import (
     PLANNED_ON_REQUEST,
@@ -27,6 +29,7 @@ from kip33.catalog.draft import DEAD_AFTER_MS
 from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.restore.truncate_apply import JOURNAL
 from kip33.stores.locations import Location
+from tests.builders.changing_archive import DAY_MS, ChangingArchive, batches
 from tests.builders.expiring_archive import KINDS, ExpiringArchive
 from tests.builders.leftover_archive import archive_with_leftovers
 from tests.builders.partition_copies import files_of, write_partition
@@ -230,18 +233,57 @@ class Truncation(World):
             assert now[start] == done[start], f"{where}: a broker would delete the log"
 
 
+class RecordFiles(World):
+    """The second night of a folder of Parquet files: a reader never sees a record twice."""
+
+    least_operations = 5
+
+    def __init__(self, folder: Path) -> None:
+        archive = ChangingArchive(folder)
+        for topic in ("clicks", "orders"):
+            archive.write(archive.log(f"{topic}-0"), batches(0, 5))
+        archive.build()
+        self._to = folder / "tables"
+        kip33.write_records(archive.catalog, self._to, workers=1)
+        self._first = self._records()
+        for topic in ("clicks", "orders"):
+            archive.write(archive.log(f"{topic}-0", 10), batches(10, 5, first_ms=T + DAY_MS))
+        archive.build()
+        super().__init__(self._to, "write records", archive.catalog, self._to)
+
+    def _records(self) -> list[tuple[str, int]]:
+        table = dataset(self._to, partitioning="hive", format="parquet").to_table()
+        rows = table.select(["topic", "offset"]).to_pylist()
+        return sorted((row["topic"], row["offset"]) for row in rows)
+
+    def learn(self) -> None:
+        self._all = self._records()
+        for records, end in ((self._first, 10), (self._all, 20)):
+            assert records == [(one, at) for one in ("clicks", "orders") for at in range(end)]
+
+    def require_sound(self, where: str) -> None:
+        now = self._records()
+        assert len(set(now)) == len(now), f"{where}: twice"
+        assert set(self._first) <= set(now), f"{where}: lost"
+
+    def require_done(self, where: str, number: int) -> None:
+        assert self._records() == self._all, where
+
+
 OFFSETS = {"in a segment": 45, "at a base": 30, "before the log": 5}
 WORLDS = {
     **{f"apply: {way}": partial(Apply, **options) for way, options in WAYS.items()},
     **{f"truncate: {where}": partial(Truncation, offset=at) for where, at in OFFSETS.items()},
     "restore": Restore,
     "remove leftovers": Removal,
+    "write records": RecordFiles,
 }
 SHORT = {  # at every so many operations
     ("before", "apply: deleted"): 8,
     ("before", "restore"): 14,
     ("before", "truncate: in a segment"): 4,
     ("after", "remove leftovers"): 4,
+    ("before", "write records"): 1,
 }
 AROUND = [
     *(pytest.param(when, name, every) for (when, name), every in SHORT.items()),

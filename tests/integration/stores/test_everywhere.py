@@ -3,6 +3,7 @@
 Each place gets the demo archive; every command runs as a user's would, in a process of its own.
 """
 
+import io
 import json
 import time
 from collections.abc import Callable
@@ -59,6 +60,10 @@ class Nights:
             ),
             "judged": place.run(*judge, "--trust-last-modified", "--plan", self.plan),
         }
+        self.tables = f"{place.uri}/tables"
+        write = ("records", self.catalog, "--to", self.tables, "--format", "json")
+        self.ran["written"] = place.run(*write)
+        self.ran["written again"] = place.run(*write)
         log_dir = place.folder / "log-dir"
         self.ran["restored"] = place.run("restore", f"{self.source}/broker-1", "--to", log_dir)
         self.restored = {
@@ -78,6 +83,16 @@ class Nights:
         self.ran["applied again"] = place.run(*apply, "--trash", self.trash)
         self.after = place.files("logs")
         self.ran["rebuilt after"] = place.run(*build)
+
+    def written(self) -> list[tuple[str, int, int]]:
+        """Return the folder of each record in the tables, its partition and its offset."""
+        found = []
+        for path, data in self.place.files("tables").items():
+            if path.endswith(".parquet"):
+                rows = pq.read_table(io.BytesIO(data), columns=["partition", "offset"]).to_pylist()
+                folder = path.rpartition("/")[0]
+                found += [(folder, row["partition"], row["offset"]) for row in rows]
+        return sorted(found)
 
     def _rows(self) -> list[dict[str, Any]]:
         """Return the newest snapshot's rows but for what a copy changes."""
@@ -160,6 +175,15 @@ def test_commands_say_the_same(scheme: str, command: str, nights: Callable[[str]
         for night in (nights(scheme), nights("file"))
     )
     assert said == expected
+
+
+@pytest.mark.parametrize("scheme", SCHEMES[1:])
+def test_tables_have_the_same_records_each_once(
+    scheme: str, nights: Callable[[str], Nights]
+) -> None:
+    assert nights(scheme).written() == nights("file").written()
+    counts = [nights(scheme).ran[name].record["records"] for name in ("written", "written again")]
+    assert counts == [len(nights("file").written()), 0]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -1,0 +1,289 @@
+"""Records in a folder of Parquet files: each run adds what is new, and no record is there twice."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+import kip33
+from kip33.archive.plans import plan_line
+from kip33.errors import CatalogError, CorruptSegmentError, LocationError, PublishError
+from kip33.local.local_engine import LocalEngine
+from kip33.records import written_records
+from kip33.records.record_dataset import DatasetCommit
+from kip33.records.written_records import WriteRequest, WrittenRecords, write_new_records
+from tests.builders.log_file import write_log
+from tests.builders.record_questions import COLUMNS, plain_rows, random_archive
+from tests.builders.segment_builder import Record, segment, v2_batch
+from tests.long_forms import seeds, short_and_long
+from tests.records.test_levels import build
+from tests.records.test_read_committed import IGNORED, committed, random_events, write
+
+T = 1_700_000_000_000
+DAY_MS = 86_400_000
+
+
+def table_of(folder: Path) -> pa.Table:
+    """Return what a reader of datasets sees, with the columns `topic` and `day`."""
+    return ds.dataset(folder, partitioning="hive", format="parquet").to_table()
+
+
+def offsets_in(folder: Path) -> list[int]:
+    found: list[int] = sorted(table_of(folder)["offset"].to_pylist())
+    return found
+
+
+def log_of(first: int, last: int, *, at: int = T) -> bytes:
+    return segment(v2_batch(offset, [Record(at, b"k", b"v")]) for offset in range(first, last + 1))
+
+
+class Nights:
+    """An archive of one partition that grows, its catalog and the folder of its records."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source, self.folder, self.to = folder / "archive", folder, folder / "tables"
+        self.partition = self.source / "orders-0"
+        self.catalog = folder / "indexes/_catalog"
+
+    def write(self, first: int, last: int) -> None:
+        write_log(self.partition, first, log_of(first, last))
+        build(self.source, self.folder)
+
+    def add(self, **options: Any) -> WrittenRecords:
+        return kip33.write_records(self.catalog, self.to, workers=1, **options)
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Nights:
+    """Ten records are written."""
+    found = Nights(tmp_path)
+    found.write(0, 9)
+    assert found.add().records == 10
+    return found
+
+
+@pytest.mark.parametrize("logs", short_and_long(6, 200, "KIP33_WRITTEN"))
+@pytest.mark.filterwarnings(IGNORED)
+def test_nights_of_random_transactions_give_what_a_consumer_has_read(
+    tmp_path: Path, logs: int
+) -> None:
+    for seed in seeds(logs):
+        random, here = Random(seed), tmp_path / str(seed)
+        events = random_events(random, 40)
+        whole = random.random() < 0.5
+        isolation = random.choice(("read_committed", "read_uncommitted"))
+        for count in sorted(random.sample(range(1, 41), 3)):
+            shutil.rmtree(here / "archive", ignore_errors=True)
+            cuts = [one for one in (10, 20, 30) if one < count]
+            write(here / "archive/orders-0", events[:count], cuts)
+            source = here / "archive" if whole else build(here / "archive", here)
+            written = kip33.write_records(source, here / "to", isolation=isolation, workers=1)
+            expected = committed(events[:count])
+            if isolation == "read_uncommitted":
+                records = [event for event in events[:count] if not event.marker]
+                spans = (range(one.offset, one.offset + one.count) for one in records)
+                expected = [offset for span in spans for offset in span]
+            there = (here / "to/topic=orders").exists()
+            assert (offsets_in(here / "to") if there else []) == expected, (seed, count)
+            assert written.damaged == 0
+
+
+@pytest.mark.parametrize("archives", short_and_long(3, 80, "KIP33_WRITTEN_ARCHIVES"))
+def test_rows_are_those_of_the_reader_also_of_damaged_logs_and_in_shares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archives: int
+) -> None:
+    monkeypatch.setattr(written_records, "SHARE_BYTES", 400)
+    monkeypatch.setattr(written_records, "_MOST_OPEN", 1)
+    for seed in seeds(archives):
+        _, catalog = random_archive(Random(seed), tmp_path / str(seed), disorder_ms=500)
+        read = kip33.read_arrow(catalog, columns=COLUMNS[:-1], on_error="skip").read_all()
+        written = kip33.write_records(catalog, tmp_path / f"{seed}-to", workers=1)
+        table = table_of(tmp_path / f"{seed}-to").select(COLUMNS[:-1])
+        rows, expected = (
+            sorted(map(repr, plain_rows(one.append_column(COLUMNS[-1], pa.nulls(len(one))))))
+            for one in (table, read)
+        )
+        assert rows == expected, f"seed {seed}"
+        assert written.records == len(rows)
+
+
+def test_a_file_has_the_records_of_one_topic_and_day_and_hidden_folders_hold_the_rest(
+    tmp_path: Path,
+) -> None:
+    times = {0: 0, 1: DAY_MS - 1, 2: DAY_MS, 3: -1, 4: -DAY_MS}
+    for topic in ("a.b", "c"):
+        batches = [v2_batch(offset, [Record(ms)]) for offset, ms in times.items()]
+        write_log(tmp_path / f"archive/{topic}-3", 0, *batches)
+    kip33.write_records(tmp_path / "archive", tmp_path / "to", workers=1)
+    found = {
+        str(path.parent.relative_to(tmp_path / "to")): ds.dataset(path).to_table()["offset"]
+        for path in (tmp_path / "to").rglob("*.parquet")
+    }
+    days = {"1970-01-01": [0, 1], "1970-01-02": [2], "__HIVE_DEFAULT_PARTITION__": [3]}
+    days["1969-12-31"] = [4]
+    assert {path: offsets.to_pylist() for path, offsets in found.items()} == {
+        f"topic={topic}/day={day}": offsets
+        for topic in ("a.b", "c")
+        for day, offsets in days.items()
+    }
+    names = ["partition", "offset", "timestamp", "timestampType", "key", "value", "headers"]
+    assert table_of(tmp_path / "to").schema.names == [*names, "topic", "day"]
+
+
+def test_columns_are_those_asked_for(tmp_path: Path) -> None:
+    nights = Nights(tmp_path)
+    nights.write(0, 9)
+    nights.add(columns=["value", "offset"])
+    assert table_of(nights.to).schema.names == ["value", "offset", "topic", "day"]
+
+
+def test_the_next_run_begins_where_the_last_one_ended(nights: Nights) -> None:
+    assert nights.add().commit is None
+    nights.write(10, 14)
+    (nights.partition / f"{0:020d}.log").write_bytes(b"not read")
+    assert nights.add().records == 5
+    assert offsets_in(nights.to) == [*range(15)]
+
+
+def cut(nights: Nights) -> None:
+    write_log(nights.partition, 0, log_of(0, 4))
+    build(nights.source, nights.folder)
+
+
+def make_unreadable(nights: Nights) -> None:
+    nights.write(10, 14)
+    (nights.partition / f"{10:020d}.log").unlink()
+
+
+def break_commit(nights: Nights) -> None:
+    (commit,) = (nights.to / "_kip33/commits").iterdir()
+    commit.write_text(commit.read_text().replace('"0": 10', '"0": 8'))
+
+
+def recreate(nights: Nights) -> None:
+    (commit,) = (nights.to / "_kip33/commits").iterdir()
+    commit.unlink()  # as the first run of a topic with an id
+    shutil.rmtree(nights.to)
+    metadata = nights.partition / "partition.metadata"
+    metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    build(nights.source, nights.folder)
+    nights.add()
+    metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg")
+    build(nights.source, nights.folder)
+
+
+REFUSED: dict[str, tuple[Callable[[Nights], object], dict[str, Any], type[Exception], str]] = {
+    "cut": (cut, {}, LocationError, "orders-0: ends at offset 5, expected 10 or more"),
+    "log gone": (make_unreadable, {}, LocationError, "no record is added: make the log readable"),
+    "topic of another id": (recreate, {}, LocationError, "expected AAAAAAAAAAAAAAAAAAAAAQ"),
+    "commit edited": (break_commit, {}, CatalogError, "the checksum is wrong"),
+    "other columns": (
+        *(lambda _: None, {"columns": ["offset"]}, CatalogError),
+        "with columns",
+    ),
+    "other isolation": (
+        *(lambda _: None, {"isolation": "read_committed"}, CatalogError),
+        "with isolation read_uncommitted, not read_committed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_nothing_is_added_to_what_cannot_be_continued(nights: Nights, name: str) -> None:
+    change, options, kind, why = REFUSED[name]
+    change(nights)
+    before = offsets_in(nights.to)
+    with pytest.raises(kind, match=why):
+        nights.add(**options)
+    assert offsets_in(nights.to) == before
+    assert not [*nights.to.glob("_kip33/staging/*")]
+
+
+def test_another_source_or_another_programs_files_are_refused(
+    nights: Nights, tmp_path: Path
+) -> None:
+    with pytest.raises(CatalogError, match=r"was written from .*_catalog, not from"):
+        kip33.write_records(nights.source, nights.to)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/notes.txt").write_text("mine")
+    with pytest.raises(LocationError, match=r"notes\.txt found, expected an empty folder"):
+        kip33.write_records(nights.catalog, tmp_path / "theirs")
+    with pytest.raises(LocationError, match="expected another place"):
+        kip33.write_records(nights.source, nights.source / "to")
+    with pytest.raises(ValueError, match="on_error 'row' found, expected 'skip' or 'fail'"):
+        nights.add(on_error="row")
+    with pytest.raises(ValueError, match="level 'batches' found"):
+        nights.add(level="batches")
+
+
+def test_offsets_that_were_deleted_meanwhile_are_a_warning_or_an_error(nights: Nights) -> None:
+    (nights.partition / f"{0:020d}.log").unlink()
+    nights.write(15, 19)
+    with pytest.raises(LocationError, match="orders-0: offsets 10 to 14 were deleted before this"):
+        nights.add(on_error="fail")
+    with pytest.warns(UserWarning, match="offsets 10 to 14 were deleted before this run"):
+        assert nights.add().records == 5
+    assert offsets_in(nights.to) == [*range(10), *range(15, 20)]
+
+
+def test_damage_is_counted_or_an_error(nights: Nights) -> None:
+    good = [v2_batch(offset, [Record(T)]) for offset in (10, 12)]
+    write_log(nights.partition, 10, good[0], v2_batch(11, [Record(T)], body=b"\xff"), good[1])
+    build(nights.source, nights.folder)
+    with pytest.raises(CorruptSegmentError):
+        nights.add(on_error="fail")
+    written = nights.add()
+    assert (written.damaged, offsets_in(nights.to)) == (1, [*range(11), 12])
+    assert "000010.log" in written.problems[0]
+
+
+class SlowEngine(LocalEngine):
+    """Lets another run begin and end while this one works."""
+
+    def __init__(self, other_run: Callable[[], object]) -> None:
+        super().__init__(1)
+        self._other_run = other_run
+
+    def run_on_bins(self, *arguments: Any, **how: Any) -> list[Any]:
+        self._other_run()
+        return super().run_on_bins(*arguments, **how)
+
+
+def test_of_two_runs_at_once_one_adds_its_records(nights: Nights) -> None:
+    nights.write(10, 14)
+    request = WriteRequest.of([str(nights.catalog)], str(nights.to))
+    engine = SlowEngine(nights.add)
+    with pytest.raises(PublishError, match="another run wrote at the same time"):
+        write_new_records(request, engine, now_ms=T, warn=print)
+    assert offsets_in(nights.to) == [*range(15)]
+    assert nights.add().commit is None
+
+
+@pytest.mark.parametrize("first_has_moved", [True, False])
+def test_of_two_commits_with_one_number_that_of_a_killed_run_adds_nothing(
+    nights: Nights, *, first_has_moved: bool
+) -> None:
+    """It was killed between its commit and the listing by which it takes the commit back."""
+    nights.write(10, 14)
+    nights.add()
+    (newest,) = (nights.to / "_kip33/commits").glob("*02-*.json")
+    commit = DatasetCommit.of_record(json.loads(newest.read_text()))
+    (file,) = commit.files
+    twin = commit._replace(commit_id="0" * 12, files=(file._replace(path=f"{file.path}.parquet"),))
+    for one in (twin,) if first_has_moved else (twin, commit):
+        staged = nights.to / f"_kip33/staging/{one.commit_id}-1" / one.files[0].path
+        staged.parent.mkdir(parents=True)
+        shutil.copy(nights.to / file.path, staged)
+    if not first_has_moved:
+        (nights.to / file.path).unlink()
+    newest.with_name(f"{twin.name}.json").write_bytes(plan_line(twin.as_record()))
+
+    assert nights.add().records == (0 if first_has_moved else 5)
+
+    assert offsets_in(nights.to) == [*range(15)]
