@@ -40,7 +40,7 @@ def write_records(
     - `now_ms`: when the run begins; what killed runs left a day before is removed
     - `options`: those of `kip33.read_arrow`; `on_error` is `skip` or `fail`
 
-    Tasks write the files themselves, in a third of the CPU time of a DataFrame's writer.
+    Tasks write the files themselves, in about half the CPU time of a DataFrame's writer.
 
     Raises LocationError, CatalogError, PublishError and ValueError as `kip33.write_records` does.
     """
