@@ -148,7 +148,7 @@ class RecordDataset:
             remove_folder_quietly(staging)
             raise PublishError(
                 f"{self.to.uri}: another run wrote at the same time ({others[0]}); no record of "
-                "this one is added: run it again"
+                "this one is added: run the command again"
             )
         self._move(commit)
 
