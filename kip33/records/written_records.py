@@ -1,7 +1,7 @@
 """Write the records of an archive to a dataset of Parquet files: `kip33 records --to FOLDER`.
 
 Each partition begins where the last run ended. A task writes the files of its share itself: Spark's
-own writer takes three times as long. The offset at which a partition ends is found by the task that
+own writer takes twice as long. The offset at which a partition ends is found by the task that
 reads its end, so a log that a build has not read is written, too. With `read_committed` a partition
 ends at its last stable offset, as for a consumer.
 """
@@ -125,12 +125,12 @@ class WrittenRecords:
 def write_new_records(
     request: WriteRequest, engine: Engine, *, now_ms: int, warn: Warn
 ) -> WrittenRecords:
-    """Write what is new; `warn` gets a line for offsets that are gone.
+    """Write what is new; `warn` gets a line for offsets that were deleted meanwhile.
 
     Raises LocationError for a log that cannot be read, a topic that was created again, a log that
     is shorter than what was written, or a folder of another program; CatalogError for a dataset
     with other options or of another source; PublishError if a file cannot be written. With
-    `on_error="fail"` offsets that are gone are a LocationError. In all cases no record is added.
+    `on_error="fail"` deleted offsets are a LocationError. In all cases no record is added.
     """
     dataset = RecordDataset(request.to)
     before = dataset.newest()
@@ -143,18 +143,18 @@ def write_new_records(
     run = partial(_write_bin, request, staging)
     try:
         results = engine.run_on_bins(_table_of(units), run, work=work) if units else []
-        files = tuple(file for result in results for file in result.files)
-        ends = _ends(before, partitions, results)
-        commit_id = staging.name.partition("-")[0]
-        commit = DatasetCommit(
-            before.number + 1 if before else 1,
-            *(commit_id, request.source, request.options, ends, files),
-        )
-        is_new = before is None or before.ends != ends
-        if is_new:
-            dataset.commit(commit, staging)
-    finally:
+    except BaseException:
         remove_folder_quietly(staging)
+        raise
+    files = tuple(file for result in results for file in result.files)
+    ends = _ends(before, partitions, results)
+    commit = DatasetCommit(
+        before.number + 1 if before else 1,
+        *(staging.name.partition("-")[0], request.source, request.options, ends, files),
+    )
+    is_new = ends != (before.ends if before else {})
+    if is_new:
+        dataset.commit(commit, staging)
     return WrittenRecords(
         to=request.to.uri,
         commit=commit.name if is_new else None,

@@ -17,7 +17,12 @@ from kip33.errors import CatalogError, CorruptSegmentError, LocationError, Publi
 from kip33.local.local_engine import LocalEngine
 from kip33.records import written_records
 from kip33.records.record_dataset import DatasetCommit
-from kip33.records.written_records import WriteRequest, WrittenRecords, write_new_records
+from kip33.records.written_records import (
+    WriteRequest,
+    WrittenRecords,
+    _DayFile,
+    write_new_records,
+)
 from tests.builders.log_file import write_log
 from tests.builders.record_questions import COLUMNS, plain_rows, random_archive
 from tests.builders.segment_builder import Record, segment, v2_batch
@@ -241,6 +246,29 @@ def test_damage_is_counted_or_an_error(nights: Nights) -> None:
     written = nights.add()
     assert (written.damaged, offsets_in(nights.to)) == (1, [*range(11), 12])
     assert "000010.log" in written.problems[0]
+
+
+def test_files_that_cannot_be_moved_after_the_commit_are_moved_by_the_next_run(
+    tmp_path: Path,
+) -> None:
+    nights = Nights(tmp_path)
+    nights.write(0, 9)
+    stage = _DayFile.finish
+
+    def finish(file: _DayFile) -> Any:
+        (nights.to / "topic=orders").write_text("in the way")
+        return stage(file)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_DayFile, "finish", finish)
+        with pytest.raises(PublishError, match="the records are committed: fix it and run"):
+            nights.add()
+    (nights.to / "topic=orders").unlink()
+
+    again = nights.add()
+
+    assert (again.records, offsets_in(nights.to)) == (0, [*range(10)])
+    assert not [*nights.to.glob("_kip33/staging/*")]
 
 
 class SlowEngine(LocalEngine):
