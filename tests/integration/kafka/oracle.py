@@ -371,6 +371,19 @@ class Oracle:
         """
         return self._ask("expire_remote", directory, cases=list(cases))
 
+    def copies_next(
+        self, directory: Path, *, now_ms: int, uploaded: int, settings: dict[str, str]
+    ) -> tuple[list[int], int]:
+        """Return which segments of a log a leader uploads next, and the bytes "only local".
+
+        `uploaded` is the last offset in the remote tier, -1 for none.
+        """
+        settings = {"remote.storage.enable": "true"} | settings
+        answer = self._ask(
+            "copy_remote", directory, now_ms=now_ms, uploaded=uploaded, settings=settings
+        )
+        return answer["next"], answer["only_local_bytes"]
+
     def bench(self, segments: Sequence[Request], *, passes: int) -> dict[str, list[list[int]]]:
         """Recover `segments` again and again: nanoseconds, one list a pass, one number a segment.
 
