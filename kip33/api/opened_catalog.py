@@ -231,6 +231,7 @@ class OpenedCatalog:
         all_replicas: bool = False,
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
         log_start_offsets: Path | None = None,
+        max_decompressed_message_bytes: int | None = None,
     ) -> pa.Table:
         """Return for each request the first record at or after its time.
 
@@ -242,6 +243,8 @@ class OpenedCatalog:
         - `requests`: tuples (topic, partition, time), and optionally a log directory. Partition
           None: all. A time may also be `earliest`, `latest` or `max-timestamp`
         - `as_kafka`: answer as a broker of the newest Kafka, "3.7": as a broker of that version
+        - `max_decompressed_message_bytes`: the topics' setting, with `as_kafka`: a broker from 4.4
+          on returns an error where it meets a larger record in a compressed batch
 
         Rows are in the order of the requests, then by partition and log directory (`answers` in
         RESULTS.md): `offset` and `timestamp` (ms) of the record, null if `result` says that no
@@ -250,7 +253,9 @@ class OpenedCatalog:
         `log_start_offsets`, a CSV topic,partition,offset[,log_dir]. `index_only` opens no log.
         `all_replicas` answers for each log directory. ValueError for a wrong argument.
         """
-        how = search_options(as_kafka, index_only, all_replicas, max_batch_bytes)
+        how = search_options(
+            as_kafka, index_only, all_replicas, max_batch_bytes, max_decompressed_message_bytes
+        )
         questions = [time_question(*request) for request in requests]
         require_tiers(question.target_ms for question in questions)
         source = CatalogSnapshot(self.catalog, self._chosen(snapshot))
