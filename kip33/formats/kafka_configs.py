@@ -33,7 +33,7 @@ Committed offsets, as the CSV of `kafka-consumer-groups.sh --export` or the outp
 Output of `--describe` may have other columns in between, and blanks in the names of groups and of
 clients: cells begin below their titles. A share group's next offset is its START-OFFSET. Partitions
 without a committed offset (`-`) are left out. Kafka: `ConsumerGroupCommand` (`CsvUtils`,
-`printOffsets`), 2.x to 4.x; `ShareGroupCommand`, 4.0 to 4.3.
+`printOffsets`), 2.x to 4.x; `ShareGroupCommand`, 4.0 to 4.4.
 
 Property files, as `java.util.Properties.load` reads them:
 
