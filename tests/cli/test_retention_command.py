@@ -369,6 +369,30 @@ def test_the_remote_tier_is_judged_over_both_tiers(
     assert (partition["mode"], partition["broker_deletable_segments"]) == ("delete", 1)
 
 
+def test_older_brokers_judge_the_remote_tier_otherwise(command: Command, built: Path) -> None:
+    upload(command, built, 2)
+    file_named("both.toml", BY_SIZE % 10**9 + b"retention.ms = '1d'\n")
+    local, remote = built / "indexes/_catalog", "remote/_catalog"
+    options = ("--policy", "both.toml", "--topic", "sensors", "--format", "json")
+
+    def judged(catalog: Path | str, version: str, *more: str | Path) -> tuple[list[int], str]:
+        done = command("retention", catalog, *options, "--broker-version", version, *more)
+        [answer] = done.lines
+        return [one["expires_at_ms"] for one in answer["segments"]], done.stderr
+
+    newest, silent = judged(remote, "4.4", "--local", local)
+    assert silent == ""
+    strict, warned = judged(remote, "4.3", "--local", local)
+    assert strict == newest
+    assert warned.startswith("Warning: topic sensors: retention.bytes found, and after an election")
+    assert "(KAFKA-20732)" in warned and warned.count("\n") == 1
+    assert judged(remote, "4.2")[0] == [moment - 1 for moment in newest]
+    of_brokers = [judged(local, version, "--remote", remote)[0] for version in ("4.2", "4.4")]
+    assert of_brokers[0] == of_brokers[1]
+    wrong = command("retention", remote, *options, "--broker-version", "2.8")
+    assert (wrong.exit_code, wrong.stderr.count("\n")) == (2, 1)
+
+
 def test_the_remote_tier_has_no_active_segment_and_no_plan(command: Command, built: Path) -> None:
     upload(command, built, 2)
     file_named("timed.toml", BY_SIZE % -1 + b"retention.ms = 1\ncleanup.policy = 'delete'\n")
