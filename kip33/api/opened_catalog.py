@@ -421,7 +421,6 @@ class OpenedCatalog:
         now: Time | None = None,
         snapshot: str | None = None,
         active_segment: str = "keep",
-        broker_version: str | None = None,
         log_start_offsets: Path | None = None,
         topics: Sequence[str] = (),
         trust_last_modified: bool = False,
@@ -449,7 +448,6 @@ class OpenedCatalog:
             self._log_starts(chosen, log_start_offsets),
             topics,
             active_segment,
-            boundary_for(chosen, version_of(broker_version)),
             trust_last_modified=trust_last_modified,
             other_tier=self._other_tier(chosen, policies, remote),
         )
