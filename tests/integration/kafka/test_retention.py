@@ -242,19 +242,23 @@ def test_what_waits_for_its_upload_is_what_a_leader_does_not_upload_yet(
 
 
 @pytest.mark.parametrize("uploaded", [29, 30, -1])
-def test_a_leader_counts_what_only_it_has(uploaded: int, oracle: Oracle, tmp_path: Path) -> None:
+def test_a_leader_counts_what_only_it_has(
+    uploaded: int, oracle_of_4: Oracle, tmp_path: Path
+) -> None:
     """Up to 4.3 a segment that begins at the last uploaded offset counts, too."""
     batches = [v2_batch(offset, [Record(NOW, value=bytes(40))]) for offset in (10, 20, 30)]
     for base, log in zip((10, 20, 30), batches, strict=True):
         (tmp_path / "oracle-0").mkdir(exist_ok=True)
         (tmp_path / f"oracle-0/{base:020d}.log").write_bytes(log)
-    _, found = oracle.copies_next(tmp_path / "oracle-0", now_ms=NOW, uploaded=uploaded, settings={})
+    _, found = oracle_of_4.copies_next(
+        tmp_path / "oracle-0", now_ms=NOW, uploaded=uploaded, settings={}
+    )
     local = [segment_row(base, base, len(batches[0])) for base in (10, 20, 30)]
     remote = [segment_row(0, max(uploaded, 0))]
     ours = only_local(
         snapshot_of(tmp_path / "remote", remote, "aiven"),
         snapshot_of(tmp_path / "local", local, "kafka"),
-        kafka_version=version_of(oracle.version),
+        kafka_version=version_of(oracle_of_4.version),
     )
     assert ours.logs["orders", 0].bytes_after == found
 
@@ -270,13 +274,13 @@ def remote_cases(rng: random.Random) -> Iterator[tuple[int, int, int]]:
 
 
 def test_tiered_storage_wants_what_the_boundary_of_its_version_says(
-    oracle: Oracle, tmp_path: Path
+    oracle_of_4: Oracle, tmp_path: Path
 ) -> None:
     """Up to 4.2 it compares inclusively, from 4.3 on as a local log does (KAFKA-20091)."""
-    of_version = "local" if oracle.is_at_least(4, 3) else "remote"
+    of_version = "local" if oracle_of_4.is_at_least(4, 3) else "remote"
     cases = list(remote_cases(random.Random(SEED)))
     both: Counter[tuple[bool, bool]] = Counter()
-    for case, breached in zip(cases, oracle.breached_remotely(cases, tmp_path), strict=True):
+    for case, breached in zip(cases, oracle_of_4.breached_remotely(cases, tmp_path), strict=True):
         now, retention_ms, time = case
         wanted = {
             boundary: is_breached(time, retention_ms=retention_ms, now_ms=now, boundary=boundary)
