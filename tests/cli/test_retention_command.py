@@ -318,6 +318,22 @@ def test_the_remarks_say_what_is_not_uploaded_and_the_forecast_leaves_it_out(
     assert emitted["partitions"] == []  # it would delete in the remote tier, too
 
 
+def test_what_a_leader_holds_back_is_not_missing(command: Command, built: Path) -> None:
+    upload(command, built, 2)
+    lag = b"local.retention.ms = '1d'\nremote.copy.lag.ms = -1\n"
+    file_named("lag.toml", BY_SIZE % -1 + b"retention.ms = '7d'\n" + lag)
+    local = ("retention", built / "indexes/_catalog", "--topic", "sensors", "--policy", "lag.toml")
+    given = (*local, "--remote", "remote/_catalog", "--format", "json")
+
+    [late] = command(*given).lines
+    newest = max(one["largest_timestamp"] for one in late["segments"] if one["partition"] == 1)
+    [early] = command(*given, "--now", newest).lines
+
+    assert late["summary"]["not_uploaded_segments"] == 8
+    reasons = {one["reason"] for one in early["segments"]}
+    assert reasons >= {"copy_lag"} and early["summary"]["not_uploaded_segments"] < 8
+
+
 def test_an_apply_looks_at_the_uploads(
     command: Command, built: Path, subtests: pytest.Subtests
 ) -> None:
