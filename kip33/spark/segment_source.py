@@ -7,19 +7,18 @@ fails without the setting. So there are two readers. Options are texts, with the
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, NoReturn, Self
+from typing import Any, ClassVar, Final, NoReturn
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kip33.formats.times import milliseconds_of
 from kip33.records.reading import Reading, ReadOptions
 from kip33.records.record_request import Comparison, FilterBounds
+from kip33.spark.jobs import UNKNOWN_CORES
 from kip33.spark.segment_tasks import rows_of, source_at, spark_schema, tasks_of, with_schema
-from kip33.spark.store_settings import use_session
-from kip33.stores.filesystems import filesystems_for_tasks, use_stores
+from kip33.spark.store_settings import SessionStores
 
 NAME: Final = "kafka-segments"
 PATH, REMOTE = "path", "remote"
@@ -34,46 +33,12 @@ _COMPARISONS: Final = {  # by the names of Spark's filters, which PySpark has fr
 }
 
 
-class SessionStores:
-    """A session's settings of stores, in a broadcast that workers can pickle again: as its number.
-
-    Secrets are in the broadcast, never in the pickled source: plans and logs show that.
-    """
-
-    def __init__(self, broadcast: Any, number: int) -> None:
-        """Take a broadcast, None in a worker, and its number."""
-        self._broadcast, self._number = broadcast, number
-
-    @classmethod
-    def of(cls, spark: SparkSession) -> Self:
-        """Return the settings and filesystems that the session has now."""
-        broadcast = spark.sparkContext.broadcast((use_session(spark), filesystems_for_tasks()))
-        number: int = broadcast._jbroadcast.id()
-        return cls(broadcast, number)
-
-    def use(self) -> None:
-        """Use them for all stores of this process."""
-        from pyspark.core.broadcast import _from_id  # PySpark 4
-
-        broadcast = self._broadcast or _from_id(self._number)
-        use_stores(*broadcast.value)
-
-    def __reduce__(self) -> Any:
-        """Pickle the broadcast on the driver, so that it is sent; else only its number."""
-        return _in_worker, (self._broadcast, self._number)
-
-
-def _in_worker(_: Any, number: int) -> SessionStores:
-    """Return the stores in a worker, which has the broadcast by its number when it is needed."""
-    return SessionStores(None, number)
-
-
 class SegmentSource(DataSource):
     """An archive or a catalog; `kip33.spark.register` makes the class of a session from it."""
 
-    stores: ClassVar[SessionStores]
-    cores: ClassVar[int]
-    takes_filters: ClassVar[bool]
+    stores: ClassVar[SessionStores | None] = None  # None: each worker has its own settings
+    cores: ClassVar[int] = UNKNOWN_CORES
+    takes_filters: ClassVar[bool] = False
 
     @classmethod
     def name(cls) -> str:
@@ -122,7 +87,7 @@ class RowReader(DataSourceReader):
         places: list[str],
         reading: Reading,
         schema: StructType,
-        stores: SessionStores,
+        stores: SessionStores | None,
         cores: int,
     ) -> None:
         self._places, self._reading, self._schema = places, reading, schema
@@ -130,15 +95,19 @@ class RowReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what each task reads; errors are those of `kip33.read_arrow`."""
-        self._stores.use()
+        self._use_stores()
         partitions = self._reading.partitions(source_at(self._places))
         tasks = tasks_of(self._reading, partitions, self._cores)
         return [PartitionParts(one) for one in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; without parts there is one task with None."""
-        self._stores.use()
+        self._use_stores()
         yield from rows_of(self._reading, partition.value or (), self._schema)
+
+    def _use_stores(self) -> None:
+        if self._stores is not None:
+            self._stores.use()
 
 
 class FilteringReader(RowReader):

@@ -1,10 +1,15 @@
-"""A session's settings of remote stores, and the places in a job's arguments."""
+"""A session's settings of remote stores, what tasks get of them, and places in arguments."""
 
+import json
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypeGuard
+from pathlib import Path
+from typing import Any, Final, Self, TypeAlias, TypeGuard
+from uuid import uuid4
 from xml.etree import ElementTree
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, SparkFiles
 from pyspark.sql import SparkSession
 
 from kip33.stores.filesystem_option import (
@@ -14,6 +19,7 @@ from kip33.stores.filesystem_option import (
     require_for_tasks,
     require_writable_store,
 )
+from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 from kip33.stores.settings import (
     PREFIXES,
     SPARK_PREFIX,
@@ -37,7 +43,8 @@ def use_session(spark: Session) -> Mapping[str, str]:
     """Use the session's settings for the stores of this process; return them.
 
     They are Hadoop's configuration in the JVM, including `spark.hadoop.*`, later changes and
-    credential stores. For a session without a JVM (Connect) they are its `spark.hadoop.*`.
+    credential stores. For a session without a JVM (Connect) they are its `spark.hadoop.*`, from 4.3
+    on without keys: those must be `storage_options`.
     """
     jvm = getattr(spark, "_jsc", None)
     found = _of_hadoop(jvm.hadoopConfiguration(), spark._jvm) if jvm else _of_connect(spark)
@@ -53,6 +60,63 @@ def is_connect(spark: Session) -> TypeGuard[SparkSession]:
 def context_of(spark: Session) -> SparkContext:
     """Return the context of a session that is not a Connect session."""
     return spark if isinstance(spark, SparkContext) else spark.sparkContext
+
+
+class SessionStores:
+    """A session's settings of stores and filesystems, for its tasks and planning workers.
+
+    Pickled, it has no secret, because plans and closures are displayed and logged: the settings are
+    in a broadcast, of which a worker pickles the number alone. Connect has no broadcasts: there
+    they are a file of the session's artifacts. A classic session has no such file, because all
+    users of an executor's machine could read it.
+    """
+
+    def __init__(self, broadcast: Any, number: int, file: str | None = None) -> None:
+        """Take a broadcast and its number, or the name of a file; an empty one: no settings."""
+        self._broadcast, self._number, self._file = broadcast, number, file
+
+    @classmethod
+    def of(cls, spark: Session) -> Self:
+        """Return the settings and filesystems that the session has now."""
+        found = use_session(spark)
+        if is_connect(spark):
+            return cls(None, -1, _among_artifacts(spark, found) if found else "")
+        broadcast = context_of(spark).broadcast((found, filesystems_for_tasks()))
+        return cls(broadcast, broadcast._jbroadcast.id())
+
+    def use(self) -> None:
+        """Use them for all stores of this process."""
+        if self._file is not None:
+            text = Path(SparkFiles.get(self._file)).read_text() if self._file else "{}"
+            use_stores(json.loads(text), {})
+            return
+        if self._broadcast is None:
+            from pyspark.core.broadcast import _from_id  # PySpark 4, which alone asks for it
+
+            self._broadcast = _from_id(self._number)
+        use_stores(*self._broadcast.value)
+
+    def destroy(self) -> None:
+        """Remove the broadcast from the executors; nobody may use it afterwards."""
+        if self._broadcast is not None:
+            self._broadcast.destroy()
+
+    def __reduce__(self) -> Any:
+        """Pickle the broadcast on the driver, so that it is sent; else only its number."""
+        is_sent = self._broadcast is not None and self._broadcast._jbroadcast is not None
+        return SessionStores, (self._broadcast if is_sent else None, self._number, self._file)
+
+
+def _among_artifacts(spark: SparkSession, settings: Mapping[str, str]) -> str:
+    """Send settings to the workers of a Connect session in a file; return its name."""
+    name = f"kip33-{uuid4().hex}.json"
+    with tempfile.TemporaryDirectory(prefix="kip33-") as folder:
+        file = Path(folder) / name
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as stream:
+            json.dump(dict(settings), stream)
+        spark.addArtifacts(str(file), file=True)
+    return name
 
 
 def submitted_settings(conf: Mapping[str, str]) -> Mapping[str, str]:

@@ -162,7 +162,8 @@ def test_it_only_reads(session: SparkSession, archive: Path) -> None:
 
 @has_sources
 def test_keys_of_stores_are_not_in_the_source(session: SparkSession) -> None:
-    from kip33.spark.segment_source import SegmentSource, SessionStores, parsed_options
+    from kip33.spark.segment_source import SegmentSource, parsed_options
+    from kip33.spark.store_settings import SessionStores
 
     hadoop = session.sparkContext._jsc.hadoopConfiguration()
     hadoop.set("fs.s3a.bucket.frames.secret.key", "THE-SECRET")
