@@ -52,6 +52,9 @@ def register(
     read. Rows have no order. Of a catalog, a large segment may be read by several tasks. A
     timestamp that Spark cannot have becomes its latest one.
 
+    A stream (`readStream`) takes a catalog and the same options; `kip33.spark.segment_stream` says
+    what it does with them.
+
     Where the wheel is installed, Spark finds the source by itself (package `pyspark_kip33`): then
     call this only for `push_filters` or settings of stores, because without it each worker uses
     those of its machine (environment, `spark-defaults.conf`, role).
@@ -78,7 +81,7 @@ def register(
 
     use_storage_options(storage_options, [])
     facts = {
-        "stores": SessionStores.of(spark),
+        "stores": SessionStores.of(spark, for_planning=True),
         "cores": max(cores(spark), cores_to_come(spark)),
         "takes_filters": push_filters and _filters_are_pushed(spark),
     }

@@ -17,6 +17,7 @@ from kip33.catalog.catalog import Catalog, catalog_at
 from kip33.records.partitions import PartitionSegments, Source
 from kip33.records.reading import Reading
 from kip33.rules.packing import cost_bytes, even_bins
+from kip33.spark.store_settings import SessionStores, Stores
 from kip33.spark.tasks import arrow_schema
 from kip33.stores.locations import Location
 
@@ -28,6 +29,28 @@ _MOST_MS: Final = (2**63 - 1) // 1000  # a timestamp of Spark is microseconds in
 
 class _OfTwoTiers(NamedTuple):
     catalogs: tuple[Catalog, Catalog]
+
+
+class RowSource(NamedTuple):
+    """What a query or a stream reads, in which columns, and with which stores."""
+
+    places: Sequence[str]
+    reading: Reading
+    schema: StructType
+    stores: SessionStores | None  # None: those of each worker
+
+    def use_stores(self) -> Stores | None:
+        """Use the stores of the session in this process; return them."""
+        return None if self.stores is None else self.stores.use()
+
+    def partitions(self) -> list[PartitionSegments]:
+        """Return the partitions to read; errors are those of `kip33.read_arrow`."""
+        self.use_stores()
+        return self.reading.partitions(source_at(self.places))
+
+    def rows(self, parts: Sequence[PartitionSegments]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some parts, with the stores that this process uses."""
+        return rows_of(self.reading, parts, self.schema)
 
 
 def source_at(places: Sequence[str]) -> Source:

@@ -1,14 +1,17 @@
 """A session's settings of remote stores, what tasks get of them, and places in arguments."""
 
-import json
 import os
+import pickle
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias, TypeGuard
 from uuid import uuid4
 from xml.etree import ElementTree
 
+from pyarrow.fs import FileSystem
 from pyspark import SparkConf, SparkContext, SparkFiles
 from pyspark.sql import SparkSession
 
@@ -62,61 +65,75 @@ def context_of(spark: Session) -> SparkContext:
     return spark if isinstance(spark, SparkContext) else spark.sparkContext
 
 
+Stores: TypeAlias = tuple[Mapping[str, str], Mapping[str, FileSystem]]
+"""The settings of a session, and the filesystems that its user gave."""
+
+
 class SessionStores:
     """A session's settings of stores and filesystems, for its tasks and planning workers.
 
-    Pickled, it has no secret, because plans and closures are displayed and logged: the settings are
-    in a broadcast, of which a worker pickles the number alone. Connect has no broadcasts: there
-    they are a file of the session's artifacts. A classic session has no such file, because all
-    users of an executor's machine could read it.
+    Pickled, it has no secret, because plans and closures are displayed and logged. Jobs of a
+    classic session have the settings in a broadcast, which ends with the job. Connect has none, and
+    Spark gives none to the worker that plans a stream: there they are a file among the session's
+    artifacts. Tasks of a stream do not get the artifacts of a Connect session: what they read says.
     """
 
-    def __init__(self, broadcast: Any, number: int, file: str | None = None) -> None:
-        """Take a broadcast and its number, or the name of a file; an empty one: no settings."""
-        self._broadcast, self._number, self._file = broadcast, number, file
+    def __init__(self, broadcast: Any, file: str) -> None:
+        """Take a broadcast, or the name of a file."""
+        self._broadcast, self._file = broadcast, file
 
     @classmethod
-    def of(cls, spark: Session) -> Self:
+    def of(cls, spark: Session, *, for_planning: bool = False) -> Self:
         """Return the settings and filesystems that the session has now."""
-        found = use_session(spark)
+        settings = use_session(spark)
         if is_connect(spark):
-            return cls(None, -1, _among_artifacts(spark, found) if found else "")
-        broadcast = context_of(spark).broadcast((found, filesystems_for_tasks()))
-        return cls(broadcast, broadcast._jbroadcast.id())
+            return cls(None, _among_artifacts(spark, (settings, {})))
+        found = settings, filesystems_for_tasks()
+        if for_planning:
+            return cls(None, _among_artifacts(spark, found))
+        return cls(context_of(spark).broadcast(found), "")
 
-    def use(self) -> None:
-        """Use them for all stores of this process."""
-        if self._file is not None:
-            text = Path(SparkFiles.get(self._file)).read_text() if self._file else "{}"
-            use_stores(json.loads(text), {})
-            return
-        if self._broadcast is None:
-            from pyspark.core.broadcast import _from_id  # PySpark 4, which alone asks for it
-
-            self._broadcast = _from_id(self._number)
-        use_stores(*self._broadcast.value)
+    def use(self) -> Stores:
+        """Use them for all stores of this process; return them, secrets included."""
+        if self._broadcast is not None:
+            found: Stores = self._broadcast.value
+        else:
+            file = _found(self._file)
+            with suppress(OSError):
+                file.chmod(0o600)  # Spark lets all users of an executor's machine read it
+            found = pickle.loads(file.read_bytes())
+        use_stores(*found)
+        return found
 
     def destroy(self) -> None:
-        """Remove the broadcast from the executors; nobody may use it afterwards."""
+        """Remove a broadcast from the executors. It cannot be used afterwards."""
         if self._broadcast is not None:
             self._broadcast.destroy()
 
-    def __reduce__(self) -> Any:
-        """Pickle the broadcast on the driver, so that it is sent; else only its number."""
-        is_sent = self._broadcast is not None and self._broadcast._jbroadcast is not None
-        return SessionStores, (self._broadcast if is_sent else None, self._number, self._file)
+
+def _found(name: str) -> Path:
+    """Return a file of the session; the worker that plans a stream has a folder beside its own."""
+    file = Path(SparkFiles.get(name))
+    if not file.exists():
+        beside = file.parent.parent
+        file = next(iter([*beside.glob(name), *beside.glob(f"*/{name}")]), file)
+    return file
 
 
-def _among_artifacts(spark: SparkSession, settings: Mapping[str, str]) -> str:
-    """Send settings to the workers of a Connect session in a file; return its name."""
-    name = f"kip33-{uuid4().hex}.json"
-    with tempfile.TemporaryDirectory(prefix="kip33-") as folder:
-        file = Path(folder) / name
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            json.dump(dict(settings), stream)
-        spark.addArtifacts(str(file), file=True)
-    return name
+def _among_artifacts(spark: Any, stores: Stores) -> str:
+    """Send stores to the workers of a session in a file; return its name."""
+    file = Path(_folder().name) / f"kip33-{uuid4().hex}.pickle"
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        pickle.dump(stores, stream)
+    spark.addArtifacts(str(file), file=True)
+    return file.name
+
+
+@cache
+def _folder() -> "tempfile.TemporaryDirectory[str]":
+    """Return a folder that is removed at the end of the process: Spark reads its files later."""
+    return tempfile.TemporaryDirectory(prefix="kip33-")
 
 
 def submitted_settings(conf: Mapping[str, str]) -> Mapping[str, str]:
