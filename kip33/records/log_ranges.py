@@ -99,7 +99,7 @@ def limited(
     max_offsets: int | None,
     max_bytes: int | None,
 ) -> LogOffsets:
-    """Return the ends of a part of a range, within about these limits, in proportion for each log."""
+    """Return the ends of a part of each range, all within about these limits."""
     ranges = list(_ranges(partitions, start, end))
     offsets = sum(one.end_offset - one.first_offset for one in ranges)
     sizes = [_bytes_until(one, one.end_offset) for one in ranges]
@@ -146,7 +146,7 @@ def ranges_between(
 
 
 def shares_of(found: LogRange, offsets: int, *, only_committed: bool) -> Iterator[LogRange]:
-    """Yield a range in shares of `offsets` offsets, each with the segments that its reader needs."""
+    """Yield a range in shares of `offsets` offsets, each with the segments that it needs."""
     states = [*_states(found.segments)] if only_committed else []
     for first in range(found.first_offset, found.end_offset, offsets):
         end = min(first + offsets, found.end_offset)
