@@ -13,6 +13,7 @@
     retention  retention of a synthetic catalog of a million segments on Spark
     search     requests for times in one job, and one at a time
     records    records a second into Arrow, against Kafka's `FileRecords`; needs Maven
+    streams    records by a stream of Spark against the batch reader
     remote     builds over S3 and HDFS against reading alone; needs Go and Maven for the servers
     growth     how cost grows with segments, on both engines, and from which size on a cluster pays
 
@@ -46,6 +47,7 @@ GROUPS: Final = {
     "retention": ["retention"],
     "search": ["search"],
     "records": ["records"],
+    "streams": ["streams"],
     "remote": ["remote"],
     "growth": ["growth", "cluster_sizes"],
 }
