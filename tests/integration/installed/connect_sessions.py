@@ -25,6 +25,15 @@ def counted(spark: SparkSession, place: str, where: str) -> int:
     return spark.read.format(FORMAT).option("topic", "orders").load(place).where(where).count()
 
 
+def streamed(spark: SparkSession, catalog: str) -> int:
+    """Return the number of records of a topic that a stream writes."""
+    stream = spark.readStream.format(FORMAT).option("topic", "orders").load(catalog)
+    writer = stream.writeStream.format("parquet").option("path", f"{catalog}-table")
+    writer = writer.option("checkpointLocation", f"{catalog}-checkpoint")
+    writer.trigger(availableNow=True).start().awaitTermination()
+    return spark.read.parquet(f"{catalog}-table").count()
+
+
 def plan_of(frame: DataFrame) -> str:
     """Return what a session shows of a query."""
     with redirect_stdout(StringIO()) as shown:
@@ -32,7 +41,7 @@ def plan_of(frame: DataFrame) -> str:
     return shown.getvalue()
 
 
-def main(url: str, archive: str, in_s3: str, options: str) -> None:
+def main(url: str, archive: str, catalog: str, in_s3: str, options: str) -> None:
     """Print what was found."""
     keys = json.loads(Path(options).read_text())
     first, second = (SparkSession.builder.remote(url).create() for _ in range(2))
@@ -45,6 +54,7 @@ def main(url: str, archive: str, in_s3: str, options: str) -> None:
         f"CREATE TEMPORARY VIEW orders USING `{FORMAT}` OPTIONS (path '{in_s3}', topic 'orders')"
     )
     found += [second.table("orders").count()]
+    found += [streamed(second, catalog)]
     try:
         refused = str(counted(first, in_s3, "true"))
     except AnalysisException as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import kip33
 from kip33.demo import make_archive
 from tests.integration.servers.fixtures import s3_server
 from tests.integration.servers.processes import ServerProcess, free_port
@@ -118,10 +119,12 @@ def test_sessions_of_a_connect_server(
         "fs.s3a.secret.key": s3_server.secret_key,
     }
     (tmp_path / "keys.json").write_text(json.dumps(keys))
-    places = (archive, "s3://connect/archive", tmp_path / "keys.json")
+    kip33.build_index(archive, tmp_path / "indexes", offset_index=True)
+    catalog = tmp_path / "indexes/_catalog"
+    places = (archive, catalog, "s3://connect/archive", tmp_path / "keys.json")
     printed = run(sys.executable, SESSIONS, connect_url, *places, env=environment, cwd=tmp_path)
     result = json.loads(printed)
-    assert result["found"] == [ORDERS, ORDERS, 5, ORDERS]
+    assert result["found"] == [ORDERS, ORDERS, 5, ORDERS, ORDERS]
     assert "with Spark Connect, give keys as storage_options" in result["refused"]
     assert not result["has_secret"]
 
