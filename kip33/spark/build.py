@@ -86,7 +86,8 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     - `fsync`: flush files to disk before the snapshot is committed
     - `parallelism`: the number of tasks
     - `on_progress`: called with a `kip33.stores.progress.Progress`, perhaps from another thread
-    - `storage_options`: keys and endpoint of stores (`kip33.stores.filesystem_option`)
+    - `storage_options`: keys and endpoint of stores (`kip33.stores.filesystem_option`); with Spark
+      Connect all keys, because a session does not return them from 4.3 on
     - `filesystem`: a pyarrow or fsspec filesystem instead, sent to Spark's tasks; paths are its
       names, URIs of other schemes are places elsewhere (`kip33.stores.filesystem_option`)
 
