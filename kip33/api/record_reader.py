@@ -210,13 +210,15 @@ def write_records(
     filesystem: Filesystem | None = None,
     **options: Unpack[ReadOptions],
 ) -> WrittenRecords:
-    """Add the new records of an archive to a folder of Parquet files, by topic and day.
+    """Add the new records of a catalog's logs to a folder of Parquet files, by topic and day.
 
-    >>> first = write_records("archive", "tables", topic="orders")
-    >>> first.records, write_records("archive", "tables", topic="orders").records
+    >>> from kip33 import build_index
+    >>> built = build_index("archive", index_files=False, catalog="rows")
+    >>> first = write_records("rows", "tables", topic="orders")
+    >>> first.records, write_records("rows", "tables", topic="orders").records
     (8500, 0)
 
-    - `source`: an archive or a catalog; with tiered storage, the catalogs of both tiers
+    - `source`: a catalog; with tiered storage, the catalogs of both tiers
     - `to`: the folder, a path or URI; other files in it are refused
     - `workers`: the most processes; None: one for each core, one for small work
     - `options`: those of `read_arrow`; `on_error` is `skip` or `fail`
@@ -237,7 +239,7 @@ def write_records(
     """
     given = [source] if isinstance(source, str | os.PathLike) else list(source)
     if len(given) not in (1, 2):
-        raise ValueError(f"source: {len(given)} places found, expected one, or two catalogs")
+        raise ValueError(f"source: {len(given)} places found, expected one or two catalogs")
     *places, target = places_on([*given, to], storage_options, filesystem)
     request = WriteRequest.of([one.uri for one in places], target.uri, **options)
     engine = LocalEngine(workers, on_progress=on_progress, tell=warn_caller)

@@ -20,6 +20,8 @@ from kip33.stores.files import opened
 
 LogOffsets: TypeAlias = dict[str, dict[str, int]]
 """The next offset of each partition of each log."""
+SHARE_OFFSETS: Final = 1_000_000
+"""Offsets of a share: with 100 B each a task of a second; with half of it 85 % of the speed."""
 _GROWN: Final = ("valid_bytes", "last_offset")
 _NEW_TABLE: Final = "begin a new table with a new checkpoint"
 
@@ -34,6 +36,11 @@ class LogRange(NamedTuple):
     segments: PartitionSegments
     first_offset: int
     end_offset: int  # exclusive
+
+    @property
+    def size_bytes(self) -> int:
+        """Return about how many bytes of logs it has."""
+        return int(_bytes_until(self, self.end_offset))
 
     def needed(self) -> PartitionSegments:
         """Return the segments that have some of its offsets."""
@@ -130,19 +137,37 @@ def ranges_between(
             one._replace(segments=[segment._replace(hole=None) for segment in one.segments])
             for one in ranges
         ]
+    for loss in losses(partitions, start, end):
+        remedy = "build the catalog of an archive that has them"
+        remedy = _NEW_TABLE if loss.is_other_log else remedy
+        raise LogRangeError(f"{loss.text}; {remedy}, or set failOnDataLoss to false")
+    return ranges
+
+
+class Loss(NamedTuple):
+    """What is no longer there of what a range should have."""
+
+    text: str
+    is_other_log: bool = False  # what is there is not the log that was read before
+
+
+def losses(
+    partitions: Sequence[PartitionSegments], start: LogOffsets, end: LogOffsets
+) -> Iterator[Loss]:
+    """Yield what was lost of each log since it was read up to `start`."""
+    yield from _shorter_logs(partitions, start)
     found = {
-        (_same_log(_log_of(one.segments), end), _number_of(one.segments)): one for one in ranges
+        (_same_log(_log_of(one.segments), end), _number_of(one.segments)): one
+        for one in _ranges(partitions, start, end)
     }
     for log, of_log in end.items():
         known = start.get(_same_log(log, start), {})
         for number, stop in of_log.items():
             if number not in known:
-                _require_same_topic(log, start)
+                yield from _other_topics(log, start)
             if known.get(number) != stop:
-                _require_all(
-                    f"{_topic(log)}-{number}", found.get((log, number)), known.get(number), stop
-                )
-    return ranges
+                name = f"{_topic(log)}-{number}"
+                yield from _missing(name, found.get((log, number)), known.get(number), stop)
 
 
 def shares_of(found: LogRange, offsets: int, *, only_committed: bool) -> Iterator[LogRange]:
@@ -198,24 +223,35 @@ def _ranges(
             yield LogRange(partition, first, stop)
 
 
-def _require_same_topic(log: str, others: Mapping[str, object]) -> None:
+def _shorter_logs(partitions: Sequence[PartitionSegments], start: LogOffsets) -> Iterator[Loss]:
+    """Yield the logs that end before the offset up to which they were read."""
+    for partition in partitions:
+        log, end = _log_of(partition), _end_of(partition)
+        begin = start.get(_same_log(log, start), {}).get(_number_of(partition), 0)
+        is_known = all(one.is_checked for one in partition)
+        if is_known and end < begin:
+            name = f"{_topic(log)}-{_number_of(partition)}"
+            text = f"{name}: ends at offset {end}, expected {begin} or more"
+            yield Loss(f"{text}: it was cut, or the topic was created again", True)
+
+
+def _other_topics(log: str, others: Mapping[str, object]) -> Iterator[Loss]:
     for other in others:
         if _topic(other) == _topic(log) and other != log and ":" in other and ":" in log:
-            raise LogRangeError(
+            yield Loss(
                 f"topic {_topic(log)}: the topic ids {other.partition(':')[2]} and "
-                f"{log.partition(':')[2]} found, expected one: it was deleted and created again; "
-                f"{_NEW_TABLE}, or set failOnDataLoss to false"
+                f"{log.partition(':')[2]} found, expected one: it was deleted and created again",
+                is_other_log=True,
             )
 
 
-def _require_all(name: str, found: LogRange | None, begin: int | None, stop: int) -> None:
+def _missing(name: str, found: LogRange | None, begin: int | None, stop: int) -> Iterator[Loss]:
     if found and found.end_offset == stop and begin in (None, found.first_offset):
         return
     here = f"offsets {found.first_offset} to {found.end_offset - 1}" if found else "none"
-    raise LogRangeError(
+    yield Loss(
         f"{name}: of offsets {begin or 0} to {stop - 1} {here} found, expected all: retention ran, "
-        "or the topic was created again; build the catalog of an archive that has them, or set "
-        "failOnDataLoss to false"
+        "or the topic was created again"
     )
 
 

@@ -11,7 +11,7 @@ again depend on it. If that is not possible, it fails.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from kip33.catalog.catalog import Catalog, catalog_at, choose
 from kip33.formats.whole_bodies import RecordLimits
 from kip33.records.log_ranges import (
+    SHARE_OFFSETS,
     LogOffsets,
     LogRange,
     end_offsets,
@@ -45,7 +46,6 @@ except ImportError:
     admission = None  # type: ignore[assignment]
     _AvailableNow = object
 
-SHARE_OFFSETS: Final = 1_000_000  # of 100 B, a task of a second; with half of it 85 % of the speed
 _LOGS, _SNAPSHOT, _SHARE = "logs", "snapshot", "maxRecordsPerPartition"
 
 
