@@ -8,7 +8,6 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from kip33.api.offsets_for_times import Path
 from kip33.api.opened_catalog import text_of
 from kip33.archive.bins import Engine
 from kip33.builds.build_options import load_topic_settings
@@ -16,6 +15,7 @@ from kip33.catalog.catalog import Warn, catalog_at, catalog_unless_source, choos
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.formats.times import Time
 from kip33.local.local_engine import LocalEngine
+from kip33.options import Path
 from kip33.restore.restore_apply import may_continue, planned_or_begun, restore
 from kip33.restore.restore_complete import AbandonedRestore, abandon
 from kip33.restore.restore_plan import ask_topic_ids, load_topic_ids

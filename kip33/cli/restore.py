@@ -116,7 +116,7 @@ class RestoreCommand:
     metavar="LOG_DIR",
     help="The log directory of a stopped broker, on this machine.",
 )
-@topic_option()
+@topic_option
 @click.option(
     "--partitions",
     type=_PARTITION_NUMBERS,

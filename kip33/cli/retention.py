@@ -166,7 +166,7 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     metavar="1TiB",
     help="With --apply: refuse a plan that deletes more bytes.",
 )
-@topic_option()
+@topic_option
 @summary_option
 @metrics_options
 @session_options

@@ -1,5 +1,6 @@
 """A session's settings of remote stores, and the places in a job's arguments."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeGuard
 from xml.etree import ElementTree
@@ -7,6 +8,7 @@ from xml.etree import ElementTree
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from kip33.options import Path
 from kip33.stores.filesystem_option import (
     Filesystem,
     StorageOptions,
@@ -105,7 +107,7 @@ def _of_credential_stores(configuration: Any, found: Mapping[str, str]) -> dict[
 def given_places(
     spark: SparkSession,
     source: str,
-    targets: Sequence[str | None],
+    targets: Sequence[Path | None],
     storage_options: StorageOptions | None,
     filesystem: Filesystem | None,
     *,
@@ -120,7 +122,7 @@ def given_places(
     named = [source, *(target for target in targets if target)]
     places = places_on(named, storage_options, filesystem)
     if filesystem is None:
-        return source, list(targets)
+        return source, [os.fspath(target) if target else None for target in targets]
     if is_connect(spark):
         raise ValueError(
             "filesystem: a session of Spark Connect cannot send it to tasks; expected "
