@@ -3,7 +3,7 @@
 A capability declares them as a typed dict, and says in each hint what the option means:
 
     class BuildOptions(TypedDict, total=False):
-        full: Annotated[bool, Option("Read every segment again.", default=False)]
+        full: Annotated[bool, Option("Read every segment again.")]
 
 `takes(BuildOptions)` gives a function with `**options: Unpack[BuildOptions]` all of them, those
 that a caller leaves out with their defaults. It also makes the signature that a notebook completes,
@@ -32,12 +32,12 @@ class Option(NamedTuple):
     """What is said of an option; the type in its hint is that of its value."""
 
     help: str  # in a command; of a bool that is True by default: what `--no-NAME` does
-    default: Any = None
+    default: Any = None  # of a bool: False
     flag: str = ""  # in a command: `--only damaged`; else it is made of the keyword
     metavar: str | None = None
     least: int | None = None  # of a number
     most: int | None = None
-    parse: Callable[[str], Any] | None = None  # returns the value of a text, or raises ValueError
+    parse: Callable[[Any], Any] | None = None  # returns the value of what is given; ValueError
     python: str = ""  # the help in Python, if it differs
 
 
@@ -52,7 +52,8 @@ class Declared(NamedTuple):
     def of(cls, name: str, hint: Any) -> "Declared":
         """Return what `Annotated[type, Option(...)]` declares."""
         of_value, option = get_args(hint)[:2]
-        return cls(name, of_value, option)
+        is_off = of_value is bool and option.default is None
+        return cls(name, of_value, option._replace(default=False) if is_off else option)
 
     @property
     def flags(self) -> str:
@@ -79,7 +80,7 @@ def with_defaults(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 def _value(option: Option, given: Any) -> Any:
     """Return the value of what a program gives; a path becomes a text."""
     value = os.fspath(given) if isinstance(given, os.PathLike) else given
-    return option.parse(value) if option.parse and isinstance(value, str) else value
+    return value if option.parse is None or value is None else option.parse(value)
 
 
 def picked(kind: type[_Dict], options: Any, **others: Any) -> _Dict:

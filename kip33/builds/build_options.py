@@ -40,7 +40,7 @@ _MOST: Final = 2**31 - 1  # both are int32 in Kafka
 class BuildOptions(TypedDict, total=False):
     """How logs are indexed, and where the catalog is."""
 
-    in_place: Annotated[bool, Option("Write each index beside its log.", default=False)]
+    in_place: Annotated[bool, Option("Write each index beside its log.")]
     index_files: Annotated[
         bool,
         Option(
@@ -68,18 +68,13 @@ class BuildOptions(TypedDict, total=False):
     segment_index_bytes: SegmentIndexBytes
     kafka_configs: TopicConfigsFile
     check_crc: ChecksCrc
-    offset_index: Annotated[
-        bool, Option("Also write the .index and .txnindex files.", default=False)
-    ]
-    overwrite: Annotated[
-        bool, Option("Also replace index files that kip33 did not write.", default=False)
-    ]
+    offset_index: Annotated[bool, Option("Also write the .index and .txnindex files.")]
+    overwrite: Annotated[bool, Option("Also replace index files that kip33 did not write.")]
     only_damaged: Annotated[
         bool,
         Option(
             "damaged: write only index files that verify does not call identical or "
             "consistent. With --overwrite, also replace damaged files that kip33 did not write.",
-            default=False,
             flag="--only damaged",
         ),
     ]
@@ -91,14 +86,11 @@ class BuildOptions(TypedDict, total=False):
             default=True,
         ),
     ]
-    full: Annotated[
-        bool, Option("Read every segment, not only new and changed ones.", default=False)
-    ]
+    full: Annotated[bool, Option("Read every segment, not only new and changed ones.")]
     allow_empty: Annotated[
         bool,
         Option(
-            "Commit a snapshot without segments if SOURCE has none: all were deleted on purpose.",
-            default=False,
+            "Commit a snapshot without segments if SOURCE has none: all were deleted on purpose."
         ),
     ]
     read: Annotated[

@@ -68,9 +68,7 @@ REPAIRS: Final = pa.schema(_FIELDS)
 class RepairOptions(TypedDict, total=False):
     """Which index files are repaired, and whether that is done or only planned."""
 
-    apply: Annotated[
-        bool, Option("Carry out the plan. Without this option, only show it.", default=False)
-    ]
+    apply: Annotated[bool, Option("Carry out the plan. Without this option, only show it.")]
     topics: TopicGlobList
     index_interval_bytes: IndexIntervalBytes
     segment_index_bytes: SegmentIndexBytes
