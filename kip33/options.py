@@ -3,7 +3,8 @@
 A capability declares them as a typed dict, and says in each hint what the option means:
 
     class BuildOptions(TypedDict, total=False):
-        full: Annotated[bool, Option("Read every segment again.")]
+        full: Annotated[bool, "Read every segment again."]
+        layout: Annotated[str, Option("How files are arranged.", default="kafka")]
 
 `takes(BuildOptions)` gives a function with `**options: Unpack[BuildOptions]` all of them, those
 that a caller leaves out with their defaults. It also makes the signature that a notebook completes,
@@ -50,8 +51,9 @@ class Declared(NamedTuple):
 
     @classmethod
     def of(cls, name: str, hint: Any) -> "Declared":
-        """Return what `Annotated[type, Option(...)]` declares."""
-        of_value, option = get_args(hint)[:2]
+        """Return what `Annotated[type, Option(...)]` declares; a text is an option's help."""
+        of_value, said = get_args(hint)[:2]
+        option = said if isinstance(said, Option) else Option(said)
         is_off = of_value is bool and option.default is None
         return cls(name, of_value, option._replace(default=False) if is_off else option)
 

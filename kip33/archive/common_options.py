@@ -120,17 +120,13 @@ ProgressFunction: TypeAlias = Annotated[
 ]
 StoreSettings: TypeAlias = Annotated[
     StorageOptions | None,
-    Option(
-        "Keys and endpoint of stores, by Hadoop's names or as `endpoint`, `region`, `access_key`, "
-        "`secret_key`, `token`."
-    ),
+    "Keys and endpoint of stores, by Hadoop's names or as `endpoint`, `region`, `access_key`, "
+    "`secret_key`, `token`.",
 ]
 GivenFilesystem: TypeAlias = Annotated[
     Filesystem | None,
-    Option(
-        "A pyarrow or fsspec filesystem instead. Paths are its names, URIs of other schemes are "
-        "places elsewhere (`kip33.stores.filesystem_option`)."
-    ),
+    "A pyarrow or fsspec filesystem instead. Paths are its names, URIs of other schemes are "
+    "places elsewhere (`kip33.stores.filesystem_option`).",
 ]
 
 

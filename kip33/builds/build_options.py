@@ -8,15 +8,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypedDict
 
 import pyarrow.compute as pc
 
-from kip33.archive.common_options import (
-    ChecksCrc,
-    IndexIntervalBytes,
-    LayoutName,
-    SegmentIndexBytes,
-    TopicConfigsFile,
-    TopicGlobList,
-    UntimestampedRule,
-)
+from kip33.archive import common_options as common
 from kip33.archive.directory import Segment
 from kip33.archive.listing import Column, index_uris
 from kip33.archive.segment_paths import index_path
@@ -40,7 +32,7 @@ _MOST: Final = 2**31 - 1  # both are int32 in Kafka
 class BuildOptions(TypedDict, total=False):
     """How logs are indexed, and where the catalog is."""
 
-    in_place: Annotated[bool, Option("Write each index beside its log.")]
+    in_place: Annotated[bool, "Write each index beside its log."]
     index_files: Annotated[
         bool,
         Option(
@@ -49,8 +41,8 @@ class BuildOptions(TypedDict, total=False):
             default=True,
         ),
     ]
-    layout: LayoutName
-    topics: TopicGlobList
+    layout: common.LayoutName
+    topics: common.TopicGlobList
     catalog: Annotated[
         Path | None, Option("Folder of the catalog [default: <index-dir>/_catalog].", metavar="DIR")
     ]
@@ -63,13 +55,13 @@ class BuildOptions(TypedDict, total=False):
             default="recover",
         ),
     ]
-    untimestamped: UntimestampedRule
-    index_interval_bytes: IndexIntervalBytes
-    segment_index_bytes: SegmentIndexBytes
-    kafka_configs: TopicConfigsFile
-    check_crc: ChecksCrc
-    offset_index: Annotated[bool, Option("Also write the .index and .txnindex files.")]
-    overwrite: Annotated[bool, Option("Also replace index files that kip33 did not write.")]
+    untimestamped: common.UntimestampedRule
+    index_interval_bytes: common.IndexIntervalBytes
+    segment_index_bytes: common.SegmentIndexBytes
+    kafka_configs: common.TopicConfigsFile
+    check_crc: common.ChecksCrc
+    offset_index: Annotated[bool, "Also write the .index and .txnindex files."]
+    overwrite: Annotated[bool, "Also replace index files that kip33 did not write."]
     only_damaged: Annotated[
         bool,
         Option(
@@ -86,12 +78,10 @@ class BuildOptions(TypedDict, total=False):
             default=True,
         ),
     ]
-    full: Annotated[bool, Option("Read every segment, not only new and changed ones.")]
+    full: Annotated[bool, "Read every segment, not only new and changed ones."]
     allow_empty: Annotated[
         bool,
-        Option(
-            "Commit a snapshot without segments if SOURCE has none: all were deleted on purpose."
-        ),
+        "Commit a snapshot without segments if SOURCE has none: all were deleted on purpose.",
     ]
     read: Annotated[
         Literal["log", "tail"],

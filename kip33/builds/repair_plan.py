@@ -14,12 +14,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.common_options import (
-    IndexIntervalBytes,
-    SegmentIndexBytes,
-    TopicConfigsFile,
-    TopicGlobList,
-)
+from kip33.archive import common_options as common
 from kip33.archive.directory import Segment
 from kip33.archive.listing import Listing, Unfinished
 from kip33.archive.log_directory import found_on_start
@@ -33,7 +28,6 @@ from kip33.formats.names import parse_partition_dir
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.verification import SegmentVerdict, verify_file
-from kip33.options import Option
 from kip33.retention.broker_locks import locked
 from kip33.rules.broker_directory import ON_START, Find, Found, start_beyond_end
 from kip33.rules.broker_start import CUT, UNDAMAGED_STATUSES, Repair, RepairAction, repair_of
@@ -68,11 +62,11 @@ REPAIRS: Final = pa.schema(_FIELDS)
 class RepairOptions(TypedDict, total=False):
     """Which index files are repaired, and whether that is done or only planned."""
 
-    apply: Annotated[bool, Option("Carry out the plan. Without this option, only show it.")]
-    topics: TopicGlobList
-    index_interval_bytes: IndexIntervalBytes
-    segment_index_bytes: SegmentIndexBytes
-    kafka_configs: TopicConfigsFile
+    apply: Annotated[bool, "Carry out the plan. Without this option, only show it."]
+    topics: common.TopicGlobList
+    index_interval_bytes: common.IndexIntervalBytes
+    segment_index_bytes: common.SegmentIndexBytes
+    kafka_configs: common.TopicConfigsFile
 
 
 class RepairRequest(RepairOptions):

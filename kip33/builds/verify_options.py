@@ -2,16 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
-from kip33.archive.common_options import (
-    ChecksCrc,
-    IndexIntervalBytes,
-    LayoutName,
-    ReadDialect,
-    SegmentIndexBytes,
-    TopicConfigsFile,
-    TopicGlobList,
-    UntimestampedRule,
-)
+from kip33.archive import common_options as common
 from kip33.builds.build_options import load_topic_settings
 from kip33.formats.times import Time, milliseconds_of
 from kip33.options import Option
@@ -41,14 +32,14 @@ class VerifyOptions(TypedDict, total=False):
             "With --share: choose the share of this day, in UTC [default: today].", metavar="DATE"
         ),
     ]
-    layout: LayoutName
-    topics: TopicGlobList
-    dialect: ReadDialect
-    untimestamped: UntimestampedRule
-    index_interval_bytes: IndexIntervalBytes
-    segment_index_bytes: SegmentIndexBytes
-    kafka_configs: TopicConfigsFile
-    check_crc: ChecksCrc
+    layout: common.LayoutName
+    topics: common.TopicGlobList
+    dialect: common.ReadDialect
+    untimestamped: common.UntimestampedRule
+    index_interval_bytes: common.IndexIntervalBytes
+    segment_index_bytes: common.SegmentIndexBytes
+    kafka_configs: common.TopicConfigsFile
+    check_crc: common.ChecksCrc
 
 
 class VerifyRequest(VerifyOptions):

@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, is_typeddict
 import click
 from click.core import ParameterSource
 
+from kip33.archive import common_options as common
 from kip33.archive.bins import EngineName
-from kip33.archive.common_options import (
-    IndexIntervalBytes,
-    LayoutName,
-    MostWorkers,
-    Parallelism,
-    SegmentIndexBytes,
-    TopicConfigsFile,
-    TopicGlobList,
-)
 from kip33.cli.declared_options import option_of
 from kip33.cli.engine_option import (
     AUTO,
@@ -142,7 +134,7 @@ def _limit_ms(text: str) -> int:
         ) from error
 
 
-topic_option: Final = option_of("topics", TopicGlobList)
+topic_option: Final = option_of("topics", common.TopicGlobList)
 _MOST_CONFIG_BYTES: Final = 1 << 20
 
 
@@ -304,7 +296,7 @@ store_options: Final = together(  # for commands without Spark
         help="Setting for access to stores, such as spark.hadoop.fs.s3a.endpoint=...",
     ),
 )
-workers_option: Final = option_of("workers", MostWorkers)
+workers_option: Final = option_of("workers", common.MostWorkers)
 engine_options: Final = together(
     click.option(
         "--engine",
@@ -322,7 +314,7 @@ engine_options: Final = together(
         "-v", "--verbose", is_flag=True, help="Also print which engine does the work, and why."
     ),
 )
-parallelism_option: Final = option_of("parallelism", Parallelism)
+parallelism_option: Final = option_of("parallelism", common.Parallelism)
 spark_options: Final = together(parallelism_option, session_options)
 policy_options: Final = together(
     click.option(
@@ -347,9 +339,9 @@ policy_options: Final = together(
     ),
 )
 topic_setting_options: Final = together(
-    option_of("index_interval_bytes", IndexIntervalBytes),
-    option_of("segment_index_bytes", SegmentIndexBytes),
-    option_of("kafka_configs", TopicConfigsFile),
+    option_of("index_interval_bytes", common.IndexIntervalBytes),
+    option_of("segment_index_bytes", common.SegmentIndexBytes),
+    option_of("kafka_configs", common.TopicConfigsFile),
 )
 
 
@@ -388,7 +380,7 @@ max_batch_bytes_option: Final = click.option(
 )
 
 
-layout_option: Final = option_of("layout", LayoutName)
+layout_option: Final = option_of("layout", common.LayoutName)
 
 
 def replaced_file(

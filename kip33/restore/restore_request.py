@@ -6,13 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, Final, NamedTuple, Self, TypedDict
 
-from kip33.archive.common_options import (
-    IndexIntervalBytes,
-    LayoutName,
-    SegmentIndexBytes,
-    TopicConfigsFile,
-    TopicGlobList,
-)
+from kip33.archive import common_options as common
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.names import partition_dir_name, segment_file_name
@@ -65,7 +59,7 @@ def _partition_numbers(given: str | Iterable[int]) -> frozenset[int]:
 class RestoreOptions(TypedDict, total=False):
     """What is restored, and how."""
 
-    topics: TopicGlobList
+    topics: common.TopicGlobList
     partitions: Annotated[
         Collection[int] | None,
         Option("Only partitions with these numbers.", metavar="0,2-5", parse=_partition_numbers),
@@ -104,7 +98,7 @@ class RestoreOptions(TypedDict, total=False):
     ]
     truncate: Annotated[
         bool,
-        Option("With --until: also cut the last segment there, as Kafka truncates a log."),
+        "With --until: also cut the last segment there, as Kafka truncates a log.",
     ]
     from_offsets: Annotated[
         Path | None,
@@ -148,26 +142,22 @@ class RestoreOptions(TypedDict, total=False):
             flag="--link/--copy",
         ),
     ]
-    allow_holes: Annotated[bool, Option("Restore partitions with missing offsets, too.")]
+    allow_holes: Annotated[bool, "Restore partitions with missing offsets, too."]
     allow_cut: Annotated[
         bool,
-        Option(
-            "Cut a damaged end of a partition's last log that is more than a tenth of the log, "
-            "too. Without it the partition is refused.",
-        ),
+        "Cut a damaged end of a partition's last log that is more than a tenth of the log, "
+        "too. Without it the partition is refused.",
     ]
     dry_run: Annotated[
         bool,
-        Option(
-            "Show the plan and change nothing. Without a catalog only each partition's last log is "
-            "read, to show what would be cut, and what --from and --until need: other damage and "
-            "missing offsets are found with a catalog.",
-        ),
+        "Show the plan and change nothing. Without a catalog only each partition's last log is "
+        "read, to show what would be cut, and what --from and --until need: other damage and "
+        "missing offsets are found with a catalog.",
     ]
-    layout: LayoutName
-    index_interval_bytes: IndexIntervalBytes
-    segment_index_bytes: SegmentIndexBytes
-    kafka_configs: TopicConfigsFile
+    layout: common.LayoutName
+    index_interval_bytes: common.IndexIntervalBytes
+    segment_index_bytes: common.SegmentIndexBytes
+    kafka_configs: common.TopicConfigsFile
 
 
 class RestoreQuestion(RestoreOptions):
