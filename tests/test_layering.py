@@ -1,6 +1,6 @@
 """Imports go left only, through the tiers of packages below; packages of one tier are strangers.
 
-errors <- formats <- rules | stores <- drafts <- archive | catalog
+errors | options <- formats <- rules | stores <- drafts <- archive | catalog
        <- indexing | retention | search | records | audits <- builds | restore | report
        <- local | spark | plots | demo <- api <- cli <- jobs | docs
 """
@@ -14,7 +14,7 @@ from tests.sources import nodes_of
 
 ROOT = Path(__file__).parents[1]
 TIERS = (
-    ("errors",),
+    ("errors", "options"),
     ("formats",),
     ("rules", "stores"),
     ("drafts",),

@@ -6,65 +6,41 @@ the same functions below: `run_build`, `execute_verify` and `run_repair`.
 
 import os
 from collections.abc import Sequence
+from typing import Unpack
 
 import pyarrow as pa
 
-from kip33.api.offsets_for_times import Path
-from kip33.api.opened_catalog import current_ms, text_of
-from kip33.builds.build_options import BuildRequest, ReadName, load_topic_settings
+from kip33.api.opened_catalog import current_ms
+from kip33.archive.common_options import LocalRun, ProgressFunction, SparkRun
+from kip33.builds.build_options import BuildOptions, BuildRequest
 from kip33.builds.commit import BuildSummary, run_build
-from kip33.builds.repair_plan import RepairRequest, RepairSummary, run_repair
+from kip33.builds.repair_plan import RepairOptions, RepairRequest, RepairSummary, run_repair
+from kip33.builds.verify_options import VerifyOptions, VerifyRequest, plan_request
 from kip33.catalog.catalog import warn_caller
-from kip33.drafts.designs import DesignName
-from kip33.formats.times import Time, milliseconds_of
 from kip33.indexing.verification import SEGMENT_VERDICTS, verdict_batches
-from kip33.indexing.verify_tree import execute_verify, plan_verify
+from kip33.indexing.verify_tree import execute_verify
 from kip33.local.local_engine import LocalEngine
-from kip33.rules.index_builder import IndexSettings
-from kip33.rules.index_entries import (
-    DEFAULT_INDEX_INTERVAL_BYTES,
-    DEFAULT_SEGMENT_INDEX_BYTES,
-    DialectName,
-)
-from kip33.rules.packing import DailyShare
-from kip33.rules.untimestamped import RuleName, rule_of
-from kip33.stores.filesystem_option import (
-    Filesystem,
-    StorageOptions,
-    places_on,
-    require_writable_store,
-)
-from kip33.stores.progress import OnProgress, tell_nobody
+from kip33.options import Path, picked, takes
+from kip33.stores.filesystem_option import places_on, require_writable_store
 
 
-# So many parameters: each is an option of `kip33 build`, with its name and default.
-def build_index(  # parameters: a notebook user sees each option as a keyword
-    source: Path,
-    index_dir: Path | None = None,
-    *,
-    in_place: bool = False,
-    index_files: bool = True,
-    catalog: Path | None = None,
-    dialect: DesignName = "recover",
-    untimestamped: RuleName = "none",
-    index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
-    segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
-    kafka_configs: Path | None = None,
-    topics: Sequence[str] = (),
-    layout: str = "kafka",
-    check_crc: bool = True,
-    offset_index: bool = False,
-    overwrite: bool = False,
-    only_damaged: bool = False,
-    full: bool = False,
-    allow_empty: bool = False,
-    read: ReadName = "log",
-    fsync: bool = True,
-    workers: int | None = None,
-    parallelism: int | None = None,
-    on_progress: OnProgress = tell_nobody,
-    storage_options: StorageOptions | None = None,
-    filesystem: Filesystem | None = None,
+class LocalBuildOptions(BuildOptions, LocalRun, total=False):
+    """The options of `build_index`."""
+
+
+class LocalVerifyOptions(VerifyOptions, LocalRun, total=False):
+    """The options of `verify_index`."""
+
+
+class LocalRepairOptions(RepairOptions, total=False):
+    """The options of `repair`."""
+
+    on_progress: ProgressFunction
+
+
+@takes(LocalBuildOptions)
+def build_index(
+    source: Path, index_dir: Path | None = None, **options: Unpack[LocalBuildOptions]
 ) -> BuildSummary:
     """Build the indexes of new and changed segments below `source`, commit a catalog snapshot.
 
@@ -76,24 +52,7 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     >>> summary.segments, summary.by_status
     (10, {'empty': 1, 'invalid': 1, 'ok': 6, 'truncated': 2})
 
-    - `dialect`: `recover`, `live` or `kip33`; which offsets the entries have. Or a draft of KIP-33,
-      with files of its own: `minute`, `minute-map`, `bucket` or `inline`
-    - `untimestamped`: `none`, `next-base-offset` (or `entry`) or `first-offset`; the entry of a
-      closed segment without timestamps (`kip33.rules.untimestamped`)
-    - `index_interval_bytes`, `segment_index_bytes`: Kafka's settings, in bytes
-    - `kafka_configs`: a file with the topics' own settings, as Kafka's tools print them
-    - `topics`: globs, `!GLOB` leaves topics out; `layout`: a name or a pattern of paths
-    - `check_crc`: check each batch; `offset_index`: write `.index` and `.txnindex` files too
-    - `overwrite`: replace index files that kip33 did not write
-    - `only_damaged`: verify first, write only what is damaged; `full`: read every segment again
-    - `allow_empty`: if there is no segment any more, commit a snapshot without rows
-    - `read`: `log`, or `tail` to use a trustworthy `.timeindex` instead of reading its log
-    - `fsync`: flush files to disk before the snapshot is committed
-    - `workers`: the most processes (None: one for each core, one for small work); `parallelism`:
-      the number of shares of the work; `on_progress`: called with a `kip33.Progress`, the phase
-      and how far it is
-    - `storage_options`: keys and endpoint of stores (`kip33.stores.filesystem_option`)
-    - `filesystem`: a pyarrow or fsspec filesystem instead; paths are its names
+    - `options`: see `BuildOptions` and `LocalRun`
 
     Returns the content of the snapshot and the work of the build (`build_summary` in RESULTS.md).
     Damaged segments are rows of the catalog, not exceptions; what needs attention is a Python
@@ -105,54 +64,16 @@ def build_index(  # parameters: a notebook user sees each option as a keyword
     A large build starts worker processes. A script that uses a remote store, or that runs on macOS,
     calls it below `if __name__ == "__main__":`, as all programs that start processes there.
     """
-    source_text, index_text, catalog_text = _texts_on(
-        [source, index_dir, catalog], storage_options, filesystem, writes=True
-    )
-    settings = IndexSettings(
-        dialect, index_interval_bytes, segment_index_bytes, check_crc, rule_of(untimestamped)
-    )
-    request = BuildRequest(
-        source=source_text or "",
-        index_dir=index_text,
-        settings=settings,
-        in_place=in_place,
-        index_files=index_files,
-        catalog=catalog_text,
-        kafka_configs=text_of(kafka_configs),
-        topics=topics,
-        layout=layout,
-        offset_index=offset_index,
-        overwrite=overwrite,
-        only_damaged=only_damaged,
-        full=full,
-        allow_empty=allow_empty,
-        read=read,
-        fsync=fsync,
-    )
-    engine = LocalEngine(workers, parallelism, on_progress, tell=warn_caller)
-    return run_build(request, engine, now_ms=current_ms(), warn=warn_caller)
+    places = [source, index_dir, options["catalog"]]
+    source_text, index_text, catalog = _texts_on(places, options, writes=True)
+    others = {"source": source_text, "index_dir": index_text, "catalog": catalog}
+    request = picked(BuildRequest, options, **others)
+    return run_build(request, local_engine(options), now_ms=current_ms(), warn=warn_caller)
 
 
-# So many parameters: each is an option of `kip33 verify`, with its name and default.
-def verify_index(  # parameters: a notebook user sees each option as a keyword
-    source: Path,
-    index_dir: Path | None = None,
-    *,
-    share: str | None = None,
-    as_of: Time | None = None,
-    dialect: DialectName = "recover",
-    untimestamped: RuleName = "none",
-    index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
-    segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
-    kafka_configs: Path | None = None,
-    topics: Sequence[str] = (),
-    layout: str = "kafka",
-    check_crc: bool = True,
-    workers: int | None = None,
-    parallelism: int | None = None,
-    on_progress: OnProgress = tell_nobody,
-    storage_options: StorageOptions | None = None,
-    filesystem: Filesystem | None = None,
+@takes(LocalVerifyOptions)
+def verify_index(
+    source: Path, index_dir: Path | None = None, **options: Unpack[LocalVerifyOptions]
 ) -> pa.Table:
     """Verify every index file of a tree against its log; return a row for each segment, by path.
 
@@ -162,8 +83,7 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
     >>> verdicts["verdict"].to_pylist()
     ['missing', 'padded', 'missing']
 
-    `share` such as "1/7" verifies another seventh of the segments each day, that of `as_of` (None:
-    today). The other arguments are those of `build_index`.
+    - `options`: see `VerifyOptions` and `LocalRun`
 
     Columns (`verdicts` in RESULTS.md): `log_uri`, `index_uri`, `verdict`, `dialect`,
     `offset_index_verdict`, `transaction_index_verdict`, `log_status`, `log_error`: string;
@@ -173,38 +93,15 @@ def verify_index(  # parameters: a notebook user sees each option as a keyword
     missing directory or one without segments, PolicyError for a wrong `kafka_configs`, ValueError
     for a wrong argument.
     """
-    daily = None if share is None else DailyShare.of(share)
-    if as_of is not None and not daily:
-        raise ValueError("as_of requires share")
-    source_text, index_text = _texts_on([source, index_dir], storage_options, filesystem)
-    default = IndexSettings(
-        dialect, index_interval_bytes, segment_index_bytes, check_crc, rule_of(untimestamped)
-    )
-    plan = plan_verify(
-        source_text or "",
-        index_text,
-        settings=load_topic_settings(default, text_of(kafka_configs)),
-        topics=topics,
-        layout=layout,
-        share=daily,
-        now_ms=current_ms() if as_of is None else milliseconds_of(as_of),
-        on_progress=on_progress,
-    )
-    engine = LocalEngine(workers, parallelism, on_progress, tell=warn_caller)
-    verdicts = execute_verify(plan, engine)
+    source_text, index_text = _texts_on([source, index_dir], options)
+    request = picked(VerifyRequest, options, source=source_text, index_dir=index_text)
+    plan = plan_request(request, now_ms=current_ms(), on_progress=options["on_progress"])
+    verdicts = execute_verify(plan, local_engine(options))
     return pa.Table.from_batches(verdict_batches(verdicts), SEGMENT_VERDICTS)
 
 
-def repair(
-    log_dir: Path,
-    *,
-    apply: bool = False,
-    topics: Sequence[str] = (),
-    index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
-    segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES,
-    kafka_configs: Path | None = None,
-    on_progress: OnProgress = tell_nobody,
-) -> RepairSummary:
+@takes(LocalRepairOptions)
+def repair(log_dir: Path, **options: Unpack[LocalRepairOptions]) -> RepairSummary:
     """Plan the repair of the index files in a stopped broker's log directory, or carry it out.
 
     Every log is read. Without `apply` nothing is changed.
@@ -215,7 +112,9 @@ def repair(
     >>> planned.table()["why"][3].as_py()
     'a starting broker writes both, because the .index is missing'
 
-    The log directory is a path of this machine. The other arguments are those of `build_index`.
+    The log directory is a path of this machine.
+
+    - `options`: see `RepairOptions`
 
     Returns numbers of segments and files by action, and the segments that need a repair
     (`repair_summary` in RESULTS.md); its `table()` has a row for each of these segments
@@ -224,31 +123,25 @@ def repair(
     PolicyError for a wrong `kafka_configs`, ValueError for a wrong argument. No interrupt leaves a
     file half-written.
     """
-    default = IndexSettings(
-        index_interval_bytes=index_interval_bytes, segment_index_bytes=segment_index_bytes
-    )
-    request = RepairRequest(
-        log_dir=os.fspath(log_dir),
-        is_applied=apply,
-        topics=tuple(topics),
-        settings=default,
-        kafka_configs=text_of(kafka_configs),
-    )
-    return run_repair(request, now_ms=current_ms(), on_progress=on_progress)
+    request = picked(RepairRequest, options, log_dir=os.fspath(log_dir))
+    return run_repair(request, now_ms=current_ms(), on_progress=options["on_progress"])
+
+
+def local_engine(options: LocalRun) -> LocalEngine:
+    """Return the engine of a function's options; a worker that does nothing is a warning."""
+    how = (options["workers"], options["parallelism"], options["on_progress"])
+    return LocalEngine(*how, tell=warn_caller)
 
 
 def _texts_on(
-    named: Sequence[Path | None],
-    storage_options: StorageOptions | None,
-    filesystem: Filesystem | None,
-    *,
-    writes: bool = False,
+    named: Sequence[Path | None], options: SparkRun, *, writes: bool = False
 ) -> list[str | None]:
     """Return the URIs of a source and other places, None for those that are not given.
 
     With `writes`, ValueError for a filesystem that may not replace a file where a call writes.
     """
-    places = places_on([one for one in named if one is not None], storage_options, filesystem)
+    given = [one for one in named if one is not None]
+    places = places_on(given, options["storage_options"], options["filesystem"])
     if writes:
         require_writable_store(places[1:] or places)
     uris = iter(place.uri for place in places)

@@ -12,13 +12,12 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time, milliseconds_of
+from kip33.options import Path
 from kip33.rules.search import NEWEST_KAFKA, TARGETS, parse_kafka_version, require_target
 from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import rows_of, search_rows
 from kip33.search.replica_search import TimeQuestion
 from kip33.stores.locations import Location
-
-Path: TypeAlias = str | os.PathLike[str]
 
 TimeRequest: TypeAlias = tuple[str, int | None, Time] | tuple[str, int | None, Time, str | None]
 """Topic, partition (None: all), time, and optionally a log directory.

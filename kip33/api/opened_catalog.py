@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from kip33.api.offsets_for_times import (
     OpenedTiers,
-    Path,
     TimeRequest,
     answer_table,
     log_starts,
@@ -34,6 +33,7 @@ from kip33.catalog.topic_totals import TopicTotals
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time, milliseconds_of
+from kip33.options import Path
 from kip33.retention import make_plan
 from kip33.retention.evaluated_tables import answer_columns
 from kip33.retention.evaluation import (

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 
-from kip33.api.offsets_for_times import Path
 from kip33.api.opened_catalog import current_ms
 from kip33.catalog.catalog import warn_caller
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time
 from kip33.local.local_engine import LocalEngine
+from kip33.options import Path
 from kip33.records.parallel_reading import ParallelReading
 from kip33.records.partitions import Source
 from kip33.records.polars_filter import bounds_of

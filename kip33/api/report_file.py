@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kip33.api.offsets_for_times import Path
 from kip33.api.opened_catalog import current_ms, policies_in, text_of, time_or_now
 from kip33.archive.output_files import require_report_places
 from kip33.catalog.catalog import Warn, catalog_at, choose, warn_caller
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.errors import without_secrets
 from kip33.formats.times import Time
+from kip33.options import Path
 from kip33.report.facts import FindingLevel, Report, ReportFinding
 from kip33.report.make_report import MOST_FORECAST_DAYS, ReportRequest, make_report, report_policies
 from kip33.report.page import page_of

@@ -3,20 +3,20 @@
 A topic may have its own index settings, from the saved output of Kafka's tools: `--kafka-configs`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypedDict
 
 import pyarrow.compute as pc
 
+from kip33.archive import common_options as common
 from kip33.archive.directory import Segment
 from kip33.archive.listing import Column, index_uris
 from kip33.archive.segment_paths import index_path
 from kip33.catalog.catalog import CATALOG_FOLDER, Snapshot
-from kip33.drafts.designs import DESIGNS, design_of
+from kip33.drafts.designs import DESIGNS, DesignName, design_of
 from kip33.errors import CatalogError, LocationError, PolicyError
 from kip33.formats.index_kinds import IndexKind
+from kip33.options import Option, Path
 from kip33.retention.policy_files import load_kafka_configs
 from kip33.rules.index_builder import BYTES_VERSION, IndexSettings, TopicSettings
 from kip33.rules.index_entries import DIALECTS
@@ -24,69 +24,117 @@ from kip33.rules.untimestamped import Untimestamped
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 
-ReadName: TypeAlias = Literal["log", "tail"]
 INTERVAL: Final = "index.interval.bytes"
 _INDEX_SIZE: Final = "segment.index.bytes"
 _MOST: Final = 2**31 - 1  # both are int32 in Kafka
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildRequest:
-    """The options of a build."""
+class BuildOptions(TypedDict, total=False):
+    """How logs are indexed, and where the catalog is."""
+
+    in_place: Annotated[bool, "Write each index beside its log."]
+    index_files: Annotated[
+        bool,
+        Option(
+            "Read every log and write the catalog only. Audits, totals, reports and searches need "
+            "no index files.",
+            default=True,
+        ),
+    ]
+    layout: common.LayoutName
+    topics: common.TopicGlobList
+    catalog: Annotated[
+        Path | None, Option("Folder of the catalog [default: <index-dir>/_catalog].", metavar="DIR")
+    ]
+    dialect: Annotated[
+        DesignName,
+        Option(
+            "Which entries to write. recover: as a broker's recovery does; live: as a leader "
+            "of Kafka 0.11 to 3.6 does; kip33: as the text of KIP-33 says. The others are drafts "
+            "of KIP-33, with files of their own names (see kip33 dialects).",
+            default="recover",
+        ),
+    ]
+    untimestamped: common.UntimestampedRule
+    index_interval_bytes: common.IndexIntervalBytes
+    segment_index_bytes: common.SegmentIndexBytes
+    kafka_configs: common.TopicConfigsFile
+    check_crc: common.ChecksCrc
+    offset_index: Annotated[bool, "Also write the .index and .txnindex files."]
+    overwrite: Annotated[bool, "Also replace index files that kip33 did not write."]
+    only_damaged: Annotated[
+        bool,
+        Option(
+            "damaged: write only index files that verify does not call identical or "
+            "consistent. With --overwrite, also replace damaged files that kip33 did not write.",
+            flag="--only damaged",
+        ),
+    ]
+    fsync: Annotated[
+        bool,
+        Option(
+            "Do not wait until files are on the disk. For temporary results only: a power "
+            "failure may lose index files of a finished build.",
+            default=True,
+        ),
+    ]
+    full: Annotated[bool, "Read every segment, not only new and changed ones."]
+    allow_empty: Annotated[
+        bool,
+        "Commit a snapshot without segments if SOURCE has none: all were deleted on purpose.",
+    ]
+    read: Annotated[
+        Literal["log", "tail"],
+        Option(
+            "tail: trust the end of a plausible .timeindex instead of reading its log.",
+            default="log",
+        ),
+    ]
+
+
+class BuildRequest(BuildOptions):
+    """What a build is asked."""
 
     source: str  # a path or URI, like the next
-    index_dir: str | None = None
-    settings: IndexSettings = field(default_factory=IndexSettings)
-    in_place: bool = False  # index files go beside the logs
-    index_files: bool = True  # False: the build writes rows only
-    catalog: str | None = None  # its path or URI; default `index_dir/_catalog`
-    kafka_configs: str | None = None  # a file with the topics' own index settings
-    topics: Sequence[str] = ()  # globs
-    layout: str = "kafka"  # a name of `kip33.archive.layouts`, or a pattern
-    offset_index: bool = False  # write `.index` and `.txnindex` files too
-    overwrite: bool = False  # replace index files that kip33 did not write
-    only_damaged: bool = False
-    full: bool = False  # read every segment again
-    allow_empty: bool = False  # of a SOURCE without segments, commit a snapshot without rows
-    read: str = "log"  # or "tail": use a trustworthy `.timeindex` instead of its log
-    fsync: bool = True  # without it a power failure may lose files that were reported as written
+    index_dir: str | None
 
-    def require_valid(self) -> None:
-        """Raise ValueError for options that cannot be combined."""
-        if self.read not in ("log", "tail"):
-            raise ValueError(f"read {self.read!r}: expected log or tail")
-        if not self.index_files:
-            _require_rows_only(self)
-        if self.read == "tail" and self.only_damaged:
-            raise ValueError(
-                "--only damaged verifies index files against their logs: it cannot be combined "
-                "with --read tail"
-            )
+
+def require_valid(request: BuildRequest) -> None:
+    """Raise ValueError for options that cannot be combined."""
+    if request["read"] not in ("log", "tail"):
+        raise ValueError(f"read {request['read']!r}: expected log or tail")
+    if not request["index_files"]:
+        _require_rows_only(request)
+    if request["read"] == "tail" and request["only_damaged"]:
+        raise ValueError(
+            "--only damaged verifies index files against their logs: it cannot be combined "
+            "with --read tail"
+        )
 
 
 def _require_rows_only(request: BuildRequest) -> None:
     """Raise ValueError for options of index files, in a build that writes none."""
     given = {
-        "--index-dir": request.index_dir,
-        "--in-place": request.in_place,
-        "--offset-index": request.offset_index,
-        "--overwrite": request.overwrite,
-        "--only damaged": request.only_damaged,
-        "--read tail": request.read == "tail",
+        "--index-dir": request["index_dir"],
+        "--in-place": request["in_place"],
+        "--offset-index": request["offset_index"],
+        "--overwrite": request["overwrite"],
+        "--only damaged": request["only_damaged"],
+        "--read tail": request["read"] == "tail",
     }
     for option, is_given in given.items():
         if is_given:
             raise ValueError(
                 f"--no-index-files reads every log and writes no index file: leave out {option}"
             )
-    if not request.catalog:
+    if not request["catalog"]:
         raise ValueError("--no-index-files requires a catalog (--catalog)")
 
 
 def require_rows_only(newest: Snapshot | None, request: BuildRequest, catalog_uri: str) -> None:
     """Raise CatalogError if a build without index files would forget those of earlier builds."""
     index_dir = newest.settings.get("index_dir", "an index directory") if newest else None
-    if index_dir and not request.index_files:
+    if index_dir and not request["index_files"]:
         raise CatalogError(
             f"{catalog_uri}: the last build wrote index files into {index_dir}: give --index-dir "
             "or --in-place as it did, or another --catalog for --no-index-files"
@@ -99,14 +147,14 @@ def require_dialect(newest: Snapshot | None, options: BuildRequest, catalog_uri:
     ValueError: the files of a draft of KIP-33 are neither put beside logs nor verified.
     CatalogError: a catalog has index files of one name in all its builds.
     """
-    name = options.settings.dialect
+    name = options["dialect"]
     design = design_of(name)
-    if options.in_place and design.is_draft:
+    if options["in_place"] and design.is_draft:
         raise ValueError(
             f"--in-place: the dialect {name!r} is a draft of KIP-33, whose files no broker reads; "
             "give --index-dir"
         )
-    given = {"--only damaged": options.only_damaged, "--read tail": options.read == "tail"}
+    given = {"--only damaged": options["only_damaged"], "--read tail": options["read"] == "tail"}
     for option, is_given in given.items():
         if is_given and design.is_draft:
             raise ValueError(
@@ -151,8 +199,9 @@ def require_places(request: BuildRequest) -> tuple[Location, Location, Location]
 
     Without index files the catalog is the index directory, too: no index file is ever there.
     """
-    index_dir, in_place, catalog = request.index_dir, request.in_place, request.catalog
-    if not request.index_files:
+    in_place, catalog = request["in_place"], request["catalog"]
+    index_dir: Path | None = request["index_dir"]
+    if not request["index_files"]:
         index_dir = catalog
     elif in_place == bool(index_dir):
         raise ValueError(
@@ -161,7 +210,7 @@ def require_places(request: BuildRequest) -> tuple[Location, Location, Location]
         )
     if in_place and not catalog:
         raise ValueError("--in-place requires a catalog (--catalog) outside of all log directories")
-    source_location = Location.of(request.source)
+    source_location = Location.of(request["source"])
     require_directory(source_location, "SOURCE")
     index_location = Location.of(index_dir) if index_dir else source_location
     if index_dir and index_location.contains(source_location):
@@ -234,7 +283,7 @@ def _settings_of_row(settings: IndexSettings, kinds: frozenset[IndexKind]) -> di
     }
 
 
-def load_topic_settings(default: IndexSettings, kafka_configs: str | None) -> TopicSettings:
+def load_topic_settings(default: IndexSettings, kafka_configs: Path | None) -> TopicSettings:
     """Return the settings of every topic: those in the file, otherwise those of `default`.
 
     `kafka_configs` is a local path or URI with the saved output of `kafka-configs.sh --describe
@@ -262,7 +311,7 @@ def load_topic_settings(default: IndexSettings, kafka_configs: str | None) -> To
     return TopicSettings.of_topics(default, by_topic)
 
 
-def _number(file: str, topic: str, configs: dict[str, str], key: str, default: int) -> int:
+def _number(file: Path, topic: str, configs: dict[str, str], key: str, default: int) -> int:
     """Return a setting of a topic, `default` if it is not set."""
     text = configs.get(key)
     if text is None:

@@ -23,6 +23,7 @@ from kip33.builds.build_options import (
     require_layout,
     require_places,
     require_rows_only,
+    require_valid,
     require_written_by_brokers,
 )
 from kip33.builds.carry_over import CarryOver, ListingScope
@@ -33,6 +34,7 @@ from kip33.catalog.catalog import Catalog
 from kip33.drafts.designs import design_of
 from kip33.formats.index_kinds import IndexKind
 from kip33.retention.broker_locks import locked
+from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
 
@@ -74,15 +76,15 @@ def plan_build(
     argument is reported before an engine starts: LocationError, CatalogError or ValueError, and
     LockedError in place if a broker uses the log directory.
     """
-    request.require_valid()
-    settings = request.settings
-    topic_settings = load_topic_settings(settings, request.kafka_configs)
-    if request.in_place and not design_of(settings.dialect).is_draft:
+    require_valid(request)
+    settings = IndexSettings.of(request)
+    topic_settings = load_topic_settings(settings, request["kafka_configs"])
+    if request["in_place"] and not design_of(settings.dialect).is_draft:
         require_written_by_brokers(settings.dialect, settings.untimestamped)
-    layout = layout_of(request.layout)
-    if request.in_place and not layout.in_place:
+    layout = layout_of(request["layout"])
+    if request["in_place"] and not layout.in_place:
         raise ValueError(
-            f"--in-place: the layout {request.layout!r} has no index files beside logs; "
+            f"--in-place: the layout {request['layout']!r} has no index files beside logs; "
             "give --index-dir"
         )
     source_location, index_location, catalog_location = require_places(request)
@@ -96,18 +98,18 @@ def plan_build(
     require_rows_only(newest, request, catalog_location.uri)
     listing = require_segments(
         source_location,
-        request.topics,
-        index_dir=index_location if request.index_files else None,
+        request["topics"],
+        index_dir=index_location if request["index_files"] else None,
         layout=layout,
         time_index=design_of(settings.dialect).file,
-        allow_empty=request.allow_empty,
+        allow_empty=request["allow_empty"],
         if_empty=_ALLOW_EMPTY if newest and newest.rows else "",
         on_progress=on_progress,
     )
-    beside_logs = partition_directories(listing) if request.in_place else ()
+    beside_logs = partition_directories(listing) if request["in_place"] else ()
     with locked(beside_logs, make=False):  # later the locks are held during the build
         pass
-    if not request.in_place:
+    if not request["in_place"]:
         require_outside_log_dirs(index_location, listing, "the index directory")
     require_outside_log_dirs(catalog_location, listing, "the catalog")
     build = BuildSpec(
@@ -115,15 +117,15 @@ def plan_build(
         index_location,
         topic_settings.default,
         _kinds(request),
-        request.overwrite,
-        request.only_damaged,
-        request.read == "tail",
+        request["overwrite"],
+        request["only_damaged"],
+        request["read"] == "tail",
         layout.name,
         topic_settings.by_topic,
-        request.fsync,
+        request["fsync"],
     )
-    reuse = not (request.full or request.only_damaged)
-    plan = _plan(build, target, listing, now_ms, request.topics, reuse=reuse)
+    reuse = not (request["full"] or request["only_damaged"])
+    plan = _plan(build, target, listing, now_ms, request["topics"], reuse=reuse)
     return plan._replace(beside_logs=beside_logs)
 
 
@@ -135,9 +137,9 @@ _ALLOW_EMPTY: Final = (
 
 def _kinds(request: BuildRequest) -> frozenset[IndexKind]:
     """Return the kinds of index files that a build writes."""
-    if not request.index_files:
+    if not request["index_files"]:
         return frozenset()
-    return frozenset(IndexKind if request.offset_index else {IndexKind.TIME})
+    return frozenset(IndexKind if request["offset_index"] else {IndexKind.TIME})
 
 
 def _plan(

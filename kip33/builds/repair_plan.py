@@ -9,11 +9,12 @@ from enum import StrEnum
 from functools import partial
 from itertools import islice
 from os import cpu_count
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.archive import common_options as common
 from kip33.archive.directory import Segment
 from kip33.archive.listing import Listing, Unfinished
 from kip33.archive.log_directory import found_on_start
@@ -58,15 +59,20 @@ REPAIRS: Final = pa.schema(_FIELDS)
 """The fields of `SegmentRepair.as_row`, in order; one row per segment that needs a repair."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RepairRequest:
-    """The options of a repair."""
+class RepairOptions(TypedDict, total=False):
+    """Which index files are repaired, and whether that is done or only planned."""
+
+    apply: Annotated[bool, "Carry out the plan. Without this option, only show it."]
+    topics: common.TopicGlobList
+    index_interval_bytes: common.IndexIntervalBytes
+    segment_index_bytes: common.SegmentIndexBytes
+    kafka_configs: common.TopicConfigsFile
+
+
+class RepairRequest(RepairOptions):
+    """What a repair is asked."""
 
     log_dir: str  # its path
-    is_applied: bool = False  # carry the plan out
-    topics: tuple[str, ...] = ()  # globs
-    settings: IndexSettings = field(default_factory=IndexSettings)
-    kafka_configs: str | None = None  # a file with the topics' own index settings
 
 
 class RepairFinding(StrEnum):
@@ -367,11 +373,11 @@ def run_repair(
     without segments, LockedError while a broker or another run uses it, PolicyError or ValueError
     for wrong settings.
     """
-    settings = load_topic_settings(request.settings, request.kafka_configs)
-    listing = list_log_dir(Location.of(request.log_dir), request.topics, on_progress)
-    with locked(partition_directories(listing), make=request.is_applied):
+    settings = load_topic_settings(IndexSettings.of(request), request["kafka_configs"])
+    listing = list_log_dir(Location.of(request["log_dir"]), request["topics"], on_progress)
+    with locked(partition_directories(listing), make=request["apply"]):
         plan = plan_repair(listing, settings, on_progress)
-        if not request.is_applied:
+        if not request["apply"]:
             return _summary(plan, plan.repairs, is_applied=False)
         unfinished = remove_unfinished(plan, now_ms=now_ms)
         repairs = apply_repair(plan, on_progress)

@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kip33.builds.build_options import BuildRequest
+from kip33.builds.build_options import BuildOptions, BuildRequest
+from kip33.cli.declared_options import options_of
 from kip33.cli.engine_option import EngineOptions, open_engine
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
     engine_options,
     format_option,
-    index_options,
-    layout_option,
     makes_request,
-    negated,
     publish_summary,
     spark_options,
     summary_option,
-    untimestamped_option,
 )
 from kip33.cli.output import (
     Output,
@@ -35,7 +32,6 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.progress import progress_line
-from kip33.drafts.designs import DESIGNS
 from kip33.errors import exit_code_of
 from kip33.rules.offset_holes import HoleTotals, missing_holes
 from kip33.rules.segment_summary import SegmentStatus
@@ -45,10 +41,6 @@ if TYPE_CHECKING:
 
 UNWRITTEN: Final = "unwritten"  # a finding of --fail-on beside the statuses
 MISSING_OFFSETS: Final = "holes"  # another one
-
-
-def _is_given(_: click.Context, __: click.Parameter, value: str | None) -> bool:
-    return value is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,63 +64,7 @@ class BuildCommand:
     metavar="DIR",
     help="Write index files below this directory, at the same relative paths.",
 )
-@click.option("--in-place", is_flag=True, help="Write each index beside its log.")
-@click.option(
-    "--no-index-files",
-    "index_files",
-    is_flag=True,
-    callback=negated,
-    help="Read every log and write the catalog only. Audits, totals, reports and searches need no "
-    "index files.",
-)
-@layout_option
-@click.option(
-    "--catalog", metavar="DIR", help="Folder of the catalog [default: <index-dir>/_catalog]."
-)
-@click.option(
-    "--dialect",
-    type=click.Choice(list(DESIGNS)),
-    default="recover",
-    show_default=True,
-    help="Which entries to write. recover: as a broker's recovery does; live: as a leader "
-    "of Kafka 0.11 to 3.6 does; kip33: as the text of KIP-33 says. The others are drafts of "
-    "KIP-33, with files of their own names (see kip33 dialects).",
-)
-@untimestamped_option
-@index_options
-@click.option("--offset-index", is_flag=True, help="Also write the .index and .txnindex files.")
-@click.option(
-    "--overwrite", is_flag=True, help="Also replace index files that kip33 did not write."
-)
-@click.option(
-    "--only",
-    "only_damaged",
-    type=click.Choice(["damaged"]),
-    callback=_is_given,
-    help="damaged: write only index files that verify does not call identical or "
-    "consistent. With --overwrite, also replace damaged files that kip33 did not write.",
-)
-@click.option(
-    "--no-fsync",
-    "fsync",
-    is_flag=True,
-    callback=negated,
-    help="Do not wait until files are on the disk. For temporary results only: a power "
-    "failure may lose index files of a finished build.",
-)
-@click.option("--full", is_flag=True, help="Read every segment, not only new and changed ones.")
-@click.option(
-    "--allow-empty",
-    is_flag=True,
-    help="Commit a snapshot without segments if SOURCE has none: all were deleted on purpose.",
-)
-@click.option(
-    "--read",
-    type=click.Choice(["log", "tail"]),
-    default="log",
-    show_default=True,
-    help="tail: trust the end of a plausible .timeindex instead of reading its log.",
-)
+@options_of(BuildOptions)
 @click.option(
     "--fail-on",
     multiple=True,

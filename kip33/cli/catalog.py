@@ -141,7 +141,7 @@ def _by_hand(ctx: click.Context, param: click.Parameter, value: int | None) -> i
     help="With --orphans: remove the files of a plan that are still as planned, and no others.",
 )
 @click.option("--dry-run", is_flag=True, help="With --apply: run all checks, remove nothing.")
-@topic_option()
+@topic_option
 @store_options
 @format_option
 def catalog(

@@ -17,6 +17,7 @@ from kip33.cli.options import (
     publish_summary,
     spark_options,
     summary_option,
+    topic_option,
     topic_setting_options,
 )
 from kip33.cli.output import (
@@ -112,6 +113,7 @@ class DialectsCommand:
 )
 @summary_option
 @engine_options
+@topic_option
 @spark_options
 @format_option
 @makes_request(DialectsCommand)

@@ -7,7 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from kip33.cli.options import dialect_option, format_option, max_batch_bytes_option, store_options
+from kip33.archive.common_options import ReadDialect
+from kip33.cli.declared_options import option_of
+from kip33.cli.options import format_option, max_batch_bytes_option, store_options
 from kip33.cli.output import Output, RowList, iso_time, show
 from kip33.cli.standard_output import shown_bytes, text_field
 from kip33.errors import (
@@ -103,7 +105,7 @@ class ShownRecords(NamedTuple):
     "value_base64; a table cuts long ones.",
 )
 @max_batch_bytes_option
-@dialect_option
+@option_of("dialect", ReadDialect)
 @store_options
 @format_option
 def dump(

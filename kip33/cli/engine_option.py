@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 AUTO: Final = "auto"
-MOST_WORKERS: Final = 1_000
 BY_SPARK_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
 TYPED_CONF: Final = "kip33.typed_conf"  # where `--conf` keeps the pairs of the command line
 _MASTERS: Final = ("spark.master", "spark.remote")

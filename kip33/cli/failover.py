@@ -68,7 +68,7 @@ class FailoverCommand:
     type=click.Choice(["reset-offsets"]),
     help="Print only the CSV that kafka-consumer-groups.sh --from-file takes.",
 )
-@topic_option()
+@topic_option
 @max_batch_bytes_option
 @store_options
 @format_option

@@ -75,7 +75,7 @@ class LagCommand:
     metavar="T",
     help="Time at which retention is evaluated [default: the clock].",
 )
-@topic_option()
+@topic_option
 @click.option("--snapshot", metavar="NAME", help="Use this snapshot instead of the newest.")
 @policy_options
 @max_batch_bytes_option

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, is_typeddict
 import click
 from click.core import ParameterSource
 
+from kip33.archive import common_options as common
 from kip33.archive.bins import EngineName
+from kip33.cli.declared_options import option_of
 from kip33.cli.engine_option import (
     AUTO,
     BY_SPARK_SUBMIT,
     ENGINE_VARIABLE,
-    MOST_WORKERS,
     TYPED_CONF,
     SparkJob,
 )
@@ -25,25 +26,15 @@ from kip33.cli.main import COMMANDS, get_command
 from kip33.cli.output import FORMATS, RESULT_LINE
 from kip33.cli.times import Quantity
 from kip33.errors import without_secrets
-from kip33.formats.batch import MAX_INT32
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
-from kip33.formats.time_index import TIME_ENTRY_BYTES
-from kip33.rules.index_entries import (
-    DEFAULT_INDEX_INTERVAL_BYTES,
-    DEFAULT_SEGMENT_INDEX_BYTES,
-    DIALECTS,
-)
 from kip33.rules.policies import DURATION_EXPECTED, duration_ms, nearest
 from kip33.rules.retention import NO_LIMIT
-from kip33.rules.untimestamped import RULES, Untimestamped, rule_of
 from kip33.stores.settings import configured, settings_from
 
 if TYPE_CHECKING:
     from kip33.rules.policies import Policies
     from kip33.stores.locations import Location
 
-
-MOST_TASKS: Final = 100_000
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Request = TypeVar("_Request")
@@ -143,29 +134,7 @@ def _limit_ms(text: str) -> int:
         ) from error
 
 
-class _TopicOption(click.Option):
-    """`--topic`; `--topics`, its name in earlier versions, does the same and is in no help."""
-
-    earlier_name: Final = "--topics"
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Let a command line have either name."""
-        super().add_to_parser(parser, ctx)
-        parser.add_option(self, [self.earlier_name], self.name, action="append")
-
-
-def topic_option(name: str = "topics") -> Callable[[_Command], _Command]:
-    """Return the option --topic, whose globs a command gets as `name`."""
-    return click.option(
-        "--topic",
-        name,
-        cls=_TopicOption,
-        multiple=True,
-        metavar="GLOB",
-        help="Only topics that match; !GLOB excludes topics that match. May be repeated.",
-    )
-
-
+topic_option: Final = option_of("topics", common.TopicGlobList)
 _MOST_CONFIG_BYTES: Final = 1 << 20
 
 
@@ -249,13 +218,9 @@ def _long_options(command: click.Command) -> dict[str, click.Option]:
         name.removeprefix("--"): option
         for option in command.params
         if isinstance(option, click.Option) and option.name != "config"
-        for name in (*option.opts, *_earlier_names(option))
+        for name in (*option.opts, *getattr(option, "earlier_names", ()))
         if name.startswith("--")
     }
-
-
-def _earlier_names(option: click.Option) -> tuple[str, ...]:
-    return (option.earlier_name,) if isinstance(option, _TopicOption) else ()
 
 
 config_option: Final = click.option(
@@ -331,12 +296,7 @@ store_options: Final = together(  # for commands without Spark
         help="Setting for access to stores, such as spark.hadoop.fs.s3a.endpoint=...",
     ),
 )
-workers_option: Final = click.option(
-    "--workers",
-    type=click.IntRange(1, MOST_WORKERS),
-    metavar="N",
-    help="Most processes of the local engine [default: one per core, one for small work].",
-)
+workers_option: Final = option_of("workers", common.MostWorkers)
 engine_options: Final = together(
     click.option(
         "--engine",
@@ -354,13 +314,8 @@ engine_options: Final = together(
         "-v", "--verbose", is_flag=True, help="Also print which engine does the work, and why."
     ),
 )
-parallelism_option: Final = click.option(
-    "--parallelism",
-    type=click.IntRange(1, MOST_TASKS),
-    help="Number of even shares of the work, which on Spark are tasks [default: at least one for "
-    "each core; large ones first, small ones at the end].",
-)
-spark_options: Final = together(topic_option(), parallelism_option, session_options)
+parallelism_option: Final = option_of("parallelism", common.Parallelism)
+spark_options: Final = together(parallelism_option, session_options)
 policy_options: Final = together(
     click.option(
         "--policy",
@@ -384,44 +339,9 @@ policy_options: Final = together(
     ),
 )
 topic_setting_options: Final = together(
-    click.option(
-        "--index-interval-bytes",
-        type=click.IntRange(0, MAX_INT32),
-        default=DEFAULT_INDEX_INTERVAL_BYTES,
-        show_default=True,
-        help="Kafka's index.interval.bytes at the time the segments were written.",
-    ),
-    click.option(
-        "--segment-index-bytes",
-        type=click.IntRange(TIME_ENTRY_BYTES, MAX_INT32),
-        default=DEFAULT_SEGMENT_INDEX_BYTES,
-        show_default=True,
-        help="Kafka's segment.index.bytes: a log that needs a larger index fails to load.",
-    ),
-    click.option(
-        "--kafka-configs",
-        metavar="FILE",
-        help="Saved output of `kafka-configs.sh --describe --entity-type topics --all`: the "
-        "topics' index.interval.bytes and segment.index.bytes override the two options "
-        "above.",
-    ),
-)
-
-
-def negated(_: click.Context, __: click.Parameter, value: bool) -> bool:
-    """Return the setting that an option such as --no-fsync turns off."""
-    return not value
-
-
-index_options: Final = together(
-    topic_setting_options,
-    click.option(
-        "--no-check-crc",
-        "check_crc",
-        is_flag=True,
-        callback=negated,
-        help="Read only batch headers. Damage inside of records is not detected.",
-    ),
+    option_of("index_interval_bytes", common.IndexIntervalBytes),
+    option_of("segment_index_bytes", common.SegmentIndexBytes),
+    option_of("kafka_configs", common.TopicConfigsFile),
 )
 
 
@@ -460,35 +380,7 @@ max_batch_bytes_option: Final = click.option(
 )
 
 
-dialect_option = click.option(
-    "--dialect",
-    type=click.Choice(list(DIALECTS)),
-    default="recover",
-    show_default=True,
-    help="How to read .timeindex entries. kip33: for files that were built with that "
-    "dialect. recover or live: for Kafka's files; both accept the files of either.",
-)
-
-
-def _known(ctx: click.Context, param: click.Parameter, text: str) -> str:
-    from kip33.archive.layouts import layout_of
-
-    try:
-        return layout_of(text).name
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
-
-
-layout_option: Final = click.option(
-    "--layout",
-    metavar="NAME|PATTERN",
-    default="kafka",
-    show_default=True,
-    callback=_known,
-    help="How files are arranged below SOURCE: kafka, pinterest, aiven, local-tiered, "
-    "hdfs-rsm, or a pattern of the paths such as "
-    "'{log_dir}/{topic}-{partition}/{base_offset}.log'.",
-)
+layout_option: Final = option_of("layout", common.LayoutName)
 
 
 def replaced_file(
@@ -540,20 +432,3 @@ def publish_summary(place: "Location | None", summary: Mapping[str, Any]) -> Non
         _require_summary(place)
         data = (json.dumps(summary, indent=1) + "\n").encode()
         publish_or_raise(place, data, "the run is complete, only its summary is missing")
-
-
-def _rule(_: click.Context, __: click.Parameter, text: str) -> str:
-    return rule_of(text).value
-
-
-untimestamped_option = click.option(
-    "--untimestamped",
-    type=click.Choice(RULES),
-    default=Untimestamped.NONE.value,
-    show_default=True,
-    callback=_rule,
-    help="The index of a closed segment whose records have no timestamps. none: empty, as Kafka "
-    "writes it. Else one entry with the log file's modification time, as KIP-33 planned: "
-    "next-base-offset (or entry) with the next segment's base offset, the accepted text; "
-    "first-offset with the segment's own, an earlier text.",
-)

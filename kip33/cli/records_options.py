@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from kip33.archive.bins import EngineName
+from kip33.archive.common_options import TopicGlobList
+from kip33.cli.declared_options import option_of
 from kip33.cli.engine_option import EngineOptions, is_typed
 from kip33.cli.options import (
     layout_option,
     max_batch_bytes_option,
     together,
-    topic_option,
 )
 from kip33.cli.output import open_catalog_dir
 from kip33.cli.times import DURATION, MOMENT
@@ -28,7 +29,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 choice_options: Final = together(
     click.argument("source", metavar="SOURCE|CATALOG"),
     click.argument("remote", metavar="[REMOTE]", required=False),
-    topic_option("topic"),
+    option_of("topic", TopicGlobList),
     click.option(
         "--partition",
         type=click.IntRange(0, MAX_INT32),

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kip33.builds.repair_plan import RepairFinding, RepairRequest
+from kip33.builds.repair_plan import RepairFinding, RepairOptions, RepairRequest
+from kip33.cli.declared_options import options_of
 from kip33.cli.options import (
     format_option,
     makes_request,
     publish_summary,
     store_options,
     summary_option,
-    topic_option,
-    topic_setting_options,
 )
 from kip33.cli.output import (
     Column,
@@ -66,14 +65,7 @@ class RepairCommand:
     "same with --apply. kip33/REPAIR.md describes all steps in order."
 )
 @click.argument("log_dir")
-@click.option(
-    "--apply",
-    "is_applied",
-    is_flag=True,
-    help="Carry out the plan. Without this option, only show it.",
-)
-@topic_option()
-@topic_setting_options
+@options_of(RepairOptions)
 @click.option(
     "--fail-on",
     multiple=True,

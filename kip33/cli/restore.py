@@ -1,6 +1,5 @@
 """`kip33 restore`: its options, the request that they make, and its output."""
 
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -9,17 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from kip33.cli.declared_options import options_of
 from kip33.cli.engine_option import EngineOptions, open_engine
 from kip33.cli.options import (
     engine_options,
     format_option,
-    layout_option,
     makes_request,
     publish_summary,
     session_options,
     summary_option,
-    topic_option,
-    topic_setting_options,
 )
 from kip33.cli.output import (
     Column,
@@ -34,10 +31,9 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.progress import progress_line
-from kip33.cli.times import MOMENT
+from kip33.cli.times import Quantity, parse_clock
 from kip33.errors import exit_code_of, unreadable_logs_text
-from kip33.formats.batch import MAX_INT32
-from kip33.restore.restore_request import Moment, RestoreOptions
+from kip33.restore.restore_request import Moment, RestoreOptions, RestoreQuestion, require_valid
 from kip33.rules.broker_directory import STRAY
 
 if TYPE_CHECKING:
@@ -45,45 +41,22 @@ if TYPE_CHECKING:
     from kip33.stores.locations import Location
 
 
-_PART: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
-_MOST: Final = 1_000_000
+class _Moments(Quantity):
+    """The type of a time whose text is kept: a restore with `now-7d` is continued with it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return text and time."""
+        return Moment(str(value), super().convert(value, param, ctx))
 
 
-def _moment(context: click.Context, parameter: click.Parameter, text: str | None) -> Moment | None:
-    return None if text is None else Moment(text, MOMENT.convert(text, parameter, context))
-
-
-class _PartitionNumbers(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4; 8.1 serves
-    """Numbers and ranges of partitions."""
-
-    name = "partitions"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> frozenset[int]:
-        """Return the numbers, or end the command with what was found and expected."""
-        if isinstance(value, frozenset):
-            return value
-        numbers: set[int] = set()
-        for part in str(value).split(","):
-            found = _PART.fullmatch(part.strip())
-            first = int(found[1]) if found else -1
-            last = int(found[2] or found[1]) if found else -1
-            if found is None or not first <= last <= MAX_INT32 or last - first >= _MOST:
-                self.fail(f"{str(value)[:80]!r} found, expected numbers such as 0,2-5", param, ctx)
-            numbers.update(range(first, last + 1))
-        return frozenset(numbers)
-
-
-_PARTITION_NUMBERS: Final = _PartitionNumbers()
+_MOMENT: Final = _Moments("moment", parse_clock, "2024-05-01T12:00:00Z")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreCommand:
     """The options of `kip33 restore`."""
 
-    restore: RestoreOptions
-    dry_run: bool
+    restore: RestoreQuestion
     is_abandoned: bool
     summary_file: "Location | None"
     engine: EngineOptions
@@ -92,11 +65,11 @@ class RestoreCommand:
     def check(self) -> None:
         """Raise UsageError for options that contradict each other."""
         if self.is_abandoned:
-            if self.dry_run:
+            if self.restore["dry_run"]:
                 raise click.UsageError("give --abandon or --dry-run, not both")
             return
         try:
-            self.restore.require_valid()
+            require_valid(self.restore)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
 
@@ -116,102 +89,13 @@ class RestoreCommand:
     metavar="LOG_DIR",
     help="The log directory of a stopped broker, on this machine.",
 )
-@topic_option()
-@click.option(
-    "--partitions",
-    type=_PARTITION_NUMBERS,
-    metavar="0,2-5",
-    help="Only partitions with these numbers.",
-)
-@click.option(
-    "--replica",
-    metavar="LOG_DIR",
-    help="Read this log directory of SOURCE, such as broker-1 [default: for each partition the "
-    "one with most bytes; of two tiers, with the latest leader epoch, then most offsets].",
-)
-@click.option(
-    "--snapshot",
-    metavar="NAME",
-    help="Of a catalog: a snapshot by name, number or id [default: the newest].",
-)
-@click.option(
-    "--from",
-    "begin",
-    callback=_moment,
-    metavar="TIME",
-    help="Restore segments from the one with the first record at or after TIME. Consumers do not "
-    "see the records before it.",
-)
-@click.option(
-    "--until",
-    "end",
-    callback=_moment,
-    metavar="TIME",
-    help="Restore segments that begin before the first record at or after TIME.",
-)
-@click.option(
-    "--truncate",
-    "is_truncated",
-    is_flag=True,
-    help="With --until: also cut the last segment there, as Kafka truncates a log.",
-)
-@click.option(
-    "--from-offsets",
-    metavar="FILE",
-    help="Offsets to start at: CSV topic,partition,offset, or the output of "
-    "kafka-consumer-groups.sh --describe. Other partitions are restored from their beginning.",
-)
-@click.option(
-    "--topic-ids",
-    metavar="FILE",
-    help="Topic ids: the output of kafka-topics.sh --describe, or a JSON object. Not needed for "
-    "partitions whose empty directories are in LOG_DIR, or whose source has them.",
-)
-@click.option(
-    "--bootstrap-server",
-    metavar="HOST:PORT",
-    help="Ask a running cluster for the topic ids (pip install 'kip33[kafka]').",
-)
-@click.option(
-    "--leader-epoch",
-    type=click.IntRange(0, MAX_INT32),
-    metavar="N",
-    help="Write N into batches with a later leader epoch. For a new cluster give 0: its epochs "
-    "begin there, and replicas do not join a log with later ones.",
-)
-@click.option(
-    "--link/--copy",
-    "is_linked",
-    default=False,
-    help="Make hard links of the logs instead of copies, except of each partition's last log, to "
-    "which a broker appends. Then a broker that truncates a log changes SOURCE, too.",
-)
-@click.option(
-    "--allow-holes",
-    is_flag=True,
-    help="Restore partitions with missing offsets, too.",
-)
-@click.option(
-    "--allow-cut",
-    is_flag=True,
-    help="Cut a damaged end of a partition's last log that is more than a tenth of the log, too. "
-    "Without it the partition is refused.",
-)
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Show the plan and change nothing. Without a catalog only each partition's last log is "
-    "read, to show what would be cut, and what --from and --until need: other damage and missing "
-    "offsets are found with a catalog.",
-)
+@options_of(RestoreOptions, from_=_MOMENT, until=_MOMENT)
 @click.option(
     "--abandon",
     "is_abandoned",
     is_flag=True,
     help="Give up a restore that was interrupted: remove what it copied. Needs no SOURCE.",
 )
-@layout_option
-@topic_setting_options
 @summary_option
 @session_options
 @engine_options
@@ -243,15 +127,14 @@ def restore(command: RestoreCommand) -> None:
     from kip33.stores.locations import Location
 
     if command.is_abandoned:
-        _print_abandoned(abandon(Location.of(command.restore.log_dir)), command.output_format)
+        _print_abandoned(abandon(Location.of(command.restore["log_dir"])), command.output_format)
         return
     started = time.monotonic()
     with progress_line("restore") as on_progress:
         engine = open_engine(command.engine, on_progress)
-        acting = None if command.dry_run else engine
-        done = run_restore(command.restore, acting, warn=warn, on_progress=on_progress)
+        done = run_restore(command.restore, engine, warn=warn, on_progress=on_progress)
     summary = done.as_record()
-    if acting:
+    if not command.restore["dry_run"]:
         summary |= {"engine": engine.name, "workers": engine.workers}
     summary |= {"seconds": round(time.monotonic() - started, 3)}
     _report(summary, command.summary_file, command.output_format)

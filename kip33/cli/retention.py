@@ -177,7 +177,7 @@ def _version(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int
     metavar="1TiB",
     help="With --apply: refuse a plan that deletes more bytes.",
 )
-@topic_option()
+@topic_option
 @summary_option
 @metrics_options
 @session_options

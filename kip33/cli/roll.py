@@ -15,6 +15,7 @@ from kip33.cli.options import (
     spark_options,
     summary_option,
     together,
+    topic_option,
 )
 from kip33.cli.roll_answer import RollCommand
 from kip33.cli.times import DURATION, MOMENT, Quantity, positive_ms
@@ -114,6 +115,7 @@ _setting_options: Final = together(
 )
 @summary_option
 @engine_options
+@topic_option
 @spark_options
 @format_option
 @makes_request(RollCommand)

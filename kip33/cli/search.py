@@ -85,7 +85,7 @@ class SearchCommand:
     metavar="T",
     help="With --time: also show the number of records and bytes up to this time.",
 )
-@topic_option()
+@topic_option
 @click.option(
     "--partition", type=click.IntRange(0, MAX_INT32), metavar="N", help="Only this partition."
 )

@@ -12,6 +12,7 @@ from kip33.cli.options import (
     makes_request,
     spark_options,
     summary_option,
+    topic_option,
 )
 from kip33.cli.times import DURATION, MOMENT
 from kip33.cli.timestamps_answer import TIMESTAMP_FINDINGS, TimestampsCommand
@@ -91,6 +92,7 @@ _BY: Final = ("partition", "topic")
 @layout_option
 @summary_option
 @engine_options
+@topic_option
 @spark_options
 @format_option
 @makes_request(TimestampsCommand)

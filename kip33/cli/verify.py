@@ -12,8 +12,10 @@ import click
 from kip33.archive.bins import EngineName
 from kip33.archive.segment_paths import index_path
 from kip33.builds.build_options import load_topic_settings
+from kip33.builds.verify_options import VerifyOptions, VerifyRequest, plan_request
 from kip33.catalog.catalog import catalog_at
 from kip33.catalog.topic_totals import topics_of
+from kip33.cli.declared_options import options_of
 from kip33.cli.engine_option import (
     EngineOptions,
     engine_choice,
@@ -22,16 +24,12 @@ from kip33.cli.engine_option import (
 )
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
-    dialect_option,
     engine_options,
     format_option,
-    index_options,
-    layout_option,
     makes_request,
     publish_summary,
     spark_options,
     summary_option,
-    untimestamped_option,
 )
 from kip33.cli.output import (
     Column,
@@ -47,7 +45,7 @@ from kip33.cli.output import (
     warn_of_unreadable,
 )
 from kip33.cli.progress import progress_line
-from kip33.cli.times import MOMENT, current_ms
+from kip33.cli.times import current_ms
 from kip33.errors import ExitCode, without_secrets
 from kip33.formats.index_kinds import IndexKind
 from kip33.indexing.by_path import topic_of, verify_segment
@@ -63,10 +61,8 @@ from kip33.indexing.verification import NO_TIME_INDEX, SegmentVerdict
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DialectName
 from kip33.rules.index_verdict import IndexVerdict
-from kip33.rules.packing import DailyShare
 from kip33.rules.policies import require_topics
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.rules.untimestamped import Untimestamped
 from kip33.stores.locations import Location
 
 FILES = (".log", ".timeindex", ".index", ".txnindex")
@@ -84,27 +80,13 @@ _OF_LOGS: Final = {
 }
 
 
-def _share(ctx: click.Context, param: click.Parameter, text: str | None) -> DailyShare | None:
-    try:
-        return DailyShare.of(text) if text else None
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
-
-
 @dataclass(frozen=True, kw_only=True)
 class VerifyCommand:
     """The options of `kip33 verify`."""
 
-    source: str
-    index_dir: str | None
+    verify: VerifyRequest
     catalog: str | None
     quick: bool
-    share: DailyShare | None
-    as_of: int | None  # ms
-    layout: str
-    settings: IndexSettings
-    kafka_configs: str | None
-    topics: tuple[str, ...]
     fail_on: tuple[str, ...]
     summary_file: Location | None
     metrics: MetricsRequest
@@ -114,7 +96,7 @@ class VerifyCommand:
     @property
     def is_of_file(self) -> bool:
         """Return whether SOURCE is one log or index file."""
-        return self.source.endswith(FILES)
+        return self.verify["source"].endswith(FILES)
 
     def check(self) -> None:
         """Raise UsageError for options that do not belong together.
@@ -127,9 +109,9 @@ class VerifyCommand:
             raise click.UsageError("--catalog requires --quick")
         elif is_typed("fail_on") and set(self.fail_on).intersection(_ONLY_WITH_QUICK):
             raise click.UsageError("--fail-on changed requires --quick")
-        if self.as_of is not None and not self.share:
+        if self.verify["as_of"] is not None and not self.verify["share"]:
             raise click.UsageError("--as-of requires --share")
-        if self.share and (self.quick or self.is_of_file):
+        if self.verify["share"] and (self.quick or self.is_of_file):
             raise click.UsageError("--share is for the logs of a tree, without --quick")
 
 
@@ -148,22 +130,7 @@ class VerifyCommand:
     is_flag=True,
     help="Compare the index files with their sizes and CRCs in the catalog; read no log.",
 )
-@click.option(
-    "--share",
-    metavar="1/7",
-    callback=_share,
-    help="Verify another seventh of the segments each day, all of them within 7 days.",
-)
-@click.option(
-    "--as-of",
-    type=MOMENT,
-    metavar="DATE",
-    help="With --share: choose the share of this day, in UTC [default: today].",
-)
-@layout_option
-@dialect_option
-@untimestamped_option
-@index_options
+@options_of(VerifyOptions)
 @click.option(
     "--fail-on",
     multiple=True,
@@ -211,38 +178,30 @@ def verify(request: VerifyCommand) -> None:
     if request.quick:
         found_by_crc = _verify_quick(request)
         sys.exit(ExitCode.FINDINGS if found_by_crc.intersection(request.fail_on) else ExitCode.DONE)
-    settings = load_topic_settings(request.settings, request.kafka_configs)
+    asked = request.verify
     ran: dict[str, Any] = {"engine": EngineName.LOCAL, "workers": 1}
     below = ""  # what every index's URI begins with, left out of tables
     if request.is_of_file:
-        if request.settings.untimestamped != Untimestamped.NONE:
+        if asked["untimestamped"] != "none":
             raise click.UsageError(
                 "--untimestamped needs the next segment: give the directory of the logs as SOURCE"
             )
         engine_choice(request.engine._replace(verbose=False))  # refuses contradicting options
-        of_topic = settings.of(topic_of(request.source))
-        verdict = _verify_one(request.source, request.index_dir, of_topic)
+        settings = load_topic_settings(IndexSettings.of(asked), asked["kafka_configs"])
+        of_topic = settings.of(topic_of(asked["source"]))
+        verdict = _verify_one(asked["source"], asked["index_dir"], of_topic)
         verdicts = TreeVerdicts.of(blocks_of([VerifiedSegment(verdict)]))
     else:
-        from kip33.indexing.verify_tree import execute_verify, plan_verify
+        from kip33.indexing.verify_tree import execute_verify
 
         with progress_line("verify") as on_progress:
             engine = open_engine(request.engine, on_progress)
-            plan = plan_verify(
-                request.source,
-                request.index_dir,
-                settings=settings,
-                topics=request.topics,
-                layout=request.layout,
-                share=request.share,
-                now_ms=current_ms() if request.as_of is None else request.as_of,
-                on_progress=on_progress,
-            )
+            plan = plan_request(asked, now_ms=current_ms(), on_progress=on_progress)
             below = plan.verify.index_dir.uri + "/"
             verdicts = execute_verify(plan, engine)
         ran = {"engine": engine.name, "workers": engine.workers}
-        if request.share:
-            ran |= {"share": str(request.share), "segments_listed": plan.listed}
+        if asked["share"]:
+            ran |= {"share": asked["share"], "segments_listed": plan.listed}
     counts: Counts = {kind: Counter() for kind in IndexKind}
     gaps: dict[str, int | None] = {kind.gap_field: None for kind in IndexKind if kind.gap_field}
     unread: list[str] = []
@@ -261,7 +220,7 @@ def verify(request: VerifyCommand) -> None:
     publish_summary(request.summary_file, summary)
     if request.metrics.metrics_file:
         by_topic = ((topic_of(one.log_uri), not one.is_good) for one in verdicts)
-        source = without_secrets(Location.of(request.source).uri)
+        source = without_secrets(Location.of(asked["source"]).uri)
         _publish_metrics(request.metrics, source, summary, by_topic)
     title = counted(len(verdicts), "segment")
     page = chain([_sums(IndexVerdict, counts, title)], _bad_files(verdicts, below))
@@ -350,18 +309,18 @@ def _require_quick_options(fail_on: Sequence[str]) -> None:
 
 def _verify_quick(request: VerifyCommand) -> set[str]:
     """Compare index files with the newest snapshot; print the result and return its verdicts."""
-    catalog, index_dir = request.catalog, request.index_dir
+    catalog, index_dir = request.catalog, request.verify["index_dir"]
     if not catalog and not index_dir:
         raise click.UsageError("--quick requires the catalog: give --catalog or --index-dir")
     place = Location.of(catalog) if catalog else Location.of(index_dir or "").child("_catalog")
     opened = catalog_at(place, warn=warn)
-    opened.require_source(Location.of(request.source))
+    opened.require_source(Location.of(request.verify["source"]))
     snapshot = choose_and_warn(opened, None).snapshot
     with progress_line("verify") as on_progress:
         engine = open_engine(request.engine, on_progress)
-        files, without = plan_quick(opened, snapshot, request.topics)
+        files, without = plan_quick(opened, snapshot, request.verify["topics"])
         if not files.num_rows and not without:
-            require_topics(request.topics, topics_of(opened, snapshot))
+            require_topics(request.verify["topics"], topics_of(opened, snapshot))
         compared = execute_quick(files, engine)
     if without:
         warn(

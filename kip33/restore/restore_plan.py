@@ -45,6 +45,7 @@ from kip33.formats.partition_metadata import (
     parse_topic_ids,
 )
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
+from kip33.options import Path
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan, find_partitions
 from kip33.restore.source_logs import with_end, with_split_logs
@@ -180,7 +181,7 @@ def _in_log_dir(
     return replace(plan, topic_id=there or given or own, own_topic_id=own)
 
 
-def load_topic_ids(file: str) -> dict[str, str]:
+def load_topic_ids(file: Path) -> dict[str, str]:
     """Return {topic: id} from a path or URI; LocationError, one line, if it is wrong."""
     place = Location.of(file)
     try:

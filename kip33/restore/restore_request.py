@@ -1,14 +1,18 @@
 """The options and the request of a restore, the segments of its source, and its summary."""
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Final, NamedTuple, Self
+from typing import Annotated, Any, Final, NamedTuple, Self, TypedDict
 
+from kip33.archive import common_options as common
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
+from kip33.formats.batch import MAX_INT32
 from kip33.formats.names import partition_dir_name, segment_file_name
 from kip33.formats.times import Time, milliseconds_of
-from kip33.rules.index_builder import IndexSettings, TopicSettings
+from kip33.options import Option, Path, declared
+from kip33.rules.index_builder import TopicSettings
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 
@@ -16,6 +20,8 @@ PartitionName = tuple[str, int]
 """A topic and the number of a partition."""
 
 _MOST_FILE_BYTES: Final = 1 << 30
+_PART: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)  # of numbers of partitions
+_MOST_NUMBERS: Final = 1_000_000
 
 
 class Moment(NamedTuple):
@@ -25,82 +31,177 @@ class Moment(NamedTuple):
     ms: int
 
     @classmethod
-    def of(cls, time: Time) -> Self:
+    def of(cls, time: "Time | Moment") -> "Moment":
         """Return a program's time; ValueError for one before 1970, and for what is not one."""
+        if isinstance(time, Moment):
+            return time
         found_ms = milliseconds_of(time)
         if found_ms < 0:
             raise ValueError(f"{time} found, expected a time from 1970 on")
         return cls(str(time), found_ms)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RestoreOptions:
-    """What is restored, to where, and how."""
+def _partition_numbers(given: str | Iterable[int]) -> frozenset[int]:
+    """Return the numbers in a text such as 0,2-5; ValueError with what was found and expected."""
+    if not isinstance(given, str):
+        return frozenset(given)
+    numbers: set[int] = set()
+    for part in given.split(","):
+        found = _PART.fullmatch(part.strip())
+        first = int(found[1]) if found else -1
+        last = int(found[2] or found[1]) if found else -1
+        if found is None or not first <= last <= MAX_INT32 or last - first >= _MOST_NUMBERS:
+            raise ValueError(f"{given[:80]!r} found, expected numbers such as 0,2-5")
+        numbers.update(range(first, last + 1))
+    return frozenset(numbers)
+
+
+class RestoreOptions(TypedDict, total=False):
+    """What is restored, and how."""
+
+    topics: common.TopicGlobList
+    partitions: Annotated[
+        Collection[int] | None,
+        Option("Only partitions with these numbers.", metavar="0,2-5", parse=_partition_numbers),
+    ]
+    replica: Annotated[
+        str | None,
+        Option(
+            "Read this log directory of SOURCE, such as broker-1 [default: for each partition the "
+            "one with most bytes; of two tiers, with the latest leader epoch, then most offsets].",
+            metavar="LOG_DIR",
+        ),
+    ]
+    snapshot: Annotated[
+        str | None,
+        Option(
+            "Of a catalog: a snapshot by name, number or id [default: the newest].", metavar="NAME"
+        ),
+    ]
+    from_: Annotated[
+        Time | Moment | None,
+        Option(
+            "Restore segments from the one with the first record at or after TIME. Consumers do "
+            "not see the records before it.",
+            flag="--from",
+            metavar="TIME",
+            parse=Moment.of,
+        ),
+    ]
+    until: Annotated[
+        Time | Moment | None,
+        Option(
+            "Restore segments that begin before the first record at or after TIME.",
+            metavar="TIME",
+            parse=Moment.of,
+        ),
+    ]
+    truncate: Annotated[
+        bool,
+        "With --until: also cut the last segment there, as Kafka truncates a log.",
+    ]
+    from_offsets: Annotated[
+        Path | None,
+        Option(
+            "Offsets to start at: CSV topic,partition,offset, or the output of "
+            "kafka-consumer-groups.sh --describe. Other partitions are restored from their "
+            "beginning.",
+            metavar="FILE",
+        ),
+    ]
+    topic_ids: Annotated[
+        Path | None,
+        Option(
+            "Topic ids: the output of kafka-topics.sh --describe, or a JSON object. Not needed for "
+            "partitions whose empty directories are in LOG_DIR, or whose source has them.",
+            metavar="FILE",
+        ),
+    ]
+    bootstrap_server: Annotated[
+        str | None,
+        Option(
+            "Ask a running cluster for the topic ids (pip install 'kip33[kafka]').",
+            metavar="HOST:PORT",
+        ),
+    ]
+    leader_epoch: Annotated[
+        int | None,
+        Option(
+            "Write N into batches with a later leader epoch. For a new cluster give 0: its epochs "
+            "begin there, and replicas do not join a log with later ones.",
+            metavar="N",
+            least=0,
+            most=MAX_INT32,
+        ),
+    ]
+    link: Annotated[
+        bool,
+        Option(
+            "Make hard links of the logs instead of copies, except of each partition's last log, "
+            "to which a broker appends. Then a broker that truncates a log changes SOURCE, too.",
+            flag="--link/--copy",
+        ),
+    ]
+    allow_holes: Annotated[bool, "Restore partitions with missing offsets, too."]
+    allow_cut: Annotated[
+        bool,
+        "Cut a damaged end of a partition's last log that is more than a tenth of the log, "
+        "too. Without it the partition is refused.",
+    ]
+    dry_run: Annotated[
+        bool,
+        "Show the plan and change nothing. Without a catalog only each partition's last log is "
+        "read, to show what would be cut, and what --from and --until need: other damage and "
+        "missing offsets are found with a catalog.",
+    ]
+    layout: common.LayoutName
+    index_interval_bytes: common.IndexIntervalBytes
+    segment_index_bytes: common.SegmentIndexBytes
+    kafka_configs: common.TopicConfigsFile
+
+
+class RestoreQuestion(RestoreOptions):
+    """What a restore is asked, before its files are read."""
 
     source: str | None  # a path or URI, like the next
     log_dir: str
-    other_source: str | None = None  # the catalog of the other tier
-    topics: tuple[str, ...] = ()  # globs
-    partitions: frozenset[int] | None = None
-    replica: str | None = None
-    snapshot: str | None = None
-    begin: Moment | None = None
-    end: Moment | None = None
-    is_truncated: bool = False
-    from_offsets: str | None = None  # a file, like the next
-    topic_ids: str | None = None
-    bootstrap_server: str | None = None
-    leader_epoch: int | None = None
-    is_linked: bool = False
-    allow_holes: bool = False
-    allow_cut: bool = False
-    layout: str = "kafka"
-    settings: IndexSettings = field(default_factory=IndexSettings)
-    kafka_configs: str | None = None  # a file
+    other_source: str | None  # the catalog of the other tier
 
-    def require_valid(self) -> None:
-        """Raise ValueError for options that contradict each other."""
-        if self.source is None:
-            raise ValueError("Missing argument 'SOURCE'")
-        if self.snapshot is not None and self.other_source is not None:
-            raise ValueError("--snapshot requires one SOURCE, two found")
-        if self.is_truncated and self.end is None:
-            raise ValueError("--truncate is for --until")
-        if self.from_offsets is not None and self.begin is not None:
-            raise ValueError("give --from or --from-offsets, not both")
-        if self.topic_ids is not None and self.bootstrap_server is not None:
-            raise ValueError("give --topic-ids or --bootstrap-server, not both")
 
-    def asked(self) -> dict[str, Any]:
-        """Return what decides the result, as the journal has it: by the names of the options.
+def require_valid(asked: RestoreQuestion) -> None:
+    """Raise ValueError for options that contradict each other."""
+    if asked["source"] is None:
+        raise ValueError("Missing argument 'SOURCE'")
+    if asked["snapshot"] is not None and asked["other_source"] is not None:
+        raise ValueError("--snapshot requires one SOURCE, two found")
+    if asked["truncate"] and asked["until"] is None:
+        raise ValueError("--truncate is for --until")
+    if asked["from_offsets"] is not None and asked["from_"] is not None:
+        raise ValueError("give --from or --from-offsets, not both")
+    if asked["topic_ids"] is not None and asked["bootstrap_server"] is not None:
+        raise ValueError("give --topic-ids or --bootstrap-server, not both")
 
-        A restore that was begun with these continues, whether a command or a program began it.
-        """
-        settings = self.settings
-        given = [self.source or "", *([] if self.other_source is None else [self.other_source])]
-        sources = sorted(Location.of(one).uri for one in given)
-        options = {
-            "SOURCE": sources if len(sources) > 1 else sources[0],
-            "--topic": sorted(self.topics),
-            "--partitions": None if self.partitions is None else sorted(self.partitions),
-            "--replica": self.replica,
-            "--snapshot": self.snapshot,
-            "--from": self.begin and self.begin.text,
-            "--until": self.end and self.end.text,
-            "--truncate": self.is_truncated,
-            "--from-offsets": _with_checksum(self.from_offsets),
-            "--topic-ids": _with_checksum(self.topic_ids),
-            "--bootstrap-server": self.bootstrap_server,
-            "--leader-epoch": self.leader_epoch,
-            "--link": self.is_linked,
-            "--allow-holes": self.allow_holes,
-            "--allow-cut": self.allow_cut or None,  # a restore that an older kip33 began has none
-            "--layout": self.layout,
-            "--index-interval-bytes": settings.index_interval_bytes,
-            "--segment-index-bytes": settings.segment_index_bytes,
-            "--kafka-configs": _with_checksum(self.kafka_configs),
-        }
-        return {name: value for name, value in options.items() if value is not None}
+
+def journaled(asked: RestoreQuestion) -> dict[str, Any]:
+    """Return what decides the result, as the journal has it: by the names of the options.
+
+    A restore that was begun with these continues, whether a command or a program began it.
+    """
+    given = [asked["source"] or "", *filter(None, [asked["other_source"]])]
+    sources = sorted(Location.of(one).uri for one in given)
+    options: dict[str, Any] = {"SOURCE": sources if len(sources) > 1 else sources[0]}
+    for one in declared(RestoreOptions):
+        value: Any = dict(asked)[one.name]
+        if one.type == Path | None:
+            value = _with_checksum(value)
+        elif isinstance(value, Moment):
+            value = value.text
+        elif isinstance(value, Collection) and not isinstance(value, str):
+            value = sorted(value)
+        options[one.flags.partition("/")[0]] = value
+    options["--allow-cut"] = options["--allow-cut"] or None  # as an older kip33 wrote the journal
+    del options["--dry-run"]
+    return {name: value for name, value in options.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +354,7 @@ class RestoreSummary:
         return record
 
 
-def _with_checksum(file: str | None) -> str | None:
+def _with_checksum(file: Path | None) -> str | None:
     """Return the URI of a file and the checksum of its bytes."""
     if file is None:
         return None

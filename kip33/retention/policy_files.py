@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from kip33.errors import LocationError, PolicyError
 from kip33.formats.kafka_configs import TOPIC_KEYS, parse_kafka_configs
+from kip33.options import Path
 from kip33.rules.policies import DEFAULTS_SECTION, Policies
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
@@ -82,7 +83,7 @@ def _of_tools(file: str) -> dict[str, _Table]:
     return topics
 
 
-def load_kafka_configs(file: str) -> dict[str, dict[str, str]]:
+def load_kafka_configs(file: Path) -> dict[str, dict[str, str]]:
     """Return each topic's settings as Kafka's tools printed them into a local file or URI.
 
     Raises PolicyError, one line with the file, if it cannot be read or has another form.
@@ -140,7 +141,7 @@ def _table(section: str, value: Any) -> _Table:
     return value
 
 
-def _text(file: str) -> str:
+def _text(file: Path) -> str:
     """Return a file's text; PolicyError, with its name, if it cannot be read."""
     try:
         return read_whole(Location.of(file), most_bytes=MOST_POLICY_BYTES).decode("utf-8-sig")
@@ -157,7 +158,7 @@ def _text(file: str) -> str:
 
 
 @contextmanager
-def _named(file: str, remedy: str) -> Iterator[None]:
+def _named(file: Path, remedy: str) -> Iterator[None]:
     """Add the file's name before an error and the remedy after it, on one line."""
     try:
         yield

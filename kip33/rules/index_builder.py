@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,12 @@ class IndexSettings(NamedTuple):
     segment_index_bytes: int = DEFAULT_SEGMENT_INDEX_BYTES
     check_crc: bool = True
     untimestamped: str = Untimestamped.NONE.value  # a member of `Untimestamped`
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """Return the settings among a capability's options; those that it has not stay default."""
+        given = {name: options[name] for name in cls._fields if name in options}
+        return cls(**given)
 
     def require_valid(self, dialects: Collection[str] = DIALECTS) -> None:
         """Raise ValueError for a setting that Kafka would refuse, or another dialect than these."""

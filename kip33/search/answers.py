@@ -16,6 +16,7 @@ from kip33.errors import LocationError
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.kafka_configs import GroupOffset, parse_group_offsets
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, MAX_RECORD_BYTES
+from kip33.options import Path
 from kip33.rules.search import LIMITS_RECORDS, NEWEST_KAFKA, Exactness, SearchResult
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
@@ -135,7 +136,7 @@ class TimeRequest(NamedTuple):
     log_dir: str | None
 
 
-def load_group_offsets(file: str) -> list[GroupOffset]:
+def load_group_offsets(file: Path) -> list[GroupOffset]:
     """Return committed offsets from a path or URI; LocationError, one line, if it is wrong."""
     place = Location.of(file)
     try:

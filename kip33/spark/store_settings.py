@@ -1,12 +1,12 @@
 """A session's settings of remote stores, what tasks get of them, and places in arguments."""
 
 import os
+import pathlib
 import pickle
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import Any, Final, Self, TypeAlias, TypeGuard
 from uuid import uuid4
 from xml.etree import ElementTree
@@ -15,6 +15,7 @@ from pyarrow.fs import FileSystem
 from pyspark import SparkConf, SparkContext, SparkFiles
 from pyspark.sql import SparkSession
 
+from kip33.options import Path
 from kip33.stores.filesystem_option import (
     Filesystem,
     StorageOptions,
@@ -111,9 +112,9 @@ class SessionStores:
             self._broadcast.destroy()
 
 
-def _found(name: str) -> Path:
+def _found(name: str) -> pathlib.Path:
     """Return a file of the session; the worker that plans a stream has a folder beside its own."""
-    file = Path(SparkFiles.get(name))
+    file = pathlib.Path(SparkFiles.get(name))
     if not file.exists():
         beside = file.parent.parent
         file = next(iter([*beside.glob(name), *beside.glob(f"*/{name}")]), file)
@@ -122,7 +123,7 @@ def _found(name: str) -> Path:
 
 def _among_artifacts(spark: Any, stores: Stores) -> str:
     """Send stores to the workers of a session in a file; return its name."""
-    file = Path(_folder().name) / f"kip33-{uuid4().hex}.pickle"
+    file = pathlib.Path(_folder().name) / f"kip33-{uuid4().hex}.pickle"
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as stream:
         pickle.dump(stores, stream)
@@ -186,7 +187,7 @@ def _of_credential_stores(configuration: Any, found: Mapping[str, str]) -> dict[
 def given_places(
     spark: SparkSession,
     source: str,
-    targets: Sequence[str | None],
+    targets: Sequence[Path | None],
     storage_options: StorageOptions | None,
     filesystem: Filesystem | None,
     *,
@@ -201,7 +202,7 @@ def given_places(
     named = [source, *(target for target in targets if target)]
     places = places_on(named, storage_options, filesystem)
     if filesystem is None:
-        return source, list(targets)
+        return source, [os.fspath(target) if target else None for target in targets]
     if is_connect(spark):
         raise ValueError(
             "filesystem: a session of Spark Connect cannot send it to tasks; expected "

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from kip33.builds import small_logs
-from kip33.builds.build_options import BuildRequest
+from kip33.builds.build_options import BuildOptions, BuildRequest, require_valid
 from kip33.errors import CatalogError
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.native import is_ready
+from kip33.options import picked, with_defaults
 from kip33.rules.group_scan import scan_logs
 from tests.builders.changing_archive import ORDERS, ChangingArchive, batches, built_archive
 from tests.builds.test_small_logs import ALONE, write_archive
@@ -99,6 +100,7 @@ def test_a_catalog_of_an_earlier_kip33_that_does_not_name_its_files_is_refused(
     ),
 )
 def test_options_of_index_files_are_refused(options: dict[str, Any], left_out: str) -> None:
-    asked: dict[str, Any] = {"source": "s", "catalog": "c", "index_files": False} | options
+    asked: dict[str, Any] = {"source": "s", "index_dir": None, "catalog": "c"} | options
+    given = with_defaults(BuildOptions, {"index_files": False} | asked)
     with pytest.raises(ValueError, match=f"^--no-index-files.*{left_out}"):
-        BuildRequest(**asked).require_valid()
+        require_valid(picked(BuildRequest, given | asked))

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -145,31 +145,36 @@ NOT_TAKEN = {
     "restore": {"abandon", "other_source"},  # kip33.abandon_restore; a list of two sources
 }
 OF_A_PROGRAM = {"on_progress", "storage_options", "filesystem"}
+OF_SPARK = {"spark", "now_ms"}  # of the session; a job of Spark reads no clock
 
 
-def test_a_function_has_the_options_of_its_command(subtests: pytest.Subtests) -> None:
+def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtests) -> None:
     for name, function in [
         ("build", kip33.build_index),
+        ("build", kip33.spark.build_index),
         ("verify", kip33.verify_index),
+        ("verify", kip33.spark.verify_index),
         ("repair", kip33.repair),
         ("restore", kip33.restore_archive),
         ("report", kip33.write_report),
     ]:
-        with subtests.test(name):
-            options = set()
-            for parameter in get_command(name).params:
-                words = [form.lstrip("-") for form in parameter.opts if len(form) > 2] or [""]
-                options.add(words[0].removeprefix("no-").replace("-", "_"))
-            options = {OTHER_NAMES.get((name, one), one) for one in options - OF_THE_COMMAND}
-            options = {
-                "topics" if one == "topic" else one for one in options - NOT_TAKEN.get(name, set())
-            }
+        is_of_spark = function.__module__.startswith("kip33.spark")
+        with subtests.test(name, is_of_spark=is_of_spark):
+            not_taken = OF_THE_COMMAND | NOT_TAKEN.get(name, set())
+            not_taken |= {"workers"} if is_of_spark else set()
             parameters = inspect.signature(function).parameters
-            assert options == parameters.keys() - OF_A_PROGRAM - (
-                {"workers"} if name == "repair" else set()
-            )
+            taken = parameters.keys() - OF_A_PROGRAM - OF_SPARK
+            assert taken == {*options_of(name)} - not_taken
             keywords = [one for one in parameters.values() if one.kind is one.KEYWORD_ONLY]
-            assert len(parameters) - len(keywords) <= 2
+            assert len(parameters) - len(keywords) <= 2 + is_of_spark
+
+
+def options_of(name: str) -> Iterator[str]:
+    """Yield the options and arguments of a command, by the keywords of its function."""
+    for parameter in get_command(name).params:
+        words = [form.lstrip("-") for form in parameter.opts if len(form) > 2] or [""]
+        word = words[0].removeprefix("no-").replace("-", "_")
+        yield "topics" if word == "topic" else OTHER_NAMES.get((name, word), word)
 
 
 PROGRAM = """
@@ -306,6 +311,8 @@ def test_a_wrong_argument_is_a_public_error(folder: Path, subtests: pytest.Subte
     for call, error, words in [
         (lambda: kip33.build_index("nowhere", "i"), kip33.LocationError, "nowhere"),
         (lambda: kip33.build_index("archive"), ValueError, "give an index directory"),
+        (lambda: kip33.build_index("archive", flush=False), TypeError, "build_index() got an unex"),
+        (lambda: kip33.build_index("archive", "i", layout="x"), ValueError, "layout 'x': expected"),
         (lambda: kip33.verify_index("archive", as_of=0), ValueError, "as_of requires share"),
         (lambda: kip33.verify_index("archive", share="9/7"), ValueError, "expected a share"),
         (lambda: kip33.repair("s3://bucket/logs"), kip33.LocationError, "on this machine"),

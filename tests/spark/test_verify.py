@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
+import kip33
 from kip33 import list_segments, verify_segment
 from kip33.demo import make_archive
 from kip33.indexing.verification import SEGMENT_VERDICTS, SegmentVerdict
@@ -49,6 +50,14 @@ def test_verdicts_are_rows_of_a_data_frame(spark: Any, archive: Path, built: Pat
     assert [row.asDict() for row in rows.collect()] == expected
     sparser = verify_index(spark, str(archive), str(built), index_interval_bytes=1)
     assert sparser.where("verdict = 'identical'").count() < len(verdicts)
+
+
+def test_a_share_is_that_of_a_day(spark: Any, archive: Path) -> None:
+    how = {"share": "2/3", "as_of": "2024-05-01"}
+    rows = verify_index(spark, str(archive), **how).collect()
+    assert [row.asDict() for row in rows] == kip33.verify_index(archive, **how).to_pylist()
+    with pytest.raises(ValueError, match="share requires as_of"):
+        verify_index(spark, str(archive), share="2/3")
 
 
 def test_a_tree_gets_the_verdicts_of_its_segments(spark: Any, archive: Path) -> None:

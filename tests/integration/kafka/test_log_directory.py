@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import kip33
 from kip33.archive.log_directory import found_on_start
-from kip33.builds.repair_plan import RepairRequest, run_repair
 from kip33.rules.broker_directory import Find
 from kip33.stores.locations import Location
 from tests.integration.kafka.kafka_jars import KAFKA_3_9, KAFKA_VERSION, OracleError
@@ -95,7 +95,7 @@ def test_a_broker_starts_and_sets_logs_aside_or_deletes_them(nodes: Nodes) -> No
     for kind in ("delete", "stray"):
         shutil.copytree(log_dir / "plain-0", log_dir / f"gone-0.{UNIQUE}-{kind}")
     assert found_in(log_dir) == [(Find.NO_TOPIC_ID, "without-0")]
-    repaired = run_repair(RepairRequest(log_dir=str(log_dir)), now_ms=0)
+    repaired = kip33.repair(log_dir)
     assert any("beyond-0: the log ends at 10, before" in line for line in repaired.on_start)
     nodes.start()
     nodes.stop()

@@ -1,0 +1,146 @@
+"""The options that several capabilities have: which logs, which settings, and how the work runs."""
+
+from collections.abc import Sequence
+from typing import Annotated, TypeAlias, TypedDict
+
+from kip33.formats.batch import MAX_INT32
+from kip33.formats.time_index import TIME_ENTRY_BYTES
+from kip33.options import Option, Path
+from kip33.rules.index_entries import (
+    DEFAULT_INDEX_INTERVAL_BYTES,
+    DEFAULT_SEGMENT_INDEX_BYTES,
+    DialectName,
+)
+from kip33.rules.untimestamped import RuleName, rule_of
+from kip33.stores.filesystem_option import Filesystem, StorageOptions
+from kip33.stores.progress import OnProgress, tell_nobody
+
+
+def _layout_name(text: str) -> str:
+    from kip33.archive.layouts import layout_of
+
+    return layout_of(text).name
+
+
+TopicGlobList: TypeAlias = Annotated[
+    Sequence[str],
+    Option(
+        "Only topics that match; !GLOB excludes topics that match. May be repeated.",
+        default=(),
+        flag="--topic",
+        metavar="GLOB",
+        python="Globs: only topics that match; `!GLOB` excludes topics that match.",
+    ),
+]
+LayoutName: TypeAlias = Annotated[
+    str,
+    Option(
+        "How files are arranged below SOURCE: kafka, pinterest, aiven, local-tiered, "
+        "hdfs-rsm, or a pattern of the paths such as "
+        "'{log_dir}/{topic}-{partition}/{base_offset}.log'.",
+        default="kafka",
+        metavar="NAME|PATTERN",
+        parse=_layout_name,
+    ),
+]
+ReadDialect: TypeAlias = Annotated[
+    DialectName,
+    Option(
+        "How to read .timeindex entries. kip33: for files that were built with that "
+        "dialect. recover or live: for Kafka's files; both accept the files of either.",
+        default="recover",
+    ),
+]
+UntimestampedRule: TypeAlias = Annotated[
+    RuleName,
+    Option(
+        "The index of a closed segment whose records have no timestamps. none: empty, as Kafka "
+        "writes it. Else one entry with the log file's modification time, as KIP-33 planned: "
+        "next-base-offset (or entry) with the next segment's base offset, the accepted text; "
+        "first-offset with the segment's own, an earlier text.",
+        default="none",
+        parse=lambda text: rule_of(text).value,
+    ),
+]
+IndexIntervalBytes: TypeAlias = Annotated[
+    int,
+    Option(
+        "Kafka's index.interval.bytes at the time the segments were written.",
+        default=DEFAULT_INDEX_INTERVAL_BYTES,
+        least=0,
+        most=MAX_INT32,
+    ),
+]
+SegmentIndexBytes: TypeAlias = Annotated[
+    int,
+    Option(
+        "Kafka's segment.index.bytes: a log that needs a larger index fails to load.",
+        default=DEFAULT_SEGMENT_INDEX_BYTES,
+        least=TIME_ENTRY_BYTES,
+        most=MAX_INT32,
+    ),
+]
+TopicConfigsFile: TypeAlias = Annotated[
+    Path | None,
+    Option(
+        "Saved output of `kafka-configs.sh --describe --entity-type topics --all`: the topics' "
+        "index.interval.bytes and segment.index.bytes override the two options above.",
+        metavar="FILE",
+    ),
+]
+ChecksCrc: TypeAlias = Annotated[
+    bool,
+    Option("Read only batch headers. Damage inside of records is not detected.", default=True),
+]
+MostWorkers: TypeAlias = Annotated[
+    int | None,
+    Option(
+        "Most processes of the local engine [default: one per core, one for small work].",
+        metavar="N",
+        least=1,
+        most=1_000,
+    ),
+]
+Parallelism: TypeAlias = Annotated[
+    int | None,
+    Option(
+        "Number of even shares of the work, which on Spark are tasks [default: at least one for "
+        "each core; large ones first, small ones at the end].",
+        least=1,
+        most=100_000,
+    ),
+]
+# Of Python only: a command has its display of progress, and --conf.
+ProgressFunction: TypeAlias = Annotated[
+    OnProgress,
+    Option(
+        "Called with a `kip33.Progress`, the phase and how far it is, perhaps from another thread.",
+        default=tell_nobody,
+    ),
+]
+StoreSettings: TypeAlias = Annotated[
+    StorageOptions | None,
+    "Keys and endpoint of stores, by Hadoop's names or as `endpoint`, `region`, `access_key`, "
+    "`secret_key`, `token`. With Spark Connect give all keys: from PySpark 4.3 on a session does "
+    "not return them.",
+]
+GivenFilesystem: TypeAlias = Annotated[
+    Filesystem | None,
+    "A pyarrow or fsspec filesystem instead. Paths are its names, URIs of other schemes are "
+    "places elsewhere (`kip33.stores.filesystem_option`).",
+]
+
+
+class SparkRun(TypedDict, total=False):
+    """How work runs on Spark, and where its files are."""
+
+    parallelism: Parallelism
+    on_progress: ProgressFunction
+    storage_options: StoreSettings
+    filesystem: GivenFilesystem
+
+
+class LocalRun(SparkRun, total=False):
+    """How work runs in processes of this machine, and where its files are."""
+
+    workers: MostWorkers

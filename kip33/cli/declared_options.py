@@ -1,0 +1,93 @@
+"""Options of commands, made of the declarations that Python functions have (`kip33.options`)."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
+
+import click
+
+from kip33.cli.times import MOMENT
+from kip33.formats.times import Time
+from kip33.options import Declared, declared
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_EARLIER_NAMES: Final = {"--topic": "--topics"}
+_TIMES: Final = get_args(Time)
+
+
+class DeclaredOption(click.Option):
+    """An option; its name in earlier versions does the same and is in no help."""
+
+    @property
+    def earlier_names(self) -> list[str]:
+        """Return that name, if it had one."""
+        return [_EARLIER_NAMES[name] for name in self.opts if name in _EARLIER_NAMES]
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Let a command line have either name."""
+        super().add_to_parser(parser, ctx)
+        if names := self.earlier_names:
+            parser.add_option(self, names, self.name, action="append")
+
+
+def options_of(kind: Any, **types: Any) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds the options of a typed dict; some have types of their own."""
+
+    def add(command: _Command) -> _Command:
+        for one in reversed(declared(kind)):
+            command = _option(one, types.get(one.name))(command)
+        return command
+
+    return add
+
+
+def option_of(name: str, hint: Any) -> Callable[[_Command], _Command]:
+    """Return the decorator of one declared option, whose value a command gets as `name`."""
+    return _option(Declared.of(name, hint))
+
+
+def _option(one: Declared, its_type: Any = None) -> Callable[[_Command], _Command]:
+    option = one.option
+    how: dict[str, Any] = {"help": option.help, "metavar": option.metavar}
+    flags, _, choice = one.flags.partition(" ")
+    if choice:
+        how |= {"type": click.Choice([choice]), "callback": _is_given}
+    elif one.type is bool:
+        how |= {"is_flag": True} | ({"callback": _negated} if option.default else {})
+    else:
+        how |= {"type": its_type} if its_type else _of_value(one)
+    if option.parse:
+        how["callback"] = _parsed(option.parse)
+    return click.option(flags, one.name, cls=DeclaredOption, **how)
+
+
+def _of_value(one: Declared) -> dict[str, Any]:
+    """Return how a value is given."""
+    option, kinds = one.option, get_args(one.type) or (one.type,)
+    if get_origin(one.type) is Sequence:
+        return {"multiple": True}
+    how: dict[str, Any] = {"default": option.default, "show_default": option.default is not None}
+    if get_origin(one.type) is Literal:
+        return how | {"type": click.Choice(kinds)}
+    if set(_TIMES) <= set(kinds):
+        return how | {"type": MOMENT}
+    if int in kinds:
+        return how | {"type": click.IntRange(option.least, option.most)}
+    return how
+
+
+def _is_given(_: click.Context, __: click.Parameter, value: str | None) -> bool:
+    return value is not None
+
+
+def _negated(_: click.Context, __: click.Parameter, value: bool) -> bool:
+    return not value
+
+
+def _parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    def value_of(ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, param) from error
+
+    return value_of

@@ -1,0 +1,155 @@
+"""The options of a capability, declared once for its command, for Python and for Spark.
+
+A capability declares them as a typed dict, and says in each hint what the option means:
+
+    class BuildOptions(TypedDict, total=False):
+        full: Annotated[bool, "Read every segment again."]
+        layout: Annotated[str, Option("How files are arranged.", default="kafka")]
+
+`takes(BuildOptions)` gives a function with `**options: Unpack[BuildOptions]` all of them, those
+that a caller leaves out with their defaults. It also makes the signature that a notebook completes,
+and the list in the docstring. A command makes its options of the same declaration
+(`cli.declared_options`).
+"""
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, wraps
+from textwrap import wrap
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, get_args, get_type_hints
+
+Path: TypeAlias = str | os.PathLike[str]
+"""A path or URI; a function that `takes` options gets it as a text."""
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Dict = TypeVar("_Dict")
+_PLACE: Final = re.compile(r"^( *)- `options`: .*(?:\n\1  .*)*\n", re.MULTILINE)
+_FLAG: Final = re.compile(r"--[a-z][a-z-]*[a-z]")
+_WIDTH: Final = 100
+
+
+class Option(NamedTuple):
+    """What is said of an option; the type in its hint is that of its value."""
+
+    help: str  # in a command; of a bool that is True by default: what `--no-NAME` does
+    default: Any = None  # of a bool: False
+    flag: str = ""  # in a command: `--only damaged`; else it is made of the keyword
+    metavar: str | None = None
+    least: int | None = None  # of a number
+    most: int | None = None
+    parse: Callable[[Any], Any] | None = None  # returns the value of what is given; ValueError
+    python: str = ""  # the help in Python, if it differs
+
+
+class Declared(NamedTuple):
+    """An option with its keyword and its type."""
+
+    name: str
+    type: Any
+    option: Option
+
+    @classmethod
+    def of(cls, name: str, hint: Any) -> "Declared":
+        """Return what `Annotated[type, Option(...)]` declares; a text is an option's help."""
+        of_value, said = get_args(hint)[:2]
+        option = said if isinstance(said, Option) else Option(said)
+        is_off = of_value is bool and option.default is None
+        return cls(name, of_value, option._replace(default=False) if is_off else option)
+
+    @property
+    def flags(self) -> str:
+        """Return how a command line gives it: `--no-fsync`, `--only damaged`."""
+        option = self.option
+        no = "no-" if self.type is bool and option.default else ""
+        return option.flag or f"--{no}{self.name.replace('_', '-')}"
+
+
+@cache
+def declared(kind: Any) -> tuple[Declared, ...]:
+    """Return the options of a typed dict, in order."""
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(Declared.of(*item) for item in hints.items())
+
+
+def with_defaults(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options of a typed dict: those given, else their defaults."""
+    return {one.name: one.option.default for one in declared(kind)} | {
+        one.name: _value(one.option, given[one.name]) for one in declared(kind) if one.name in given
+    }
+
+
+def _value(option: Option, given: Any) -> Any:
+    """Return the value of what a program gives; a path becomes a text."""
+    value = os.fspath(given) if isinstance(given, os.PathLike) else given
+    return value if option.parse is None or value is None else option.parse(value)
+
+
+def picked(kind: type[_Dict], options: Any, **others: Any) -> _Dict:
+    """Return the typed dict of the options that it has."""
+    every = options | others
+    made: Any = {name: every[name] for name in inspect.get_annotations(kind)}
+    return made  # type: ignore[no-any-return]
+
+
+def takes(kind: Any) -> Callable[[_Function], _Function]:
+    """Return a decorator for a function with `**options: Unpack[kind]`: see the module.
+
+    The list replaces the line of the docstring that describes `options`. TypeError, as Python
+    raises it, for a keyword that the function has not.
+    """
+
+    def decorated(function: _Function) -> _Function:
+        signature = inspect.signature(function)
+        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        added = [_parameter(one) for one in declared(kind)]
+        named = {one.name for one in own}
+        known = named | {one.name for one in added}
+
+        @wraps(function)
+        def complete(*args: Any, **given: Any) -> Any:
+            if unknown := given.keys() - known:
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument {min(unknown)!r}"
+                )
+            mine = {name: given[name] for name in given.keys() & named}
+            return function(*args, **mine, **with_defaults(kind, given))
+
+        complete.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+        complete.__doc__ = _PLACE.sub(
+            lambda found: "".join(_items(kind, named, found[1])), function.__doc__ or ""
+        )
+        return complete  # type: ignore[return-value]
+
+    return decorated
+
+
+def _parameter(one: Declared) -> inspect.Parameter:
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(one.name, keyword, default=one.option.default, annotation=one.type)
+
+
+def _items(kind: Any, arguments: set[str], indent: str) -> Iterator[str]:
+    """Yield the lines of a docstring that describe the options."""
+    words = {one.flags.split()[0]: one.name for one in declared(kind)}
+    words |= {name.upper(): name for name in arguments}
+    word = re.compile(rf"{_FLAG.pattern}|\b(?:{'|'.join(map(str.upper, arguments))})\b")
+    for one in declared(kind):
+        text = word.sub(lambda found: _in_python(found[0], words), _text(one))
+        item = f"- `{one.name}`: {text[0].upper()}{text[1:]}"
+        lines = wrap(item, _WIDTH - len(indent), subsequent_indent="  ", break_on_hyphens=False)
+        yield from (f"{indent}{line}\n" for line in lines)
+
+
+def _in_python(word: str, names: Mapping[str, str]) -> str:
+    return f"`{names[word]}`" if word in names else word
+
+
+def _text(one: Declared) -> str:
+    """Return what the value means in Python: `--no-fsync` says what False does."""
+    option = one.option
+    if option.python or one.type is not bool:
+        return option.python or option.help
+    if option.default:
+        return f"False: {option.help[0].lower()}{option.help[1:]}"
+    return option.help.removeprefix(f"{option.flag.partition(' ')[2]}: ")
