@@ -213,7 +213,7 @@ def require_places(request: BuildRequest) -> tuple[Location, Location, Location]
     source_location = Location.of(request["source"])
     require_directory(source_location, "SOURCE")
     index_location = Location.of(index_dir) if index_dir else source_location
-    if index_dir and index_location.contains(source_location):
+    if request["index_dir"] and index_location.contains(source_location):
         raise LocationError(
             f"{index_location.uri}: the index directory contains SOURCE; choose another "
             "place, or --in-place"

@@ -109,7 +109,7 @@ def plan_build(
     beside_logs = partition_directories(listing) if request["in_place"] else ()
     with locked(beside_logs, make=False):  # later the locks are held during the build
         pass
-    if not request["in_place"]:
+    if request["index_dir"]:
         require_outside_log_dirs(index_location, listing, "the index directory")
     require_outside_log_dirs(catalog_location, listing, "the catalog")
     build = BuildSpec(

@@ -114,12 +114,19 @@ class RecordsCommand:
         require_times(self.read)
         if self.to is not None:
             self._require_records_only()
-        elif is_typed("engine") and self.engine.engine == EngineName.SPARK:
-            raise click.UsageError("--engine spark requires --to FOLDER: its tasks write the files")
+        else:
+            self._require_no_spark()
         if self.schemas is not None and not self.decode:
             raise click.UsageError("--schemas requires --decode")
         if self.decode and self.shown_columns and "value" not in self.shown_columns:
             raise click.UsageError("--decode requires the column value in --columns")
+
+    def _require_no_spark(self) -> None:
+        is_asked = is_typed("engine") and self.engine.engine == EngineName.SPARK
+        asked = {"--engine spark": is_asked}
+        asked |= {f"--{name}": is_typed(name) for name in ("master", "parallelism")}
+        if option := next((option for option in asked if asked[option]), None):
+            raise click.UsageError(f"{option} requires --to FOLDER: tasks of Spark write files")
 
     def _require_records_only(self) -> None:
         """Raise UsageError for options that --to does not have."""
@@ -129,7 +136,7 @@ class RecordsCommand:
             "--limit": self.limit,
             "--decode": self.decode,
             "--output": self.output,
-            "--format": None if self.output_format in (None, "table", "json") else "",
+            f"--format {self.output_format}": self.output_format not in (None, "table", "json"),
             "--on-error row": self.read["on_error"] == "row" or None,
         }
         for option, value in given.items():

@@ -5,6 +5,7 @@ is known: `orders:pV8dTGzTSz2UkqBhcn1lWA`. A range is cut into shares by its off
 range that is read again has the same shares, whatever the catalog or the cluster is by then.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
@@ -61,9 +62,24 @@ class LogRange(NamedTuple):
 
 
 def in_order(partitions: Sequence[PartitionSegments]) -> list[PartitionSegments]:
-    """Return the partitions whose number is known, with the segments whose place is."""
+    """Return the partitions whose number is known, with the segments whose place is.
+
+    A topic's id may be known of some of its partitions: then it is that of all of them.
+    """
     placed = ([one for one in each if one.base_offset is not None] for each in partitions)
-    return [each for each in placed if each and None not in (each[0].topic, each[0].partition)]
+    named = [each for each in placed if each and None not in (each[0].topic, each[0].partition)]
+    ids: defaultdict[str | None, set[str]] = defaultdict(set)
+    for each in named:
+        ids[each[0].topic] |= {one.topic_id for one in each if one.topic_id}
+    return [_with_id(each, ids[each[0].topic]) for each in named]
+
+
+def _with_id(partition: PartitionSegments, of_topic: set[str]) -> PartitionSegments:
+    own = {one.topic_id for one in partition if one.topic_id} or of_topic
+    if len(own) != 1:
+        return partition
+    (topic_id,) = own
+    return [one._replace(topic_id=topic_id) for one in partition]
 
 
 def first_offsets(partitions: Sequence[PartitionSegments]) -> LogOffsets:
@@ -84,18 +100,24 @@ def end_offsets(
     ends = {log: dict(of_log) for log, of_log in start.items()}
     for partition in partitions:
         log, number = _log_of(partition), _number_of(partition)
-        known = _same_log(log, start)
-        if ":" in known:
-            log = known
-        elif known != log and known in ends:  # its id is known now
-            ends[log] = ends.pop(known)
         end = _end_of(partition)
         if only_committed:
             end = min(end, _stable_end(partition, end))
-        before = ends.get(log, {}).get(number, _begin_of(partition))
-        if end > before:
-            ends.setdefault(log, {})[number] = end
+        before = _next_offset(ends, log, number)
+        if end > (_begin_of(partition) if before is None else before):
+            _set(ends, log, number, end)
     return ends
+
+
+def _set(offsets: LogOffsets, log: str, number: str, offset: int) -> None:
+    """Set the next offset of a partition, under the id of its topic if one is known."""
+    same = [name for name in offsets if _may_be(name, log)]
+    for name in same:
+        offsets[name].pop(number, None)
+    with_id = (name for name in (log, *same) if ":" in name)
+    offsets.setdefault(next(with_id, log), {})[number] = offset
+    for name in [name for name in same if not offsets[name]]:
+        del offsets[name]
 
 
 def limited(
@@ -119,7 +141,7 @@ def limited(
         count = max(1, int(of_offsets * (one.end_offset - one.first_offset)))
         by_bytes = _offset_at(one, of_bytes * size) if of_bytes < 1 else one.end_offset
         most = min(one.first_offset + count, max(by_bytes, one.first_offset + 1))
-        ends[_same_log(_log_of(one.segments), end)][_number_of(one.segments)] = most
+        _set(ends, _log_of(one.segments), _number_of(one.segments), most)
     return ends
 
 
@@ -156,18 +178,47 @@ def losses(
 ) -> Iterator[Loss]:
     """Yield what was lost of each log since it was read up to `start`."""
     yield from _shorter_logs(partitions, start)
-    found = {
-        (_same_log(_log_of(one.segments), end), _number_of(one.segments)): one
-        for one in _ranges(partitions, start, end)
-    }
+    found: dict[tuple[str, str], LogRange] = {}
+    for one in _ranges(partitions, start, end):
+        log, number = _log_of(one.segments), _number_of(one.segments)
+        found |= {(name, number): one for name in end if _may_be(name, log)}
+        yield from map(Loss, _holes_in(one))
     for log, of_log in end.items():
-        known = start.get(_same_log(log, start), {})
         for number, stop in of_log.items():
-            if number not in known:
+            known = _next_offset(start, log, number)
+            if known is None:
                 yield from _other_topics(log, start)
-            if known.get(number) != stop:
-                name = f"{_topic(log)}-{number}"
-                yield from _missing(name, found.get((log, number)), known.get(number), stop)
+            if known != stop:
+                yield from _missing(
+                    f"{_topic(log)}-{number}", found.get((log, number)), known, stop
+                )
+
+
+def unread(partitions: Sequence[PartitionSegments]) -> Iterator[str]:
+    """Yield a line for each segment behind what the catalog knows of its log: it is not read."""
+    for partition in partitions:
+        end = _end_of([one for one in partition if one.base_offset is not None])
+        for one in partition:
+            if one.conflict or (one.base_offset is not None and one.base_offset < end):
+                continue
+            if why := one.refused or one.error or one.damage:
+                yield f"{one.log.uri}: {why}; its records are not read"
+            elif one.figures is None:
+                yield f"{one.log.uri}: no build has read it, so its records are not read"
+
+
+def held_back(partitions: Sequence[PartitionSegments], ends: LogOffsets) -> Iterator[str]:
+    """Yield a line for each partition that ends at an open transaction before its log does."""
+    for partition in partitions:
+        log, number = _log_of(partition), _number_of(partition)
+        end = _next_offset(ends, log, number)
+        if end is None:
+            end = _begin_of(partition)
+        if end < _end_of(partition):
+            yield (
+                f"{_topic(log)}-{number}: at offset {end} begins a transaction that is open in the "
+                "catalog; read_committed ends before it"
+            )
 
 
 def shares_of(found: LogRange, offsets: int, *, only_committed: bool) -> Iterator[LogRange]:
@@ -216,8 +267,8 @@ def _ranges(
     """Yield the range of each partition, without what is not there."""
     for partition in partitions:
         log, number = _log_of(partition), _number_of(partition)
-        until = end.get(_same_log(log, end), {}).get(number, 0)
-        begin = start.get(_same_log(log, start), {}).get(number, 0)
+        until = _next_offset(end, log, number) or 0
+        begin = _next_offset(start, log, number) or 0
         first, stop = max(begin, _begin_of(partition)), min(until, _end_of(partition))
         if first < stop:
             yield LogRange(partition, first, stop)
@@ -227,7 +278,7 @@ def _shorter_logs(partitions: Sequence[PartitionSegments], start: LogOffsets) ->
     """Yield the logs that end before the offset up to which they were read."""
     for partition in partitions:
         log, end = _log_of(partition), _end_of(partition)
-        begin = start.get(_same_log(log, start), {}).get(_number_of(partition), 0)
+        begin = _next_offset(start, log, _number_of(partition)) or 0
         is_known = all(one.is_checked for one in partition)
         if is_known and end < begin:
             name = f"{_topic(log)}-{_number_of(partition)}"
@@ -268,12 +319,22 @@ def _number_of(partition: PartitionSegments) -> str:
     return str(partition[0].partition)
 
 
-def _same_log(log: str, known: Mapping[str, object]) -> str:
-    """Return the name under which a log is known; one without an id is any topic of its name."""
-    if log in known:
-        return log
-    same = (one for one in known if _topic(one) == _topic(log) and not (":" in one and ":" in log))
-    return next(same, log)
+def _may_be(one: str, other: str) -> bool:
+    """Return whether two names may be of one log; one without an id is any topic of its name."""
+    return one == other or (_topic(one) == _topic(other) and not (":" in one and ":" in other))
+
+
+def _next_offset(offsets: LogOffsets, log: str, number: str) -> int | None:
+    """Return up to where a partition was read, None if it was not."""
+    same = (of_log for name, of_log in offsets.items() if _may_be(name, log))
+    return max((of_log[number] for of_log in same if number in of_log), default=None)
+
+
+def _holes_in(found: LogRange) -> Iterator[str]:
+    """Yield the places inside of a range at which offsets are surely missing."""
+    for one in found.segments:
+        if one.hole and found.first_offset < (one.base_offset or 0) < found.end_offset:
+            yield f"{one.log.uri}: {one.hole}"
 
 
 def _begin_of(partition: PartitionSegments) -> int:
@@ -281,16 +342,28 @@ def _begin_of(partition: PartitionSegments) -> int:
 
 
 def _end_of(partition: PartitionSegments) -> int:
+    """Return the offset after the last one that the catalog knows, also of an empty segment."""
     ends = [one.last_offset + 1 for one in partition if one.last_offset is not None]
-    return max(ends, default=_begin_of(partition))
+    ends += [one.base_offset or 0 for one in partition if one.figures is not None]
+    return max(ends, default=partition[0].base_offset or 0 if partition else 0)
 
 
 def _states(partition: PartitionSegments) -> Iterator[Open | None]:
-    """Yield the transactions open at the end of each segment; None: not known."""
+    """Yield the transactions open at the end of each segment; None: not known.
+
+    At a gap or damage the marker of a transaction may be lost: a reader then takes it as ended.
+    """
     state: Open | None = {}
+    end, lost = _begin_of(partition), 0
     for segment in partition:
+        if segment.damage or segment.figures is None or (segment.base_offset or 0) > end:
+            lost = end
         state = open_from_json(segment.open_transactions, state)
-        yield state
+        is_sure = state is not None and all(first >= lost for first in state.values())
+        end = max(end, -1 if segment.last_offset is None else segment.last_offset + 1)
+        if segment.damage or segment.figures is None:
+            lost = max(end, segment.next_base_offset or 0)
+        yield state if is_sure else None
 
 
 def _stable_end(partition: PartitionSegments, end: int) -> int:
@@ -302,8 +375,8 @@ def _stable_end(partition: PartitionSegments, end: int) -> int:
     if state is None and _begin_of(partition) == 0 and partition[0].open_transactions is None:
         raise LogRangeError(
             f"{_topic(_log_of(partition))}-{_number_of(partition)}: open transactions are not in "
-            "the catalog, expected them for read_committed: build it with --offset-index, or set "
-            "isolation to read_uncommitted"
+            "the catalog, expected them for read_committed: build it with --offset-index (not with "
+            "--no-index-files), or read with isolation read_uncommitted"
         )
     if state is None:
         begun = begun_of(partition, RecordRequest(only_committed=True))

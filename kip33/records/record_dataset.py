@@ -2,7 +2,8 @@
 
     TO/topic=orders/day=2024-05-01/part-00000-5c1e9b02a4f7.parquet   what readers see
     TO/_kip33/commits/00000000000000000001-5c1e9b02a4f7.json         files of a run, and offsets
-    TO/_kip33/staging/5c1e9b02a4f7-1715000000000/topic=orders/...    files before the commit
+    TO/_kip33/staging/5c1e9b02a4f7-1715000000000/topic=orders/...    files before the commit,
+                                                                     named *.parquet.staged
 
 A run writes its files into staging. Then it puts its commit file, which names them and, for each
 partition, the offset at which the next run begins. Then it moves them to their places; a run that
@@ -10,7 +11,8 @@ finds files of the newest commit in staging moves them first. So each record is 
 whatever ends a run. Readers of Spark, Arrow and Hive ignore a folder whose name begins with `_`.
 
 Two runs at once: each lists the commits after it put its own. One that finds another with the same
-number takes its own back before it has moved a file.
+number takes its own back before it has moved a file. A run that finds two, of which none has moved
+a file, cannot know whether they go on, and ends.
 """
 
 import uuid
@@ -36,7 +38,8 @@ _FORM: Final = JournalForm(
     "restore the file, or write to another folder",
     CatalogError,
 )
-_DEAD_AFTER_MS: Final = 24 * 3_600_000
+STAGED: Final = ".staged"  # behind the name of a file in staging: readers look for *.parquet
+_DEAD_AFTER_MS: Final = 7 * 24 * 3_600_000
 _DIGITS: Final = 20
 
 
@@ -97,20 +100,29 @@ class RecordDataset:
             return None
         newest = [name for name in names if _number_of(name) == _number_of(names[-1])]
         found = [*filter(None, map(self._read, newest))]
-        if len(found) > 1:  # a run was killed before it took its commit back
+        if len(newest) > 1:  # a run was killed before it took its commit back
             found = [one for one in found if any(self._is_in_place(file) for file in one.files)]
-            for name in set(newest) - {one.name for one in found}:
-                remove_quietly(self._commits.child(f"{name}.json"))
-            if not found:
-                return self.newest()
+        if len(found) != 1:
+            raise PublishError(
+                f"{self._commits.uri}: {' and '.join(newest)} found, expected one of a number: two "
+                "runs write at the same time; run the command again when they have ended; if they "
+                "were killed, remove these files first"
+            )
+        for name in set(newest) - {found[0].name}:
+            remove_quietly(self._commits.child(f"{name}.json"))
         self._move(found[0])
         return found[0]
 
     def begin(self, now_ms: int) -> Location:
-        """Return the folder for the files of a new run; those of runs of a day ago are removed."""
+        """Return the folder for the files of a new run; those of runs of a week ago are removed.
+
+        Files that a commit names stay.
+        """
+        committed = {name.rpartition("-")[2] for name in self._commit_names()}
         for name in _names_in(self._staging):
-            began_ms = name.rpartition("-")[2]
-            if began_ms.isdecimal() and now_ms - int(began_ms) >= _DEAD_AFTER_MS:
+            run_id, _, began_ms = name.partition("-")
+            is_dead = began_ms.isdecimal() and now_ms - int(began_ms) >= _DEAD_AFTER_MS
+            if is_dead and run_id not in committed:
                 remove_folder_quietly(self._staging.child(name))
         return self._staging.child(f"{uuid.uuid4().hex[:12]}-{now_ms}")
 
@@ -120,11 +132,17 @@ class RecordDataset:
         If the commit file is there, the next run moves what is left.
         """
         place = self._commits.child(f"{commit.name}.json")
+        for file in commit.files:
+            if status_of(staging.child(f"{file.path}{STAGED}")) is None:
+                raise PublishError(
+                    f"{staging.uri}: {file.path} is missing: it was removed while the run wrote; "
+                    "no record is added: run the command again"
+                )
         publish_or_raise(place, plan_line(commit.as_record()), "no record is added")
         others = [
             name
             for name in self._commit_names()
-            if name != commit.name and _number_of(name) >= commit.number
+            if name != commit.name and _number_of(name) == commit.number
         ]
         if others:
             remove_quietly(place)
@@ -153,7 +171,7 @@ class RecordDataset:
                 continue
             staging = self._staging.child(name)
             for file in commit.files:
-                self._move_one(staging.child(file.path), self.to.child(file.path))
+                self._move_one(staging.child(f"{file.path}{STAGED}"), self.to.child(file.path))
             remove_folder_quietly(staging)
 
     def _move_one(self, staged: Location, place: Location) -> None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine, Work
+from kip33.archive.sources import require_no_file, require_outside_brokers
 from kip33.catalog.catalog import Warn
 from kip33.errors import CatalogError, LocationError
 from kip33.formats.whole_bodies import RecordLimits
@@ -28,20 +29,23 @@ from kip33.records.log_ranges import (
     LogRange,
     Loss,
     end_offsets,
+    held_back,
     in_order,
     losses,
     ranges_between,
     shares_of,
+    unread,
 )
 from kip33.records.parquet_records import ParquetRecords
 from kip33.records.partitions import PartitionSegments, source_at
 from kip33.records.reading import Isolation, Level, Reading, ReadOptions
-from kip33.records.record_dataset import DatasetCommit, DatasetFile, RecordDataset
+from kip33.records.record_dataset import STAGED, DatasetCommit, DatasetFile, RecordDataset
 from kip33.records.record_request import Faults, FilterBounds, LogsRead, OnError
 from kip33.stores.locations import Location
 from kip33.stores.own_files import remove_folder_quietly, streamed_file
 from kip33.stores.progress import Phase
 
+_SHARE_BYTES: Final = 256 << 20
 _MOST_OPEN: Final = 4  # files of one task: each holds up to 64 MiB
 _MOST_FILE_BYTES: Final = 1 << 30
 _MOST_PROBLEMS: Final = 20
@@ -74,11 +78,15 @@ class WriteRequest(NamedTuple):
             hidden = ("log_dir", "topic", "base_offset")
             columns = [name for name in reading.schema.names if name not in hidden]
         schema = chosen(reading.schema, [name for name in columns if name != "topic"])
+        if not schema.names:
+            raise ValueError("columns: only 'topic' found, which is in the path; expected more")
         reading = reading.with_columns([*dict.fromkeys((*schema.names, _TIME))])
         if reading.on_error == OnError.ROW:
             raise ValueError("on_error 'row' found, expected 'skip' or 'fail'")
-        uris = tuple(Location.of(one).uri for one in source)
+        uris = tuple(sorted(Location.of(one).uri for one in source))
         to_location = Location.of(to)
+        require_no_file(to_location, "the folder")
+        require_outside_brokers(to_location, "the folder")
         for uri in uris:
             if Location.of(uri).contains(to_location):
                 raise LocationError(f"{to_location.uri}: inside {uri}, expected another place")
@@ -94,7 +102,7 @@ class WriteRequest(NamedTuple):
             "isolation": isolation.value,
             "include_control": asked.include_control,
             "columns": self.columns.names,
-            "limits": list(asked.limits),
+            **asked.limits._asdict(),
         }
 
 
@@ -134,17 +142,21 @@ def write_new_records(
     dataset = RecordDataset(request.to)
     before = dataset.newest()
     _require_same(before, request)
-    partitions = in_order(request.reading.partitions(source_at(request.source), warn=warn))
-    _require_known(partitions)
+    listed = request.reading.partitions(source_at(request.source), warn=warn)
+    partitions = in_order(listed)
+    _require_known(listed, partitions)
     start = before.ends if before else {}
     only_committed = request.reading.request.only_committed
     ends = end_offsets(partitions, start, only_committed=only_committed)
-    _require_same_logs(request, losses(partitions, start, ends), warn)
+    found = (*losses(partitions, start, ends), *map(Loss, unread(listed)))
+    _require_same_logs(request, found, warn)
+    for line in held_back(partitions, ends) if only_committed else ():
+        warn(line)
     ranges = ranges_between(partitions, start, ends, fail_on_data_loss=False)
     shares = [
         share
         for one in ranges
-        for share in shares_of(one, SHARE_OFFSETS, only_committed=only_committed)
+        for share in shares_of(one, _share_offsets(one), only_committed=only_committed)
         if share.segments  # else all its offsets are missing
     ]
     staging = dataset.begin(now_ms)
@@ -193,20 +205,29 @@ def _require_same(before: DatasetCommit | None, request: WriteRequest) -> None:
             )
 
 
-def _require_known(partitions: Sequence[PartitionSegments]) -> None:
+def _require_known(
+    listed: Sequence[PartitionSegments], partitions: Sequence[PartitionSegments]
+) -> None:
     """Raise LocationError if it is not known of any log which offsets it has."""
     segments = [segment for partition in partitions for segment in partition]
-    if segments and not any(segment.is_checked for segment in segments):
+    if not any(segment.is_checked for segment in segments):
         raise LocationError(
-            f"{segments[0].log.uri}: which offsets it has is not known, expected a catalog whose "
-            "build has read the logs: kip33 build --no-index-files makes one"
+            f"{listed[0][0].log.uri}: which offsets it has is not known, expected a catalog whose "
+            "build has read the logs: kip33 build makes one"
         )
+
+
+def _share_offsets(found: LogRange) -> int:
+    """Return how many offsets a task reads at one time."""
+    offsets = found.end_offset - found.first_offset
+    by_bytes = offsets * _SHARE_BYTES // max(found.size_bytes, 1)
+    return max(1, min(SHARE_OFFSETS, by_bytes))
 
 
 def _require_same_logs(request: WriteRequest, found: Iterable[Loss], warn: Warn) -> None:
     """Raise LocationError if another log has the place of one that was read before.
 
-    Offsets that were deleted are a line, or with `on_error="fail"` an error.
+    What is missing or not read is a line, or with `on_error="fail"` an error.
     """
     for loss in found:
         if loss.is_other_log:
@@ -234,7 +255,7 @@ def _write_bin(
     reading = request.reading
     skipped: list[str] = []
     logs = LogsRead()
-    faults = Faults(reading.on_error, reading.schema, skipped, logs)
+    faults = Faults(reading.on_error, reading.schema, skipped, logs, skipped.append)
     with closing(_DayFiles(staging, number, request.columns)) as files:
         for data in shares["share"].to_pylist():
             share: LogRange = pickle.loads(data or b"")
@@ -257,12 +278,13 @@ class _DayFile:
 
     def __init__(self, staging: Location, path: str, schema: pa.Schema) -> None:
         self._path, self.records = path, 0
-        self._stack = ExitStack()
-        self._file: BinaryIO = self._stack.enter_context(
-            streamed_file(staging.child(path), "no record is added")
-        )
-        self._parquet = ParquetRecords(schema, self._file)
-        self._stack.callback(self._parquet.end)
+        with ExitStack() as stack:
+            self._file: BinaryIO = stack.enter_context(
+                streamed_file(staging.child(f"{path}{STAGED}"), "no record is added")
+            )
+            self._parquet = ParquetRecords(schema, self._file)
+            stack.callback(self._parquet.end)
+            self._stack = stack.pop_all()
 
     @property
     def is_full(self) -> bool:
@@ -316,7 +338,8 @@ class _DayFiles:
         return _DayFile(self._staging, f"topic={topic}/day={day}/{name}", self._schema)
 
     def _finish(self, key: tuple[str, str]) -> None:
-        self.written.append(self._open.pop(key).finish())
+        self.written.append(self._open[key].finish())
+        del self._open[key]
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -16,7 +16,7 @@ from kip33.archive.plans import plan_line
 from kip33.errors import CatalogError, CorruptSegmentError, LocationError, PublishError
 from kip33.local.local_engine import LocalEngine
 from kip33.records import written_records
-from kip33.records.record_dataset import DatasetCommit
+from kip33.records.record_dataset import STAGED, DatasetCommit, RecordDataset
 from kip33.records.written_records import (
     WriteRequest,
     WrittenRecords,
@@ -28,7 +28,7 @@ from tests.builders.record_questions import COLUMNS, plain_rows, random_archive
 from tests.builders.segment_builder import Record, segment, v2_batch
 from tests.long_forms import seeds, short_and_long
 from tests.records.test_levels import build
-from tests.records.test_read_committed import IGNORED, committed, random_events, write
+from tests.records.test_read_committed import committed, random_events, write
 
 T = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -74,7 +74,7 @@ def nights(tmp_path: Path) -> Nights:
 
 
 @pytest.mark.parametrize("logs", short_and_long(6, 200, "KIP33_WRITTEN"))
-@pytest.mark.filterwarnings(IGNORED)
+@pytest.mark.filterwarnings("ignore:.*a transaction that is open in the catalog")
 def test_nights_of_random_transactions_give_what_a_consumer_has_read(
     tmp_path: Path, logs: int
 ) -> None:
@@ -98,6 +98,7 @@ def test_nights_of_random_transactions_give_what_a_consumer_has_read(
             assert written.damaged == 0
 
 
+@pytest.mark.filterwarnings("ignore:.*(are missing before it|records are not read)")
 @pytest.mark.parametrize("archives", short_and_long(3, 80, "KIP33_WRITTEN_ARCHIVES"))
 def test_rows_are_those_of_the_reader_also_of_damaged_logs_and_in_shares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archives: int
@@ -192,6 +193,11 @@ REFUSED: dict[str, tuple[Callable[[Nights], object], dict[str, Any], type[Except
         "ids AAAAAAAAAAAAAAAAAAAAAQ and AAAAAAAAAAAAAAAAAAAAAg found",
     ),
     "commit edited": (break_commit, {}, CatalogError, "the checksum is wrong"),
+    "only a topic": (lambda _: None, {"columns": ["topic"]}, ValueError, "only 'topic' found"),
+    "other times": (
+        *(lambda _: None, {"start_time": T}, CatalogError),
+        "with first_timestamp",
+    ),
     "other columns": (
         *(lambda _: None, {"columns": ["offset"]}, CatalogError),
         "with columns",
@@ -244,6 +250,79 @@ def test_offsets_that_were_deleted_meanwhile_are_a_warning_or_an_error(nights: N
     assert offsets_in(nights.to) == [*range(10), *range(15, 20)]
 
 
+def test_a_segment_that_is_missing_in_the_middle_is_a_warning_or_an_error(tmp_path: Path) -> None:
+    nights = Nights(tmp_path)
+    write_log(nights.partition, 0, log_of(0, 9))
+    nights.write(20, 29)
+    with pytest.raises(LocationError, match="offsets 10 to 19 are missing before it"):
+        nights.add(on_error="fail")
+    with pytest.warns(UserWarning, match="offsets 10 to 19 are missing before it"):
+        assert nights.add().records == 20
+
+
+def test_a_last_log_that_cannot_be_read_is_said_and_read_later(nights: Nights) -> None:
+    write_log(nights.partition, 10, b"\xff" * 100)
+    build(nights.source, nights.folder)
+    with pytest.raises(LocationError, match="its records are not read"):
+        nights.add(on_error="fail")
+    with pytest.warns(UserWarning, match="its records are not read"):
+        assert nights.add().records == 0
+    nights.write(10, 14)
+    assert nights.add().records == 5
+
+
+def test_compaction_before_an_empty_segment_is_no_cut(nights: Nights) -> None:
+    write_log(nights.partition, 10)
+    build(nights.source, nights.folder)
+    nights.add()
+    write_log(nights.partition, 0, log_of(0, 8))
+    build(nights.source, nights.folder)
+    assert nights.add().records == 0
+
+
+IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", None)
+
+
+@pytest.mark.parametrize("nights_ids", [[0b01, 0b11], [0b11, 0b10], [0, 0b01, 0b11], [0b10, 0]])
+def test_ids_that_only_some_partitions_have_write_no_record_twice(
+    tmp_path: Path, nights_ids: list[int]
+) -> None:
+    """A bit says whether a partition has its `partition.metadata` in a night."""
+    for night, ids in enumerate(nights_ids):
+        for number in range(2):
+            partition = tmp_path / f"archive/orders-{number}"
+            write_log(partition, 4 * night, log_of(4 * night, 4 * night + 3))
+            metadata = partition / "partition.metadata"
+            metadata.unlink(missing_ok=True)
+            if ids & (1 << number):
+                metadata.write_text(f"version: 0\ntopic_id: {IDS[0]}")
+        kip33.write_records(build(tmp_path / "archive", tmp_path), tmp_path / "to", workers=1)
+        rows = table_of(tmp_path / "to").select(["partition", "offset"]).to_pylist()
+        found = sorted((row["partition"], row["offset"]) for row in rows)
+        assert found == [(number, at) for number in range(2) for at in range(4 * night + 4)]
+
+
+def test_read_committed_goes_on_behind_a_lost_marker_and_says_where_one_waits(
+    tmp_path: Path,
+) -> None:
+    """A consumer does so, too: after a gap nobody knows what became of the transaction."""
+    nights, how = Nights(tmp_path), {"transactional": True, "producer_id": 7, "producer_epoch": 0}
+    begun = v2_batch(4, [Record(T)], **how)  # type: ignore[arg-type]
+    write_log(nights.partition, 0, log_of(0, 3), begun)
+    build(nights.source, nights.folder)
+    with pytest.warns(UserWarning, match="orders-0: at offset 4 begins a transaction that is open"):
+        assert nights.add(isolation="read_committed").records == 4
+    nights.write(10, 14)  # the marker was in the segment between
+    with pytest.warns(UserWarning, match="offsets 5 to 9 are missing before it"):
+        nights.add(isolation="read_committed")
+    reader = kip33.read_arrow(nights.catalog, isolation="read_committed", on_error="skip")
+    assert (
+        offsets_in(nights.to)
+        == reader.read_all()["offset"].to_pylist()
+        == [*range(5), *range(10, 15)]
+    )
+
+
 def test_damage_is_counted_or_an_error(nights: Nights) -> None:
     good = [v2_batch(offset, [Record(T)]) for offset in (10, 12)]
     write_log(nights.partition, 10, good[0], v2_batch(11, [Record(T)], body=b"\xff"), good[1])
@@ -278,6 +357,19 @@ def test_files_that_cannot_be_moved_after_the_commit_are_moved_by_the_next_run(
     assert not [*nights.to.glob("_kip33/staging/*")]
 
 
+class FastEngine(LocalEngine):
+    """Lets something happen between the work of this run and its commit."""
+
+    def __init__(self, happens: Callable[[], object]) -> None:
+        super().__init__(1)
+        self._happens = happens
+
+    def run_on_bins(self, *arguments: Any, **how: Any) -> list[Any]:
+        done = super().run_on_bins(*arguments, **how)
+        self._happens()
+        return done
+
+
 class SlowEngine(LocalEngine):
     """Lets another run begin and end while this one works."""
 
@@ -300,6 +392,23 @@ def test_of_two_runs_at_once_one_adds_its_records(nights: Nights) -> None:
     assert nights.add().commit is None
 
 
+def test_a_run_that_removes_old_staging_leaves_that_of_one_that_still_writes_or_fails_it(
+    nights: Nights,
+) -> None:
+    """The clock of the second run is weeks ahead, as a logical date may be."""
+    nights.write(10, 14)
+    request = WriteRequest.of([str(nights.catalog)], str(nights.to))
+    later = T + 30 * DAY_MS
+
+    def remove_staging(*_: object) -> None:
+        RecordDataset(request.to).begin(later)
+
+    with pytest.raises(PublishError, match="was removed while the run wrote; no record is added"):
+        write_new_records(request, FastEngine(remove_staging), now_ms=T, warn=print)
+    assert nights.add().records == 5
+    assert offsets_in(nights.to) == [*range(15)]
+
+
 @pytest.mark.parametrize("first_has_moved", [True, False])
 def test_of_two_commits_with_one_number_that_of_a_killed_run_adds_nothing(
     nights: Nights, *, first_has_moved: bool
@@ -312,13 +421,18 @@ def test_of_two_commits_with_one_number_that_of_a_killed_run_adds_nothing(
     (file,) = commit.files
     twin = commit._replace(commit_id="0" * 12, files=(file._replace(path=f"{file.path}.parquet"),))
     for one in (twin,) if first_has_moved else (twin, commit):
-        staged = nights.to / f"_kip33/staging/{one.commit_id}-1" / one.files[0].path
+        path = f"{one.files[0].path}{STAGED}"
+        staged = nights.to / f"_kip33/staging/{one.commit_id}-1" / path
         staged.parent.mkdir(parents=True)
         shutil.copy(nights.to / file.path, staged)
     if not first_has_moved:
         (nights.to / file.path).unlink()
     newest.with_name(f"{twin.name}.json").write_bytes(plan_line(twin.as_record()))
 
-    assert nights.add().records == (0 if first_has_moved else 5)
-
-    assert offsets_in(nights.to) == [*range(15)]
+    if first_has_moved:
+        assert nights.add().records == 0
+        assert offsets_in(nights.to) == [*range(15)]
+    else:  # both may go on
+        with pytest.raises(PublishError, match="two runs write at the same time; run the command"):
+            nights.add()
+        assert offsets_in(nights.to) == [*range(10)]
