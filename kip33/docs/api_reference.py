@@ -56,7 +56,6 @@ SHARED: Final[Mapping[str, str]] = {
     "output": "where the page goes, a path or URI that ends in `.html`",
     "to": "the log directory of a stopped broker on this machine",
     "log_dir": "the log directory of a stopped broker on this machine",
-    "workers": "the most processes; None: one for each core, one for small work",
     "catalog": "a catalog's path or URI",
     "subject": "the name of a subject",
     "schema_id": "the number of a schema",
