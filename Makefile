@@ -83,11 +83,13 @@ demo: $(VENV)/.kernels java  ## Make a small archive; build, verify, search; jud
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog --orphans --plan $(DEMO)/orphans.jsonl
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog --diff 1 2
+	$(BIN)/kip33 build $(DEMO)/archive --no-index-files --catalog $(DEMO)/audit  # rows only, for audits
 	$(BIN)/python -m tests.builders.layouts $(DEMO)/archive/broker-1 $(DEMO)/tiered  # zstd chunks
 	$(BIN)/kip33 build $(DEMO)/tiered --layout aiven --index-dir $(DEMO)/tiered-indexes
 	$(BIN)/kip33 search $(DEMO)/indexes/_catalog --time 2023-11-15T12:00Z --topic 'sens*' --topic orders
 	$(BIN)/kip33 records $(DEMO)/indexes/_catalog --topic orders --from 2023-11-14T22:14Z --limit 5
 	$(BIN)/kip33 count $(DEMO)/indexes/_catalog --topic orders --per 1d
+	$(BIN)/kip33 records $(DEMO)/indexes/_catalog --topic orders --to $(DEMO)/tables  # Parquet, by day
 	$(BIN)/kip33 timestamps $(DEMO)/indexes/_catalog --topic orders --topic 'sens*' --topic audit.v1
 	$(BIN)/kip33 roll $(DEMO)/indexes/_catalog --segment-ms 12h --now 2023-12-01  # timestamps that jump
 	$(BIN)/kip33 roll $(DEMO)/archive --what-if --segment-ms 6h --topic 'sens*'

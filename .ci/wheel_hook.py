@@ -1,4 +1,4 @@
-"""Put into a wheel the kernels for its platform, and `conf/` and `jobs/` for `kip33 init`.
+"""Put into a wheel its kernels, `conf/` and `jobs/` for `kip33 init`, and `pyspark_kip33`.
 
 KIP33_WHEEL chooses the platform: `x86_64` or `aarch64`, with the kernels for Linux on it; `pure`,
 for all platforms and without kernels; `all`, the same with all kernels, for Spark's --py-files. By
@@ -15,6 +15,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 KERNELS = {"x86_64": ("x86-64-v4", "x86-64-v3"), "aarch64": ("aarch64",)}
+DEFAULT_SOURCE = "kip33/spark/default_source.py"  # Spark looks for it beside other packages
 
 
 class PlatformWheel(BuildHookInterface[Any]):
@@ -25,6 +26,7 @@ class PlatformWheel(BuildHookInterface[Any]):
         if version != "standard":
             return
         build_data["force_include"] |= {name: f"kip33/starter/{name}" for name in ("conf", "jobs")}
+        build_data["force_include"] |= {DEFAULT_SOURCE: "pyspark_kip33/__init__.py"}
         asked = os.environ.get("KIP33_WHEEL")
         platform = asked or (os.uname().machine if sys.platform == "linux" else "pure")
         names = sum(KERNELS.values(), ()) if platform == "all" else KERNELS.get(platform, ())

@@ -61,6 +61,7 @@ class OpenedTiers:
         all_replicas: bool = False,
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
         log_start_offsets: Path | None = None,
+        max_decompressed_message_bytes: int | None = None,
     ) -> pa.Table:
         """Return for each request the first record at or after its time in both tiers.
 
@@ -68,13 +69,16 @@ class OpenedTiers:
           also be `earliest-local` or `latest-tiered`
         - `as_kafka`: look where a broker looks: first in remote segments before the local tier,
           then in the local one, and for `max-timestamp` in the local one only
+        - `max_decompressed_message_bytes`: the topics' setting, with `as_kafka`
 
         The other arguments and the columns are those of `OpenedCatalog.offsets_for_times`, without
         `snapshot`: the newest one of each catalog is read. A record that both tiers have is found
         once, and read from the local one. Remote segments of another topic of the name, by its id,
         are left out, with a Python warning.
         """
-        how = search_options(as_kafka, index_only, all_replicas, max_batch_bytes)
+        how = search_options(
+            as_kafka, index_only, all_replicas, max_batch_bytes, max_decompressed_message_bytes
+        )
         questions = [time_question(*request) for request in requests]
         return answer_table(Tiers.newest(self.catalogs), questions, how, log_start_offsets)
 
@@ -93,11 +97,20 @@ class OpenedTiers:
 
 
 def search_options(
-    as_kafka: bool | str, index_only: bool, all_replicas: bool, max_batch_bytes: int
+    as_kafka: bool | str,
+    index_only: bool,
+    all_replicas: bool,
+    max_batch_bytes: int,
+    max_decompressed_message_bytes: int | None,
 ) -> SearchOptions:
-    """Return the arguments of `offsets_for_times`; ValueError for a wrong version of Kafka."""
+    """Return the arguments of `offsets_for_times`; ValueError for a wrong one."""
     version = parse_kafka_version(as_kafka) if isinstance(as_kafka, str) else NEWEST_KAFKA
-    return SearchOptions(bool(as_kafka), index_only, all_replicas, max_batch_bytes, version)
+    how = SearchOptions(
+        *(bool(as_kafka), index_only, all_replicas, max_batch_bytes, version),
+        max_decompressed_message_bytes,
+    )
+    how.require_valid()
+    return how
 
 
 def answer_table(

@@ -40,6 +40,7 @@ from kip33.retention.evaluation import (
     JudgedRows,
     OtherTier,
     RetentionRequest,
+    boundary_for,
     judged_tables,
     policies_for,
     tier_warnings,
@@ -49,7 +50,7 @@ from kip33.retention.plan import RetentionPlan
 from kip33.retention.uploaded import uploaded_segments
 from kip33.rules.policies import Policies, TopicGlobs
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
-from kip33.rules.search import require_tiers
+from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version, require_tiers
 from kip33.search import failover, group_lag
 from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import by_partition, rows_of
@@ -230,6 +231,7 @@ class OpenedCatalog:
         all_replicas: bool = False,
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
         log_start_offsets: Path | None = None,
+        max_decompressed_message_bytes: int | None = None,
     ) -> pa.Table:
         """Return for each request the first record at or after its time.
 
@@ -241,6 +243,8 @@ class OpenedCatalog:
         - `requests`: tuples (topic, partition, time), and optionally a log directory. Partition
           None: all. A time may also be `earliest`, `latest` or `max-timestamp`
         - `as_kafka`: answer as a broker of the newest Kafka, "3.7": as a broker of that version
+        - `max_decompressed_message_bytes`: the topics' setting, with `as_kafka`: a broker from 4.4
+          on returns an error where it meets a larger record in a compressed batch
 
         Rows are in the order of the requests, then by partition and log directory (`answers` in
         RESULTS.md): `offset` and `timestamp` (ms) of the record, null if `result` says that no
@@ -249,7 +253,9 @@ class OpenedCatalog:
         `log_start_offsets`, a CSV topic,partition,offset[,log_dir]. `index_only` opens no log.
         `all_replicas` answers for each log directory. ValueError for a wrong argument.
         """
-        how = search_options(as_kafka, index_only, all_replicas, max_batch_bytes)
+        how = search_options(
+            as_kafka, index_only, all_replicas, max_batch_bytes, max_decompressed_message_bytes
+        )
         questions = [time_question(*request) for request in requests]
         require_tiers(question.target_ms for question in questions)
         source = CatalogSnapshot(self.catalog, self._chosen(snapshot))
@@ -323,7 +329,7 @@ class OpenedCatalog:
         now: Time | None = None,
         snapshot: str | None = None,
         active_segment: str = "keep",
-        boundary: str = "local",
+        broker_version: str | None = None,
         log_start_offsets: Path | None = None,
         topics: Sequence[str] = (),
         remote: "OpenedCatalog | Path | None" = None,
@@ -340,25 +346,26 @@ class OpenedCatalog:
         Rows are by log directory, topic, partition and base offset (`retention` in RESULTS.md):
         `deletable`, `reason`, `expires_at_ms`, ... A directory that could not be listed has no row.
         `now` is a time, None: the current time. `active_segment` "kafka" judges the last segment as
-        a broker does, "keep" keeps it. `boundary` "remote" is tiered storage's comparison up to
-        Kafka 4.2. `log_start_offsets` is a CSV topic,partition,offset[,log_dir] that overrides the
-        archive's checkpoints; `topics` are globs. With `remote`, topics with
-        `remote.storage.enable` in a broker's log directories are judged by `local.retention.*`,
-        and what is not complete in the remote tier is `not_uploaded`. With `local`, the segments of
-        a remote tier are judged as brokers do: `retention.bytes` counts what only the local tier
-        has, its log start offsets are used, and no segment is the active one. A warning names a
-        topic that has another id in the other tier. ValueError for a wrong argument, CatalogError
+        a broker does, "keep" keeps it. `broker_version` is the version of Kafka by which the remote
+        tier is judged, such as "4.2"; None: the newest. `log_start_offsets` is a CSV
+        topic,partition,offset[,log_dir] that overrides the archive's checkpoints; `topics` are
+        globs. With `remote`, topics with `remote.storage.enable` in a broker's log directories are
+        judged by `local.retention.*`, and what is not complete in the remote tier is
+        `not_uploaded`. With `local`, the segments of a remote tier are judged as brokers do:
+        `retention.bytes` counts what only the local tier has, its log start offsets are used, and
+        no segment is the active one. A warning names a topic that has another id in the other tier.
+        ValueError for a wrong argument, CatalogError
         if the two are not the tiers of a cluster.
         """
-        chosen = self._chosen(snapshot)
-        other_tier = self._other_tier(chosen, policies, remote, local, log_start_offsets)
+        chosen, version = self._chosen(snapshot), version_of(broker_version)
+        other_tier = self._other_tier(chosen, policies, remote, local, log_start_offsets, version)
         request = RetentionRequest(
             policies_in(policies),
             time_or_now(now),
             self._log_starts(chosen, log_start_offsets),
             topics,
             active_segment,
-            boundary,
+            boundary_for(chosen, version),
             other_tier=other_tier,
         )
         request.require_valid()
@@ -414,7 +421,6 @@ class OpenedCatalog:
         now: Time | None = None,
         snapshot: str | None = None,
         active_segment: str = "keep",
-        boundary: str = "local",
         log_start_offsets: Path | None = None,
         topics: Sequence[str] = (),
         trust_last_modified: bool = False,
@@ -442,7 +448,6 @@ class OpenedCatalog:
             self._log_starts(chosen, log_start_offsets),
             topics,
             active_segment,
-            boundary,
             trust_last_modified=trust_last_modified,
             other_tier=self._other_tier(chosen, policies, remote),
         )
@@ -472,6 +477,7 @@ class OpenedCatalog:
         remote: "OpenedCatalog | Path | None",
         local: "OpenedCatalog | Path | None" = None,
         log_start_offsets: Path | None = None,
+        version: tuple[int, int] = NEWEST_KAFKA,
     ) -> OtherTier | None:
         if remote is not None and local is not None:
             raise ValueError("remote and local found, expected one: this catalog is the other tier")
@@ -483,7 +489,7 @@ class OpenedCatalog:
         judged = CatalogSnapshot(self.catalog, snapshot)
         if remote is not None:
             return uploaded_segments(judged, tier, policies_in(policies))
-        return only_local(judged, tier, text_of(log_start_offsets))
+        return only_local(judged, tier, text_of(log_start_offsets), version)
 
     def _warn_of_tiers(self, snapshot: Snapshot, request: RetentionRequest) -> None:
         judged = filter(TopicGlobs.of(request.topics).matches, self._texts(snapshot, "topic"))
@@ -509,6 +515,11 @@ def _committed_offsets(offsets: Offsets) -> list[GroupOffset]:
 def policies_in(policies: _PolicyTables) -> Policies:
     """Return the policies; PolicyError for tables that Kafka refuses."""
     return policies if isinstance(policies, Policies) else Policies(policies)
+
+
+def version_of(broker_version: str | None) -> tuple[int, int]:
+    """Return a version of Kafka, the newest one for None; ValueError for another text."""
+    return NEWEST_KAFKA if broker_version is None else parse_kafka_version(broker_version)
 
 
 def text_of(path: Path | None) -> str | None:

@@ -165,13 +165,15 @@ def scan_polars(source: Source, **options: Unpack[LocalReadOptions]) -> "pl.Lazy
 def write_records(
     source: Path | Sequence[Path], to: Path, **options: Unpack[LocalWriteOptions]
 ) -> WrittenRecords:
-    """Add the new records of an archive to a folder of Parquet files, by topic and day.
+    """Add the new records of a catalog's logs to a folder of Parquet files, by topic and day.
 
-    >>> first = write_records("archive", "tables", topic="orders")
-    >>> first.records, write_records("archive", "tables", topic="orders").records
+    >>> from kip33 import build_index
+    >>> built = build_index("archive", index_files=False, catalog="rows")
+    >>> first = write_records("rows", "tables", topic="orders")
+    >>> first.records, write_records("rows", "tables", topic="orders").records
     (8500, 0)
 
-    - `source`: an archive or a catalog; with tiered storage, the catalogs of both tiers
+    - `source`: a catalog; with tiered storage, the catalogs of both tiers
     - `to`: the folder, a path or URI; other files in it are refused
     - `options`: see `ReadOptions`; `on_error` is `skip` or `fail`
 
@@ -191,7 +193,7 @@ def write_records(
     """
     given = [source] if isinstance(source, str | os.PathLike) else list(source)
     if len(given) not in (1, 2):
-        raise ValueError(f"source: {len(given)} places found, expected one, or two catalogs")
+        raise ValueError(f"source: {len(given)} places found, expected one or two catalogs")
     access = (options["storage_options"], options["filesystem"])
     *places, target = places_on([*given, to], *access)
     read = picked(ReadOptions, options)

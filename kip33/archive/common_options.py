@@ -129,7 +129,8 @@ ProgressFunction: TypeAlias = Annotated[
 StoreSettings: TypeAlias = Annotated[
     StorageOptions | None,
     "Keys and endpoint of stores, by Hadoop's names or as `endpoint`, `region`, `access_key`, "
-    "`secret_key`, `token`.",
+    "`secret_key`, `token`. With Spark Connect give all keys: from PySpark 4.3 on a session does "
+    "not return them.",
 ]
 GivenFilesystem: TypeAlias = Annotated[
     Filesystem | None,

@@ -19,7 +19,12 @@ from kip33.formats.batch import (
 )
 from kip33.formats.byte_sources import ReadInto, read_fully
 from kip33.formats.index_pages import IndexPages, last_point
-from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
+from kip33.formats.records import (
+    DEFAULT_MAX_BATCH_BYTES,
+    MAX_RECORD_BYTES,
+    Record,
+    iterate_records,
+)
 from kip33.formats.scan import BatchCrc
 from kip33.formats.time_index import TimestampOffset
 from kip33.formats.walk import COMPLETE, why_incomplete
@@ -33,12 +38,16 @@ REMOTE_BYTES: Final = 1 << 22  # for stores where a request costs more than a me
 
 
 class Meter:
-    """Counts the bytes read from files, and has the limit for one decompressed batch."""
+    """Counts the bytes read from files, and has the limits for decompressed batches and records."""
 
-    def __init__(self, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES) -> None:
+    def __init__(
+        self,
+        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+    ) -> None:
         """Start at 0."""
         self.bytes_read = 0
-        self.max_batch_bytes = max_batch_bytes
+        self.max_batch_bytes, self.max_record_bytes = max_batch_bytes, max_record_bytes
 
     def metered(self, read_into: ReadInto) -> ReadInto:
         """Return `read_into` with its bytes counted."""
@@ -129,7 +138,9 @@ class LogWindow:
             what = f"at byte {position} of {self.end}: too few bytes for a batch"
             self.damage = Damage(what, position)
 
-    def records(self, header: BatchHeader) -> Iterator[Record]:
+    def records(
+        self, header: BatchHeader, max_record_bytes: int = MAX_RECORD_BYTES
+    ) -> Iterator[Record]:
         """Return the records of a batch without keys and values; iteration raises their errors."""
         self.seek(header.position)
         return iterate_records(
@@ -137,6 +148,7 @@ class LogWindow:
             position=header.position,
             skip_key_value=True,
             max_batch_bytes=self.max_batch_bytes,
+            max_record_bytes=max_record_bytes,
         )
 
     def has_record_from(self, header: BatchHeader, offset: int) -> bool:

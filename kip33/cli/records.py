@@ -102,10 +102,11 @@ def records(command: RecordsCommand) -> None:
     schema, or there are several topics, it is JSON text. value_bytes has what cannot be decoded.
     Keys are not decoded. --grep searches the bytes that were sent.
 
-    With --to, files are FOLDER/topic=orders/day=2024-05-01/part-....parquet: Spark, DuckDB, Polars
-    and Arrow read FOLDER as one table. Each record is added once: a run begins at the offset at
-    which the last one ended, and one that is interrupted adds nothing, or the next one completes
-    it. All runs have the same SOURCE and the same options, but for topics and partitions.
+    With --to, a CATALOG is needed. Files are FOLDER/topic=orders/day=2024-05-01/part-....parquet:
+    Spark, DuckDB, Polars and Arrow read FOLDER as one table. Each record is added once: a run
+    begins at the offset at which the last one ended, and one that is interrupted adds nothing, or
+    the next one completes it. All runs have the same CATALOG and the same options, but for topics
+    and partitions.
     """
     from kip33.cli.records_answer import add_records, show_records
 

@@ -20,7 +20,8 @@ from kip33.cli.retention_question import RetentionCommand
 from kip33.cli.times import DURATION, MOMENT, SIZE, parse_clock
 from kip33.errors import ExitCode
 from kip33.retention.apply_segment import PartitionOutcome
-from kip33.rules.retention import ActiveSegment, Boundary
+from kip33.rules.retention import ActiveSegment
+from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
 
 FINDINGS: Final = ("blocked", "expired", "untrusted", "holes")
 
@@ -31,6 +32,14 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
         return tuple(parse_clock(one) for one in text.split(",")) if text else ()
     except ValueError as error:
         raise click.BadParameter(f"{error}; for example 2024-05-01,2024-06-01") from error
+
+
+def _version(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, int]:
+    """Return a version of Kafka."""
+    try:
+        return parse_kafka_version(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command(
@@ -76,12 +85,14 @@ def _moments(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
     "broker does.",
 )
 @click.option(
-    "--boundary",
-    type=click.Choice([str(one) for one in Boundary]),
-    default=str(Boundary.LOCAL),
+    "--broker-version",
+    callback=_version,
+    default=".".join(map(str, NEWEST_KAFKA)),
     show_default=True,
-    help="How to compare at the limit. remote: inclusive, as tiered storage up to Kafka 4.2 "
-    "does. From 4.3 on, tiered storage compares as a local log does.",
+    metavar="4.2",
+    help="Evaluate the remote tier as brokers of this version do: up to 4.2 a segment at the very "
+    "limit of retention.ms goes, up to 4.3 --local counts a segment twice that begins at the last "
+    "uploaded offset.",
 )
 @click.option(
     "--log-start-offsets",

@@ -23,6 +23,7 @@ from kip33.errors import ExitCode, Kip33Error
 from kip33.retention.evaluation import (
     OtherTier,
     RetentionRequest,
+    boundary_for,
     policies_for,
     tier_warnings,
     unlisted_warning,
@@ -55,7 +56,7 @@ class RetentionCommand:
     policy: PolicyOptions
     ignore_future: int | None  # ms
     active_segment: str
-    boundary: str
+    broker_version: tuple[int, int]  # of Kafka
     log_start_offsets: str | None  # a file
     at: tuple[int, ...] | None  # ms
     forecast: int | None  # ms
@@ -148,7 +149,7 @@ class AskedRetention(NamedTuple):
             log_start_offsets(source, log_dirs, file),
             topics=options.topics,
             active_segment=options.active_segment,
-            boundary=options.boundary,
+            boundary=boundary_for(snapshot, options.broker_version),
             what_if=what_if,
             broker_view=options.show_broker_view,
             trust_last_modified=options.trust_last_modified,
@@ -179,7 +180,8 @@ def _other_tier(
     tier, warnings = chosen_snapshot(place, what=option)
     if option == "--remote":
         return uploaded_segments(judged, tier, policies), warnings
-    return only_local(judged, tier, options.log_start_offsets), warnings
+    beyond = only_local(judged, tier, options.log_start_offsets, options.broker_version)
+    return beyond, warnings
 
 
 def _policies(options: RetentionCommand) -> tuple[Policies, WhatIf | None]:

@@ -14,7 +14,7 @@ from kip33.cli.options import (
     session_options,
     topic_option,
 )
-from kip33.cli.times import MOMENT
+from kip33.cli.times import MOMENT, SIZE
 from kip33.formats.batch import MAX_INT32
 from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
 from kip33.search.answers import SearchOptions
@@ -109,6 +109,13 @@ class SearchCommand:
     help="kafka: answer as a broker of the newest Kafka would, and report what hides a "
     "record from it. kafka:3.7: as a broker of that version. Up to 3.7, max-timestamp "
     "gives the offset of the index entry, usually the last offset of its batch.",
+)
+@click.option(
+    "--max-decompressed-message-bytes",
+    type=SIZE,
+    metavar="1MiB",
+    help="With --as kafka, from 4.4 on: the topics' setting of this name. Where a broker meets a "
+    "larger record in a compressed batch, it returns an error.",
 )
 @click.option(
     "--index-only",

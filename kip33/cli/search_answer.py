@@ -103,6 +103,10 @@ def search_catalog(command: "SearchCommand") -> None:
     how, version = command.how, command.broker_version
     if version is not None:
         how = how._replace(as_kafka=True, kafka_version=version)
+    try:
+        how.require_valid()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     with progress_line("search") as on_progress:
         answers = search.answers(questions, how, starts, on_progress)
         ends: dict[ReplicaKey, search_answers.Answer] = {}

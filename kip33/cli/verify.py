@@ -152,7 +152,8 @@ def verify(request: VerifyCommand) -> None:
     identical: the bytes that a broker, or --dialect, writes. consistent: every entry is correct,
     at another density. sparse: every entry is correct, but entries are missing, so that lookups
     read more than two intervals of the log (see --index-interval-bytes). incomplete: the closing
-    entry is missing. padded: correct entries, then zeros or stale entries. wrong: an entry does
+    entry is missing. padded: correct entries, then zeros or stale entries, as a crash leaves them,
+    or before Kafka 4.4 a machine that fails after a clean stop (KAFKA-20979). wrong: an entry does
     not match the log. malformed: the size is not a multiple of the entry size. missing.
     unreadable. archived: the log is in S3 Glacier.
 

@@ -18,6 +18,8 @@ SHARED: Final[Mapping[str, str]] = {
     "active_segment": "`keep` keeps a partition's last segment, `kafka` judges it as a broker does",
     "base_offset": "the segment's base offset; by default the one in the file's name",
     "boundary": "`local`, or `remote`: the comparison of tiered storage up to Kafka 4.2",
+    "broker_version": "the Kafka by whose rules the remote tier is judged, such as `4.2`; None: "
+    "the newest",
     "check_crc": "whether each batch is checked against its CRC",
     "dialect": "which entries an index has: `recover` and `live` as a broker's, or `kip33`",
     "end": "the offset to stop before; None: the end",

@@ -33,7 +33,7 @@ Committed offsets, as the CSV of `kafka-consumer-groups.sh --export` or the outp
 Output of `--describe` may have other columns in between, and blanks in the names of groups and of
 clients: cells begin below their titles. A share group's next offset is its START-OFFSET. Partitions
 without a committed offset (`-`) are left out. Kafka: `ConsumerGroupCommand` (`CsvUtils`,
-`printOffsets`), 2.x to 4.x; `ShareGroupCommand`, 4.0 to 4.3.
+`printOffsets`), 2.x to 4.x; `ShareGroupCommand`, 4.0 to 4.4.
 
 Property files, as `java.util.Properties.load` reads them:
 
@@ -51,7 +51,7 @@ from typing import Any, Final, NamedTuple
 
 from kip33.errors import PolicyError
 
-# org.apache.kafka.common.config.TopicConfig of 4.1, the throttles of LogConfig, and three keys of
+# org.apache.kafka.common.config.TopicConfig of 4.4, the throttles of LogConfig, and three keys of
 # older versions at the end.
 TOPIC_KEYS: Final = frozenset(
     {
@@ -61,6 +61,7 @@ TOPIC_KEYS: Final = frozenset(
         "compression.type",
         "compression.zstd.level",
         "delete.retention.ms",
+        "errors.deadletterqueue.group.enable",
         "file.delete.delay.ms",
         "flush.messages",
         "flush.ms",
@@ -71,6 +72,7 @@ TOPIC_KEYS: Final = frozenset(
         "local.retention.bytes",
         "local.retention.ms",
         "max.compaction.lag.ms",
+        "max.decompressed.message.bytes",
         "max.message.bytes",
         "message.timestamp.after.max.ms",
         "message.timestamp.before.max.ms",
@@ -79,6 +81,8 @@ TOPIC_KEYS: Final = frozenset(
         "min.compaction.lag.ms",
         "min.insync.replicas",
         "preallocate",
+        "remote.copy.lag.bytes",
+        "remote.copy.lag.ms",
         "remote.log.copy.disable",
         "remote.log.delete.on.disable",
         "remote.storage.enable",

@@ -7,7 +7,7 @@
 
 A topic that is deleted and created again has the same name and another id. A broker whose
 controller knows another id moves the directory aside as `-stray`.
-Source: `PartitionMetadata.encode`, `PartitionMetadataReadBuffer.read`, `Uuid` (3.1 to 4.3).
+Source: `PartitionMetadata.encode`, `PartitionMetadataReadBuffer.read`, `Uuid` (3.1 to 4.4).
 
 `leader-epoch-checkpoint` of a partition's directory has the offset where each leader's records
 begin:

@@ -67,6 +67,7 @@ CONTROL_TYPES: Final = (
     "KRAFT_VOTERS",
 )
 DEFAULT_MAX_BATCH_BYTES: Final = 1 << 30  # of one batch after decompression
+MAX_RECORD_BYTES: Final = (1 << 31) - 1  # of one record: as many as its length can say
 LARGE_RECORD_BYTES: Final = 1 << 20
 PLAIN_RECORDS: Final = 1 << 16  # of a process, before it loads compiled code
 _records_read: Final = count_from(1)  # by plain code, without keys and values
@@ -85,25 +86,35 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
+class _Most(NamedTuple):
+    """The limits for one batch after decompression, and for one of its records."""
+
+    batch_bytes: int
+    record_bytes: int = MAX_RECORD_BYTES
+
+
 def iterate_records(
     batch: Buffer | SeekableBytes,
     *,
     position: int = 0,
     skip_key_value: bool = False,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+    max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> Iterator[Record]:
     """Yield the records of one entry in stored order, with one record in memory at a time.
 
     `batch` is the entry's bytes, or a file positioned at the entry's first byte. `position` in the
     `.log` is only for error messages. `skip_key_value` skips key, value and headers without reading
-    them, which bounds memory for any input.
+    them, which bounds memory for any input. `max_record_bytes` is a topic's
+    `max.decompressed.message.bytes`: of compressed batches a larger record is unreadable.
 
     Raises `BatchTooLargeError` after `max_batch_bytes` decompressed bytes, `CorruptSegmentError` at
     the first unreadable record or after the last one if bytes or records are left over, and
     `UnsupportedFormatError` for a codec that Kafka does not have.
     """
     source = io.BytesIO(batch) if isinstance(batch, bytes | bytearray | memoryview) else batch
-    found = _records(source, source.tell(), position, skip_key_value, max_batch_bytes)
+    most = _Most(max_batch_bytes, max_record_bytes)
+    found = _records(source, source.tell(), position, skip_key_value, most)
     yield from _named(found, position)
 
 
@@ -117,7 +128,8 @@ def record_error(
     """
     source = io.BytesIO(batch)
     try:
-        for _ in _named(_records(source, 0, position, False, max_batch_bytes, read), position):
+        records = _records(source, 0, position, False, _Most(max_batch_bytes), read)
+        for _ in _named(records, position):
             pass
     except (CorruptSegmentError, UnsupportedFormatError) as error:
         return error
@@ -155,7 +167,7 @@ def _records(
     start: int,
     position: int,
     skip: bool,
-    most_bytes: int,
+    most: _Most,
     read: tuple[int, int] = (0, 0),
 ) -> Iterator[Record]:
     head = b"".join(pieces_of(source, start, start + RECORD_BATCH_OVERHEAD))
@@ -168,32 +180,33 @@ def _records(
         raise CorruptSegmentError("the entry is smaller than its header")
     if modern:
         body = pieces_of(source, start + RECORD_BATCH_OVERHEAD, start + header.size_bytes)
-        yield from _v2_records(header, body, skip, most_bytes, read)
+        yield from _v2_records(header, body, skip, most, read)
     else:
-        for message in _iterate_messages(
-            source, start, header, skip_key_value=skip, most_bytes=most_bytes
-        ):
+        for message in _iterate_messages(source, start, header, skip_key_value=skip, most=most):
             yield Record(message.offset, message.timestamp, message.key, message.value)
 
 
 def _v2_records(
-    header: BatchHeader, body: Iterator[bytes], skip: bool, most_bytes: int, read: tuple[int, int]
+    header: BatchHeader, body: Iterator[bytes], skip: bool, most: _Most, read: tuple[int, int]
 ) -> Iterator[Record]:
     count = header.records_count
     if count < 0:
         raise CorruptSegmentError(f"records count {count}")
     if count == 0:  # compaction removed them all
         return
-    reader = PieceReader(decompress(body, header.codec, magic=header.magic, most_bytes=most_bytes))
+    codec, largest = header.codec, most.record_bytes
+    reader = PieceReader(decompress(body, codec, magic=header.magic, most_bytes=most.batch_bytes))
+    if not header.attributes & CODEC_MASK:
+        largest = MAX_RECORD_BYTES
     number, first_byte = read
     reader.skip(first_byte)
     while number < count:
-        if skip and next(_records_read) > PLAIN_RECORDS:
+        if skip and largest == MAX_RECORD_BYTES and next(_records_read) > PLAIN_RECORDS:
             for record in _fronts(reader, header, count - 1 - number):
                 number += 1
                 yield record
         try:
-            record = _read_record(reader, header, skip)
+            record = _read_record(reader, header, skip, largest)
         except IndexError as error:
             message = f"record {number} of {count}: a field runs past its end"
             raise CorruptSegmentError(message) from error
@@ -226,11 +239,12 @@ def _fronts(reader: PieceReader, header: BatchHeader, most: int) -> Iterator[Rec
         yield from map(Record, offsets.tolist(), timestamps.tolist())
 
 
-def _read_record(reader: PieceReader, header: BatchHeader, skip: bool) -> Record:
+def _read_record(reader: PieceReader, header: BatchHeader, skip: bool, largest: int) -> Record:
     encoded = reader.take(1)
     while encoded and encoded[-1] >= 0x80 and len(encoded) <= 5 and (byte := reader.take(1)):
         encoded += byte
     length, _ = _varint(encoded, 0)
+    _require_within(length, largest)
     data: bytes | _LargeRecord
     if length > LARGE_RECORD_BYTES and not skip:
         data = _LargeRecord(reader, length)
@@ -264,6 +278,14 @@ def _read_record(reader: PieceReader, header: BatchHeader, skip: bool) -> Record
     if at != length:
         raise CorruptSegmentError(f"a record of {length} bytes whose fields take {at}")
     return Record(offset, timestamp, key, value, tuple(headers))
+
+
+def _require_within(length: int, largest: int) -> None:
+    """Raise CorruptSegmentError for a record that a broker does not decompress."""
+    if length > largest:
+        raise CorruptSegmentError(
+            f"a record of {length} bytes, more than max.decompressed.message.bytes, {largest}"
+        )
 
 
 class _LargeRecord:
@@ -343,7 +365,7 @@ def _iterate_messages(
     header: BatchHeader,
     *,
     skip_key_value: bool,
-    most_bytes: int,
+    most: _Most,
 ) -> Iterator[Message]:
     """Yield the message of the entry at `start`, or those inside it if it is a wrapper.
 
@@ -352,14 +374,14 @@ def _iterate_messages(
     """
     end = start + header.size_bytes
     if header.attributes & CODEC_MASK:
-        yield from _inside(source, start, end, header, skip_key_value, most_bytes)
+        yield from _inside(source, start, end, header, skip_key_value, most)
     else:
         message = PieceReader(pieces_of(source, start + LOG_OVERHEAD, end))
         yield _read(message, header.base_offset, skip_key_value)
 
 
 def _inside(
-    source: SeekableBytes, start: int, end: int, header: BatchHeader, skip: bool, most_bytes: int
+    source: SeekableBytes, start: int, end: int, header: BatchHeader, skip: bool, most: _Most
 ) -> Iterator[Message]:
     if header.magic not in (0, 1):
         raise CorruptSegmentError(f"a compressed message of magic {header.magic}")
@@ -372,8 +394,8 @@ def _inside(
 
     def inner_messages(skip: bool) -> Iterator[Message]:
         stored = pieces_of(source, begin, begin + size)
-        body = decompress(stored, header.codec, magic=header.magic, most_bytes=most_bytes)
-        return _each(body, skip)
+        body = decompress(stored, header.codec, magic=header.magic, most_bytes=most.batch_bytes)
+        return _each(body, skip, most.record_bytes)
 
     # A first pass that keeps nothing finds the last inner offset, which gives the first offset.
     last_inner = None
@@ -395,13 +417,14 @@ def _inside(
         yield inner._replace(offset=java_sum(base, inner.offset), timestamp=timestamp)
 
 
-def _each(body: Iterator[bytes], skip: bool) -> Iterator[Message]:
+def _each(body: Iterator[bytes], skip: bool, largest: int) -> Iterator[Message]:
     """Yield the messages of a wrapper; a truncated last one is skipped, as in Kafka."""
     reader = PieceReader(body)
     while len(head := reader.take(LOG_OVERHEAD)) == LOG_OVERHEAD:
         offset, size = struct.unpack(">qi", head)
         if size < LEGACY_MIN_SIZE:
             raise CorruptSegmentError(f"an inner message of {size} bytes")
+        _require_within(size, largest)
         portion = Portion(reader, size)
         try:
             message = _read(portion, offset, skip)

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from kip33.archive.plans import JournalForm, plan_line, with_content_id
 from kip33.errors import CatalogError, LocationError, PublishError
+from kip33.records.log_ranges import LogOffsets
 from kip33.stores.files import entries_of, one_line, status_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import (
@@ -39,13 +40,6 @@ _DEAD_AFTER_MS: Final = 24 * 3_600_000
 _DIGITS: Final = 20
 
 
-class TopicEnd(NamedTuple):
-    """Up to where the records of a topic were written."""
-
-    topic_id: str | None
-    next_offsets: Mapping[int, int]  # by partition
-
-
 class DatasetFile(NamedTuple):
     """A Parquet file of a dataset."""
 
@@ -61,7 +55,7 @@ class DatasetCommit(NamedTuple):
     commit_id: str
     source: tuple[str, ...]  # URIs of what was read: one, or those of two tiers
     options: Mapping[str, Any]  # what each run must have in common
-    ends: Mapping[str, TopicEnd]  # of all runs, by topic
+    ends: LogOffsets  # of all runs
     files: tuple[DatasetFile, ...]
 
     @property
@@ -71,26 +65,15 @@ class DatasetCommit(NamedTuple):
 
     def as_record(self) -> dict[str, Any]:
         """Return the content of its file."""
-        ends = {
-            topic: {"topic_id": end.topic_id, "next_offsets": dict(end.next_offsets)}
-            for topic, end in self.ends.items()
-        }
-        record = self._asdict() | {"ends": ends, "files": [one._asdict() for one in self.files]}
+        record = self._asdict() | {"files": [one._asdict() for one in self.files]}
         return with_content_id({"format": _FORM.version} | record)
 
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> Self:
         """Return the commit of a file; KeyError, TypeError or ValueError for another object."""
-        ends = {
-            topic: TopicEnd(
-                end["topic_id"],
-                {int(number): int(offset) for number, offset in end["next_offsets"].items()},
-            )
-            for topic, end in record["ends"].items()
-        }
         files = tuple(DatasetFile(**one) for one in record["files"])
-        values = {name: record[name] for name in ("number", "commit_id", "options")}
-        return cls(source=tuple(record["source"]), ends=ends, files=files, **values)
+        values = {name: record[name] for name in ("number", "commit_id", "options", "ends")}
+        return cls(source=tuple(record["source"]), files=files, **values)
 
 
 class RecordDataset:
@@ -148,7 +131,7 @@ class RecordDataset:
             remove_folder_quietly(staging)
             raise PublishError(
                 f"{self.to.uri}: another run wrote at the same time ({others[0]}); no record of "
-                "this one is added: run it again"
+                "this one is added: run the command again"
             )
         self._move(commit)
 

@@ -172,14 +172,6 @@ class SegmentReader:
         """Return how far the partition was read."""
         return Reached(self._latest, self._next_offset, self._position)
 
-    @property
-    def end_offset(self) -> int:
-        """Return the offset at which reading goes on when the partition has grown.
-
-        It is at most the last stable offset with `read_committed`, and the end that was asked for.
-        """
-        return min(self._next_offset, self._begun.request.limits.last_offset + 1)
-
     def agrees(self, segments: Sequence[ReadSegment], span: Span | None) -> bool | None:
         """Return whether a reader that knows no earlier segment reads these as this one would.
 

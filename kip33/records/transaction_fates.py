@@ -150,6 +150,9 @@ def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) 
     next_offset = max(segment.base_offset or 0, first_new or 0)
     if segment.error:
         return None
+    is_whole = segment.last_offset is not None and segment.damage is None
+    if is_whole and segment.open_transactions == UNCHANGED:  # no transaction begins or ends in it
+        return max(next_offset, (segment.last_offset or 0) + 1)
     try:
         with opened(segment.log) as (read_into, size_bytes):
             size_bytes = segment.readable_bytes(size_bytes)

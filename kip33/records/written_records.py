@@ -1,15 +1,14 @@
 """Write the records of an archive to a dataset of Parquet files: `kip33 records --to FOLDER`.
 
-Each partition begins where the last run ended. A task writes the files of its share itself: Spark's
-own writer takes three times as long. The offset at which a partition ends is found by the task that
-reads its end, so a log that a build has not read is written, too. With `read_committed` a partition
-ends at its last stable offset, as for a consumer.
+Each partition begins where the last run ended, and ends where the catalog says, as for a stream
+(`records.log_ranges`). A task writes the files of its share itself: Spark's own writer takes twice
+as long.
 """
 
 import pickle
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,17 +21,27 @@ import pyarrow.compute as pc
 from kip33.archive.bins import Engine, Work
 from kip33.catalog.catalog import Warn
 from kip33.errors import CatalogError, LocationError
+from kip33.formats.whole_bodies import RecordLimits
 from kip33.records.columns import chosen
+from kip33.records.log_ranges import (
+    SHARE_OFFSETS,
+    LogRange,
+    Loss,
+    end_offsets,
+    in_order,
+    losses,
+    ranges_between,
+    shares_of,
+)
 from kip33.records.parquet_records import ParquetRecords
 from kip33.records.partitions import PartitionSegments, source_at
 from kip33.records.reading import Isolation, Level, Reading, ReadOptions
-from kip33.records.record_dataset import DatasetCommit, DatasetFile, RecordDataset, TopicEnd
-from kip33.records.record_request import Faults, LogsRead, OnError
+from kip33.records.record_dataset import DatasetCommit, DatasetFile, RecordDataset
+from kip33.records.record_request import Faults, FilterBounds, LogsRead, OnError
 from kip33.stores.locations import Location
 from kip33.stores.own_files import remove_folder_quietly, streamed_file
 from kip33.stores.progress import Phase
 
-SHARE_BYTES: Final = 256 << 20  # of a large segment, which several tasks read
 _MOST_OPEN: Final = 4  # files of one task: each holds up to 64 MiB
 _MOST_FILE_BYTES: Final = 1 << 30
 _MOST_PROBLEMS: Final = 20
@@ -89,20 +98,10 @@ class WriteRequest(NamedTuple):
         }
 
 
-class _Unit(NamedTuple):
-    """What is read at one time: a partition, a segment, or a share of one."""
-
-    topic: str
-    partition: int
-    start: int  # smaller offsets were written before
-    segments: PartitionSegments
-
-
 class _Written(NamedTuple):
     """What a task has written."""
 
     files: tuple[DatasetFile, ...]
-    ends: tuple[tuple[str, int, int], ...]  # topic, partition, next offset
     damaged: int
     problems: tuple[str, ...]  # the first lines about damage
 
@@ -125,44 +124,52 @@ class WrittenRecords:
 def write_new_records(
     request: WriteRequest, engine: Engine, *, now_ms: int, warn: Warn
 ) -> WrittenRecords:
-    """Write what is new; `warn` gets a line for offsets that are gone.
+    """Write what is new; `warn` gets a line for offsets that were deleted meanwhile.
 
     Raises LocationError for a log that cannot be read, a topic that was created again, a log that
     is shorter than what was written, or a folder of another program; CatalogError for a dataset
     with other options or of another source; PublishError if a file cannot be written. With
-    `on_error="fail"` offsets that are gone are a LocationError. In all cases no record is added.
+    `on_error="fail"` deleted offsets are a LocationError. In all cases no record is added.
     """
     dataset = RecordDataset(request.to)
     before = dataset.newest()
     _require_same(before, request)
-    partitions = request.reading.partitions(source_at(request.source), warn=warn)
-    units = [*_units(request.reading, partitions, before.ends if before else {}, warn)]
-    topics = {unit.topic for unit in units}
+    partitions = in_order(request.reading.partitions(source_at(request.source), warn=warn))
+    _require_known(partitions)
+    start = before.ends if before else {}
+    only_committed = request.reading.request.only_committed
+    ends = end_offsets(partitions, start, only_committed=only_committed)
+    _require_same_logs(request, losses(partitions, start, ends), warn)
+    ranges = ranges_between(partitions, start, ends, fail_on_data_loss=False)
+    shares = [
+        share
+        for one in ranges
+        for share in shares_of(one, SHARE_OFFSETS, only_committed=only_committed)
+        if share.segments  # else all its offsets are missing
+    ]
     staging = dataset.begin(now_ms)
     work = Work(Phase.READING_LOGS, command="records")
     run = partial(_write_bin, request, staging)
     try:
-        results = engine.run_on_bins(_table_of(units), run, work=work) if units else []
-        files = tuple(file for result in results for file in result.files)
-        ends = _ends(before, partitions, results)
-        commit_id = staging.name.partition("-")[0]
-        commit = DatasetCommit(
-            before.number + 1 if before else 1,
-            *(commit_id, request.source, request.options, ends, files),
-        )
-        is_new = before is None or before.ends != ends
-        if is_new:
-            dataset.commit(commit, staging)
-    finally:
+        results = engine.run_on_bins(_table_of(shares), run, work=work) if shares else []
+    except BaseException:
         remove_folder_quietly(staging)
+        raise
+    files = tuple(file for result in results for file in result.files)
+    commit = DatasetCommit(
+        before.number + 1 if before else 1,
+        *(staging.name.partition("-")[0], request.source, request.options, ends, files),
+    )
+    if ends != start:
+        dataset.commit(commit, staging)
     return WrittenRecords(
         to=request.to.uri,
-        commit=commit.name if is_new else None,
+        commit=commit.name if ends != start else None,
         records=sum(file.records for file in files),
         files=len(files),
         bytes=sum(file.size_bytes for file in files),
-        topics=len(topics),
-        partitions=len({(unit.topic, unit.partition) for unit in units}),
+        topics=len({one.segments[0].topic for one in ranges}),
+        partitions=len(ranges),
         damaged=sum(result.damaged for result in results),
         problems=tuple(line for result in results for line in result.problems)[:_MOST_PROBLEMS],
     )
@@ -186,118 +193,63 @@ def _require_same(before: DatasetCommit | None, request: WriteRequest) -> None:
             )
 
 
-def _units(
-    reading: Reading,
-    partitions: Sequence[PartitionSegments],
-    ends: Mapping[str, TopicEnd],
-    warn: Warn,
-) -> Iterator[_Unit]:
-    """Yield what is to be read; raises as `write_new_records` does."""
-    for partition in partitions:
-        topic, number = _named(partition)
-        start = _start_of(partition, ends.get(topic), reading.on_error, warn)
-        rest = reading._replace(request=reading.request.starting_at(start))
-        if any(segment.figures is None for segment in partition):
-            parts = [partition] if any(map(rest.request.needs, partition)) else []
-        else:  # it is known which offsets each segment has
-            parts = rest.shared(rest.parts([partition]), SHARE_BYTES)
-        yield from (_Unit(topic, number, start, part) for part in parts)
-
-
-def _named(partition: PartitionSegments) -> tuple[str, int]:
-    first = partition[0]
-    if first.topic is None or first.partition is None:
+def _require_known(partitions: Sequence[PartitionSegments]) -> None:
+    """Raise LocationError if it is not known of any log which offsets it has."""
+    segments = [segment for partition in partitions for segment in partition]
+    if segments and not any(segment.is_checked for segment in segments):
         raise LocationError(
-            f"{first.log.uri}: its topic is not known; give the archive or its catalog"
+            f"{segments[0].log.uri}: which offsets it has is not known, expected a catalog whose "
+            "build has read the logs: kip33 build --no-index-files makes one"
         )
-    return first.topic, first.partition
 
 
-def _start_of(
-    partition: PartitionSegments, end: TopicEnd | None, on_error: OnError, warn: Warn
-) -> int:
-    """Return the offset at which a partition is continued."""
-    topic, number = _named(partition)
-    start = end.next_offsets.get(number, 0) if end else 0
-    ids = {segment.topic_id for segment in partition} - {None}
-    if end and end.topic_id and ids and end.topic_id not in ids:
-        raise LocationError(
-            f"topic {topic}: has the id {min(filter(None, ids))}, expected {end.topic_id}: it was "
-            "created again; write to another folder, or leave the topic out"
-        )
-    firsts = [one.base_offset for one in partition if one.base_offset is not None]
-    known = [one.last_offset + 1 for one in partition if one.last_offset is not None]
-    if start and known and max(known) < start and len(known) == len(partition):
-        raise LocationError(
-            f"{topic}-{number}: ends at offset {max(known)}, expected {start} or more: it was cut "
-            "or created again; write to another folder, or leave the topic out"
-        )
-    if start and firsts and min(firsts) > start:
-        gone = (
-            f"{topic}-{number}: offsets {start} to {min(firsts) - 1} were deleted before this run"
-        )
-        if on_error == OnError.FAIL:
-            raise LocationError(f"{gone}; with on_error skip the rest is written")
-        warn(gone)
-    return start
+def _require_same_logs(request: WriteRequest, found: Iterable[Loss], warn: Warn) -> None:
+    """Raise LocationError if another log has the place of one that was read before.
+
+    Offsets that were deleted are a line, or with `on_error="fail"` an error.
+    """
+    for loss in found:
+        if loss.is_other_log:
+            raise LocationError(f"{loss.text}; write to another folder, or leave the topic out")
+        if request.reading.on_error == OnError.FAIL:
+            raise LocationError(f"{loss.text}; with on_error skip the rest is written")
+        warn(loss.text)
 
 
-def _table_of(units: Sequence[_Unit]) -> pa.Table:
-    """Return the units as a table that an engine divides."""
+def _table_of(shares: Sequence[LogRange]) -> pa.Table:
+    """Return the shares as a table that an engine divides."""
     return pa.table(
         {
-            "log_uri": pa.array([unit.segments[0].log.uri for unit in units]),
-            "size_bytes": pa.array(
-                [sum(one.listed_bytes for one in unit.segments) for unit in units]
-            ),
-            "unit": pa.array([pickle.dumps(unit) for unit in units], pa.binary()),
+            "log_uri": pa.array([share.segments[-1].log.uri for share in shares]),
+            "size_bytes": pa.array([share.size_bytes for share in shares]),
+            "share": pa.array([pickle.dumps(share) for share in shares], pa.binary()),
         }
     )
 
 
-def _ends(
-    before: DatasetCommit | None,
-    partitions: Sequence[PartitionSegments],
-    results: Sequence[_Written],
-) -> dict[str, TopicEnd]:
-    """Return up to where all topics are written now."""
-    ends = dict(before.ends) if before else {}
-    ids = {_named(one)[0]: one[0].topic_id for one in partitions}
-    for topic, number, offset in (end for result in results for end in result.ends):
-        known = ends.get(topic, TopicEnd(None, {}))
-        offsets = {**known.next_offsets, number: max(offset, known.next_offsets.get(number, 0))}
-        ends[topic] = TopicEnd(ids[topic] or known.topic_id, offsets)
-    return ends
-
-
 def _write_bin(
-    request: WriteRequest, staging: Location, number: int, units: pa.Table
+    request: WriteRequest, staging: Location, number: int, shares: pa.Table
 ) -> Iterator[_Written]:
-    """Write the records of some units: the work of one task."""
+    """Write the records of some shares: the work of one task."""
     reading = request.reading
     skipped: list[str] = []
     logs = LogsRead()
     faults = Faults(reading.on_error, reading.schema, skipped, logs)
-    ends = []
     with closing(_DayFiles(staging, number, request.columns)) as files:
-        for data in units["unit"].to_pylist():
-            unit: _Unit = pickle.loads(data or b"")
-            asked = reading._replace(request=reading.request.starting_at(unit.start))
-            reader = asked.segment_reader(faults)
-            for batch in reader.read(unit.segments):
-                files.add(unit.topic, batch)
+        for data in shares["share"].to_pylist():
+            share: LogRange = pickle.loads(data or b"")
+            share.require_unchanged()
+            limits = RecordLimits(first_offset=share.first_offset, last_offset=share.end_offset - 1)
+            reader = reading.inside(FilterBounds(limits)).segment_reader(faults)
+            for batch in reader.read(share.segments):
+                files.add(share.segments[0].topic or "", batch)
             if logs.unreadable:
                 raise LocationError(
                     f"{logs.unreadable[min(logs.unreadable)]}; no record is added: make the log "
                     "readable, or leave the topic out"
                 )
-            share = unit.segments[-1].share
-            end = share.end_offset if share else reader.end_offset
-            ends.append((unit.topic, unit.partition, max(end, unit.start)))
         files.finish()
-        yield _Written(
-            tuple(files.written), tuple(ends), len(skipped), tuple(skipped[:_MOST_PROBLEMS])
-        )
+        yield _Written(tuple(files.written), len(skipped), tuple(skipped[:_MOST_PROBLEMS]))
 
 
 class _DayFile:

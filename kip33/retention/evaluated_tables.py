@@ -119,7 +119,7 @@ def sum_answers(rows: pa.Table, answers: pa.Table, *, now_ms: int) -> pa.Table:
         [None] * columns.starts.size,
         (),
         segments_of(columns),
-        LimitColumns(none, nothing, nothing, starts, never, never, nothing, nothing),
+        LimitColumns(none, nothing, nothing, starts, never, never, *(nothing,) * 4),
         decisions,
         _codes_of(answers["suspicion"], _SUSPICIONS),
         by_view.get("what_if"),

@@ -8,7 +8,7 @@ The tasks of `kip33.spark` call `judge_rows`, too.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -64,6 +64,11 @@ from kip33.stores.locations import Location
 
 OtherTier: TypeAlias = Uploaded | OnlyLocal
 """What the other tier of the cluster tells: the remote one of log directories, or the local one."""
+
+REMOTE_AS_LOCAL: Final = (4, 3)
+"""The first Kafka that compares with retention.ms in both tiers alike (KAFKA-20091)."""
+KNOWS_UPLOADS: Final = (4, 4)
+"""The first Kafka, but for 4.3.2, whose new leaders know what was uploaded (KAFKA-20732)."""
 
 _MOST_NAMED = 10
 
@@ -257,6 +262,12 @@ def policies_for(snapshot: Snapshot, policies: Policies) -> Policies:
     return policies if snapshot.layout == KAFKA_LAYOUT.name else policies.of_remote_tier()
 
 
+def boundary_for(snapshot: Snapshot, kafka_version: tuple[int, int]) -> Boundary:
+    """Return how a version of Kafka judges a segment at the very limit: by the tier it is in."""
+    is_remote = snapshot.layout != KAFKA_LAYOUT.name
+    return Boundary.REMOTE if is_remote and kafka_version < REMOTE_AS_LOCAL else Boundary.LOCAL
+
+
 def tier_warnings(
     snapshot: Snapshot, policies: Policies, topics: Iterable[str], other_tier: OtherTier | None
 ) -> tuple[str, ...]:
@@ -264,8 +275,12 @@ def tier_warnings(
     if other_tier is None:
         line = _tiered_warning(policies_for(snapshot, policies), topics)
         return (line,) if line else ()
-    line = _untiered_warning(policies, topics, other_tier.option)
-    return (*other_tier.warnings, line) if line else other_tier.warnings
+    topics = sorted(topics)
+    lines = (
+        _untiered_warning(policies, topics, other_tier.option),
+        _elected_warning(policies, topics, other_tier),
+    )
+    return (*other_tier.warnings, *filter(None, lines))
 
 
 def _tiered_warning(policies: Policies, topics: Iterable[str]) -> str | None:
@@ -296,6 +311,26 @@ def _untiered_warning(policies: Policies, topics: Iterable[str], option: str) ->
     return (
         f"{option}: no topic with remote.storage.enable=true (and without remote.log.copy.disable) "
         f"found, {_UNTIERED[option]}; set it in --policy, or give --kafka-configs"
+    )
+
+
+def _elected_warning(
+    policies: Policies, topics: Iterable[str], other_tier: OtherTier
+) -> str | None:
+    """Return a line about the topics of which a new leader may delete too much, if there are any.
+
+    Until it knows what was uploaded, it counts all of its log once more (KAFKA-20732).
+    """
+    if isinstance(other_tier, Uploaded) or other_tier.kafka_version >= KNOWS_UPLOADS:
+        return None
+    sized = [topic for topic in topics if policies.of(topic).retention_bytes >= 0]
+    if not sized:
+        return None
+    more = f" and {counted(len(sized) - 1, 'other topic')}" if len(sized) > 1 else ""
+    return (
+        f"topic {sized[0]}{more}: retention.bytes found, and after an election a broker before "
+        "4.3.2 may delete more in the remote tier than is shown as deletable, up to the size of "
+        "its local log (KAFKA-20732): update brokers to 4.4, or set retention.ms alone"
     )
 
 

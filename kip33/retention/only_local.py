@@ -2,9 +2,9 @@
 
 The leader of a partition deletes its remote segments, oldest first, by `retention.ms`,
 `retention.bytes` and the log start offset (`RemoteLogManager.RLMExpirationTask`). The size of the
-log is that of the remote segments in the leader's lineage, and of the local segments that begin at
-the highest offset in the remote tier or later (`UnifiedLog.onlyLocalLogSegmentsSize`). The remote
-tier has no active segment: all of it may go.
+log is that of the remote segments in the leader's lineage, and of the local segments that begin
+after the highest offset in the remote tier (`UnifiedLog.onlyLocalLogSegmentsSize`; up to Kafka 4.3
+also of one that begins there). The remote tier has no active segment: all of it may go.
 
 Which broker leads is in no log directory. Of the replicas with the latest leader epoch the one that
 goes farthest is taken; of several, the one with the most bytes that were not uploaded, because a
@@ -34,10 +34,12 @@ from kip33.catalog.tiers import (
 from kip33.errors import CatalogError, counted
 from kip33.retention.uploaded import same_topics, with_log_dirs
 from kip33.rules.retention import Codes, Int64Column, RetentionReason, reason_codes
+from kip33.rules.search import NEWEST_KAFKA
 from kip33.stores.locations import Location
 
 _LOG: Final = ["topic", "partition", "log_dir"]
 _READ: Final = (*OF_UNION, "size_bytes")
+_COUNTS_ONCE: Final = (4, 4)  # the first Kafka that does not count the last uploaded segment again
 
 
 class LocalLog(NamedTuple):
@@ -56,6 +58,7 @@ class OnlyLocal:
     catalog: Location  # of the local tier
     logs: Mapping[tuple[str, int], LocalLog]
     unreferenced: frozenset[str]  # logs in the remote tier that are not of a partition's log
+    kafka_version: tuple[int, int]  # whose rule it is
     warnings: tuple[str, ...] = ()  # about partitions whose size is not known
 
     def of_segments(self, columns: CatalogColumns) -> tuple[Codes, Int64Column]:
@@ -71,7 +74,10 @@ class OnlyLocal:
 
 
 def only_local(
-    judged: CatalogSnapshot, local: CatalogSnapshot, log_starts_file: str | None = None
+    judged: CatalogSnapshot,
+    local: CatalogSnapshot,
+    log_starts_file: str | None = None,
+    kafka_version: tuple[int, int] = NEWEST_KAFKA,
 ) -> OnlyLocal:
     """Return what only `local` has of the logs in `judged`, a snapshot of the remote tier.
 
@@ -87,7 +93,7 @@ def only_local(
     here, every = local.rows(_READ), judged.rows(_READ)
     there, warnings = same_topics(tiers, here, every)
     rows = united(here, there)
-    leaders = _leaders(rows)
+    leaders = _leaders(rows, counts_last=kafka_version < _COUNTS_ONCE)
     starts = _log_starts(local, here, log_starts_file)
     logs = {
         (row["topic"], row["partition"]): LocalLog(
@@ -100,7 +106,8 @@ def only_local(
     alone = there.select(_LOG[:2]).join(leaders.select(_LOG[:2]), _LOG[:2], join_type="left anti")
     if alone.num_rows:
         warnings = (*warnings, _alone(alone, local))
-    return OnlyLocal(local.catalog.location, logs, frozenset(unreferenced), warnings)
+    place = local.catalog.location
+    return OnlyLocal(place, logs, frozenset(unreferenced), kafka_version, warnings)
 
 
 def _uris_beside(remote: pa.Table, leaders: pa.Table) -> set[str]:
@@ -129,11 +136,12 @@ def _uris(rows: pa.Table) -> set[str]:
     return set(uris)
 
 
-def _leaders(rows: pa.Table) -> pa.Table:
+def _leaders(rows: pa.Table, *, counts_last: bool) -> pa.Table:
     """Return for each partition with remote segments the replica that leads, as far as it shows.
 
-    `beyond_sum` are the bytes of its segments that begin where the remote tier ends, or later. A
-    segment that begins where a remote one of unknown end does may be a copy of that one.
+    `beyond_sum` are the bytes of its segments that begin after the last offset of the remote tier,
+    or with `counts_last` at it. A segment that begins where a remote one of unknown end does may be
+    a copy of that one.
     """
     rows = with_log_dirs(rows)
     is_remote = rows[IS_REMOTE]
@@ -149,7 +157,8 @@ def _leaders(rows: pa.Table) -> pa.Table:
     )
     base = local["base_offset"]
     highest, open_base, epoch = (pc.fill_null(local[f"{name}_max"], -1) for name, _ in ends)
-    is_beyond = pc.and_(pc.greater_equal(base, highest), pc.greater(base, open_base))
+    is_after = pc.greater_equal(base, highest) if counts_last else pc.greater(base, highest)
+    is_beyond = pc.and_(is_after, pc.greater(base, open_base))
     sizes = pc.if_else(is_beyond, pc.fill_null(local["size_bytes"], 0), 0)
     ends_of = pc.fill_null(local["last"], base)
     epochs = pc.max_element_wise(local[LATEST_EPOCH], epoch)

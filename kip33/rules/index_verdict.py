@@ -4,7 +4,9 @@
     malformed    its length is not a multiple of an entry's
     identical    it has the bytes that a dialect gives
     padded       zero or more true entries, then zeros. Stale entries are padding only after a true
-                 entry, in a file that ends in zeros or has a preallocated file's size
+                 entry, in a file that ends in zeros or has a preallocated file's size. A crash
+                 leaves such files; before Kafka 4.4 also a machine that fails after a clean stop
+                 (KAFKA-20979)
     wrong        an entry is not true of the log, or is out of order
     incomplete   every entry is true, but the closing one is missing: retention would misjudge
     sparse       every entry is true, but some are missing, so that lookups read much of the log:

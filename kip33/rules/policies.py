@@ -12,7 +12,9 @@ log with snapshots, to which topic settings never apply.
 
 A topic with `remote.storage.enable` has two limits of each kind: `retention.*` for what readers
 find, and `local.retention.*` for a broker's disk (-2: the same). With `remote.log.copy.disable` a
-broker judges its disk by `retention.*`, as if there was no tiered storage.
+broker judges its disk by `retention.*`, as if there was no tiered storage. Since Kafka 4.4 a leader
+uploads a segment once it is as old as `remote.copy.lag.ms`, or as many bytes follow it as
+`remote.copy.lag.bytes` (KIP-1241; 0, the default of the first: at once; -1: the local limit).
 
 Settings are checked as Kafka checks them. Durations and sizes have units, or are as in Kafka:
 
@@ -49,6 +51,7 @@ BUILT_IN: Final = "built in"
 TIERED_KEY: Final = "remote.storage.enable"
 _COPY_DISABLED_KEY: Final = "remote.log.copy.disable"
 AS_TOPIC: Final = -2  # of local.retention.ms and local.retention.bytes: retention.ms, .bytes
+AS_LOCAL: Final = -1  # of remote.copy.lag.ms and remote.copy.lag.bytes: local.retention.ms, .bytes
 
 MAX_INT64: Final = 2**63 - 1
 _SettingValue = str | int
@@ -86,6 +89,8 @@ class Policy(NamedTuple):
     max_compaction_lag_ms: int | None = None
     local_retention_ms: int = AS_TOPIC
     local_retention_bytes: int = AS_TOPIC
+    remote_copy_lag_ms: int = 0
+    remote_copy_lag_bytes: int = NO_LIMIT
     is_judged: bool = True  # False: __cluster_metadata
     is_tiered: bool = False  # remote.storage.enable, and segments are copied
     upload_within_ms: int | None = None  # of a broker's disk: the topic's own retention.ms
@@ -115,15 +120,21 @@ class Policy(NamedTuple):
     def of_local_tier(self) -> "Policy":
         """Return what limits a broker's disk, where it is known what was uploaded.
 
-        The limits are `local.retention.*`; those of a topic without tiered storage stay.
+        The limits are `local.retention.*`, and a lag of -1 is the limit; those of a topic without
+        tiered storage stay.
         """
         if not self.is_tiered:
             return self
         ms, size = self.local_retention_ms, self.local_retention_bytes
+        ms = self.retention_ms if ms == AS_TOPIC else ms
+        size = self.retention_bytes if size == AS_TOPIC else size
+        lag_ms, lag_bytes = self.remote_copy_lag_ms, self.remote_copy_lag_bytes
         return self._replace(
-            retention_ms=self.retention_ms if ms == AS_TOPIC else ms,
-            retention_bytes=self.retention_bytes if size == AS_TOPIC else size,
+            retention_ms=ms,
+            retention_bytes=size,
             upload_within_ms=self.retention_ms,
+            remote_copy_lag_ms=ms if lag_ms == AS_LOCAL else lag_ms,
+            remote_copy_lag_bytes=size if lag_bytes == AS_LOCAL else lag_bytes,
         )
 
 
@@ -284,28 +295,38 @@ _CLEANUP_POLICIES: Final = ("delete", "compact")
 _POLICY_TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
 # The least that Kafka takes, where it is not 0; of segment.bytes before 4.0. Kafka has no least
-# retention.bytes: any negative number is no limit. `LogConfig.CONFIG` of 3.9 and 4.3.
+# retention.bytes: any negative number is no limit. `LogConfig.CONFIG` of 3.9 and 4.4.
 _LEAST: Final = {
     "flush.messages": 1,
     "internal.segment.bytes": -(2**31),
     "local.retention.bytes": -2,
     "local.retention.ms": -2,
     "max.compaction.lag.ms": 1,
+    "max.decompressed.message.bytes": 1,
     "min.insync.replicas": 1,
+    "remote.copy.lag.bytes": NO_LIMIT,
+    "remote.copy.lag.ms": NO_LIMIT,
     "retention.bytes": -(2**63),
     "retention.ms": NO_LIMIT,
     "segment.bytes": 14,
     "segment.index.bytes": 4,
     "segment.ms": 1,
 }
-_INT32_KEYS: Final = (
-    *("index.interval.bytes", "internal.segment.bytes", "max.message.bytes"),
-    *("min.insync.replicas", "segment.bytes", "segment.index.bytes"),
-)
+_INT32: Final = (2**31 - 1, "2^31 - 1")
+_MOST: Final = {  # with its text; of others 2^63 - 1
+    "index.interval.bytes": _INT32,
+    "internal.segment.bytes": _INT32,
+    "max.decompressed.message.bytes": (2**31 - 9, "2^31 - 9"),
+    "max.message.bytes": _INT32,
+    "min.insync.replicas": _INT32,
+    "segment.bytes": _INT32,
+    "segment.index.bytes": _INT32,
+}
 _COUNT_KEYS: Final = ("flush.messages", "min.insync.replicas")
 _RATIO_KEY: Final = "min.cleanable.dirty.ratio"
 _BOOLEAN_KEYS: Final = (
-    *("message.downconversion.enable", "preallocate", "remote.log.copy.disable"),
+    *("errors.deadletterqueue.group.enable", "message.downconversion.enable", "preallocate"),
+    "remote.log.copy.disable",
     *("remote.log.delete.on.disable", "remote.storage.enable", "unclean.leader.election.enable"),
 )
 _NEGATIVE = re.compile(r"\s*-[0-9]{1,19}\s*")
@@ -323,8 +344,8 @@ def _checked_settings(section: str, settings: Mapping[str, Any]) -> _SectionSett
 def _require_local_within(section: str, settings: Mapping[str, Any]) -> None:
     """Raise PolicyError for limits of a broker's disk that Kafka refuses beside `retention.*`.
 
-    `LogConfig.validateRemoteStorageRetentionTime`, `...RetentionSize` and, without copying,
-    `validateRetentionConfigsWhenRemoteCopyDisabled`.
+    `LogConfig.validateRemoteStorageRetentionTime`, `...RetentionSize`, without copying
+    `validateRetentionConfigsWhenRemoteCopyDisabled`, and `validateRemoteCopyLagTime`, `...LagSize`.
     """
     if settings.get(TIERED_KEY) != "true":
         return
@@ -339,6 +360,16 @@ def _require_local_within(section: str, settings: Mapping[str, Any]) -> None:
             )
         if limit != NO_LIMIT and not 0 <= local <= limit:
             raise PolicyError(f"{found}, expected -2 or at most {limit}, as {key}")
+    for unit in ("ms", "bytes"):
+        lag, local = settings.get(f"remote.copy.lag.{unit}", 0), f"local.retention.{unit}"
+        limit = settings.get(local, AS_TOPIC)
+        if limit == AS_TOPIC:
+            limit = settings.get(f"retention.{unit}", NO_LIMIT)
+        if lag > limit >= 0:
+            raise PolicyError(
+                f"{section} remote.copy.lag.{unit}: {lag} found, expected at most {limit}, as "
+                f"{local}"
+            )
 
 
 def _hint(section: str, key: str) -> str:
@@ -384,7 +415,7 @@ def _value(section: str, key: str, value: Any) -> _SettingValue:
 def _number(key: str, value: Any) -> int:
     """Return milliseconds or bytes; ValueError for what Kafka has no such setting of."""
     least = _LEAST.get(key, 0)
-    most, limit = (2**31 - 1, "2^31 - 1") if key in _INT32_KEYS else (MAX_INT64, "2^63 - 1")
+    most, limit = _MOST.get(key, (MAX_INT64, "2^63 - 1"))
     parse: Callable[[str | int], int]
     if key in _COUNT_KEYS:
         parse, form = _count, "an integer"

@@ -78,6 +78,7 @@ class RetentionReason(StrEnum):
     ARCHIVED = "archived"  # in S3 Glacier
     NO_TIMESTAMP = "no_timestamp"
     NOT_UPLOADED = "not_uploaded"  # not whole in the remote tier
+    COPY_LAG = "copy_lag"  # a leader does not upload it yet: remote.copy.lag.*
     OTHER_RECORDS = "other_records"  # the remote tier has other records at its offsets
     UNREFERENCED = "unreferenced"  # in the remote tier, but not of the log: it blocks nothing
     TWO_DIRECTORIES = "two_directories"  # of one partition: orders-0 and orders-00
@@ -204,6 +205,8 @@ class LimitColumns(NamedTuple):
     is_remote: Bools  # `boundary` is remote
     upload_within_ms: Int64s  # retention.ms of a topic whose local tier is judged, else NO_LIMIT
     bytes_after: Int64s  # of the segments that only the local tier has, after those of the remote
+    copy_lag_ms: Int64s  # 0, as 0 of the next one: uploaded at once; NO_LIMIT: never by time
+    copy_lag_bytes: Int64s
 
 
 class Decisions(NamedTuple):
@@ -235,7 +238,7 @@ def judge_columns(segments: SegmentColumns, limits: LimitColumns, *, now_ms: int
     breached = expires_at.known & _is_breached(segments.largest_timestamp.values, limits, now_ms)
     untimed = _untimed_reason(segments, limits)
     wanted = np.where((untimed == _NONE) & breached, _REASON[RetentionReason.RETENTION_MS], untimed)
-    kept_for = _kept_for(segments, limits)
+    kept_for = _kept_for(segments, limits, now_ms)
     is_kept, is_wanted = kept_for != _NONE, wanted != _NONE
     of_log = ~is_reason(segments.other_tier, RetentionReason.UNREFERENCED)
     stays = (is_kept | ~is_wanted) & of_log
@@ -316,16 +319,20 @@ def _untimed_reason(segments: SegmentColumns, limits: LimitColumns) -> Codes:
     is_delete = _deletes(limits)
     by_offset = is_delete | (limits.mode == _MODE[RetentionMode.COMPACT])
     by_offset &= _is_below_log_start(segments, limits, is_last)
-    of_log = ~is_reason(segments.other_tier, RetentionReason.UNREFERENCED)
-    so_far = np.cumsum(np.where(of_log, segments.size_bytes, 0))
-    following = np.repeat(so_far[is_last], segments.lengths) - so_far + limits.bytes_after
     limit = limits.retention_bytes
-    by_size = is_delete & (limit >= 0) & (limit <= following)
+    by_size = is_delete & (limit >= 0) & (limit <= _bytes_following(segments, limits, is_last))
     checks: dict[str, Bools] = {
         RetentionReason.LOG_START_OFFSET: by_offset,
         RetentionReason.RETENTION_BYTES: by_size,
     }
     return first_that_applies(checks, _REASON)
+
+
+def _bytes_following(segments: SegmentColumns, limits: LimitColumns, is_last: Bools) -> Int64s:
+    """Return the size of the log after each segment."""
+    of_log = ~is_reason(segments.other_tier, RetentionReason.UNREFERENCED)
+    so_far = np.cumsum(np.where(of_log, segments.size_bytes, 0))
+    return np.asarray(np.repeat(so_far[is_last], segments.lengths) - so_far + limits.bytes_after)
 
 
 def _is_below_log_start(segments: SegmentColumns, limits: LimitColumns, is_last: Bools) -> Bools:
@@ -336,14 +343,15 @@ def _is_below_log_start(segments: SegmentColumns, limits: LimitColumns, is_last:
     return start.known & known & (ends <= start.values)
 
 
-def _kept_for(segments: SegmentColumns, limits: LimitColumns) -> Codes:
+def _kept_for(segments: SegmentColumns, limits: LimitColumns, now_ms: int) -> Codes:
     """Return why a segment is kept even if a check selects it."""
     is_last = last_rows(segments.starts, segments.size_bytes.size)
     empty = segments.size_bytes == 0
     unjudged = (RetentionMode.UNJUDGED, RetentionMode.NO_POLICY, RetentionMode.TIERED)
     below = _is_below_log_start(segments, limits, is_last)
     needs_upload = (limits.mode == _MODE[RetentionMode.LOCAL_TIER]) & ~below
-    of_upload = (RetentionReason.NOT_UPLOADED, RetentionReason.OTHER_RECORDS)
+    lacks = needs_upload & is_reason(segments.other_tier, RetentionReason.NOT_UPLOADED)
+    differs = needs_upload & is_reason(segments.other_tier, RetentionReason.OTHER_RECORDS)
     reasons: dict[str, Bools] = {
         **{mode: limits.mode == _MODE[mode] for mode in unjudged},
         RetentionReason.UNREFERENCED: is_reason(segments.other_tier, RetentionReason.UNREFERENCED),
@@ -353,9 +361,32 @@ def _kept_for(segments: SegmentColumns, limits: LimitColumns) -> Codes:
         RetentionReason.SAME_BASE_OFFSET: _has_same_base_offset(segments, is_last),
         RetentionReason.ACTIVE_SEGMENT: is_last & limits.keeps_active,
         RetentionReason.EMPTY_ACTIVE_SEGMENT: is_last & empty & ~limits.keeps_active,
-        **{why: needs_upload & is_reason(segments.other_tier, why) for why in of_upload},
+        RetentionReason.COPY_LAG: lacks & _waits_for_copy(segments, limits, is_last, now_ms),
+        RetentionReason.NOT_UPLOADED: lacks,
+        RetentionReason.OTHER_RECORDS: differs,
     }
     return first_that_applies(reasons, _REASON)
+
+
+def _waits_for_copy(
+    segments: SegmentColumns, limits: LimitColumns, is_last: Bools, now_ms: int
+) -> Bools:
+    """Return which segments after the last upload a leader does not upload yet.
+
+    It goes from the oldest one to the first that is too new (`RLMCopyTask.candidateLogSegments`).
+    """
+    lag_ms, lag_bytes = limits.copy_lag_ms, limits.copy_lag_bytes
+    at_once = (lag_ms == 0) | (lag_bytes == 0)
+    if at_once.all():  # Kafka's default
+        return np.asarray(~at_once)
+    largest = segments.largest_timestamp
+    is_old = ~largest.known | (largest.values > now_ms) | (largest.values <= now_ms - lag_ms)
+    is_far = _bytes_following(segments, limits, is_last) >= lag_bytes
+    is_due = at_once | ((lag_ms > 0) & is_old) | ((lag_bytes > 0) & is_far)
+    is_uploaded = segments.other_tier == _NONE
+    so_far = segments.so_far(is_uploaded)
+    is_after = ~is_uploaded & (so_far == np.repeat(so_far[is_last], segments.lengths))
+    return np.asarray(is_after & (segments.so_far(~is_due & is_after) > 0))
 
 
 def last_rows(starts: Int64s, rows: int) -> Bools:

@@ -59,6 +59,8 @@ class Limits(NamedTuple):
     boundary: str = Boundary.LOCAL
     upload_within_ms: int = NO_LIMIT  # the topic's retention.ms, where the local tier is judged
     bytes_after: int = 0  # in segments that only the local tier has, where the remote one is judged
+    copy_lag_ms: int = 0  # of a broker's disk
+    copy_lag_bytes: int = NO_LIMIT
 
     @classmethod
     def of(
@@ -72,7 +74,10 @@ class Limits(NamedTuple):
         """Return a policy's limits."""
         of_policy = (policy.retention_ms, policy.retention_bytes, policy.mode)
         within_ms = NO_LIMIT if policy.upload_within_ms is None else policy.upload_within_ms
-        return cls(*of_policy, log_start_offset, active_segment, boundary, within_ms, bytes_after)
+        lags = (policy.remote_copy_lag_ms, policy.remote_copy_lag_bytes)
+        return cls(
+            *(*of_policy, log_start_offset, active_segment, boundary, within_ms, bytes_after), *lags
+        )
 
 
 class Decision(NamedTuple):
@@ -119,6 +124,8 @@ def limit_columns(limits: Sequence[Limits], of_rows: Int64s) -> LimitColumns:
         np.array([limit.boundary == Boundary.REMOTE for limit in limits], bool)[of_rows],
         np.array([limit.upload_within_ms for limit in limits], np.int64)[of_rows],
         np.array([limit.bytes_after for limit in limits], np.int64)[of_rows],
+        np.array([limit.copy_lag_ms for limit in limits], np.int64)[of_rows],
+        np.array([limit.copy_lag_bytes for limit in limits], np.int64)[of_rows],
     )
 
 

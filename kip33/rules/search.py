@@ -71,9 +71,10 @@ TRAPS: Final = {
     ),
 }
 
-# Versions for `--as kafka:VERSION`. Answers for times are the same since 3.0.
+# Versions for `--as kafka:VERSION`. Answers for times are the same since 3.0, but for a limit.
 OLDEST_KAFKA: Final = (3, 0)  # the first that answers for the largest timestamp
-NEWEST_KAFKA: Final = (4, 3)
+NEWEST_KAFKA: Final = (4, 4)
+LIMITS_RECORDS: Final = (4, 4)  # the first that has max.decompressed.message.bytes
 READS_THE_MAX: Final = (3, 8)  # the first that finds its record in the log; before: the index entry
 
 _NAMES_NEXT: Final = "kip33"  # the dialect whose entries name the offset after a batch

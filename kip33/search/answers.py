@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from kip33.errors import LocationError
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.kafka_configs import GroupOffset, parse_group_offsets
-from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, MAX_RECORD_BYTES
 from kip33.options import Path
-from kip33.rules.search import NEWEST_KAFKA, Exactness, SearchResult
+from kip33.rules.search import LIMITS_RECORDS, NEWEST_KAFKA, Exactness, SearchResult
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 
@@ -53,6 +53,22 @@ class SearchOptions(NamedTuple):
     all_replicas: bool = False  # else only the most complete one
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES  # larger decompressed batches are not read
     kafka_version: tuple[int, int] = NEWEST_KAFKA  # whose traps
+    max_decompressed_message_bytes: int | None = None  # of the topics; a broker's since 4.4
+
+    @property
+    def max_record_bytes(self) -> int:
+        """Return the size of the largest record that is read out of a compressed batch."""
+        largest = self.max_decompressed_message_bytes if self.as_kafka else None
+        return MAX_RECORD_BYTES if largest is None else largest
+
+    def require_valid(self) -> None:
+        """Raise ValueError for a limit that the asked broker does not have."""
+        has_limit = self.as_kafka and self.kafka_version >= LIMITS_RECORDS
+        if self.max_decompressed_message_bytes is not None and not has_limit:
+            raise ValueError(
+                "max.decompressed.message.bytes: only brokers from Kafka 4.4 on have this limit; "
+                "ask for the answer of one (--as kafka, as_kafka in Python)"
+            )
 
 
 @dataclass

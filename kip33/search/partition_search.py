@@ -80,7 +80,7 @@ def search_partition(
         none = SearchResult.NO_SUCH_PARTITION
         return [Answer(t, None, None, none, Exactness.RECORD, 0, None) for t in targets_ms]
     how = how._replace(as_kafka=how.as_kafka and not how.index_only)
-    meter = Meter(how.max_batch_bytes)
+    meter = Meter(how.max_batch_bytes, how.max_record_bytes)
     known = _PartitionSegments(ordered, log_start_offset, meter, how)
     search = _Search(known, meter, how, every)
     found = {target: search.pending(target) for target in set(targets_ms)}

@@ -15,7 +15,7 @@ from typing import Final
 from kip33.archive.log_window import LogWindow, Meter, opened_window
 from kip33.errors import CorruptIndexError, CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_MASK, LOG_APPEND_TIME, BatchHeader
-from kip33.formats.records import Record
+from kip33.formats.records import MAX_RECORD_BYTES, Record
 from kip33.rules.search import Exactness, bears_out, reach_of
 from kip33.search.answers import Hit
 from kip33.search.index_lookup import IndexLookup, Start
@@ -78,9 +78,14 @@ class SegmentSearch:
         log: LogWindow,
         indexes: IndexLookup,
         start_offset: int,
+        max_record_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
-        """Take an open log; records below `start_offset` are ignored."""
+        """Take an open log; records below `start_offset` are ignored.
+
+        A broker does not read records of compressed batches of more than `max_record_bytes`.
+        """
         self.log = log
+        self._max_record_bytes = max_record_bytes
         self._segment, self._indexes, self._start_offset = segment, indexes, start_offset
         # Position and offset before which no record is late enough.
         self._resume = (0, segment.base_offset)
@@ -122,8 +127,9 @@ class SegmentSearch:
             if header.max_timestamp == timestamp:
                 if header.magic == 0:
                     return None
-                records = _RisingRecords(self.log.records(header), self._segment.base_offset)
-                return self._first(records, header, timestamp, first_offset)
+                records = self.log.records(header, self._max_record_bytes)
+                stairs = _RisingRecords(records, self._segment.base_offset)
+                return self._first(stairs, header, timestamp, first_offset)
             first_offset = max(first_offset, header.last_offset + 1)
         return None
 
@@ -184,11 +190,8 @@ class SegmentSearch:
     def _look_into(self, header: BatchHeader, target_ms: int, first_offset: int) -> Hit | None:
         known = self._stairs if self._stairs and self._stairs[0] == header.position else None
         if known is None or (known[1].asked_ms or 0) > target_ms:
-            self._stairs = (
-                header.position,
-                _RisingRecords(self.log.records(header), self._start_offset),
-            )
-            known = self._stairs
+            records = self.log.records(header, self._max_record_bytes)
+            known = self._stairs = (header.position, _RisingRecords(records, self._start_offset))
         return self._first(known[1], header, target_ms, first_offset)
 
     def _first(
@@ -241,7 +244,8 @@ def opened_search(
     with ExitStack() as files:
         log = Location.of(segment.log_uri)
         window = opened_window(log, segment.valid_bytes, files, meter, check_crc=check_crc)
-        yield SegmentSearch(segment, window, IndexLookup(segment, files, meter), start_offset)
+        indexes = IndexLookup(segment, files, meter)
+        yield SegmentSearch(segment, window, indexes, start_offset, meter.max_record_bytes)
 
 
 class _ProvenStarts:

@@ -29,19 +29,22 @@ def write_records(
     now_ms: Time,
     **options: Unpack[SparkWriteOptions],
 ) -> WrittenRecords:
-    """Add the new records of an archive to a folder of Parquet files, as `kip33.write_records`.
+    """Add the new records of a catalog's logs to a folder of Parquet files.
 
+    >>> from kip33.spark import build_index
     >>> now_ms = 1_702_000_000_000
-    >>> written = write_records(spark, "archive", "spark-tables", now_ms=now_ms, topic="orders")
+    >>> build = build_index(spark, "archive", index_files=False, catalog="rows-1", now_ms=now_ms)
+    >>> written = write_records(spark, build.catalog, "spark-tables", now_ms=now_ms, topic="orders")
     >>> spark.read.parquet(written.to).count() == written.records
     True
 
-    - `source`: an archive or a catalog; with tiered storage, the catalogs of both tiers
+    - `source`: a catalog; with tiered storage, the catalogs of both tiers
     - `to`: the folder, which all machines see at this place
     - `now_ms`: when the run begins; what killed runs left a day before is removed
     - `options`: see `ReadOptions`; `on_error` is `skip` or `fail`
 
-    Tasks write the files themselves, in about half the CPU time of a DataFrame's writer.
+    It is `kip33.write_records` in tasks, which write the files themselves, in about half the CPU
+    time of a DataFrame's writer.
 
     Raises LocationError, CatalogError, PublishError and ValueError as `kip33.write_records` does.
     """

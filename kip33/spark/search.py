@@ -46,7 +46,7 @@ _ANSWERED: Final = (
 )
 
 
-def offsets_for_times(
+def offsets_for_times(  # parameters: each is an option of `kip33 search`
     catalog: DataFrame,
     requests: DataFrame,
     *,
@@ -56,6 +56,7 @@ def offsets_for_times(
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
     log_start_offsets: LogStartOffsets | None = None,
     kafka_version: tuple[int, int] = NEWEST_KAFKA,
+    max_decompressed_message_bytes: int | None = None,
 ) -> DataFrame:
     """Return for each request the first record at or after its time.
 
@@ -70,6 +71,8 @@ def offsets_for_times(
     - `catalog`: what `load_catalog` returned
     - `requests`: a DataFrame of topics, partitions and times
     - `as_kafka`: answer as a broker of `kafka_version`; `kafka_version`: (major, minor)
+    - `max_decompressed_message_bytes`: the topics' setting; from 4.4 on a broker returns an error
+      where it meets a larger record in a compressed batch
 
     `requests` has `topic`, `partition` (null: all), `target_ms` (ms since 1970 or a timestamp, or
     -1 latest, -2 earliest, -3 the largest timestamp), and may have `log_dir` (null: the replica
@@ -87,7 +90,11 @@ def offsets_for_times(
         raise ValueError(
             f"requests: missing columns {', '.join(missing)}; found {requests.columns}"
         )
-    how = SearchOptions(as_kafka, index_only, all_replicas, max_batch_bytes, kafka_version)
+    how = SearchOptions(
+        *(as_kafka, index_only, all_replicas, max_batch_bytes, kafka_version),
+        max_decompressed_message_bytes,
+    )
+    how.require_valid()
     keys = ("topic", "partition")
     requests = requests.withColumn("target_ms", _target_ms(requests))
     requests = requests.withColumn("partition", sf.col("partition").cast("int"))

@@ -7,20 +7,24 @@ fails without the setting. So there are two readers. Options are texts, with the
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, NoReturn, Self
+from typing import Any, ClassVar, Final, NoReturn, Unpack
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from kip33.formats.times import milliseconds_of
-from kip33.records.partitions import source_at
 from kip33.records.reading import Reading, ReadOptions
-from kip33.records.record_request import Comparison, FilterBounds
-from kip33.spark.segment_tasks import rows_of, spark_schema, tasks_of, with_schema
-from kip33.spark.store_settings import use_session
-from kip33.stores.filesystems import filesystems_for_tasks, use_stores
+from kip33.records.record_request import Comparison, FilterBounds, OnError
+from kip33.spark.jobs import UNKNOWN_CORES
+from kip33.spark.segment_stream import SegmentStream, StreamOptions
+from kip33.spark.segment_tasks import RowSource, spark_schema, tasks_of, with_schema
+from kip33.spark.store_settings import SessionStores
 
 NAME: Final = "kafka-segments"
 PATH, REMOTE = "path", "remote"
@@ -35,46 +39,12 @@ _COMPARISONS: Final = {  # by the names of Spark's filters, which PySpark has fr
 }
 
 
-class SessionStores:
-    """A session's settings of stores, in a broadcast that workers can pickle again: as its number.
-
-    Secrets are in the broadcast, never in the pickled source: plans and logs show that.
-    """
-
-    def __init__(self, broadcast: Any, number: int) -> None:
-        """Take a broadcast, None in a worker, and its number."""
-        self._broadcast, self._number = broadcast, number
-
-    @classmethod
-    def of(cls, spark: SparkSession) -> Self:
-        """Return the settings and filesystems that the session has now."""
-        broadcast = spark.sparkContext.broadcast((use_session(spark), filesystems_for_tasks()))
-        number: int = broadcast._jbroadcast.id()
-        return cls(broadcast, number)
-
-    def use(self) -> None:
-        """Use them for all stores of this process."""
-        from pyspark.core.broadcast import _from_id  # PySpark 4
-
-        broadcast = self._broadcast or _from_id(self._number)
-        use_stores(*broadcast.value)
-
-    def __reduce__(self) -> Any:
-        """Pickle the broadcast on the driver, so that it is sent; else only its number."""
-        return _in_worker, (self._broadcast, self._number)
-
-
-def _in_worker(_: Any, number: int) -> SessionStores:
-    """Return the stores in a worker, which has the broadcast by its number when it is needed."""
-    return SessionStores(None, number)
-
-
 class SegmentSource(DataSource):
     """An archive or a catalog; `kip33.spark.register` makes the class of a session from it."""
 
-    stores: ClassVar[SessionStores]
-    cores: ClassVar[int]
-    takes_filters: ClassVar[bool]
+    stores: ClassVar[SessionStores | None] = None  # None: each worker has its own settings
+    cores: ClassVar[int] = UNKNOWN_CORES
+    takes_filters: ClassVar[bool] = False
 
     @classmethod
     def name(cls) -> str:
@@ -87,16 +57,25 @@ class SegmentSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads the columns of `schema`; ValueError for a column that is not there."""
-        places, reading = self._parsed()
         kind = FilteringReader if self.takes_filters else RowReader
-        return kind(places, with_schema(reading, schema), schema, self.stores, self.cores)
+        return kind(self._rows(schema, *self._parsed()[:2]), self.cores)
 
-    def _parsed(self) -> tuple[list[str], Reading]:
-        places, options = parsed_options(self.options)
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return what reads new records of a catalog; errors are those of `reader`."""
+        places, reading, options = self._parsed(isolation="read_committed")
+        if "on_error" not in self.options:  # a row of a table stays, the reason may not
+            reading = reading._replace(on_error=OnError.FAIL)
+        return SegmentStream(self._rows(schema, places, reading), options)
+
+    def _parsed(self, **defaults: Unpack[ReadOptions]) -> tuple[list[str], Reading, StreamOptions]:
+        places, options, of_stream = parsed_options(self.options)
         try:
-            return places, Reading.of(**options)
+            return places, Reading.of(**(defaults | options)), of_stream
         except ValueError as error:
             raise ValueError(f"{NAME}: {error}") from error
+
+    def _rows(self, schema: StructType, places: list[str], reading: Reading) -> RowSource:
+        return RowSource(places, with_schema(reading, schema), schema, self.stores)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Refuse to write."""
@@ -106,10 +85,6 @@ class SegmentSource(DataSource):
         """Refuse to write."""
         self.writer(schema, overwrite)
 
-    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802
-        """Refuse to stream."""
-        raise ValueError(f"{NAME}: readStream found, expected read; an archive is read once")
-
 
 class PartitionParts(InputPartition):
     """What one task reads."""
@@ -118,28 +93,18 @@ class PartitionParts(InputPartition):
 class RowReader(DataSourceReader):
     """Reads the rows of one query; Spark filters them."""
 
-    def __init__(
-        self,
-        places: list[str],
-        reading: Reading,
-        schema: StructType,
-        stores: SessionStores,
-        cores: int,
-    ) -> None:
-        self._places, self._reading, self._schema = places, reading, schema
-        self._stores, self._cores = stores, cores
+    def __init__(self, rows: RowSource, cores: int) -> None:
+        self._rows, self._cores = rows, cores
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what each task reads; errors are those of `kip33.read_arrow`."""
-        self._stores.use()
-        partitions = self._reading.partitions(source_at(self._places))
-        tasks = tasks_of(self._reading, partitions, self._cores)
+        tasks = tasks_of(self._rows.reading, self._rows.partitions(), self._cores)
         return [PartitionParts(one) for one in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; without parts there is one task with None."""
-        self._stores.use()
-        yield from rows_of(self._reading, partition.value or (), self._schema)
+        self._rows.use_stores()
+        yield from self._rows.rows(partition.value or ())
 
 
 class FilteringReader(RowReader):
@@ -152,7 +117,7 @@ class FilteringReader(RowReader):
             comparison = _COMPARISONS.get(type(condition).__name__)
             if comparison and len(condition.attribute) == 1:
                 bounds = bounds.where(condition.attribute[0], comparison, condition.value)
-        self._reading = self._reading.inside(bounds)
+        self._rows = self._rows._replace(reading=self._rows.reading.inside(bounds))
         return filters
 
 
@@ -171,6 +136,12 @@ def _numbers(text: str) -> list[int]:
     return [_number(part) for part in _texts(text)]
 
 
+def _positive(text: str) -> int:
+    if (number := _number(text)) < 1:
+        raise ValueError(f"{text!r} found, expected 1 or more")
+    return number
+
+
 def _flag(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError(f"{text!r} found, expected true or false")
@@ -187,27 +158,43 @@ _PARSED: Final[Mapping[str, Callable[[str], Any]]] = {
 """How the text of each option is read; lists have commas."""
 
 
-def parsed_options(texts: Mapping[str, str]) -> tuple[list[str], ReadOptions]:
-    """Return the source and the options of `read_arrow`; ValueError, one line, for a wrong one.
+_OF_STREAM: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+    "maxoffsetspertrigger": ("max_offsets", _positive),
+    "maxbytespertrigger": ("max_bytes", _positive),
+    "maxrecordsperpartition": ("share_offsets", _positive),
+    "failondataloss": ("fail_on_data_loss", _flag),
+}
+"""The options of a stream alone, with the names of Spark's Kafka source; a query ignores them."""
+
+
+def parsed_options(
+    texts: Mapping[str, str],
+) -> tuple[list[str], ReadOptions, StreamOptions]:
+    """Return the source, the options of `read_arrow`, and those of a stream.
+
+    ValueError, one line, for a wrong one.
 
     With the catalog of a remote tier there are two sources.
 
     A message has no value of an unknown option: it may be a key.
     """
     options: Any = {}
+    of_stream: Any = {}
     for name, text in texts.items():
         if name in (PATH, REMOTE):
             continue
-        if name not in _PARSED:
+        field, parse = _OF_STREAM.get(name.lower()) or (name, _PARSED.get(name))
+        if parse is None:
             raise ValueError(
                 f"kafka-segments: option {name!r} found, expected some of {', '.join(_PARSED)}, "
                 f"{REMOTE}; "
                 "settings of stores are settings of the session (spark.hadoop.fs.s3a...)"
             )
         try:
-            options[name] = _PARSED[name](text.strip())
+            (of_stream if field != name else options)[field] = parse(text.strip())
         except ValueError as error:
             raise ValueError(f"kafka-segments: option {name!r}: {error}") from error
     if not texts.get(PATH):
         raise ValueError("kafka-segments: no path found, expected load(SOURCE) or load(CATALOG)")
-    return [texts[name] for name in (PATH, REMOTE) if name in texts], options
+    places = [texts[name] for name in (PATH, REMOTE) if name in texts]
+    return places, options, StreamOptions(**of_stream)

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,15 +13,38 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from kip33.records.partitions import PartitionSegments
+from kip33.records.partitions import PartitionSegments, source_at
 from kip33.records.reading import Reading
 from kip33.rules.packing import cost_bytes, even_bins
+from kip33.spark.store_settings import SessionStores, Stores
 from kip33.spark.tasks import arrow_schema
 
 TASK_BYTES: Final = 128 << 20  # as Spark's own files sources
 LEAST_TASK_BYTES: Final = 8 << 20  # less is not shared by more tasks
 _PARTS_OF_A_CORE: Final = 4  # with more parts, cores are used evenly without dividing segments
 _MOST_MS: Final = (2**63 - 1) // 1000  # a timestamp of Spark is microseconds in 64 bits
+
+
+class RowSource(NamedTuple):
+    """What a query or a stream reads, in which columns, and with which stores."""
+
+    places: Sequence[str]
+    reading: Reading
+    schema: StructType
+    stores: SessionStores | None  # None: those of each worker
+
+    def use_stores(self) -> Stores | None:
+        """Use the stores of the session in this process; return them."""
+        return None if self.stores is None else self.stores.use()
+
+    def partitions(self) -> list[PartitionSegments]:
+        """Return the partitions to read; errors are those of `kip33.read_arrow`."""
+        self.use_stores()
+        return self.reading.partitions(source_at(self.places))
+
+    def rows(self, parts: Sequence[PartitionSegments]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some parts, with the stores that this process uses."""
+        return rows_of(self.reading, parts, self.schema)
 
 
 def tasks_of(

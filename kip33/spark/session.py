@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from kip33.errors import Kip33Error
 from kip33.spark.store_settings import use_session
 from kip33.spark.tasks import java_reason
-from kip33.stores.settings import spark_defaults
+from kip33.stores.settings import add_options, hadoop_keys, spark_defaults
 
 SPARK_DEFAULTS: Final = {
     "spark.app.name": "kip33",
@@ -150,6 +150,8 @@ def _start(
         logged = log.read_text(errors="replace") if log else ""
         why = java_reason("\n".join((str(error), logged)))
         raise SparkStartError(f"Spark did not start: {why}") from error
+    if _has_connect(settings):
+        add_options(hadoop_keys(given))  # the session does not return keys
     use_session(session)
     return session
 

@@ -1,11 +1,18 @@
-"""A session's settings of remote stores, and the places in a job's arguments."""
+"""A session's settings of remote stores, what tasks get of them, and places in arguments."""
 
 import os
+import pathlib
+import pickle
+import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypeGuard
+from contextlib import suppress
+from functools import cache
+from typing import Any, Final, Self, TypeAlias, TypeGuard
+from uuid import uuid4
 from xml.etree import ElementTree
 
-from pyspark import SparkConf, SparkContext
+from pyarrow.fs import FileSystem
+from pyspark import SparkConf, SparkContext, SparkFiles
 from pyspark.sql import SparkSession
 
 from kip33.options import Path
@@ -16,6 +23,7 @@ from kip33.stores.filesystem_option import (
     require_for_tasks,
     require_writable_store,
 )
+from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 from kip33.stores.settings import (
     PREFIXES,
     SPARK_PREFIX,
@@ -39,7 +47,8 @@ def use_session(spark: Session) -> Mapping[str, str]:
     """Use the session's settings for the stores of this process; return them.
 
     They are Hadoop's configuration in the JVM, including `spark.hadoop.*`, later changes and
-    credential stores. For a session without a JVM (Connect) they are its `spark.hadoop.*`.
+    credential stores. For a session without a JVM (Connect) they are its `spark.hadoop.*`, from 4.3
+    on without keys: those must be `storage_options`.
     """
     jvm = getattr(spark, "_jsc", None)
     found = _of_hadoop(jvm.hadoopConfiguration(), spark._jvm) if jvm else _of_connect(spark)
@@ -55,6 +64,77 @@ def is_connect(spark: Session) -> TypeGuard[SparkSession]:
 def context_of(spark: Session) -> SparkContext:
     """Return the context of a session that is not a Connect session."""
     return spark if isinstance(spark, SparkContext) else spark.sparkContext
+
+
+Stores: TypeAlias = tuple[Mapping[str, str], Mapping[str, FileSystem]]
+"""The settings of a session, and the filesystems that its user gave."""
+
+
+class SessionStores:
+    """A session's settings of stores and filesystems, for its tasks and planning workers.
+
+    Pickled, it has no secret, because plans and closures are displayed and logged. Jobs of a
+    classic session have the settings in a broadcast, which ends with the job. Connect has none, and
+    Spark gives none to the worker that plans a stream: there they are a file among the session's
+    artifacts. Tasks of a stream do not get the artifacts of a Connect session: what they read says.
+    """
+
+    def __init__(self, broadcast: Any, file: str) -> None:
+        """Take a broadcast, or the name of a file."""
+        self._broadcast, self._file = broadcast, file
+
+    @classmethod
+    def of(cls, spark: Session, *, for_planning: bool = False) -> Self:
+        """Return the settings and filesystems that the session has now."""
+        settings = use_session(spark)
+        if is_connect(spark):
+            return cls(None, _among_artifacts(spark, (settings, {})))
+        found = settings, filesystems_for_tasks()
+        if for_planning:
+            return cls(None, _among_artifacts(spark, found))
+        return cls(context_of(spark).broadcast(found), "")
+
+    def use(self) -> Stores:
+        """Use them for all stores of this process; return them, secrets included."""
+        if self._broadcast is not None:
+            found: Stores = self._broadcast.value
+        else:
+            file = _found(self._file)
+            with suppress(OSError):
+                file.chmod(0o600)  # Spark lets all users of an executor's machine read it
+            found = pickle.loads(file.read_bytes())
+        use_stores(*found)
+        return found
+
+    def destroy(self) -> None:
+        """Remove a broadcast from the executors. It cannot be used afterwards."""
+        if self._broadcast is not None:
+            self._broadcast.destroy()
+
+
+def _found(name: str) -> pathlib.Path:
+    """Return a file of the session; the worker that plans a stream has a folder beside its own."""
+    file = pathlib.Path(SparkFiles.get(name))
+    if not file.exists():
+        beside = file.parent.parent
+        file = next(iter([*beside.glob(name), *beside.glob(f"*/{name}")]), file)
+    return file
+
+
+def _among_artifacts(spark: Any, stores: Stores) -> str:
+    """Send stores to the workers of a session in a file; return its name."""
+    file = pathlib.Path(_folder().name) / f"kip33-{uuid4().hex}.pickle"
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        pickle.dump(stores, stream)
+    spark.addArtifacts(str(file), file=True)
+    return file.name
+
+
+@cache
+def _folder() -> "tempfile.TemporaryDirectory[str]":
+    """Return a folder that is removed at the end of the process: Spark reads its files later."""
+    return tempfile.TemporaryDirectory(prefix="kip33-")
 
 
 def submitted_settings(conf: Mapping[str, str]) -> Mapping[str, str]:

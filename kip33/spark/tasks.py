@@ -2,30 +2,23 @@
 
 A classic session uses `mapPartitions`. A session of Spark Connect has no RDDs, so `mapInArrow` is
 used, which besides UDFs is the only way to run Python on executors there. It needs pandas (extra
-`connect`). Results are sent as pickles in a binary column. Secrets are sent as a broadcast, with
-Connect as a file of the session's artifacts, because plans with their closures are displayed and
-logged.
+`connect`). Results are sent as pickles in a binary column. Secrets are sent as `SessionStores`,
+because plans with their closures are displayed and logged.
 """
 
-import json
-import os
 import pickle
 import re
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark import SparkContext, SparkFiles, StorageLevel
+from pyspark import SparkContext, StorageLevel
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -41,9 +34,7 @@ from kip33.catalog.segment_order import PARTITION, order_of
 from kip33.errors import ExitCode, Kip33Error, NotSeenError
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.spark.jobs import cores, named, run_job
-from kip33.spark.store_settings import Session, context_of, is_connect, use_session
-from kip33.stores.filesystems import filesystems_for_tasks, use_stores
-from kip33.stores.settings import use_settings
+from kip33.spark.store_settings import Session, SessionStores, context_of, is_connect
 
 RESULTS_IN_A_BATCH: Final = 1_000
 MOST_RESULT_BYTES: Final = 16 << 20  # that a driver of Connect gets at once
@@ -105,11 +96,11 @@ def run_on_rows(
 
     Nothing runs before the result is used. Tasks use the session's settings of stores.
     """
-    use_stores_here = _stores_for_tasks(rows.sparkSession)
+    stores = SessionStores.of(rows.sparkSession)
     arrow = arrow_schema(schema)
 
     def run_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        use_stores_here()
+        stores.use()
         each = (batch.slice(row, 1) for batch in batches for row in range(batch.num_rows))
         for results in _in_lists(run(row for one in each for row in one.to_pylist())):
             columns = zip(*results, strict=True)
@@ -136,10 +127,10 @@ def run_in_arrow(
 
     Nothing runs before the result is used. Tasks use the session's settings of stores.
     """
-    use_stores_here = _stores_for_tasks(spark)
+    stores = SessionStores.of(spark)
 
     def run_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        use_stores_here()
+        stores.use()
         for batch in batches:
             for one in batch.to_pylist():
                 yield from run(one["data"])
@@ -197,13 +188,13 @@ def map_in_place(
     rows: DataFrame, run: Callable[[pa.Table], pa.Table], schema: StructType
 ) -> DataFrame:
     """Do as `map_by_partition` with the rows of each task, which are not moved."""
-    use_stores_here = _stores_for_tasks(rows.sparkSession)
+    stores = SessionStores.of(rows.sparkSession)
     arrow = arrow_schema(schema)
 
     def run_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         given = list(batches)
         if given:
-            use_stores_here()
+            stores.use()
             yield from run(pa.Table.from_batches(given)).cast(arrow).to_batches()
 
     return _map_arrow(rows, run_task, schema)
@@ -237,10 +228,10 @@ def _map_connect(
     streams: bool,
 ) -> Iterator[Result]:
     """Which tasks have ended is not known, so they count in the order in which they begin."""
-    use_stores_here = _stores_for_tasks(spark)
+    stores = SessionStores.of(spark)
 
     def run_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        use_stores_here()
+        stores.use()
         for batch in batches:
             for one in batch.to_pylist():
                 for results in _in_lists(run(one["number"], one["data"])):
@@ -304,11 +295,11 @@ def _map_partitions(
     streams: bool,
 ) -> Iterator[Result]:
     context = context_of(spark)
-    stores = _broadcast_stores(spark)
+    stores = SessionStores.of(spark)
     ended = context.accumulator(frozenset[int](), _Union())
 
     def run_partition(partition: Iterable[tuple[int, bytes]]) -> Iterable[Result]:
-        use_stores(*stores.value)
+        stores.use()
         for number, data in partition:
             yield from run(number, data)
             ended.add(frozenset([number]))
@@ -339,19 +330,6 @@ def _map_partitions(
             stores.destroy()
 
 
-def _broadcast_stores(spark: Session) -> Any:
-    """Return the session's settings of stores, and filesystems: secrets, never in a closure."""
-    return context_of(spark).broadcast((use_session(spark), filesystems_for_tasks()))
-
-
-def _stores_for_tasks(spark: Session) -> Callable[[], None]:
-    """Return a function by which a task uses the session's settings of stores."""
-    if is_connect(spark):
-        return partial(_take_over, _hand_over(spark, use_session(spark)))
-    stores = _broadcast_stores(spark)
-    return lambda: use_stores(*stores.value)
-
-
 def segments_of(rows: pa.Table) -> pa.Table:
     """Return the columns of SEGMENTS without index files; no status counts as unreadable."""
     columns = {
@@ -380,25 +358,6 @@ def _map_arrow(
         return rows.mapInArrow(run, schema)
     finally:
         module.require_minimum_pandas_version = check
-
-
-def _hand_over(spark: SparkSession, settings: Mapping[str, str]) -> str | None:
-    """Send settings to the tasks in a file; return its name, None without settings."""
-    if not settings:
-        return None
-    name = f"kip33-{uuid4().hex}.json"
-    with tempfile.TemporaryDirectory(prefix="kip33-") as folder:
-        file = Path(folder) / name
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            json.dump(dict(settings), stream)
-        spark.addArtifacts(str(file), file=True)
-    return name
-
-
-def _take_over(handed: str | None) -> None:
-    """Apply the settings that were sent to this worker, or no settings."""
-    use_settings(json.loads(Path(SparkFiles.get(handed)).read_text()) if handed else {})
 
 
 @contextmanager

@@ -41,7 +41,10 @@ def _advice(location: Location) -> str:
     """Return what to check if a store does not answer; empty for a local disk."""
     if location.root.startswith("s3a://"):
         keys = "fs.s3a.endpoint, fs.s3a.access.key and fs.s3a.secret.key"
-        return f"; check {keys} (--conf spark.hadoop.KEY=VALUE) or the environment variables"
+        return (
+            f"; check {keys} (--conf spark.hadoop.KEY=VALUE) or the environment variables; with "
+            "Spark Connect, give keys as storage_options: its sessions do not return them"
+        )
     if location.root.startswith("hdfs://"):
         return "; check the name node's address, HADOOP_CONF_DIR and your ticket or token"
     return ""

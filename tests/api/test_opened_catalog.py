@@ -232,7 +232,7 @@ def test_a_wrong_argument_is_a_value_error_of_one_line(
         (lambda o: o.retention(POLICIES, now=-1), "1970"),
         (lambda o: o.retention(POLICIES, now=2**63), "at most 9223372036854775807"),
         (lambda o: o.plan_retention(POLICIES, now=2**63), "at most 9223372036854775807"),
-        (lambda o: o.retention(POLICIES, boundary="far"), "far"),
+        (lambda o: o.retention(POLICIES, broker_version="far"), "far"),
         (lambda o: o.resume_points(o, OFFSETS, buffer_ms=-1), "buffer_ms"),
     ]:
         with subtests.test(f"{call}"):

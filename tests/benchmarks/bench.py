@@ -14,6 +14,7 @@
     search     requests for times in one job, and one at a time
     records    records a second into Arrow, against Kafka's `FileRecords`; needs Maven
     parquet    records to Parquet files by the tasks of Spark, and by its own writer
+    streams    records by a stream of Spark against the batch reader
     remote     builds over S3 and HDFS against reading alone; needs Go and Maven for the servers
     growth     how cost grows with segments, on both engines, and from which size on a cluster pays
 
@@ -48,6 +49,7 @@ GROUPS: Final = {
     "search": ["search"],
     "records": ["records"],
     "parquet": ["record_files"],
+    "streams": ["streams"],
     "remote": ["remote"],
     "growth": ["growth", "cluster_sizes"],
 }

@@ -97,6 +97,8 @@ def _each_by_itself(
     remaining_bytes = sum(segment.size_bytes or 0 for segment in of_log) + limits.bytes_after
     directories = {segment.directory for segment in segments} - {None}
     is_doubled = len(directories) > 1
+    uploads = [number for number, one in enumerate(segments) if one.other_tier is None]
+    has_waiting = False
     for number, segment in enumerate(segments):
         following = segments[number + 1] if number + 1 < len(segments) else None
         previous = segments[number - 1] if number else None
@@ -109,16 +111,33 @@ def _each_by_itself(
                 time, retention_ms=retention_ms, now_ms=now_ms, boundary=boundary
             )
         untimed = _untimed_reason(segment, following, remaining_bytes, limits)
+        kept_for = _kept_for(segment, previous, following, limits, is_doubled=is_doubled)
+        if number > max(uploads, default=-1):
+            has_waiting |= not copies_now(segment, remaining_bytes, limits, now_ms)
+            kept_for = "copy_lag" if has_waiting and kept_for == "not_uploaded" else kept_for
         yield (
             segment,
             _SegmentAlone(
                 untimed or ("retention_ms" if breached else None),
-                _kept_for(segment, previous, following, limits, is_doubled=is_doubled),
+                kept_for,
                 breached,
                 expires_at,
                 0 if untimed else expires_at,
             ),
         )
+
+
+def copies_now(segment: SegmentFigures, following: int, limits: Limits, now_ms: int) -> bool:
+    """Return whether a leader uploads a segment that `following` bytes follow.
+
+    `RLMCopyTask.isEligibleForUpload`; what has no timestamp is not held back.
+    """
+    lag_ms, lag_bytes, time = limits.copy_lag_ms, limits.copy_lag_bytes, segment.largest_timestamp
+    if lag_ms == 0 or lag_bytes == 0:
+        return True
+    if lag_ms > 0 and (time is None or now_ms - time < 0 or now_ms - time >= lag_ms):
+        return True
+    return 0 < lag_bytes <= following
 
 
 def _untimed_reason(

@@ -77,7 +77,7 @@ def findings(table: pa.Table, **how: Any) -> list[tuple[Any, ...]]:
 FINDINGS = {
     "nothing uploaded": ([(0, 10, WHOLE)], [], []),
     "not on these brokers": ([], [(0, 10, WHOLE)], []),
-    "one after the other": ([(10, 20, WHOLE)], [(0, 10, WHOLE)], []),
+    "one after the other, as at a follower of KIP-1023": ([(10, 20, WHOLE)], [(0, 10, WHOLE)], []),
     "a copy": ([(10, 20, WHOLE)], [(0, 10, WHOLE), (10, 20, WHOLE)], []),
     "other boundaries": ([(5, 20, WHOLE)], [(0, 10, WHOLE)], []),
     "a front that retention took": ([(500, 510, WHOLE)], [(400, 500, WHOLE)], []),

@@ -112,6 +112,8 @@ def test_the_wheel_has_the_package_its_pages_and_what_init_writes(wheel: Path) -
         for path, content in files_of(PACKAGE).items()
         if path.endswith((".py", ".md", ".html", ".css", ".png", "py.typed"))
     }
+    # Spark looks for it beside other packages.
+    package["pyspark_kip33/__init__.py"] = package.pop("kip33/spark/default_source.py")
     starter = {f"kip33/starter/{path}": content for path, content in starter_files().items()}
     others = {name for name in found if ".dist-info/" not in name} - package.keys()
     assert package.items() <= found.items()

@@ -318,6 +318,22 @@ def test_the_remarks_say_what_is_not_uploaded_and_the_forecast_leaves_it_out(
     assert emitted["partitions"] == []  # it would delete in the remote tier, too
 
 
+def test_what_a_leader_holds_back_is_not_missing(command: Command, built: Path) -> None:
+    upload(command, built, 2)
+    lag = b"local.retention.ms = '1d'\nremote.copy.lag.ms = -1\n"
+    file_named("lag.toml", BY_SIZE % -1 + b"retention.ms = '7d'\n" + lag)
+    local = ("retention", built / "indexes/_catalog", "--topic", "sensors", "--policy", "lag.toml")
+    given = (*local, "--remote", "remote/_catalog", "--format", "json")
+
+    [late] = command(*given).lines
+    newest = max(one["largest_timestamp"] for one in late["segments"] if one["partition"] == 1)
+    [early] = command(*given, "--now", newest).lines
+
+    assert late["summary"]["not_uploaded_segments"] == 8
+    reasons = {one["reason"] for one in early["segments"]}
+    assert reasons >= {"copy_lag"} and early["summary"]["not_uploaded_segments"] < 8
+
+
 def test_an_apply_looks_at_the_uploads(
     command: Command, built: Path, subtests: pytest.Subtests
 ) -> None:
@@ -367,6 +383,30 @@ def test_the_remote_tier_is_judged_over_both_tiers(
     assert both["summary"]["deletable_bytes"] == sizes[0]
     [partition] = both["partitions"]
     assert (partition["mode"], partition["broker_deletable_segments"]) == ("delete", 1)
+
+
+def test_older_brokers_judge_the_remote_tier_otherwise(command: Command, built: Path) -> None:
+    upload(command, built, 2)
+    file_named("both.toml", BY_SIZE % 10**9 + b"retention.ms = '1d'\n")
+    local, remote = built / "indexes/_catalog", "remote/_catalog"
+    options = ("--policy", "both.toml", "--topic", "sensors", "--format", "json")
+
+    def judged(catalog: Path | str, version: str, *more: str | Path) -> tuple[list[int], str]:
+        done = command("retention", catalog, *options, "--broker-version", version, *more)
+        [answer] = done.lines
+        return [one["expires_at_ms"] for one in answer["segments"]], done.stderr
+
+    newest, silent = judged(remote, "4.4", "--local", local)
+    assert silent == ""
+    strict, warned = judged(remote, "4.3", "--local", local)
+    assert strict == newest
+    assert warned.startswith("Warning: topic sensors: retention.bytes found, and after an election")
+    assert "(KAFKA-20732)" in warned and warned.count("\n") == 1
+    assert judged(remote, "4.2")[0] == [moment - 1 for moment in newest]
+    of_brokers = [judged(local, version, "--remote", remote)[0] for version in ("4.2", "4.4")]
+    assert of_brokers[0] == of_brokers[1]
+    wrong = command("retention", remote, *options, "--broker-version", "2.8")
+    assert (wrong.exit_code, wrong.stderr.count("\n")) == (2, 1)
 
 
 def test_the_remote_tier_has_no_active_segment_and_no_plan(command: Command, built: Path) -> None:

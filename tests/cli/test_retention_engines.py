@@ -32,7 +32,7 @@ QUESTIONS: dict[str, list[str]] = {
     "table with a forecast": ["--forecast", "40d", "--fail-on", "blocked"],
     "json": ["--format", "json", "--forecast", "3d", "--topic", "*e*", "--topic", "!*r*"],
     "jsonl": ["--format", "jsonl", "--at", f"{NOW_MS - 5},{NOW_MS}", "--retention-ms", "2h"],
-    "csv": ["--format", "csv", "--active-segment", "kafka", "--boundary", "remote"],
+    "csv": ["--format", "csv", "--active-segment", "kafka", "--broker-version", "4.2"],
     "files": ["--output", "OUT", "--at", str(NOW_MS), "--ignore-future", "1h"],
     "a broker's view as csv": ["--show-broker-view", "--format", "csv"],
     "a plan beside a broker's view": ["--plan", "OUT/plan.jsonl", "--show-broker-view"],

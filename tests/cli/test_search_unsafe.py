@@ -130,3 +130,6 @@ def test_a_broker_does_not_look_below_the_log_start_of_its_checkpoint(
     alone = search(*arguments, "--log-start-offsets", "starts.csv")
     assert (alone.exit_code, alone.stderr.count("\n")) == (2, 1)
     assert "--log-start-offsets requires --as kafka" in alone.stderr
+    older = search(*arguments, "--as", "kafka:4.3", "--max-decompressed-message-bytes", "1MiB")
+    assert (older.exit_code, older.stderr.count("\n")) == (2, 1)
+    assert "only brokers from Kafka 4.4 on have this limit" in older.stderr

@@ -1,7 +1,9 @@
 """`spark-submit jobs/...`: the same options, bytes and output as the `kip33` command."""
 
+import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.console import PROJECT, VENV_BIN, Command, Finished, subprocess_of
@@ -45,6 +47,13 @@ def test_a_job_does_what_the_command_does(command: Command, tmp_path: Path) -> N
     files = files_below(tmp_path / "by-spark-submit")
     assert len(files) == 25
     assert files == files_below(tmp_path / "by-command")
+
+    written = spark_submit(
+        "records.py", "by-command/_catalog", "--to", "tables", "--format", "json", cwd=tmp_path
+    )
+    added = json.loads(written.stdout.splitlines()[-1])  # with standard error before it
+    assert (written.exit_code, added["engine"]) == (0, "spark")
+    assert added["records"] == len(pq.read_table(tmp_path / "tables", columns=["offset"])) > 0
 
 
 @pytest.mark.integration

@@ -297,7 +297,7 @@ def retentions(run: Run) -> None:
     run(f"{judge} --format csv")
     run(f"{judge} --emit delete-records")
     run(f"{judge} --show-broker-view --format jsonl")
-    run(f"{judge} --active-segment kafka --boundary remote --retention-ms 1d --topic 'orders*'")
+    run(f"{judge} --active-segment kafka --broker-version 4.2 --retention-ms 1d --topic 'orders*'")
     run(f"retention indexes/_catalog --kafka-configs topics.txt {NOW} --topic orders")
     run(f"{judge} --log-start-offsets starts.csv --output results --at 2023-12-01")
     run(f"{judge} --output results")

@@ -17,7 +17,12 @@ from kip33.errors import CatalogError, CorruptSegmentError, LocationError, Publi
 from kip33.local.local_engine import LocalEngine
 from kip33.records import written_records
 from kip33.records.record_dataset import DatasetCommit
-from kip33.records.written_records import WriteRequest, WrittenRecords, write_new_records
+from kip33.records.written_records import (
+    WriteRequest,
+    WrittenRecords,
+    _DayFile,
+    write_new_records,
+)
 from tests.builders.log_file import write_log
 from tests.builders.record_questions import COLUMNS, plain_rows, random_archive
 from tests.builders.segment_builder import Record, segment, v2_batch
@@ -76,14 +81,13 @@ def test_nights_of_random_transactions_give_what_a_consumer_has_read(
     for seed in seeds(logs):
         random, here = Random(seed), tmp_path / str(seed)
         events = random_events(random, 40)
-        whole = random.random() < 0.5
         isolation = random.choice(("read_committed", "read_uncommitted"))
         for count in sorted(random.sample(range(1, 41), 3)):
             shutil.rmtree(here / "archive", ignore_errors=True)
             cuts = [one for one in (10, 20, 30) if one < count]
             write(here / "archive/orders-0", events[:count], cuts)
-            source = here / "archive" if whole else build(here / "archive", here)
-            written = kip33.write_records(source, here / "to", isolation=isolation, workers=1)
+            catalog = build(here / "archive", here)
+            written = kip33.write_records(catalog, here / "to", isolation=isolation, workers=1)
             expected = committed(events[:count])
             if isolation == "read_uncommitted":
                 records = [event for event in events[:count] if not event.marker]
@@ -98,7 +102,7 @@ def test_nights_of_random_transactions_give_what_a_consumer_has_read(
 def test_rows_are_those_of_the_reader_also_of_damaged_logs_and_in_shares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archives: int
 ) -> None:
-    monkeypatch.setattr(written_records, "SHARE_BYTES", 400)
+    monkeypatch.setattr(written_records, "SHARE_OFFSETS", 7)
     monkeypatch.setattr(written_records, "_MOST_OPEN", 1)
     for seed in seeds(archives):
         _, catalog = random_archive(Random(seed), tmp_path / str(seed), disorder_ms=500)
@@ -120,7 +124,7 @@ def test_a_file_has_the_records_of_one_topic_and_day_and_hidden_folders_hold_the
     for topic in ("a.b", "c"):
         batches = [v2_batch(offset, [Record(ms)]) for offset, ms in times.items()]
         write_log(tmp_path / f"archive/{topic}-3", 0, *batches)
-    kip33.write_records(tmp_path / "archive", tmp_path / "to", workers=1)
+    kip33.write_records(build(tmp_path / "archive", tmp_path), tmp_path / "to", workers=1)
     found = {
         str(path.parent.relative_to(tmp_path / "to")): ds.dataset(path).to_table()["offset"]
         for path in (tmp_path / "to").rglob("*.parquet")
@@ -181,7 +185,12 @@ def recreate(nights: Nights) -> None:
 REFUSED: dict[str, tuple[Callable[[Nights], object], dict[str, Any], type[Exception], str]] = {
     "cut": (cut, {}, LocationError, "orders-0: ends at offset 5, expected 10 or more"),
     "log gone": (make_unreadable, {}, LocationError, "no record is added: make the log readable"),
-    "topic of another id": (recreate, {}, LocationError, "expected AAAAAAAAAAAAAAAAAAAAAQ"),
+    "topic of another id": (
+        recreate,
+        {},
+        LocationError,
+        "ids AAAAAAAAAAAAAAAAAAAAAQ and AAAAAAAAAAAAAAAAAAAAAg found",
+    ),
     "commit edited": (break_commit, {}, CatalogError, "the checksum is wrong"),
     "other columns": (
         *(lambda _: None, {"columns": ["offset"]}, CatalogError),
@@ -208,12 +217,15 @@ def test_nothing_is_added_to_what_cannot_be_continued(nights: Nights, name: str)
 def test_another_source_or_another_programs_files_are_refused(
     nights: Nights, tmp_path: Path
 ) -> None:
+    other = shutil.copytree(nights.catalog, tmp_path / "other")
     with pytest.raises(CatalogError, match=r"was written from .*_catalog, not from"):
-        kip33.write_records(nights.source, nights.to)
+        kip33.write_records(other, nights.to)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/notes.txt").write_text("mine")
     with pytest.raises(LocationError, match=r"notes\.txt found, expected an empty folder"):
         kip33.write_records(nights.catalog, tmp_path / "theirs")
+    with pytest.raises(LocationError, match="is not known, expected a catalog whose build has"):
+        kip33.write_records(nights.source, tmp_path / "of an archive")
     with pytest.raises(LocationError, match="expected another place"):
         kip33.write_records(nights.source, nights.source / "to")
     with pytest.raises(ValueError, match="on_error 'row' found, expected 'skip' or 'fail'"):
@@ -225,9 +237,9 @@ def test_another_source_or_another_programs_files_are_refused(
 def test_offsets_that_were_deleted_meanwhile_are_a_warning_or_an_error(nights: Nights) -> None:
     (nights.partition / f"{0:020d}.log").unlink()
     nights.write(15, 19)
-    with pytest.raises(LocationError, match="orders-0: offsets 10 to 14 were deleted before this"):
+    with pytest.raises(LocationError, match="orders-0: of offsets 10 to 19 offsets 15 to 19 found"):
         nights.add(on_error="fail")
-    with pytest.warns(UserWarning, match="offsets 10 to 14 were deleted before this run"):
+    with pytest.warns(UserWarning, match="of offsets 10 to 19 offsets 15 to 19 found"):
         assert nights.add().records == 5
     assert offsets_in(nights.to) == [*range(10), *range(15, 20)]
 
@@ -241,6 +253,29 @@ def test_damage_is_counted_or_an_error(nights: Nights) -> None:
     written = nights.add()
     assert (written.damaged, offsets_in(nights.to)) == (1, [*range(11), 12])
     assert "000010.log" in written.problems[0]
+
+
+def test_files_that_cannot_be_moved_after_the_commit_are_moved_by_the_next_run(
+    tmp_path: Path,
+) -> None:
+    nights = Nights(tmp_path)
+    nights.write(0, 9)
+    stage = _DayFile.finish
+
+    def finish(file: _DayFile) -> Any:
+        (nights.to / "topic=orders").write_text("in the way")
+        return stage(file)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_DayFile, "finish", finish)
+        with pytest.raises(PublishError, match="the records are committed: fix it and run"):
+            nights.add()
+    (nights.to / "topic=orders").unlink()
+
+    again = nights.add()
+
+    assert (again.records, offsets_in(nights.to)) == (0, [*range(10)])
+    assert not [*nights.to.glob("_kip33/staging/*")]
 
 
 class SlowEngine(LocalEngine):

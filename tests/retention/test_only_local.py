@@ -7,6 +7,7 @@ import pytest
 
 from kip33.errors import CatalogError
 from kip33.retention.only_local import LocalLog, OnlyLocal, only_local
+from kip33.rules.search import NEWEST_KAFKA
 from tests.builders.snapshots import segment_row as segment
 from tests.builders.snapshots import snapshot_of
 from tests.cases import each_case
@@ -20,12 +21,15 @@ def on(log_dir: str, *rows: Row) -> list[Row]:
     return [row | {"log_dir": log_dir, "log_uri": row["log_uri"] + log_dir} for row in rows]
 
 
-def beyond(root: Path, remote: list[Row], local: list[Row]) -> OnlyLocal:
+def beyond(
+    root: Path, remote: list[Row], local: list[Row], version: tuple[int, int] = NEWEST_KAFKA
+) -> OnlyLocal:
     there = snapshot_of(root / "remote", remote, "aiven")
     (root / "local").mkdir()
     starts = "0\n2\norders 0 12\nclicks 0 7\n"
     (root / "local/log-start-offset-checkpoint").write_text(starts)
-    return only_local(there, snapshot_of(root / "local", local, "kafka"))
+    here = snapshot_of(root / "local", local, "kafka")
+    return only_local(there, here, kafka_version=version)
 
 
 REMOTE = [segment(0, 9), segment(10, 19), segment(20, 29)]
@@ -35,7 +39,7 @@ ONLY_LOCAL = {
     "what is not uploaded yet, and an empty active segment": (
         [segment(30, 39, 7), segment(40, 49, 8), segment(50, None, 0, status="empty")], 15,
     ),
-    "a segment of the last offset there counts twice, as in Kafka": ([segment(29, 29, 5)], 5),
+    "a segment of the last offset there": ([segment(29, 29, 5)], 0),
     "one that reaches beyond does not count": ([segment(25, 39, 50), segment(40, 49, 6)], 6),
     "damaged ones have their bytes, too": (
         [segment(30, 39, 7, status="truncated"), segment(40, None, 9, status="unreadable")], 16,
@@ -51,6 +55,11 @@ def test_bytes_that_were_not_uploaded(local: Any, expected: int, tmp_path: Path)
     found = beyond(tmp_path, REMOTE, local)
     assert found.logs == {("orders", 0): LocalLog(expected, 12)}
     assert (found.unreferenced, found.warnings) == (frozenset(), ())
+
+
+def test_up_to_4_3_a_segment_of_the_last_offset_there_counts_twice(tmp_path: Path) -> None:
+    found = beyond(tmp_path, REMOTE, [segment(29, 29, 5)], (4, 3))
+    assert found.logs["orders", 0].bytes_after == 5
 
 
 def test_an_upload_of_unknown_end_may_have_what_begins_where_it_does(tmp_path: Path) -> None:

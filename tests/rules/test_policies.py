@@ -185,6 +185,15 @@ def test_the_limits_of_a_brokers_disk(settings: dict[str, Any], expected: tuple[
     assert Policies.from_record(policies_of(orders=whole).to_record()).of("orders") == policy
 
 
+def test_a_lag_of_minus_one_is_the_limit_of_a_brokers_disk() -> None:
+    tiered = {**WEEK, "remote.storage.enable": True, "local.retention.ms": "2d"}
+    lags = {"remote.copy.lag.ms": -1, "remote.copy.lag.bytes": 7}
+    local = policies_of(orders={**tiered, **lags}).of("orders").of_local_tier()
+    assert (local.remote_copy_lag_ms, local.remote_copy_lag_bytes) == (2 * DAY_MS, 7)
+    at_once = policies_of(orders=tiered).of("orders").of_local_tier()
+    assert at_once.remote_copy_lag_ms == 0
+
+
 REFUSED_LOCAL = {
     "longer than retention.ms": ({"local.retention.ms": "8d"}, "expected -2 or at most 604800000"),
     "no limit beside retention.ms": ({"local.retention.ms": -1}, "-1 found, expected -2 or at"),
@@ -193,6 +202,12 @@ REFUSED_LOCAL = {
     ),
     "other than retention.ms, where nothing is copied": (
         {"local.retention.ms": "1d", "remote.log.copy.disable": True}, "copy.disable is true",
+    ),
+    "an upload after it went": (
+        {"remote.copy.lag.ms": "8d"}, "remote.copy.lag.ms: 691200000 found, expected at most 6048",
+    ),
+    "bytes after which it went": (
+        {"local.retention.bytes": 5, "remote.copy.lag.bytes": 6}, "6 found, expected at most 5, as",
     ),
 }  # fmt: skip
 
@@ -203,7 +218,9 @@ def test_limits_of_a_brokers_disk_that_kafka_refuses(
 ) -> None:
     with pytest.raises(PolicyError) as refused:
         policies_of(orders={**WEEK, "remote.storage.enable": True, **settings})
-    assert str(refused.value).startswith('[topics."orders"] local.retention.')
+    assert str(refused.value).startswith(
+        ('[topics."orders"] local.ret', '[topics."orders"] remote.copy')
+    )
     assert expected in str(refused.value)
 
 

@@ -162,6 +162,12 @@ CASES: list[tuple[str, list[SegmentFigures], Limits, list[str]]] = [
         [BY_TIME, "not_uploaded", "blocked", "active_segment"],
     ),
     (
+        "what a leader does not upload yet is not missing; a hole between uploads is",
+        uploaded(of(OLD, OLD, FRESH, FRESH, FRESH), 1),
+        limits(mode=RetentionMode.LOCAL_TIER, copy_lag_ms=NOW - FRESH + 1),
+        ["not_uploaded", "blocked", "copy_lag", "copy_lag", "active_segment"],
+    ),
+    (
         "before the log start offset nothing needs an upload",
         uploaded(of(OLD, OLD, OLD, OLD), 3),
         limits(mode=RetentionMode.LOCAL_TIER, log_start_offset=20),
@@ -317,6 +323,8 @@ LIMITS = st.builds(
     boundary=st.sampled_from(["local", "remote"]),
     upload_within_ms=st.sampled_from([-1, 0, 500, NEVER_MS]),
     bytes_after=st.sampled_from([0, 0, 7, 10_000]),
+    copy_lag_ms=st.sampled_from([0, -1, 100, NEVER_MS]),
+    copy_lag_bytes=st.sampled_from([-1, -1, 0, 12, 30]),
 )
 
 

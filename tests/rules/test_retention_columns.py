@@ -53,7 +53,8 @@ def partitions_of(count: int, seed: int, **how: str) -> list[Partition]:
         is_known = chance.random() < 0.5  # what was uploaded
         policy = policy.of_local_tier() if is_known else policy
         limits = Limits.of(policy, starts.get((log_dir, topic, 0)))._replace(**how)
-        limits = limits._replace(bytes_after=chance.choice([0, 0, 5_000]))
+        lags = {"copy_lag_ms": chance.choice([0, 1_000, 2**60]), "copy_lag_bytes": -1}
+        limits = limits._replace(bytes_after=chance.choice([0, 0, 5_000]), **lags)
         figures = [_in_other_tier(figures_of(row), chance) for row in group]
         found.append((figures, limits))
     return found
@@ -61,7 +62,7 @@ def partitions_of(count: int, seed: int, **how: str) -> list[Partition]:
 
 def _in_other_tier(segment: SegmentFigures, chance: Random) -> SegmentFigures:
     whys = (None, "not_uploaded", "other_records", "unreferenced")
-    [why] = chance.choices(whys, [80, 10, 5, 5])
+    [why] = chance.choices(whys, [50, 40, 5, 5])
     base = segment.base_offset
     end = None if base is None or chance.random() < 0.7 else base + chance.randint(1, 20)
     return segment._replace(other_tier=why, end=end)

@@ -460,6 +460,21 @@ def test_a_batch_that_cannot_be_decoded(codec: str, tmp_path: Path) -> None:
         assert after[1:5] == (20, 300, FOUND, RECORD)
 
 
+def test_a_broker_refuses_a_large_record_of_a_compressed_batch(tmp_path: Path) -> None:
+    records = [Record(100), Record(150, value=bytes(99)), Record(200)]
+    first, large = (v2_batch(at, records, codec=codec) for at, codec in ((0, "none"), (3, "zstd")))
+    row = write_segment(tmp_path, 0, first + large + plain_batch(6, [300]).wire)
+    how = SearchOptions(as_kafka=True, max_decompressed_message_bytes=99)
+    found = search_partition([row], [150, 201, MAX_TIMESTAMP], how)
+    assert [one[1:3] for one in found] == [(1, 150), (6, 300), (6, 300)]
+    row = write_segment(tmp_path, 3, large)
+    found = search_partition([row], [100, 150, 200], how)
+    assert [one[1:3] for one in found] == [(3, 100), (4, None), (4, None)]
+    assert "of 106 bytes, more than max.decompressed.message.bytes, 99" in (found[1].note or "")
+    assert "a broker returns an error there" in (found[2].note or "")
+    assert search_partition([row], [200])[0][1:3] == (5, 200)
+
+
 def test_a_batch_whose_end_cannot_be_decoded(tmp_path: Path) -> None:
     """What comes before the damage is exact, what comes after lies behind it."""
     torn = v2_batch(0, [Record(100), Record(200)], records_count=3, max_timestamp=300)

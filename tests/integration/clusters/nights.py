@@ -18,6 +18,7 @@ from kip33.spark import (
     evaluate_retention,
     load_catalog,
     offsets_for_times,
+    register,
     tasks,
     verify_index,
 )
@@ -52,6 +53,8 @@ def main(source: str, indexes: str, result: str, *remote: str) -> None:
     asked = catalog.where("topic is not null").select("topic", "partition").distinct()
     requests = asked.selectExpr("*", f"{TARGET_MS}L as target_ms")
     found = offsets_for_times(catalog, requests)
+    register(spark)
+    reader = spark.read.format("kafka-segments").option("columns", "topic, offset")
     record = {
         "kind": type(spark).__module__,
         "summary": {key: value for key, value in vars(summary).items() if key not in OF_THE_RUN},
@@ -62,6 +65,7 @@ def main(source: str, indexes: str, result: str, *remote: str) -> None:
                 "log_dir", "topic", "partition", "base_offset", "deletable", "broker_reason"
             ).collect()
         ),
+        "records": sorted(map(str, reader.load(source).groupBy("topic").count().collect())),
         "found": sorted(str(row) for row in found.collect()),
         "progress": [[one.done, one.total] for one in (read[0], read[-1])],
     }

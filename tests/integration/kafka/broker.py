@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tests.integration.kafka.kafka_jars import JarFolder, OracleError
+from tests.integration.kafka.kafka_jars import JarFolder, OracleError, version_of
 from tests.integration.servers.processes import free_port
 
 STORAGE_TOOL = "kafka.tools.StorageTool"
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
-CONFIG_COMMAND = "kafka.admin.ConfigCommand"
+CONFIG_COMMAND = "org.apache.kafka.tools.ConfigCommand"  # `java_command` knows its older name
 DELETE_RECORDS_COMMAND = "org.apache.kafka.tools.DeleteRecordsCommand"
 GET_OFFSET_SHELL = "org.apache.kafka.tools.GetOffsetShell"
 GROUPS_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -85,6 +85,8 @@ def java_command(
     main_class: str, *args: str, jars: JarFolder = JARS, informed: Sequence[str] = ()
 ) -> list[str]:
     """Return the command of a program of Kafka's; loggers below `informed` say more."""
+    if main_class == CONFIG_COMMAND and version_of(jars.version) < (4, 4):
+        main_class = "kafka.admin.ConfigCommand"
     found = sorted(jar for jar in jars.jars.glob("*.jar") if not jar.name.startswith(OTHER_LOGGERS))
     logger = "-Dorg.slf4j.simpleLogger"
     levels = [f"{logger}.defaultLogLevel=warn", *(f"{logger}.log.{name}=info" for name in informed)]
@@ -128,6 +130,6 @@ def wait_until_listening(process: subprocess.Popen[bytes], port: int, log: Path)
             return
         except OSError as error:
             if process.poll() is not None or time.monotonic() > deadline:
-                said = log.read_text(errors="replace")[-2000:]
+                said = log.read_text(errors="replace")[-6000:]
                 raise OracleError(f"the broker does not start: {said}") from error
         time.sleep(0.1)

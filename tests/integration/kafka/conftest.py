@@ -24,10 +24,10 @@ def oracle() -> Iterator[Oracle]:
 
 
 @pytest.fixture(scope="session")
-def truncating_oracle(oracle: Oracle) -> Oracle:
-    """The oracle, where its version can load, truncate and close a log."""
+def oracle_of_4(oracle: Oracle) -> Oracle:
+    """The oracle, where its version has the verbs that only the modules of 4.x have."""
     if not oracle.is_at_least(4, 0):
-        pytest.skip("the module of this version has no `truncate`")
+        pytest.skip("the module of this version does not have this verb")
     return oracle
 
 

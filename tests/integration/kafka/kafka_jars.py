@@ -18,17 +18,25 @@ import pytest
 PROJECT = Path(__file__).parent / "oracle"
 TARGET = PROJECT / "target"
 
-KAFKA_3_1, KAFKA_3_6, KAFKA_3_9, KAFKA_4_1, KAFKA_4_3 = "3.1.2", "3.6.2", "3.9.1", "4.1.1", "4.3.1"
-GOLDEN_VERSIONS = (KAFKA_3_1, KAFKA_3_6, KAFKA_3_9, KAFKA_4_1, KAFKA_4_3)
-NEWEST = KAFKA_4_3
+KAFKA_3_1, KAFKA_3_6, KAFKA_3_9 = "3.1.2", "3.6.2", "3.9.1"
+KAFKA_4_1, KAFKA_4_3, KAFKA_4_4 = "4.1.1", "4.3.1", "4.4.0"
+GOLDEN_VERSIONS = (KAFKA_3_1, KAFKA_3_6, KAFKA_3_9, KAFKA_4_1, KAFKA_4_3, KAFKA_4_4)
+NEWEST = KAFKA_4_4
 KAFKA_VERSION = os.environ.get("KIP33_KAFKA", NEWEST)
-# The tools of 4.3 print other columns and want another jackson than the oracle's.
-BROKER_VERSION = os.environ.get("KIP33_KAFKA", KAFKA_4_1)
+# The newest one that comes with LocalTieredStorage: 4.4.0 has no jar of kafka-storage's tests.
+TIERED_VERSION = KAFKA_4_3
 LEGACY_CLIENT_VERSION = "3.9.1"
 MAVEN_ENDS_WITHIN_S = 1800
 
 # The module that compiles with a version, by the first version it compiles with.
-MODULES = {(4, 1): "kafka-4", (3, 7): "kafka-3.9", (3, 5): "kafka-3.6", (3, 0): "kafka-3.1"}
+MODULES = {
+    (4, 4): "kafka-4.4",
+    (4, 1): "kafka-4.1",
+    (3, 7): "kafka-3.9",
+    (3, 5): "kafka-3.6",
+    (3, 0): "kafka-3.1",
+}
+SHARED_BY_4 = "kafka-4"
 
 
 class OracleMissingError(Exception):
@@ -72,7 +80,7 @@ class JarFolder:
         return cls("legacy", LEGACY_CLIENT_VERSION, f"legacy-{LEGACY_CLIENT_VERSION}")
 
     @classmethod
-    def of_broker(cls, version: str = BROKER_VERSION) -> Self:
+    def of_broker(cls, version: str = KAFKA_VERSION) -> Self:
         """Return a whole broker and its tools."""
         return cls("broker", version, f"broker-{version}")
 
@@ -103,9 +111,15 @@ class JarFolder:
     def _is_built(self) -> bool:
         sources = [
             PROJECT / "pom.xml",
-            PROJECT / self.module / "pom.xml",
             *PROJECT.glob("src/**/*.java"),
-            *PROJECT.glob(f"{self.module}/src/**/*.java"),
+            *(
+                source
+                for module in (self.module, SHARED_BY_4)
+                for source in (
+                    PROJECT / module / "pom.xml",
+                    *PROJECT.glob(f"{module}/src/**/*.java"),
+                )
+            ),
         ]
         built = self._stamp
         return built.exists() and built.stat().st_mtime > max(s.stat().st_mtime for s in sources)

@@ -32,7 +32,7 @@ from tests.integration.kafka.broker import (
     wait_until_listening,
     write_configuration,
 )
-from tests.integration.kafka.kafka_jars import BROKER_VERSION, JarFolder
+from tests.integration.kafka.kafka_jars import KAFKA_VERSION, JarFolder
 
 WAIT_S = 300
 # What is said of logs while they are loaded, by 3.x and 4.x.
@@ -65,7 +65,7 @@ class Nodes:
         root: Path,
         number: int = 1,
         *,
-        version: str = BROKER_VERSION,
+        version: str = KAFKA_VERSION,
         settings: Mapping[str, str] | None = None,
         settings_of: Mapping[int, Mapping[str, str]] | None = None,
     ) -> None:

@@ -19,6 +19,9 @@ from tests.integration.kafka.kafka_jars import KAFKA_VERSION, JarFolder, OracleE
 Request = dict[str, Any]
 
 
+REFUSED = (-2, -2)
+
+
 class JavaProcess:
     """One long-running JVM that answers a line with a line."""
 
@@ -100,7 +103,10 @@ class Expired:
 
 @dataclass(frozen=True)
 class Searched:
-    """(offset, timestamp) for each target, None for "unknown"; what each segment was chosen by."""
+    """(offset, timestamp) for each target, None for "unknown"; what each segment was chosen by.
+
+    REFUSED: a record is larger than max.decompressed.message.bytes.
+    """
 
     found: list[tuple[int, int] | None]
     largest_timestamps: dict[int, int]
@@ -299,12 +305,19 @@ class Oracle:
         return Expired(answer["deleted"], largest)
 
     def search(
-        self, directory: Path, targets_ms: Sequence[int], *, log_start_offset: int = 0
+        self,
+        directory: Path,
+        targets_ms: Sequence[int],
+        *,
+        log_start_offset: int = 0,
+        max_decompressed_message_bytes: int | None = None,
     ) -> Searched:
         """Load the log in `directory` as `expire` does, and ask for the offset of each target."""
-        where = {"now_ms": 0, "log_start_offset": log_start_offset}
+        where: dict[str, Any] = {"now_ms": 0, "log_start_offset": log_start_offset}
+        if (most := max_decompressed_message_bytes) is not None:
+            where |= {"settings": {"max.decompressed.message.bytes": str(most)}}
         answer = self._ask("search", directory, **where, targets=list(targets_ms))
-        found = [None if one is None else (one[0], one[1]) for one in answer["found"]]
+        found = [None if one is None else (*one, *REFUSED)[:2] for one in answer["found"]]
         largest = {int(base): time for base, time in answer["largest_timestamps"].items()}
         return Searched(found, largest)
 
@@ -370,6 +383,19 @@ class Oracle:
         A case is now, retention.ms and the segment's largest timestamp.
         """
         return self._ask("expire_remote", directory, cases=list(cases))
+
+    def copies_next(
+        self, directory: Path, *, now_ms: int, uploaded: int, settings: dict[str, str]
+    ) -> tuple[list[int], int]:
+        """Return which segments of a log a leader uploads next, and the bytes "only local".
+
+        `uploaded` is the last offset in the remote tier, -1 for none.
+        """
+        settings = {"remote.storage.enable": "true"} | settings
+        answer = self._ask(
+            "copy_remote", directory, now_ms=now_ms, uploaded=uploaded, settings=settings
+        )
+        return answer["next"], answer["only_local_bytes"]
 
     def bench(self, segments: Sequence[Request], *, passes: int) -> dict[str, list[list[int]]]:
         """Recover `segments` again and again: nanoseconds, one list a pass, one number a segment.

@@ -10,16 +10,20 @@ from kip33.formats.kafka_configs import TOPIC_KEYS, parse_kafka_configs
 from kip33.formats.partition_metadata import LOG_START_OFFSET_CHECKPOINT
 from kip33.retention.policy_files import load_policies
 from kip33.rules.policies import Policy
+from kip33.rules.search import LIMITS_RECORDS
 from kip33.stores.locations import Location
+from tests.builders.segment_builder import Record, v2_batch
 from tests.integration.kafka.broker import (
     CONFIG_COMMAND,
     TOPIC_COMMAND,
 )
+from tests.integration.kafka.kafka_jars import version_of
 from tests.integration.kafka.lost_cluster import nodes_or_skip
 from tests.integration.kafka.nodes import Nodes, wait_until
 
 pytestmark = pytest.mark.kafka
 
+INVALID = 87  # Kafka's error code: INVALID_RECORD
 BROKER = {
     "log.retention.ms": "",
     "log.retention.hours": "100",
@@ -35,6 +39,7 @@ TOPICS = {
     },
     "changelog": {"cleanup.policy": "compact"},
     "plain": {},
+    "small": {"max.decompressed.message.bytes": "100"},
 }
 
 
@@ -96,6 +101,7 @@ def test_kafka_configs_tells_every_setting(broker: Nodes, tmp_path: Path) -> Non
         "clicks": "delete",
         "changelog": "compact",
         "plain": "delete",
+        "small": "delete",
         "unknown": "no_policy",
     }
 
@@ -109,6 +115,16 @@ def test_kafka_topics_tells_what_differs(broker: Nodes) -> None:
     # Of the broker's own settings log.segment.bytes is shown, log.retention.hours is not.
     broker_wide = {"min.insync.replicas": "1", "segment.bytes": "20000000"}
     assert printed == {topic: settings | broker_wide for topic, settings in TOPICS.items()}
+
+
+def test_a_broker_refuses_a_large_record_only_in_a_compressed_batch(broker: Nodes) -> None:
+    """A limit of 4.4, max.decompressed.message.bytes."""
+    if version_of(broker.jars.version) < LIMITS_RECORDS:
+        pytest.skip("a limit of 4.4")
+    of_size = {size: [Record(1_700_000_000_000, value=bytes(size))] for size in (50, 150)}
+    assert broker.produce("small", 0, v2_batch(0, of_size[50], codec="gzip")).offset == 0
+    assert broker.produce("small", 0, v2_batch(0, of_size[150], codec="gzip")).error == INVALID
+    assert broker.produce("small", 0, v2_batch(0, of_size[150])).offset == 1
 
 
 def test_a_log_start_offset_that_a_broker_wrote(broker: Nodes) -> None:

@@ -13,7 +13,7 @@ import kip33
 from kip33.archive.log_directory import found_on_start
 from kip33.rules.broker_directory import Find
 from kip33.stores.locations import Location
-from tests.integration.kafka.kafka_jars import KAFKA_3_9, KAFKA_4_1, OracleError
+from tests.integration.kafka.kafka_jars import KAFKA_3_9, KAFKA_VERSION, OracleError
 from tests.integration.kafka.lost_cluster import nodes_or_skip
 from tests.integration.kafka.nodes import Nodes
 from tests.long_forms import short_and_long
@@ -42,7 +42,7 @@ NO_START: dict[str, tuple[Find, bytes | None]] = {  # a path and its bytes, None
 }
 
 
-@pytest.fixture(scope="module", params=[KAFKA_4_1, KAFKA_3_9])
+@pytest.fixture(scope="module", params=[KAFKA_VERSION, KAFKA_3_9])
 def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Nodes:
     """Return a stopped broker whose topics have ten records each."""
     nodes = nodes_or_skip(tmp_path_factory.mktemp("broker"), version=request.param)

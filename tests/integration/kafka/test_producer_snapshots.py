@@ -45,12 +45,12 @@ def transaction_indexes(log: RandomPartition, directory: Path) -> dict[int, byte
 
 @pytest.mark.parametrize("count", short_and_long(50, 300, "KIP33_LOGS"))
 def test_recovery_leaves_the_same_files(
-    count: int, truncating_oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    count: int, oracle_of_4: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: Counter[str] = Counter()
     for log in random_partitions(seed=f"{SEED} snapshots", count=count):
         directory = tmp_path / str(log.number) / "oracle-0"
-        write_as_broker(truncating_oracle, log, directory, producer_expiration_ms=NEVER_MS)
+        write_as_broker(oracle_of_4, log, directory, producer_expiration_ms=NEVER_MS)
         states = states_at(log, directory)
         at_end, first = states[log.end_offset], min(log.segments)
         kafkas = left(directory, "snapshot")
@@ -74,7 +74,7 @@ def test_recovery_leaves_the_same_files(
 
 @pytest.mark.parametrize("count", short_and_long(20, 60, "KIP33_LOGS"))
 def test_a_broker_loads_the_same_producers_from_a_snapshot_with_expired_ones(
-    count: int, truncating_oracle: Oracle, tmp_path: Path
+    count: int, oracle_of_4: Oracle, tmp_path: Path
 ) -> None:
     """kip33 keeps all producers; a broker drops the expired ones itself.
 
@@ -84,7 +84,7 @@ def test_a_broker_loads_the_same_producers_from_a_snapshot_with_expired_ones(
     for log in random_partitions(seed=f"{SEED} loaded", count=count):
         directory = tmp_path / str(log.number) / "oracle-0"
         options = {"producer_expiration_ms": 10 * HOUR_MS - 120_000}
-        own = write_as_broker(truncating_oracle, log, directory, **options)
+        own = write_as_broker(oracle_of_4, log, directory, **options)
         states = states_at(log, directory)
         everyone = states[log.end_offset].producers.producers
         del states[min(log.segments)]
@@ -92,7 +92,7 @@ def test_a_broker_loads_the_same_producers_from_a_snapshot_with_expired_ones(
             path.unlink()
         for offset, state in states.items():
             (directory / f"{offset:020d}.snapshot").write_bytes(state.producers.to_bytes())
-        ours = load_and_close(truncating_oracle, log, directory, **options)
+        ours = load_and_close(oracle_of_4, log, directory, **options)
         assert set(ours.producers) == set(own.producers), str(log)
         for producer_id, sequence in own.producers.items():
             assert sequence in (-1, ours.producers[producer_id]), str(log)

@@ -15,7 +15,6 @@ import pytest
 from tests.builders.layouts import Stored, aiven_zstd
 from tests.cli.console import KIP33, Finished, subprocess_of
 from tests.integration.kafka.cluster_answers import Answers, TopicPartition, within
-from tests.integration.kafka.kafka_jars import BROKER_VERSION
 from tests.integration.kafka.lost_cluster import asked
 from tests.integration.kafka.lost_topics import creations, first_part, second_part
 from tests.integration.kafka.nodes import Nodes, base_offsets
@@ -84,7 +83,7 @@ def raise_epochs(log: Path, epochs: int) -> None:
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Old:
     root = tmp_path_factory.mktemp("old")
-    nodes = tiered_nodes(root, version=BROKER_VERSION)
+    nodes = tiered_nodes(root)
     now_ms = time.time_ns() // 1_000_000
     created = [
         f"{step} {WITH_TIER}" if step.split()[1] in TIERED else step for step in creations(TOPICS)

@@ -18,7 +18,12 @@ from tests.integration.kafka.cluster_answers import (
     first_at,
     within,
 )
-from tests.integration.kafka.kafka_jars import KAFKA_3_9, KAFKA_4_1, OracleError
+from tests.integration.kafka.kafka_jars import (
+    KAFKA_3_9,
+    KAFKA_4_1,
+    KAFKA_VERSION,
+    OracleError,
+)
 from tests.integration.kafka.lost_cluster import (
     LOG_STARTS,
     RAW_BATCHES,
@@ -41,7 +46,10 @@ ALWAYS_KEPT = (".txnindex", "partition.metadata", "leader-epoch-checkpoint")
 COMPACTED = ("profiles-", "__transaction_state-")
 
 
-@pytest.fixture(scope="module", params=[KAFKA_4_1, pytest.param(KAFKA_3_9, marks=pytest.mark.long)])
+OLDER = [pytest.param(one, marks=pytest.mark.long) for one in (KAFKA_4_1, KAFKA_3_9)]
+
+
+@pytest.fixture(scope="module", params=[KAFKA_VERSION, *OLDER])
 def lost(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lost:
     return lost_cluster(tmp_path_factory.mktemp("cluster"), version=request.param)
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.mark.parametrize("count", short_and_long(30, 200, "KIP33_LOGS"))
 def test_a_restored_partition_has_the_files_that_kafka_leaves(
-    count: int, truncating_oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    count: int, oracle_of_4: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kinds: Counter[str] = Counter()
     for log in random_partitions(seed=SEED, count=count):
@@ -35,7 +35,7 @@ def test_a_restored_partition_has_the_files_that_kafka_leaves(
         shutil.rmtree(source, ignore_errors=True)
         log.write_to(source / "oracle-0")
         start = _start_offset(log)
-        write_as_broker(truncating_oracle, log, kafkas, log_start_offset=start)
+        write_as_broker(oracle_of_4, log, kafkas, log_start_offset=start)
         ours = tmp_path / f"restored-{log.number}"
         restored = restore(request(source, ours, log, start), LocalEngine())
         assert restored["partitions_refused"] == 0, f"{log}: {restored}"
@@ -45,7 +45,7 @@ def test_a_restored_partition_has_the_files_that_kafka_leaves(
             assert mine[name] == data, f"{name} of {log}"
         [row] = restored["partitions"]
         assert row["start_offset"] == max(start, min(log.segments)), str(log)
-        load_and_close(truncating_oracle, log, ours / "oracle-0", log_start_offset=start)
+        load_and_close(oracle_of_4, log, ours / "oracle-0", log_start_offset=start)
         assert files_of(ours / "oracle-0") == theirs, f"a clean start changes files of {log}"
         kinds.update(name.rpartition(".")[2] for name in theirs)
         shutil.rmtree(ours)
@@ -56,7 +56,7 @@ def test_a_restored_partition_has_the_files_that_kafka_leaves(
 
 
 def test_a_log_whose_offsets_span_2_31_is_split_as_kafka_splits_it(
-    truncating_oracle: Oracle, tmp_path: Path
+    oracle_of_4: Oracle, tmp_path: Path
 ) -> None:
     """Brokers before 1.1 made such segments by compaction (KAFKA-6264)."""
     offsets = (7, 20, 2**31 + 10, 2**31 + 11, 2**32 + 500)
@@ -66,7 +66,7 @@ def test_a_log_whose_offsets_span_2_31_is_split_as_kafka_splits_it(
     log = RandomPartition("split", 0, segments=segments)
     source, kafkas, ours = tmp_path / "source", tmp_path / "kafka/oracle-0", tmp_path / "ours"
     log.write_to(source / "oracle-0")
-    write_as_broker(truncating_oracle, log, kafkas)
+    write_as_broker(oracle_of_4, log, kafkas)
     restored = restore(request(source, ours, log, 0), LocalEngine())
     assert restored["partitions_refused"] == 0, restored
     mine, theirs = files_of(ours / "oracle-0"), files_of(kafkas)

@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from kip33.retention.only_local import only_local
 from kip33.rules.retention import DELETABLE_REASONS, RetentionMode
 from kip33.rules.retention_rows import Decision, Limits, SegmentFigures, judge
 from kip33.rules.segment_summary import largest_timestamp
 from tests.builders.retention_model import is_breached
+from tests.builders.segment_builder import Record, v2_batch
+from tests.builders.snapshots import segment_row, snapshot_of
+from tests.integration.kafka.kafka_jars import version_of
 from tests.integration.kafka.oracle import Expired, Oracle
 from tests.integration.kafka.random_logs import (
     DAY_MS,
@@ -198,6 +202,67 @@ def test_a_broker_deletes_from_the_foretold_moment_on(
     assert foretold > count // 8
 
 
+COPY_LAGS_MS = (0, -1, -1, 1000, DAY_MS, 7 * DAY_MS, MAX_INT64)
+
+
+@pytest.mark.parametrize("count", short_and_long(60, 600, "KIP33_LOGS"))
+def test_what_waits_for_its_upload_is_what_a_leader_does_not_upload_yet(
+    count: int, oracle: Oracle, tmp_path: Path
+) -> None:
+    """Up to 4.3 a leader uploads at once."""
+    if not oracle.is_at_least(4, 4):
+        pytest.skip("remote.copy.lag.* is of 4.4")
+    rng = random.Random(SEED)
+    cases: Counter[str] = Counter()
+    for log in random_logs(seed=SEED, count=count):
+        log.write_to(tmp_path / "oracle-0")
+        bases, sizes = zip(*((one.base_offset, len(one.log)) for one in log.segments), strict=True)
+        uploaded = rng.randrange(len(bases))
+        some_bytes = sum(sizes[rng.randrange(len(sizes)) :])
+        lags = rng.choice(COPY_LAGS_MS), rng.choice((-1, 0, some_bytes, some_bytes + 1, some_bytes))
+        settings = {"remote.copy.lag.ms": str(lags[0]), "remote.copy.lag.bytes": str(lags[1])}
+        settings |= {"local.retention.ms": "-1", "local.retention.bytes": "-1"}
+        next_copied, _ = oracle.copies_next(
+            tmp_path / "oracle-0", now_ms=NOW, uploaded=bases[uploaded] - 1, settings=settings
+        )
+        limits = Limits(
+            *(-1, -1, RetentionMode.LOCAL_TIER), copy_lag_ms=lags[0], copy_lag_bytes=lags[1]
+        )
+        segments = [
+            figures(one)._replace(other_tier=None if at < uploaded else "not_uploaded")
+            for at, one in enumerate(log.segments)
+        ]
+        reasons = [one.reason for one in judge(segments, limits, now_ms=NOW)]
+        pairs = list(zip(bases, reasons, strict=True))
+        assert next_copied == [base for base, why in pairs if why == "not_uploaded"], (
+            f"{log}\n{lags} {pairs[uploaded:]}"
+        )
+        cases.update(set(reasons))
+    assert min(cases[why] for why in ("not_uploaded", "copy_lag", "no_limit")) > count // 8
+
+
+@pytest.mark.parametrize("uploaded", [29, 30, -1])
+def test_a_leader_counts_what_only_it_has(
+    uploaded: int, oracle_of_4: Oracle, tmp_path: Path
+) -> None:
+    """Up to 4.3 a segment that begins at the last uploaded offset counts, too."""
+    batches = [v2_batch(offset, [Record(NOW, value=bytes(40))]) for offset in (10, 20, 30)]
+    for base, log in zip((10, 20, 30), batches, strict=True):
+        (tmp_path / "oracle-0").mkdir(exist_ok=True)
+        (tmp_path / f"oracle-0/{base:020d}.log").write_bytes(log)
+    _, found = oracle_of_4.copies_next(
+        tmp_path / "oracle-0", now_ms=NOW, uploaded=uploaded, settings={}
+    )
+    local = [segment_row(base, base, len(batches[0])) for base in (10, 20, 30)]
+    remote = [segment_row(0, max(uploaded, 0))]
+    ours = only_local(
+        snapshot_of(tmp_path / "remote", remote, "aiven"),
+        snapshot_of(tmp_path / "local", local, "kafka"),
+        kafka_version=version_of(oracle_of_4.version),
+    )
+    assert ours.logs["orders", 0].bytes_after == found
+
+
 def remote_cases(rng: random.Random) -> Iterator[tuple[int, int, int]]:
     """Yield now, retention.ms and a largest timestamp, most of them at an edge."""
     for _ in range(REMOTE_CASES):
@@ -209,13 +274,13 @@ def remote_cases(rng: random.Random) -> Iterator[tuple[int, int, int]]:
 
 
 def test_tiered_storage_wants_what_the_boundary_of_its_version_says(
-    oracle: Oracle, tmp_path: Path
+    oracle_of_4: Oracle, tmp_path: Path
 ) -> None:
     """Up to 4.2 it compares inclusively, from 4.3 on as a local log does (KAFKA-20091)."""
-    of_version = "local" if oracle.is_at_least(4, 3) else "remote"
+    of_version = "local" if oracle_of_4.is_at_least(4, 3) else "remote"
     cases = list(remote_cases(random.Random(SEED)))
     both: Counter[tuple[bool, bool]] = Counter()
-    for case, breached in zip(cases, oracle.breached_remotely(cases, tmp_path), strict=True):
+    for case, breached in zip(cases, oracle_of_4.breached_remotely(cases, tmp_path), strict=True):
         now, retention_ms, time = case
         wanted = {
             boundary: is_breached(time, retention_ms=retention_ms, now_ms=now, boundary=boundary)

@@ -17,6 +17,7 @@ from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, CONTROL
 from kip33.rules.search import (
     EARLIEST,
     LATEST,
+    LIMITS_RECORDS,
     MAX_TIMESTAMP,
     READS_THE_MAX,
     TRAPS,
@@ -28,7 +29,7 @@ from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment
 from tests.builders.searched_segments import brute
 from tests.integration.kafka.kafka_jars import version_of
-from tests.integration.kafka.oracle import Oracle
+from tests.integration.kafka.oracle import REFUSED, Oracle
 from tests.integration.kafka.searched_logs import SearchedLog, searched_logs
 from tests.integration.kafka.test_differential import SEED
 from tests.long_forms import short_and_long
@@ -36,6 +37,7 @@ from tests.long_forms import short_and_long
 pytestmark = pytest.mark.kafka
 
 SPECIAL = (EARLIEST, LATEST, MAX_TIMESTAMP)
+LARGEST = (14, 30, 100)  # bytes of a record
 WAYS = (("recover", True), ("recover", True), ("live", True), ("recover", False))  # with indexes?
 
 
@@ -46,6 +48,8 @@ def fresh(directory: Path) -> Path:
 
 
 def as_kafka_says(answer: Answer) -> tuple[int, int] | None:
+    if "a broker returns an error there" in (answer.note or ""):
+        return REFUSED
     if answer.offset is None:
         return None
     return answer.offset, -1 if answer.timestamp is None else answer.timestamp
@@ -78,6 +82,16 @@ def test_as_kafka_answers_what_a_broker_answers(
             expected = brute(log.records, answer.target_ms, start)
             assert answer[1:3] == expected[:2], f"{log}\n{answer}"
         cases.update(cases_of(log, rows, mine, exact))
+        # How many batches before the log start offset a broker reads depends on its index.
+        if oracle.is_at_least(*LIMITS_RECORDS) and start <= rows[0].base_offset:
+            log.write_to(fresh(directory), dialect=dialect, indexes=indexes)
+            most = LARGEST[log.number % len(LARGEST)]
+            where = {"log_start_offset": start, "max_decompressed_message_bytes": most}
+            refusing = oracle.search(directory, targets, **where).found
+            limited = how._replace(max_decompressed_message_bytes=most)
+            mine = search_partition(rows, targets, limited, log_start_offset=start)
+            assert [as_kafka_says(a) for a in mine] == refusing, f"{log}\n{most} {targets}"
+            cases["a record is refused"] += refusing.count(REFUSED)
         cases["with padded indexes"] += indexes
 
     with capsys.disabled():
@@ -127,7 +141,13 @@ INTERESTING = (
     *(f"{Trap.FILE_TIME}, a later segment has it", f"{Trap.FILE_TIME}, none"),
     *(f"{Trap.EMPTIED}, a later segment has it", f"{Trap.EMPTIED}, none"),
     f"{Trap.BELOW_LOG_START}, a later segment has it",
-    *("found at the time", "found later", "out of order", "log start offset inside"),
+    *(
+        "a record is refused",
+        "found at the time",
+        "found later",
+        "out of order",
+        "log start offset inside",
+    ),
     *("empty segment", "ok segment", "5 segments"),
     *(f"found in v2 {codec}" for codec in CODEC_NAMES[:5]),
     *(f"found in v1 {codec}" for codec in CODEC_NAMES[:4]),

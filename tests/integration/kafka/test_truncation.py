@@ -27,19 +27,19 @@ OFFSETS_PER_LOG = 4
 
 @pytest.mark.parametrize("count", short_and_long(30, 200, "KIP33_LOGS"))
 def test_truncation_leaves_the_files_that_kafka_leaves(
-    count: int, truncating_oracle: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    count: int, oracle_of_4: Oracle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases: Counter[str] = Counter()
     for log in random_partitions(seed=SEED, count=count):
         source = tmp_path / "source" / "oracle-0"
-        write_as_broker(truncating_oracle, log, source)
+        write_as_broker(oracle_of_4, log, source)
         for offset in log.offsets()[:OFFSETS_PER_LOG]:
             where = f"{log}, to {offset}"
             kafkas, ours = (tmp_path / name / "oracle-0" for name in ("kafka", "ours"))
             for copy in (kafkas, ours):
                 shutil.rmtree(copy, ignore_errors=True)
                 shutil.copytree(source, copy)
-            truncated = truncating_oracle.truncate(
+            truncated = oracle_of_4.truncate(
                 kafkas, offset, now_ms=NOW, index_interval_bytes=log.index_interval_bytes
             )
             plan = truncate(Location.of(ours), offset)
@@ -48,7 +48,7 @@ def test_truncation_leaves_the_files_that_kafka_leaves(
             ), where
             _require_same_files(kafkas, ours, offset, plan.end_offset, where)
             cases.update(_cases_of(log, offset, plan.case))
-            loaded = load_and_close(truncating_oracle, log, ours)
+            loaded = load_and_close(oracle_of_4, log, ours)
             assert loaded.end_offset == plan.end_offset, where
     with capsys.disabled():
         print(f"\n{count} logs of KIP33_SEED={SEED}: {dict(cases)}", end=" ")

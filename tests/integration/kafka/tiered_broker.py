@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kip33.rules.search import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
-from tests.integration.kafka.kafka_jars import NEWEST, kafka_or_skip
+from tests.integration.kafka.kafka_jars import TIERED_VERSION, kafka_or_skip
 from tests.integration.kafka.nodes import Nodes, base_offsets, wait_until
 
 TIERED: Final = "remote.storage.enable=true"  # a setting of a step `create`
@@ -49,7 +49,7 @@ def tiered_nodes(
     root: Path,
     number: int = 1,
     *,
-    version: str = NEWEST,
+    version: str = TIERED_VERSION,
     settings: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Nodes:

@@ -51,6 +51,9 @@ class Nights:
             "unindexed": place.run("verify", self.source, "--format", "jsonl"),
             "built": place.run(*build),
             "rebuilt": place.run(*build),
+            "rows only": place.run(
+                *("build", self.source, "--no-index-files", "--catalog", f"{place.uri}/audit")
+            ),
             "verified": place.run(
                 *("verify", self.source, "--index-dir", indexes, "--format", "jsonl"),
                 *("--engine", "spark"),

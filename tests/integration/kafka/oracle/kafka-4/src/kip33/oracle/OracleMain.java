@@ -5,6 +5,7 @@ import java.util.Map;
 import kip33.oracle.lines.LineServer;
 import kip33.oracle.log.Expiry;
 import kip33.oracle.log.OffsetSearch;
+import kip33.oracle.log.RemoteCopy;
 import kip33.oracle.log.RemoteExpiry;
 import kip33.oracle.log.Rolling;
 import kip33.oracle.log.Truncation;
@@ -23,6 +24,7 @@ public final class OracleMain {
             verb("live", new LiveAppend()::answer),
             verb("expire", new Expiry()::answer),
             verb("expire_remote", new RemoteExpiry()::answer),
+            verb("copy_remote", new RemoteCopy()::answer),
             verb("should_roll", new Rolling()::shouldRoll),
             verb("append", new Rolling()::append),
             verb("search", new OffsetSearch()::answer),

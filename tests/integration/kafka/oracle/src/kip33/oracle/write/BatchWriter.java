@@ -10,7 +10,8 @@ import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.message.LeaderChangeMessage;
 import org.apache.kafka.common.record.*;
 import org.apache.kafka.common.record.internal.*;
-import org.apache.kafka.common.utils.ByteBufferOutputStream;
+import org.apache.kafka.common.utils.*;
+import org.apache.kafka.common.utils.internals.*;
 
 /**
  * Writes batches with Kafka's own builders.

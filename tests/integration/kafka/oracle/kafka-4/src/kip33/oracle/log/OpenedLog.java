@@ -3,15 +3,18 @@ package kip33.oracle.log;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.File;
 import java.io.IOException;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
 import org.apache.kafka.server.util.KafkaScheduler;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
+import org.apache.kafka.storage.internals.log.LogOffsetsListener;
 import org.apache.kafka.storage.internals.log.LogSegment;
 import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
@@ -33,10 +36,13 @@ final class OpenedLog implements AutoCloseable {
     private final List<LogSegment> segments;
 
     OpenedLog(JsonNode request) throws IOException {
-        LogConfig config = new LogConfig(Map.of(
+        Map<String, Object> settings = new HashMap<>(Map.of(
             "cleanup.policy", request.path("cleanup_policy").asText("delete"),
             "retention.ms", request.path("retention_ms").asLong(-1),
             "retention.bytes", request.path("retention_bytes").asLong(-1)));
+        request.path("settings").fields().forEachRemaining(
+            one -> settings.put(one.getKey(), one.getValue().asText()));
+        LogConfig config = new LogConfig(settings);
         log = UnifiedLog.create(
             new File(request.get("directory").asText()),
             config,
@@ -50,9 +56,16 @@ final class OpenedLog implements AutoCloseable {
             PRODUCER_ID_EXPIRATION_CHECK_MS,
             new LogDirFailureChannel(1),
             true,
-            Optional.empty());
+            Optional.empty(),
+            new ConcurrentHashMap<>(),
+            request.has("uploaded"),  // tiered storage
+            LogOffsetsListener.NO_OP_OFFSETS_LISTENER);
         log.updateHighWatermark(log.logEndOffset());
         segments = List.copyOf(log.logSegments());
+    }
+
+    UnifiedLog log() {
+        return log;
     }
 
     /** The largest timestamp of each segment that was loaded, by base offset. */
@@ -91,6 +104,6 @@ final class OpenedLog implements AutoCloseable {
             if (!left.contains(segment))
                 segment.deleteIfExists();
         }
-        log.closeHandlers();
+        LogClosing.withoutAWrite(log);
     }
 }

@@ -27,7 +27,7 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
  * hence reflection.
  */
 public final class RemoteExpiry {
-    private static final TopicIdPartition PARTITION =
+    static final TopicIdPartition PARTITION =
         new TopicIdPartition(Uuid.randomUuid(), new TopicPartition("oracle", 0));
 
     public Object answer(JsonNode request) throws Exception {
@@ -53,7 +53,7 @@ public final class RemoteExpiry {
         return breached;
     }
 
-    private static RemoteLogManager manager(String directory, FixedTime time, Metrics metrics)
+    static RemoteLogManager manager(String directory, FixedTime time, Metrics metrics)
             throws Exception {
         AbstractConfig config = new AbstractConfig(RemoteLogManagerConfig.configDef(), Map.of(
             "remote.log.storage.system.enable", true,
@@ -65,7 +65,7 @@ public final class RemoteExpiry {
             new BrokerTopicStats(true), metrics, Optional.empty());
     }
 
-    private static Constructor<?> inner(Class<?> outer, String name, int parameters)
+    static Constructor<?> inner(Class<?> outer, String name, int parameters)
             throws ReflectiveOperationException {
         Class<?> found = Class.forName(outer.getName() + "$" + name);
         for (Constructor<?> constructor : found.getDeclaredConstructors()) {

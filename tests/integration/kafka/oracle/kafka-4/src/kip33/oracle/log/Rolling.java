@@ -79,7 +79,7 @@ public final class Rolling {
                 "size_bytes", segment.size(),
                 "offset_entries", segment.offsetIndex().entries(),
                 "time_entries", segment.timeIndex().entries()));
-        log.closeHandlers();
+        LogClosing.withoutAWrite(log);
         return found;
     }
 

@@ -51,8 +51,7 @@ public final class Truncation {
         long endOffset = log.logEndOffset();
         long logStartOffset = log.logStartOffset();
         Map<Long, Integer> producers = log.activeProducersWithLastSequence();
-        log.flush(true);
-        log.close();
+        LogClosing.asABrokerThatStops(log);
         return Map.of(
             "truncated", truncated,
             "end_offset", endOffset,

@@ -14,6 +14,7 @@ import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.record.*;
 import org.apache.kafka.common.record.internal.*;
 import org.apache.kafka.common.utils.*;
+import org.apache.kafka.common.utils.internals.*;
 
 /**
  * Reads the records of a log as a consumer does: {@code FileRecords}, {@code streamingIterator}.

@@ -1,0 +1,171 @@
+"""`spark.readStream.format("kafka-segments")`: the history of logs, range after range.
+
+An offset of the stream has the next offset of each partition, the snapshot of the catalog that this
+was read from, and the size of shares, which the first offset of the stream decides:
+
+    {"logs": {"orders:pV8dTGzTSz2UkqBhcn1lWA": {"0": 8500}},
+     "snapshot": "00000000000000000001-4f0c...", "maxRecordsPerPartition": 1000000}
+
+A batch that Spark repeats has the same rows in the same shares: sinks that write the same files
+again depend on it. If that is not possible, it fails.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from kip33.catalog.catalog import Catalog, catalog_at, choose
+from kip33.formats.whole_bodies import RecordLimits
+from kip33.records.log_ranges import (
+    SHARE_OFFSETS,
+    LogOffsets,
+    LogRange,
+    end_offsets,
+    first_offsets,
+    in_order,
+    limited,
+    ranges_between,
+    require_same_segments,
+    shares_of,
+)
+from kip33.records.partitions import PartitionSegments
+from kip33.records.reading import Level
+from kip33.records.record_request import FilterBounds
+from kip33.spark.segment_tasks import RowSource
+from kip33.spark.store_settings import Stores
+from kip33.stores.filesystems import use_stores
+from kip33.stores.locations import Location
+
+try:  # PySpark 4.2
+    from pyspark.sql.streaming import datasource as admission
+
+    _AvailableNow: Any = admission.SupportsTriggerAvailableNow
+except ImportError:
+    admission = None  # type: ignore[assignment]
+    _AvailableNow = object
+
+_LOGS, _SNAPSHOT, _SHARE = "logs", "snapshot", "maxRecordsPerPartition"
+
+
+class StreamOptions(NamedTuple):
+    """The options that only a stream has."""
+
+    max_offsets: int | None = None
+    max_bytes: int | None = None
+    share_offsets: int | None = None
+    fail_on_data_loss: bool = True
+
+
+class RangeShare(InputPartition):
+    """The offsets that one task reads, and the stores for it: neither is part of a plan's text."""
+
+
+class SegmentStream(_AvailableNow, DataSourceStreamReader):  # type: ignore[misc]
+    """Reads the ranges of a stream; Spark makes it in a worker that plans, and in tasks."""
+
+    def __init__(self, rows: RowSource, options: StreamOptions) -> None:
+        """Take what is read; ValueError for what a stream cannot do."""
+        if rows.reading.level != Level.RECORDS:
+            raise ValueError(
+                f"kafka-segments: readStream of level {rows.reading.level} found, expected records"
+            )
+        if admission is None and (options.max_offsets or options.max_bytes):
+            raise ValueError(
+                "kafka-segments: a limit per trigger found, which PySpark has from 4.2 on; remove "
+                "it, or use a newer PySpark"
+            )
+        self._rows, self._options = rows, options
+        self._is_last = False  # what is listed now
+        self._listed: tuple[str, list[PartitionSegments]] = "", []
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where the logs begin."""
+        snapshot, partitions = self._newest()
+        return self._offset(first_offsets(partitions), snapshot, {})
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """Return a limit if the user gave one, which has Spark ask for what is within it."""
+        offsets, size = self._options.max_offsets, self._options.max_bytes
+        if offsets is not None:
+            return admission.ReadMaxRows(offsets)
+        return admission.ReadAllAvailable() if size is None else admission.ReadMaxBytes(size)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Keep the catalog as it is now: the stream ends where its logs do."""
+        self._newest()
+        self._is_last = True
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: Any = None
+    ) -> dict[str, Any]:
+        """Return the end of the next range; `start` if there are no new records."""
+        snapshot, partitions = self._newest()
+        begun: LogOffsets = (start or {}).get(_LOGS, {})
+        only_committed = self._rows.reading.request.only_committed
+        ends = end_offsets(partitions, begun, only_committed=only_committed)
+        if limit is not None and not isinstance(limit, admission.ReadAllAvailable):
+            ends = limited(
+                partitions,
+                begun,
+                ends,
+                max_offsets=self._options.max_offsets,
+                max_bytes=self._options.max_bytes,
+            )
+        return start if start and ends == begun else self._offset(ends, snapshot, start or {})
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the shares of a range, the same whenever it is asked for."""
+        _, partitions = self._newest()
+        ranges = ranges_between(
+            partitions,
+            start[_LOGS],
+            end[_LOGS],
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
+        for catalog, then in zip(self._catalogs(), end[_SNAPSHOT].split(","), strict=False):
+            if then not in self._listed[0].split(","):
+                require_same_segments(ranges, catalog, then)
+        only_committed = self._rows.reading.request.only_committed
+        stores = self._rows.use_stores()
+        return [
+            RangeShare((stores, share))
+            for one in ranges
+            for share in shares_of(one, start[_SHARE], only_committed=only_committed)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a share."""
+        stores: Stores | None
+        share: LogRange
+        stores, share = partition.value
+        if stores is not None:
+            use_stores(*stores)
+        limits = RecordLimits(first_offset=share.first_offset, last_offset=share.end_offset - 1)
+        rows = self._rows._replace(reading=self._rows.reading.inside(FilterBounds(limits)))
+        share.require_unchanged()
+        yield from rows.rows([share.segments])
+
+    def _offset(self, logs: LogOffsets, snapshot: str, before: dict[str, Any]) -> dict[str, Any]:
+        given, begun = self._options.share_offsets, before.get(_SHARE)
+        if given and begun and given != begun:
+            raise ValueError(
+                f"kafka-segments: {_SHARE} {given} found, expected {begun}, with which the "
+                "checkpoint began; give this, or begin a new table with a new checkpoint"
+            )
+        share = begun or given or SHARE_OFFSETS
+        return {_LOGS: logs, _SNAPSHOT: snapshot, _SHARE: share}
+
+    def _catalogs(self) -> list[Catalog]:
+        return [catalog_at(Location.of(place)) for place in self._rows.places]
+
+    def _newest(self) -> tuple[str, list[PartitionSegments]]:
+        """Return the names of the newest snapshots, and the partitions in them."""
+        if self._is_last:
+            return self._listed
+        self._rows.use_stores()
+        names = ",".join(choose(catalog, None).snapshot.name for catalog in self._catalogs())
+        if names != self._listed[0]:
+            self._listed = names, in_order(self._rows.partitions())
+        return self._listed

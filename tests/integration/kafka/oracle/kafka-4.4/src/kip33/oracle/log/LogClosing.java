@@ -1,0 +1,17 @@
+package kip33.oracle.log;
+
+import org.apache.kafka.storage.internals.log.UnifiedLog;
+
+/** Ends a {@code UnifiedLog}: as a broker that stops, or without any write to its files. */
+final class LogClosing {
+    /** As {@code LogManager.shutdown}: {@code close} alone leaves the active segment's files as they are. */
+    static void asABrokerThatStops(UnifiedLog log) {
+        log.prepareActiveSegmentForClose();
+        log.flush(true);
+        log.close();
+    }
+
+    static void withoutAWrite(UnifiedLog log) {
+        log.closeQuietly();
+    }
+}
