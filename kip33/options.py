@@ -64,6 +64,17 @@ class Declared(NamedTuple):
         no = "no-" if self.type is bool and option.default else ""
         return option.flag or f"--{no}{self.name.replace('_', '-')}"
 
+    @property
+    def text(self) -> str:
+        """Return what the value means in Python: the help of `--no-fsync` says what False does."""
+        option = self.option
+        if option.python or self.type is not bool:
+            return option.python or option.help
+        if option.default:
+            return f"False: {option.help[0].lower()}{option.help[1:]}"
+        text = option.help.removeprefix(f"{option.flag.partition(' ')[2]}: ")
+        return f"{text[0].upper()}{text[1:]}"
+
 
 @cache
 def declared(kind: Any) -> tuple[Declared, ...]:
@@ -139,21 +150,11 @@ def _items(kind: Any, arguments: set[str], indent: str) -> Iterator[str]:
     words |= {name.upper(): name for name in arguments}
     word = re.compile(rf"{_FLAG.pattern}|\b(?:{'|'.join(map(str.upper, arguments))})\b")
     for one in declared(kind):
-        text = word.sub(lambda found: _in_python(found[0], words), _text(one))
-        item = f"- `{one.name}`: {text[0].upper()}{text[1:]}"
+        text = word.sub(lambda found: _in_python(found[0], words), one.text)
+        item = f"- `{one.name}`: {text}"
         lines = wrap(item, _WIDTH - len(indent), subsequent_indent="  ", break_on_hyphens=False)
         yield from (f"{indent}{line}\n" for line in lines)
 
 
 def _in_python(word: str, names: Mapping[str, str]) -> str:
     return f"`{names[word]}`" if word in names else word
-
-
-def _text(one: Declared) -> str:
-    """Return what the value means in Python: `--no-fsync` says what False does."""
-    option = one.option
-    if option.python or one.type is not bool:
-        return option.python or option.help
-    if option.default:
-        return f"False: {option.help[0].lower()}{option.help[1:]}"
-    return option.help.removeprefix(f"{option.flag.partition(' ')[2]}: ")
