@@ -64,6 +64,17 @@ class Declared(NamedTuple):
         no = "no-" if self.type is bool and option.default else ""
         return option.flag or f"--{no}{self.name.replace('_', '-')}"
 
+    @property
+    def text(self) -> str:
+        """Return what the value means in Python: the help of `--no-fsync` says what False does."""
+        option = self.option
+        if option.python or self.type is not bool:
+            return option.python or option.help
+        if option.default:
+            return f"False: {option.help[0].lower()}{option.help[1:]}"
+        text = option.help.removeprefix(f"{option.flag.partition(' ')[2]}: ")
+        return f"{text[0].upper()}{text[1:]}"
+
 
 @cache
 def declared(kind: Any) -> tuple[Declared, ...]:
@@ -72,11 +83,14 @@ def declared(kind: Any) -> tuple[Declared, ...]:
     return tuple(Declared.of(*item) for item in hints.items())
 
 
-def with_defaults(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all options of a typed dict: those given, else their defaults."""
-    return {one.name: one.option.default for one in declared(kind)} | {
-        one.name: _value(one.option, given[one.name]) for one in declared(kind) if one.name in given
-    }
+def with_defaults(kind: type[_Dict], given: Mapping[str, Any], **defaults: Any) -> _Dict:
+    """Return all options of a typed dict: those given, else these defaults, else their own."""
+    options: tuple[Declared, ...] = declared(kind)  # type: ignore[arg-type]  # a class has a hash
+    made: Any = {one.name: one.option.default for one in options} | defaults
+    for one in options:
+        if one.name in given:
+            made[one.name] = _value(one.option, given[one.name])
+    return made  # type: ignore[no-any-return]
 
 
 def _value(option: Option, given: Any) -> Any:
@@ -92,17 +106,17 @@ def picked(kind: type[_Dict], options: Any, **others: Any) -> _Dict:
     return made  # type: ignore[no-any-return]
 
 
-def takes(kind: Any) -> Callable[[_Function], _Function]:
+def takes(kind: Any, **defaults: Any) -> Callable[[_Function], _Function]:
     """Return a decorator for a function with `**options: Unpack[kind]`: see the module.
 
-    The list replaces the line of the docstring that describes `options`. TypeError, as Python
-    raises it, for a keyword that the function has not.
+    The list replaces the line of the docstring that describes `options`. `defaults` are those of
+    this function. TypeError, as Python raises it, for a keyword that the function has not.
     """
 
     def decorated(function: _Function) -> _Function:
         signature = inspect.signature(function)
         own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        added = [_parameter(one) for one in declared(kind)]
+        added = [_parameter(one, defaults) for one in declared(kind)]
         named = {one.name for one in own}
         known = named | {one.name for one in added}
 
@@ -113,7 +127,7 @@ def takes(kind: Any) -> Callable[[_Function], _Function]:
                     f"{function.__name__}() got an unexpected keyword argument {min(unknown)!r}"
                 )
             mine = {name: given[name] for name in given.keys() & named}
-            return function(*args, **mine, **with_defaults(kind, given))
+            return function(*args, **mine, **with_defaults(kind, given, **defaults))
 
         complete.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
         complete.__doc__ = _PLACE.sub(
@@ -124,9 +138,10 @@ def takes(kind: Any) -> Callable[[_Function], _Function]:
     return decorated
 
 
-def _parameter(one: Declared) -> inspect.Parameter:
+def _parameter(one: Declared, defaults: Mapping[str, Any]) -> inspect.Parameter:
+    default = defaults.get(one.name, one.option.default)
     keyword = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(one.name, keyword, default=one.option.default, annotation=one.type)
+    return inspect.Parameter(one.name, keyword, default=default, annotation=one.type)
 
 
 def _items(kind: Any, arguments: set[str], indent: str) -> Iterator[str]:
@@ -135,21 +150,11 @@ def _items(kind: Any, arguments: set[str], indent: str) -> Iterator[str]:
     words |= {name.upper(): name for name in arguments}
     word = re.compile(rf"{_FLAG.pattern}|\b(?:{'|'.join(map(str.upper, arguments))})\b")
     for one in declared(kind):
-        text = word.sub(lambda found: _in_python(found[0], words), _text(one))
-        item = f"- `{one.name}`: {text[0].upper()}{text[1:]}"
+        text = word.sub(lambda found: _in_python(found[0], words), one.text)
+        item = f"- `{one.name}`: {text}"
         lines = wrap(item, _WIDTH - len(indent), subsequent_indent="  ", break_on_hyphens=False)
         yield from (f"{indent}{line}\n" for line in lines)
 
 
 def _in_python(word: str, names: Mapping[str, str]) -> str:
     return f"`{names[word]}`" if word in names else word
-
-
-def _text(one: Declared) -> str:
-    """Return what the value means in Python: `--no-fsync` says what False does."""
-    option = one.option
-    if option.python or one.type is not bool:
-        return option.python or option.help
-    if option.default:
-        return f"False: {option.help[0].lower()}{option.help[1:]}"
-    return option.help.removeprefix(f"{option.flag.partition(' ')[2]}: ")

@@ -144,7 +144,8 @@ def test_a_docstring_becomes_fields_and_links() -> None:
         r":param source: an archive, see :py:obj:`open_catalog <kip33.open_catalog>`\ ",
         r":param names: all :py:obj:`Segment <kip33.Segment>`\ s, ``key_``\  or "
         r'"key\_"',
-        ":param check_crc: whether each batch is checked against its CRC",
+        ":param check_crc: False: read only batch headers. Damage inside of records is "
+        "not detected",
         r":Errors: Raises :py:obj:`LocationError <kip33.LocationError>`\  or ``ValueError``\ .",
         "",
     ]

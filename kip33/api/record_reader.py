@@ -3,69 +3,53 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import pyarrow as pa
 
 from kip33.api.opened_catalog import current_ms
+from kip33.archive import common_options as common
 from kip33.catalog.catalog import warn_caller
-from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
-from kip33.formats.times import Time
 from kip33.local.local_engine import LocalEngine
-from kip33.options import Path
+from kip33.options import Path, picked, takes
 from kip33.records.parallel_reading import ParallelReading
 from kip33.records.partitions import Source
 from kip33.records.polars_filter import bounds_of
-from kip33.records.reading import IsolationName, LevelName, OneOrMore, Reading, ReadOptions
-from kip33.records.record_request import OnErrorName
+from kip33.records.reading import Reading, ReadOptions
 from kip33.records.written_records import WriteRequest, WrittenRecords, write_new_records
-from kip33.stores.filesystem_option import Filesystem, StorageOptions, places_on
-from kip33.stores.progress import OnProgress, tell_nobody
+from kip33.stores.filesystem_option import places_on
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-def read_arrow(  # parameters: each selects rows or columns, or says how to read
-    source: Source,
-    *,
-    level: LevelName = "records",
-    topic: OneOrMore | None = None,
-    partition: int | Sequence[int] | None = None,
-    log_dir: str | None = None,
-    columns: Sequence[str] | None = None,
-    start_time: Time | None = None,
-    end_time: Time | None = None,
-    start_offset: int | None = None,
-    end_offset: int | None = None,
-    isolation: IsolationName = "read_uncommitted",
-    include_control: bool = False,
-    on_error: OnErrorName = "row",
-    skipped: list[str] | None = None,
-    disorder: str | int | None = None,
-    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
-    layout: str = "kafka",
-    storage_options: StorageOptions | None = None,
-    filesystem: Filesystem | None = None,
-    workers: int | None = 1,
-) -> pa.RecordBatchReader:
+class LocalReadOptions(ReadOptions, total=False):
+    """The options of `read_arrow` and `scan_polars`."""
+
+    skipped: Annotated[list[str] | None, "With `skip`: a list that gets a line for each damage."]
+    storage_options: common.StoreSettings
+    filesystem: common.GivenFilesystem
+    workers: common.MostWorkers
+
+
+class LocalWriteOptions(ReadOptions, total=False):
+    """The options of `write_records`."""
+
+    workers: common.MostWorkers
+    on_progress: common.ProgressFunction
+    storage_options: common.StoreSettings
+    filesystem: common.GivenFilesystem
+
+
+@takes(LocalReadOptions, workers=1)
+def read_arrow(source: Source, **options: Unpack[LocalReadOptions]) -> pa.RecordBatchReader:
     """Return an archive as Arrow record batches, which are read while they are used.
 
     >>> reader = read_arrow("archive", topic="orders", columns=["offset", "value"], end_offset=3)
     >>> reader.read_all()["offset"].to_pylist()
     [0, 1, 2]
 
-    - `level`: what a row is: `records`, `batches` or `segments`
-    - `topic`: a name or a glob, or several; `partition`: a number or several
-    - `log_dir`: read this log directory; None: of each partition the most complete replica
-    - `columns`: names of the columns that are wanted; None: all
-    - `start_time`, `end_time`: from this time on, and before that one
-    - `start_offset`, `end_offset`: from this offset on, and before that one
-    - `isolation`: `read_uncommitted` or `read_committed`
-    - `on_error`: what damage gives: `row`, `fail` or `skip`; `skipped`: with "skip", a list that
-      gets a line for each
-    - `disorder`: by how much a record may be older than an earlier one, "1h" or ms
-    - `workers`: the most processes that read; None: one for each core, one for small work
+    - `options`: see `ReadOptions`
 
     `level` is what a row is: "records", "batches" (from headers, nothing is decompressed) or
     "segments". `kip33/api/RESULTS.md` lists the columns, of which `columns` chooses some; what is
@@ -118,46 +102,22 @@ def read_arrow(  # parameters: each selects rows or columns, or says how to read
     Raises ValueError for a wrong argument, LocationError if there are no segments, CatalogError if
     the catalog is damaged, and as in a build WorkerLostError and WorkerStartError.
     """
-    reading = Reading.of(
-        level=level,
-        topic=topic,
-        partition=partition,
-        log_dir=log_dir,
-        columns=columns,
-        start_time=start_time,
-        end_time=end_time,
-        start_offset=start_offset,
-        end_offset=end_offset,
-        isolation=isolation,
-        include_control=include_control,
-        on_error=on_error,
-        disorder=disorder,
-        max_batch_bytes=max_batch_bytes,
-        layout=layout,
-    )
-    engine = _engine(workers)
-    partitions = reading.partitions(source, storage_options, filesystem)
-    batches = ParallelReading(reading, engine, _itself).read(partitions, skipped)
+    reading = Reading.of(**picked(ReadOptions, options))
+    engine = _engine(options["workers"])
+    partitions = reading.partitions(source, options["storage_options"], options["filesystem"])
+    batches = ParallelReading(reading, engine, _itself).read(partitions, options["skipped"])
     return pa.RecordBatchReader.from_batches(reading.schema, batches)
 
 
-def scan_polars(
-    source: Source,
-    *,
-    skipped: list[str] | None = None,
-    storage_options: StorageOptions | None = None,
-    filesystem: Filesystem | None = None,
-    workers: int | None = 1,
-    **options: Unpack[ReadOptions],
-) -> "pl.LazyFrame":
+@takes(LocalReadOptions, workers=1)
+def scan_polars(source: Source, **options: Unpack[LocalReadOptions]) -> "pl.LazyFrame":
     """Return what `kip33.read_arrow` returns as a lazy frame; arguments and columns are the same.
 
     >>> frame = scan_polars("archive", topic="orders", end_offset=3)
     >>> frame.select("offset").collect()["offset"].to_list()
     [0, 1, 2]
 
-    - `skipped`: with `on_error="skip"`, a list that gets a line for each damage
-    - `options`: those of `kip33.read_arrow`
+    - `options`: see `ReadOptions`
 
     Nothing is listed or read before a query runs, and each query lists again. Only the columns that
     a query needs are read. Of its filter, comparisons of `topic`, `partition`, `offset` and
@@ -177,7 +137,8 @@ def scan_polars(
             "scan_polars: polars is not installed, expected 2.0 or later; run pip install "
             "'kip33[polars]'"
         ) from error
-    reading, engine = Reading.of(**options), _engine(workers)
+    reading, engine = Reading.of(**picked(ReadOptions, options)), _engine(options["workers"])
+    access = (options["storage_options"], options["filesystem"])
 
     def frames(
         columns: list[str] | None, predicate: "pl.Expr | None", n_rows: int | None, _: int | None
@@ -185,8 +146,8 @@ def scan_polars(
         narrowed = reading if columns is None else reading.with_columns(columns)
         if predicate is not None and n_rows is None:  # a limit counts the rows before the filter
             narrowed = narrowed.inside(bounds_of(predicate))
-        partitions = narrowed.partitions(source, storage_options, filesystem)
-        parallel = ParallelReading(narrowed, engine, _itself)
+        partitions = narrowed.partitions(source, *access)
+        parallel, skipped = ParallelReading(narrowed, engine, _itself), options["skipped"]
         with closing(parallel.read(partitions, skipped, may_stop=n_rows is not None)) as batches:
             for batch in batches:
                 frame = pl.DataFrame(batch)
@@ -200,15 +161,9 @@ def scan_polars(
     return register_io_source(frames, schema=pl.DataFrame(reading.schema.empty_table()).schema)
 
 
+@takes(LocalWriteOptions, on_error="skip")
 def write_records(
-    source: Path | Sequence[Path],
-    to: Path,
-    *,
-    workers: int | None = None,
-    on_progress: OnProgress = tell_nobody,
-    storage_options: StorageOptions | None = None,
-    filesystem: Filesystem | None = None,
-    **options: Unpack[ReadOptions],
+    source: Path | Sequence[Path], to: Path, **options: Unpack[LocalWriteOptions]
 ) -> WrittenRecords:
     """Add the new records of a catalog's logs to a folder of Parquet files, by topic and day.
 
@@ -220,8 +175,7 @@ def write_records(
 
     - `source`: a catalog; with tiered storage, the catalogs of both tiers
     - `to`: the folder, a path or URI; other files in it are refused
-    - `workers`: the most processes; None: one for each core, one for small work
-    - `options`: those of `read_arrow`; `on_error` is `skip` or `fail`
+    - `options`: see `ReadOptions`; `on_error` is `skip` or `fail`
 
     Each call begins where the last one has ended, partition by partition, so no record is written
     twice. A file is `TO/topic=orders/day=2024-05-01/part-....parquet`: Spark, pandas and Arrow read
@@ -241,9 +195,12 @@ def write_records(
     given = [source] if isinstance(source, str | os.PathLike) else list(source)
     if len(given) not in (1, 2):
         raise ValueError(f"source: {len(given)} places found, expected one or two catalogs")
-    *places, target = places_on([*given, to], storage_options, filesystem)
-    request = WriteRequest.of([one.uri for one in places], target.uri, **options)
-    engine = LocalEngine(workers, on_progress=on_progress, tell=warn_caller)
+    access = (options["storage_options"], options["filesystem"])
+    *places, target = places_on([*given, to], *access)
+    read = picked(ReadOptions, options)
+    request = WriteRequest.of([one.uri for one in places], target.uri, **read)
+    on_progress = options["on_progress"]
+    engine = LocalEngine(options["workers"], on_progress=on_progress, tell=warn_caller)
     return write_new_records(request, engine, now_ms=current_ms(), warn=warn_caller)
 
 

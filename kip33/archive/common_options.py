@@ -1,9 +1,10 @@
 """The options that several capabilities have: which logs, which settings, and how the work runs."""
 
 from collections.abc import Sequence
-from typing import Annotated, TypeAlias, TypedDict
+from typing import Annotated, Final, TypeAlias, TypedDict
 
 from kip33.formats.batch import MAX_INT32
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.options import Option, Path
 from kip33.rules.index_entries import (
@@ -22,16 +23,14 @@ def _layout_name(text: str) -> str:
     return layout_of(text).name
 
 
-TopicGlobList: TypeAlias = Annotated[
-    Sequence[str],
-    Option(
-        "Only topics that match; !GLOB excludes topics that match. May be repeated.",
-        default=(),
-        flag="--topic",
-        metavar="GLOB",
-        python="Globs: only topics that match; `!GLOB` excludes topics that match.",
-    ),
-]
+TOPIC_GLOBS: Final = Option(
+    "Only topics that match; !GLOB excludes topics that match. May be repeated.",
+    default=(),
+    flag="--topic",
+    metavar="GLOB",
+    python="Globs: only topics that match; `!GLOB` excludes topics that match.",
+)
+TopicGlobList: TypeAlias = Annotated[Sequence[str], TOPIC_GLOBS]
 LayoutName: TypeAlias = Annotated[
     str,
     Option(
@@ -91,6 +90,15 @@ TopicConfigsFile: TypeAlias = Annotated[
 ChecksCrc: TypeAlias = Annotated[
     bool,
     Option("Read only batch headers. Damage inside of records is not detected.", default=True),
+]
+MaxBatchBytes: TypeAlias = Annotated[
+    int,
+    Option(
+        "Do not read a batch that decompresses to more bytes; the answer says so.",
+        default=DEFAULT_MAX_BATCH_BYTES,
+        metavar="N",
+        least=1,
+    ),
 ]
 MostWorkers: TypeAlias = Annotated[
     int | None,

@@ -1,6 +1,6 @@
 """Options of commands, made of the declarations that Python functions have (`kip33.options`)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
@@ -29,12 +29,15 @@ class DeclaredOption(click.Option):
             parser.add_option(self, names, self.name, action="append")
 
 
-def options_of(kind: Any, **types: Any) -> Callable[[_Command], _Command]:
+def options_of(
+    kind: Any, *, without: Collection[str] = (), **types: Any
+) -> Callable[[_Command], _Command]:
     """Return a decorator that adds the options of a typed dict; some have types of their own."""
 
     def add(command: _Command) -> _Command:
         for one in reversed(declared(kind)):
-            command = _option(one, types.get(one.name))(command)
+            if one.name not in without:
+                command = _option(one, types.get(one.name))(command)
         return command
 
     return add
@@ -63,9 +66,9 @@ def _option(one: Declared, its_type: Any = None) -> Callable[[_Command], _Comman
 def _of_value(one: Declared) -> dict[str, Any]:
     """Return how a value is given."""
     option, kinds = one.option, get_args(one.type) or (one.type,)
-    if get_origin(one.type) is Sequence:
-        return {"multiple": True}
     how: dict[str, Any] = {"default": option.default, "show_default": option.default is not None}
+    if Sequence in {get_origin(kind) for kind in (one.type, *kinds)}:
+        how = {"multiple": True, "callback": lambda _, __, values: values or option.default}
     if get_origin(one.type) is Literal:
         return how | {"type": click.Choice(kinds)}
     if set(_TIMES) <= set(kinds):

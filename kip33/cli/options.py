@@ -26,7 +26,6 @@ from kip33.cli.main import COMMANDS, get_command
 from kip33.cli.output import FORMATS, RESULT_LINE
 from kip33.cli.times import Quantity
 from kip33.errors import without_secrets
-from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.policies import DURATION_EXPECTED, duration_ms, nearest
 from kip33.rules.retention import NO_LIMIT
 from kip33.stores.settings import configured, settings_from
@@ -370,16 +369,7 @@ format_option: Final = together(
 )
 
 
-max_batch_bytes_option: Final = click.option(
-    "--max-batch-bytes",
-    type=click.IntRange(min=1),
-    default=DEFAULT_MAX_BATCH_BYTES,
-    show_default=True,
-    metavar="N",
-    help="Do not read a batch that decompresses to more bytes; the answer says so.",
-)
-
-
+max_batch_bytes_option: Final = option_of("max_batch_bytes", common.MaxBatchBytes)
 layout_option: Final = option_of("layout", common.LayoutName)
 
 

@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from kip33.archive.bins import EngineName
-from kip33.archive.common_options import TopicGlobList
-from kip33.cli.declared_options import option_of
+from kip33.cli.declared_options import options_of
 from kip33.cli.engine_option import EngineOptions, is_typed
-from kip33.cli.options import (
-    layout_option,
-    max_batch_bytes_option,
-    together,
-)
+from kip33.cli.options import together
 from kip33.cli.output import open_catalog_dir
-from kip33.cli.times import DURATION, MOMENT
-from kip33.formats.batch import MAX_INT32
+from kip33.cli.times import DURATION
 from kip33.records.partitions import Source
 from kip33.records.reading import ReadOptions
 
@@ -26,49 +20,14 @@ if TYPE_CHECKING:
 
 ON_ERROR_FAILS: Final = "--on-error fail"  # in messages
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+# --on-error has longer texts, and --columns is of `records` only. Offsets are no options yet.
+_NOT_CHOSEN: Final = (
+    *("level", "columns", "start_offset", "end_offset", "include_control", "on_error"),
+)
 choice_options: Final = together(
     click.argument("source", metavar="SOURCE|CATALOG"),
     click.argument("remote", metavar="[REMOTE]", required=False),
-    option_of("topic", TopicGlobList),
-    click.option(
-        "--partition",
-        type=click.IntRange(0, MAX_INT32),
-        multiple=True,
-        callback=lambda _, __, numbers: numbers or None,
-        metavar="N",
-        help="Only this partition. May be repeated.",
-    ),
-    click.option(
-        "--log-dir",
-        metavar="NAME",
-        help="Only this log directory [default: the most complete replica of each partition].",
-    ),
-    click.option(
-        "--from",
-        "start_time",
-        type=MOMENT,
-        metavar="T",
-        help="Only records at or after this time: ISO 8601, 9:05 (today in UTC), milliseconds, "
-        "now-7d.",
-    ),
-    click.option("--until", "end_time", type=MOMENT, metavar="T", help="Only records before it."),
-    click.option(
-        "--disorder",
-        type=DURATION,
-        metavar="1h",
-        help="Promise: no record is older than an earlier one by more than this. Then reading "
-        "stops soon after --until. Without it, later segments are also read.",
-    ),
-    click.option(
-        "--isolation",
-        type=click.Choice(["read_uncommitted", "read_committed"]),
-        default="read_uncommitted",
-        show_default=True,
-        help="read_committed: leave out records of aborted and open transactions, as a consumer "
-        "does.",
-    ),
-    max_batch_bytes_option,
-    layout_option,
+    options_of(ReadOptions, without=_NOT_CHOSEN, disorder=DURATION),
 )
 
 

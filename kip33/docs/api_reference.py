@@ -13,37 +13,43 @@ from typing import Any, Final, NamedTuple
 
 import kip33
 import kip33.spark
+from kip33.archive.common_options import LocalRun
+from kip33.builds.verify_options import VerifyOptions
+from kip33.options import declared
+from kip33.records.reading import ReadOptions
 
+_SAME: Final = (  # declared options that mean the same in every function
+    *("check_crc", "filesystem", "include_control", "index_interval_bytes", "layout"),
+    *("max_batch_bytes", "on_progress", "parallelism", "segment_index_bytes", "storage_options"),
+    "topics",
+)
+_DECLARED: Final = {
+    one.name: one.text.rstrip(".")
+    for kind in (ReadOptions, VerifyOptions, LocalRun)
+    for one in declared(kind)
+    if one.name in _SAME
+}
 SHARED: Final[Mapping[str, str]] = {
     "active_segment": "`keep` keeps a partition's last segment, `kafka` judges it as a broker does",
     "base_offset": "the segment's base offset; by default the one in the file's name",
     "boundary": "`local`, or `remote`: the comparison of tiered storage up to Kafka 4.2",
     "broker_version": "the Kafka by whose rules the remote tier is judged, such as `4.2`; None: "
     "the newest",
-    "check_crc": "whether each batch is checked against its CRC",
     "dialect": "which entries an index has: `recover` and `live` as a broker's, or `kip33`",
     "end": "the offset to stop before; None: the end",
-    "filesystem": "a pyarrow or fsspec filesystem, whose names the paths then are",
-    "include_control": "whether control records are returned, too",
-    "index_interval_bytes": "Kafka's `index.interval.bytes`",
     "index_only": "answer from index files; no log is opened",
     "all_replicas": "answer for each log directory, not only for the most complete one",
     "kafka_configs": "a file with the topics' settings, as Kafka's tools print them",
-    "layout": "how the archive names its files: a layout's name or a pattern of paths",
     "log_start_offsets": "log start offsets that override the archive's checkpoints",
-    "max_batch_bytes": "a batch that decompresses to more bytes counts as unreadable",
     "now": "the time to judge at; None: the current time",
     "now_ms": "the time to judge at, ms since 1970 or a `datetime` with a time zone",
     "offsets": "committed offsets: tuples (group, topic, partition, offset), or the path of a CSV "
     "or of the output of `kafka-consumer-groups.sh --describe`",
-    "on_progress": "called with the progress of the work",
-    "parallelism": "the number of tasks",
     "policies": "retention policies: `Policies`, or their tables",
     "remote": "the catalog of the remote tier, or its path or URI: it says what was uploaded",
     "local": "for a catalog of the remote tier, that of the log directories, or its path or URI",
     "segment": "a path, a URI or a `Segment`",
     "segment_bytes": "Kafka's `segment.bytes`; None: from the policies",
-    "segment_index_bytes": "Kafka's `segment.index.bytes`",
     "segment_jitter_ms": "Kafka's `segment.jitter.ms`; None: from the policies",
     "segment_ms": "Kafka's `segment.ms`; None: from the policies",
     "segments": "paths, URIs or `Segment`s; or one of them",
@@ -51,14 +57,11 @@ SHARED: Final[Mapping[str, str]] = {
     "source": "the archive: a path or URI",
     "spark": "the session that runs the jobs",
     "start": "the first offset",
-    "storage_options": "keys and endpoint of stores, by Hadoop's names or as `endpoint`, `region`, "
-    "`access_key`, `secret_key`, `token`",
     "time": "ms since 1970, or a `datetime` with a time zone",
     "index_dir": "the directory of the index files; None: they are beside the logs",
     "output": "where the page goes, a path or URI that ends in `.html`",
     "to": "the log directory of a stopped broker on this machine",
     "log_dir": "the log directory of a stopped broker on this machine",
-    "workers": "the most processes; None: one for each core, one for small work",
     "catalog": "a catalog's path or URI",
     "subject": "the name of a subject",
     "schema_id": "the number of a schema",
@@ -73,7 +76,6 @@ SHARED: Final[Mapping[str, str]] = {
     "offset": "an absolute offset",
     "timestamps": "ms since 1970",
     "positions": "bytes from the start of the log",
-    "topics": "globs of topics; `!GLOB` leaves topics out",
 }
 _ITEM: Final = re.compile(r"^- (.*(?:\n  .*)*)\n?", re.MULTILINE)
 _NAMES: Final = re.compile(r"(`\w+`(?:, `\w+`)*): ")
@@ -96,7 +98,7 @@ class Documented(NamedTuple):
 def documented(thing: Any) -> Documented:
     """Return what the docstring of a function, a class or a property says."""
     text = inspect.getdoc(thing) or ""
-    shared = {} if inspect.isclass(thing) else SHARED
+    shared = {} if inspect.isclass(thing) else _DECLARED | {**SHARED}
     parameters = {name: shared.get(name, "") for name in _parameters(thing)}
     for item in _ITEM.finditer(text):
         items = dict(_items(item[1]))

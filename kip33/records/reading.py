@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from enum import StrEnum
 from itertools import chain
 from typing import (
+    Annotated,
     Final,
     Literal,
     NamedTuple,
@@ -23,12 +24,14 @@ from typing import (
 
 import pyarrow as pa
 
+from kip33.archive import common_options as common
 from kip33.catalog.catalog import Warn, warn_caller
 from kip33.errors import CatalogError, FileReadError, Kip33Error, LocationError
+from kip33.formats.batch import MAX_INT32
 from kip33.formats.index_pages import IndexPages, last_position
 from kip33.formats.names import is_topic
-from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time
+from kip33.options import Option, with_defaults
 from kip33.records.columns import BATCHES, CORRUPT, RECORDS, SEGMENT_TABLE, UNDECIDED, chosen
 from kip33.records.partitions import (
     OffsetShare,
@@ -83,21 +86,74 @@ IsolationName: TypeAlias = Literal["read_uncommitted", "read_committed"]
 class ReadOptions(TypedDict, total=False):
     """Which rows and columns are read, and how: see `kip33.read_arrow`."""
 
-    level: LevelName
-    topic: OneOrMore | None
-    partition: int | Sequence[int] | None
-    log_dir: str | None
-    columns: Sequence[str] | None
-    start_time: Time | None
-    end_time: Time | None
-    start_offset: int | None
-    end_offset: int | None
-    isolation: IsolationName
-    include_control: bool
-    on_error: OnErrorName
-    disorder: str | int | None
-    max_batch_bytes: int
-    layout: str
+    level: Annotated[
+        LevelName, Option("What a row is: `records`, `batches` or `segments`.", default="records")
+    ]
+    topic: Annotated[
+        OneOrMore | None,
+        common.TOPIC_GLOBS._replace(default=None, python="A name or a glob, or several."),
+    ]
+    partition: Annotated[
+        int | Sequence[int] | None,
+        Option(
+            "Only this partition. May be repeated.",
+            metavar="N",
+            least=0,
+            most=MAX_INT32,
+            python="A number or several.",
+        ),
+    ]
+    log_dir: Annotated[
+        str | None,
+        Option(
+            "Only this log directory [default: the most complete replica of each partition].",
+            metavar="NAME",
+        ),
+    ]
+    columns: Annotated[Sequence[str] | None, "Names of the columns that are wanted; None: all."]
+    start_time: Annotated[
+        Time | None,
+        Option(
+            "Only records at or after this time: ISO 8601, 9:05 (today in UTC), milliseconds, "
+            "now-7d.",
+            flag="--from",
+            metavar="T",
+            python="Only records at or after this time.",
+        ),
+    ]
+    end_time: Annotated[
+        Time | None,
+        Option(
+            "Only records before it.",
+            flag="--until",
+            metavar="T",
+            python="Only records before this time.",
+        ),
+    ]
+    start_offset: Annotated[int | None, "Only records from this offset on."]
+    end_offset: Annotated[int | None, "Only records before this offset."]
+    disorder: Annotated[
+        str | int | None,
+        Option(
+            "Promise: no record is older than an earlier one by more than this. Then reading "
+            "stops soon after --until. Without it, later segments are also read.",
+            metavar="1h",
+        ),
+    ]
+    isolation: Annotated[
+        IsolationName,
+        Option(
+            "read_committed: leave out records of aborted and open transactions, as a consumer "
+            "does.",
+            default="read_uncommitted",
+        ),
+    ]
+    include_control: Annotated[bool, "Return control records, too."]
+    on_error: Annotated[
+        OnErrorName, Option("What damage gives: `row`, `fail` or `skip`.", default="row")
+    ]
+    max_batch_bytes: common.MaxBatchBytes
+    layout: common.LayoutName
 
 
 class PartitionReader(Protocol):
@@ -135,32 +191,25 @@ class Reading(NamedTuple):
                 f"option {min(unknown)!r} found, expected some of "
                 f"{', '.join(ReadOptions.__annotations__)}"
             )
-        level, choice = (
-            Level(options.get("level", "records")),
-            OnError(options.get("on_error", "row")),
-        )
-        isolation = Isolation(options.get("isolation", Isolation.READ_UNCOMMITTED))
+        asked = with_defaults(ReadOptions, options)
+        level, choice = Level(asked["level"]), OnError(asked["on_error"])
         request = RecordRequest(
             limits_of(
-                *(options.get("start_time"), options.get("end_time")),
-                *(options.get("start_offset"), options.get("end_offset")),
+                *(asked["start_time"], asked["end_time"]),
+                *(asked["start_offset"], asked["end_offset"]),
             ),
-            options.get("include_control", False),
-            disorder_of(options.get("disorder")),
-            isolation == Isolation.READ_COMMITTED,
+            asked["include_control"],
+            disorder_of(asked["disorder"]),
+            Isolation(asked["isolation"]) == Isolation.READ_COMMITTED,
         )
         return cls(
             level,
-            chosen(_schema(level, choice, request), options.get("columns")),
+            chosen(_schema(level, choice, request), asked["columns"]),
             request,
-            Selection(
-                _topics(options.get("topic")),
-                _numbers(options.get("partition")),
-                options.get("log_dir"),
-            ),
+            Selection(_topics(asked["topic"]), _numbers(asked["partition"]), asked["log_dir"]),
             choice,
-            options.get("max_batch_bytes", DEFAULT_MAX_BATCH_BYTES),
-            options.get("layout", "kafka"),
+            asked["max_batch_bytes"],
+            asked["layout"],
         )
 
     def with_columns(self, names: Sequence[str]) -> Self:

@@ -6,27 +6,28 @@ from typing import Unpack
 
 from pyspark.sql import SparkSession
 
+from kip33.archive.common_options import SparkRun
 from kip33.catalog.catalog import warn_caller
 from kip33.formats.times import Time, milliseconds_of
+from kip33.options import Path, picked, takes
 from kip33.records.reading import ReadOptions
 from kip33.records.written_records import WriteRequest, WrittenRecords, write_new_records
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import given_places, use_session
-from kip33.stores.filesystem_option import Filesystem, StorageOptions
-from kip33.stores.progress import OnProgress, tell_nobody
 
 
+class SparkWriteOptions(ReadOptions, SparkRun, total=False):
+    """The options of `write_records`."""
+
+
+@takes(SparkWriteOptions, on_error="skip")
 def write_records(
     spark: SparkSession,
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    to: str | os.PathLike[str],
+    source: Path | Sequence[Path],
+    to: Path,
     *,
     now_ms: Time,
-    parallelism: int | None = None,
-    on_progress: OnProgress = tell_nobody,
-    storage_options: StorageOptions | None = None,
-    filesystem: Filesystem | None = None,
-    **options: Unpack[ReadOptions],
+    **options: Unpack[SparkWriteOptions],
 ) -> WrittenRecords:
     """Add the new records of a catalog's logs to a folder of Parquet files.
 
@@ -40,7 +41,7 @@ def write_records(
     - `source`: a catalog; with tiered storage, the catalogs of both tiers
     - `to`: the folder, which all machines see at this place
     - `now_ms`: when the run begins; what killed runs left a day before is removed
-    - `options`: those of `kip33.read_arrow`; `on_error` is `skip` or `fail`
+    - `options`: see `ReadOptions`; `on_error` is `skip` or `fail`
 
     It is `kip33.write_records` in tasks, which write the files themselves, in about half the CPU
     time of a DataFrame's writer.
@@ -51,9 +52,10 @@ def write_records(
     if len(given) not in (1, 2):
         raise ValueError(f"source: {len(given)} places found, expected one, or two catalogs")
     first, *more = [os.fspath(one) for one in (*given, to)]
-    name, others = given_places(spark, first, more, storage_options, filesystem, writes=True)
+    access = (options["storage_options"], options["filesystem"])
+    name, others = given_places(spark, first, more, *access, writes=True)
     use_session(spark)
     *places, target = [name, *filter(None, others)]
-    request = WriteRequest.of(places, target, **options)
-    engine = SparkEngine(lambda: spark, parallelism, on_progress)
+    request = WriteRequest.of(places, target, **picked(ReadOptions, options))
+    engine = SparkEngine(lambda: spark, options["parallelism"], options["on_progress"])
     return write_new_records(request, engine, now_ms=milliseconds_of(now_ms), warn=warn_caller)

@@ -16,13 +16,15 @@ import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from kip33.archive import common_options as common
+from kip33.options import Path, picked, takes
 from kip33.records.partitions import source_at
 from kip33.records.reading import Reading, ReadOptions
 from kip33.spark.jobs import cores, cores_to_come
 from kip33.spark.segment_tasks import rows_of, spark_schema, tasks_of
 from kip33.spark.store_settings import SessionStores, given_places, use_session
 from kip33.spark.tasks import run_in_arrow
-from kip33.stores.filesystem_option import Filesystem, StorageOptions, use_storage_options
+from kip33.stores.filesystem_option import StorageOptions, use_storage_options
 
 FILTER_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
@@ -89,13 +91,16 @@ def register(
     spark.dataSource.register(type("SessionSegmentSource", (SegmentSource,), facts))
 
 
+class SparkReadOptions(ReadOptions, total=False):
+    """The options of `read_segments`."""
+
+    storage_options: common.StoreSettings
+    filesystem: common.GivenFilesystem
+
+
+@takes(SparkReadOptions)
 def read_segments(
-    spark: SparkSession,
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    storage_options: StorageOptions | None = None,
-    filesystem: Filesystem | None = None,
-    **options: Unpack[ReadOptions],
+    spark: SparkSession, source: Path | Sequence[Path], **options: Unpack[SparkReadOptions]
 ) -> DataFrame:
     """Return what `kip33.read_arrow` returns as a DataFrame; arguments and columns are the same.
 
@@ -103,7 +108,7 @@ def read_segments(
     3
 
     - `source`: an archive or a catalog; with tiered storage, the catalogs of both tiers
-    - `options`: those of `kip33.read_arrow`
+    - `options`: see `ReadOptions`
 
     **Name the columns you need.** Spark 4.3 does not leave out columns of a Python function: with
     `columns` and without `headers` a query is 1.3 to 2.6 times faster.
@@ -122,12 +127,13 @@ def read_segments(
             "read_segments: pandas is not installed, expected 2.2 or later; run pip install "
             "pandas, or use kip33.spark.register"
         )
-    reading = Reading.of(**options)
+    reading = Reading.of(**picked(ReadOptions, options))
     given = [source] if isinstance(source, str | os.PathLike) else source
     if len(given) not in (1, 2):
         raise ValueError(f"source: {len(given)} places found, expected one, or two catalogs")
     first, *more = [os.fspath(one) for one in given]
-    name, others = given_places(spark, first, more, storage_options, filesystem)
+    access = (options["storage_options"], options["filesystem"])
+    name, others = given_places(spark, first, more, *access)
     use_session(spark)
     most = max(cores(spark), cores_to_come(spark))
     places = [name, *filter(None, others)]

@@ -215,7 +215,7 @@ def test_errors_of_read_segments(spark: SparkSession, tmp_path: Path) -> None:
         read_segments(spark, tmp_path / "nothing")
     with pytest.raises(ValueError, match="3 places found, expected one, or two catalogs"):
         read_segments(spark, [tmp_path] * 3)
-    with pytest.raises(ValueError, match="option 'colour' found, expected some of level"):
+    with pytest.raises(TypeError, match=r"read_segments\(\) got an unexpected .*'colour'"):
         read_segments(spark, tmp_path, colour="red")  # type: ignore[call-arg]
 
 
