@@ -103,10 +103,10 @@ def records(command: RecordsCommand) -> None:
     Keys are not decoded. --grep searches the bytes that were sent.
 
     With --to, a CATALOG is needed. Files are FOLDER/topic=orders/day=2024-05-01/part-....parquet:
-    Spark, pandas and Arrow read FOLDER as one table (DuckDB and Polars: FOLDER/topic=*/*/*.parquet).
-    Each record is added once: a run begins at the offset at which the last one ended, and one that is interrupted adds nothing, or
-    the next one completes it. All runs have the same CATALOG and the same options, but for topics
-    and partitions.
+    Spark, pandas and Arrow read FOLDER as one table, DuckDB and Polars with a pattern,
+    FOLDER/topic=*/*/*.parquet. Each record is added once: a run begins at the offset at which the
+    last one ended, and one that is interrupted adds nothing, or the next one completes it. All runs
+    have the same CATALOG and the same options, but for topics and partitions.
     """
     from kip33.cli.records_answer import add_records, show_records
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -139,6 +141,21 @@ def test_a_file_has_the_records_of_one_topic_and_day_and_hidden_folders_hold_the
     }
     names = ["partition", "offset", "timestamp", "timestampType", "key", "value", "headers"]
     assert table_of(tmp_path / "to").schema.names == [*names, "topic", "day"]
+
+
+def test_readers_with_a_pattern_see_each_record_once_beside_what_a_killed_run_left(
+    nights: Nights,
+) -> None:
+    (file,) = nights.to.glob("topic=*/*/*.parquet")
+    staged = nights.to / f"_kip33/staging/0-1/{file.relative_to(nights.to)}{STAGED}"
+    staged.parent.mkdir(parents=True)
+    shutil.copy(file, staged)
+    pattern = f"{nights.to}/topic=*/*/*.parquet"
+    by_duckdb = f"SELECT topic, offset FROM read_parquet('{pattern}', hive_partitioning = true)"
+    by_polars = pl.scan_parquet(pattern, hive_partitioning=True).select("topic", "offset").collect()
+    expected = [("orders", offset) for offset in range(10)]
+    assert sorted(duckdb.sql(by_duckdb).fetchall()) == sorted(by_polars.rows()) == expected
+    assert len(table_of(nights.to)) == len(duckdb.sql(f"FROM '{nights.to}/**/*.parquet'")) == 10
 
 
 def test_columns_are_those_asked_for(tmp_path: Path) -> None:
