@@ -181,9 +181,10 @@ def write_records(
     twice. A file is `TO/topic=orders/day=2024-05-01/part-....parquet`: Spark, pandas and Arrow read
     the folder as one table with the columns `topic` and `day` (UTC), DuckDB and Polars with a
     pattern, `TO/topic=*/*/*.parquet`. The other columns are `partition`, `offset`, `timestamp`,
-    `timestampType`, `key`, `value` and `headers`, or those of `columns`. All calls for a folder have the same source and the same options, but for topics
-    and partitions. What was written is committed by one file; a call that is interrupted adds
-    nothing, or the next one completes it.
+    `timestampType`, `key`, `value` and `headers`, or those of `columns`. All calls for
+    a folder have the same source and the same options, but for topics and partitions. What was
+    written is committed by one file; a call that is interrupted adds nothing, or the next one
+    completes it.
 
     Returns what was added (`written_records` in RESULTS.md). Damage is skipped and counted. Raises
     LocationError for a log that cannot be read, a topic that was created again, a log that is

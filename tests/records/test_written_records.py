@@ -151,7 +151,7 @@ def test_readers_with_a_pattern_see_each_record_once_beside_what_a_killed_run_le
     staged.parent.mkdir(parents=True)
     shutil.copy(file, staged)
     pattern = f"{nights.to}/topic=*/*/*.parquet"
-    by_duckdb = f"SELECT topic, offset FROM read_parquet('{pattern}', hive_partitioning = true)"
+    by_duckdb = f"SELECT topic, \"offset\" FROM read_parquet('{pattern}', hive_partitioning = true)"
     by_polars = pl.scan_parquet(pattern, hive_partitioning=True).select("topic", "offset").collect()
     expected = [("orders", offset) for offset in range(10)]
     assert sorted(duckdb.sql(by_duckdb).fetchall()) == sorted(by_polars.rows()) == expected

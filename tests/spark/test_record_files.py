@@ -13,6 +13,7 @@ from tests.builders.record_questions import random_archive
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.filterwarnings("ignore:.*(are missing before it|records are not read)")
 def test_tasks_write_what_one_process_writes_and_spark_reads_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
