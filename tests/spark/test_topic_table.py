@@ -1,6 +1,6 @@
 """jobs/topic_table.py: what is new in a catalog goes to a table; errors are of one line.
 
-`tests/integration/clusters/test_table_formats.py` kills it, with Iceberg and with Delta.
+`tests/spark/test_table_formats.py` kills it, with Iceberg and with Delta.
 """
 
 import runpy
