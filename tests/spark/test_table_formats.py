@@ -27,8 +27,8 @@ pytestmark = pytest.mark.integration
 JOB = PROJECT / "jobs" / "topic_table.py"
 LOG4J2 = (PROJECT / "conf" / "log4j2.properties").as_uri()
 T = 1_700_000_000_000
-SHARES = 10  # files of a batch: a kill after the first is long before the last
-SHARE_OFFSETS = 30
+SHARES = 4  # files of a batch: a kill after the first comes before the last
+SHARE_OFFSETS = 50
 NIGHT = SHARES * SHARE_OFFSETS
 RUN_TWICE = """
 import json, pathlib, runpy, sys
