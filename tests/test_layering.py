@@ -37,15 +37,16 @@ MACHINE_CODE = ("kip33.formats.native",)
 TIMES = "kip33.formats.times"  # turns a datetime into ms; reads no clock
 ENDS_OF_KEYS = "kip33.stores.locations"  # no result depends on when keys are asked for again
 CALLERS_CLOCK = "kip33.api.opened_catalog"  # of a program that calls kip33, as cli is of a command
+OWN_PROGRAM = "jobs.topic_table"  # no command of kip33: it has its options and its session
 RIGHT_OF_RULES = tuple(
     f"kip33.{package}" for tier in TIERS[2:-1] for package in tier if package != "rules"
 )
 # A package outside, and the only places that may import it.
 HOMES = {
-    "pyspark": ("kip33.spark", "kip33.cli"),
-    "py4j": ("kip33.spark", "kip33.cli"),
+    "pyspark": ("kip33.spark", "kip33.cli", OWN_PROGRAM),
+    "py4j": ("kip33.spark", "kip33.cli", OWN_PROGRAM),
     "pyarrow": ("kip33.formats.codecs", *RIGHT_OF_RULES),
-    "click": ("kip33.cli",),
+    "click": ("kip33.cli", OWN_PROGRAM),
     "rich": ("kip33.cli",),
     "matplotlib": ("kip33.plots",),
     "jinja2": ("kip33.report",),

@@ -62,7 +62,7 @@ class RangeShare(InputPartition):
     """The offsets that one task reads, and the stores for it: neither is part of a plan's text."""
 
 
-class SegmentStream(_AvailableNow, DataSourceStreamReader):  # type: ignore[misc]
+class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
     """Reads the ranges of a stream; Spark makes it in a worker that plans, and in tasks."""
 
     def __init__(self, rows: RowSource, options: StreamOptions) -> None:

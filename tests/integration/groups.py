@@ -56,7 +56,7 @@ GROUPS = (
         folders=("integration",),
         first=("test_older_spark.py", "test_nightly.py", "test_how_to_pages.py"),
     ),
-    Group("others", workers=2, folders=("",)),
+    Group("others", workers=2, folders=("",), first=("test_table_formats.py",)),
 )
 
 

@@ -4,6 +4,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,3 +62,24 @@ def locked_python(name: str, lock: Path) -> Path:
                     raise ServerMissingError(f"pip does not install {name}: {' '.join(last)}")
             installed.write_text(lock.read_text())
     return python
+
+
+def pyspark_folder(version: str) -> Path:
+    """Return a folder with this PySpark alone, for a PYTHONPATH before the packages of the tests.
+
+    The first call installs it; ServerMissingError where pip does not.
+    """
+    folder = cache_folder(f"pyspark-{version}")
+    packages = folder / "packages"
+    with held(folder):
+        if not packages.exists():
+            with tempfile.TemporaryDirectory(dir=folder) as made:
+                pip = (sys.executable, "-m", "pip", "install", *QUICKLY, "--target", f"{made}/new")
+                done = subprocess.run(
+                    (*pip, f"pyspark=={version}"), capture_output=True, text=True, check=False
+                )
+                if done.returncode != 0:
+                    last = done.stderr.strip().splitlines()[-1:]
+                    raise ServerMissingError(f"pip does not install it: {' '.join(last)}")
+                Path(made, "new").rename(packages)
+    return packages
