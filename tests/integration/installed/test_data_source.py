@@ -90,7 +90,7 @@ def connect_url(
 
 def run(*command: str | Path, env: dict[str, str], cwd: Path) -> str:
     done = subprocess.run(
-        command, env=env, cwd=cwd, capture_output=True, text=True, timeout=100, check=False
+        command, env=env, cwd=cwd, capture_output=True, text=True, timeout=900, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout
