@@ -43,7 +43,7 @@ def write_records(
     - `now_ms`: when the run begins; what killed runs left a day before is removed
     - `options`: see `ReadOptions`; `on_error` is `skip` or `fail`
 
-    It is `kip33.write_records` in tasks, which write the files themselves, in about half the CPU
+    It is `kip33.write_records` in tasks, which write the files themselves, in less than half the CPU
     time of a DataFrame's writer.
 
     Raises LocationError, CatalogError, PublishError and ValueError as `kip33.write_records` does.
