@@ -83,7 +83,7 @@ def connect_url(
         env=environment | {"AWS_EC2_METADATA_DISABLED": "true"},  # asked last for keys
         cwd=folder,
     )
-    server.wait_until(lambda: "Spark Connect server started" in server.logged(), seconds=120)
+    server.wait_until(lambda: "Spark Connect server started" in server.logged(), seconds=600)
     yield f"sc://127.0.0.1:{port}"
     server.kill()
 
