@@ -1,6 +1,5 @@
 """`kip33.read_arrow`, `scan_polars` and `write_records`: records by this process or by workers."""
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Unpack
@@ -13,7 +12,7 @@ from kip33.catalog.catalog import warn_caller
 from kip33.local.local_engine import LocalEngine
 from kip33.options import Path, picked, takes
 from kip33.records.parallel_reading import ParallelReading
-from kip33.records.partitions import Source
+from kip33.records.partitions import Source, places_of
 from kip33.records.polars_filter import bounds_of
 from kip33.records.reading import Reading, ReadOptions
 from kip33.records.written_records import WriteRequest, WrittenRecords, write_new_records
@@ -186,17 +185,16 @@ def write_records(
     written is committed by one file; a call that is interrupted adds nothing, or the next one
     completes it.
 
-    Returns what was added (`written_records` in RESULTS.md). Damage is skipped and counted. Raises
+    Returns what was added (`written_records` in RESULTS.md). Damage is skipped and counted. Missing
+    offsets, and last logs that no build could read, are a warning. With `on_error="fail"` all of
+    these are errors. Raises
     LocationError for a log that cannot be read, a topic that was created again, a log that is
     shorter than what was written, or a folder with files of others; CatalogError for a folder with
     other options or another source; PublishError if a file cannot be written, or another call
     wrote at the same time; ValueError for a wrong argument. Then no record is added.
     """
-    given = [source] if isinstance(source, str | os.PathLike) else list(source)
-    if len(given) not in (1, 2):
-        raise ValueError(f"source: {len(given)} places found, expected one or two catalogs")
     access = (options["storage_options"], options["filesystem"])
-    *places, target = places_on([*given, to], *access)
+    *places, target = places_on([*places_of(source), to], *access)
     read = picked(ReadOptions, options)
     request = WriteRequest.of([one.uri for one in places], target.uri, **read)
     on_progress = options["on_progress"]

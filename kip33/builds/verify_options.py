@@ -1,4 +1,7 @@
-"""The options of a verification, and its plan."""
+"""The options of a verification, and its plan.
+
+They are not in `indexing`, because files with topics' settings are read here (`build_options`).
+"""
 
 from typing import TYPE_CHECKING, Annotated, TypedDict
 

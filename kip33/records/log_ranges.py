@@ -97,27 +97,55 @@ def end_offsets(
 
     Logs of `start` that are no longer there stay as they are.
     """
-    ends = {log: dict(of_log) for log, of_log in start.items()}
+    ends = _Offsets(start)
     for partition in partitions:
         log, number = _log_of(partition), _number_of(partition)
         end = _end_of(partition)
         if only_committed:
             end = min(end, _stable_end(partition, end))
-        before = _next_offset(ends, log, number)
+        before = ends.next_offset(log, number)
         if end > (_begin_of(partition) if before is None else before):
-            _set(ends, log, number, end)
-    return ends
+            ends.set(log, number, end)
+    return ends.as_offsets()
 
 
-def _set(offsets: LogOffsets, log: str, number: str, offset: int) -> None:
-    """Set the next offset of a partition, under the id of its topic if one is known."""
-    same = [name for name in offsets if _may_be(name, log)]
-    for name in same:
-        offsets[name].pop(number, None)
-    with_id = (name for name in (log, *same) if ":" in name)
-    offsets.setdefault(next(with_id, log), {})[number] = offset
-    for name in [name for name in same if not offsets[name]]:
-        del offsets[name]
+class _Offsets:
+    """Next offsets, found by topic. A log without an id is any topic of its name."""
+
+    def __init__(self, offsets: LogOffsets) -> None:
+        self._topics: defaultdict[str, LogOffsets] = defaultdict(dict)
+        for log, of_log in offsets.items():
+            self._topics[_topic(log)][log] = dict(of_log)
+
+    def same(self, log: str) -> list[str]:
+        """Return the names under which a log may be known."""
+        known = self._topics.get(_topic(log), {})
+        return [name for name in known if name == log or not (":" in name and ":" in log)]
+
+    def others(self, log: str) -> list[str]:
+        """Return the logs of other topics of the name, by their ids."""
+        return [name for name in self._topics.get(_topic(log), {}) if name not in self.same(log)]
+
+    def next_offset(self, log: str, number: str) -> int | None:
+        """Return up to where a partition was read, None if it was not."""
+        known = (self._topics[_topic(log)][name].get(number) for name in self.same(log))
+        return max((offset for offset in known if offset is not None), default=None)
+
+    def set(self, log: str, number: str, offset: int) -> None:
+        """Set the next offset of a partition, under the id of its topic if one is known."""
+        of_topic, same = self._topics[_topic(log)], self.same(log)
+        for name in same:
+            of_topic[name].pop(number, None)
+        with_id = (name for name in (log, *same) if ":" in name)
+        of_topic.setdefault(next(with_id, log), {})[number] = offset
+        for name in [name for name in same if not of_topic[name]]:
+            del of_topic[name]
+
+    def as_offsets(self) -> LogOffsets:
+        """Return them as a stream keeps them."""
+        return {
+            log: dict(of_log) for known in self._topics.values() for log, of_log in known.items()
+        }
 
 
 def limited(
@@ -136,13 +164,13 @@ def limited(
     of_bytes = min(1.0, max_bytes / sum(sizes, 0.0)) if max_bytes and any(sizes) else 1.0
     if min(of_offsets, of_bytes) == 1.0:
         return end
-    ends = {log: dict(of_log) for log, of_log in end.items()}
+    ends = _Offsets(end)
     for one, size in zip(ranges, sizes, strict=True):
         count = max(1, int(of_offsets * (one.end_offset - one.first_offset)))
         by_bytes = _offset_at(one, of_bytes * size) if of_bytes < 1 else one.end_offset
         most = min(one.first_offset + count, max(by_bytes, one.first_offset + 1))
-        _set(ends, _log_of(one.segments), _number_of(one.segments), most)
-    return ends
+        ends.set(_log_of(one.segments), _number_of(one.segments), most)
+    return ends.as_offsets()
 
 
 def ranges_between(
@@ -177,17 +205,18 @@ def losses(
     partitions: Sequence[PartitionSegments], start: LogOffsets, end: LogOffsets
 ) -> Iterator[Loss]:
     """Yield what was lost of each log since it was read up to `start`."""
-    yield from _shorter_logs(partitions, start)
+    begun, ends = _Offsets(start), _Offsets(end)
+    yield from _shorter_logs(partitions, begun)
     found: dict[tuple[str, str], LogRange] = {}
     for one in _ranges(partitions, start, end):
         log, number = _log_of(one.segments), _number_of(one.segments)
-        found |= {(name, number): one for name in end if _may_be(name, log)}
+        found |= dict.fromkeys(((name, number) for name in ends.same(log)), one)
         yield from map(Loss, _holes_in(one))
     for log, of_log in end.items():
         for number, stop in of_log.items():
-            known = _next_offset(start, log, number)
+            known = begun.next_offset(log, number)
             if known is None:
-                yield from _other_topics(log, start)
+                yield from _other_topics(log, begun.others(log))
             if known != stop:
                 yield from _missing(
                     f"{_topic(log)}-{number}", found.get((log, number)), known, stop
@@ -209,15 +238,16 @@ def unread(partitions: Sequence[PartitionSegments]) -> Iterator[str]:
 
 def held_back(partitions: Sequence[PartitionSegments], ends: LogOffsets) -> Iterator[str]:
     """Yield a line for each partition that ends at an open transaction before its log does."""
+    known = _Offsets(ends)
     for partition in partitions:
         log, number = _log_of(partition), _number_of(partition)
-        end = _next_offset(ends, log, number)
+        end = known.next_offset(log, number)
         if end is None:
             end = _begin_of(partition)
         if end < _end_of(partition):
             yield (
-                f"{_topic(log)}-{number}: at offset {end} begins a transaction that is open in the "
-                "catalog; read_committed ends before it"
+                f"{_topic(log)}-{number}: the transaction that begins at offset {end} is still "
+                "open in the catalog; read_committed ends before it"
             )
 
 
@@ -265,20 +295,21 @@ def _ranges(
     partitions: Sequence[PartitionSegments], start: LogOffsets, end: LogOffsets
 ) -> Iterator[LogRange]:
     """Yield the range of each partition, without what is not there."""
+    begun, ends = _Offsets(start), _Offsets(end)
     for partition in partitions:
         log, number = _log_of(partition), _number_of(partition)
-        until = _next_offset(end, log, number) or 0
-        begin = _next_offset(start, log, number) or 0
+        until = ends.next_offset(log, number) or 0
+        begin = begun.next_offset(log, number) or 0
         first, stop = max(begin, _begin_of(partition)), min(until, _end_of(partition))
         if first < stop:
             yield LogRange(partition, first, stop)
 
 
-def _shorter_logs(partitions: Sequence[PartitionSegments], start: LogOffsets) -> Iterator[Loss]:
+def _shorter_logs(partitions: Sequence[PartitionSegments], begun: _Offsets) -> Iterator[Loss]:
     """Yield the logs that end before the offset up to which they were read."""
     for partition in partitions:
         log, end = _log_of(partition), _end_of(partition)
-        begin = _next_offset(start, log, _number_of(partition)) or 0
+        begin = begun.next_offset(log, _number_of(partition)) or 0
         is_known = all(one.is_checked for one in partition)
         if is_known and end < begin:
             name = f"{_topic(log)}-{_number_of(partition)}"
@@ -286,14 +317,13 @@ def _shorter_logs(partitions: Sequence[PartitionSegments], start: LogOffsets) ->
             yield Loss(f"{text}: it was cut, or the topic was created again", True)
 
 
-def _other_topics(log: str, others: Mapping[str, object]) -> Iterator[Loss]:
+def _other_topics(log: str, others: Sequence[str]) -> Iterator[Loss]:
     for other in others:
-        if _topic(other) == _topic(log) and other != log and ":" in other and ":" in log:
-            yield Loss(
-                f"topic {_topic(log)}: the topic ids {other.partition(':')[2]} and "
-                f"{log.partition(':')[2]} found, expected one: it was deleted and created again",
-                is_other_log=True,
-            )
+        yield Loss(
+            f"topic {_topic(log)}: the topic ids {other.partition(':')[2]} and "
+            f"{log.partition(':')[2]} found, expected one: it was deleted and created again",
+            is_other_log=True,
+        )
 
 
 def _missing(name: str, found: LogRange | None, begin: int | None, stop: int) -> Iterator[Loss]:
@@ -317,17 +347,6 @@ def _topic(log: str) -> str:
 
 def _number_of(partition: PartitionSegments) -> str:
     return str(partition[0].partition)
-
-
-def _may_be(one: str, other: str) -> bool:
-    """Return whether two names may be of one log; one without an id is any topic of its name."""
-    return one == other or (_topic(one) == _topic(other) and not (":" in one and ":" in other))
-
-
-def _next_offset(offsets: LogOffsets, log: str, number: str) -> int | None:
-    """Return up to where a partition was read, None if it was not."""
-    same = (of_log for name, of_log in offsets.items() if _may_be(name, log))
-    return max((of_log[number] for of_log in same if number in of_log), default=None)
 
 
 def _holes_in(found: LogRange) -> Iterator[str]:

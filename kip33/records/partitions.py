@@ -44,6 +44,7 @@ from kip33.catalog.topics_by_name import topics_of_segments
 from kip33.errors import FileReadError, LocationError, counted
 from kip33.formats.batch import CODEC_MASK, MAX_INT32, BatchColumns
 from kip33.formats.names import parse_partition_dir
+from kip33.options import Path
 from kip33.rules.offset_holes import (
     UNKNOWN_END,
     Extent,
@@ -80,6 +81,14 @@ Source: TypeAlias = str | os.PathLike[str] | Segment | HoldsCatalog | HoldsTiers
 
 class _OfTwoTiers(NamedTuple):
     catalogs: tuple[Catalog, Catalog]
+
+
+def places_of(source: Path | Sequence[Path]) -> list[str]:
+    """Return the place of a source, or those of two catalogs; ValueError for another number."""
+    given = [source] if isinstance(source, str | os.PathLike) else source
+    if len(given) not in (1, 2):
+        raise ValueError(f"source: {len(given)} places found, expected one, or two catalogs")
+    return [os.fspath(one) for one in given]
 
 
 def source_at(places: Sequence[str]) -> Source:

@@ -1,8 +1,8 @@
-"""Write the records of an archive to a dataset of Parquet files: `kip33 records --to FOLDER`.
+"""Write the records of a catalog's logs to a folder of Parquet files: `kip33 records --to FOLDER`.
 
 Each partition begins where the last run ended, and ends where the catalog says, as for a stream
-(`records.log_ranges`). A task writes the files of its share itself: Spark's own writer takes twice
-as long.
+(`records.log_ranges`). A task writes the files of its shares itself: Spark's own writer takes more
+than twice the CPU time.
 """
 
 import pickle

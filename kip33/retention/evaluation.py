@@ -288,13 +288,18 @@ def _tiered_warning(policies: Policies, topics: Iterable[str]) -> str | None:
     tiered = sorted(topic for topic in topics if policies.of(topic).mode == RetentionMode.TIERED)
     if not tiered:
         return None
-    more = f" and {counted(len(tiered) - 1, 'other topic')}" if len(tiered) > 1 else ""
     return (
-        f"topic {tiered[0]}{more}: remote.storage.enable=true found, and a broker deletes local "
+        f"{_topics_text(tiered)}: remote.storage.enable=true found, and a broker deletes local "
         "segments by local.retention.ms once they are uploaded: all are kept; give --remote with a "
         "catalog of the remote tier; for a complete copy set remote.storage.enable to false in "
         "--policy"
     )
+
+
+def _topics_text(topics: Sequence[str]) -> str:
+    """Return `topic a and 2 other topics`."""
+    more = f" and {counted(len(topics) - 1, 'other topic')}" if len(topics) > 1 else ""
+    return f"topic {topics[0]}{more}"
 
 
 _UNTIERED = {
@@ -326,9 +331,8 @@ def _elected_warning(
     sized = [topic for topic in topics if policies.of(topic).retention_bytes >= 0]
     if not sized:
         return None
-    more = f" and {counted(len(sized) - 1, 'other topic')}" if len(sized) > 1 else ""
     return (
-        f"topic {sized[0]}{more}: retention.bytes found, and after an election a broker before "
+        f"{_topics_text(sized)}: retention.bytes found, and after an election a broker before "
         "4.3.2 may delete more in the remote tier than is shown as deletable, up to the size of "
         "its local log (KAFKA-20732): update brokers to 4.4, or set retention.ms alone"
     )

@@ -10,6 +10,7 @@ from kip33.archive.common_options import SparkRun
 from kip33.catalog.catalog import warn_caller
 from kip33.formats.times import Time, milliseconds_of
 from kip33.options import Path, picked, takes
+from kip33.records.partitions import places_of
 from kip33.records.reading import ReadOptions
 from kip33.records.written_records import WriteRequest, WrittenRecords, write_new_records
 from kip33.spark.spark_engine import SparkEngine
@@ -40,18 +41,15 @@ def write_records(
 
     - `source`: a catalog; with tiered storage, the catalogs of both tiers
     - `to`: the folder, which all machines see at this place
-    - `now_ms`: when the run begins; what killed runs left a day before is removed
+    - `now_ms`: when the run begins; what killed runs left a week before is removed
     - `options`: see `ReadOptions`; `on_error` is `skip` or `fail`
 
-    It is `kip33.write_records` in tasks, which write the files themselves, in less than half the CPU
+    It is `kip33.write_records` in tasks. They write the files themselves, in less than half the CPU
     time of a DataFrame's writer.
 
     Raises LocationError, CatalogError, PublishError and ValueError as `kip33.write_records` does.
     """
-    given = [source] if isinstance(source, str | os.PathLike) else list(source)
-    if len(given) not in (1, 2):
-        raise ValueError(f"source: {len(given)} places found, expected one, or two catalogs")
-    first, *more = [os.fspath(one) for one in (*given, to)]
+    first, *more = [*places_of(source), os.fspath(to)]
     access = (options["storage_options"], options["filesystem"])
     name, others = given_places(spark, first, more, *access, writes=True)
     use_session(spark)

@@ -4,7 +4,6 @@ PySpark 3.5 has no data sources in Python. So what needs them is in `spark.segme
 `register` imports with PySpark 4 only.
 """
 
-import os
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kip33.archive import common_options as common
 from kip33.options import Path, picked, takes
-from kip33.records.partitions import source_at
+from kip33.records.partitions import places_of, source_at
 from kip33.records.reading import Reading, ReadOptions
 from kip33.spark.jobs import cores, cores_to_come
 from kip33.spark.segment_tasks import rows_of, spark_schema, tasks_of
@@ -128,10 +127,7 @@ def read_segments(
             "pandas, or use kip33.spark.register"
         )
     reading = Reading.of(**picked(ReadOptions, options))
-    given = [source] if isinstance(source, str | os.PathLike) else source
-    if len(given) not in (1, 2):
-        raise ValueError(f"source: {len(given)} places found, expected one, or two catalogs")
-    first, *more = [os.fspath(one) for one in given]
+    first, *more = places_of(source)
     access = (options["storage_options"], options["filesystem"])
     name, others = given_places(spark, first, more, *access)
     use_session(spark)

@@ -170,13 +170,10 @@ _OF_STREAM: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
 def parsed_options(
     texts: Mapping[str, str],
 ) -> tuple[list[str], ReadOptions, StreamOptions]:
-    """Return the source, the options of `read_arrow`, and those of a stream.
+    """Return the places that are read, the options of `read_arrow`, and those of a stream.
 
-    ValueError, one line, for a wrong one.
-
-    With the catalog of a remote tier there are two sources.
-
-    A message has no value of an unknown option: it may be a key.
+    With the catalog of a remote tier there are two places. Raises ValueError, one line, for a wrong
+    option; of an unknown one the line does not have the value, because it may be a key.
     """
     options: Any = {}
     of_stream: Any = {}

@@ -76,7 +76,7 @@ def nights(tmp_path: Path) -> Nights:
 
 
 @pytest.mark.parametrize("logs", short_and_long(6, 200, "KIP33_WRITTEN"))
-@pytest.mark.filterwarnings("ignore:.*a transaction that is open in the catalog")
+@pytest.mark.filterwarnings("ignore:.*is still open in the catalog")
 def test_nights_of_random_transactions_give_what_a_consumer_has_read(
     tmp_path: Path, logs: int
 ) -> None:
@@ -327,7 +327,9 @@ def test_read_committed_goes_on_behind_a_lost_marker_and_says_where_one_waits(
     begun = v2_batch(4, [Record(T)], **how)  # type: ignore[arg-type]
     write_log(nights.partition, 0, log_of(0, 3), begun)
     build(nights.source, nights.folder)
-    with pytest.warns(UserWarning, match="orders-0: at offset 4 begins a transaction that is open"):
+    with pytest.warns(
+        UserWarning, match="orders-0: the transaction that begins at offset 4 is still open"
+    ):
         assert nights.add(isolation="read_committed").records == 4
     nights.write(10, 14)  # the marker was in the segment between
     with pytest.warns(UserWarning, match="offsets 5 to 9 are missing before it"):
