@@ -135,6 +135,18 @@ def test_a_topic_that_was_created_again_is_an_error(tmp_path: Path) -> None:
     assert (anew.first_offset, anew.end_offset) == (0, 9)
 
 
+def test_an_id_that_one_partition_has_is_that_of_its_topic(tmp_path: Path) -> None:
+    """So a topic that was created again is another log in all of its partitions."""
+    for number in range(2):
+        write_log(tmp_path / f"archive/orders-{number}", 0, v2_batch(0, [Record(0), Record(0)]))
+    metadata = tmp_path / "archive/orders-0/partition.metadata"
+    metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    build_here(tmp_path / "archive", tmp_path / "indexes")
+    before = {"orders:AAAAAAAAAAAAAAAAAAAAAg": {"0": 9, "1": 9}}
+    ends = end_offsets(listed(tmp_path), before, only_committed=False)
+    assert ends == before | {"orders:AAAAAAAAAAAAAAAAAAAAAQ": {"0": 2, "1": 2}}
+
+
 def test_a_segment_that_was_compacted_is_an_error(tmp_path: Path) -> None:
     write_plain(tmp_path, 0, 4)
     _, end = night(tmp_path, {})
