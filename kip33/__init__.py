@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kip33.api.index_files import build_index, repair, verify_index
+    from kip33.api.index_files import build_index, repair, verify_index, verify_quick
     from kip33.api.offsets_for_times import OpenedTiers
     from kip33.api.opened_catalog import OpenedCatalog, open_catalog
     from kip33.api.plan_steps import apply_plan, write_plan
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _NAMES = {
-    "kip33.api.index_files": ("build_index", "repair", "verify_index"),
+    "kip33.api.index_files": ("build_index", "repair", "verify_index", "verify_quick"),
     "kip33.api.offsets_for_times": ("OpenedTiers",),
     "kip33.api.opened_catalog": ("OpenedCatalog", "open_catalog"),
     "kip33.api.plan_steps": ("apply_plan", "write_plan"),
@@ -177,6 +177,7 @@ __all__ = [
     "scan_batches",
     "scan_polars",
     "verify_index",
+    "verify_quick",
     "verify_segment",
     "write_plan",
     "write_records",

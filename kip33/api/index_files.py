@@ -17,6 +17,8 @@ from kip33.builds.commit import BuildSummary, run_build
 from kip33.builds.repair_plan import RepairOptions, RepairRequest, RepairSummary, run_repair
 from kip33.builds.verify_options import VerifyOptions, VerifyRequest, plan_request
 from kip33.catalog.catalog import warn_caller
+from kip33.indexing import quick_verification
+from kip33.indexing.quick_verification import QuickOptions, QuickRequest
 from kip33.indexing.verification import SEGMENT_VERDICTS, verdict_batches
 from kip33.indexing.verify_tree import execute_verify
 from kip33.local.local_engine import LocalEngine
@@ -30,6 +32,10 @@ class LocalBuildOptions(BuildOptions, LocalRun, total=False):
 
 class LocalVerifyOptions(VerifyOptions, LocalRun, total=False):
     """The options of `verify_index`."""
+
+
+class LocalQuickOptions(QuickOptions, LocalRun, total=False):
+    """The options of `verify_quick`."""
 
 
 class LocalRepairOptions(RepairOptions, total=False):
@@ -98,6 +104,30 @@ def verify_index(
     plan = plan_request(request, now_ms=current_ms(), on_progress=options["on_progress"])
     verdicts = execute_verify(plan, local_engine(options))
     return pa.Table.from_batches(verdict_batches(verdicts), SEGMENT_VERDICTS)
+
+
+@takes(LocalQuickOptions)
+def verify_quick(
+    source: Path, index_dir: Path | None = None, **options: Unpack[LocalQuickOptions]
+) -> pa.Table:
+    """Compare the index files of a source with their sizes and CRCs in the catalog; read no log.
+
+    Returns a row for each index file that is not as the build wrote it, by URI.
+
+    >>> verify_quick("archive", "indexes")["uri"].to_pylist()
+    []
+
+    - `options`: see `QuickOptions` and `LocalRun`
+
+    Columns (`not_identical` in RESULTS.md): `uri`, `verdict` (`changed`, `missing`, `unknown` or
+    `unreadable`), `problem`: string; `expected_bytes`, `expected_crc32c`, `found_bytes`,
+    `found_crc32c`: int64. Raises ValueError without `index_dir` and `catalog`, CatalogError for a
+    catalog that is missing, damaged or of another source.
+    """
+    texts = _texts_on([source, index_dir, options["catalog"]], options)
+    others = dict(zip(("source", "index_dir", "catalog"), texts, strict=True))
+    request = picked(QuickRequest, options, **others)
+    return quick_verification.verify_quick(request, local_engine(options), warn_caller).table()
 
 
 @takes(LocalRepairOptions)

@@ -1,58 +1,40 @@
 """`kip33 build`: write index files and a catalog snapshot."""
 
-import sys
-import time
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import asdict
+from typing import Final
 
 import click
 
 from kip33.builds.build_options import BuildOptions, BuildRequest
 from kip33.cli.declared_options import options_of
-from kip33.cli.engine_option import EngineOptions, open_engine
-from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
-from kip33.cli.options import (
-    engine_options,
-    format_option,
-    makes_request,
-    publish_summary,
-    spark_options,
-    summary_option,
-)
+from kip33.cli.metrics_file import GaugeSamples, MetricsRequest, build_gauges
 from kip33.cli.output import (
     Output,
+    Row,
     Table,
     counted,
     counts_text,
     facts,
     human_bytes,
-    show,
     skipped_facts,
     some,
     warn,
 )
-from kip33.cli.progress import progress_line
-from kip33.errors import exit_code_of
+from kip33.cli.runs import CommandRun, Findings, runs
 from kip33.rules.offset_holes import HoleTotals, missing_holes
 from kip33.rules.segment_summary import SegmentStatus
-
-if TYPE_CHECKING:
-    from kip33.stores.locations import Location
 
 UNWRITTEN: Final = "unwritten"  # a finding of --fail-on beside the statuses
 MISSING_OFFSETS: Final = "holes"  # another one
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildCommand:
-    """The options of `kip33 build`."""
-
-    build: BuildRequest
-    engine: EngineOptions
-    fail_on: tuple[str, ...]
-    summary_file: "Location | None"
-    metrics: MetricsRequest
-    output_format: str
+_FINDINGS: Final = Findings(
+    [*(status.value for status in SegmentStatus), UNWRITTEN, MISSING_OFFSETS],
+    f"Exit 3 if any segment has this status: {', '.join(SegmentStatus)}. unwritten: if an index "
+    "file could not be written (without this option: exit 1). holes: if offsets are missing "
+    "between segments. May be repeated.",
+    "STATUS",
+)
 
 
 @click.command(
@@ -65,22 +47,8 @@ class BuildCommand:
     help="Write index files below this directory, at the same relative paths.",
 )
 @options_of(BuildOptions)
-@click.option(
-    "--fail-on",
-    multiple=True,
-    type=click.Choice([*(status.value for status in SegmentStatus), UNWRITTEN, MISSING_OFFSETS]),
-    metavar="STATUS",
-    help=f"Exit 3 if any segment has this status: {', '.join(SegmentStatus)}. unwritten: if an "
-    "index file could not be written (without this option: exit 1). holes: if offsets are missing "
-    "between segments. May be repeated.",
-)
-@summary_option
-@metrics_options
-@engine_options
-@spark_options
-@format_option
-@makes_request(BuildCommand)
-def build(request: BuildCommand) -> None:
+@runs(BuildRequest, metrics=True, findings=_FINDINGS)
+def build(request: BuildRequest, run: CommandRun) -> Output:
     """Build .timeindex files and a catalog snapshot from the segments below SOURCE.
 
     SOURCE is a local path or a URI: a log directory, a tree of log directories, or an archive of
@@ -93,50 +61,33 @@ def build(request: BuildCommand) -> None:
     """
     from kip33.builds.commit import run_build
 
-    started = time.time()
-    with progress_line("build") as on_progress:
-        engine = open_engine(request.engine, on_progress)
-        summary = run_build(
-            request.build,
-            engine,
-            now_ms=int(started * 1000),
-            warn=warn,
-        )
-    record = asdict(summary) | {
-        "engine": engine.name,
-        "workers": engine.workers,
-        "seconds": round(time.time() - started, 3),
-    }
-    publish_summary(request.summary_file, record)
-    _publish_metrics(request.metrics, record)
-    show(Output(page=[_facts(record)], summary=record), request.output_format)
-    findings = record["by_status"] | {
+    done = run_build(request, run.open_engine(), now_ms=run.started_ms, warn=warn)
+    record = asdict(done)
+    found = record["by_status"] | {
         UNWRITTEN: record["failed"],
         MISSING_OFFSETS: missing_holes(record["by_hole"]),
     }
-    sys.exit(
-        exit_code_of(
-            findings=any(findings.get(finding) for finding in request.fail_on),
-            incomplete=bool(record["failed"]),
-        )
+    return Output(
+        page=lambda summary: [_facts(summary)],
+        summary=record,
+        findings=[name for name, count in found.items() if count],
+        is_incomplete=bool(record["failed"]),
+        gauges=_gauges,
+        labels={"catalog": record["catalog"]},
     )
 
 
-def _publish_metrics(metrics: MetricsRequest, record: dict[str, Any]) -> None:
-    if metrics.metrics_file is None:
-        return
+def _gauges(record: Row, metrics: MetricsRequest) -> list[GaugeSamples]:
     from kip33.catalog.catalog import Catalog
     from kip33.catalog.topic_totals import topic_totals
-    from kip33.cli.metrics_file import build_gauges
 
     catalog = Catalog.at(record["catalog"])
     asked = metrics.asks_for_topics
     topics = topic_totals(catalog, catalog.named(record["snapshot"])) if asked else []
-    gauges = build_gauges(record, topics, metrics)
-    publish_metrics(metrics, "build", {"catalog": record["catalog"]}, gauges)
+    return build_gauges(record, topics, metrics)
 
 
-def _facts(record: dict[str, Any]) -> Table:
+def _facts(record: Row) -> Table:
     hidden, aborts = record["hidden_from_recovery"], record["aborts_hidden"]
     statuses = counts_text(record["by_status"])
     files_written = record["files_written"]

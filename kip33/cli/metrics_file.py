@@ -217,7 +217,7 @@ def verify_gauges(
     is_bad_by_topic: Iterable[tuple[str | None, bool]],
     request: MetricsRequest,
 ) -> list[GaugeSamples]:
-    """Return the gauges of a verification, of logs or --quick.
+    """Return the gauges of a verification, of logs or a quick one.
 
     `is_bad_by_topic` has the topic of each segment, or of each file with a problem, and whether it
     has one.
@@ -237,7 +237,7 @@ def verify_gauges(
     ]
     figures: dict[str, dict[str, float]] = {}
     bad = "verify_topic_problems"
-    helps = {bad: "Segments, with --quick files, whose index files have a problem, by topic."}
+    helps = {bad: "Segments, of verify quick files, whose index files have a problem, by topic."}
     if request.asks_for_topics:
         for topic, is_bad in is_bad_by_topic:
             figures.setdefault(topic or "", {bad: 0.0})[bad] += is_bad

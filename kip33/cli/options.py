@@ -4,8 +4,9 @@ import functools
 import inspect
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import is_dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, is_typeddict
 
@@ -39,7 +40,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Request = TypeVar("_Request")
 
 
-_REPLACED: Final = "kip33.replaced files"  # their checks, in click's `meta`
+REPLACED_FILES: Final = "kip33.replaced files"  # their checks, in click's `meta`
 
 
 def makes_request(
@@ -54,9 +55,9 @@ def makes_request(
     def decorated(command: Callable[[_Request], None]) -> Callable[..., None]:
         @functools.wraps(command)
         def with_request(**values: object) -> None:
-            request = _made_of(kind, values)
+            request = made_of(kind, values)
             assert not values, f"{kind} has no fields {', '.join(values)}"
-            for require in click.get_current_context().meta.pop(_REPLACED, ()):
+            for require in click.get_current_context().meta.pop(REPLACED_FILES, ()):
                 require()
             command(request)
 
@@ -65,12 +66,12 @@ def makes_request(
     return decorated
 
 
-def _made_of(kind: Callable[..., _Request], values: dict[str, object]) -> _Request:
+def made_of(kind: Callable[..., _Request], values: dict[str, object]) -> _Request:
     """Return an object of a class whose fields are taken out of `values`."""
     fields: dict[str, object] = {}
     for name, of_field in inspect.get_annotations(kind).items():
         if _is_made_of_options(of_field):
-            fields[name] = _made_of(of_field, values)
+            fields[name] = made_of(of_field, values)
         elif name in values:
             fields[name] = values.pop(name)
     made = kind(**fields)
@@ -138,7 +139,10 @@ _MOST_CONFIG_BYTES: Final = 1 << 20
 
 
 def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
-    """Take a command's defaults from a TOML file: its own table overrides the top-level keys."""
+    """Take a command's defaults from a TOML file: its own table overrides the top-level keys.
+
+    The table of `kip33 verify quick` is `[verify.quick]`.
+    """
     if path is None:
         return
     import tomllib
@@ -149,21 +153,18 @@ def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) 
         raise click.BadParameter(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # of the text, or a NUL in the file's name
         raise click.BadParameter(f"{path}: not valid TOML: {error}") from error
-    command = ctx.command.name or ""
-    own = tables.get(command, {})
-    own = own if isinstance(own, dict) else {}
-    shared = {
-        key: value
-        for key, value in tables.items()
-        if not (key in COMMANDS and isinstance(value, dict))
-    }
+    own, name = tables, ""
+    for word in filter(None, (getattr(ctx.command, "of", ""), ctx.command.name)):
+        inner = own.get(word, {})
+        own, name = (inner if isinstance(inner, dict) else {}), f"{name}.{word}".lstrip(".")
+    own = _without_tables(own, getattr(ctx.command, "modes", ()))
     options = _long_options(ctx.command)
     defaults = {}
-    for key, value in (shared | own).items():
+    for key, value in (_without_tables(tables, COMMANDS) | own).items():
         option = options.get(key.replace("_", "-"))
         if option is None and key in own:
             near = nearest([key], options)
-            raise click.BadParameter(f"{path}: [{command}] has no option {key!r}{near}")
+            raise click.BadParameter(f"{path}: [{name}] has no option {key!r}{near}")
         if option is None and not _is_known(key):
             what, names = ("command", COMMANDS) if isinstance(value, dict) else ("option", options)
             raise click.BadParameter(f"{path}: unknown {what} {key!r}{nearest([key], names)}")
@@ -173,6 +174,13 @@ def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) 
             except ValueError as error:
                 raise click.BadParameter(f"{path}: {key}: expected {error}") from error
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
+
+
+def _without_tables(table: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return the keys of a table that are not tables of these commands."""
+    return {
+        key: value for key, value in table.items() if not (key in names and isinstance(value, dict))
+    }
 
 
 def _config_text(path: Path) -> str:
@@ -207,8 +215,10 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_known(key: str) -> bool:
-    """Return whether any command, not necessarily this one, has such an option."""
-    return any(key.replace("_", "-") in _long_options(get_command(name)) for name in COMMANDS)
+    """Return whether any command or mode, not necessarily this one, has such an option."""
+    every = (get_command(name) for name in COMMANDS)
+    commands = chain.from_iterable((one, *getattr(one, "modes", {}).values()) for one in every)
+    return any(key.replace("_", "-") in _long_options(command) for command in commands)
 
 
 def _long_options(command: click.Command) -> dict[str, click.Option]:
@@ -391,7 +401,7 @@ def replaced_file(
                 f"{without_secrets(text)!r} found, expected a name that ends in {suffix}"
             )
         place = Location.of(text)
-        ctx.meta.setdefault(_REPLACED, []).append(functools.partial(require, place))
+        ctx.meta.setdefault(REPLACED_FILES, []).append(functools.partial(require, place))
         return place
 
     return place_of

@@ -8,7 +8,7 @@ import csv
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -31,6 +31,7 @@ from kip33.rules.policies import human_duration as human_duration
 if TYPE_CHECKING:
     from kip33.catalog.catalog import Catalog, Choice
     from kip33.catalog.tiers import CatalogSnapshot
+    from kip33.cli.metrics_file import GaugeSamples, MetricsRequest
 
 Part = TypeVar("Part")
 RESULT: Final = "KIP33_RESULT "  # the start of the line of --result-line
@@ -98,22 +99,37 @@ class RowList(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What a command prints; rows and pages may be generators, of which only one is used.
+    """What a command found; rows and pages may be generators, of which only one is used.
 
-    `page`: tables and lines for people, in their order. In a JSON object the fields of `head`, and
-    of `summary` if there is no `summary_key`, are before the rows; `tail` is after them. A single
-    list without a key is printed without an object. Lines of JSON whose rows have a kind end with
-    the summary. CSV has the rows of the first list; without rows it has one row, the summary. The
-    lines in `csv` are printed in place of that.
+    `page`: tables and lines for people, in their order, given the summary. In a JSON object the
+    fields of `head`, and of `summary` if there is no `summary_key`, are before the rows; `tail` is
+    after them. A single list without a key is printed without an object. Lines of JSON whose rows
+    have a kind end with the summary. CSV has the rows of the first list; without rows it has one
+    row, the summary, or the lines in `csv`. In every format `emitted`, the input of another
+    program, is printed in place of all that.
+
+    A summary, if there is one, also gets how the command ran (`kip33.cli.runs`); its file has the
+    fields of `more`, too. `findings` are compared with --fail-on. `unread` are lines on logs that
+    could not be read, of `logs` in all: without any other the exit code is 1, as it is if the work
+    `is_incomplete`. `gauges` are those of --metrics, with `labels` on each.
     """
 
-    page: Iterable[Table | str]
+    page: Callable[[Row], Iterable[Table | str]] | Iterable[Table | str]
     rows: Sequence[RowList] = ()
     summary: Row = field(default_factory=dict)
     summary_key: str = ""
     head: Row = field(default_factory=dict)
     tail: Row = field(default_factory=dict)
     csv: Iterable[str] | None = None
+    emitted: Iterable[str] | None = None
+    more: Row = field(default_factory=dict)
+    findings: Collection[str] = ()
+    unread: Sequence[str] = ()
+    logs: int = 0
+    is_incomplete: bool = False
+    is_refused: bool = False
+    gauges: "Callable[[Row, MetricsRequest], Iterable[GaugeSamples]]" = lambda *_: ()
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 FORMATS: Final = ("table", "json", "jsonl", "csv")
@@ -126,14 +142,17 @@ def show(answer: Output, output_format: str) -> None:
     snapshot is pruned meanwhile, a line says that the output is incomplete; of a JSON object then
     nothing is printed.
     """
-    _print(answer, output_format)
+    if answer.emitted is None:
+        _print(answer, output_format)
+    else:
+        print_lines(_complete(answer.emitted), is_exact=True)
     print_result({**answer.head, **answer.summary, **answer.tail})
 
 
 def _print(answer: Output, output_format: str) -> None:
     match output_format:
         case "table":
-            for block in _complete(answer.page):
+            for block in _complete(_page_of(answer)):
                 if isinstance(block, Table):
                     block.print()
                 else:
@@ -152,6 +171,10 @@ def _print(answer: Output, output_format: str) -> None:
                 file.seek(0)
                 print_lines(iter(partial(file.read, _PIECE_CHARACTERS), ""), end="")
             click.echo()
+
+
+def _page_of(answer: Output) -> Iterable[Table | str]:
+    return answer.page(answer.summary) if callable(answer.page) else answer.page
 
 
 def _complete(parts: Iterable[Part]) -> Iterator[Part]:

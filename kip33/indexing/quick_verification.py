@@ -1,22 +1,23 @@
-"""Compare index files with their CRCs in the catalog; no log is read: `verify --quick`.
+"""Compare index files with their CRCs in the catalog; no log is read: `verify quick`.
 
 This finds index files that changed after the build that wrote them. It does not show whether they
 matched their logs then, nor changes of the logs.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypedDict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine, Work, first_seen
+from kip33.archive.common_options import TopicGlobList
 from kip33.archive.segment_paths import index_of_row
-from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.catalog import CATALOG_FOLDER, Catalog, Snapshot, catalog_at, choose
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.topic_totals import topics_of
 from kip33.errors import FileReadError
@@ -24,7 +25,8 @@ from kip33.formats.byte_sources import PIECE_BYTES, read_fully
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.scan import SMALL_BYTES
 from kip33.formats.time_index import index_crc32c
-from kip33.rules.policies import TopicGlobs
+from kip33.options import Option, Path
+from kip33.rules.policies import TopicGlobs, require_topics
 from kip33.rules.publication import IndexFileState
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import one_line, opened
@@ -61,12 +63,83 @@ class CheckedIndexFile(NamedTuple):
     problem: str
 
 
-class QuickCounts(NamedTuple):
+_CHECKED_FIELDS: Final[list["pa.Field[Any]"]] = [
+    pa.field("uri", pa.string(), nullable=False),
+    pa.field("verdict", pa.string(), nullable=False),
+    pa.field("expected_bytes", pa.int64(), nullable=False),
+    pa.field("expected_crc32c", pa.int64()),
+    pa.field("found_bytes", pa.int64()),
+    pa.field("found_crc32c", pa.int64()),
+    pa.field("problem", pa.string(), nullable=False),
+]
+CHECKED_FILES: Final = pa.schema(_CHECKED_FIELDS)
+"""The columns of `CheckedIndexFile`."""
+
+
+class QuickOptions(TypedDict, total=False):
+    """Which index files are compared, and with which catalog."""
+
+    catalog: Annotated[
+        Path | None,
+        Option("Folder of the catalog [default: <index-dir>/_catalog].", metavar="DIR"),
+    ]
+    topics: TopicGlobList
+
+
+class QuickRequest(QuickOptions):
+    """What a quick verification is asked."""
+
+    source: str  # a path or URI, like the next
+    index_dir: str | None  # None: `catalog` names the catalog
+
+
+class QuickAnswer(NamedTuple):
     """The result of a quick verification."""
 
+    catalog: Catalog
+    snapshot: Snapshot
+    segments: int  # with index files
+    without_index_files: int  # segments whose build wrote rows only
     by_verdict: dict[IndexKind, Counter[QuickVerdict]]
     bytes_read: int  # of index files
     not_identical: list[CheckedIndexFile]  # by URI
+
+    def table(self) -> pa.Table:
+        """Return `not_identical` as a table of CHECKED_FILES."""
+        rows = [file._asdict() for file in self.not_identical]
+        return pa.Table.from_pylist(rows, CHECKED_FILES)
+
+
+def verify_quick(request: QuickRequest, engine: Engine, warn: Callable[[str], None]) -> QuickAnswer:
+    """Compare the index files of a source with the newest snapshot of its catalog.
+
+    Raises ValueError without any place of a catalog, CatalogError for one that is missing, damaged
+    or of another source.
+    """
+    index_dir, topics = request["index_dir"], request["topics"]
+    place = request["catalog"] or (index_dir and Location.of(index_dir).child(CATALOG_FOLDER).uri)
+    if not place:
+        raise ValueError("a quick verification requires the catalog: give --catalog or --index-dir")
+    catalog = catalog_at(Location.of(str(place)), warn=warn)
+    catalog.require_source(Location.of(request["source"]))
+    snapshot = choose(catalog, None, warn).snapshot
+    files, without = plan_quick(catalog, snapshot, topics)
+    if not files.num_rows and not without:
+        require_topics(topics, topics_of(catalog, snapshot))
+    found = _compare(files, engine)
+    by_verdict: dict[IndexKind, Counter[QuickVerdict]] = {kind: Counter() for kind in IndexKind}
+    for checked in found:
+        for (kind, verdict), count in checked.counts.items():
+            by_verdict[kind][verdict] += count
+    return QuickAnswer(
+        catalog,
+        snapshot,
+        files.num_rows,
+        without,
+        by_verdict,
+        sum(checked.bytes_read for checked in found),
+        sorted(file for checked in found for file in checked.not_identical),
+    )
 
 
 class _Checked(NamedTuple):
@@ -100,19 +173,10 @@ def plan_quick(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ())
     return QuickPlan(files.append_column("size_bytes", pa.array(size)), without)
 
 
-def execute_quick(files: pa.Table, engine: Engine) -> QuickCounts:
-    """Return how the index files of `plan_quick` compare with the catalog."""
+def _compare(files: pa.Table, engine: Engine) -> list[_Checked]:
     marks = first_seen(files["index_uri"].to_pylist())
     work = Work(Phase.READING_INDEXES, marks=marks, command="verify")
-    checked = engine.run_on_bins(files, check_bin, work=work)
-    by_verdict: dict[IndexKind, Counter[QuickVerdict]] = {kind: Counter() for kind in IndexKind}
-    for result in checked:
-        for (kind, verdict), count in result.counts.items():
-            by_verdict[kind][verdict] += count
-    not_identical = [file for result in checked for file in result.not_identical]
-    return QuickCounts(
-        by_verdict, sum(result.bytes_read for result in checked), sorted(not_identical)
-    )
+    return list(engine.run_on_bins(files, check_bin, work=work))
 
 
 def check_bin(number: int, files: pa.Table) -> Iterator[_Checked]:

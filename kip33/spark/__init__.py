@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kip33.rules.policies import Policies
     from kip33.rules.retention import WhatIf
     from kip33.spark.audits import audit_roll, timestamp_profile
-    from kip33.spark.build import build_index, verify_index
+    from kip33.spark.build import build_index, verify_index, verify_quick
     from kip33.spark.catalog import load_catalog
     from kip33.spark.record_files import write_records
     from kip33.spark.retention import evaluate_retention, freed_by, summarize_partitions
@@ -37,6 +37,7 @@ _HOMES: Final = {
     "summarize_partitions": "kip33.spark.retention",
     "timestamp_profile": "kip33.spark.audits",
     "verify_index": "kip33.spark.build",
+    "verify_quick": "kip33.spark.build",
     "write_records": "kip33.spark.record_files",
 }
 
@@ -57,6 +58,7 @@ __all__ = [
     "summarize_partitions",
     "timestamp_profile",
     "verify_index",
+    "verify_quick",
     "write_records",
 ]
 

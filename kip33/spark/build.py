@@ -11,8 +11,10 @@ from kip33.builds.build_options import BuildOptions, BuildRequest
 from kip33.builds.commit import BuildSummary, execute_build
 from kip33.builds.plan import plan_build
 from kip33.builds.verify_options import VerifyOptions, VerifyRequest, plan_request
-from kip33.catalog.catalog import ipc_bytes
+from kip33.catalog.catalog import ipc_bytes, warn_caller
 from kip33.formats.times import Time, milliseconds_of
+from kip33.indexing import quick_verification
+from kip33.indexing.quick_verification import CHECKED_FILES, QuickOptions, QuickRequest
 from kip33.indexing.verification import SEGMENT_VERDICTS, verdict_batches
 from kip33.indexing.verify_tree import execute_verify
 from kip33.options import picked, takes
@@ -27,6 +29,10 @@ class SparkBuildOptions(BuildOptions, SparkRun, total=False):
 
 class SparkVerifyOptions(VerifyOptions, SparkRun, total=False):
     """The options of `verify_index`."""
+
+
+class SparkQuickOptions(QuickOptions, SparkRun, total=False):
+    """The options of `verify_quick`."""
 
 
 @takes(SparkBuildOptions)
@@ -99,6 +105,37 @@ def verify_index(
     verdicts = execute_verify(plan, engine)
     parts = [ipc_bytes(pa.Table.from_batches([batch])) for batch in verdict_batches(verdicts)]
     return run_in_arrow(spark, parts, _rows_of, from_arrow_schema(SEGMENT_VERDICTS))
+
+
+@takes(SparkQuickOptions)
+def verify_quick(
+    spark: SparkSession,
+    source: str,
+    index_dir: str | None = None,
+    **options: Unpack[SparkQuickOptions],
+) -> DataFrame:
+    """Compare the index files of a source with their sizes and CRCs in the catalog; read no log.
+
+    Returns a row for each index file that is not as the build wrote it, by URI.
+
+    >>> verify_quick(spark, "archive", "spark-indexes").count()
+    0
+
+    - `options`: see `QuickOptions` and `SparkRun`
+
+    Columns (`not_identical` in `kip33/api/RESULTS.md`): `uri`, `verdict` (`changed`, `missing`,
+    `unknown` or `unreadable`), `problem`: string; `expected_bytes`, `expected_crc32c`,
+    `found_bytes`, `found_crc32c`: bigint. Raises ValueError without `index_dir` and `catalog`,
+    CatalogError for a catalog that is missing, damaged or of another source.
+    """
+    access = (options["storage_options"], options["filesystem"])
+    others = (index_dir, options["catalog"])
+    source, (index_dir, catalog) = given_places(spark, source, others, *access)
+    use_session(spark)
+    request = picked(QuickRequest, options, source=source, index_dir=index_dir, catalog=catalog)
+    engine = SparkEngine(lambda: spark, options["parallelism"], options["on_progress"])
+    found = quick_verification.verify_quick(request, engine, warn_caller).table()
+    return run_in_arrow(spark, [ipc_bytes(found)], _rows_of, from_arrow_schema(CHECKED_FILES))
 
 
 def _rows_of(part: bytes) -> list[pa.RecordBatch]:

@@ -251,7 +251,7 @@ def test_the_summaries_of_the_commands(command: Command) -> None:  # noqa: F811
 
     require_fields("build summary", summary_of("build", "archive", "--index-dir", "indexes"))
     require_fields("verify summary", summary_of("verify", "archive", "--index-dir", "indexes"))
-    quick = summary_of("verify", "archive", "--index-dir", "indexes", "--quick")
+    quick = summary_of("verify", "quick", "archive", "--index-dir", "indexes")
     require_fields("quick verify summary", quick)
     judged = ("retention", catalog, "--policy", policy, "--now", "2023-12-01")
     audit = summary_of(*judged, "--plan", "plan.jsonl", "--output", "audit")

@@ -59,7 +59,7 @@ def test_both_engines_give_the_same_figures(spark_command: Command) -> None:
 
 def test_a_quick_verification_compares_the_files_of_a_draft(command: Command) -> None:
     command("build", "archive", "--index-dir", "i", "--dialect", "minute")
-    quick = ("verify", "archive", "--index-dir", "i", "--quick", "--fail-on", "changed")
+    quick = ("verify", "quick", "archive", "--index-dir", "i", "--fail-on", "changed")
     assert command(*quick).exit_code == 0
     [file, *_] = [one for one in sorted(Path("i").rglob("*.time.index")) if one.stat().st_size]
     file.write_bytes(bytes(file.stat().st_size))

@@ -18,7 +18,7 @@ LOGS = "archive/broker-1/audit.v1-0/00000000000000000000.log"
 INDEXES = "made/indexes/broker-1/orders-0/00000000000000000000.timeindex"
 ROWS = {  # each answer with rows, and the key of its first rows in JSON
     "verify archive": "verdicts",
-    "verify made/archive --index-dir made/indexes --quick": "not_identical",
+    "verify quick made/archive --index-dir made/indexes": "not_identical",
     "repair archive/broker-2": "repairs",
     f"restore {CATALOG} --replica broker-2 --to logs --dry-run": "partitions",
     "truncate archive/broker-1/orders-0 --to 100": "files",

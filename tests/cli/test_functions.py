@@ -77,6 +77,10 @@ SAME = {
         ("verify", "archive", "--index-dir", "indexes", "--topic", "!metrics"),
         lambda _: _verdicts(kip33.verify_index("archive", "indexes", topics=["!metrics"])),
     ),
+    "verify quick": Same(
+        ("verify", "quick", "archive", "--index-dir", "{}"),
+        lambda here: {"not_identical": kip33.verify_quick("archive", here).to_pylist()},
+    ),
     "verify a share": Same(
         ("verify", "archive", "--share", "2/3", "--as-of", "2024-05-01"),
         lambda _: _verdicts(kip33.verify_index("archive", share="2/3", as_of="2024-05-01")),
@@ -117,6 +121,9 @@ def test_a_function_gives_and_writes_what_its_command_does(
             for here in ("asked", "called"):
                 shutil.rmtree(here, ignore_errors=True)
                 Path(here).mkdir()
+                if name == "verify quick":
+                    kip33.build_index("archive", here)
+                    next(Path(here).rglob("*.timeindex")).unlink()
             if name.startswith("repair"):
                 shutil.copytree("archive", "asked/logs")
             words = [word.replace("{}", "asked") for word in same.command]
@@ -141,7 +148,6 @@ OTHER_NAMES = {
     ("report", "catalog_dir"): "catalog",
 }
 NOT_TAKEN = {
-    "verify": {"quick", "catalog"},
     "restore": {"abandon", "other_source"},  # kip33.abandon_restore; a list of two sources
 }
 OF_A_PROGRAM = {"on_progress", "storage_options", "filesystem"}
@@ -154,6 +160,8 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("build", kip33.spark.build_index),
         ("verify", kip33.verify_index),
         ("verify", kip33.spark.verify_index),
+        ("verify quick", kip33.verify_quick),
+        ("verify quick", kip33.spark.verify_quick),
         ("repair", kip33.repair),
         ("restore", kip33.restore_archive),
         ("report", kip33.write_report),
@@ -171,7 +179,9 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
 
 def options_of(name: str) -> Iterator[str]:
     """Yield the options and arguments of a command, by the keywords of its function."""
-    for parameter in get_command(name).params:
+    command, _, mode = name.partition(" ")
+    of_name = get_command(command)
+    for parameter in (of_name.modes[mode] if mode else of_name).params:
         words = [form.lstrip("-") for form in parameter.opts if len(form) > 2] or [""]
         word = words[0].removeprefix("no-").replace("-", "_")
         yield "topics" if word == "topic" else OTHER_NAMES.get((name, word), word)

@@ -75,7 +75,7 @@ def test_verify_counts_by_kind_and_verdict(command: Command, subtests: pytest.Su
     command(*BUILD)
     for quick in [False, True]:
         with subtests.test(f"{quick}"):
-            given = ("verify", "archive", "--index-dir", "indexes", *(["--quick"] if quick else []))
+            given = ("verify", *(["quick"] if quick else []), "archive", "--index-dir", "indexes")
             done = command(*given, "--format", "json", "--metrics", "v.prom")
 
             assert done.exit_code == 0

@@ -29,7 +29,7 @@ def test_an_index_directory_is_taken_for_its_catalog(
 ) -> None:
     source = (place / "archive").resolve()  # a catalog has one SOURCE, by its path
     lines = [f"{line} --format jsonl" for line in OF_CATALOGS.values()]
-    others = (f"catalog {CATALOG} --path", f"verify {source} --quick --catalog {CATALOG}")
+    others = (f"catalog {CATALOG} --path", f"verify quick {source} --catalog {CATALOG}")
     for line in (*lines, *others):
         with subtests.test(line):
             exact = command(*line.split())
@@ -76,7 +76,7 @@ def test_a_misspelt_topic_suggests_the_nearest(
     for line in [
         "build archive --index-dir new --topic oders",
         "verify archive --topic oders",
-        "verify SOURCE --quick --index-dir indexes --topic oders",
+        "verify quick SOURCE --index-dir indexes --topic oders",
         "repair archive/broker-1 --topic oders",
         "restore archive --to x --dry-run --topic oders",
         "restore indexes/_catalog --to x --dry-run --topic oders",

@@ -32,7 +32,7 @@ READERS = {
     "holes": f"catalog {CATALOG} --holes",
     "orphans": f"catalog {CATALOG} --orphans",
     "diff": f"catalog {CATALOG} --diff 1 2",
-    "verify": f"verify ARCHIVE --quick --catalog {CATALOG}",
+    "verify": f"verify quick ARCHIVE --catalog {CATALOG}",
 }
 WHAT_TO_DO = re.compile(
     r"the snapshot was removed while it was read, .*; run the command again$"

@@ -122,7 +122,7 @@ ORDERS = "archive/broker-1/orders-0"
 ROWS: dict[str, Callable[[Path], list[str]]] = {  # each line, and the names that stand whole
     "build archive --index-dir other": lambda root: [(root / "other/_catalog").as_uri()],
     "verify archive": files(".timeindex"),
-    "verify archive --quick --index-dir indexes": said("identical"),
+    "verify quick archive --index-dir indexes": said("identical"),
     OF_CATALOGS["retention"]: partitions,
     f"{OF_CATALOGS['retention']} --show-broker-view": partitions,
     OF_CATALOGS["roll"]: with_bases,

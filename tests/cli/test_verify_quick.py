@@ -1,4 +1,4 @@
-"""`kip33 verify --quick`: index files compared with their CRCs in the catalog."""
+"""`kip33 verify quick`: index files compared with their CRCs in the catalog."""
 
 import os
 from collections.abc import Callable
@@ -10,6 +10,8 @@ import pytest
 from tests.builders.changing_archive import CLICKS, ORDERS, ChangingArchive, batches, built_archive
 from tests.builders.segment_builder import Record, end_txn_marker, segment, v2_batch
 from tests.cli.console import Command, Finished
+
+OF_THE_RUN = {"workers": 0, "seconds": 0}
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def quick(command: Command, changing: ChangingArchive) -> Callable[..., Finished
         place = changing.source.rename(changing.source.with_name("elsewhere"))
         try:
             return command(
-                *("verify", changing.source, "--quick", "--catalog", changing.catalog), *options
+                *("verify", "quick", changing.source, "--catalog", changing.catalog), *options
             )
         finally:
             place.rename(changing.source)
@@ -127,7 +129,7 @@ def test_txnindexes_are_compared_too(
 def test_a_catalog_of_another_source_is_refused(
     command: Command, changing: ChangingArchive
 ) -> None:
-    done = command("verify", "archive", "--quick", "--catalog", changing.catalog)
+    done = command("verify", "quick", "archive", "--catalog", changing.catalog)
     assert done.exit_code == 2
     assert "describes" in done.stderr
 
@@ -136,14 +138,14 @@ def test_a_catalog_of_another_source_is_refused(
 def test_spark_finds_the_same(spark_command: Command, changing: ChangingArchive) -> None:
     zeros_unseen(changing.index(ORDERS))
     changing.index(CLICKS).unlink()
-    options = ("verify", changing.source, "--quick", "--catalog", changing.catalog)
+    options = ("verify", "quick", changing.source, "--catalog", changing.catalog)
     answers = []
     for engine in ("local", "spark"):
         done = spark_command(*options, "--engine", engine, "--format", "json")
         answers += done.lines
     local, spark = answers
     assert (local.pop("engine"), spark.pop("engine")) == ("local", "spark")
-    assert local | {"workers": 0} == spark | {"workers": 0}
+    assert local | OF_THE_RUN == spark | OF_THE_RUN
     assert len(local["not_identical"]) == 2
 
 
@@ -154,7 +156,7 @@ def test_segments_of_a_build_without_index_files_are_counted_in_a_line(
     archive.write(archive.log("orders-0"), batches(0, 5))
     archive.build(index_files=False)
     done = command(
-        *("verify", archive.source, "--quick", "--catalog", archive.catalog, "--format", "json")
+        *("verify", "quick", archive.source, "--catalog", archive.catalog, "--format", "json")
     )
     assert done.exit_code == 0
     assert "1 segment without index files: built with --no-index-files" in done.stderr

@@ -47,7 +47,7 @@ def test_every_segment_is_verified_within_a_round(
 def test_without_as_of_it_is_the_share_of_today(
     command: Command, changing: ChangingArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kip33.cli.verify.current_ms", lambda: 20_001 * ONE_DAY_MS + 5)
+    monkeypatch.setattr("kip33.cli.runs.current_ms", lambda: 20_001 * ONE_DAY_MS + 5)
     [today] = command(
         *("verify", changing.source, "--index-dir", changing.index_root),
         *("--share", "1/3", "--format", "json"),

@@ -1,0 +1,87 @@
+"""Commands with modes: `kip33 catalog CATALOG`, and `kip33 catalog diff CATALOG A B`.
+
+A mode is a command of its own, named by the first word. What was an option in earlier versions,
+such as `kip33 catalog CATALOG --diff A B`, is hidden and still does the same, with a line that
+names the new form.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from kip33.cli.output import warn
+
+
+class Earlier(NamedTuple):
+    """An option that became a mode; the values that it took are the last arguments of the mode."""
+
+    mode: str
+    values: int = 0
+    is_kept: bool = False  # the mode has the option, too
+
+
+class Mode(click.Command):
+    """A mode; `of` is the name of its command."""
+
+    of: str = ""
+
+
+class CommandWithModes(click.Command):
+    """A command whose first argument may be the name of one of its modes."""
+
+    modes: Mapping[str, Mode] = {}
+    earlier: Mapping[str, Earlier] = {}
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> click.Context:
+        """Return the context of the mode that the arguments name, else of the command itself."""
+        args = self._as_now(args, info_name or "")
+        mode = self.modes.get(args[0]) if args else None
+        if mode is None:
+            return super().make_context(info_name, args, parent, **extra)
+        return mode.make_context(f"{info_name} {mode.name}", args[1:], parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command of a context, which may be a mode's."""
+        return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then the modes."""
+        super().format_options(ctx, formatter)
+        shown = [(name, mode.get_short_help_str(200)) for name, mode in self.modes.items()]
+        with formatter.section(f"Commands ({ctx.command_path} COMMAND --help)"):
+            formatter.write_dl(shown)
+
+    def _as_now(self, args: Sequence[str], command: str) -> list[str]:
+        """Return the arguments with the mode of an earlier option in front."""
+        if args and args[0] in self.modes:
+            return [*args]
+        options = args[: args.index("--")] if "--" in args else args
+        found = (at for at, arg in enumerate(options) if arg.partition("=")[0] in self.earlier)
+        at = next(found, None)
+        if at is None:
+            return [*args]
+        flag, is_joined, value = args[at].partition("=")
+        earlier = self.earlier[flag]
+        warn(
+            f"{flag} is now a command: kip33 {command} {earlier.mode}; the option goes with the "
+            "next version"
+        )
+        if earlier.is_kept:
+            return [earlier.mode, *args]
+        end = at + 1 + (0 if is_joined else earlier.values)
+        values = [value] if is_joined else [*args[at + 1 : end]]
+        return [earlier.mode, *args[:at], *args[end:], *values]
+
+
+def with_modes(
+    own: CommandWithModes, *modes: Mode, earlier: Mapping[str, Earlier]
+) -> CommandWithModes:
+    """Give a command its modes, and the options of earlier versions that became them."""
+    own.modes = {str(mode.name): mode for mode in modes}
+    for mode in modes:
+        mode.of = str(own.name)
+    own.earlier = earlier
+    return own

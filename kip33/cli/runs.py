@@ -1,0 +1,191 @@
+"""How every command runs: it is asked, it answers, and the rest is done here, for all of them.
+
+A command is a function of its request and a `CommandRun`, and returns an `Output`. `runs` gives it
+the options that all commands have. Around the function it shows the progress; behind it come the
+time, the summary file, the metrics, the output in the format asked for, and the exit code.
+"""
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+
+import click
+
+from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
+from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
+from kip33.cli.options import (
+    REPLACED_FILES,
+    engine_options,
+    format_option,
+    made_of,
+    publish_summary,
+    session_options,
+    spark_options,
+    store_options,
+    summary_option,
+    together,
+)
+from kip33.cli.output import Output, show, warn_of_unreadable
+from kip33.cli.progress import progress_line
+from kip33.cli.times import current_ms
+from kip33.errors import ExitCode, exit_code_of
+from kip33.stores.progress import OnProgress
+
+if TYPE_CHECKING:
+    from kip33.archive.bins import Engine
+    from kip33.stores.locations import Location
+
+_Request = TypeVar("_Request")
+_Command: TypeAlias = Callable[..., None]
+
+
+class Findings(NamedTuple):
+    """What `--fail-on` takes: the findings, its help, and the placeholder of long lists."""
+
+    names: Sequence[str]
+    help: str = "Exit 3 if there is any. May be repeated."
+    metavar: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options of a run; None: the command has no such option, or it is not given."""
+
+    output_format: str
+    fail_on: tuple[str, ...] = ()
+    summary_file: "Location | None" = None
+    metrics: MetricsRequest | None = None
+    engine: EngineOptions | None = None
+
+    @classmethod
+    def taken(cls, values: dict[str, Any]) -> "RunOptions":
+        """Return those that are taken out of the values of a command's options."""
+        engine = made_of(EngineOptions, values) if "engine" in values else None
+        metrics = made_of(MetricsRequest, values) if "metrics_file" in values else None
+        plain = {name: values.pop(name) for name in cls.__annotations__ if name in values}
+        return cls(**plain, engine=engine, metrics=metrics)
+
+
+class CommandRun:
+    """A run of a command: its options, who is told how far it is, and the engine that works."""
+
+    def __init__(self, options: RunOptions, on_progress: OnProgress) -> None:
+        """Begin now."""
+        self.options, self.on_progress = options, on_progress
+        self.started_ms = current_ms()
+        self._began = time.monotonic()
+        self._ran: tuple[str, int] | None = None
+        self._engine: Engine | None = None
+
+    @property
+    def asks_for_topics(self) -> bool:
+        """Return whether metrics by topic are to be written."""
+        metrics = self.options.metrics
+        return metrics is not None and metrics.asks_for_topics
+
+    def open_engine(self) -> "Engine":
+        """Return the engine that the options choose, the same at each call."""
+        assert self.options.engine is not None, "the command has no --engine"
+        if self._engine is None:
+            self._engine = open_engine(self.options.engine, self.on_progress)
+        return self._engine
+
+    def ran_on(self, name: str, workers: int) -> None:
+        """Say which engine worked, if it was not that of `open_engine`."""
+        self._ran = name, workers
+
+    def facts(self) -> dict[str, Any]:
+        """Return what every summary ends with: `engine`, `workers`, `seconds`."""
+        seconds = {"seconds": round(time.monotonic() - self._began, 3)}
+        if self.options.engine is None:
+            return seconds
+        if self._engine is not None:
+            self._ran = self._engine.name, self._engine.workers
+        if self._ran is None:
+            engine_choice(self.options.engine._replace(verbose=False))  # refuses contradictions
+        engine, workers = self._ran or ("local", 1)
+        return {"engine": engine, "workers": workers} | seconds
+
+
+_WORK: Final = {  # the options of each kind of work
+    "tasks": (engine_options, spark_options),
+    "session": (engine_options, session_options),
+    "here": (store_options,),
+}
+
+
+def runs(
+    kind: Callable[..., _Request],
+    *,
+    work: Literal["tasks", "session", "here"] = "tasks",
+    summary: bool = True,
+    metrics: bool = False,
+    findings: Findings | None = None,
+) -> Callable[[Callable[[_Request, CommandRun], Output]], _Command]:
+    """Return a decorator that makes a command of a function; see the module.
+
+    The command's own options make a request of the class `kind`: a field whose type is a named
+    tuple, typed dict or dataclass is made of options, too. `check` of what is made, if it has one,
+    raises UsageError for options that contradict each other.
+
+    `work`: `tasks` of an engine, whose number an option says; an engine or Spark `session`; else
+    `here`, with the options of stores alone.
+    """
+    options = together(
+        *([_fail_on(findings)] if findings else []),
+        *([summary_option] if summary else []),
+        *([metrics_options] if metrics else []),
+        *_WORK[work],
+        format_option,
+    )
+
+    def decorated(function: Callable[[_Request, CommandRun], Output]) -> _Command:
+        name = function.__name__.partition("_")[0]  # of `catalog_diff` it is `catalog`
+
+        @functools.wraps(function)
+        def command(**values: object) -> None:
+            options = RunOptions.taken(values)
+            request = made_of(kind, values)
+            assert not values, f"{kind} has no fields {', '.join(values)}"
+            for require in click.get_current_context().meta.pop(REPLACED_FILES, ()):
+                require()
+            with progress_line(name) as on_progress:
+                run = CommandRun(options, on_progress)
+                output = function(request, run)
+            sys.exit(_ended(output, run, name))
+
+        return options(command)
+
+    return decorated
+
+
+def _fail_on(findings: Findings) -> Callable[[_Command], _Command]:
+    return click.option(
+        "--fail-on",
+        multiple=True,
+        type=click.Choice(findings.names),
+        metavar=findings.metavar,
+        help=findings.help,
+    )
+
+
+def _ended(output: Output, run: CommandRun, name: str) -> ExitCode:
+    """Publish and print what was found; return the exit code."""
+    if output.summary:
+        output = replace(output, summary={**output.summary, **run.facts()})
+    options = run.options
+    publish_summary(options.summary_file, {**output.summary, **output.more})
+    if options.metrics and options.metrics.metrics_file:
+        gauges = output.gauges(output.summary, options.metrics)
+        publish_metrics(options.metrics, name, output.labels, gauges)
+    show(output, options.output_format)
+    if warn_of_unreadable(output.unread, of=output.logs):
+        return ExitCode.INCOMPLETE
+    return exit_code_of(
+        findings=any(one in output.findings for one in options.fail_on),
+        incomplete=output.is_incomplete,
+        refused=output.is_refused,
+    )
