@@ -30,7 +30,7 @@ from kip33.rules.policies import human_duration as human_duration
 
 if TYPE_CHECKING:
     from kip33.catalog.catalog import Catalog, Choice
-    from kip33.catalog.tiers import CatalogSnapshot
+    from kip33.catalog.tiers import CatalogSnapshot, Tiers
     from kip33.cli.metrics_file import GaugeSamples, MetricsRequest
 
 Part = TypeVar("Part")
@@ -386,6 +386,20 @@ def chosen_snapshot(
     catalog = open_catalog_dir(place, what)
     snapshot, warnings = choose_and_warn(catalog, name)
     return CatalogSnapshot(catalog, snapshot), warnings
+
+
+def source_of(
+    catalog: str, remote: str | None, snapshot: str | None = None
+) -> "tuple[CatalogSnapshot | Tiers, tuple[str, ...]]":
+    """Return a catalog's snapshot, or the newest ones of two tiers, and the warnings about them."""
+    from kip33.catalog.tiers import Tiers
+
+    one, warnings = chosen_snapshot(catalog, snapshot)
+    if remote is None:
+        return one, warnings
+    refuse_with_two_catalogs({"--snapshot": snapshot})
+    other, more = chosen_snapshot(remote, what="REMOTE")
+    return Tiers.of(one, other, warn), (*warnings, *more)
 
 
 def refuse_with_two_catalogs(options: Mapping[str, Any]) -> None:

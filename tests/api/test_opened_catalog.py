@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import kip33
-from kip33.api.offsets_for_times import ANSWERS
+from kip33.search.time_search import ANSWERS
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.difference import DIFFERENCE
 from kip33.catalog.schema import PARTS

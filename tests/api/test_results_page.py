@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import kip33
-from kip33.api.offsets_for_times import ANSWERS
+from kip33.search.time_search import ANSWERS
 from kip33.api.opened_catalog import RETENTION
 from kip33.audits.roll_audit import ROLL
 from kip33.audits.timestamp_plan import TIMESTAMPS
