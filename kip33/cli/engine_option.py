@@ -35,7 +35,7 @@ ENGINE_VARIABLE: Final = "KIP33_ENGINE"
 
 
 class SparkJob:
-    """Set by the scripts of `jobs/`: the command is a Spark job, however it was started."""
+    """Set by the scripts in `jobs/`: the command is a Spark job, however it was started."""
 
 
 class EngineOptions(NamedTuple):
