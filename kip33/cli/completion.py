@@ -7,6 +7,7 @@ which texts are places, by their placeholders in the help, and which are topics 
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from typing import Final
 
@@ -43,8 +44,10 @@ def completion(shell: str) -> None:
     click.echo(script, exact_output(), color=True)
 
 
-def add_completion(command: click.Command) -> None:
-    """Let a command's places and topics complete. It must not run then: a URI is no path."""
+def completing(command: click.Command) -> click.Command:
+    """Return the command with places and topics that complete. Not to run it: a URI is no path."""
+    command = copy(command)
+    command.params = [copy(param) for param in command.params]
     for param in command.params:
         name = param.name or ""
         if type(param.type) is not StringParamType or name in _NO_PLACES:
@@ -56,6 +59,7 @@ def add_completion(command: click.Command) -> None:
             param.type = click.Path()
         elif _DIRECTORY.search(placeholder):
             param.type = click.Path(file_okay=False)
+    return command
 
 
 class _Topic(StringParamType):

@@ -136,11 +136,9 @@ def test_commands_complete_without_an_import_of_any(place: Path) -> None:
 
 def test_every_argument_is_a_place_or_a_choice() -> None:
     """An argument without a known placeholder would complete as nothing."""
-    from kip33.cli.completion import add_completion
+    from kip33.cli.completion import completing
 
     for name in COMMANDS:
-        command = get_command(name)
-        add_completion(command)
-        for param in command.params:
+        for param in completing(get_command(name)).params:
             if param.param_type_name == "argument":
                 assert type(param.type).__name__ in ("Path", "Choice"), (name, param.name)
