@@ -20,7 +20,6 @@ from kip33.catalog.tiers import Tiers
 from kip33.catalog.topic_totals import topic_totals, topics_of
 from kip33.cli.catalog_orphans import LeftoverRequest, apply_plan_file, show_orphans
 from kip33.cli.catalog_tiers import holes_answer, rows_of, tiers_answer
-from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.options import by_hand, format_option, store_options, topic_option
 from kip33.cli.output import (
     Column,
@@ -210,7 +209,6 @@ def catalog(
                 "--orphans": orphans,
             }
         )
-    leave_pandas_out()
     if remote_dir:
         one, _ = chosen_snapshot(catalog_dir)
         tiers = Tiers.of(one, chosen_snapshot(remote_dir, what="REMOTE")[0], warn)
