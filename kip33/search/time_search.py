@@ -183,7 +183,7 @@ class TimeSearch:
         self.source, self.how = source, search_options(asked)
         file = asked["log_start_offsets"]
         if file is not None and not self.how.as_kafka:
-            raise ValueError("--log-start-offsets requires --as kafka")
+            raise ValueError("--log-start-offsets requires --as kafka (as_kafka in Python)")
         self.rows, self.find = rows_of(source, topics), find
         self._starts: LogStartOffsets | None = None
         if self.how.as_kafka:  # a broker does not search records before them

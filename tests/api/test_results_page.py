@@ -11,25 +11,29 @@ import pyarrow as pa
 import pytest
 
 import kip33
-from kip33.search.time_search import ANSWERS
 from kip33.api.opened_catalog import RETENTION
 from kip33.audits.roll_audit import ROLL
 from kip33.audits.timestamp_plan import TIMESTAMPS
 from kip33.builds.repair_plan import REPAIRS
 from kip33.catalog.difference import DIFFERENCE
 from kip33.catalog.schema import PARTS
+from kip33.indexing.quick_verification import CHECKED_FILES
 from kip33.indexing.verification import SEGMENT_VERDICTS
 from kip33.records.columns import BATCHES, RECORDS, SEGMENT_TABLE
 from kip33.restore.restore_request import PartitionRestore
+from kip33.search.time_search import ANSWERS, RANGE
 
 PAGE = (Path(kip33.__file__).parent / "api" / "RESULTS.md").read_text()
 RESULTS = {
     "segments": PARTS,
     "difference": DIFFERENCE,
     "answers": ANSWERS,
+    "ranges": RANGE,
+    "emitted_offsets": kip33.EmittedOffsets,
     "retention": RETENTION,
     "roll": ROLL,
     "verdicts": SEGMENT_VERDICTS,
+    "not_identical": CHECKED_FILES,
     "build_summary": kip33.BuildSummary,
     "repair_summary": kip33.RepairSummary,
     "repairs": REPAIRS,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kip33.search.time_search import ANSWERS
 from kip33.demo import START_MS
+from kip33.search.time_search import ANSWERS
 from tests.cli.console import Command, Finished, file_named
 
 DAY_MS = 86_400_000
