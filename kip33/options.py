@@ -18,7 +18,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, wraps
 from textwrap import wrap
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 Path: TypeAlias = str | os.PathLike[str]
 """A path or URI; a function that `takes` options gets it as a text."""
@@ -78,9 +88,10 @@ class Declared(NamedTuple):
 
 @cache
 def declared(kind: Any) -> tuple[Declared, ...]:
-    """Return the options of a typed dict, in order."""
+    """Return the options of a typed dict, in order; a plain field, such as a place, is none."""
     hints = get_type_hints(kind, include_extras=True)
-    return tuple(Declared.of(*item) for item in hints.items())
+    said = (item for item in hints.items() if get_origin(item[1]) is Annotated)
+    return tuple(Declared.of(*item) for item in said)
 
 
 def with_defaults(kind: type[_Dict], given: Mapping[str, Any], **defaults: Any) -> _Dict:

@@ -5,12 +5,13 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Unpack
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from kip33.audits.roll_answers import RollOptions, roll_settings
 from kip33.audits.roll_audit import FIGURES, ROLL, audit_columns, roll_table
 from kip33.audits.timestamp_plan import (
     TIMESTAMPS,
@@ -24,8 +25,9 @@ from kip33.catalog.catalog import catalog_unless_source, choose
 from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.times import Time, milliseconds_of
+from kip33.options import takes
 from kip33.rules.policies import Policies
-from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
+from kip33.rules.rolling import RollReading, TopicRollSettings
 from kip33.rules.timestamp_profile import LimitChoice
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import given_places, use_session
@@ -41,40 +43,28 @@ _NEEDED: Final = (
 _ADDED: Final = pa.schema([field for field in ROLL if field.name not in SEGMENTS.names])
 
 
+@takes(RollOptions)
 def audit_roll(
-    catalog: DataFrame,
-    policies: Policies | None = None,
-    *,
-    segment_ms: int | None = None,
-    segment_bytes: int | None = None,
-    segment_jitter_ms: int | None = None,
-    index_interval_bytes: int | None = None,
-    segment_index_bytes: int | None = None,
-    reading: str = "kafka",
+    catalog: DataFrame, policies: Policies | None = None, **options: Unpack[RollOptions]
 ) -> DataFrame:
     """Return the catalog's rows with what the rule for rolling says of each segment.
 
     >>> from kip33.spark import load_catalog
-    >>> rolled = audit_roll(load_catalog(spark, "indexes/_catalog"), segment_ms=3_600_000)
+    >>> rolled = audit_roll(load_catalog(spark, "indexes/_catalog"), segment_ms="1h")
     >>> rolled.where("ended_by = 'time'").count()
     4
 
-    - `catalog`: what `load_catalog` returned
-    - `reading`: from which timestamp a segment's time counts: `kafka`, `kip33` or `kip33-largest`
+    - `catalog`: what `load_catalog` returned, of the topics that are wanted
+    - `policies`: settings of topics; without one of them and an option, Kafka's default
+    - `options`: see `RollOptions`
 
-    The settings are those given, else those of `policies`, else Kafka's defaults; times are ms,
-    sizes bytes. Adds the columns of `roll` in RESULTS.md that the catalog does not have: `ended_by`
-    (why the segment ended), `by_size`, `by_time`, `by_index`, `by_offset_range` (null: not known),
-    `doubt`, `not_seen`, `rolls_at_ms`, `overdue_ms`, `early`, ... Lazy: no job runs before the
-    result is used. Raises ValueError for an unknown reading, PolicyError for a wrong policy.
+    Adds the columns of `roll` in RESULTS.md that the catalog does not have: `ended_by` (why the
+    segment ended), `by_size`, `by_time`, `by_index`, `by_offset_range` (null: not known), `doubt`,
+    `not_seen`, `rolls_at_ms`, `overdue_ms`, `early`, ... Lazy: no job runs before the result is
+    used. Raises ValueError for an unknown reading, PolicyError for a wrong policy.
     """
-    chosen = RollReading(reading)
-    given = GivenSettings(
-        segment_ms, segment_bytes, segment_jitter_ms, index_interval_bytes, segment_index_bytes
-    )
-    settings = TopicRollSettings(policies or Policies(), given)
-    settings.require_valid()
-    return judge_in_tasks(catalog, _NEEDED, partial(_audit, settings, chosen), _ADDED)
+    settings, reading = roll_settings(options, policies), RollReading(options["reading"])
+    return judge_in_tasks(catalog, _NEEDED, partial(_audit, settings, reading), _ADDED)
 
 
 def _audit(settings: TopicRollSettings, reading: RollReading, rows: pa.Table) -> pa.Table:

@@ -13,6 +13,7 @@ import pytest
 import kip33
 from kip33.api.opened_catalog import RETENTION
 from kip33.audits.roll_audit import ROLL
+from kip33.audits.roll_what_if import REPLAYED
 from kip33.audits.timestamp_plan import TIMESTAMPS
 from kip33.builds.repair_plan import REPAIRS
 from kip33.catalog.difference import DIFFERENCE
@@ -32,6 +33,7 @@ RESULTS = {
     "emitted_offsets": kip33.EmittedOffsets,
     "retention": RETENTION,
     "roll": ROLL,
+    "roll_what_if": REPLAYED,
     "verdicts": SEGMENT_VERDICTS,
     "not_identical": CHECKED_FILES,
     "build_summary": kip33.BuildSummary,

@@ -16,6 +16,7 @@ import pytest
 import kip33
 import kip33.spark
 from kip33.cli.main import get_command
+from kip33.cli.output import without_sentinels
 from kip33.drafts.designs import DESIGNS
 from kip33.errors import RestoreError
 from kip33.records.reading import Isolation, Level
@@ -49,6 +50,14 @@ def _built(here: str) -> Any:
 
 def _verdicts(table: Any) -> Any:
     return {"verdicts": table.to_pylist()}
+
+
+def _catalog() -> kip33.OpenedCatalog:
+    return kip33.open_catalog("indexes/_catalog")
+
+
+def _rolled(table: Any) -> Any:
+    return {"segments": [*map(without_sentinels, table.to_pylist())]}
 
 
 def _repaired(here: str, *, apply: bool) -> Any:
@@ -89,6 +98,14 @@ SAME = {
     "repair --apply": Same((*REPAIR, "--apply"), lambda here: _repaired(here, apply=True)),
     "restore": Same(RESTORE, lambda here: _restored(here, dry_run=False)),
     "restore --dry-run": Same((*RESTORE, "--dry-run"), lambda here: _restored(here, dry_run=True)),
+    "roll": Same(
+        ("roll", "indexes/_catalog", "--segment-ms", "1h", "--read-headers", "--topic", "orders"),
+        lambda _: _rolled(_catalog().roll(segment_ms="1h", read_headers=True, topics=["orders"])),
+    ),
+    "roll what-if": Same(
+        ("roll", "what-if", "indexes/_catalog", "--retention-ms", "1d", "--topic", "payments"),
+        lambda _: _rolled(_catalog().roll_what_if(retention_ms="1d", topics=["payments"])),
+    ),
     "report": Same(
         (*REPORT, "--retention-ms", "7d", "--now", "2023-12-01"),
         lambda here: kip33.write_report(
@@ -146,9 +163,19 @@ OTHER_NAMES = {
     ("build", "only"): "only_damaged",
     ("restore", "from"): "from_",
     ("report", "catalog_dir"): "catalog",
+    ("roll", "source"): "catalog",
+    ("roll", "policy"): "policies",
+    ("roll what-if", "source"): "catalog",
+    ("roll what-if", "policy"): "policies",
 }
+OF_A_SOURCE = {"layout", "kafka_configs"}  # a catalog is taken; `load_policies` reads both files
 NOT_TAKEN = {
+    "roll": {*OF_A_SOURCE, "now"},  # of the summary
+    "roll what-if": OF_A_SOURCE,
     "restore": {"abandon", "other_source"},  # kip33.abandon_restore; a list of two sources
+}
+NOT_TAKEN_ON_SPARK = {
+    "roll": {"snapshot", "topics", "read_headers", "parallelism"},  # rows are given, no log is read
 }
 OF_A_PROGRAM = {"on_progress", "storage_options", "filesystem"}
 OF_SPARK = {"spark", "now_ms"}  # of the session; a job of Spark reads no clock
@@ -165,13 +192,18 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("repair", kip33.repair),
         ("restore", kip33.restore_archive),
         ("report", kip33.write_report),
+        ("roll", kip33.OpenedCatalog.roll),
+        ("roll", kip33.spark.audit_roll),
+        ("roll what-if", kip33.OpenedCatalog.roll_what_if),
     ]:
         is_of_spark = function.__module__.startswith("kip33.spark")
         with subtests.test(name, is_of_spark=is_of_spark):
             not_taken = OF_THE_COMMAND | NOT_TAKEN.get(name, set())
-            not_taken |= {"workers"} if is_of_spark else set()
+            if is_of_spark:
+                not_taken |= NOT_TAKEN_ON_SPARK.get(name, set()) | {"workers"}
             parameters = inspect.signature(function).parameters
             taken = parameters.keys() - OF_A_PROGRAM - OF_SPARK
+            taken = {"catalog" if one == "self" else one for one in taken}  # an opened one
             assert taken == {*options_of(name)} - not_taken
             keywords = [one for one in parameters.values() if one.kind is one.KEYWORD_ONLY]
             assert len(parameters) - len(keywords) <= 2 + is_of_spark

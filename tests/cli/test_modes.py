@@ -5,6 +5,7 @@ import pytest
 from tests.cli.console import Command
 
 EARLIER = {
+    "roll archive --what-if --segment-ms 1h": "roll what-if archive --segment-ms 1h",
     "verify archive --index-dir indexes --quick": "verify quick archive --index-dir indexes",
 }
 
@@ -15,7 +16,7 @@ def test_an_earlier_option_does_what_its_command_does(
     command("build", "archive", "--index-dir", "indexes")
     for earlier, now in EARLIER.items():
         with subtests.test(earlier):
-            old, new = (command(*line.split(), "--format", "jsonl") for line in (earlier, now))
+            old, new = (command(*line.split(), "--format", "csv") for line in (earlier, now))
             assert (old.exit_code, old.stdout) == (new.exit_code, new.stdout)
             name = " ".join(now.split()[:2])
             [said] = set(old.stderr.splitlines()) - set(new.stderr.splitlines())
