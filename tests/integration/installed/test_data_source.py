@@ -13,6 +13,7 @@ import pytest
 
 import kip33
 from kip33.demo import make_archive
+from tests.conftest import QUICK_JVM
 from tests.integration.servers.fixtures import s3_server
 from tests.integration.servers.processes import ServerProcess, free_port
 from tests.integration.servers.s3 import S3Server
@@ -64,7 +65,8 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", folder, wheel)
     subprocess.run(pip, check=True)
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    return os.environ | python | {"PYTHONPATH": str(folder), "SPARK_HOME": str(SPARK_HOME)}
+    spark = {"SPARK_HOME": str(SPARK_HOME), "JDK_JAVA_OPTIONS": QUICK_JVM}
+    return os.environ | python | spark | {"PYTHONPATH": str(folder)}
 
 
 class ConnectServer(NamedTuple):
