@@ -146,11 +146,27 @@ OTHER_NAMES = {
     ("build", "only"): "only_damaged",
     ("restore", "from"): "from_",
     ("report", "catalog_dir"): "catalog",
+    ("search", "as"): "as_kafka",
+    ("search", "catalog_dir"): "catalog",
+    ("failover", "to"): "other",
+    ("failover", "buffer"): "buffer_ms",  # a number, or `auto`
 }
+PLACES = {"catalog_dir", "remote_dir", "from"}  # what was opened
+OF_REQUESTS = {"time", "partition", "topics", "now"}  # a program makes tuples of them
+OF_POLICIES = {"policy", "kafka_configs", "retention_ms"}  # `policies`, an object
 NOT_TAKEN = {
     "restore": {"abandon", "other_source"},  # kip33.abandon_restore; a list of two sources
+    "search": PLACES | OF_REQUESTS | {"workers"},  # threads of the process
+    "OpenedCatalog.offsets_for_times": {"catalog", "emit", "allow_unsafe"},
+    "OpenedCatalog.offsets_to_emit": {"catalog", "until"},
+    "OpenedTiers.offsets_for_times": {"catalog", "emit", "allow_unsafe", "snapshot"},
+    "OpenedTiers.offsets_to_emit": {"catalog", "until", "snapshot"},
+    "offsets_for_times": {"emit", "allow_unsafe", "until", "snapshot"},  # a query can go on
+    "lag": PLACES | OF_POLICIES,
+    "failover": PLACES | {"emit"},  # kip33.reset_offsets
 }
 OF_A_PROGRAM = {"on_progress", "storage_options", "filesystem"}
+OBJECTS = {"self", "policies"}
 OF_SPARK = {"spark", "now_ms"}  # of the session; a job of Spark reads no clock
 
 
@@ -165,16 +181,24 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("repair", kip33.repair),
         ("restore", kip33.restore_archive),
         ("report", kip33.write_report),
+        ("search", kip33.OpenedCatalog.offsets_for_times),
+        ("search", kip33.OpenedCatalog.offsets_to_emit),
+        ("search", kip33.OpenedTiers.offsets_for_times),
+        ("search", kip33.OpenedTiers.offsets_to_emit),
+        ("search", kip33.spark.offsets_for_times),
+        ("lag", kip33.OpenedCatalog.group_lags),
+        ("failover", kip33.OpenedCatalog.resume_points),
     ]:
         is_of_spark = function.__module__.startswith("kip33.spark")
         with subtests.test(name, is_of_spark=is_of_spark):
             not_taken = OF_THE_COMMAND | NOT_TAKEN.get(name, set())
+            not_taken |= NOT_TAKEN.get(function.__qualname__, set())
             not_taken |= {"workers"} if is_of_spark else set()
             parameters = inspect.signature(function).parameters
-            taken = parameters.keys() - OF_A_PROGRAM - OF_SPARK
+            taken = parameters.keys() - OF_A_PROGRAM - OF_SPARK - OBJECTS
             assert taken == {*options_of(name)} - not_taken
             keywords = [one for one in parameters.values() if one.kind is one.KEYWORD_ONLY]
-            assert len(parameters) - len(keywords) <= 2 + is_of_spark
+            assert len(parameters) - len(keywords) <= 3
 
 
 def options_of(name: str) -> Iterator[str]:
