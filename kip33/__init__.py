@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from kip33.retention.policy_files import load_policies
     from kip33.rules.policies import Policies
     from kip33.search.emitted_offsets import EmittedOffsets
-    from kip33.search.failover import ResumePoint, reset_offsets
+    from kip33.search.failover import ResumePoint
     from kip33.search.group_lag import GroupLag
     from kip33.search.read_records import find_offset, read_records
     from kip33.stores.progress import Progress
@@ -109,7 +109,7 @@ _NAMES = {
     "kip33.retention.policy_files": ("load_policies",),
     "kip33.rules.policies": ("Policies",),
     "kip33.search.emitted_offsets": ("EmittedOffsets",),
-    "kip33.search.failover": ("ResumePoint", "reset_offsets"),
+    "kip33.search.failover": ("ResumePoint",),
     "kip33.search.group_lag": ("GroupLag",),
     "kip33.search.read_records": ("find_offset", "read_records"),
     "kip33.stores.progress": ("Progress",),
@@ -176,7 +176,6 @@ __all__ = [
     "read_records",
     "read_time_index",
     "repair",
-    "reset_offsets",
     "restore_archive",
     "scan_batches",
     "scan_polars",

@@ -327,8 +327,7 @@ class OpenedCatalog:
         - `options`: see `FailoverOptions`
 
         Rows are by group, topic and partition of the other cluster; times are ms since 1970
-        (`resume_points` in RESULTS.md). `kip33.reset_offsets` makes the input of
-        `kafka-consumer-groups.sh` of them. ValueError for a negative buffer, or one that cannot be
+        (`resume_points` in RESULTS.md). ValueError for a negative buffer, or one that cannot be
         measured.
         """
         committed = _committed_offsets(offsets, options["topics"])
@@ -345,6 +344,32 @@ class OpenedCatalog:
             buffer_ms=buffer_ms,
             max_batch_bytes=options["max_batch_bytes"],
         )
+
+    @takes(FailoverOptions)
+    def offsets_to_resume(
+        self,
+        other: "OpenedCatalog | Path",
+        offsets: Offsets,
+        *,
+        buffer_ms: int | Literal["auto"],
+        **options: Unpack[FailoverOptions],
+    ) -> EmittedOffsets:
+        """Return `resume_points` as the input of `kafka-consumer-groups.sh --from-file`.
+
+        >>> catalog = open_catalog("indexes/_catalog")
+        >>> committed = [("billing", "orders", 0, 8000)]
+        >>> catalog.offsets_to_resume("indexes/_catalog", committed, buffer_ms=60_000).text
+        'orders,0,7389\\n'
+
+        - `other`: the catalog of the other cluster, or its path or URI
+        - `buffer_ms`: as of `resume_points`
+        - `options`: see `FailoverOptions`
+
+        Lines have groups if there are several. `warnings` name the partitions that are left out,
+        and those without a guarantee. ValueError as of `resume_points`.
+        """
+        points = self.resume_points(other, offsets, buffer_ms=buffer_ms, **options)
+        return failover.reset_offsets(points)
 
     def retention(  # parameters: each is an option of `kip33 retention`
         self,

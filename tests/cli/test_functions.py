@@ -163,7 +163,7 @@ NOT_TAKEN = {
     "OpenedTiers.offsets_to_emit": {"catalog", "until", "snapshot"},
     "offsets_for_times": {"emit", "allow_unsafe", "until", "snapshot"},  # a query can go on
     "lag": PLACES | OF_POLICIES,
-    "failover": PLACES | {"emit"},  # kip33.reset_offsets
+    "failover": PLACES | {"emit"},  # two methods
 }
 OF_A_PROGRAM = {"on_progress", "storage_options", "filesystem"}
 OBJECTS = {"self", "policies"}
@@ -188,6 +188,7 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("search", kip33.spark.offsets_for_times),
         ("lag", kip33.OpenedCatalog.group_lags),
         ("failover", kip33.OpenedCatalog.resume_points),
+        ("failover", kip33.OpenedCatalog.offsets_to_resume),
     ]:
         is_of_spark = function.__module__.startswith("kip33.spark")
         with subtests.test(name, is_of_spark=is_of_spark):
