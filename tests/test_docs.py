@@ -34,7 +34,9 @@ def unknown_in(words: list[str]) -> list[str]:
     """Return the options of a command line that its command does not have."""
     if not words or words[0] not in COMMANDS:
         return [] if words == ["--version"] else words[:1]
-    known = {form for parameter in get_command(words[0]).params for form in parameter.opts}
+    command = get_command(words[0])
+    command = getattr(command, "modes", {}).get(words[1], command)
+    known = {form for parameter in command.params for form in parameter.opts}
     return [word for word in words[1:] if word.startswith("--") and word not in known]
 
 

@@ -57,7 +57,7 @@ def _option(one: Declared, its_type: Any = None) -> Callable[[_Command], _Comman
     elif one.type is bool:
         how |= {"is_flag": True} | ({"callback": _negated} if option.default else {})
     else:
-        how |= {"type": its_type} if its_type else _of_value(one)
+        how |= _of_value(one) | ({"type": its_type} if its_type else {})
     if option.parse:
         how["callback"] = _parsed(option.parse)
     return click.option(flags, one.name, cls=DeclaredOption, **how)

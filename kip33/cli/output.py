@@ -30,7 +30,6 @@ from kip33.rules.policies import human_duration as human_duration
 
 if TYPE_CHECKING:
     from kip33.catalog.catalog import Catalog, Choice
-    from kip33.catalog.tiers import CatalogSnapshot
     from kip33.cli.metrics_file import GaugeSamples, MetricsRequest
 
 Part = TypeVar("Part")
@@ -372,24 +371,3 @@ def choose_and_warn(catalog: "Catalog", text: str | None) -> "Choice":
     from kip33.catalog.catalog import choose
 
     return choose(catalog, text, warn)
-
-
-def chosen_snapshot(
-    place: str, name: str | None = None, what: str = "CATALOG"
-) -> "tuple[CatalogSnapshot, tuple[str, ...]]":
-    """Return a snapshot of the catalog at a path or URI, and the warnings, which are printed.
-
-    `what` is the argument that names it.
-    """
-    from kip33.catalog.tiers import CatalogSnapshot
-
-    catalog = open_catalog_dir(place, what)
-    snapshot, warnings = choose_and_warn(catalog, name)
-    return CatalogSnapshot(catalog, snapshot), warnings
-
-
-def refuse_with_two_catalogs(options: Mapping[str, Any]) -> None:
-    """Raise UsageError, one line, for an option with a value: it reads one catalog."""
-    given = next((name for name, value in options.items() if value), None)
-    if given:
-        raise click.UsageError(f"{given} requires one CATALOG, two found")

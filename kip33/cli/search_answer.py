@@ -17,6 +17,7 @@ from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.archive.log_window import Meter
 from kip33.catalog.catalog import Snapshot
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
+from kip33.cli.catalog_places import CatalogPlaces
 from kip33.cli.engine_option import (
     EngineChoice,
     engine_choice,
@@ -30,14 +31,11 @@ from kip33.cli.output import (
     Row,
     RowList,
     Table,
-    chosen_snapshot,
     counted,
     human_bytes,
     iso_time,
     partition_name,
-    refuse_with_two_catalogs,
     show,
-    warn,
 )
 from kip33.cli.progress import progress_line
 from kip33.cli.search_emit import (
@@ -146,13 +144,9 @@ def search_catalog(command: "SearchCommand") -> None:
 
 def _source_of(command: "SearchCommand") -> tuple[CatalogSnapshot | Tiers, tuple[str, ...]]:
     """Return the snapshot of one catalog, or of both tiers, and the warnings about them."""
-    one, warnings = chosen_snapshot(command.catalog_dir, command.snapshot)
-    if command.remote_dir is None:
-        return one, warnings
-    refuse_with_two_catalogs({"--snapshot": command.snapshot})
-    other, more = chosen_snapshot(command.remote_dir, what="REMOTE")
-    tiers = Tiers.of(one, other, warn)
-    return tiers, (*warnings, *more)
+    places = CatalogPlaces(command.catalog_dir, command.remote_dir, command.snapshot)
+    places.check()
+    return places.chosen()
 
 
 def _printed(answer: AnswerRow) -> AnswerRow:
