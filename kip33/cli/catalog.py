@@ -71,10 +71,10 @@ def catalog(request: OverviewRequest, run: CommandRun) -> Output:
     source, told = request.places.chosen()
     if isinstance(source, Tiers):
         return tiers_output(source, tiers_compared(source, request.topics))
+    snapshots = _snapshot_rows(source.catalog, told)
     every, globs = topic_totals(*source), TopicGlobs.of(request.topics)
     require_topics(request.topics, (total.topic for total in every))
     totals = [total._asdict() for total in every if globs.matches(total.topic)]
-    snapshots = _snapshot_rows(source.catalog, told)
     return Output(
         page=_overview_page(source, snapshots, totals),
         head={"path": source.catalog.snapshot_folder(source.snapshot.name).uri},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from kip33.cli.modes import FirstArgument
 from kip33.cli.options import together
 from kip33.cli.output import choose_and_warn, open_catalog_dir, warn
 
@@ -18,7 +19,7 @@ snapshot_option: Final = click.option(
     metavar="NAME",
     help="Use this snapshot instead of the newest: its name, number or id.",
 )
-catalog_argument: Final = click.argument("catalog_dir", metavar="CATALOG")
+catalog_argument: Final = click.argument("catalog_dir", metavar="CATALOG", cls=FirstArgument)
 catalog_places: Final = together(
     catalog_argument,
     click.argument("remote_dir", metavar="[REMOTE]", required=False),
