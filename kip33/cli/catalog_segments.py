@@ -150,6 +150,7 @@ def catalog_segments(request: SegmentsRequest, run: CommandRun) -> Output:
         page=[Table(columns, rows, f"segments, {_names(source)}", "segments")],
         rows=[RowList("segments", rows, "segment", columns=fields)],
         summary={**names, "by_status": counts},
+        is_streamed=True,
     )
 
 

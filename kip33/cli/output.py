@@ -107,7 +107,8 @@ class Output:
     row, the summary, or the lines in `csv`. In every format `emitted`, the input of another
     program, is printed in place of all that.
 
-    A summary, if there is one, also gets how the command ran (`kip33.cli.runs`); its file has the
+    A summary, if there is one, also gets how the command ran (`kip33.cli.runs`), unless the output
+    `is_streamed`: rows are read while they are printed, so the time is not known. Its file has the
     fields of `more`, too. `findings` are compared with --fail-on. `unread` are lines on logs that
     could not be read, of `logs` in all: without any other the exit code is 1, as it is if the work
     `is_incomplete`. `gauges` are those of --metrics, with `labels` on each.
@@ -125,6 +126,7 @@ class Output:
     findings: Collection[str] = ()
     unread: Sequence[str] = ()
     logs: int = 0
+    is_streamed: bool = False
     is_incomplete: bool = False
     is_refused: bool = False
     gauges: "Callable[[Row, MetricsRequest], Iterable[GaugeSamples]]" = lambda *_: ()

@@ -9,7 +9,6 @@ import re
 from itertools import chain
 from typing import Any, Final
 
-import click
 from docutils import nodes
 from pygments.lexers.special import TextLexer
 
@@ -50,12 +49,12 @@ def reference() -> str:
 def _section(name: str) -> str:
     """Return the section of a command, which ends with those of its modes."""
     command = get_command(name)
-    modes: dict[str, click.Command] = getattr(command, "modes", {})
+    modes: dict[str, Any] = getattr(command, "modes", {})
     below = (_described(mode, f"{name} {word}", "###") for word, mode in modes.items())
     return "\n".join([*_described(command, name, "##"), *chain.from_iterable(below)])
 
 
-def _described(command: click.Command, name: str, level: str) -> list[str]:
+def _described(command: Any, name: str, level: str) -> list[str]:
     context = command.context_class(command, info_name=f"kip33 {name}")
     lines = [f"{level} kip33 {name}", "", "```text", command.get_usage(context), "```", ""]
     for paragraph in _paragraphs(command.help):

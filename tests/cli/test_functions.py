@@ -64,6 +64,9 @@ def _restored(here: str, *, dry_run: bool) -> Any:
     return done.as_record()
 
 
+INDEXED = "indexes/broker-1/payments-0/00000000000000000000.timeindex"
+
+
 def _segments(**which: Any) -> Any:
     columns = ["log_uri", "status", "error"]
     return kip33.open_catalog(CATALOG).segments(columns=columns, **which).to_pylist()
@@ -95,6 +98,10 @@ SAME = {
     "repair --apply": Same((*REPAIR, "--apply"), lambda here: _repaired(here, apply=True)),
     "restore": Same(RESTORE, lambda here: _restored(here, dry_run=False)),
     "restore --dry-run": Same((*RESTORE, "--dry-run"), lambda here: _restored(here, dry_run=True)),
+    "dump": Same(
+        ("dump", INDEXED),
+        lambda _: {"rows": [{"file": INDEXED} | row for row in kip33.dump_log(INDEXED)]},
+    ),
     "catalog segments": Same(
         ("catalog", "segments", CATALOG, "--topic", "!orders", "--status", "truncated"),
         lambda _: {"segments": _segments(topics=["!orders"], statuses=["truncated"])},
@@ -168,6 +175,7 @@ OTHER_NAMES = {
     ("build", "only"): "only_damaged",
     ("restore", "from"): "from_",
     ("report", "catalog_dir"): "catalog",
+    ("dump", "files"): "file",
     ("catalog segments", "status"): "statuses",
     ("catalog holes", "policy"): "policies",
 }
@@ -191,6 +199,7 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("repair", kip33.repair),
         ("restore", kip33.restore_archive),
         ("report", kip33.write_report),
+        ("dump", kip33.dump_log),
         ("catalog segments", kip33.OpenedCatalog.segments),
         ("catalog segments", kip33.OpenedTiers.segments),
         ("catalog holes", kip33.OpenedCatalog.holes),
