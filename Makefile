@@ -72,7 +72,7 @@ demo: $(VENV)/.kernels java  ## Make a small archive; build, verify, search; jud
 	$(BIN)/kip33 demo $(DEMO)/archive
 	$(BIN)/kip33 verify $(DEMO)/archive
 	$(BIN)/kip33 repair $(DEMO)/archive/broker-2  # a plan, as no --apply is given
-	PATH="$(CURDIR)/$(BIN):$$PATH" SPARK_CONF_DIR=conf spark-submit jobs/build_index.py \
+	PATH="$(CURDIR)/$(BIN):$$PATH" SPARK_CONF_DIR=conf spark-submit jobs/run_kip33.py build \
 	  $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index  # as a nightly job on a cluster
 	$(BIN)/kip33 verify $(DEMO)/archive --index-dir $(DEMO)/indexes
 	$(BIN)/kip33 dump $(DEMO)/indexes/broker-1/payments-0/00000000000000000000.timeindex

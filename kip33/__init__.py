@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from kip33.retention.plan import RetentionPlan
     from kip33.retention.policy_files import load_policies
     from kip33.rules.policies import Policies
+    from kip33.search.emitted_offsets import EmittedOffsets
     from kip33.search.failover import ResumePoint
     from kip33.search.group_lag import GroupLag
     from kip33.search.read_records import find_offset, read_records
@@ -109,6 +110,7 @@ _NAMES = {
     "kip33.retention.plan": ("RetentionPlan",),
     "kip33.retention.policy_files": ("load_policies",),
     "kip33.rules.policies": ("Policies",),
+    "kip33.search.emitted_offsets": ("EmittedOffsets",),
     "kip33.search.failover": ("ResumePoint",),
     "kip33.search.group_lag": ("GroupLag",),
     "kip33.search.read_records": ("find_offset", "read_records"),
@@ -125,6 +127,7 @@ __all__ = [
     "CatalogError",
     "CorruptIndexError",
     "CorruptSegmentError",
+    "EmittedOffsets",
     "GroupLag",
     "GroupOffset",
     "IndexOffsetOverflowError",

@@ -47,7 +47,6 @@ HOMES = {
     "py4j": ("kip33.spark", "kip33.cli", OWN_PROGRAM),
     "pyarrow": ("kip33.formats.codecs", *RIGHT_OF_RULES),
     "click": ("kip33.cli", OWN_PROGRAM),
-    "rich": ("kip33.cli",),
     "matplotlib": ("kip33.plots",),
     "jinja2": ("kip33.report",),
     "prometheus_client": ("kip33.cli.metrics_file",),

@@ -107,21 +107,16 @@ class Kip33Job(SparkSubmitOperator):
     def __init__(
         self,
         *,
-        command: str,
-        job: str,
-        arguments: tuple[str, ...],
+        command: tuple[str, ...],
         reads: tuple[str, ...],
         writes: tuple[str, ...],
         **settings: Any,
     ):
-        """Take the command, the file in `jobs/` that does the same on Spark, and its arguments.
-
-        `reads` and `writes` are places, for OpenLineage.
-        """
+        """Take the command with its arguments, and places for OpenLineage."""
         super().__init__(
-            application=f"{HOME}/jobs/{job}", application_args=[*arguments], **settings
+            application=f"{HOME}/jobs/run_kip33.py", application_args=[*command], **settings
         )
-        self.command, self.reads, self.writes = command, reads, writes
+        self.reads, self.writes = reads, writes
         self.process: SubprocessHook | None = None
 
     def execute(self, context: Any) -> None:
@@ -133,10 +128,10 @@ class Kip33Job(SparkSubmitOperator):
             super().execute(context)
             return
         self.process = SubprocessHook()
-        words = ["kip33", self.command, *self.application_args, "--engine", "local"]
+        words = ["kip33", *self.application_args, "--engine", "local"]
         exit_code = self.process.run_command(words).exit_code
         if exit_code:
-            raise AirflowException(f"kip33 {self.command} ended with exit code {exit_code}")
+            raise AirflowException(f"{' '.join(words[:2])} ended with exit code {exit_code}")
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return what the job read and wrote; only the provider of OpenLineage calls this."""
@@ -193,18 +188,14 @@ def dataset_of(place: str) -> tuple[str, str]:
 
 def kip33_job(
     task_id: str,
-    command: str,
-    job: str,
-    *arguments: str,
+    *command: str,
     reads: tuple[str, ...],
     writes: tuple[str, ...] = (),
 ) -> Kip33Job:
     """Return the task that runs a job; the job publishes its summary in RUN."""
     settings = ("--config", f"{HOME}/conf/kip33.toml", "--summary", f"{RUN}/{task_id}.json")
     return Kip33Job(
-        command=command,
-        job=job,
-        arguments=(*arguments, *settings),
+        command=(*command, *settings),
         reads=reads,
         writes=writes,
         task_id=task_id,
@@ -310,18 +301,18 @@ with DAG(
     },
 ) as dag:
     build = kip33_job(
-        *("build", "build", "build_index.py", SOURCE),
+        *("build", "build", SOURCE),
         *("--index-dir", INDEX_DIR, "--catalog", CATALOG),
         reads=(SOURCE,),
         writes=(INDEX_DIR, CATALOG),
     )
     verify = kip33_job(
-        *("verify", "verify", "verify.py", SOURCE),
+        *("verify", "verify", SOURCE),
         *("--index-dir", INDEX_DIR, "--share", VERIFY_SHARE, "--as-of", NOW),
         reads=(SOURCE, INDEX_DIR),
     )
     audit = kip33_job(
-        *("audit", "retention", "retention.py", CATALOG),
+        *("audit", "retention", CATALOG),
         *("--policy", POLICY, "--now", NOW, "--output", f"{RUN}/audit"),
         reads=(CATALOG,),
         writes=(f"{RUN}/audit",),

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, Unpack
+from typing import Any, TypeAlias, Unpack
 
 import pyarrow as pa
 
@@ -13,13 +13,18 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_answers import holes_in, segment_table, tiers_compared
 from kip33.catalog.tier_findings import TierComparison
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
-from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time, milliseconds_of
 from kip33.options import Path, takes
-from kip33.rules.search import NEWEST_KAFKA, TARGETS, parse_kafka_version, require_target
-from kip33.search.answers import SearchOptions
-from kip33.search.catalog_search import rows_of, search_rows
+from kip33.rules.search import TARGETS, require_target
+from kip33.search.emitted_offsets import EmitOptions, EmittedOffsets, emitted_offsets
 from kip33.search.replica_search import TimeQuestion
+from kip33.search.time_search import (
+    AnswerRow,
+    RangeOptions,
+    SearchQuestion,
+    TimeSearch,
+    answer_table,
+)
 from kip33.stores.locations import Location
 
 TimeRequest: TypeAlias = tuple[str, int | None, Time] | tuple[str, int | None, Time, str | None]
@@ -29,20 +34,13 @@ A time is ms since 1970, a `datetime` with a time zone, ISO 8601, `earliest`, `l
 `max-timestamp`.
 """
 
-_FIELDS: list["pa.Field[Any]"] = [
-    pa.field("log_dir", pa.string()),  # null: no such partition
-    pa.field("topic", pa.string(), nullable=False),
-    pa.field("partition", pa.int32()),  # null: no such topic
-    pa.field("target_ms", pa.int64(), nullable=False),
-    pa.field("offset", pa.int64()),
-    pa.field("timestamp", pa.int64()),
-    pa.field("result", pa.string(), nullable=False),
-    pa.field("exactness", pa.string(), nullable=False),
-    pa.field("bytes_read", pa.int64(), nullable=False),
-    pa.field("note", pa.string()),
-    pa.field("passed_over", pa.bool_(), nullable=False),
-]
-ANSWERS: Final = pa.schema(_FIELDS)
+
+class TimesOptions(SearchQuestion, RangeOptions, total=False):
+    """The options of `offsets_for_times`."""
+
+
+class EmittedOptions(SearchQuestion, EmitOptions, total=False):
+    """The options of `offsets_to_emit`."""
 
 
 @dataclass(frozen=True)
@@ -93,35 +91,33 @@ class OpenedTiers:
         held = None if policies is None else policies_in(policies)
         return holes_in(Tiers.newest(self.catalogs), options["topics"], held)
 
+    @takes(TimesOptions)
     def offsets_for_times(
-        self,
-        requests: Iterable[TimeRequest],
-        *,
-        as_kafka: bool | str = False,
-        index_only: bool = False,
-        all_replicas: bool = False,
-        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
-        log_start_offsets: Path | None = None,
-        max_decompressed_message_bytes: int | None = None,
+        self, requests: Iterable[TimeRequest], **options: Unpack[TimesOptions]
     ) -> pa.Table:
         """Return for each request the first record at or after its time in both tiers.
 
         - `requests`: tuples (topic, partition, time), and optionally a log directory; a time may
           also be `earliest-local` or `latest-tiered`
-        - `as_kafka`: look where a broker looks: first in remote segments before the local tier,
-          then in the local one, and for `max-timestamp` in the local one only
-        - `max_decompressed_message_bytes`: the topics' setting, with `as_kafka`
+        - `options`: see `SearchQuestion` and `RangeOptions`
 
-        The other arguments and the columns are those of `OpenedCatalog.offsets_for_times`, without
-        `snapshot`: the newest one of each catalog is read. A record that both tiers have is found
-        once, and read from the local one. Remote segments of another topic of the name, by its id,
-        are left out, with a Python warning.
+        The columns are those of `OpenedCatalog.offsets_for_times`. The newest snapshot of each
+        catalog is read. A record that both tiers have is found once, and read from the local one.
+        Remote segments of another topic of the name, by its id, are left out, with a Python
+        warning.
         """
-        how = search_options(
-            as_kafka, index_only, all_replicas, max_batch_bytes, max_decompressed_message_bytes
-        )
-        questions = [time_question(*request) for request in requests]
-        return answer_table(Tiers.newest(self.catalogs), questions, how, log_start_offsets)
+        return answered(Tiers.newest(self.catalogs), requests, options)
+
+    @takes(EmittedOptions, emit="reset-offsets")
+    def offsets_to_emit(
+        self, requests: Iterable[TimeRequest], **options: Unpack[EmittedOptions]
+    ) -> EmittedOffsets:
+        """Return the answers to requests as the input of another program: see `OpenedCatalog`.
+
+        - `requests`: as of `offsets_for_times`
+        - `options`: see `SearchQuestion` and `EmitOptions`
+        """
+        return emitted(Tiers.newest(self.catalogs), requests, options)
 
     def __str__(self) -> str:
         """Return the URIs of both catalogs."""
@@ -133,46 +129,37 @@ class OpenedTiers:
             raise AttributeError(name)
         raise AttributeError(
             f"{name} reads one catalog, and two tiers were opened; they have offsets_for_times, "
-            "segments, holes and compare, and read_arrow and scan_polars take them"
+            "offsets_to_emit, segments, holes and compare, and read_arrow and scan_polars take them"
         )
 
 
-def search_options(
-    as_kafka: bool | str,
-    index_only: bool,
-    all_replicas: bool,
-    max_batch_bytes: int,
-    max_decompressed_message_bytes: int | None,
-) -> SearchOptions:
-    """Return the arguments of `offsets_for_times`; ValueError for a wrong one."""
-    version = parse_kafka_version(as_kafka) if isinstance(as_kafka, str) else NEWEST_KAFKA
-    how = SearchOptions(
-        *(bool(as_kafka), index_only, all_replicas, max_batch_bytes, version),
-        max_decompressed_message_bytes,
-    )
-    how.require_valid()
-    return how
-
-
-def answer_table(
-    source: CatalogSnapshot | Tiers,
-    questions: Sequence[TimeQuestion],
-    how: SearchOptions,
-    log_start_offsets: Path | None,
+def answered(
+    source: CatalogSnapshot | Tiers, requests: Iterable[TimeRequest], options: TimesOptions
 ) -> pa.Table:
-    """Return the answers as a table of ANSWERS, in the order of the questions."""
-    if log_start_offsets is not None and not how.as_kafka:
-        raise ValueError("log_start_offsets requires as_kafka=True")
-    rows = rows_of(source, {question.topic for question in questions})
-    log_dirs: list[Any] = rows["log_dir"].unique().drop_null().to_pylist() if how.as_kafka else []
-    here = source.local.snapshot
-    starts = log_starts(here, log_dirs, log_start_offsets) if how.as_kafka else None
-    answers = search_rows(rows, questions, how, starts)
-    found = [
-        (one.located.log_dir, one.topic, one.partition, *one.located.answer) for one in answers
-    ]
-    names = ANSWERS.names
-    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in found], ANSWERS)
+    """Return the answers as a table, in the order of the requests."""
+    search, answers = _searched(source, requests, options)
+    if options["until"] is not None:
+        until = time_question("", None, options["until"])
+        answers = search.ranges(answers, until.target_ms)
+    return answer_table(answers, has_range=options["until"] is not None)
+
+
+def emitted(
+    source: CatalogSnapshot | Tiers, requests: Iterable[TimeRequest], options: EmittedOptions
+) -> EmittedOffsets:
+    """Return the answers as the input of another program."""
+    search, answers = _searched(source, requests, options)
+    return emitted_offsets(search, answers, options)
+
+
+def _searched(
+    source: CatalogSnapshot | Tiers,
+    requests: Iterable[TimeRequest],
+    options: SearchQuestion,
+) -> tuple[TimeSearch, list[AnswerRow]]:
+    questions = [time_question(*request) for request in requests]
+    search = TimeSearch(source, {question.topic for question in questions}, options)
+    return search, search.answers(questions)
 
 
 def time_question(

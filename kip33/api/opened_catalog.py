@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 
 from kip33.api.catalog_options import HoleOptions, PolicyTables, SegmentOptions, policies_in
 from kip33.api.offsets_for_times import (
+    EmittedOptions,
     OpenedTiers,
     TimeRequest,
-    answer_table,
+    TimesOptions,
+    answered,
+    emitted,
     log_starts,
-    search_options,
-    time_question,
 )
 from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.audits.roll_audit import audit_catalog, roll_table
@@ -51,10 +52,11 @@ from kip33.retention.plan import RetentionPlan
 from kip33.retention.uploaded import uploaded_segments
 from kip33.rules.policies import Policies, TopicGlobs
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
-from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version, require_tiers
+from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
 from kip33.search import failover, group_lag
 from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import by_partition, rows_of
+from kip33.search.emitted_offsets import EmittedOffsets
 from kip33.search.failover import ResumePoint
 from kip33.search.group_lag import GroupLag
 from kip33.search.replica_search import PartitionKey
@@ -276,17 +278,13 @@ class OpenedCatalog:
         """
         return difference.difference(self.catalog, self._chosen(a), self._chosen(b))
 
+    @takes(TimesOptions)
     def offsets_for_times(
         self,
         requests: Iterable[TimeRequest],
         *,
         snapshot: str | None = None,
-        as_kafka: bool | str = False,
-        index_only: bool = False,
-        all_replicas: bool = False,
-        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
-        log_start_offsets: Path | None = None,
-        max_decompressed_message_bytes: int | None = None,
+        **options: Unpack[TimesOptions],
     ) -> pa.Table:
         """Return for each request the first record at or after its time.
 
@@ -297,24 +295,38 @@ class OpenedCatalog:
 
         - `requests`: tuples (topic, partition, time), and optionally a log directory. Partition
           None: all. A time may also be `earliest`, `latest` or `max-timestamp`
-        - `as_kafka`: answer as a broker of the newest Kafka, "3.7": as a broker of that version
-        - `max_decompressed_message_bytes`: the topics' setting, with `as_kafka`: a broker from 4.4
-          on returns an error where it meets a larger record in a compressed batch
+        - `options`: see `SearchQuestion` and `RangeOptions`
 
         Rows are in the order of the requests, then by partition and log directory (`answers` in
         RESULTS.md): `offset` and `timestamp` (ms) of the record, null if `result` says that no
-        record was found; `exactness`; `bytes_read`; `note`; `passed_over`. `as_kafka` answers as a
-        broker of the newest Kafka, "3.7" as a broker of that version; it may be combined with
-        `log_start_offsets`, a CSV topic,partition,offset[,log_dir]. `index_only` opens no log.
-        `all_replicas` answers for each log directory. ValueError for a wrong argument.
+        record was found; `exactness`; `bytes_read`; `note`; `passed_over`. With `until` also
+        `until_ms`, `until_offset`, `records` and `size_bytes`. ValueError for a wrong argument.
         """
-        how = search_options(
-            as_kafka, index_only, all_replicas, max_batch_bytes, max_decompressed_message_bytes
-        )
-        questions = [time_question(*request) for request in requests]
-        require_tiers(question.target_ms for question in questions)
-        source = CatalogSnapshot(self.catalog, self._chosen(snapshot))
-        return answer_table(source, questions, how, log_start_offsets)
+        return answered(CatalogSnapshot(self.catalog, self._chosen(snapshot)), requests, options)
+
+    @takes(EmittedOptions, emit="reset-offsets")
+    def offsets_to_emit(
+        self,
+        requests: Iterable[TimeRequest],
+        *,
+        snapshot: str | None = None,
+        **options: Unpack[EmittedOptions],
+    ) -> EmittedOffsets:
+        """Return the answers to requests as the input of another program.
+
+        >>> catalog = open_catalog("indexes/_catalog")
+        >>> found = catalog.offsets_to_emit([("orders", 0, 1_700_050_000_000)])
+        >>> found.text, found.warnings
+        ('orders,0,4000\\n', [])
+
+        - `requests`: as of `offsets_for_times`, with one answer for each partition
+        - `options`: see `SearchQuestion` and `EmitOptions`
+
+        A partition without a record has the end of its log, as Kafka's own tool does. An answer
+        that could skip or delete wrong records is left out, and a line of `warnings` names it.
+        ValueError for a wrong argument, or several answers of one partition.
+        """
+        return emitted(CatalogSnapshot(self.catalog, self._chosen(snapshot)), requests, options)
 
     def group_lags(
         self,

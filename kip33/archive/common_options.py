@@ -42,6 +42,14 @@ LayoutName: TypeAlias = Annotated[
         parse=_layout_name,
     ),
 ]
+SnapshotName: TypeAlias = Annotated[
+    str | None,
+    Option(
+        "Use this snapshot instead of the newest: its name, number or id.",
+        metavar="NAME",
+        python="A name, a number or an id; None: the newest undamaged one.",
+    ),
+]
 ReadDialect: TypeAlias = Annotated[
     DialectName,
     Option(

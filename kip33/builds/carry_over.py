@@ -93,15 +93,15 @@ def plan_carry_over(
     too_soon = may_change_unseen(known.last_modified_ms, snapshot.created_ms)
     unsettled = carried & (too_soon | suspect)
     return CarryOver(
-        snapshot,
-        taken | carried,
-        unsettled,
-        listed_at,
-        files.select(LISTED),
-        dropped,
-        len(reused),
-        int(carried.sum()),
-        int(dropped.sum()),
+        snapshot=snapshot,
+        taken=taken | carried,
+        unsettled=unsettled,
+        listed_at=listed_at,
+        listed=files.select(LISTED),
+        gone=dropped,
+        reused=len(reused),
+        carried=int(carried.sum()),
+        dropped=int(dropped.sum()),
     )
 
 

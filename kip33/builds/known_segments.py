@@ -14,6 +14,7 @@ night, but reads the segments behind it again only when the log can be opened.
 """
 
 import re
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -88,7 +89,8 @@ class ListedSegments(NamedTuple):
         return cls(files, uris, build.index_uris(uris), at[order], warnings)
 
 
-class KnownSegments(NamedTuple):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownSegments:
     """The listing matched with the newest snapshot: masks over the listing, and rows."""
 
     reusable: Mask  # its row is taken over, the segment is not read
@@ -124,8 +126,15 @@ def known_segments(
     newest, known = past.newest, past.known
     warnings = (*past.warnings, *listed.warnings)
     if not newest or not known:
-        orphans = OrphanPlan.empty()
-        return KnownSegments(no_rows, ours, no_rows, no_times, None, orphans, warnings)
+        return KnownSegments(
+            reusable=no_rows,
+            ours=ours,
+            log_is_new=no_rows,
+            largest_before=no_times,
+            carry_over=None,
+            orphans=OrphanPlan.empty(),
+            warnings=warnings,
+        )
     match = match_listing(
         known,
         files,
@@ -163,13 +172,13 @@ def known_segments(
         build, known, carry_over.gone, suspect, earlier.filter(pa.array(is_still_orphaned)), scope
     )
     return KnownSegments(
-        reusable,
-        ours,
-        no_rows if build.in_place else match.at < 0,
-        times.largest_before,
-        carry_over,
-        OrphanPlan(orphaned, earlier),
-        (*warnings, unreadable_list) if unreadable_list else warnings,
+        reusable=reusable,
+        ours=ours,
+        log_is_new=no_rows if build.in_place else match.at < 0,
+        largest_before=times.largest_before,
+        carry_over=carry_over,
+        orphans=OrphanPlan(orphaned, earlier),
+        warnings=(*warnings, unreadable_list) if unreadable_list else warnings,
     )
 
 

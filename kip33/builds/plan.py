@@ -1,8 +1,8 @@
 """Plan a build: list the segments, reuse rows of the newest snapshot, read the other segments."""
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,7 +39,8 @@ from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
 
 
-class BuildPlan(NamedTuple):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildPlan:
     """The plan of a build: the listing is done, no file is written yet."""
 
     build: BuildSpec
@@ -54,7 +55,7 @@ class BuildPlan(NamedTuple):
     warnings: tuple[str, ...]  # one line for each ignored snapshot and followed link
     scope: ListingScope
     orphans: OrphanPlan
-    beside_logs: tuple[Location, ...] = ()  # in place: the partitions' directories
+    beside_logs: tuple[Location, ...]  # in place: the partitions' directories
 
     def locks(self) -> AbstractContextManager[None]:
         """Hold the locks of all log directories into which index files are written.
@@ -113,20 +114,18 @@ def plan_build(
         require_outside_log_dirs(index_location, listing, "the index directory")
     require_outside_log_dirs(catalog_location, listing, "the catalog")
     build = BuildSpec(
-        source_location,
-        index_location,
-        topic_settings.default,
-        _kinds(request),
-        request["overwrite"],
-        request["only_damaged"],
-        request["read"] == "tail",
-        layout.name,
-        topic_settings.by_topic,
-        request["fsync"],
+        source=source_location,
+        index_dir=index_location,
+        settings=topic_settings.default,
+        kinds=_kinds(request),
+        overwrite=request["overwrite"],
+        only_damaged=request["only_damaged"],
+        read_tail=request["read"] == "tail",
+        layout=layout.name,
+        by_topic=topic_settings.by_topic,
+        fsync=request["fsync"],
     )
-    reuse = not (request["full"] or request["only_damaged"])
-    plan = _plan(build, target, listing, now_ms, request["topics"], reuse=reuse)
-    return plan._replace(beside_logs=beside_logs)
+    return _plan(request, build, target, listing, beside_logs, now_ms)
 
 
 _ALLOW_EMPTY: Final = (
@@ -143,36 +142,38 @@ def _kinds(request: BuildRequest) -> frozenset[IndexKind]:
 
 
 def _plan(
+    request: BuildRequest,
     build: BuildSpec,
     catalog: Catalog,
     listing: Listing,
+    beside_logs: tuple[Location, ...],
     now_ms: int,
-    topics: Sequence[str],
-    *,
-    reuse: bool,
 ) -> BuildPlan:
     past = read_earlier_builds(catalog, build)
     listed = ListedSegments.of(build, listing.table, past)
-    scope = ListingScope(
-        past.newest, tuple(topics), _unlistable(build.source, listed.files), now_ms
-    )
+    unlistable = _unlistable(build.source, listed.files)
+    scope = ListingScope(past.newest, tuple(request["topics"]), unlistable, now_ms)
+    reuse = not (request["full"] or request["only_damaged"])
     known = known_segments(build, catalog, listed, past, scope, reuse=reuse)
     to_read = known.to_read(listed.files)
     build = build._replace(lists_puts=_lists_puts(build, to_read, listed.files))
     wanted = listed.wanted.filter(pa.array(~known.reusable))
     return BuildPlan(
-        build,
-        catalog,
-        to_read,
-        claims_of(build, wanted, to_read),
-        still_claimed(past.claimed, listed.wanted) if scope.is_partial else past.claimed[:0],
-        known.carry_over,
-        now_ms,
-        dict(listing.passed_over),
-        listing.unfinished,
-        (*known.warnings, *listing.links),
-        scope,
-        known.orphans,
+        build=build,
+        catalog=catalog,
+        files=to_read,
+        claims=claims_of(build, wanted, to_read),
+        still_claimed=(
+            still_claimed(past.claimed, listed.wanted) if scope.is_partial else past.claimed[:0]
+        ),
+        carry_over=known.carry_over,
+        now_ms=now_ms,
+        passed_over=dict(listing.passed_over),
+        unfinished=listing.unfinished,
+        warnings=(*known.warnings, *listing.links),
+        scope=scope,
+        orphans=known.orphans,
+        beside_logs=beside_logs,
     )
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from kip33.archive.common_options import SnapshotName
+from kip33.cli.declared_options import option_of
 from kip33.cli.modes import FirstArgument
 from kip33.cli.options import together
 from kip33.cli.output import choose_and_warn, open_catalog_dir, warn
@@ -14,11 +16,7 @@ from kip33.cli.output import choose_and_warn, open_catalog_dir, warn
 if TYPE_CHECKING:
     from kip33.catalog.tiers import CatalogSnapshot, Tiers
 
-snapshot_option: Final = click.option(
-    "--snapshot",
-    metavar="NAME",
-    help="Use this snapshot instead of the newest: its name, number or id.",
-)
+snapshot_option: Final = option_of("snapshot", SnapshotName)
 catalog_argument: Final = click.argument("catalog_dir", metavar="CATALOG", cls=FirstArgument)
 catalog_places: Final = together(
     catalog_argument,
@@ -34,15 +32,15 @@ class CatalogPlaces(NamedTuple):
     remote_dir: str | None
     snapshot: str | None  # of one catalog
 
-    def check(self) -> None:
-        """Raise UsageError for a snapshot of two catalogs."""
-        if self.remote_dir is not None and self.snapshot:
-            raise click.UsageError("--snapshot requires one CATALOG, two found")
-
     def chosen(self) -> "tuple[CatalogSnapshot | Tiers, tuple[str, ...]]":
-        """Return the snapshot, or both tiers, and the warnings, which are printed."""
+        """Return the snapshot, or both tiers, and the warnings, which are printed.
+
+        Raises UsageError for a snapshot of two catalogs.
+        """
         from kip33.catalog.tiers import Tiers
 
+        if self.remote_dir is not None and self.snapshot:
+            raise click.UsageError("--snapshot requires one CATALOG, two found")
         one, warnings = chosen_snapshot(self.catalog_dir, self.snapshot)
         if self.remote_dir is None:
             return one, warnings

@@ -1,10 +1,13 @@
 """`kip33 completion`: the shell's completion of commands, options, choices, paths and topics.
 
-The script and its protocol are click's. What click does not know is added here to a command's
-parameters, by their placeholders in the help: which ones are places, and which ones are topics.
+Scripts, protocol, commands, options and choices are click's. Added here is what click cannot know:
+which texts are places, by their placeholders in the help, and which are topics of a catalog.
 """
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from typing import Final
 
@@ -18,11 +21,8 @@ _SHELLS: Final = {
     "zsh": 'eval "$(kip33 completion zsh)" in ~/.zshrc, below compinit',
     "fish": "kip33 completion fish > ~/.config/fish/completions/kip33.fish",
 }
-_FILES: Final = ("FILE", "FILE...", "PLACE")
-_DIRECTORIES: Final = (
-    *("CATALOG", "[CATALOG]", "[REMOTE]", "CATALOG|SOURCE", "SOURCE|CATALOG"),
-    *("DIR", "LOG_DIR", "SOURCE", "[SOURCE]", "PARTITION_DIR"),
-)
+_FILE: Final = re.compile(r"FILE|PLACE")  # in a placeholder of the help
+_DIRECTORY: Final = re.compile(r"CATALOG|DIR|FOLDER|REMOTE|SOURCE")
 _NO_PLACES: Final = ("replica",)  # LOG_DIR of SOURCE, a name
 _OF_CATALOGS: Final = ("catalog_dir", "source", "catalog", "index_dir")
 
@@ -44,16 +44,24 @@ def completion(shell: str) -> None:
     click.echo(script, exact_output(), color=True)
 
 
-class _Place(StringParamType):
-    """A text that completes as a path: `file`, or `dir` for directories alone."""
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        return [CompletionItem(incomplete, type=self._kind)]
+def completing(command: click.Command) -> click.Command:
+    """Return the command with places and topics that complete. Not to run it: a URI is no path."""
+    command = copy(command)
+    command.params = [copy(param) for param in command.params]
+    for param in command.params:
+        name = param.name or ""
+        if type(param.type) is not StringParamType or name in _NO_PLACES:
+            continue
+        placeholder = param.metavar or (isinstance(param, click.Argument) and name.upper()) or ""
+        if name in ("topic", "topics"):
+            param.type = _Topic()
+        elif name == "source" or _FILE.search(placeholder):  # a source may be one log
+            param.type = click.Path()
+        elif _DIRECTORY.search(placeholder):
+            param.type = click.Path(file_okay=False)
+    if modes := getattr(command, "modes", {}):
+        vars(command)["modes"] = {name: completing(mode) for name, mode in modes.items()}
+    return command
 
 
 class _Topic(StringParamType):
@@ -64,56 +72,33 @@ class _Topic(StringParamType):
     ) -> list[CompletionItem]:
         excludes = "!" * incomplete.startswith("!")
         # Where the option at the end still lacks its value, click leaves arguments in `ctx.args`.
-        places = (*map(ctx.params.get, _OF_CATALOGS), *ctx.args)
-        names = _topics_of(filter(None, places))
-        shown = (excludes + name for name in names)
+        places = filter(None, (*map(ctx.params.get, _OF_CATALOGS), *ctx.args))
+        shown = (excludes + topic for topic in _topics_of(places))
         return [CompletionItem(one) for one in shown if one.startswith(incomplete)]
 
 
-def add_completion(command: click.Command) -> None:
-    """Let a command's places and topics complete."""
-    for param in command.params:
-        metavar = param.metavar or (
-            param.name.upper() if isinstance(param, click.Argument) and param.name else ""
-        )
-        if type(param.type) is not StringParamType or param.name in _NO_PLACES:
-            continue
-        if metavar in _FILES or metavar in _DIRECTORIES:
-            param.type = _Place("file" if metavar in _FILES or param.name == "source" else "dir")
-        elif param.name in ("topic", "topics"):
-            param.type = _Topic()
+def _topics_of(places: Iterable[str]) -> list[str]:
+    """Return the topics of the first place that is, or has, a catalog on this machine.
 
-
-def _topics_of(places: Iterable[str]) -> Iterator[str]:
-    """Yield the topics of the first place that is, or has, a catalog on this machine.
-
-    No other store is asked: a shell waits for the answer. No CRC is verified.
+    A shell waits for the answer: no other store is asked, and no CRC is verified.
     """
-    from kip33.catalog.catalog import CATALOG_FOLDER, Catalog
-    from kip33.errors import Kip33Error
-
-    for place in places:
-        for folder in (Path(place), Path(place) / CATALOG_FOLDER):
-            if not (folder / "commits").is_dir():
-                continue
-            catalog = Catalog.at(str(folder))
-            try:
-                snapshot = catalog.newest()
-                if snapshot:
-                    parts = [part.name for part in snapshot.parts]
-                    yield from _topics_in(Path(catalog.snapshot_folder(snapshot.name).path), parts)
-            except (Kip33Error, OSError, ValueError):
-                pass
-            return
-
-
-def _topics_in(folder: Path, parts: Iterable[str]) -> list[str]:
     import pyarrow.parquet as pq
 
+    from kip33.catalog.catalog import CATALOG_FOLDER, Catalog
+    from kip33.errors import Kip33Error
     from kip33.formats.names import is_topic
 
+    folders = (folder for text in places for folder in (Path(text), Path(text) / CATALOG_FOLDER))
+    folder = next((folder for folder in folders if (folder / "commits").is_dir()), None)
+    if folder is None:
+        return []
     topics: set[str | None] = set()
-    for part in parts:
-        with pq.ParquetFile(folder / part, pre_buffer=False) as file:
-            topics.update(file.read(["topic"], use_threads=False)["topic"].unique().to_pylist())
+    with suppress(Kip33Error, OSError, ValueError):
+        catalog = Catalog.at(str(folder))
+        newest = catalog.require_newest()
+        for part in newest.parts:
+            place = catalog.snapshot_folder(newest.name).child(part.name)
+            with pq.ParquetFile(place.path, read_dictionary=["topic"], pre_buffer=False) as file:
+                rows = file.read(["topic"], use_threads=False)
+                topics.update(rows["topic"].unique().to_pylist())
     return sorted(topic for topic in topics if topic and is_topic(topic))

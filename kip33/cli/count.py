@@ -10,7 +10,8 @@ from kip33.cli.options import (
     workers_option,
 )
 from kip33.cli.records_options import CountCommand, choice_options, on_error_option
-from kip33.cli.times import Quantity, positive_ms
+from kip33.cli.times import Quantity
+from kip33.rules.policies import positive_ms
 
 
 @click.command(

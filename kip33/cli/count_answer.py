@@ -21,7 +21,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.options import publish_summary
 from kip33.cli.output import (
     Column,
@@ -150,7 +149,6 @@ class RecordCount:
 
 def show_counts(request: CountCommand) -> None:
     """Print the numbers of records."""
-    leave_pandas_out()
     started = time.monotonic()
     count = RecordCount(request)
     with progress_line("count") as on_progress:

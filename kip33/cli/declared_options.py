@@ -5,13 +5,19 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
 
-from kip33.cli.times import MOMENT
+from kip33.cli.times import DURATION, MOMENT, POSITIVE_DURATION, SIZE, Quantity
 from kip33.formats.times import Time
 from kip33.options import Declared, declared
+from kip33.rules.policies import duration_ms, positive_ms, size_bytes
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _EARLIER_NAMES: Final = {"--topic": "--topics"}
 _TIMES: Final = get_args(Time)
+_QUANTITIES: Final[dict[Any, Quantity]] = {
+    duration_ms: DURATION,
+    positive_ms: POSITIVE_DURATION,
+    size_bytes: SIZE,
+}
 
 
 class DeclaredOption(click.Option):
@@ -57,8 +63,9 @@ def _option(one: Declared, its_type: Any = None) -> Callable[[_Command], _Comman
     elif one.type is bool:
         how |= {"is_flag": True} | ({"callback": _negated} if option.default else {})
     else:
-        how |= _of_value(one) | ({"type": its_type} if its_type else {})
-    if option.parse:
+        quantity = its_type or _QUANTITIES.get(option.parse)
+        how |= _of_value(one) | ({"type": quantity} if quantity else {})
+    if option.parse and option.parse not in _QUANTITIES:
         how["callback"] = _parsed(option.parse)
     return click.option(flags, one.name, cls=DeclaredOption, **how)
 
@@ -66,14 +73,16 @@ def _option(one: Declared, its_type: Any = None) -> Callable[[_Command], _Comman
 def _of_value(one: Declared) -> dict[str, Any]:
     """Return how a value is given."""
     option, kinds = one.option, get_args(one.type) or (one.type,)
-    how: dict[str, Any] = {"default": option.default, "show_default": option.default is not None}
+    default = None if option.default is False else option.default  # of `bool | str`
+    how: dict[str, Any] = {"default": default, "show_default": default is not None}
     if Sequence in {get_origin(kind) for kind in (one.type, *kinds)}:
         how = {"multiple": True, "callback": lambda _, __, values: values or option.default}
-    if get_origin(one.type) is Literal:
-        return how | {"type": click.Choice(kinds)}
+    for choices in (one.type, *kinds):
+        if get_origin(choices) is Literal:
+            return how | {"type": click.Choice(get_args(choices))}
     if set(_TIMES) <= set(kinds):
         return how | {"type": MOMENT}
-    if int in kinds:
+    if int in kinds and not option.parse:
         return how | {"type": click.IntRange(option.least, option.most)}
     return how
 

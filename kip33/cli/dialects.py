@@ -34,10 +34,11 @@ from kip33.cli.output import (
     warn_of_unreadable,
 )
 from kip33.cli.progress import progress_line
-from kip33.cli.times import Quantity, positive_ms
+from kip33.cli.times import Quantity
 from kip33.drafts.comparison import COMPARED, KIP_PARTITIONS, DialectQuestion
 from kip33.errors import ExitCode
 from kip33.rules.index_builder import IndexSettings
+from kip33.rules.policies import positive_ms
 from kip33.stores.locations import Location
 
 MOST_SKIPPED_WARNINGS: Final = 20

@@ -2,9 +2,6 @@
 
 A command calls `engine_choice` once, and then `open_engine`; a command without bins uses the choice
 itself. pyspark is imported only if Spark is chosen.
-
-CLI processes keep pandas unimported: where it is installed, pyarrow imports it at the first Python
-value that it converts, which takes 0.4 s. pyarrow tries once; if that fails, it goes on without.
 """
 
 import os
@@ -15,7 +12,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
-import pyarrow as pa
 from click.core import ParameterSource
 
 from kip33.archive.bins import EngineName
@@ -36,11 +32,10 @@ TYPED_CONF: Final = "kip33.typed_conf"  # where `--conf` keeps the pairs of the 
 _MASTERS: Final = ("spark.master", "spark.remote")
 
 ENGINE_VARIABLE: Final = "KIP33_ENGINE"
-_COMMANDS: Final = ("kip33", "kip33/__main__.py")  # the script, and `python -m kip33`
 
 
 class SparkJob:
-    """Set by the scripts of `jobs/`: the command is a Spark job, however it was started."""
+    """Set by the scripts in `jobs/`: the command is a Spark job, however it was started."""
 
 
 class EngineOptions(NamedTuple):
@@ -93,10 +88,6 @@ def show_engine(choice: EngineChoice) -> None:
 def open_engine(options: EngineOptions, on_progress: OnProgress = tell_nobody) -> "Engine":
     """Return the engine. A Spark session is started when there is work."""
     engine = engine_choice(options).name
-    is_job = isinstance(click.get_current_context().obj, SparkJob)
-    is_submitted = is_job and BY_SPARK_SUBMIT in os.environ
-    if engine == EngineName.LOCAL or is_submitted:
-        leave_pandas_out(is_submitted=is_submitted)
     if engine == EngineName.LOCAL:
         from kip33.local.local_engine import LocalEngine
 
@@ -184,30 +175,3 @@ def is_typed(name: str) -> bool:
     """Return whether an option is on the command line."""
     source = click.get_current_context().get_parameter_source(name)
     return source == ParameterSource.COMMANDLINE
-
-
-class _NoPandas:
-    """A finder of modules that finds no pandas, though it is installed."""
-
-    def find_spec(self, name: str, *_: object) -> None:
-        """Raise ModuleNotFoundError for pandas."""
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-
-
-def leave_pandas_out(*, is_submitted: bool = False) -> None:
-    """Keep pandas unimported in CLI processes.
-
-    These are processes of `kip33`, and those that spark-submit starts for a job. A program or
-    notebook that calls a command keeps its pandas.
-    """
-    main_file = getattr(sys.modules["__main__"], "__file__", None) or ""
-    is_command = f"/{main_file}".endswith(tuple(f"/{name}" for name in _COMMANDS))
-    if "pandas" in sys.modules or not (is_command or is_submitted):
-        return
-    finder = _NoPandas()
-    sys.meta_path.insert(0, finder)
-    try:
-        pa.array([0])
-    finally:
-        sys.meta_path.remove(finder)

@@ -22,7 +22,6 @@ from kip33.audits.timestamp_plan import (
 )
 from kip33.catalog.catalog import Catalog, Choice, Snapshot
 from kip33.catalog.tiers import CatalogSnapshot
-from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.output import (
     Column,
     Output,
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
 
 def show_failover(options: "FailoverCommand") -> None:
     """Print the answer to the options on standard output."""
-    leave_pandas_out()
     started = time.monotonic()
     globs = TopicGlobs.of(options.topics)
     offsets = [one for one in load_group_offsets(options.offsets) if globs.matches(one.topic)]

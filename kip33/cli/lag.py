@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import click
 
 from kip33.catalog.tiers import CatalogSnapshot
-from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
     PolicyOptions,
@@ -93,7 +92,6 @@ def lag(options: LagCommand) -> None:
     Each JSON row also has the `snapshot` that was used, and `warnings`, one for each newer
     snapshot that is damaged and was ignored.
     """
-    leave_pandas_out()
     started = time.monotonic()
     catalog = open_catalog_dir(options.catalog_dir)
     choice = choose_and_warn(catalog, options.snapshot)

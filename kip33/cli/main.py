@@ -22,7 +22,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from kip33 import __version__
-from kip33.cli.completion import COMPLETION_VARIABLE, add_completion
+from kip33.cli.completion import COMPLETION_VARIABLE, completing
 from kip33.cli.standard_output import OutputError, escaped, guarded_output, printable
 from kip33.errors import ExitCode, Kip33Error, is_of_the_machine, without_secrets
 
@@ -136,10 +136,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command = get_command(cmd_name)
-        if ctx.resilient_parsing:  # a shell completes its command line
-            for one in (command, *getattr(command, "modes", {}).values()):
-                add_completion(one)
-        return command
+        return completing(command) if ctx.resilient_parsing else command  # a shell completes it
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands that begin so, without importing them, and options."""

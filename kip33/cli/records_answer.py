@@ -12,7 +12,7 @@ import click
 import pyarrow as pa
 
 from kip33.archive.output_files import require_free
-from kip33.cli.engine_option import leave_pandas_out, open_engine
+from kip33.cli.engine_option import open_engine
 from kip33.cli.options import publish_summary
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
@@ -51,7 +51,6 @@ Summary: TypeAlias = Callable[[], dict[str, Any]]
 
 def show_records(request: RecordsCommand) -> None:
     """Print or write the records that the options select."""
-    leave_pandas_out()
     started = time.monotonic()
     output_format = _format_of(request)
     is_table = output_format == "table"

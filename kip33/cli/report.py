@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kip33.cli.engine_option import leave_pandas_out
 from kip33.cli.options import (
     PolicyOptions,
     format_option,
@@ -85,7 +84,6 @@ def report(command: ReportCommand) -> None:
     from kip33.api.report_file import run_report
 
     options = _options(command)
-    leave_pandas_out()
     with progress_line("report") as on_progress:
         written = run_report(options, clock_ms=current_ms(), warn=warn, on_progress=on_progress)
     columns = (

@@ -185,13 +185,15 @@ def local_answer(asked: AskedRetention, judged: JudgedHere) -> RetentionAnswer:
     sums = judged.sums
     none = judge_rows(SEGMENTS.empty_table(), asked.request)
     return RetentionAnswer(
-        1,
-        sums.partitions,
-        _freed(asked, sums),
-        sums.holes,
-        [*SEGMENTS.names, *answer_columns(none, 0, 0)],
-        lambda: (row for table in _segments(asked, judged.broker.seen) for row in rows_of(table)),
-        lambda: judged.broker.differences,
+        workers=1,
+        partitions=sums.partitions,
+        freed=_freed(asked, sums),
+        holes=sums.holes,
+        columns=[*SEGMENTS.names, *answer_columns(none, 0, 0)],
+        segments=lambda: (
+            row for table in _segments(asked, judged.broker.seen) for row in rows_of(table)
+        ),
+        broker_differences=lambda: judged.broker.differences,
     )
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from kip33.archive.bins import EngineName
 from kip33.archive.plans import require_plan_place
 from kip33.catalog.holes import hole_totals
-from kip33.cli.engine_option import engine_choice, leave_pandas_out, open_session
+from kip33.cli.engine_option import engine_choice, open_session
 from kip33.cli.metrics_file import publish_metrics
 from kip33.cli.options import publish_summary
 from kip33.cli.output import Output, RowList, counted, show, warn
@@ -110,7 +110,6 @@ def _answer(
     its totals.
     """
     if engine == EngineName.LOCAL:
-        leave_pandas_out()
         if output:
             remove_results(output, RESULT_TABLES)
         judged = judge_here(asked, on_progress, output)

@@ -48,7 +48,15 @@ def _answer(spark: SparkSession, asked: AskedRetention, output: Location | None)
     place = asked.catalog, asked.snapshot
     sums = sums_of_snapshot(spark, *place, asked.without_index_files().request)
     freed = sums.freed if asked.request.moments_ms else None
-    answer = RetentionAnswer(*(cores(spark), sums.partitions, freed, sums.holes, (), tuple, tuple))
+    answer = RetentionAnswer(
+        workers=cores(spark),
+        partitions=sums.partitions,
+        freed=freed,
+        holes=sums.holes,
+        columns=(),
+        segments=tuple,
+        broker_differences=tuple,
+    )
     prints_rows = options.output_format != "table" and not options.emit
     if not (prints_rows or output or options.show_broker_view):
         return answer

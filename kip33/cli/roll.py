@@ -18,11 +18,11 @@ from kip33.cli.options import (
     topic_option,
 )
 from kip33.cli.roll_answer import RollCommand
-from kip33.cli.times import DURATION, MOMENT, Quantity, positive_ms
+from kip33.cli.times import DURATION, MOMENT, Quantity
 from kip33.errors import ExitCode
 from kip33.formats.batch import LEGACY_MIN_SIZE, MAX_INT32
 from kip33.formats.time_index import TIME_ENTRY_BYTES
-from kip33.rules.policies import SIZE_EXPECTED, size_bytes
+from kip33.rules.policies import SIZE_EXPECTED, positive_ms, size_bytes
 from kip33.rules.rolling import RollReading
 
 ROLL_FINDINGS: Final = ("overdue", "early", "unexplained", "unknown", "doubtful")

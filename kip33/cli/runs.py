@@ -154,7 +154,12 @@ def runs(
                 require()
             with progress_line(name) as on_progress:
                 run = CommandRun(options, on_progress)
-                output = function(request, run)
+                try:
+                    output = function(request, run)
+                except ValueError as error:
+                    if type(error) is not ValueError:  # pyarrow's errors are subclasses
+                        raise
+                    raise click.UsageError(str(error)) from error
             sys.exit(_ended(output, run, name))
 
         return options(command)

@@ -1,69 +1,106 @@
-"""`kip33 search`: offsets for times, one or thousands."""
+"""`kip33 search`: offsets for times, one or thousands.
 
-from dataclasses import dataclass
-from typing import Any
+A few questions are answered by threads of this process, many by worker processes or Spark.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final, TypedDict
 
 import click
 
-from kip33.cli.engine_option import EngineOptions
-from kip33.cli.options import (
-    engine_options,
-    format_option,
-    makes_request,
-    max_batch_bytes_option,
-    session_options,
-    topic_option,
+from kip33.archive.bins import EngineName
+from kip33.archive.common_options import SnapshotName, TopicGlobList
+from kip33.catalog.tiers import CatalogSnapshot, Tiers
+from kip33.cli.catalog_places import CatalogPlaces
+from kip33.cli.declared_options import options_of
+from kip33.cli.engine_option import (
+    EngineChoice,
+    EngineOptions,
+    engine_choice,
+    open_engine,
+    open_session,
+    show_engine,
 )
-from kip33.cli.times import MOMENT, SIZE
+from kip33.cli.output import (
+    Column,
+    Output,
+    Row,
+    RowList,
+    Table,
+    counted,
+    human_bytes,
+    iso_time,
+    partition_name,
+    warn,
+)
+from kip33.cli.runs import CommandRun, runs
+from kip33.cli.times import moment_or_now, parse_target
+from kip33.errors import CatalogError, LocationError
 from kip33.formats.batch import MAX_INT32
-from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
-from kip33.search.answers import SearchOptions
+from kip33.formats.names import is_topic
+from kip33.formats.times import Time
+from kip33.options import Option
+from kip33.rules.policies import TopicGlobs, nearest_topics
+from kip33.rules.search import TARGETS
+from kip33.search.answers import load_time_requests
+from kip33.search.catalog_search import search_on_engine, search_rows
+from kip33.search.emitted_offsets import EmitOptions, emitted_offsets
+from kip33.search.replica_search import TimeQuestion
+from kip33.search.time_search import (
+    ANSWERS,
+    RANGE,
+    AnswerRow,
+    RangeOptions,
+    SearchQuestion,
+    TimeSearch,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TARGET: Final = "target"  # in JSON and CSV: `earliest` and so on, null for a time
+_NAMES: Final = {target: name for name, target in TARGETS.items()}
+_MOST_BY_THREADS: Final = 500  # questions; more are worth a Spark job
 
 
-class AnswersAs(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4; 8.1 serves
-    """`kip33` (None), or `kafka` or `kafka:3.7`: the version of Kafka that a broker has."""
+class TimesToSearch(TypedDict):
+    """The times of a search, and the partitions; in Python they are tuples."""
 
-    name = "whom"
+    times: Annotated[
+        Sequence[str],
+        Option(
+            "Time to search: ISO 8601, milliseconds, -3h (before now), earliest, latest or "
+            "max-timestamp; of two tiers also earliest-local and latest-tiered. May be repeated.",
+            default=(),
+            flag="--time",
+            metavar="T",
+        ),
+    ]
+    requests: Annotated[
+        str | None,
+        Option(
+            "File of searches, CSV with a header or Parquet: topic,partition,time[,log_dir]. "
+            "An empty partition means all partitions.",
+            metavar="FILE",
+        ),
+    ]
+    topics: TopicGlobList
+    partition: Annotated[
+        int | None, Option("Only this partition.", metavar="N", least=0, most=MAX_INT32)
+    ]
+    now: Annotated[
+        Time | None, Option("Time to which -3h is relative [default: the clock].", metavar="T")
+    ]
+    snapshot: SnapshotName
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int] | None:
-        """Return a version; UsageError, one line, for any other text."""
-        if value == "kip33" or not isinstance(value, str):
-            return None if isinstance(value, str) else value
-        if value == "kafka":
-            return NEWEST_KAFKA
-        name, _, version = value.partition(":")
-        try:
-            if name == "kafka":
-                return parse_kafka_version(version)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return self.fail(
-            f"{value!r} found, expected kip33, kafka or a version such as kafka:3.7", param, ctx
-        )
 
-
-@dataclass(frozen=True, kw_only=True)
-class SearchCommand:
-    """The options of `kip33 search`; None if not given."""
+class SearchRequest(TimesToSearch, RangeOptions, EmitOptions, SearchQuestion):
+    """What `kip33 search` is asked."""
 
     catalog_dir: str
     remote_dir: str | None  # the catalog of the other tier
-    times: tuple[str, ...]
-    until: str | None
-    topics: tuple[str, ...]
-    partition: int | None
-    requests: str | None  # a file
-    now: int | None  # ms
-    snapshot: str | None
-    broker_version: tuple[int, int] | None  # of Kafka, whose answers are given; None: kip33's own
-    how: SearchOptions
-    emit: str | None
-    allow_unsafe: bool
-    log_start_offsets: str | None  # a file
-    engine: EngineOptions
-    output_format: str
 
 
 @click.command(
@@ -72,85 +109,12 @@ class SearchCommand:
 )
 @click.argument("catalog_dir", metavar="CATALOG")
 @click.argument("remote_dir", metavar="[REMOTE]", required=False)
-@click.option(
-    "--time",
-    "times",
-    multiple=True,
-    metavar="T",
-    help="Time to search: ISO 8601, milliseconds, -3h (before now), earliest, latest or "
-    "max-timestamp; of two tiers also earliest-local and latest-tiered. May be repeated.",
-)
-@click.option(
-    "--until",
-    metavar="T",
-    help="With --time: also show the number of records and bytes up to this time.",
-)
-@topic_option
-@click.option(
-    "--partition", type=click.IntRange(0, MAX_INT32), metavar="N", help="Only this partition."
-)
-@click.option(
-    "--requests",
-    metavar="FILE",
-    help="File of searches, CSV with a header or Parquet: topic,partition,time[,log_dir]. "
-    "An empty partition means all partitions.",
-)
-@click.option(
-    "--now", type=MOMENT, metavar="T", help="Time to which -3h is relative [default: the clock]."
-)
-@click.option("--snapshot", metavar="NAME", help="Use this snapshot instead of the newest.")
-@click.option(
-    "--as",
-    "broker_version",
-    type=AnswersAs(),
-    default="kip33",
-    show_default=True,
-    metavar="WHOM",
-    help="kafka: answer as a broker of the newest Kafka would, and report what hides a "
-    "record from it. kafka:3.7: as a broker of that version. Up to 3.7, max-timestamp "
-    "gives the offset of the index entry, usually the last offset of its batch.",
-)
-@click.option(
-    "--max-decompressed-message-bytes",
-    type=SIZE,
-    metavar="1MiB",
-    help="With --as kafka, from 4.4 on: the topics' setting of this name. Where a broker meets a "
-    "larger record in a compressed batch, it returns an error.",
-)
-@click.option(
-    "--index-only",
-    is_flag=True,
-    help="Do not open logs. The answer is an offset before which no record is at or after T.",
-)
-@click.option(
-    "--all-replicas",
-    is_flag=True,
-    help="Answer for each log directory, not only for the most complete one.",
-)
-@click.option(
-    "--emit",
-    type=click.Choice(["reset-offsets", "spark", "delete-records"]),
-    help="Print only the input of kafka-consumer-groups.sh --from-file, Spark's "
-    "startingOffsets or kafka-delete-records.sh.",
-)
-@max_batch_bytes_option
-@click.option(
-    "--allow-unsafe",
-    is_flag=True,
-    help="With --emit: also print partitions whose answer is unsafe. By default they are "
-    "left out, and standard error names them.",
-)
-@click.option(
-    "--log-start-offsets",
-    metavar="FILE",
-    help="With --as kafka: CSV topic,partition,offset[,log_dir]. Overrides the archive's "
-    "log-start-offset-checkpoint.",
-)
-@engine_options
-@session_options
-@format_option
-@makes_request(SearchCommand)
-def search(command: SearchCommand) -> None:
+@options_of(TimesToSearch)
+@options_of(RangeOptions, until=click.STRING)
+@options_of(EmitOptions)
+@options_of(SearchQuestion)
+@runs(SearchRequest, work="session", summary=False)
+def search(asked: SearchRequest, run: CommandRun) -> Output:
     """Find the first record at or after a time in each partition of CATALOG, exact to the record.
 
     If there is no such record, the result says why: after_end, no_timestamps or
@@ -161,6 +125,175 @@ def search(command: SearchCommand) -> None:
     With tiered storage, give the catalog of the log directories and that of the remote tier, in
     any order: each partition is searched in both, and a record that both have is found once.
     """
-    from kip33.cli.search_answer import search_catalog
+    places = CatalogPlaces(asked["catalog_dir"], asked["remote_dir"], asked["snapshot"])
+    source, warnings = places.chosen()
+    now_ms = moment_or_now(asked["now"])
+    questions = _questions(source, asked, now_ms)
+    found = TimeSearch(source, {question.topic for question in questions}, asked)
+    is_local = _find_on_engine(found, questions, run)
+    answers = found.answers(questions)
+    if asked["until"] is not None:
+        answers = found.ranges(answers, _target(str(asked["until"]), now_ms, "--until"))
+    if is_local:
+        partitions = {(answer["topic"], answer["partition"]) for answer in answers}
+        run.ran_on("local", max(1, min(_options(run).workers or 1, len(partitions))))
+    emitted = emitted_offsets(found, answers, asked) if asked["emit"] else None
+    for line in emitted.warnings if emitted else ():
+        warn(line)
+    if emitted and emitted.counted_newer:
+        click.echo(emitted.counted_newer, err=True)
+    of_range = RANGE.names if asked["until"] is not None else []
+    return Output(
+        page=partial(_page, answers, bool(of_range), source.local.snapshot.source),
+        rows=[
+            RowList("answers", map(_printed, answers), columns=[*ANSWERS.names, *of_range, _TARGET])
+        ],
+        summary={
+            "answers": len(answers),
+            "bytes_read": sum(answer["bytes_read"] for answer in answers),
+            "warnings": list(warnings),
+        },
+        summary_key="summary",
+        emitted=emitted.lines if emitted else None,
+    )
 
-    search_catalog(command)
+
+def _options(run: CommandRun) -> EngineOptions:
+    assert run.options.engine is not None
+    return run.options.engine
+
+
+def _find_on_engine(search: TimeSearch, questions: Sequence[TimeQuestion], run: CommandRun) -> bool:
+    """Choose what searches; return whether it is this machine.
+
+    Threads of this process do, or an engine's tasks: on Spark, and if --workers asks for
+    processes. Starting workers takes as long as thousands of small searches.
+    """
+    options = _options(run)
+    choice = _choice(search.rows, questions, options)
+    if options.verbose:
+        show_engine(choice)
+    is_local = choice.name == EngineName.LOCAL
+    if is_local and (options.workers is None or options.workers == 1):
+        search.find = partial(search_rows, on_progress=run.on_progress)
+    else:
+        engine = open_engine(options._replace(verbose=False), run.on_progress)
+        search.find = partial(search_on_engine, engine, search.source)
+    if not is_local:
+        from kip33.spark.jobs import cores
+
+        run.ran_on("spark", cores(open_session(options)))
+    return is_local
+
+
+def _choice(
+    rows: "pa.Table", questions: Sequence[TimeQuestion], options: EngineOptions
+) -> EngineChoice:
+    """Return the engine of these questions: a few need no Spark, unless it is asked for."""
+    choice = engine_choice(options._replace(verbose=False))
+    if choice.name == EngineName.LOCAL or options.master or choice.is_asked_for:
+        return choice
+    of_topics = rows.group_by(["topic", "partition"]).aggregate([])["topic"].to_pylist()
+    partitions = Counter(of_topics)
+    most = sum(1 if q.partition is not None else partitions[q.topic] for q in questions)
+    if most > _MOST_BY_THREADS:
+        return choice
+    why = f"up to {_MOST_BY_THREADS} searches need no Spark, and this has {most}"
+    return EngineChoice(EngineName.LOCAL, why, False)
+
+
+def _questions(
+    source: CatalogSnapshot | Tiers, asked: SearchRequest, now_ms: int
+) -> list[TimeQuestion]:
+    """Return the questions of --requests or --time; UsageError or LocationError, one line."""
+    if bool(asked["requests"]) == bool(asked["times"]):
+        raise click.UsageError("give --time T or --requests FILE")
+    if asked["until"] and (asked["requests"] or asked["emit"] or asked["index_only"]):
+        raise click.UsageError(
+            "--until requires --time and cannot be combined with --requests, --emit or --index-only"
+        )
+    if asked["requests"]:
+        return [*_of_file(asked["requests"], now_ms)]
+    targets = [_target(text, now_ms, "--time") for text in asked["times"]]
+    topics = _matching(source.topics(), asked["topics"])
+    return [TimeQuestion(topic, asked["partition"], ms) for topic in topics for ms in targets]
+
+
+def _target(text: str, now_ms: int, option: str) -> int:
+    try:
+        return parse_target(text, now_ms)
+    except ValueError as error:
+        raise click.BadParameter(f"{option}: {error}") from error
+
+
+def _of_file(file: str, now_ms: int) -> Iterator[TimeQuestion]:
+    for request in load_time_requests(file):
+        try:
+            target_ms = parse_target(request.time, now_ms)
+        except ValueError as error:
+            raise LocationError(f"{file}: line {request.line}: {error}") from error
+        yield TimeQuestion(request.topic, request.partition, target_ms, request.log_dir)
+
+
+def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
+    """Return the topics that match; CatalogError if a topic that is named is not there."""
+    if not globs:
+        return list(topics)
+    patterns = TopicGlobs.of(globs)
+    matching = [topic for topic in topics if patterns.matches(topic)]
+    named = [
+        glob for glob in patterns.included if not set(glob) & set("*?[") and patterns.matches(glob)
+    ]
+    named = [glob for glob in named if glob not in matching]
+    illegal = next((name for name in named if not is_topic(name)), None)
+    if illegal is not None:
+        raise CatalogError(
+            f"--topic {illegal!r}: Kafka allows no such name; give a topic or a glob"
+        )
+    if named or not matching:
+        wanted = named or globs
+        near = nearest_topics(wanted, topics)
+        raise CatalogError(f"no topic matches {' or '.join(wanted)}{near}")
+    return matching
+
+
+def _printed(answer: AnswerRow) -> AnswerRow:
+    """Return an answer for programs: a target that is no time has a name in place of a number."""
+    no_times = [name for name in ("target_ms", "until_ms") if answer.get(name) in _NAMES]
+    return answer | dict.fromkeys(no_times) | {_TARGET: _NAMES.get(answer["target_ms"])}
+
+
+def _page(
+    answers: Sequence[Row], has_range: bool, source: str, summary: Row
+) -> Iterator[Table | str]:
+    """Yield a table, whose notes omit `source`, the archive's URI, and the sums."""
+    columns = (
+        Column("partition", partition_name, is_name=True),
+        Column("time", "target_ms", _time_text, rank=0),
+        Column("offset", "offset", rank=0),
+        Column("record's time", "timestamp", iso_time, rank=2),
+        Column("result", "result"),
+        Column("exactness", _exactness, rank=3),
+        *(_RANGE_COLUMNS if has_range else ()),
+        Column("note", lambda row: (row["note"] or "").replace(f"{source}/", ""), is_remark=True),
+    )
+    yield Table(columns, answers, what="answers")
+    found = sum(answer["offset"] is not None for answer in answers)
+    read = f"{human_bytes(summary['bytes_read'])} read in {summary['seconds']:.1f} s"
+    yield f"{counted(len(answers), 'answer')}, {found:,} found; {read}"
+
+
+def _time_text(target_ms: int) -> str:
+    return _NAMES.get(target_ms) or iso_time(target_ms)
+
+
+def _exactness(row: Row) -> str:
+    return "" if row["offset"] is None else str(row["exactness"])
+
+
+_RANGE_COLUMNS: Final = (
+    Column("until", "until_ms", iso_time, rank=0),
+    Column("record's offset", "until_offset", none="", rank=3),
+    Column("records", "records", none=""),
+    Column("log", "size_bytes", human_bytes, none="", rank=2),
+)

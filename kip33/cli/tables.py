@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NamedTuple
+from unicodedata import category, east_asian_width
 
 import click
 
@@ -337,9 +338,11 @@ def _lines_of(value: Any) -> Sequence[str]:
 
 
 def _cells(text: str) -> int:
-    """Return how many places a text takes: characters of Chinese, for example, take two."""
+    """Return how many places a text takes: characters of Chinese take two, added accents none.
+
+    >>> _cells("orders"), _cells("注文"), _cells("e\u0301")
+    (6, 4, 1)
+    """
     if text.isascii():
         return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
+    return sum((category(one)[0] != "M") + (east_asian_width(one) in "FW") for one in text)

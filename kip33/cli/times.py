@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from kip33.formats.times import Milliseconds, milliseconds_in
-from kip33.rules.policies import MAX_INT64, duration_ms, size_bytes
+from kip33.rules.policies import MAX_INT64, duration_ms, positive_ms, size_bytes
 from kip33.rules.search import TARGETS
 
 MOMENT_EXPECTED: Final = (
@@ -23,6 +23,11 @@ _FROM_NOW = re.compile(r"now(?:([+-])(.+))?")
 def current_ms() -> int:
     """Return the current time in ms since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+def moment_or_now(moment: Any) -> int:
+    """Return the time of an option `--now`, which is in ms, else the current time."""
+    return current_ms() if moment is None else int(moment)
 
 
 def parse_moment(text: str, now_ms: int) -> Milliseconds:
@@ -77,20 +82,13 @@ def parse_clock(text: str) -> int:
     return now_ms
 
 
-def positive_ms(text: str) -> int:
-    """Return a duration in ms; ValueError for 0."""
-    duration = duration_ms(text)
-    if duration == 0:
-        raise ValueError(f"{text!r} found, expected more than 0")
-    return duration
-
-
 def _buffer_ms(text: str) -> int:
     return AUTO_BUFFER if text == "auto" else duration_ms(text)
 
 
 MOMENT: Final = Quantity("moment", parse_clock, "2024-05-01T12:00:00Z")
 DURATION: Final = Quantity("duration", duration_ms, "7d")
+POSITIVE_DURATION: Final = Quantity("duration", positive_ms, "7d")
 SIZE: Final = Quantity("size", size_bytes, "10GiB")
 AUTO_BUFFER: Final = -1  # of `kip33 failover`: it is measured
 BUFFER: Final = Quantity("duration", _buffer_ms, "7d")

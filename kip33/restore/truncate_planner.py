@@ -192,20 +192,20 @@ class _Planner:
         cuts += [self.walked.get(base) or self._walk(base, _NOTHING_KEPT) for base in deleted]
         logs = (one for one in changes if one.name.endswith(".log"))
         return TruncationPlan(
-            self.files.directory,
-            self.files.topic,
-            self.files.partition,
-            self.offset,
-            case,
-            log_end_offset,
-            end_offset,
-            len(deleted),
-            sum(cut.batches_cut for cut in cuts),
-            sum(cut.records_cut for cut in cuts),
-            all(cut.is_exact for cut in cuts),
-            sum((one.bytes_before or 0) - (one.bytes_after or 0) for one in logs),
-            tuple(changes),
-            tuple(dict.fromkeys(self.notes)),
+            directory=self.files.directory,
+            topic=self.files.topic,
+            partition=self.files.partition,
+            to=self.offset,
+            case=case,
+            log_end_offset=log_end_offset,
+            end_offset=end_offset,
+            segments_deleted=len(deleted),
+            batches_cut=sum(cut.batches_cut for cut in cuts),
+            records_cut=sum(cut.records_cut for cut in cuts),
+            records_are_exact=all(cut.is_exact for cut in cuts),
+            log_bytes_cut=sum((one.bytes_before or 0) - (one.bytes_after or 0) for one in logs),
+            changes=tuple(changes),
+            notes=tuple(dict.fromkeys(self.notes)),
         )
 
     def _walk(self, base_offset: int, offset: int, largest_from: int = 0) -> BatchCut:

@@ -113,17 +113,17 @@ def sum_answers(rows: pa.Table, answers: pa.Table, *, now_ms: int) -> pa.Table:
         if has[view]
     }
     judged = JudgedRows(
-        rows,
-        columns,
-        now_ms,
-        [None] * columns.starts.size,
-        (),
-        segments_of(columns),
-        LimitColumns(none, nothing, nothing, starts, never, never, *(nothing,) * 4),
-        decisions,
-        _codes_of(answers["suspicion"], _SUSPICIONS),
-        by_view.get("what_if"),
-        BrokerAnswer(answers, by_view["broker"]) if has["broker"] else None,
+        rows=rows,
+        columns=columns,
+        now_ms=now_ms,
+        policies=[None] * columns.starts.size,
+        limits=(),
+        segments=segments_of(columns),
+        limits_of_rows=LimitColumns(none, nothing, nothing, starts, never, never, *(nothing,) * 4),
+        decisions=decisions,
+        suspicions=_codes_of(answers["suspicion"], _SUSPICIONS),
+        what_if=by_view.get("what_if"),
+        broker=BrokerAnswer(answers, by_view["broker"]) if has["broker"] else None,
     )
     table, firsts = partitions_table(judged), answers.take(pa.array(columns.starts))
     for name in _POLICY:

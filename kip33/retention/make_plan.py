@@ -169,17 +169,17 @@ def basis_of(
     request.require_valid()
     index_dir = snapshot.settings.get("index_dir")
     return Basis(
-        clock_ms,
-        request.now_ms,
-        catalog.location,
-        snapshot.name,
-        Location.of(snapshot.source),
-        Location.of(index_dir) if index_dir else None,
-        request.policies,
-        request.active_segment,
-        request.boundary,
-        request.trust_last_modified,
-        request.other_tier.catalog if request.other_tier else None,
+        created_ms=clock_ms,
+        now_ms=request.now_ms,
+        catalog=catalog.location,
+        snapshot=snapshot.name,
+        source=Location.of(snapshot.source),
+        index_dir=Location.of(index_dir) if index_dir else None,
+        policies=request.policies,
+        active_segment=request.active_segment,
+        boundary=request.boundary,
+        trust_last_modified=request.trust_last_modified,
+        remote=request.other_tier.catalog if request.other_tier else None,
     )
 
 

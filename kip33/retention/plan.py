@@ -329,17 +329,17 @@ def file_record(partition: PlannedPartition, file: PlannedFile) -> dict[str, Any
 
 def _basis(header: dict[str, Any]) -> Basis:
     basis = Basis(
-        int(header["created_ms"]),
-        int(header["now_ms"]),
-        Location.of(header["catalog"]),
-        str(header["snapshot"]),
-        Location.of(header["source"]),
-        Location.of(header["index_dir"]) if header["index_dir"] else None,
-        Policies.from_record(header["policies"]),
-        header["active_segment"],
-        header["boundary"],
-        bool(header["trust_last_modified"]),
-        Location.of(header["remote"]) if header.get("remote") else None,
+        created_ms=int(header["created_ms"]),
+        now_ms=int(header["now_ms"]),
+        catalog=Location.of(header["catalog"]),
+        snapshot=str(header["snapshot"]),
+        source=Location.of(header["source"]),
+        index_dir=Location.of(header["index_dir"]) if header["index_dir"] else None,
+        policies=Policies.from_record(header["policies"]),
+        active_segment=header["active_segment"],
+        boundary=header["boundary"],
+        trust_last_modified=bool(header["trust_last_modified"]),
+        remote=Location.of(header["remote"]) if header.get("remote") else None,
     )
     if basis.active_segment not in tuple(ActiveSegment) or basis.boundary not in tuple(Boundary):
         raise ValueError(f"unknown choices {basis.active_segment!r} and {basis.boundary!r}")
@@ -372,15 +372,15 @@ def _partition(basis: Basis, record: dict[str, Any]) -> PlannedPartition:
     log_dir, topic, number = (record[name] for name in PARTITION_KEY)
     index_uri, left_out = record["index_directory"], record["left_out"]
     partition = PlannedPartition(
-        log_dir,
-        topic,
-        number,
-        Location.of(record["directory"]),
-        Location.of(index_uri) if index_uri else None,
-        record["log_start_offset"],
-        record["first_kept_base_offset"],
-        (),
-        LeftOut(**left_out) if left_out else None,
+        log_dir=log_dir,
+        topic=topic,
+        partition=number,
+        directory=Location.of(record["directory"]),
+        index_directory=Location.of(index_uri) if index_uri else None,
+        log_start_offset=record["log_start_offset"],
+        first_kept_base_offset=record["first_kept_base_offset"],
+        segments=(),
+        left_out=LeftOut(**left_out) if left_out else None,
     )
     below = partition.below(basis.source)
     named = parse_partition_dir(partition.directory.name)

@@ -543,6 +543,14 @@ def duration_ms(value: str | int) -> int:
     return _quantity(value, _MS, DURATION_EXPECTED)
 
 
+def positive_ms(value: str | int) -> int:
+    """Return a duration in ms; ValueError for 0."""
+    duration = duration_ms(value)
+    if duration == 0:
+        raise ValueError(f"{value!r} found, expected more than 0")
+    return duration
+
+
 def size_bytes(value: str | int) -> int:
     """Return bytes >= 0; ValueError with what was found and expected.
 

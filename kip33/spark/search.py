@@ -6,7 +6,7 @@ that is asked for often is work for several tasks.
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
@@ -24,12 +24,12 @@ from pyspark.sql.types import (
 
 from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.topics_by_name import IS_AGE_UNSURE, IS_OLDER, OF_TOPICS, topics_by_name
-from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import LEAST_MS
-from kip33.rules.search import NEWEST_KAFKA
+from kip33.options import takes
 from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import QUESTIONS_AT_ONCE
 from kip33.search.replica_search import SEARCHED, TimeQuestion, answers_of
+from kip33.search.time_search import OffsetsForTimesOptions, search_options
 from kip33.spark.jobs import cores
 from kip33.spark.tasks import arrow_schema, map_by_partition, run_on_rows
 
@@ -46,17 +46,13 @@ _ANSWERED: Final = (
 )
 
 
-def offsets_for_times(  # parameters: each is an option of `kip33 search`
+@takes(OffsetsForTimesOptions)
+def offsets_for_times(
     catalog: DataFrame,
     requests: DataFrame,
     *,
-    as_kafka: bool = False,
-    index_only: bool = False,
-    all_replicas: bool = False,
-    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
     log_start_offsets: LogStartOffsets | None = None,
-    kafka_version: tuple[int, int] = NEWEST_KAFKA,
-    max_decompressed_message_bytes: int | None = None,
+    **options: Unpack[OffsetsForTimesOptions],
 ) -> DataFrame:
     """Return for each request the first record at or after its time.
 
@@ -70,31 +66,23 @@ def offsets_for_times(  # parameters: each is an option of `kip33 search`
 
     - `catalog`: what `load_catalog` returned
     - `requests`: a DataFrame of topics, partitions and times
-    - `as_kafka`: answer as a broker of `kafka_version`; `kafka_version`: (major, minor)
-    - `max_decompressed_message_bytes`: the topics' setting; from 4.4 on a broker returns an error
-      where it meets a larger record in a compressed batch
+    - `log_start_offsets`: by log directory, topic and partition; records below are ignored
+    - `options`: see `OffsetsForTimesOptions`
 
     `requests` has `topic`, `partition` (null: all), `target_ms` (ms since 1970 or a timestamp, or
     -1 latest, -2 earliest, -3 the largest timestamp), and may have `log_dir` (null: the replica
     with most valid bytes, or each one with `all_replicas`). Its columns are kept, with null
     partitions and log directories filled in. Added: `offset` and `timestamp` of the record,
     `result` and `exactness` (`kip33.search.partition_search`), `bytes_read`, `note`, `passed_over`
-    (true: unreadable records could change the answer). `as_kafka` answers as a broker of
-    `kafka_version` would, `index_only` opens no log. Records below `log_start_offsets`, by log
-    directory, topic and partition, are ignored. A batch that decompresses to more than
-    `max_batch_bytes` is not read further, and a note says so. Raises ValueError for requests
-    without these columns.
+    (true: unreadable records could change the answer). Raises ValueError for requests without
+    these columns.
     """
     missing = [name for name in KEYS[1:] if name not in requests.columns]
     if missing:
         raise ValueError(
             f"requests: missing columns {', '.join(missing)}; found {requests.columns}"
         )
-    how = SearchOptions(
-        *(as_kafka, index_only, all_replicas, max_batch_bytes, kafka_version),
-        max_decompressed_message_bytes,
-    )
-    how.require_valid()
+    how = search_options(options)
     keys = ("topic", "partition")
     requests = requests.withColumn("target_ms", _target_ms(requests))
     requests = requests.withColumn("partition", sf.col("partition").cast("int"))

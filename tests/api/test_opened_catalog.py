@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 import kip33
-from kip33.api.offsets_for_times import ANSWERS
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.difference import DIFFERENCE
 from kip33.catalog.schema import PARTS
@@ -23,6 +22,7 @@ from kip33.cli.search import search as search_command
 from kip33.demo import COPIED_MS, START_MS, make_archive, make_sensors
 from kip33.retention.plan import read_plan
 from kip33.rules.search import TARGETS
+from kip33.search.time_search import ANSWERS
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import NOW_MS, WEEK, ExpiringArchive
 from tests.builders.snapshots import part_path, row, write

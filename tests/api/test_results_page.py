@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import kip33
-from kip33.api.offsets_for_times import ANSWERS
 from kip33.api.opened_catalog import RETENTION
 from kip33.audits.roll_audit import ROLL
 from kip33.audits.timestamp_plan import TIMESTAMPS
@@ -25,6 +24,7 @@ from kip33.indexing.quick_verification import CHECKED_FILES
 from kip33.indexing.verification import SEGMENT_VERDICTS
 from kip33.records.columns import BATCHES, RECORDS, SEGMENT_TABLE
 from kip33.restore.restore_request import PartitionRestore
+from kip33.search.time_search import ANSWERS, RANGE
 
 PAGE = (Path(kip33.__file__).parent / "api" / "RESULTS.md").read_text()
 RESULTS = {
@@ -35,6 +35,8 @@ RESULTS = {
     "tier_partitions": PARTITIONS,
     "tier_findings": TIER_FINDINGS,
     "answers": ANSWERS,
+    "ranges": RANGE,
+    "emitted_offsets": kip33.EmittedOffsets,
     "retention": RETENTION,
     "roll": ROLL,
     "verdicts": SEGMENT_VERDICTS,

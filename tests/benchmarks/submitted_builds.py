@@ -27,7 +27,7 @@ from tests.benchmarks.whole_commands import MANY, WORKERS, demo_archive
 from tests.integration.servers.spark import SPARK_HOME
 
 ROUNDS: Final = 5
-JOB: Final = Path(__file__).parents[2] / "jobs" / "build_index.py"
+JOB: Final = Path(__file__).parents[2] / "jobs" / "run_kip33.py"
 NOTHING: Final = "a file without code"
 SMALL: Final = "24 segments"
 AT_MOST_S: Final = {SMALL: 1.0}
@@ -165,7 +165,7 @@ def submit(script: Path, *arguments: object) -> None:
 
 def submit_build(one: Submitted, *options: object) -> None:
     """Build by spark-submit, as a scheduler does."""
-    submit(JOB, one.archive, "--index-dir", one.indexes, *options)
+    submit(JOB, "build", one.archive, "--index-dir", one.indexes, *options)
 
 
 def require_nothing_to_do(one: Submitted) -> None:

@@ -41,7 +41,7 @@ def test_kip33_alone_is_its_help(command: Command) -> None:
 
 
 HEAVY = {
-    *("numpy", "pyarrow", "pandas", "pyspark", "py4j", "numba", "llvmlite", "rich", "jinja2"),
+    *("numpy", "pyarrow", "pandas", "pyspark", "py4j", "numba", "llvmlite", "jinja2"),
     *("matplotlib", "zstandard", "cramjam", "prometheus_client", "polars", "fastavro", "boto3"),
     *("hdfs_native", "multiprocessing", "tomllib", "xml"),
     # What takes longest of Arrow; `dataset` comes with `group_by`.
@@ -62,8 +62,8 @@ ALLOWED: dict[str, set[str]] = {
     "demo new-archive": ARROW,
     "build --help": TABLES,
     "build archive --index-dir new": TABLES | {"pyarrow.dataset"},
-    "verify archive": TABLES | {"rich"},
-    f"verify {SEGMENT}": TABLES | {"rich"},
+    "verify archive": TABLES,
+    f"verify {SEGMENT}": TABLES,
     "repair archive/broker-1": TABLES,
     "restore archive --topic orders --to log-dir": TABLES,
     f"dump {SEGMENT}": ARROW,
@@ -71,7 +71,7 @@ ALLOWED: dict[str, set[str]] = {
     "records archive --topic orders": TABLES | {"zstandard", "cramjam"},
     "count archive --topic orders --per 1d": TABLES | {"zstandard", "cramjam"},
     "timestamps archive --topic orders": TABLES,
-    "dialects archive": TABLES | {"rich"},
+    "dialects archive": TABLES,
     f"search {CATALOG} --time 2023-11-15T12:00Z": TABLES,
     f"retention {CATALOG} --retention-ms 7d": TABLES | {"pyarrow.dataset"},
     f"roll {CATALOG}": TABLES,

@@ -151,7 +151,7 @@ def test_a_submitted_job_with_nothing_to_do_imports_neither_pyspark_nor_pandas(
     kip33.build_index(archive, tmp_path / "indexes")
 
     done = subprocess_of(
-        *(sys.executable, "-X", "importtime", PROJECT / "jobs" / "build_index.py", *made),
+        *(sys.executable, "-X", "importtime", PROJECT / "jobs" / "run_kip33.py", "build", *made),
         cwd=tmp_path,
         PYSPARK_GATEWAY_PORT="1",  # of spark-submit: nothing answers there
     )

@@ -241,7 +241,7 @@ kip33.verify_index("archive", "indexes")
 kip33.repair("archive/broker-1", apply=True)
 kip33.restore_archive("archive", "data", topics=["orders"])
 kip33.write_report("indexes/_catalog", "report.html")
-print(*{name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j", "click", "rich"})
+print(*{name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j", "click"})
 """
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kip33.cli.search_answer import ANSWER_COLUMNS
 from kip33.demo import START_MS
+from kip33.search.time_search import ANSWERS
 from tests.cli.console import Command, Finished, file_named
 
 DAY_MS = 86_400_000
@@ -33,7 +33,7 @@ def answers(done: Finished) -> list[dict[str, Any]]:
 def test_one_time_in_every_partition_of_a_topic(search: Command) -> None:
     found = answers(search("--time", AT_107, "--topic", "sens*", "--format", "jsonl"))
 
-    assert [tuple(row) for row in found] == [(*ANSWER_COLUMNS, "target")] * 2
+    assert [tuple(row) for row in found] == [(*ANSWERS.names, "target")] * 2
     assert [(row["partition"], row["offset"], row["timestamp"]) for row in found] == [
         (0, 107, AT_107),
         (1, 107, AT_107),

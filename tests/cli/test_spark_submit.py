@@ -20,9 +20,9 @@ OUR_CODE = f'File "{PROJECT / "kip33"}'  # in a trace; PySpark's workers may lea
 BY_ITSELF = {"KIP33_ENGINE": "auto"}  # the fixture `command` has another one for itself
 
 
-def spark_submit(job: str, *arguments: str, cwd: Path, master: str = "local[2]") -> Finished:
+def spark_submit(*arguments: str, cwd: Path, master: str = "local[2]") -> Finished:
     options = ("--master", master, *LOCAL, *QUIET)
-    script = PROJECT / "jobs" / job
+    script = PROJECT / "jobs" / "run_kip33.py"
     given = (VENV_BIN / "spark-submit", *options, script, *arguments)
     return subprocess_of(*given, cwd=cwd, **BY_ITSELF)
 
@@ -34,7 +34,7 @@ def test_a_job_does_what_the_command_does(command: Command, tmp_path: Path) -> N
     here = command("build", "archive", "--index-dir", "by-command", *options)
 
     built = spark_submit(
-        "build_index.py", "archive", "--index-dir", "by-spark-submit", *options, cwd=tmp_path
+        "build", "archive", "--index-dir", "by-spark-submit", *options, cwd=tmp_path
     )
 
     assert built.exit_code == here.exit_code == 3
@@ -49,7 +49,7 @@ def test_a_job_does_what_the_command_does(command: Command, tmp_path: Path) -> N
     assert files == files_below(tmp_path / "by-command")
 
     written = spark_submit(
-        "records.py", "by-command/_catalog", "--to", "tables", "--format", "json", cwd=tmp_path
+        "records", "by-command/_catalog", "--to", "tables", "--format", "json", cwd=tmp_path
     )
     added = json.loads(written.stdout.splitlines()[-1])  # with standard error before it
     assert (written.exit_code, added["engine"]) == (0, "spark")
@@ -58,7 +58,7 @@ def test_a_job_does_what_the_command_does(command: Command, tmp_path: Path) -> N
 
 @pytest.mark.integration
 def test_wrong_usage_is_told_before_spark_starts(tmp_path: Path) -> None:
-    done = spark_submit("build_index.py", "nowhere", "--index-dir", "indexes", cwd=tmp_path)
+    done = spark_submit("build", "nowhere", "--index-dir", "indexes", cwd=tmp_path)
     error = f"Error: {(tmp_path / 'nowhere').as_uri()}: SOURCE does not exist\n"
     assert (done.exit_code, done.stdout) == (2, error)  # spark-submit joins a job's two outputs
     assert OUR_CODE not in done.stderr

@@ -67,7 +67,7 @@ def test_spark_answers_as_one_partition_after_another(
     here = search_rows(rows_of(CatalogSnapshot(catalog, snapshot), [*topics, "none"]), asked, how)
     requests = spark.createDataFrame([(*q, str(i)) for i, q in enumerate(asked)], REQUESTS)
 
-    answered = offsets_for_times(segments, requests, **how._asdict()).collect()
+    answered = offsets_for_times(segments, requests, as_kafka=True).collect()
 
     found = [
         (int(row.name), row.log_dir, row.topic, row.partition, *(row[n] for n in COMPARED))

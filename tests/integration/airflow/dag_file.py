@@ -16,7 +16,7 @@ OPERATORS = "airflow.providers.apache.spark.operators.spark_submit"
 class DagFile(NamedTuple):
     """What the file asks of Airflow, and what it says of itself."""
 
-    jobs: list[dict[str, Any]]  # what each SparkSubmitOperator is given, and the command
+    jobs: list[dict[str, Any]]  # what each SparkSubmitOperator is given
     functions: dict[str, Callable[..., Any]]  # of the tasks, and helpers, by name
     variable: dict[str, str]  # the example in the docstring
 
@@ -44,7 +44,7 @@ def dag_file() -> DagFile:
             jobs.append(given)
 
         def __setattr__(self, name: str, value: Any) -> None:
-            if name in ("command", "reads", "writes"):
+            if name in ("reads", "writes"):
                 self.given[name] = value
             super().__setattr__(name, value)
 

@@ -19,7 +19,7 @@ from tests.integration.servers.yarn import container_outputs, submit_to_yarn
 from tests.integration.stores.places import in_hdfs
 
 pytestmark = pytest.mark.integration
-JOB = PROJECT / "jobs" / "build_index.py"
+JOB = PROJECT / "jobs" / "run_kip33.py"
 NOW_MS = 1_800_000_000_000
 
 
@@ -45,7 +45,7 @@ def test_driver_and_executors_get_kip33_by_py_files(
     expected: dict[str, bytes],
 ) -> None:
     done = spark_cluster.submit(
-        *(JOB, archive, "--index-dir", tmp_path, "--summary", tmp_path / "summary.json"),
+        *(JOB, "build", archive, "--index-dir", tmp_path, "--summary", tmp_path / "summary.json"),
         options=(
             *("--py-files", dist / "kip33.zip"),
             *("--conf", f"spark.pyspark.driver.python={spark_cluster.python}"),
@@ -60,7 +60,7 @@ def test_driver_and_executors_get_kip33_by_py_files(
 def test_without_it_the_job_says_in_one_line_what_is_missing(
     spark_cluster: SparkCluster, archive: Path, tmp_path: Path
 ) -> None:
-    done = spark_cluster.submit(JOB, archive, "--index-dir", tmp_path)
+    done = spark_cluster.submit(JOB, "build", archive, "--index-dir", tmp_path)
     assert done.returncode == 1
     said = (done.stdout + done.stderr).splitlines()  # spark-submit merges a job's streams
     [line] = [line for line in said if line.startswith("Error: ")]
@@ -77,7 +77,7 @@ def test_executors_run_a_packed_environment(
     expected: dict[str, bytes],
 ) -> None:
     done = spark_cluster.submit(
-        *(JOB, archive, "--index-dir", tmp_path),
+        *(JOB, "build", archive, "--index-dir", tmp_path),
         options=(
             *("--archives", f"{dist / 'kip33-env.tar.gz'}#environment"),
             *("--conf", "spark.pyspark.python=./environment/bin/python"),
@@ -104,7 +104,7 @@ def test_yarn_runs_driver_and_executors(
     place.put(archive, "logs")
     done = submit_to_yarn(
         yarn,
-        JOB,
+        *(JOB, "build"),
         *(f"{place.uri}/logs", "--index-dir", f"{place.uri}/indexes"),
         *("--summary", f"{place.uri}/summary.json"),
         options=("--py-files", dist / "kip33.zip"),

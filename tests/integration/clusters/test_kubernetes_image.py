@@ -67,12 +67,12 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 
 
 def test_a_driver_of_the_image_runs_a_job(image: Image, archive: Path, tmp_path: Path) -> None:
-    job = image.home / "jobs" / "build_index.py"
+    job = image.home / "jobs" / "run_kip33.py"
     done = subprocess.run(
         [
             *(image.entrypoint, "driver"),
             *("--properties-file", image.home / "conf" / "spark-defaults.conf"),
-            *("--master", "local[2]", job, archive, "--index-dir", tmp_path / "indexes"),
+            *("--master", "local[2]", job, "build", archive, "--index-dir", tmp_path / "indexes"),
             *("--summary", tmp_path / "summary.json"),
         ],
         env=image.environment(SPARK_DRIVER_BIND_ADDRESS="127.0.0.1"),
@@ -107,7 +107,7 @@ def test_an_executor_of_the_image_does_the_work_of_a_driver(
             *(image.home / "environment/bin/spark-submit", "--master", master.master),
             *("--conf", "spark.driver.host=127.0.0.1", "--conf", f"spark.driver.port={port}"),
             *("--conf", f"spark.pyspark.python={variables['PYSPARK_PYTHON']}"),
-            *(image.home / "jobs" / "build_index.py", archive),
+            *(image.home / "jobs" / "run_kip33.py", "build", archive),
             *("--index-dir", tmp_path / "indexes", "--summary", tmp_path / "summary.json"),
         ],
         log=tmp_path / "driver.log",

@@ -14,7 +14,7 @@ from tests.pages import blocks_of
 from tests.test_packaging import KIP33, PAGE, costs
 
 pytestmark = pytest.mark.integration
-LARGEST_MB = 300
+LARGEST_MB = 290
 SIZES = """
 import json
 from importlib.metadata import distributions

@@ -180,7 +180,13 @@ def test_on_yarn_driver_and_executors_use_the_tokens_that_spark_got_by_a_ticket(
     )
     done = submit_to_yarn(
         yarn,
-        *(PROJECT / "jobs" / "build_index.py", f"{root}/logs", "--index-dir", f"{root}/by-yarn"),
+        *(
+            PROJECT / "jobs" / "run_kip33.py",
+            "build",
+            f"{root}/logs",
+            "--index-dir",
+            f"{root}/by-yarn",
+        ),
         options=("--py-files", kip33, *(part for pair in settings for part in ("--conf", pair))),
     )
     assert done.returncode == 0, done.stderr[-2000:] + container_outputs(yarn, "stderr")[-2000:]

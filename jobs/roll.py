@@ -1,7 +1,0 @@
-"""spark-submit jobs/roll.py CATALOG|SOURCE: the same options as `kip33 roll`."""
-
-from kip33.cli.engine_option import SparkJob
-from kip33.cli.main import get_command, run
-
-if __name__ == "__main__":
-    run(get_command("roll"), SparkJob())

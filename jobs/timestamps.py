@@ -1,7 +1,0 @@
-"""spark-submit jobs/timestamps.py SOURCE: the same options as `kip33 timestamps`."""
-
-from kip33.cli.engine_option import SparkJob
-from kip33.cli.main import get_command, run
-
-if __name__ == "__main__":
-    run(get_command("timestamps"), SparkJob())
