@@ -7,13 +7,14 @@ clock is read here, for programs that call kip33.
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, Unpack, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.api.catalog_options import HoleOptions, PolicyTables, SegmentOptions, policies_in
 from kip33.api.failover_buffer import measured_buffer
 from kip33.api.offsets_for_times import (
     EmittedOptions,
@@ -26,10 +27,10 @@ from kip33.api.offsets_for_times import (
 )
 from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.audits.roll_audit import audit_catalog, roll_table
-from kip33.catalog import difference, topic_totals
+from kip33.catalog import difference, pruning, topic_totals
 from kip33.catalog.catalog import Catalog, Snapshot, catalog_at, choose, warn_caller
+from kip33.catalog.catalog_answers import holes_in, segment_table, undamaged_snapshots
 from kip33.catalog.partitions import names_in
-from kip33.catalog.schema import PARTS
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.formats.kafka_configs import GroupOffset
@@ -67,8 +68,6 @@ The file is a CSV `[group,]topic,partition,offset`, or the output of
 `kafka-consumer-groups.sh --describe`.
 """
 
-_PolicyTables: TypeAlias = Policies | Mapping[str, Mapping[str, Any]]
-"""`Policies`, or their tables: `{"defaults": {"retention.ms": "7d"}, "topics": {"a*": {}}}`."""
 _RETENTION_FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_dir", pa.string(), nullable=False),
     pa.field("topic", pa.string(), nullable=False),
@@ -175,14 +174,15 @@ class OpenedCatalog:
         `name`; `created_ms` (ms since 1970); `source`, the archive's URI; `rows`, the number of
         segments; `parts`, its Parquet files.
         """
-        found = list(self.catalog.candidates())
-        for one in found:
-            if one.problem:
-                warn_caller(f"{one.problem}; this snapshot is ignored")
-        return [one.snapshot for one in found if one.snapshot and not one.problem]
+        return undamaged_snapshots(self.catalog)
 
+    @takes(SegmentOptions)
     def segments(
-        self, snapshot: str | None = None, *, columns: Sequence[str] | None = None
+        self,
+        snapshot: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        **options: Unpack[SegmentOptions],
     ) -> pa.Table:
         """Return a row for each segment file, or directory that could not be listed.
 
@@ -194,9 +194,64 @@ class OpenedCatalog:
 
         - `columns`: those of the snapshot's Parquet files (`segments` in RESULTS.md) that are
           wanted; None: all
+        - `options`: see `SegmentOptions`
         """
-        chosen = self._chosen(snapshot)
-        return self.catalog.read(chosen, PARTS.names if columns is None else list(columns))
+        source = CatalogSnapshot(self.catalog, self._chosen(snapshot))
+        return segment_table(source, columns, options["topics"], options["statuses"])
+
+    @takes(HoleOptions)
+    def holes(self, snapshot: str | None = None, **options: Unpack[HoleOptions]) -> pa.Table:
+        """Return a row for each place where a partition's next segment begins too late.
+
+        >>> open_catalog("indexes/_catalog").holes().num_rows
+        0
+
+        - `options`: see `HoleOptions`
+
+        Rows are by log directory, topic, partition and offset (`holes` in RESULTS.md). `hole` says
+        whether records are missing: `certain`; `possible`, the topic is compacted; `after damage`
+        of the segment before; `filled` by another replica.
+        """
+        policies = options["policies"]
+        return holes_in(
+            CatalogSnapshot(self.catalog, self._chosen(snapshot)),
+            options["topics"],
+            None if policies is None else policies_in(policies),
+        )
+
+    def orphans(self, snapshot: str | None = None) -> pa.Table:
+        """Return a row for each file that belongs to no segment, or directory of such files.
+
+        >>> open_catalog("indexes/_catalog").orphans().column_names
+        ['leftover', 'uri', 'files', 'size_bytes', 'last_modified_ms', 'is_ours']
+
+        The source and the index directory of the snapshot are listed now; a warning names each
+        directory that cannot be. Rows are by kind and URI (`orphans` in RESULTS.md).
+        """
+        from kip33.builds.leftovers import find_leftovers
+
+        found = find_leftovers(self.catalog, self._chosen(snapshot))
+        for line in found.warnings:
+            warn_caller(line)
+        return found.table()
+
+    def prune(self, *, keep: int) -> pa.Table:
+        """Remove old snapshots, and files of builds that stopped; return a row for each removal.
+
+        >>> open_catalog("indexes/_catalog").prune(keep=3).num_rows
+        0
+
+        - `keep`: the newest complete snapshots that stay, 1 or more. What was the newest within
+          the last hour stays, too, and what running builds use
+
+        Columns: `what` string, `old snapshot`, `damaged snapshot` or `dead build`; `name` string;
+        `size_bytes` int64, bytes. A warning names each file that could not be removed, each folder
+        with files of other programs, which stays, and each damaged snapshot that is ignored.
+        """
+        pruned = pruning.prune(self.catalog, keep=keep, now_ms=current_ms())
+        for line in (*pruned.warnings, *pruned.failures):
+            warn_caller(line)
+        return pruned.table()
 
     def topics(self, snapshot: str | None = None) -> list[TopicTotals]:
         """Return the totals of each topic, by name (`topics` in RESULTS.md).
@@ -277,7 +332,7 @@ class OpenedCatalog:
         self,
         offsets: Offsets,
         *,
-        policies: _PolicyTables | None = None,
+        policies: PolicyTables | None = None,
         **options: Unpack[LagOptions],
     ) -> list[GroupLag]:
         """Return the lag of each group, in the order of `offsets`.
@@ -373,7 +428,7 @@ class OpenedCatalog:
 
     def retention(  # parameters: each is an option of `kip33 retention`
         self,
-        policies: _PolicyTables,
+        policies: PolicyTables,
         *,
         now: Time | None = None,
         snapshot: str | None = None,
@@ -425,7 +480,7 @@ class OpenedCatalog:
 
     def roll(  # parameters: each is an option of `kip33 roll`
         self,
-        policies: _PolicyTables | None = None,
+        policies: PolicyTables | None = None,
         *,
         segment_ms: int | None = None,
         segment_bytes: int | None = None,
@@ -465,7 +520,7 @@ class OpenedCatalog:
 
     def plan_retention(  # parameters: each is an option of `kip33 retention --plan`
         self,
-        policies: _PolicyTables,
+        policies: PolicyTables,
         *,
         now: Time | None = None,
         snapshot: str | None = None,
@@ -516,7 +571,7 @@ class OpenedCatalog:
     def _other_tier(
         self,
         snapshot: Snapshot,
-        policies: _PolicyTables,
+        policies: PolicyTables,
         remote: "OpenedCatalog | Path | None",
         local: "OpenedCatalog | Path | None" = None,
         log_start_offsets: Path | None = None,
@@ -554,11 +609,6 @@ def _committed_offsets(offsets: Offsets, topics: Sequence[str]) -> list[GroupOff
         return load_group_offsets(offsets, topics)
     globs = TopicGlobs.of(topics)
     return [GroupOffset(*one) for one in offsets if globs.matches(one[1])]
-
-
-def policies_in(policies: _PolicyTables) -> Policies:
-    """Return the policies; PolicyError for tables that Kafka refuses."""
-    return policies if isinstance(policies, Policies) else Policies(policies)
 
 
 def version_of(broker_version: str | None) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from kip33.cli.catalog_places import chosen_snapshot
 from kip33.cli.declared_options import options_of
 from kip33.cli.output import (
     Column,
@@ -13,7 +14,6 @@ from kip33.cli.output import (
     Row,
     RowList,
     Table,
-    chosen_snapshot,
     counted,
     human_duration,
     iso_time,

@@ -5,6 +5,7 @@ from functools import partial
 
 import click
 
+from kip33.cli.catalog_places import chosen_snapshot
 from kip33.cli.declared_options import options_of
 from kip33.cli.metrics_file import lag_gauges
 from kip33.cli.options import PolicyOptions, policy_options
@@ -14,7 +15,6 @@ from kip33.cli.output import (
     Row,
     RowList,
     Table,
-    chosen_snapshot,
     counted,
     human_bytes,
     human_duration,
