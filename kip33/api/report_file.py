@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kip33.api.opened_catalog import current_ms, policies_in, text_of, time_or_now
+from kip33.api.catalog_options import policies_in
+from kip33.api.opened_catalog import current_ms, text_of, time_or_now
 from kip33.archive.output_files import require_report_places
 from kip33.catalog.catalog import Warn, catalog_at, choose, warn_caller
 from kip33.catalog.tiers import CatalogSnapshot

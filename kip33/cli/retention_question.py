@@ -14,10 +14,11 @@ from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.partitions import names_in, topics_with_several_ids
 from kip33.catalog.tiers import CatalogSnapshot
+from kip33.cli.catalog_places import chosen_snapshot
 from kip33.cli.engine_option import EngineOptions, is_typed
 from kip33.cli.metrics_file import MetricsRequest
 from kip33.cli.options import PolicyOptions
-from kip33.cli.output import chosen_snapshot, warn
+from kip33.cli.output import warn
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode, Kip33Error
 from kip33.retention.evaluation import (

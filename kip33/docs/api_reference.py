@@ -37,8 +37,6 @@ SHARED: Final[Mapping[str, str]] = {
     "the newest",
     "dialect": "which entries an index has: `recover` and `live` as a broker's, or `kip33`",
     "end": "the offset to stop before; None: the end",
-    "index_only": "answer from index files; no log is opened",
-    "all_replicas": "answer for each log directory, not only for the most complete one",
     "kafka_configs": "a file with the topics' settings, as Kafka's tools print them",
     "log_start_offsets": "log start offsets that override the archive's checkpoints",
     "now": "the time to judge at; None: the current time",

@@ -25,6 +25,7 @@ from kip33.restore import restore_apply
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.untimestamped import RULES
 from kip33.stores import own_files
+from tests.cli.command_lines import CATALOG
 from tests.cli.console import Command, subprocess_of
 
 
@@ -53,7 +54,7 @@ def _verdicts(table: Any) -> Any:
 
 
 def _catalog() -> kip33.OpenedCatalog:
-    return kip33.open_catalog("indexes/_catalog")
+    return kip33.open_catalog(CATALOG)
 
 
 def _rolled(table: Any) -> Any:
@@ -70,6 +71,14 @@ def _restored(here: str, *, dry_run: bool) -> Any:
     how = {"topics": ["orders", "clicks"], "partitions": [0, 1], "from_": "2023-11-15T12:00Z"}
     done = kip33.restore_archive("indexes/_catalog", here, **how, allow_cut=True, dry_run=dry_run)
     return done.as_record()
+
+
+INDEXED = "indexes/broker-1/payments-0/00000000000000000000.timeindex"
+
+
+def _segments(**which: Any) -> Any:
+    columns = ["log_uri", "status", "error"]
+    return kip33.open_catalog(CATALOG).segments(columns=columns, **which).to_pylist()
 
 
 RESTORE = (
@@ -99,12 +108,32 @@ SAME = {
     "restore": Same(RESTORE, lambda here: _restored(here, dry_run=False)),
     "restore --dry-run": Same((*RESTORE, "--dry-run"), lambda here: _restored(here, dry_run=True)),
     "roll": Same(
-        ("roll", "indexes/_catalog", "--segment-ms", "1h", "--read-headers", "--topic", "orders"),
+        ("roll", CATALOG, "--segment-ms", "1h", "--read-headers", "--topic", "orders"),
         lambda _: _rolled(_catalog().roll(segment_ms="1h", read_headers=True, topics=["orders"])),
     ),
     "roll what-if": Same(
-        ("roll", "what-if", "indexes/_catalog", "--retention-ms", "1d", "--topic", "payments"),
+        ("roll", "what-if", CATALOG, "--retention-ms", "1d", "--topic", "payments"),
         lambda _: _rolled(_catalog().roll_what_if(retention_ms="1d", topics=["payments"])),
+    ),
+    "dump": Same(
+        ("dump", INDEXED),
+        lambda _: {"rows": [{"file": INDEXED} | row for row in kip33.dump_log(INDEXED)]},
+    ),
+    "catalog segments": Same(
+        ("catalog", "segments", CATALOG, "--topic", "!orders", "--status", "truncated"),
+        lambda _: {"segments": _segments(topics=["!orders"], statuses=["truncated"])},
+    ),
+    "catalog holes": Same(
+        ("catalog", "holes", CATALOG, "--topic", "!sensors"),
+        lambda _: {"holes": kip33.open_catalog(CATALOG).holes(topics=["!sensors"]).to_pylist()},
+    ),
+    "catalog orphans": Same(
+        ("catalog", "orphans", CATALOG),
+        lambda _: {"leftovers": kip33.open_catalog(CATALOG).orphans().to_pylist()},
+    ),
+    "catalog prune": Same(
+        ("catalog", "prune", CATALOG, "--keep", "1"),
+        lambda _: {"removed": kip33.open_catalog(CATALOG).prune(keep=1).to_pylist()},
     ),
     "report": Same(
         (*REPORT, "--retention-ms", "7d", "--now", "2023-12-01"),
@@ -167,17 +196,36 @@ OTHER_NAMES = {
     ("roll", "policy"): "policies",
     ("roll what-if", "source"): "catalog",
     ("roll what-if", "policy"): "policies",
+    ("search", "as"): "as_kafka",
+    ("search", "catalog_dir"): "catalog",
+    ("lag", "policy"): "policies",
+    ("failover", "to"): "other",
+    ("failover", "buffer"): "buffer_ms",  # a number, or `auto`
+    ("dump", "files"): "file",
+    ("catalog segments", "status"): "statuses",
+    ("catalog holes", "policy"): "policies",
 }
-OF_A_SOURCE = {"layout", "kafka_configs"}  # a catalog is taken; `load_policies` reads both files
+PLACES = {"catalog_dir", "remote_dir", "from"}  # what was opened
+OF_REQUESTS = {"time", "partition", "topics", "now"}  # a program makes tuples of them
+OF_POLICIES = {"kafka_configs", "retention_ms"}  # of `policies`, an object
 NOT_TAKEN = {
-    "roll": {*OF_A_SOURCE, "now"},  # of the summary
-    "roll what-if": OF_A_SOURCE,
     "restore": {"abandon", "other_source"},  # kip33.abandon_restore; a list of two sources
-}
-NOT_TAKEN_ON_SPARK = {
-    "roll": {"snapshot", "topics", "read_headers", "parallelism"},  # rows are given, no log is read
+    "search": PLACES | OF_REQUESTS | {"workers"},  # threads of the process
+    "OpenedCatalog.offsets_for_times": {"catalog", "emit", "allow_unsafe"},
+    "OpenedCatalog.offsets_to_emit": {"catalog", "until"},
+    "OpenedTiers.offsets_for_times": {"catalog", "emit", "allow_unsafe", "snapshot"},
+    "OpenedTiers.offsets_to_emit": {"catalog", "until", "snapshot"},
+    "offsets_for_times": {"emit", "allow_unsafe", "until", "snapshot"},  # a query can go on
+    "roll": {"layout", "now"} | OF_POLICIES,  # a catalog is taken; `now` is of the summary
+    "OpenedCatalog.roll": {"catalog"},
+    "audit_roll": {"snapshot", "topics", "read_headers", "parallelism"},  # of rows; no log is read
+    "roll what-if": {"catalog", "layout", "kafka_configs"},
+    "lag": PLACES | OF_POLICIES,
+    "failover": PLACES | {"emit"},  # two methods
 }
 OF_A_PROGRAM = {"on_progress", "storage_options", "filesystem"}
+OF_A_CATALOG = {"self", "catalog_dir", "remote_dir", "columns"}  # a method reads the one it is of
+OF_TWO = {"snapshot"}  # the newest one of each
 OF_SPARK = {"spark", "now_ms"}  # of the session; a job of Spark reads no clock
 
 
@@ -192,6 +240,20 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("repair", kip33.repair),
         ("restore", kip33.restore_archive),
         ("report", kip33.write_report),
+        ("search", kip33.OpenedCatalog.offsets_for_times),
+        ("search", kip33.OpenedCatalog.offsets_to_emit),
+        ("search", kip33.OpenedTiers.offsets_for_times),
+        ("search", kip33.OpenedTiers.offsets_to_emit),
+        ("search", kip33.spark.offsets_for_times),
+        ("lag", kip33.OpenedCatalog.group_lags),
+        ("failover", kip33.OpenedCatalog.resume_points),
+        ("failover", kip33.OpenedCatalog.offsets_to_resume),
+        ("dump", kip33.dump_log),
+        ("catalog segments", kip33.OpenedCatalog.segments),
+        ("catalog segments", kip33.OpenedTiers.segments),
+        ("catalog holes", kip33.OpenedCatalog.holes),
+        ("catalog holes", kip33.OpenedTiers.holes),
+        ("catalog prune", kip33.OpenedCatalog.prune),
         ("roll", kip33.OpenedCatalog.roll),
         ("roll", kip33.spark.audit_roll),
         ("roll what-if", kip33.OpenedCatalog.roll_what_if),
@@ -199,14 +261,14 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         is_of_spark = function.__module__.startswith("kip33.spark")
         with subtests.test(name, is_of_spark=is_of_spark):
             not_taken = OF_THE_COMMAND | NOT_TAKEN.get(name, set())
-            if is_of_spark:
-                not_taken |= NOT_TAKEN_ON_SPARK.get(name, set()) | {"workers"}
+            not_taken |= NOT_TAKEN.get(function.__qualname__, set())
+            not_taken |= {"workers"} if is_of_spark else set()
+            not_taken |= OF_TWO if "OpenedTiers" in function.__qualname__ else set()
             parameters = inspect.signature(function).parameters
-            taken = parameters.keys() - OF_A_PROGRAM - OF_SPARK
-            taken = {"catalog" if one == "self" else one for one in taken}  # an opened one
-            assert taken == {*options_of(name)} - not_taken
+            taken = parameters.keys() - OF_A_PROGRAM - OF_SPARK - OF_A_CATALOG
+            assert taken == {*options_of(name)} - not_taken - OF_A_CATALOG
             keywords = [one for one in parameters.values() if one.kind is one.KEYWORD_ONLY]
-            assert len(parameters) - len(keywords) <= 2 + is_of_spark
+            assert len(parameters) - len(keywords) <= 3
 
 
 def options_of(name: str) -> Iterator[str]:
@@ -325,7 +387,7 @@ def test_an_integer_that_may_be_seconds_is_refused_with_both_readings(
     folder: Path, subtests: pytest.Subtests
 ) -> None:
     seconds = 1_700_003_600
-    catalog = kip33.open_catalog("indexes/_catalog")
+    catalog = kip33.open_catalog(CATALOG)
     log = "archive/broker-1/orders-0"
     calls: dict[str, Callable[[], object]] = {
         "find_offset": lambda: kip33.find_offset(log, seconds),
