@@ -135,6 +135,14 @@ SAME = {
         ("catalog", "prune", CATALOG, "--keep", "1"),
         lambda _: {"removed": kip33.open_catalog(CATALOG).prune(keep=1).to_pylist()},
     ),
+    "timestamps": Same(
+        ("timestamps", CATALOG, "--topic", "orders", "--clock", "now", "--now", "2023-12-01"),
+        lambda _: {
+            "timestamps": kip33.timestamp_profile(
+                CATALOG, topics=["orders"], clock="now", now="2023-12-01"
+            ).to_pylist()
+        },
+    ),
     "report": Same(
         (*REPORT, "--retention-ms", "7d", "--now", "2023-12-01"),
         lambda here: kip33.write_report(
@@ -192,6 +200,10 @@ OTHER_NAMES = {
     ("build", "only"): "only_damaged",
     ("restore", "from"): "from_",
     ("report", "catalog_dir"): "catalog",
+    ("timestamps", "policy"): "policies",
+    ("timestamps", "message_timestamp_before_max_ms"): "before_max_ms",
+    ("timestamps", "message_timestamp_after_max_ms"): "after_max_ms",
+    ("timestamps", "message_timestamp_difference_max_ms"): "difference_max_ms",
     ("roll", "source"): "catalog",
     ("roll", "policy"): "policies",
     ("roll what-if", "source"): "catalog",
@@ -220,6 +232,7 @@ NOT_TAKEN = {
     "OpenedCatalog.roll": {"catalog"},
     "audit_roll": {"snapshot", "topics", "read_headers", "parallelism"},  # of rows; no log is read
     "roll what-if": {"catalog", "layout", "kafka_configs"},
+    "timestamps": {"kafka_configs"},
     "lag": PLACES | OF_POLICIES,
     "failover": PLACES | {"emit"},  # two methods
 }
@@ -254,6 +267,8 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("catalog holes", kip33.OpenedCatalog.holes),
         ("catalog holes", kip33.OpenedTiers.holes),
         ("catalog prune", kip33.OpenedCatalog.prune),
+        ("timestamps", kip33.timestamp_profile),
+        ("timestamps", kip33.spark.timestamp_profile),
         ("roll", kip33.OpenedCatalog.roll),
         ("roll", kip33.spark.audit_roll),
         ("roll what-if", kip33.OpenedCatalog.roll_what_if),
@@ -262,7 +277,7 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         with subtests.test(name, is_of_spark=is_of_spark):
             not_taken = OF_THE_COMMAND | NOT_TAKEN.get(name, set())
             not_taken |= NOT_TAKEN.get(function.__qualname__, set())
-            not_taken |= {"workers"} if is_of_spark else set()
+            not_taken |= {"workers", "now"} if is_of_spark else set()
             not_taken |= OF_TWO if "OpenedTiers" in function.__qualname__ else set()
             parameters = inspect.signature(function).parameters
             taken = parameters.keys() - OF_A_PROGRAM - OF_SPARK - OF_A_CATALOG
