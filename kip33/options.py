@@ -97,11 +97,16 @@ def declared(kind: Any) -> tuple[Declared, ...]:
 def with_defaults(kind: type[_Dict], given: Mapping[str, Any], **defaults: Any) -> _Dict:
     """Return all options of a typed dict: those given, else these defaults, else their own."""
     options: tuple[Declared, ...] = declared(kind)  # type: ignore[arg-type]  # a class has a hash
-    made: Any = {one.name: one.option.default for one in options} | defaults
+    made: Any = {one.name: _default(one.option) for one in options} | defaults
     for one in options:
         if one.name in given:
             made[one.name] = _value(one.option, given[one.name])
     return made  # type: ignore[no-any-return]
+
+
+def _default(option: Option) -> Any:
+    """Return the value of a default, which may be a text such as `1m`."""
+    return _value(option, option.default) if isinstance(option.default, str) else option.default
 
 
 def _value(option: Option, given: Any) -> Any:

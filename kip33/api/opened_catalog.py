@@ -527,7 +527,7 @@ class OpenedCatalog:
         >>> catalog = open_catalog("indexes/_catalog")
         >>> replayed = catalog.roll_what_if(segment_ms="1h", topics=["orders"])
         >>> replayed["reading"].to_pylist().count("kafka")
-        7
+        6
 
         - `policies`: as of `roll`
         - `options`: see `WhatIfOptions` and `LocalEngineRun`

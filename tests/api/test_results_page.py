@@ -21,6 +21,7 @@ from kip33.catalog.difference import DIFFERENCE
 from kip33.catalog.holes import HOLES
 from kip33.catalog.schema import PARTS
 from kip33.catalog.tier_findings import PARTITIONS, TIER_FINDINGS
+from kip33.drafts.comparison import DIALECT_ROWS
 from kip33.indexing.quick_verification import CHECKED_FILES
 from kip33.indexing.verification import SEGMENT_VERDICTS
 from kip33.records.columns import BATCHES, RECORDS, SEGMENT_TABLE
@@ -49,6 +50,7 @@ RESULTS = {
     "restore_summary": kip33.RestoreSummary,
     "restored_partitions": PartitionRestore,
     "timestamps": TIMESTAMPS,
+    "dialects": DIALECT_ROWS,
     "topics": kip33.TopicTotals,
     "group_lags": kip33.GroupLag,
     "resume_points": kip33.ResumePoint,

@@ -57,6 +57,10 @@ def _catalog() -> kip33.OpenedCatalog:
     return kip33.open_catalog(CATALOG)
 
 
+def _compared(**options: Any) -> Any:
+    return {"dialects": kip33.compare_dialects("archive", **options).to_pylist()}
+
+
 def _rolled(table: Any) -> Any:
     return {"segments": [*map(without_sentinels, table.to_pylist())]}
 
@@ -143,6 +147,10 @@ SAME = {
             ).to_pylist()
         },
     ),
+    "dialects": Same(
+        ("dialects", "archive", "--topic", "orders", "--targets", "3", "--dialect", "bucket"),
+        lambda _: _compared(topics=["orders"], targets=3, dialects=["bucket"]),
+    ),
     "report": Same(
         (*REPORT, "--retention-ms", "7d", "--now", "2023-12-01"),
         lambda here: kip33.write_report(
@@ -200,6 +208,8 @@ OTHER_NAMES = {
     ("build", "only"): "only_damaged",
     ("restore", "from"): "from_",
     ("report", "catalog_dir"): "catalog",
+    ("dialects", "dialect"): "dialects",
+    ("dialects", "time_index_interval"): "interval_ms",
     ("timestamps", "policy"): "policies",
     ("timestamps", "message_timestamp_before_max_ms"): "before_max_ms",
     ("timestamps", "message_timestamp_after_max_ms"): "after_max_ms",
@@ -267,6 +277,7 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("catalog holes", kip33.OpenedCatalog.holes),
         ("catalog holes", kip33.OpenedTiers.holes),
         ("catalog prune", kip33.OpenedCatalog.prune),
+        ("dialects", kip33.compare_dialects),
         ("timestamps", kip33.timestamp_profile),
         ("timestamps", kip33.spark.timestamp_profile),
         ("roll", kip33.OpenedCatalog.roll),
