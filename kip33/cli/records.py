@@ -54,7 +54,7 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
     help="Where --decode finds schemas: an archive or a catalog with a topic _schemas, a directory "
     "with 7.avsc, 8.json or 9.proto, or a registry's URL [default: SOURCE or CATALOG].",
 )
-@on_error_option("skip", "row", "fail")
+@on_error_option
 @click.option(
     "--format",
     "output_format",

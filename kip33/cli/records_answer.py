@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import asdict
 from functools import cache, partial
@@ -27,7 +27,7 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.progress import progress_line
-from kip33.cli.records_options import RecordsCommand
+from kip33.cli.records_options import RecordsCommand, problems_text
 from kip33.cli.records_selection import RecordSelection, ValueDecoding
 from kip33.cli.records_writers import (
     TEXTS,
@@ -39,11 +39,11 @@ from kip33.cli.records_writers import (
 )
 from kip33.cli.standard_output import exact_output
 from kip33.errors import without_secrets
+from kip33.records.record_request import MOST_PROBLEMS, problem_lines
 from kip33.stores.locations import Location
 from kip33.stores.own_files import streamed_file
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
-MOST_DAMAGE_WARNINGS: Final = 20  # about problems in the logs
 _IN_TABLE: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
 _FILES: Final = ("json", "jsonl", "csv", "parquet")
 Summary: TypeAlias = Callable[[], dict[str, Any]]
@@ -72,7 +72,7 @@ def show_records(request: RecordsCommand) -> None:
             )
             schema = decoding.schema(schema)
         text_of = partial(record_text, output_format) if output_format in TEXTS else None
-        with closing(selection.read(MOST_DAMAGE_WARNINGS, decoding, text_of)) as shown:
+        with closing(selection.read(MOST_PROBLEMS, decoding, text_of)) as shown:
             if request.output is None:
                 _print(shown, schema, selection, output_format, summary)
             else:
@@ -80,7 +80,8 @@ def show_records(request: RecordsCommand) -> None:
                 _write(shown, schema, selection, output_format, place, summary)
     except ModuleNotFoundError as error:  # of the extra `schemas`
         raise click.ClickException(str(error)) from None
-    warn_of_damage(selection.problems, selection.damaged)
+    for line in problem_lines(selection.problems, selection.damaged):
+        warn(line)
     if selection.logs.unreadable:
         warn(selection.logs.unreadable_text())
     publish_summary(request.summary_file, summary())
@@ -105,7 +106,8 @@ def add_records(request: RecordsCommand) -> None:
         engine = open_engine(request.engine, on_progress)
         asked = WriteRequest.of(places, request.to, **read)
         written = write_new_records(asked, engine, now_ms=int(started * 1000), warn=warn)
-    warn_of_damage(written.problems, written.damaged)
+    for line in problem_lines(written.problems, written.damaged):
+        warn(line)
     record = asdict(written) | {
         "engine": engine.name,
         "workers": engine.workers,
@@ -219,14 +221,6 @@ def _take(
         on_progress(Progress(Phase.READING_LOGS, selection.records, unit="record"))
 
 
-def warn_of_damage(problems: Sequence[str], damaged: int) -> None:
-    """Print the first problems, each on one line, and how many more there are."""
-    for problem in problems:
-        warn(problem)
-    if damaged > len(problems) > 0:
-        warn(f"and {damaged - len(problems):,} more problems in the logs")
-
-
 def _print_summary(selection: RecordSelection, seconds: float) -> None:
     click.echo(
         f"{counted(selection.records, 'record')} of {counted(selection.segments, 'segment')}, "
@@ -234,16 +228,3 @@ def _print_summary(selection: RecordSelection, seconds: float) -> None:
         f"{problems_text(selection.damaged, selection.undecided, selection.undecoded)}"
         f"read in {seconds:.1f} s"
     )
-
-
-def problems_text(damaged: int, undecided: int | None, undecoded: int = 0) -> str:
-    """Return how many problems there are, and of which records and values; empty for 0.
-
-    A problem is damage, a log that cannot be read or is invalid, or offsets that are missing.
-    """
-    found = (
-        (damaged, "problem", "in the logs"),
-        (undecided, "record", "may be of aborted transactions"),
-        (undecoded, "value", "cannot be decoded"),
-    )
-    return "".join(f"{counted(number, what)} {why}; " for number, what, why in found if number)

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kip33.cli import count_answer, records_selection
+from kip33.cli import records_selection
 from kip33.cli.records_options import RecordsCommand
 from kip33.cli.records_selection import ValueDecoding
-from kip33.records import parallel_reading, parquet_records, segment_reader
+from kip33.records import counting, parallel_reading, parquet_records, segment_reader
 from kip33.records.parquet_records import ParquetRecords
 from tests.builders.log_file import write_log
 from tests.builders.record_questions import random_archive
@@ -65,7 +65,7 @@ SELECTIONS: tuple[tuple[Any, ...], ...] = (
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (parallel_reading, count_answer):
+    for module in (parallel_reading, counting):
         monkeypatch.setattr(module, "PART_BYTES", 150)
     monkeypatch.setattr(parallel_reading, "FILE_COST_BYTES", 16)
     monkeypatch.setattr(parallel_reading, "LEAST_BIN_COST", 200)
