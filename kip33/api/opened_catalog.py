@@ -9,12 +9,13 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias, Unpack, overload
+from typing import Any, Final, Literal, TypeAlias, Unpack, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.api.catalog_options import HoleOptions, PolicyTables, SegmentOptions, policies_in
+from kip33.api.failover_buffer import measured_buffer
 from kip33.api.offsets_for_times import (
     EmittedOptions,
     OpenedTiers,
@@ -33,7 +34,6 @@ from kip33.catalog.partitions import names_in
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.formats.kafka_configs import GroupOffset
-from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time, milliseconds_of
 from kip33.options import Path, takes
 from kip33.retention import make_plan
@@ -55,11 +55,10 @@ from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
 from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
 from kip33.search import failover, group_lag
 from kip33.search.answers import load_group_offsets
-from kip33.search.catalog_search import by_partition, rows_of
+from kip33.search.catalog_search import partitions_of
 from kip33.search.emitted_offsets import EmittedOffsets
-from kip33.search.failover import ResumePoint
-from kip33.search.group_lag import GroupLag
-from kip33.search.replica_search import PartitionKey
+from kip33.search.failover import FailoverOptions, ResumePoint
+from kip33.search.group_lag import GroupLag, LagOptions
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 
 Offsets: TypeAlias = Path | Iterable[tuple[str, str, int, int]]
@@ -328,14 +327,13 @@ class OpenedCatalog:
         """
         return emitted(CatalogSnapshot(self.catalog, self._chosen(snapshot)), requests, options)
 
+    @takes(LagOptions)
     def group_lags(
         self,
         offsets: Offsets,
         *,
         policies: PolicyTables | None = None,
-        now: Time | None = None,
-        snapshot: str | None = None,
-        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        **options: Unpack[LagOptions],
     ) -> list[GroupLag]:
         """Return the lag of each group, in the order of `offsets`.
 
@@ -344,26 +342,31 @@ class OpenedCatalog:
         >>> lag.lag_records, lag.lag_ms
         (500, 49577)
 
+        - `policies`: with them, `unread_expires_at_ms` is the time at which retention may begin to
+          delete unread records
+        - `options`: see `LagOptions`
+
         Times are ms since 1970, `lag_ms` is milliseconds, `lag_records` a number of offsets
-        (`group_lags` in RESULTS.md). With `policies`, `unread_expires_at_ms` is the time at which
-        retention may begin to delete unread records; `now` is a time, None: the current time.
+        (`group_lags` in RESULTS.md).
         """
-        committed = _committed_offsets(offsets)
+        committed = _committed_offsets(offsets, options["topics"])
+        source = CatalogSnapshot(self.catalog, self._chosen(options["snapshot"]))
         return group_lag.group_lags(
-            self._partitions(committed, self._chosen(snapshot)),
+            partitions_of(source, {one.topic for one in committed}),
             committed,
             policies=None if policies is None else policies_in(policies),
-            now_ms=time_or_now(now),
-            max_batch_bytes=max_batch_bytes,
+            now_ms=time_or_now(options["now"]),
+            max_batch_bytes=options["max_batch_bytes"],
         )
 
+    @takes(FailoverOptions)
     def resume_points(
         self,
         other: "OpenedCatalog | Path",
         offsets: Offsets,
         *,
-        buffer_ms: int,
-        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        buffer_ms: int | Literal["auto"],
+        **options: Unpack[FailoverOptions],
     ) -> list[ResumePoint]:
         """Return the offsets at which groups of this catalog's cluster continue on another cluster.
 
@@ -374,20 +377,54 @@ class OpenedCatalog:
         (7389, 611)
 
         - `other`: the catalog of the other cluster, or its path or URI
-        - `buffer_ms`: the largest latency and clock difference between the two clusters
+        - `buffer_ms`: the largest latency and clock difference between the two clusters; `auto`:
+          measured from this cluster's LogAppendTime batches
+        - `options`: see `FailoverOptions`
 
-        Rows are by group, topic and partition of the other cluster; times are ms
-        since 1970 (`resume_points` in RESULTS.md). ValueError for a negative buffer.
+        Rows are by group, topic and partition of the other cluster; times are ms since 1970
+        (`resume_points` in RESULTS.md). ValueError for a negative buffer, or one that cannot be
+        measured.
         """
+        committed = _committed_offsets(offsets, options["topics"])
+        topics = {one.topic for one in committed}
         second = _opened(other, "other")
-        committed = _committed_offsets(offsets)
+        here, there = (CatalogSnapshot(one.catalog, one._chosen(None)) for one in (self, second))
+        if buffer_ms == "auto":
+            measured = measured_buffer(here, there, topics, current_ms(), warn_caller)
+            buffer_ms = measured.buffer_ms
         return failover.resume_points(
-            self._partitions(committed, self._chosen(None)),
-            second._partitions(committed, second._chosen(None)),
+            partitions_of(here, topics),
+            partitions_of(there, topics),
             committed,
             buffer_ms=buffer_ms,
-            max_batch_bytes=max_batch_bytes,
+            max_batch_bytes=options["max_batch_bytes"],
         )
+
+    @takes(FailoverOptions)
+    def offsets_to_resume(
+        self,
+        other: "OpenedCatalog | Path",
+        offsets: Offsets,
+        *,
+        buffer_ms: int | Literal["auto"],
+        **options: Unpack[FailoverOptions],
+    ) -> EmittedOffsets:
+        """Return `resume_points` as the input of `kafka-consumer-groups.sh --from-file`.
+
+        >>> catalog = open_catalog("indexes/_catalog")
+        >>> committed = [("billing", "orders", 0, 8000)]
+        >>> catalog.offsets_to_resume("indexes/_catalog", committed, buffer_ms=60_000).text
+        'orders,0,7389\\n'
+
+        - `other`: the catalog of the other cluster, or its path or URI
+        - `buffer_ms`: as of `resume_points`
+        - `options`: see `FailoverOptions`
+
+        Lines have groups if there are several. `warnings` name the partitions that are left out,
+        and those without a guarantee. ValueError as of `resume_points`.
+        """
+        points = self.resume_points(other, offsets, buffer_ms=buffer_ms, **options)
+        return failover.reset_offsets(points)
 
     def retention(  # parameters: each is an option of `kip33 retention`
         self,
@@ -524,12 +561,6 @@ class OpenedCatalog:
     def _chosen(self, snapshot: str | None) -> Snapshot:
         return choose(self.catalog, snapshot).snapshot
 
-    def _partitions(
-        self, offsets: Sequence[GroupOffset], snapshot: Snapshot
-    ) -> dict[PartitionKey, list[dict[str, Any]]]:
-        source = CatalogSnapshot(self.catalog, snapshot)
-        return by_partition(rows_of(source, {one.topic for one in offsets}))
-
     def _log_starts(self, snapshot: Snapshot, file: Path | None) -> LogStartOffsets:
         return log_starts(snapshot, self._texts(snapshot, "log_dir"), file)
 
@@ -573,10 +604,11 @@ def _opened(catalog: OpenedCatalog | Path, argument: str) -> OpenedCatalog:
     raise TypeError(f"{argument}: {type(catalog).__name__} found, expected a path or OpenedCatalog")
 
 
-def _committed_offsets(offsets: Offsets) -> list[GroupOffset]:
+def _committed_offsets(offsets: Offsets, topics: Sequence[str]) -> list[GroupOffset]:
     if isinstance(offsets, str | os.PathLike):
-        return load_group_offsets(os.fspath(offsets))
-    return [GroupOffset(*one) for one in offsets]
+        return load_group_offsets(offsets, topics)
+    globs = TopicGlobs.of(topics)
+    return [GroupOffset(*one) for one in offsets if globs.matches(one[1])]
 
 
 def version_of(broker_version: str | None) -> tuple[int, int]:

@@ -175,12 +175,28 @@ OTHER_NAMES = {
     ("build", "only"): "only_damaged",
     ("restore", "from"): "from_",
     ("report", "catalog_dir"): "catalog",
+    ("search", "as"): "as_kafka",
+    ("search", "catalog_dir"): "catalog",
+    ("lag", "policy"): "policies",
+    ("failover", "to"): "other",
+    ("failover", "buffer"): "buffer_ms",  # a number, or `auto`
     ("dump", "files"): "file",
     ("catalog segments", "status"): "statuses",
     ("catalog holes", "policy"): "policies",
 }
+PLACES = {"catalog_dir", "remote_dir", "from"}  # what was opened
+OF_REQUESTS = {"time", "partition", "topics", "now"}  # a program makes tuples of them
+OF_POLICIES = {"kafka_configs", "retention_ms"}  # of `policies`, an object
 NOT_TAKEN = {
     "restore": {"abandon", "other_source"},  # kip33.abandon_restore; a list of two sources
+    "search": PLACES | OF_REQUESTS | {"workers"},  # threads of the process
+    "OpenedCatalog.offsets_for_times": {"catalog", "emit", "allow_unsafe"},
+    "OpenedCatalog.offsets_to_emit": {"catalog", "until"},
+    "OpenedTiers.offsets_for_times": {"catalog", "emit", "allow_unsafe", "snapshot"},
+    "OpenedTiers.offsets_to_emit": {"catalog", "until", "snapshot"},
+    "offsets_for_times": {"emit", "allow_unsafe", "until", "snapshot"},  # a query can go on
+    "lag": PLACES | OF_POLICIES,
+    "failover": PLACES | {"emit"},  # two methods
 }
 OF_A_PROGRAM = {"on_progress", "storage_options", "filesystem"}
 OF_A_CATALOG = {"self", "catalog_dir", "remote_dir", "columns"}  # a method reads the one it is of
@@ -199,6 +215,14 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("repair", kip33.repair),
         ("restore", kip33.restore_archive),
         ("report", kip33.write_report),
+        ("search", kip33.OpenedCatalog.offsets_for_times),
+        ("search", kip33.OpenedCatalog.offsets_to_emit),
+        ("search", kip33.OpenedTiers.offsets_for_times),
+        ("search", kip33.OpenedTiers.offsets_to_emit),
+        ("search", kip33.spark.offsets_for_times),
+        ("lag", kip33.OpenedCatalog.group_lags),
+        ("failover", kip33.OpenedCatalog.resume_points),
+        ("failover", kip33.OpenedCatalog.offsets_to_resume),
         ("dump", kip33.dump_log),
         ("catalog segments", kip33.OpenedCatalog.segments),
         ("catalog segments", kip33.OpenedTiers.segments),
@@ -209,13 +233,14 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         is_of_spark = function.__module__.startswith("kip33.spark")
         with subtests.test(name, is_of_spark=is_of_spark):
             not_taken = OF_THE_COMMAND | NOT_TAKEN.get(name, set())
+            not_taken |= NOT_TAKEN.get(function.__qualname__, set())
             not_taken |= {"workers"} if is_of_spark else set()
             not_taken |= OF_TWO if "OpenedTiers" in function.__qualname__ else set()
             parameters = inspect.signature(function).parameters
             taken = parameters.keys() - OF_A_PROGRAM - OF_SPARK - OF_A_CATALOG
             assert taken == {*options_of(name)} - not_taken - OF_A_CATALOG
             keywords = [one for one in parameters.values() if one.kind is one.KEYWORD_ONLY]
-            assert len(parameters) - len(keywords) <= 2 + is_of_spark
+            assert len(parameters) - len(keywords) <= 3
 
 
 def options_of(name: str) -> Iterator[str]:
