@@ -19,6 +19,7 @@ from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
     REPLACED_FILES,
+    config_option,
     engine_options,
     format_option,
     made_of,
@@ -115,13 +116,14 @@ _WORK: Final = {  # the options of each kind of work
     "tasks": (engine_options, spark_options),
     "session": (engine_options, session_options),
     "here": (store_options,),
+    "local": (config_option,),
 }
 
 
 def runs(
     kind: Callable[..., _Request],
     *,
-    work: Literal["tasks", "session", "here"] = "tasks",
+    work: Literal["tasks", "session", "here", "local"] = "tasks",
     summary: bool = True,
     metrics: bool = False,
     findings: Findings | None = None,
@@ -135,8 +137,8 @@ def runs(
     raises UsageError for options that contradict each other.
 
     `work`: `tasks` of an engine, whose number an option says; an engine or Spark `session`; else
-    `here`, with the options of stores alone. A command that prints while it works has its own
-    `formats`, shows its progress itself, and returns no output.
+    `here`, with the options of stores alone; `local` has not even these. A command that prints
+    while it works has its own `formats`, shows its progress itself, and returns no output.
     """
     options = together(
         *([_fail_on(findings)] if findings else []),

@@ -32,7 +32,6 @@ from kip33.stores.own_files import streamed_file
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
 _TEXT_ROWS: Final = 1_024  # that become text, and Python's values, at one time
-_NO_BYTES: Final = pa.scalar(None, pa.binary())
 _SEGMENT: Final = ("log_dir", "topic", "partition", "base_offset")
 _PAYLOAD: Final = ("key", "value")
 Show: TypeAlias = Callable[[pa.RecordBatch], Any]
@@ -399,7 +398,7 @@ class ValueDecoding:
         is_wrong = columns["decode_error"].is_valid()
         if self._to_columns:
             columns["value"] = found
-            columns["value_bytes"] = pc.if_else(is_wrong, sent, _NO_BYTES)
+            columns["value_bytes"] = pc.if_else(is_wrong, sent, pa.scalar(None, pa.binary()))
         else:
             columns["value"] = pc.if_else(is_wrong, sent, found.cast(pa.binary()))
         schema = self.schema(records.schema)
