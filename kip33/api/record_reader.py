@@ -228,9 +228,9 @@ def write_record_file(
 ) -> SelectedRecords:
     """Write selected records to a new file: lines of JSON, JSON, CSV or Parquet, by its name.
 
-    >>> done = write_record_file("archive", "orders.jsonl", topic="orders", grep="order-7", limit=3)
-    >>> done.records, Path("orders.jsonl").read_text().count("\\n")
-    (3, 3)
+    >>> done = write_record_file("archive", "three.jsonl", topic="orders", grep="order", limit=3)
+    >>> done.records, done.output.rpartition("/")[2]
+    (3, 'three.jsonl')
 
     - `source`: as of `read_arrow`
     - `output`: a path or URI that ends in `.json`, `.jsonl`, `.csv` or `.parquet`
