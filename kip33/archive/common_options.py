@@ -147,11 +147,41 @@ GivenFilesystem: TypeAlias = Annotated[
 ]
 
 
-class SparkRun(TypedDict, total=False):
-    """How work runs on Spark, and where its files are."""
+class PolicyFiles(TypedDict, total=False):
+    """Where a command finds the settings of topics; a program gives `Policies`."""
+
+    policy: Annotated[
+        Path | None,
+        Option("Settings of topics, with Kafka's names, like conf/retention.toml.", metavar="FILE"),
+    ]
+    kafka_configs: Annotated[
+        Path | None,
+        Option(
+            "Saved output of `kafka-configs.sh --describe --entity-type topics --all`, or "
+            "of `kafka-topics.sh --describe` (which lacks the broker's settings). A "
+            "section of --policy with the topic's exact name overrides it; the defaults of "
+            "--policy fill in what it lacks.",
+            metavar="FILE",
+        ),
+    ]
+
+
+class EngineRun(TypedDict, total=False):
+    """How work runs."""
 
     parallelism: Parallelism
     on_progress: ProgressFunction
+
+
+class LocalEngineRun(EngineRun, total=False):
+    """How work runs in processes of this machine."""
+
+    workers: MostWorkers
+
+
+class SparkRun(EngineRun, total=False):
+    """How work runs on Spark, and where its files are."""
+
     storage_options: StoreSettings
     filesystem: GivenFilesystem
 

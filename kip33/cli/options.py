@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from kip33.archive import common_options as common
 from kip33.archive.bins import EngineName
-from kip33.cli.declared_options import option_of
+from kip33.cli.declared_options import option_of, options_of
 from kip33.cli.engine_option import (
     AUTO,
     BY_SPARK_SUBMIT,
@@ -25,10 +25,9 @@ from kip33.cli.engine_option import (
 )
 from kip33.cli.main import COMMANDS, get_command
 from kip33.cli.output import FORMATS, RESULT_LINE
-from kip33.cli.times import Quantity
+from kip33.cli.times import LIMIT
 from kip33.errors import without_secrets
-from kip33.rules.policies import DURATION_EXPECTED, duration_ms, nearest
-from kip33.rules.retention import NO_LIMIT
+from kip33.rules.policies import nearest
 from kip33.stores.settings import configured, settings_from
 
 if TYPE_CHECKING:
@@ -120,18 +119,6 @@ class PolicyOptions(NamedTuple):
         from kip33.retention.policy_files import policies_of
 
         return policies_of(*self)
-
-
-def _limit_ms(text: str) -> int:
-    """Return a limit in ms; -1: no limit."""
-    if text.strip() == str(NO_LIMIT):
-        return NO_LIMIT
-    try:
-        return duration_ms(text)
-    except ValueError as error:
-        raise ValueError(
-            f"{text!r} found, expected {DURATION_EXPECTED}, from -1 to 2^63 - 1"
-        ) from error
 
 
 topic_option: Final = option_of("topics", common.TopicGlobList)
@@ -326,22 +313,10 @@ engine_options: Final = together(
 parallelism_option: Final = option_of("parallelism", common.Parallelism)
 spark_options: Final = together(parallelism_option, session_options)
 policy_options: Final = together(
-    click.option(
-        "--policy",
-        metavar="FILE",
-        help="Retention policies, with Kafka's names of settings, like conf/retention.toml.",
-    ),
-    click.option(
-        "--kafka-configs",
-        metavar="FILE",
-        help="Saved output of `kafka-configs.sh --describe --entity-type topics --all`, or "
-        "of `kafka-topics.sh --describe` (which lacks the broker's settings). A "
-        "section of --policy with the topic's exact name overrides it; the defaults of "
-        "--policy fill in what it lacks.",
-    ),
+    options_of(common.PolicyFiles),
     click.option(
         "--retention-ms",
-        type=Quantity("limit", _limit_ms, "7d"),
+        type=LIMIT,
         metavar="7d",
         help="retention.ms for all topics. Together with a policy: show what would change "
         "with this value.",

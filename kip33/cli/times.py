@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from kip33.formats.times import Milliseconds, milliseconds_in
-from kip33.rules.policies import MAX_INT64, duration_ms, positive_ms, size_bytes
+from kip33.rules.policies import MAX_INT64, duration_ms, limit_ms, positive_ms, size_bytes
 from kip33.rules.search import TARGETS
 
 MOMENT_EXPECTED: Final = (
@@ -89,6 +89,7 @@ def _buffer_ms(text: str) -> int:
 MOMENT: Final = Quantity("moment", parse_clock, "2024-05-01T12:00:00Z")
 DURATION: Final = Quantity("duration", duration_ms, "7d")
 POSITIVE_DURATION: Final = Quantity("duration", positive_ms, "7d")
+LIMIT: Final = Quantity("limit", limit_ms, "7d")
 SIZE: Final = Quantity("size", size_bytes, "10GiB")
 AUTO_BUFFER: Final = -1  # of `kip33 failover`: it is measured
 BUFFER: Final = Quantity("duration", _buffer_ms, "7d")
