@@ -58,6 +58,7 @@ RESULTS = {
     "applied_partitions": kip33.PartitionResult,
     "written_records": kip33.WrittenRecords,
     "counts": COUNTS,
+    "selected_records": kip33.SelectedRecords,
     "records": RECORDS,
     "batches": BATCHES,
     "segment_table": SEGMENT_TABLE,
