@@ -10,7 +10,6 @@ from kip33.cli.declared_options import options_of
 from kip33.cli.options import workers_option
 from kip33.cli.output import Column, Output, Row, RowList, Table, counted, warn
 from kip33.cli.records_options import (
-    ON_ERROR_FAILS,
     places,
     problems_text,
     require_times,
@@ -71,7 +70,7 @@ def count(command: CountCommand, run: CommandRun) -> Output:
     """
     found = RecordCount(command.per_ms, command.asked)
     source = source_of(command.source, command.remote)
-    partitions = found.reading.partitions(source, warn=warn, choice=ON_ERROR_FAILS)
+    partitions = found.reading.partitions(source, warn=warn, choice="--on-error fail")
     found.read(partitions, LocalEngine(command.workers, tell=warn), warn, run.on_progress)
     for line in found.lines():
         warn(line)

@@ -10,7 +10,6 @@ from kip33.errors import counted
 from kip33.records.partitions import Source
 from kip33.records.reading import RecordChoice
 
-ON_ERROR_FAILS: Final = "--on-error fail"  # in messages
 places: Final = together(
     click.argument("source", metavar="SOURCE|CATALOG"),
     click.argument("remote", metavar="[REMOTE]", required=False),
