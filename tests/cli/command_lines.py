@@ -34,6 +34,7 @@ DONE: Final = {
     "demo": "new-archive",
 }
 OF_MODES: Final = {
+    "roll what-if": f"{CATALOG} --topic payments",
     "verify quick": f"archive --catalog {CATALOG}",
     "catalog snapshots": CATALOG,
     "catalog diff": f"{CATALOG} 1 1",
