@@ -1,17 +1,15 @@
 """Offsets for times as a table: of one catalog, or of the two of a cluster with tiered storage."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, Unpack
 
 import pyarrow as pa
 
-from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
-from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.catalog import Catalog
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.formats.times import Time, milliseconds_of
-from kip33.options import Path, takes
+from kip33.options import takes
 from kip33.rules.search import TARGETS, require_target
 from kip33.search.emitted_offsets import EmitOptions, EmittedOffsets, emitted_offsets
 from kip33.search.replica_search import TimeQuestion
@@ -22,7 +20,6 @@ from kip33.search.time_search import (
     TimeSearch,
     answer_table,
 )
-from kip33.stores.locations import Location
 
 TimeRequest: TypeAlias = tuple[str, int | None, Time] | tuple[str, int | None, Time, str | None]
 """Topic, partition (None: all), time, and optionally a log directory.
@@ -134,9 +131,3 @@ def time_question(
         raise ValueError(f"{error}, or one of {', '.join(TARGETS)}") from error
     require_target(target_ms)
     return TimeQuestion(topic, partition, target_ms, log_dir)
-
-
-def log_starts(snapshot: Snapshot, log_dirs: Iterable[str], file: Path | None) -> LogStartOffsets:
-    """Return the log start offsets of the archive's checkpoints, those of `file` override them."""
-    source = Location.of(snapshot.source)
-    return log_start_offsets(source, log_dirs, None if file is None else os.fspath(file))

@@ -5,10 +5,10 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
 
-from kip33.cli.times import DURATION, MOMENT, POSITIVE_DURATION, SIZE, Quantity
+from kip33.cli.times import DURATION, LIMIT, MOMENT, POSITIVE_DURATION, SIZE, Quantity
 from kip33.formats.times import Time
 from kip33.options import Declared, declared
-from kip33.rules.policies import duration_ms, positive_ms, size_bytes
+from kip33.rules.policies import duration_ms, limit_ms, positive_ms, size_bytes
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _EARLIER_NAMES: Final = {"--topic": "--topics"}
@@ -17,6 +17,7 @@ _QUANTITIES: Final[dict[Any, Quantity]] = {
     duration_ms: DURATION,
     positive_ms: POSITIVE_DURATION,
     size_bytes: SIZE,
+    limit_ms: LIMIT,
 }
 
 

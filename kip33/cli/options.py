@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from kip33.archive import common_options as common
 from kip33.archive.bins import EngineName
-from kip33.cli.declared_options import option_of
+from kip33.cli.declared_options import option_of, options_of
 from kip33.cli.engine_option import (
     AUTO,
     BY_SPARK_SUBMIT,
@@ -24,11 +24,9 @@ from kip33.cli.engine_option import (
     SparkJob,
 )
 from kip33.cli.main import COMMANDS, get_command
-from kip33.cli.output import FORMATS, RESULT_LINE
-from kip33.cli.times import Quantity
+from kip33.cli.output import FORMATS, RESULT_LINE, warn
 from kip33.errors import without_secrets
-from kip33.rules.policies import DURATION_EXPECTED, duration_ms, nearest
-from kip33.rules.retention import NO_LIMIT
+from kip33.rules.policies import nearest
 from kip33.stores.settings import configured, settings_from
 
 if TYPE_CHECKING:
@@ -122,18 +120,37 @@ class PolicyOptions(NamedTuple):
         return policies_of(*self)
 
 
-def _limit_ms(text: str) -> int:
-    """Return a limit in ms; -1: no limit."""
-    if text.strip() == str(NO_LIMIT):
-        return NO_LIMIT
-    try:
-        return duration_ms(text)
-    except ValueError as error:
-        raise ValueError(
-            f"{text!r} found, expected {DURATION_EXPECTED}, from -1 to 2^63 - 1"
-        ) from error
+_EARLIER_OTHERS: Final = "kip33.earlier others"  # catalogs of --remote and --local, in `meta`
 
 
+def _keep_other(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta.setdefault(_EARLIER_OTHERS, []).append(value)
+        warn(
+            f"{param.opts[0]} is now the second argument: kip33 {ctx.command.name} CATALOG OTHER; "
+            "the option goes with the next version"
+        )
+
+
+def _other(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
+    given: list[str | None] = [*ctx.meta.get(_EARLIER_OTHERS, ()), *([value] if value else [])]
+    if len(given) > 1:
+        raise click.UsageError(
+            "--remote and --local cannot be combined: CATALOG is one tier, give the other"
+        )
+    return given[0] if given else None
+
+
+def _earlier_other(flag: str) -> Callable[[_Command], _Command]:
+    how: dict[str, Any] = {"is_eager": True, "expose_value": False, "callback": _keep_other}
+    return click.option(flag, hidden=True, **how)
+
+
+other_tier_argument: Final = together(  # and what gave it in earlier versions
+    click.argument("other", metavar="[OTHER]", required=False, callback=_other),
+    _earlier_other("--remote"),
+    _earlier_other("--local"),
+)
 topic_option: Final = option_of("topics", common.TopicGlobList)
 _MOST_CONFIG_BYTES: Final = 1 << 20
 
@@ -325,28 +342,7 @@ engine_options: Final = together(
 )
 parallelism_option: Final = option_of("parallelism", common.Parallelism)
 spark_options: Final = together(parallelism_option, session_options)
-policy_options: Final = together(
-    click.option(
-        "--policy",
-        metavar="FILE",
-        help="Retention policies, with Kafka's names of settings, like conf/retention.toml.",
-    ),
-    click.option(
-        "--kafka-configs",
-        metavar="FILE",
-        help="Saved output of `kafka-configs.sh --describe --entity-type topics --all`, or "
-        "of `kafka-topics.sh --describe` (which lacks the broker's settings). A "
-        "section of --policy with the topic's exact name overrides it; the defaults of "
-        "--policy fill in what it lacks.",
-    ),
-    click.option(
-        "--retention-ms",
-        type=Quantity("limit", _limit_ms, "7d"),
-        metavar="7d",
-        help="retention.ms for all topics. Together with a policy: show what would change "
-        "with this value.",
-    ),
-)
+policy_options: Final = options_of(common.PolicyFiles)
 topic_setting_options: Final = together(
     option_of("index_interval_bytes", common.IndexIntervalBytes),
     option_of("segment_index_bytes", common.SegmentIndexBytes),

@@ -111,7 +111,8 @@ class Output:
     A summary, if there is one, also gets how the command ran (`kip33.cli.runs`); its file has the
     fields of `more`, too. `findings` are compared with --fail-on. `unread` are lines on logs that
     could not be read, of `logs` in all: without any other the exit code is 1, as it is if the work
-    `is_incomplete`. `gauges` are those of --metrics, with `labels` on each.
+    `is_incomplete`. `if_unwritten`, what the command did, is said where standard output cannot be
+    written. `gauges` are those of --metrics, with `labels` on each.
     """
 
     page: Callable[[Row], Iterable[Table | str]] | Iterable[Table | str]
@@ -128,6 +129,7 @@ class Output:
     logs: int = 0
     is_incomplete: bool = False
     is_refused: bool = False
+    if_unwritten: str = ""
     gauges: "Callable[[Row, MetricsRequest], Iterable[GaugeSamples]]" = lambda *_: ()
     labels: Mapping[str, str] = field(default_factory=dict)
 

@@ -27,7 +27,7 @@ from kip33.audits.roll_what_if import (
     segment_rows,
 )
 from kip33.catalog.catalog import catalog_unless_source
-from kip33.catalog.catalog_columns import CatalogColumns
+from kip33.catalog.catalog_columns import CatalogColumns, rows_of
 from kip33.catalog.topic_totals import topics_of
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.options import PolicyOptions, publish_summary
@@ -49,7 +49,6 @@ from kip33.cli.output import (
     warn_of_unreadable,
 )
 from kip33.cli.progress import progress_line
-from kip33.cli.retention_answer import rows_of
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode
 from kip33.formats.names import segment_file_name

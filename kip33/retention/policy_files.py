@@ -29,7 +29,7 @@ _SECTIONS_EXPECTED: Final = 'expected [defaults] and [topics."NAME or GLOB"]'
 _Table = dict[str, Any]
 
 
-def load_policies(policy: str | None = None, kafka_configs: str | None = None) -> Policies:
+def load_policies(policy: Path | None = None, kafka_configs: Path | None = None) -> Policies:
     """Return the policies of a TOML file, of the saved output of Kafka's tools, or of both.
 
     >>> from pathlib import Path
@@ -56,7 +56,7 @@ def load_policies(policy: str | None = None, kafka_configs: str | None = None) -
 
 
 def policies_of(
-    policy: str | None, kafka_configs: str | None, retention_ms: int | None
+    policy: Path | None, kafka_configs: Path | None, retention_ms: int | str | None
 ) -> Policies | None:
     """Return those of files, else one with `retention_ms` for all topics, else None.
 
@@ -69,7 +69,7 @@ def policies_of(
     return None
 
 
-def _of_tools(file: str) -> dict[str, _Table]:
+def _of_tools(file: Path) -> dict[str, _Table]:
     """Return the sections that Kafka's tools printed, without those that TOPIC_KEYS lacks.
 
     These are of a newer Kafka or of a vendor, not typing errors, and retention needs none.
@@ -93,7 +93,7 @@ def load_kafka_configs(file: Path) -> dict[str, dict[str, str]]:
         return parse_kafka_configs(text)
 
 
-def _of_toml(file: str) -> tuple[_Table, dict[str, _Table]]:
+def _of_toml(file: Path) -> tuple[_Table, dict[str, _Table]]:
     """Return the defaults and the sections of a TOML file, their keys dotted."""
     import tomllib
 

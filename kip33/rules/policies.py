@@ -551,6 +551,18 @@ def positive_ms(value: str | int) -> int:
     return duration
 
 
+def limit_ms(value: str | int) -> int:
+    """Return a limit in ms; -1: no limit. ValueError with what was found and expected."""
+    if str(value).strip() == str(NO_LIMIT):
+        return NO_LIMIT
+    try:
+        return duration_ms(value)
+    except ValueError as error:
+        raise ValueError(
+            f"{value!r} found, expected {DURATION_EXPECTED}, from -1 to 2^63 - 1"
+        ) from error
+
+
 def size_bytes(value: str | int) -> int:
     """Return bytes >= 0; ValueError with what was found and expected.
 

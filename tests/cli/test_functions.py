@@ -146,11 +146,12 @@ OTHER_NAMES = {
     ("build", "only"): "only_damaged",
     ("restore", "from"): "from_",
     ("report", "catalog_dir"): "catalog",
+    ("retention apply", "plan_file"): "plan",
 }
 NOT_TAKEN = {
     "restore": {"abandon", "other_source"},  # kip33.abandon_restore; a list of two sources
 }
-OF_A_PROGRAM = {"on_progress", "storage_options", "filesystem"}
+OF_A_PROGRAM = {"on_progress", "on_record", "storage_options", "filesystem"}
 OF_SPARK = {"spark", "now_ms"}  # of the session; a job of Spark reads no clock
 
 
@@ -164,6 +165,7 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("verify quick", kip33.spark.verify_quick),
         ("repair", kip33.repair),
         ("restore", kip33.restore_archive),
+        ("retention apply", kip33.apply_plan),
         ("report", kip33.write_report),
     ]:
         is_of_spark = function.__module__.startswith("kip33.spark")
@@ -177,11 +179,34 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
             assert len(parameters) - len(keywords) <= 2 + is_of_spark
 
 
+OF_FILES = {"catalog_dir", "policy", "kafka_configs", "output", "emit", "plan", "workers"}
+OF_A_DATAFRAME = {"catalog", "policies", "boundary"}  # it names no snapshot, tier or archive
+NOT_OF_A_DATAFRAME = {
+    *("at", "forecast"),  # kip33.spark.freed_by
+    *("now", "other", "snapshot", "topics", "broker_version", "trust_last_modified"),
+}
+
+
+def test_retention_has_the_options_of_its_command_in_python_and_spark() -> None:
+    asked = {*options_of("retention")} - OF_THE_COMMAND - OF_FILES
+    opened = kip33.OpenedCatalog
+    methods = (
+        *(opened.retention, opened.retention_sums, opened.plan_retention),
+        opened.records_to_delete,
+    )
+    taken = {name for one in methods for name in inspect.signature(one).parameters}
+    assert taken - {"self", "policies"} == asked
+    of_spark = inspect.signature(kip33.spark.evaluate_retention).parameters.keys()
+    assert of_spark - OF_A_DATAFRAME - OF_SPARK == asked - NOT_OF_A_DATAFRAME
+
+
 def options_of(name: str) -> Iterator[str]:
     """Yield the options and arguments of a command, by the keywords of its function."""
     command, _, mode = name.partition(" ")
     of_name = get_command(command)
     for parameter in (of_name.modes[mode] if mode else of_name).params:
+        if getattr(parameter, "hidden", False):
+            continue
         words = [form.lstrip("-") for form in parameter.opts if len(form) > 2] or [""]
         word = words[0].removeprefix("no-").replace("-", "_")
         yield "topics" if word == "topic" else OTHER_NAMES.get((name, word), word)

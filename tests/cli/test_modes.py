@@ -6,6 +6,7 @@ from tests.cli.console import Command
 
 EARLIER = {
     "verify archive --index-dir indexes --quick": "verify quick archive --index-dir indexes",
+    "retention --apply plan.jsonl --dry-run": "retention apply plan.jsonl --dry-run",
 }
 
 
