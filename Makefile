@@ -79,10 +79,10 @@ demo: $(VENV)/.kernels java  ## Make a small archive; build, verify, search; jud
 	rm $(DEMO)/archive/broker-2/clicks-0/*.log  # a night later, after retention
 	rm $(DEMO)/archive/broker-1/sensors-1/*0600.log  # and one that nobody should have removed
 	$(BIN)/kip33 build $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index
-	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog --holes
-	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog --orphans --plan $(DEMO)/orphans.jsonl
+	$(BIN)/kip33 catalog holes $(DEMO)/indexes/_catalog
+	$(BIN)/kip33 catalog orphans $(DEMO)/indexes/_catalog --plan $(DEMO)/orphans.jsonl
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog
-	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog --diff 1 2
+	$(BIN)/kip33 catalog diff $(DEMO)/indexes/_catalog 1 2
 	$(BIN)/kip33 build $(DEMO)/archive --no-index-files --catalog $(DEMO)/audit  # rows only, for audits
 	$(BIN)/python -m tests.builders.layouts $(DEMO)/archive/broker-1 $(DEMO)/tiered  # zstd chunks
 	$(BIN)/kip33 build $(DEMO)/tiered --layout aiven --index-dir $(DEMO)/tiered-indexes

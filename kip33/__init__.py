@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         scan_batches,
         verify_segment,
     )
+    from kip33.indexing.dump_log import dump_log
     from kip33.indexing.segment import BuiltIndexes
     from kip33.indexing.verification import SegmentVerdict
     from kip33.records.decode import decode
@@ -97,6 +98,7 @@ _NAMES = {
         *("build_time_index", "list_segments", "read_time_index", "scan_batches"),
         "verify_segment",
     ),
+    "kip33.indexing.dump_log": ("dump_log",),
     "kip33.indexing.segment": ("BuiltIndexes",),
     "kip33.indexing.verification": ("SegmentVerdict",),
     "kip33.records.decode": ("decode",),
@@ -171,6 +173,7 @@ __all__ = [
     "build_index",
     "build_time_index",
     "decode",
+    "dump_log",
     "find_offset",
     "list_segments",
     "load_policies",

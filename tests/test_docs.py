@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 
 from kip33.cli.main import COMMANDS, get_command
+from tests.cli.command_lines import commands_and_modes
 from tests.pages import Block, blocks_of
 
 PROJECT = Path(__file__).parents[1]
@@ -34,7 +35,9 @@ def unknown_in(words: list[str]) -> list[str]:
     """Return the options of a command line that its command does not have."""
     if not words or words[0] not in COMMANDS:
         return [] if words == ["--version"] else words[:1]
-    known = {form for parameter in get_command(words[0]).params for form in parameter.opts}
+    command = get_command(words[0])
+    command = getattr(command, "modes", {}).get(words[1], command)
+    known = {form for parameter in command.params for form in parameter.opts}
     return [word for word in words[1:] if word.startswith("--") and word not in known]
 
 
@@ -64,12 +67,13 @@ def test_every_command_has_its_section_with_all_of_its_options() -> None:
     names: dict[str, object] = {}
     exec((DOCS / "conf.py").read_text(encoding="utf-8"), names)
     text = names["reference"]()  # type: ignore[operator]
-    parts = re.split(r"^## kip33 (\w+)$", text, flags=re.MULTILINE)
+    parts = re.split(r"^##+ kip33 (.*)$", text, flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
-    assert list(sections) == list(COMMANDS)
+    every = dict(commands_and_modes())
+    assert list(sections) == list(every)
     for name, section in sections.items():
-        forms = {p.opts[0] for p in get_command(name).params if p.opts[0].startswith("--")}
-        hidden = {p.opts[0] for p in get_command(name).params if getattr(p, "hidden", False)}
+        forms = {p.opts[0] for p in every[name].params if p.opts[0].startswith("--")}
+        hidden = {p.opts[0] for p in every[name].params if getattr(p, "hidden", False)}
         shown = set(
             re.findall(r"--[\w-]+", " ".join(re.findall(r"^`(.*)`$", section, re.MULTILINE)))
         )

@@ -239,7 +239,7 @@ def findings(
         if count := build["by_status"].get(status):
             found.append(f"segments with status {status}: {count:,}, {consequence}")
     if count := audit.get("missing_offsets"):
-        found.append(f"offsets missing between segments: {count:,}; kip33 catalog --holes")
+        found.append(f"offsets missing between segments: {count:,}; kip33 catalog holes")
     for kind, counts in INDEX_FILES:
         for verdict in NOT_AS_BUILT:
             if count := verify.get(counts, {}).get(verdict):

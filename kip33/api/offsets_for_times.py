@@ -1,12 +1,15 @@
 """Offsets for times as a table: of one catalog, or of the two of a cluster with tiered storage."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, Unpack
 
 import pyarrow as pa
 
+from kip33.api.catalog_options import HoleOptions, SegmentOptions, policies_in
 from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog_answers import holes_in, segment_table, tiers_compared
+from kip33.catalog.tier_findings import TierComparison
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.formats.times import Time, milliseconds_of
 from kip33.options import takes
@@ -42,11 +45,48 @@ class OpenedTiers:
     """The catalogs of a cluster's local and remote tier, as one object.
 
     `kip33.read_arrow`, `kip33.scan_polars` and `kip33.Schemas.from_archive` take it as a source. Of
-    the methods of `OpenedCatalog` it has `offsets_for_times` and `offsets_to_emit`; the others read
-    one catalog.
+    the methods of `OpenedCatalog` it has those below, and `compare`; the others read one catalog.
+    The newest snapshot of each catalog is read.
     """
 
     catalogs: tuple[Catalog, Catalog]  # in any order
+
+    def compare(self, *, topics: Sequence[str] = ()) -> TierComparison:
+        """Return what is in which tier, and what is wrong between the tiers, as two tables.
+
+        - `topics`: globs, as everywhere
+
+        `partitions` has a row for each partition and log directory, `findings` for each hole,
+        difference, damage, overlap, or record of an earlier leader, the worst first, with what to
+        do (`tier_partitions` and `tier_findings` in RESULTS.md).
+        """
+        return tiers_compared(Tiers.newest(self.catalogs), topics)
+
+    @takes(SegmentOptions)
+    def segments(
+        self, *, columns: Sequence[str] | None = None, **options: Unpack[SegmentOptions]
+    ) -> pa.Table:
+        """Return a row for each segment of both tiers.
+
+        - `columns`: those of `OpenedCatalog.segments` that are wanted; None: all
+        - `options`: see `SegmentOptions`
+
+        Four more columns are last: `tier` string, `local` or `remote`; `is_copy` bool, whether the
+        other tier has it, too; `is_different` bool, whether the records of the copies differ;
+        `until_offset` int64, the offset from which on it is not of the log, else null.
+        """
+        source = Tiers.newest(self.catalogs)
+        return segment_table(source, columns, options["topics"], options["statuses"])
+
+    @takes(HoleOptions)
+    def holes(self, **options: Unpack[HoleOptions]) -> pa.Table:
+        """Return the holes of the logs that both tiers make up, as `OpenedCatalog.holes` does.
+
+        - `options`: see `HoleOptions`
+        """
+        policies = options["policies"]
+        held = None if policies is None else policies_in(policies)
+        return holes_in(Tiers.newest(self.catalogs), options["topics"], held)
 
     @takes(TimesOptions)
     def offsets_for_times(
@@ -85,8 +125,8 @@ class OpenedTiers:
         if name.startswith("_"):
             raise AttributeError(name)
         raise AttributeError(
-            f"{name} reads one catalog, and two tiers were opened; they have offsets_for_times "
-            "and offsets_to_emit, and read_arrow and scan_polars take them"
+            f"{name} reads one catalog, and two tiers were opened; they have offsets_for_times, "
+            "offsets_to_emit, segments, holes and compare, and read_arrow and scan_polars take them"
         )
 
 

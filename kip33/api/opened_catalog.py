@@ -7,12 +7,14 @@ clock is read here, for programs that call kip33.
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, Unpack, overload
+from typing import Any, Literal, TypeAlias, Unpack, overload
 
 import pyarrow as pa
 
+from kip33.api.catalog_options import HoleOptions, PolicyTables, SegmentOptions, policies_in
+from kip33.api.failover_buffer import measured_buffer
 from kip33.api.offsets_for_times import (
     EmittedOptions,
     OpenedTiers,
@@ -22,13 +24,12 @@ from kip33.api.offsets_for_times import (
     emitted,
 )
 from kip33.audits.roll_audit import audit_catalog, roll_table
-from kip33.catalog import difference, topic_totals
+from kip33.catalog import difference, pruning, topic_totals
 from kip33.catalog.catalog import Catalog, Snapshot, catalog_at, choose, warn_caller
-from kip33.catalog.schema import PARTS
+from kip33.catalog.catalog_answers import holes_in, segment_table, undamaged_snapshots
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.formats.kafka_configs import GroupOffset
-from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time, milliseconds_of
 from kip33.options import Path, takes
 from kip33.retention import make_plan
@@ -48,15 +49,14 @@ from kip33.retention.retention_options import (
     RetentionOptions,
     RetentionSumsOptions,
 )
-from kip33.rules.policies import Policies
+from kip33.rules.policies import Policies, TopicGlobs
 from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
 from kip33.search import failover, group_lag
 from kip33.search.answers import load_group_offsets
-from kip33.search.catalog_search import by_partition, rows_of
+from kip33.search.catalog_search import partitions_of
 from kip33.search.emitted_offsets import EmittedOffsets
-from kip33.search.failover import ResumePoint
-from kip33.search.group_lag import GroupLag
-from kip33.search.replica_search import PartitionKey
+from kip33.search.failover import FailoverOptions, ResumePoint
+from kip33.search.group_lag import GroupLag, LagOptions
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 
 Offsets: TypeAlias = Path | Iterable[tuple[str, str, int, int]]
@@ -65,9 +65,6 @@ Offsets: TypeAlias = Path | Iterable[tuple[str, str, int, int]]
 The file is a CSV `[group,]topic,partition,offset`, or the output of
 `kafka-consumer-groups.sh --describe`.
 """
-
-_PolicyTables: TypeAlias = Policies | Mapping[str, Mapping[str, Any]]
-"""`Policies`, or their tables: `{"defaults": {"retention.ms": "7d"}, "topics": {"a*": {}}}`."""
 
 
 @overload
@@ -148,14 +145,15 @@ class OpenedCatalog:
         `name`; `created_ms` (ms since 1970); `source`, the archive's URI; `rows`, the number of
         segments; `parts`, its Parquet files.
         """
-        found = list(self.catalog.candidates())
-        for one in found:
-            if one.problem:
-                warn_caller(f"{one.problem}; this snapshot is ignored")
-        return [one.snapshot for one in found if one.snapshot and not one.problem]
+        return undamaged_snapshots(self.catalog)
 
+    @takes(SegmentOptions)
     def segments(
-        self, snapshot: str | None = None, *, columns: Sequence[str] | None = None
+        self,
+        snapshot: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        **options: Unpack[SegmentOptions],
     ) -> pa.Table:
         """Return a row for each segment file, or directory that could not be listed.
 
@@ -167,9 +165,64 @@ class OpenedCatalog:
 
         - `columns`: those of the snapshot's Parquet files (`segments` in RESULTS.md) that are
           wanted; None: all
+        - `options`: see `SegmentOptions`
         """
-        chosen = self._chosen(snapshot)
-        return self.catalog.read(chosen, PARTS.names if columns is None else list(columns))
+        source = CatalogSnapshot(self.catalog, self._chosen(snapshot))
+        return segment_table(source, columns, options["topics"], options["statuses"])
+
+    @takes(HoleOptions)
+    def holes(self, snapshot: str | None = None, **options: Unpack[HoleOptions]) -> pa.Table:
+        """Return a row for each place where a partition's next segment begins too late.
+
+        >>> open_catalog("indexes/_catalog").holes().num_rows
+        0
+
+        - `options`: see `HoleOptions`
+
+        Rows are by log directory, topic, partition and offset (`holes` in RESULTS.md). `hole` says
+        whether records are missing: `certain`; `possible`, the topic is compacted; `after damage`
+        of the segment before; `filled` by another replica.
+        """
+        policies = options["policies"]
+        return holes_in(
+            CatalogSnapshot(self.catalog, self._chosen(snapshot)),
+            options["topics"],
+            None if policies is None else policies_in(policies),
+        )
+
+    def orphans(self, snapshot: str | None = None) -> pa.Table:
+        """Return a row for each file that belongs to no segment, or directory of such files.
+
+        >>> open_catalog("indexes/_catalog").orphans().column_names
+        ['leftover', 'uri', 'files', 'size_bytes', 'last_modified_ms', 'is_ours']
+
+        The source and the index directory of the snapshot are listed now; a warning names each
+        directory that cannot be. Rows are by kind and URI (`orphans` in RESULTS.md).
+        """
+        from kip33.builds.leftovers import find_leftovers
+
+        found = find_leftovers(self.catalog, self._chosen(snapshot))
+        for line in found.warnings:
+            warn_caller(line)
+        return found.table()
+
+    def prune(self, *, keep: int) -> pa.Table:
+        """Remove old snapshots, and files of builds that stopped; return a row for each removal.
+
+        >>> open_catalog("indexes/_catalog").prune(keep=3).num_rows
+        0
+
+        - `keep`: the newest complete snapshots that stay, 1 or more. What was the newest within
+          the last hour stays, too, and what running builds use
+
+        Columns: `what` string, `old snapshot`, `damaged snapshot` or `dead build`; `name` string;
+        `size_bytes` int64, bytes. A warning names each file that could not be removed, each folder
+        with files of other programs, which stays, and each damaged snapshot that is ignored.
+        """
+        pruned = pruning.prune(self.catalog, keep=keep, now_ms=current_ms())
+        for line in (*pruned.warnings, *pruned.failures):
+            warn_caller(line)
+        return pruned.table()
 
     def topics(self, snapshot: str | None = None) -> list[TopicTotals]:
         """Return the totals of each topic, by name (`topics` in RESULTS.md).
@@ -245,14 +298,13 @@ class OpenedCatalog:
         """
         return emitted(CatalogSnapshot(self.catalog, self._chosen(snapshot)), requests, options)
 
+    @takes(LagOptions)
     def group_lags(
         self,
         offsets: Offsets,
         *,
-        policies: _PolicyTables | None = None,
-        now: Time | None = None,
-        snapshot: str | None = None,
-        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        policies: PolicyTables | None = None,
+        **options: Unpack[LagOptions],
     ) -> list[GroupLag]:
         """Return the lag of each group, in the order of `offsets`.
 
@@ -261,26 +313,31 @@ class OpenedCatalog:
         >>> lag.lag_records, lag.lag_ms
         (500, 49577)
 
+        - `policies`: with them, `unread_expires_at_ms` is the time at which retention may begin to
+          delete unread records
+        - `options`: see `LagOptions`
+
         Times are ms since 1970, `lag_ms` is milliseconds, `lag_records` a number of offsets
-        (`group_lags` in RESULTS.md). With `policies`, `unread_expires_at_ms` is the time at which
-        retention may begin to delete unread records; `now` is a time, None: the current time.
+        (`group_lags` in RESULTS.md).
         """
-        committed = _committed_offsets(offsets)
+        committed = _committed_offsets(offsets, options["topics"])
+        source = CatalogSnapshot(self.catalog, self._chosen(options["snapshot"]))
         return group_lag.group_lags(
-            self._partitions(committed, self._chosen(snapshot)),
+            partitions_of(source, {one.topic for one in committed}),
             committed,
             policies=None if policies is None else policies_in(policies),
-            now_ms=time_or_now(now),
-            max_batch_bytes=max_batch_bytes,
+            now_ms=time_or_now(options["now"]),
+            max_batch_bytes=options["max_batch_bytes"],
         )
 
+    @takes(FailoverOptions)
     def resume_points(
         self,
         other: "OpenedCatalog | Path",
         offsets: Offsets,
         *,
-        buffer_ms: int,
-        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        buffer_ms: int | Literal["auto"],
+        **options: Unpack[FailoverOptions],
     ) -> list[ResumePoint]:
         """Return the offsets at which groups of this catalog's cluster continue on another cluster.
 
@@ -291,25 +348,59 @@ class OpenedCatalog:
         (7389, 611)
 
         - `other`: the catalog of the other cluster, or its path or URI
-        - `buffer_ms`: the largest latency and clock difference between the two clusters
+        - `buffer_ms`: the largest latency and clock difference between the two clusters; `auto`:
+          measured from this cluster's LogAppendTime batches
+        - `options`: see `FailoverOptions`
 
-        Rows are by group, topic and partition of the other cluster; times are ms
-        since 1970 (`resume_points` in RESULTS.md). ValueError for a negative buffer.
+        Rows are by group, topic and partition of the other cluster; times are ms since 1970
+        (`resume_points` in RESULTS.md). ValueError for a negative buffer, or one that cannot be
+        measured.
         """
+        committed = _committed_offsets(offsets, options["topics"])
+        topics = {one.topic for one in committed}
         second = _opened(other, "other")
-        committed = _committed_offsets(offsets)
+        here, there = (CatalogSnapshot(one.catalog, one._chosen(None)) for one in (self, second))
+        if buffer_ms == "auto":
+            measured = measured_buffer(here, there, topics, current_ms(), warn_caller)
+            buffer_ms = measured.buffer_ms
         return failover.resume_points(
-            self._partitions(committed, self._chosen(None)),
-            second._partitions(committed, second._chosen(None)),
+            partitions_of(here, topics),
+            partitions_of(there, topics),
             committed,
             buffer_ms=buffer_ms,
-            max_batch_bytes=max_batch_bytes,
+            max_batch_bytes=options["max_batch_bytes"],
         )
+
+    @takes(FailoverOptions)
+    def offsets_to_resume(
+        self,
+        other: "OpenedCatalog | Path",
+        offsets: Offsets,
+        *,
+        buffer_ms: int | Literal["auto"],
+        **options: Unpack[FailoverOptions],
+    ) -> EmittedOffsets:
+        """Return `resume_points` as the input of `kafka-consumer-groups.sh --from-file`.
+
+        >>> catalog = open_catalog("indexes/_catalog")
+        >>> committed = [("billing", "orders", 0, 8000)]
+        >>> catalog.offsets_to_resume("indexes/_catalog", committed, buffer_ms=60_000).text
+        'orders,0,7389\\n'
+
+        - `other`: the catalog of the other cluster, or its path or URI
+        - `buffer_ms`: as of `resume_points`
+        - `options`: see `FailoverOptions`
+
+        Lines have groups if there are several. `warnings` name the partitions that are left out,
+        and those without a guarantee. ValueError as of `resume_points`.
+        """
+        points = self.resume_points(other, offsets, buffer_ms=buffer_ms, **options)
+        return failover.reset_offsets(points)
 
     @takes(RetentionOptions)
     def retention(
         self,
-        policies: _PolicyTables,
+        policies: PolicyTables,
         *,
         other: "OpenedCatalog | Path | None" = None,
         **options: Unpack[RetentionOptions],
@@ -341,7 +432,7 @@ class OpenedCatalog:
     @takes(RetentionSumsOptions)
     def retention_sums(
         self,
-        policies: _PolicyTables,
+        policies: PolicyTables,
         *,
         other: "OpenedCatalog | Path | None" = None,
         **options: Unpack[RetentionSumsOptions],
@@ -352,7 +443,7 @@ class OpenedCatalog:
         >>> week = {"defaults": {"retention.ms": "7d"}}
         >>> sums = catalog.retention_sums(week, now=1_700_000_000_000, forecast="30d")
         >>> sums.totals["deletable_segments"], sums.freed.num_rows
-        (0, 0)
+        (0, 2)
 
         - `policies`, `other`: those of `retention`
         - `options`: see `RetentionSumsOptions`
@@ -367,7 +458,7 @@ class OpenedCatalog:
     @takes(PlanningOptions)
     def plan_retention(
         self,
-        policies: _PolicyTables,
+        policies: PolicyTables,
         *,
         other: "OpenedCatalog | Path | None" = None,
         **options: Unpack[PlanningOptions],
@@ -393,7 +484,7 @@ class OpenedCatalog:
     @takes(PlanningOptions)
     def records_to_delete(
         self,
-        policies: _PolicyTables,
+        policies: PolicyTables,
         *,
         other: "OpenedCatalog | Path | None" = None,
         **options: Unpack[PlanningOptions],
@@ -420,7 +511,7 @@ class OpenedCatalog:
 
     def roll(  # parameters: each is an option of `kip33 roll`
         self,
-        policies: _PolicyTables | None = None,
+        policies: PolicyTables | None = None,
         *,
         segment_ms: int | None = None,
         segment_bytes: int | None = None,
@@ -461,15 +552,9 @@ class OpenedCatalog:
     def _chosen(self, snapshot: str | None) -> Snapshot:
         return choose(self.catalog, snapshot).snapshot
 
-    def _partitions(
-        self, offsets: Sequence[GroupOffset], snapshot: Snapshot
-    ) -> dict[PartitionKey, list[dict[str, Any]]]:
-        source = CatalogSnapshot(self.catalog, snapshot)
-        return by_partition(rows_of(source, {one.topic for one in offsets}))
-
     def _question(
         self,
-        policies: _PolicyTables,
+        policies: PolicyTables,
         other: "OpenedCatalog | Path | None",
         asked: JudgingOptions,
     ) -> RetentionQuestion:
@@ -491,7 +576,7 @@ class OpenedCatalog:
 
     def _planning(
         self,
-        policies: _PolicyTables,
+        policies: PolicyTables,
         other: "OpenedCatalog | Path | None",
         asked: PlanningOptions,
     ) -> RetentionQuestion:
@@ -516,15 +601,11 @@ def _opened(catalog: OpenedCatalog | Path, argument: str) -> OpenedCatalog:
     raise TypeError(f"{argument}: {type(catalog).__name__} found, expected a path or OpenedCatalog")
 
 
-def _committed_offsets(offsets: Offsets) -> list[GroupOffset]:
+def _committed_offsets(offsets: Offsets, topics: Sequence[str]) -> list[GroupOffset]:
     if isinstance(offsets, str | os.PathLike):
-        return load_group_offsets(os.fspath(offsets))
-    return [GroupOffset(*one) for one in offsets]
-
-
-def policies_in(policies: _PolicyTables) -> Policies:
-    """Return the policies; PolicyError for tables that Kafka refuses."""
-    return policies if isinstance(policies, Policies) else Policies(policies)
+        return load_group_offsets(offsets, topics)
+    globs = TopicGlobs.of(topics)
+    return [GroupOffset(*one) for one in offsets if globs.matches(one[1])]
 
 
 def current_ms() -> int:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Unpack
 
-from kip33.api.opened_catalog import current_ms, policies_in, time_or_now
+from kip33.api.catalog_options import policies_in
+from kip33.api.opened_catalog import current_ms, time_or_now
 from kip33.archive.output_files import require_report_places
 from kip33.catalog.catalog import Catalog, Choice, Warn, catalog_at, choose, warn_caller
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
@@ -133,7 +134,6 @@ def write_report(
     >>> written.findings[0].text
     '2 truncated logs (304.9 KiB): a part of the log is not valid, and a broker would cut it there.'
 
-    - `catalog`: the folder of the catalog
     - `other`: with tiered storage, the catalog of the other tier: the page has what is wrong
       between them, what brokers have uploaded, and what goes in each
     - `options`: see `ReportFileOptions`

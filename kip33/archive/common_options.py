@@ -47,7 +47,7 @@ LayoutName: TypeAlias = Annotated[
 SnapshotName: TypeAlias = Annotated[
     str | None,
     Option(
-        "Use this snapshot instead of the newest.",
+        "Use this snapshot instead of the newest: its name, number or id.",
         metavar="NAME",
         python="A name, a number or an id; None: the newest undamaged one.",
     ),

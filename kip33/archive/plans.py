@@ -62,7 +62,7 @@ LEFTOVER_PLAN: Final = PlanForm(
     "leftover plan",
     2,
     "a plan of leftovers",
-    "make another with `kip33 catalog CATALOG --orphans --plan FILE`",
+    "make another with `kip33 catalog orphans CATALOG --plan FILE`",
 )
 
 

@@ -311,10 +311,10 @@ def warnings_of(summary: BuildSummary) -> Iterator[str]:
             count, summary.unreadable_example or "", of=summary.segments
         )
         yield (
-            f"{unreadable}; kip33 catalog {summary.catalog} --segments --status "
+            f"{unreadable}; kip33 catalog segments {summary.catalog} --status "
             "unreadable lists them; --fail-on unreadable makes this exit 3"
         )
-    rows = f"kip33 catalog {summary.catalog} --segments says what to do"
+    rows = f"kip33 catalog segments {summary.catalog} says what to do"
     if count := summary.failed:
         yield (
             f"index files of {counted(count, 'segment')} could not be written, for example "

@@ -79,6 +79,15 @@ _PLACES: Final = ("catalog", "snapshot", "source", "index_dir")  # in the first 
 ALWAYS_PLANNED: Final = (LeftoverKind.ORPHAN, LeftoverKind.TEMPORARY)
 _LOG, _SWAP = ".log", ".swap"  # a broker that starts removes `.swap` from a log's name
 _ENDS: Final = ("", _LOG, f"{_LOG}{_SWAP}")
+_FIELDS: Final[list["pa.Field[Any]"]] = [
+    pa.field("leftover", pa.string(), nullable=False),  # a LeftoverKind
+    pa.field("uri", pa.string(), nullable=False),
+    pa.field("files", pa.int64(), nullable=False),
+    pa.field("size_bytes", pa.int64(), nullable=False),
+    pa.field("last_modified_ms", pa.int64()),  # null: of a directory, or the store has no time
+    pa.field("is_ours", pa.bool_(), nullable=False),  # kip33 wrote it
+]
+LEFTOVERS: Final = pa.schema(_FIELDS)
 _Roots: TypeAlias = tuple[Location, Location]  # SOURCE and the index directory
 
 
@@ -88,6 +97,24 @@ class Leftovers(NamedTuple):
     found: list[Leftover]
     warnings: list[str]  # one line for each directory that could not be listed
     logs: dict[str, str]  # the log's URI by the URI of our index file; none if the list is damaged
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row of LEFTOVERS for each."""
+        return [
+            {
+                "leftover": one.kind.value,
+                "uri": one.uri,
+                "files": one.files,
+                "size_bytes": one.size_bytes,
+                "last_modified_ms": one.last_modified_ms,
+                "is_ours": one.kind in ALWAYS_PLANNED,
+            }
+            for one in self.found
+        ]
+
+    def table(self) -> pa.Table:
+        """Return a table of LEFTOVERS."""
+        return pa.Table.from_pylist(self.rows(), LEFTOVERS)
 
     def totals(self) -> dict[str, dict[str, int]]:
         """Return the number of files and their bytes for each kind that occurs."""

@@ -2,7 +2,7 @@
 
     CATALOG/
       snapshots/
-        00000000000000000007-4f0c.../     one snapshot; what `kip33 catalog --path` prints
+        00000000000000000007-4f0c.../     one snapshot; what `kip33 catalog snapshots --path` prints
           part-00000.parquet              written by pyarrow
       commits/
         00000000000000000007-4f0c....json written last; lists the parts. No commit, no snapshot.
@@ -256,7 +256,7 @@ class Catalog(NamedTuple):
         """Return the error for a snapshot that was removed while it was read."""
         return CatalogError(
             f"{self.commit_place(snapshot.name).uri}: the snapshot was removed while it was "
-            "read, as `kip33 catalog --keep` does; run the command again"
+            "read, as `kip33 catalog prune` does; run the command again"
         )
 
     def read_parts(

@@ -21,8 +21,9 @@ A time in the future is treated as young, and so is a missing one.
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
+import pyarrow as pa
 from pyarrow import fs
 
 from kip33.catalog.catalog import (
@@ -44,6 +45,14 @@ from kip33.stores.own_files import TEMPORARY_SUFFIX
 _YOUNG_MS: Final = 60 * 60 * 1000
 
 
+_FIELDS: Final[list["pa.Field[Any]"]] = [
+    pa.field("what", pa.string(), nullable=False),  # a RemovalKind
+    pa.field("name", pa.string(), nullable=False),
+    pa.field("size_bytes", pa.int64(), nullable=False),
+]
+REMOVALS: Final = pa.schema(_FIELDS)
+
+
 class RemovalKind(StrEnum):
     """The kind of a removed thing; each member is its own text."""
 
@@ -60,6 +69,10 @@ class Removal(NamedTuple):
     files: tuple[Location, ...]
     folder: Location | None
     size_bytes: int
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the columns of REMOVALS."""
+        return {name: getattr(self, name) for name in REMOVALS.names}
 
 
 class Plan(NamedTuple):
@@ -84,9 +97,20 @@ class Pruned(NamedTuple):
         """Return the size of complete removals; a failed one may have removed some files, too."""
         return sum(removal.size_bytes for removal in self.removed)
 
+    @property
+    def warnings(self) -> list[str]:
+        """Return a line for each snapshot that is ignored, and each folder that stays."""
+        ignored = (f"{problem}; this snapshot is ignored" for problem in self.plan.problems)
+        return [*ignored, *self.plan.foreign]
+
     def count(self, *kinds: str) -> int:
         """Return the number of removals of these kinds."""
         return sum(removal.what in kinds for removal in self.removed)
+
+    def table(self) -> pa.Table:
+        """Return what was removed as a table of REMOVALS."""
+        rows = [removal.as_row() for removal in self.removed]
+        return pa.Table.from_pylist(rows, REMOVALS)
 
 
 def prune(

@@ -83,8 +83,14 @@ class CatalogSnapshot(NamedTuple):
         self, columns: Sequence[str], topics: Collection[str | None] | None = None
     ) -> pa.Table:
         """Return the rows of some topics, None: of all; CatalogError if a part is damaged."""
-        pieces = self.catalog.read_pieces(self.snapshot, list(columns), topics)
-        return pa.concat_tables([PARTS.empty_table().select(list(columns)), *pieces])
+        none = PARTS.empty_table().select(list(columns))
+        return pa.concat_tables([none, *self.pieces(columns, topics)])
+
+    def pieces(
+        self, columns: Sequence[str], topics: Collection[str | None] | None = None
+    ) -> Iterator[pa.Table]:
+        """Yield what `rows` returns, one row group at a time."""
+        return self.catalog.read_pieces(self.snapshot, list(columns), topics)
 
 
 @dataclass(frozen=True)

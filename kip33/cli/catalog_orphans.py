@@ -1,25 +1,30 @@
-"""`kip33 catalog --orphans`: the files that belong to no segment; their removal by a plan."""
+"""`kip33 catalog orphans`: the files that belong to no segment; their removal by a plan."""
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from kip33.archive.leftover_files import Leftover, LeftoverKind
+import click
+
 from kip33.archive.plans import LEFTOVER_PLAN, require_plan_place
 from kip33.builds.leftovers import (
+    LEFTOVERS,
     PLANNED_ON_REQUEST,
     LeftoverOutcome,
+    LeftoverPlan,
     LeftoverResult,
-    Leftovers,
     RemovedLeftovers,
+    UnplannedLeftover,
     find_leftovers,
     plan_leftovers,
     read_leftover_plan,
     remove_leftovers,
     write_leftover_plan,
 )
-from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.catalog import Catalog
+from kip33.cli.catalog_places import catalog_argument, snapshot_option
+from kip33.cli.modes import Mode
+from kip33.cli.options import by_hand
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
     Column,
@@ -27,43 +32,89 @@ from kip33.cli.output import (
     Row,
     RowList,
     Table,
+    choose_and_warn,
     counted,
     facts,
     human_bytes,
     iso_time,
-    show,
+    open_catalog_dir,
     warn,
 )
-from kip33.cli.times import current_ms
-from kip33.errors import exit_code_of
+from kip33.cli.runs import CommandRun, runs
 from kip33.stores.locations import Location
 
-_LEFTOVER: Final = ("leftover", "uri", "files", "size_bytes", "last_modified_ms", "is_ours")
 _RESULT: Final = ("leftover", "uri", "outcome", "files_removed", "bytes_removed", "why")
 _STAYS: Final = (LeftoverOutcome.KEPT, LeftoverOutcome.FAILED)
 
 
-class LeftoverRequest(NamedTuple):
-    """What `--plan` and `--remove` ask for."""
+class OrphansRequest(NamedTuple):
+    """What `kip33 catalog orphans` is asked."""
 
-    place: Location
-    kinds: tuple[LeftoverKind, ...]
+    catalog_dir: str
+    snapshot: str | None
+    plan: str | None
+    remove: Sequence[str]
+    apply: str | None
+    dry_run: bool
 
-    @classmethod
-    def of(cls, plan_file: str, remove: tuple[str, ...]) -> "LeftoverRequest":
-        """Return the request; LocationError for a file that must not be replaced."""
-        place = Location.of(plan_file)
-        require_plan_place(place, LEFTOVER_PLAN)
-        return cls(place, tuple(PLANNED_ON_REQUEST[name] for name in remove))
+    def check(self) -> None:
+        """Raise UsageError for options that do not belong together."""
+        if self.plan and self.apply:
+            raise click.UsageError("--plan and --apply cannot be combined: give one of them")
+        if (self.plan or self.apply) and self.snapshot:
+            raise click.UsageError("--plan and --apply exclude --snapshot: they use the newest one")
+        if self.remove and not self.plan:
+            raise click.UsageError("--remove requires --plan FILE")
+        if self.dry_run and not self.apply:
+            raise click.UsageError("--dry-run requires --apply FILE")
 
 
-def show_orphans(
-    opened: Catalog, shown: Snapshot, request: LeftoverRequest | None, output_format: str
-) -> None:
-    """Print the leftovers of a snapshot's SOURCE and index directory, and their sums.
+@click.command(
+    "orphans",
+    cls=Mode,
+    epilog="Example: kip33 catalog orphans indexes/_catalog --plan leftovers.jsonl",
+)
+@catalog_argument
+@snapshot_option
+@click.option(
+    "--plan",
+    metavar="FILE",
+    callback=by_hand,
+    help="Write a plan, FILE.jsonl, that removes the files of kip33. Replaces FILE only if it is "
+    "such a plan.",
+)
+@click.option(
+    "--remove",
+    multiple=True,
+    type=click.Choice(list(PLANNED_ON_REQUEST)),
+    callback=by_hand,
+    help="With --plan: also plan leftovers of this kind, which kip33 did not write. May be "
+    "repeated.",
+)
+@click.option(
+    "--apply",
+    metavar="FILE",
+    callback=by_hand,
+    help="Remove the files of a plan that are still as planned, and no others.",
+)
+@click.option("--dry-run", is_flag=True, help="With --apply: run all checks, remove nothing.")
+@runs(OrphansRequest, work="here", summary=False)
+def catalog_orphans(request: OrphansRequest, run: CommandRun) -> Output:
+    """Show the files below SOURCE and the index directory that belong to no segment.
 
-    With a `request` their plan is written first, and is part of the summary.
+    These are index files without a log (those that kip33 wrote by themselves), directories and
+    files that a broker has marked (-delete, -stray, -future, .deleted, .cleaned, .swap), uploads
+    without a manifest, temporary files of kip33, and unknown files.
+
+    None of them is removed. --plan lists those to remove, and --apply removes them.
     """
+    opened = open_catalog_dir(request.catalog_dir)
+    if request.apply:
+        return _applied(opened, request.apply, dry_run=request.dry_run)
+    place = Location.of(request.plan) if request.plan else None
+    if place:
+        require_plan_place(place, LEFTOVER_PLAN)
+    shown = choose_and_warn(opened, request.snapshot).snapshot
     leftovers = find_leftovers(opened, shown)
     for warning in leftovers.warnings:
         warn(warning)
@@ -72,22 +123,18 @@ def show_orphans(
         "source": shown.source,
         "by_kind": leftovers.totals(),
     }
-    if request:
-        summary["plan"] = _make_plan(opened, shown, leftovers, request)
-    rows = [_record(leftover) for leftover in leftovers.found]
-    page, lists = _page(rows, summary), [RowList("leftovers", rows, "leftover", columns=_LEFTOVER)]
-    show(Output(page=page, rows=lists, summary=summary), output_format)
-
-
-def _record(leftover: Leftover) -> dict[str, str | int | None]:
-    return {
-        "leftover": leftover.kind.value,
-        "uri": leftover.uri,
-        "files": leftover.files,
-        "size_bytes": leftover.size_bytes,
-        "last_modified_ms": leftover.last_modified_ms,
-        "is_ours": leftover.kind in (LeftoverKind.ORPHAN, LeftoverKind.TEMPORARY),
-    }
+    if place:
+        kinds = [PLANNED_ON_REQUEST[name] for name in request.remove]
+        plan, unplanned = plan_leftovers(
+            opened, shown, leftovers, kinds=kinds, now_ms=run.started_ms
+        )
+        summary["plan"] = _plan_facts(write_leftover_plan(plan, place), unplanned, place)
+    rows = leftovers.rows()
+    return Output(
+        page=_page(rows, summary),
+        rows=[RowList("leftovers", rows, "leftover", columns=LEFTOVERS.names)],
+        summary=summary,
+    )
 
 
 def _page(rows: Sequence[Row], summary: Row) -> Iterator[Table | str]:
@@ -123,17 +170,13 @@ def _where(below: str) -> Column:
     return Column("where", lambda row: row["uri"].removeprefix(below), is_name=True)
 
 
-def _make_plan(
-    opened: Catalog, shown: Snapshot, leftovers: Leftovers, request: LeftoverRequest
+def _plan_facts(
+    plan: LeftoverPlan, unplanned: Sequence[UnplannedLeftover], place: Location
 ) -> dict[str, Any]:
-    """Write the plan of a snapshot's leftovers; return its part of the summary."""
-    plan, unplanned = plan_leftovers(
-        opened, shown, leftovers, kinds=request.kinds, now_ms=current_ms()
-    )
-    plan = write_leftover_plan(plan, request.place)
+    """Return what the summary says of a plan."""
     return {
         "plan_id": plan.plan_id,
-        "file": request.place.uri,
+        "file": place.uri,
         "leftovers": len(plan.leftovers),
         "files": plan.files,
         "size_bytes": plan.size_bytes,
@@ -143,19 +186,18 @@ def _make_plan(
     }
 
 
-def apply_plan_file(opened: Catalog, file: str, output_format: str, *, dry_run: bool) -> None:
-    """Carry out a plan and show what was removed; end with the exit code."""
+def _applied(opened: Catalog, file: str, *, dry_run: bool) -> Output:
+    """Carry out a plan; return what was removed."""
     done = remove_leftovers(opened, read_leftover_plan(Location.of(file)), dry_run=dry_run)
     for warning in done.warnings:
         warn(warning)
     rows = [_result_record(one) for one in done.results]
-    page, lists = _applied_page(done, rows), [RowList("results", rows, "result", columns=_RESULT)]
-    show(Output(page=page, rows=lists, summary=_summary(opened, done)), output_format)
-    sys.exit(
-        exit_code_of(
-            incomplete=done.count(LeftoverOutcome.FAILED) > 0,
-            refused=done.count(LeftoverOutcome.KEPT) > 0,
-        )
+    return Output(
+        page=_applied_page(done, rows),
+        rows=[RowList("results", rows, "result", columns=_RESULT)],
+        summary=_summary(opened, done),
+        is_incomplete=done.count(LeftoverOutcome.FAILED) > 0,
+        is_refused=done.count(LeftoverOutcome.KEPT) > 0,
     )
 
 

@@ -59,6 +59,8 @@ def completing(command: click.Command) -> click.Command:
             param.type = click.Path()
         elif _DIRECTORY.search(placeholder):
             param.type = click.Path(file_okay=False)
+    if modes := getattr(command, "modes", {}):
+        vars(command)["modes"] = {name: completing(mode) for name, mode in modes.items()}
     return command
 
 

@@ -26,30 +26,42 @@ from kip33.cli.completion import COMPLETION_VARIABLE, completing
 from kip33.cli.standard_output import OutputError, escaped, guarded_output, printable
 from kip33.errors import ExitCode, Kip33Error, is_of_the_machine, without_secrets
 
-COMMANDS: Final = {
-    "build": "Build .timeindex files and a catalog snapshot from log segments.",
-    "verify": "Verify every index file against its log; one verdict per file.",
-    "repair": "Repair the index files in a stopped broker's log directory.",
-    "restore": "Restore partitions of an archive into a broker's log directory.",
-    "truncate": "Cut a copied partition at an offset, as Kafka does.",
-    "dump": "Show the contents of index files and logs as text or JSON.",
-    "retention": "Show what retention can delete and what blocks it; delete by plan.",
-    "roll": "Show why segments ended, and what other settings would have given.",
-    "search": "Find the offsets of timestamps, exact to the record.",
-    "records": "Show records between two times; write them as JSON, CSV or Parquet.",
-    "count": "Count records per minute, hour or day.",
-    "timestamps": "Show types, order, limits and latency of timestamps.",
-    "lag": "Show the lag of committed offsets in records and in time.",
-    "failover": "Translate group offsets to another cluster, by timestamp.",
-    "dialects": "Compare index designs (Kafka's and KIP-33's drafts) on your data.",
-    "catalog": "Show, compare and remove a catalog's snapshots.",
-    "report": "Write a page about an archive: findings, timelines, what retention frees.",
-    "init": "Write configuration files, job scripts and a DAG for a deployment.",
-    "completion": "Print the script with which bash, zsh or fish completes kip33.",
-    "demo": "Make a small archive with damage, to try the other commands on.",
+GROUPS: Final = {
+    "Make and check an index": {
+        "build": "Build .timeindex files and a catalog snapshot from log segments.",
+        "verify": "Verify every index file against its log; one verdict per file.",
+        "repair": "Repair the index files in a stopped broker's log directory.",
+        "dump": "Show the contents of index files and logs as text or JSON.",
+        "demo": "Make a small archive with damage, to try the other commands on.",
+        "init": "Write configuration, job scripts and a DAG for a deployment.",
+    },
+    "Ask the index": {
+        "search": "Find the offsets of timestamps, exact to the record.",
+        "records": "Show records between two times; write JSON, CSV or Parquet.",
+        "count": "Count records per minute, hour or day.",
+        "catalog": "Show snapshots, segments, holes, leftovers; prune snapshots.",
+        "failover": "Translate group offsets to another cluster, by timestamp.",
+        "lag": "Show the lag of committed offsets in records and in time.",
+    },
+    "Retention and restore": {
+        "retention": "Show what retention deletes and what blocks it; delete by plan.",
+        "restore": "Restore partitions of an archive into a broker's log directory.",
+        "truncate": "Cut a copied partition at an offset, as Kafka does.",
+    },
+    "Audits": {
+        "roll": "Show why segments ended; what other settings would have given.",
+        "timestamps": "Show types, order, limits and latency of timestamps.",
+        "dialects": "Compare index designs of Kafka and KIP-33 on your data.",
+    },
+    "Others": {
+        "report": "Write a page about an archive: findings, timelines, retention.",
+        "completion": "Print the script with which bash, zsh or fish completes kip33.",
+    },
 }
+COMMANDS: Final = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 _READ_NO_LOGS: Final = {"catalog", "completion", "demo", "init", "report", "retention"}
+_LONGEST: Final = max(map(len, COMMANDS))
 _PACKAGE: Final = Path(__file__).parent.parent
 _NO_THREAD: Final = "can't start new thread"  # Python's RuntimeError
 
@@ -116,7 +128,7 @@ class LazyGroup(click.Group):
     """A group that has its commands' names and first lines without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order a newcomer needs them."""
+        """Return the names in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -146,9 +158,12 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands from COMMANDS alone."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        """Write the commands by group, from GROUPS alone."""
+        for heading, commands in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [(f"{name:{_LONGEST}}", line) for name, line in commands.items()]
+                )
 
 
 @click.group(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from kip33.cli.output import warn
 
@@ -25,6 +26,16 @@ class Mode(click.Command):
     """A mode; `of` is the name of its command."""
 
     of: str = ""
+
+
+class FirstArgument(click.Argument):
+    """The first argument of a command with modes: a shell completes their names, too."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return what the type completes, then the modes that begin so."""
+        modes: Mapping[str, Mode] = getattr(ctx.command, "modes", {})
+        names = (name for name in modes if name.startswith(incomplete))
+        return [*super().shell_complete(ctx, incomplete), *map(CompletionItem, names)]
 
 
 class CommandWithModes(click.Command):

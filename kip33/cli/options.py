@@ -24,7 +24,7 @@ from kip33.cli.engine_option import (
     SparkJob,
 )
 from kip33.cli.main import COMMANDS, get_command
-from kip33.cli.output import FORMATS, RESULT_LINE, warn
+from kip33.cli.output import FORMATS, RESULT_LINE
 from kip33.errors import without_secrets
 from kip33.rules.policies import nearest
 from kip33.stores.settings import configured, settings_from
@@ -120,37 +120,6 @@ class PolicyOptions(NamedTuple):
         return policies_of(*self)
 
 
-_EARLIER_OTHERS: Final = "kip33.earlier others"  # catalogs of --remote and --local, in `meta`
-
-
-def _keep_other(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        ctx.meta.setdefault(_EARLIER_OTHERS, []).append(value)
-        warn(
-            f"{param.opts[0]} is now the second argument: kip33 {ctx.command.name} CATALOG OTHER; "
-            "the option goes with the next version"
-        )
-
-
-def _other(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
-    given: list[str | None] = [*ctx.meta.get(_EARLIER_OTHERS, ()), *([value] if value else [])]
-    if len(given) > 1:
-        raise click.UsageError(
-            "--remote and --local cannot be combined: CATALOG is one tier, give the other"
-        )
-    return given[0] if given else None
-
-
-def _earlier_other(flag: str) -> Callable[[_Command], _Command]:
-    how: dict[str, Any] = {"is_eager": True, "expose_value": False, "callback": _keep_other}
-    return click.option(flag, hidden=True, **how)
-
-
-other_tier_argument: Final = together(  # and what gave it in earlier versions
-    click.argument("other", metavar="[OTHER]", required=False, callback=_other),
-    _earlier_other("--remote"),
-    _earlier_other("--local"),
-)
 topic_option: Final = option_of("topics", common.TopicGlobList)
 _MOST_CONFIG_BYTES: Final = 1 << 20
 

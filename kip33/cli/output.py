@@ -30,7 +30,6 @@ from kip33.rules.policies import human_duration as human_duration
 
 if TYPE_CHECKING:
     from kip33.catalog.catalog import Catalog, Choice
-    from kip33.catalog.tiers import CatalogSnapshot, Tiers
     from kip33.cli.metrics_file import GaugeSamples, MetricsRequest
 
 Part = TypeVar("Part")
@@ -108,7 +107,8 @@ class Output:
     row, the summary, or the lines in `csv`. In every format `emitted`, the input of another
     program, is printed in place of all that.
 
-    A summary, if there is one, also gets how the command ran (`kip33.cli.runs`); its file has the
+    A summary, if there is one, also gets how the command ran (`kip33.cli.runs`), unless the output
+    `is_streamed`: rows are read while they are printed, so the time is not known. Its file has the
     fields of `more`, too. `findings` are compared with --fail-on. `unread` are lines on logs that
     could not be read, of `logs` in all: without any other the exit code is 1, as it is if the work
     `is_incomplete`. `if_unwritten`, what the command did, is said where standard output cannot be
@@ -127,6 +127,7 @@ class Output:
     findings: Collection[str] = ()
     unread: Sequence[str] = ()
     logs: int = 0
+    is_streamed: bool = False
     is_incomplete: bool = False
     is_refused: bool = False
     if_unwritten: str = ""
@@ -374,38 +375,3 @@ def choose_and_warn(catalog: "Catalog", text: str | None) -> "Choice":
     from kip33.catalog.catalog import choose
 
     return choose(catalog, text, warn)
-
-
-def chosen_snapshot(
-    place: str, name: str | None = None, what: str = "CATALOG"
-) -> "tuple[CatalogSnapshot, tuple[str, ...]]":
-    """Return a snapshot of the catalog at a path or URI, and the warnings, which are printed.
-
-    `what` is the argument that names it.
-    """
-    from kip33.catalog.tiers import CatalogSnapshot
-
-    catalog = open_catalog_dir(place, what)
-    snapshot, warnings = choose_and_warn(catalog, name)
-    return CatalogSnapshot(catalog, snapshot), warnings
-
-
-def source_of(
-    catalog: str, remote: str | None, snapshot: str | None = None
-) -> "tuple[CatalogSnapshot | Tiers, tuple[str, ...]]":
-    """Return a catalog's snapshot, or the newest ones of two tiers, and the warnings about them."""
-    from kip33.catalog.tiers import Tiers
-
-    one, warnings = chosen_snapshot(catalog, snapshot)
-    if remote is None:
-        return one, warnings
-    refuse_with_two_catalogs({"--snapshot": snapshot})
-    other, more = chosen_snapshot(remote, what="REMOTE")
-    return Tiers.of(one, other, warn), (*warnings, *more)
-
-
-def refuse_with_two_catalogs(options: Mapping[str, Any]) -> None:
-    """Raise UsageError, one line, for an option with a value: it reads one catalog."""
-    given = next((name for name, value in options.items() if value), None)
-    if given:
-        raise click.UsageError(f"{given} requires one CATALOG, two found")

@@ -5,8 +5,8 @@ from dataclasses import asdict
 import click
 
 from kip33.archive.common_options import PolicyFiles
+from kip33.cli.catalog_places import catalog_argument, other_tier_argument
 from kip33.cli.declared_options import options_of
-from kip33.cli.options import other_tier_argument
 from kip33.cli.output import Column, Output, RowList, Table, warn
 from kip33.cli.runs import CommandRun, runs
 from kip33.options import picked
@@ -25,7 +25,7 @@ class ReportCommand(PolicyFiles, ReportOptions):
     epilog="Example: kip33 report /archive/indexes/_catalog --policy conf/retention.toml "
     "--output report.html"
 )
-@click.argument("catalog_dir", metavar="CATALOG")
+@catalog_argument
 @other_tier_argument
 @click.option(
     "--output",

@@ -15,18 +15,18 @@ from kip33.archive.common_options import PolicyFiles
 from kip33.archive.plans import require_plan_place
 from kip33.catalog.catalog_columns import rows_of
 from kip33.catalog.tiers import CatalogSnapshot
+from kip33.cli.catalog_places import catalog_argument, chosen_snapshot, other_tier_argument
 from kip33.cli.declared_options import options_of
 from kip33.cli.engine_option import engine_choice, open_session
 from kip33.cli.metrics_file import GaugeSamples, MetricsRequest
 from kip33.cli.modes import CommandWithModes, Earlier, with_modes
-from kip33.cli.options import by_hand, other_tier_argument
+from kip33.cli.options import by_hand
 from kip33.cli.output import (
     Column,
     Output,
     Row,
     RowList,
     Table,
-    chosen_snapshot,
     counted,
     counts_text,
     facts,
@@ -49,6 +49,7 @@ from kip33.retention.answer import (
     records_to_delete,
     require_apart,
     require_equal_totals,
+    worst_partitions,
 )
 from kip33.retention.evaluated_tables import (
     RESULT_TABLES,
@@ -91,7 +92,7 @@ class RetentionCommand(PolicyFiles, JudgingOptions, ViewOptions, MomentOptions, 
     epilog="Example: kip33 retention /archive/indexes/_catalog --policy conf/retention.toml "
     "--forecast 30d --fail-on blocked",
 )
-@click.argument("catalog_dir", metavar="CATALOG")
+@catalog_argument
 @other_tier_argument
 @options_of(JudgingOptions)
 @options_of(PolicyFiles)
@@ -282,7 +283,7 @@ def _page(answer: RetentionAnswer, summary: Row) -> Iterator[Table | str]:
     if answer.question.request.broker_view and (differences := answer.broker_differences()):
         title = "what a broker would do, given the index files beside the logs"
         yield Table(_DIFFERENCES, differences, title)
-    rows = answer.worst(MOST_PARTITIONS)
+    rows = worst_partitions(answer.partitions, MOST_PARTITIONS)
     title = f"retention at {iso_time(summary['now_ms'])}, snapshot {summary['snapshot']}"
     yield Table(_columns(rows), rows, title, "partitions", summary["partitions"])
     blocked = [row for row in rows if row["blocked_segments"]]

@@ -186,7 +186,7 @@ def _fail_on(findings: Findings) -> Callable[[_Command], _Command]:
 
 def _ended(output: Output, run: CommandRun, name: str) -> ExitCode:
     """Publish and print what was found; return the exit code."""
-    if output.summary:
+    if output.summary and not output.is_streamed:
         output = replace(output, summary={**output.summary, **run.facts()})
     options = run.options
     publish_summary(options.summary_file, {**output.summary, **output.more})

@@ -13,6 +13,7 @@ import click
 from kip33.archive.bins import EngineName
 from kip33.archive.common_options import SnapshotName, TopicGlobList
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
+from kip33.cli.catalog_places import CatalogPlaces
 from kip33.cli.declared_options import options_of
 from kip33.cli.engine_option import (
     EngineChoice,
@@ -32,7 +33,6 @@ from kip33.cli.output import (
     human_bytes,
     iso_time,
     partition_name,
-    source_of,
     warn,
 )
 from kip33.cli.runs import CommandRun, runs
@@ -125,7 +125,8 @@ def search(asked: SearchRequest, run: CommandRun) -> Output:
     With tiered storage, give the catalog of the log directories and that of the remote tier, in
     any order: each partition is searched in both, and a record that both have is found once.
     """
-    source, warnings = source_of(asked["catalog_dir"], asked["remote_dir"], asked["snapshot"])
+    places = CatalogPlaces(asked["catalog_dir"], asked["remote_dir"], asked["snapshot"])
+    source, warnings = places.chosen()
     now_ms = moment_or_now(asked["now"])
     questions = _questions(source, asked, now_ms)
     found = TimeSearch(source, {question.topic for question in questions}, asked)

@@ -14,7 +14,7 @@ from kip33.builds.build_options import load_topic_settings
 from kip33.builds.verify_options import VerifyOptions, VerifyRequest, plan_request
 from kip33.cli.declared_options import options_of
 from kip33.cli.metrics_file import GaugeSamples, MetricsRequest, verify_gauges
-from kip33.cli.modes import CommandWithModes, Earlier, Mode, with_modes
+from kip33.cli.modes import CommandWithModes, Earlier, FirstArgument, Mode, with_modes
 from kip33.cli.output import (
     Column,
     Output,
@@ -87,7 +87,7 @@ _index_dir_option: Final = click.option(
     cls=CommandWithModes,
     epilog="Example: kip33 verify /archive/kafka-logs --fail-on wrong --fail-on missing",
 )
-@click.argument("source")
+@click.argument("source", cls=FirstArgument)
 @_index_dir_option
 @options_of(VerifyOptions)
 @runs(VerifyCommand, metrics=True, findings=_FINDINGS)

@@ -6,6 +6,7 @@ reference of the Python functions is autodoc's, with the docstrings as `api_refe
 """
 
 import re
+from itertools import chain
 from typing import Any, Final
 
 from docutils import nodes
@@ -41,17 +42,24 @@ SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|$~&])")
 
 
 def reference() -> str:
-    """Return the reference of all commands as Markdown, one section a command."""
+    """Return the reference of all commands as Markdown, a section for each, modes below it."""
     return "\n".join(_section(name) for name in COMMANDS)
 
 
 def _section(name: str) -> str:
+    """Return the section of a command, which ends with those of its modes."""
     command = get_command(name)
+    modes: dict[str, Any] = getattr(command, "modes", {})
+    below = (_described(mode, f"{name} {word}", "###") for word, mode in modes.items())
+    return "\n".join([*_described(command, name, "##"), *chain.from_iterable(below)])
+
+
+def _described(command: Any, name: str, level: str) -> list[str]:
     context = command.context_class(command, info_name=f"kip33 {name}")
-    lines = [f"## kip33 {name}", "", "```text", command.get_usage(context), "```", ""]
+    lines = [f"{level} kip33 {name}", "", "```text", command.get_usage(context), "```", ""]
     for paragraph in _paragraphs(command.help):
         lines += _formatted(paragraph)
-    lines += ["### Options of " + name, ""]
+    lines += [f"{level}# Options of {name}", ""]
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
         if record and record[0].startswith("-"):  # arguments are in the usage
@@ -59,7 +67,7 @@ def _section(name: str) -> str:
             lines += [f"`{form}`", f": {_escaped(' '.join(text.split()))}", ""]
     for paragraph in _paragraphs(command.epilog):
         lines += ["```text", paragraph.removeprefix("\b\n"), "```", ""]
-    return "\n".join(lines)
+    return lines
 
 
 def _paragraphs(text: str | None) -> list[str]:

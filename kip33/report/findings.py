@@ -56,15 +56,16 @@ class CommandWords(NamedTuple):
     remote: str | None  # the catalog of the remote tier
     broker_version: tuple[int, int] = NEWEST_KAFKA
 
-    def of_catalog(self, *options: str) -> str:
-        """Return a command line of `kip33 catalog`."""
-        words = ["kip33", "catalog", self.catalog, "--snapshot", self.snapshot, *options]
+    def of_catalog(self, mode: str = "", *options: str) -> str:
+        """Return a command line of `kip33 catalog`, or of one of its commands."""
+        of = ("catalog", mode) if mode else ("catalog",)
+        words = ["kip33", *of, self.catalog, "--snapshot", self.snapshot, *options]
         return shlex.join(words)
 
     def of_holes(self) -> str:
         """Return the command that shows the holes."""
         with_file = self.policy[:2] if self.policy[:1] == ("--policy",) else ()
-        return self.of_catalog("--holes", *with_file)
+        return self.of_catalog("holes", *with_file)
 
     def of_tiers(self) -> str:
         """Return the command that shows what is wrong between the tiers."""
@@ -305,7 +306,7 @@ def _orphans(sources: FindingSources) -> Iterator[ReportFinding]:
     if orphaned and orphaned.rows:
         size = human_bytes(orphaned.index_bytes)
         text = f"{counted(orphaned.rows, 'index file')} of kip33 without a log ({size})."
-        command = sources.words.of_catalog("--orphans")
+        command = sources.words.of_catalog("orphans")
         yield ReportFinding(FindingLevel.NOTE, orphaned.rows, text, (), command)
 
 

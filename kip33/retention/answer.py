@@ -153,11 +153,12 @@ class RetentionAnswer:
         }
         return {name for name, count in counts.items() if count}
 
-    def worst(self, most: int) -> list[Row]:
-        """Return partitions; those with the most blocked bytes are first."""
-        sizes = [self.partitions[f"{what}_bytes"].to_numpy() for what in ("deletable", "blocked")]
-        order = np.lexsort([-size for size in sizes])[:most]
-        return list(rows_of(self.partitions.take(pa.array(order))))
+
+def worst_partitions(partitions: pa.Table, most: int) -> list[Row]:
+    """Return rows of the answer's partitions; those with the most blocked bytes are first."""
+    sizes = [partitions[f"{what}_bytes"].to_numpy() for what in ("deletable", "blocked")]
+    order = np.lexsort([-size for size in sizes])[:most]
+    return list(rows_of(partitions.take(pa.array(order))))
 
 
 class RecordsToDelete(NamedTuple):

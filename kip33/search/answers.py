@@ -5,7 +5,7 @@ The files are committed offsets of groups, and requests for times (CSV or Parque
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.kafka_configs import GroupOffset, parse_group_offsets
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, MAX_RECORD_BYTES
 from kip33.options import Path
+from kip33.rules.policies import TopicGlobs
 from kip33.rules.search import LIMITS_RECORDS, NEWEST_KAFKA, Exactness, SearchResult
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
@@ -136,11 +137,15 @@ class TimeRequest(NamedTuple):
     log_dir: str | None
 
 
-def load_group_offsets(file: Path) -> list[GroupOffset]:
-    """Return committed offsets from a path or URI; LocationError, one line, if it is wrong."""
-    place = Location.of(file)
+def load_group_offsets(file: Path, topics: Sequence[str] = ()) -> list[GroupOffset]:
+    """Return the committed offsets of a file; LocationError, one line, if it is wrong.
+
+    `topics` are globs.
+    """
+    place, globs = Location.of(file), TopicGlobs.of(topics)
     try:
-        return parse_group_offsets(_bytes(place).decode("utf-8-sig"))
+        found = parse_group_offsets(_bytes(place).decode("utf-8-sig"))
+        return [one for one in found if globs.matches(one.topic)]
     except ValueError as error:
         raise LocationError(
             f"{place.uri}: {error}, or the output of kafka-consumer-groups.sh --describe"

@@ -79,6 +79,13 @@ def by_partition(rows: "pa.Table") -> dict[PartitionKey, list[dict[str, Any]]]:
     return partitions
 
 
+def partitions_of(
+    source: CatalogSnapshot | Tiers, topics: Iterable[str]
+) -> dict[PartitionKey, list[dict[str, Any]]]:
+    """Return the rows of some topics for a search, by topic and partition."""
+    return by_partition(rows_of(source, topics))
+
+
 def search_rows(
     rows: "pa.Table",
     questions: Sequence[TimeQuestion],

@@ -13,11 +13,14 @@ If the clusters have different partitions of a topic, it is unknown which record
 the smallest of the topic's times is used for all of its partitions.
 """
 
+import csv
+import io
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypedDict
 
+from kip33.archive.common_options import MaxBatchBytes, TopicGlobList
 from kip33.archive.log_window import Meter
 from kip33.errors import counted
 from kip33.formats.batch import NO_TIMESTAMP
@@ -25,6 +28,7 @@ from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.rules.search import EARLIEST, Exactness, SearchResult
 from kip33.search.answers import Answer, SearchOptions, joined_notes
+from kip33.search.emitted_offsets import EmittedOffsets
 from kip33.search.offset_lookup import (
     WithoutTimestamp,
     first_without_timestamp,
@@ -47,13 +51,20 @@ from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.progress import OnProgress, Phase, tell_nobody, telling
 
 Rows: TypeAlias = dict[PartitionKey, list[dict[str, Any]]]
-"""The rows of a catalog, `by_partition` of `catalog_search`."""
+"""The rows of a catalog, `partitions_of` of `catalog_search`."""
 
 NONE_IN_ARCHIVE: Final = "the archive has none of the records that were read: resume at the start"
 NO_TIMESTAMP_READ: Final = "the last record that was read has no timestamp: resume at the start"
 BEFORE_1970: Final = "the last record that was read is from before 1970: resume at the start"
 _NOT_OLDER: Final = "it may not have been read, so resume there"
 _MOST_MARKERS: Final = 100  # to skip
+
+
+class FailoverOptions(TypedDict, total=False):
+    """Whose offsets are translated."""
+
+    topics: TopicGlobList
+    max_batch_bytes: MaxBatchBytes
 
 
 class ResumePoint(NamedTuple):
@@ -146,6 +157,29 @@ def _last_read(first: Rows, committed: GroupOffset, buffer_ms: int, most: int) -
         note = joined_notes(note, behind)
     is_sure = not located.passed_over
     return _Read(committed, segments, timestamp, max(0, timestamp - buffer_ms), note, is_sure)
+
+
+def reset_offsets(points: Sequence[ResumePoint]) -> EmittedOffsets:
+    """Return resume points as the CSV of `kafka-consumer-groups.sh --from-file`.
+
+    Lines have groups if there are several. `warnings` name the partitions that are left out, and
+    those without a guarantee.
+    """
+    several = len({point.group for point in points}) > 1
+    text, warnings = io.StringIO(), []
+    lines = csv.writer(text, lineterminator="\n")
+    for point in points:
+        name = f"{point.topic}-{'?' if point.partition is None else point.partition}"
+        if point.resume_offset is None:
+            is_there = point.result != SearchResult.NO_SUCH_PARTITION
+            why = (is_there and point.note) or point.result
+            warnings.append(f"{name}: {why}; the output leaves it out")
+            continue
+        if point.guarantee is None:
+            warnings.append(f"{name}: no guarantee: {point.note}")
+        row = (point.topic, point.partition, point.resume_offset)
+        lines.writerow((point.group, *row) if several else row)
+    return EmittedOffsets(text.getvalue().splitlines(), warnings, None)
 
 
 def _of_topic(

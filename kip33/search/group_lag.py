@@ -3,11 +3,14 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypedDict
 
+from kip33.archive.common_options import MaxBatchBytes, SnapshotName, TopicGlobList
 from kip33.archive.log_window import Meter
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
+from kip33.formats.times import Time
+from kip33.options import Option
 from kip33.rules.policies import Policies, Policy
 from kip33.rules.retention import ActiveSegment, RetentionMode
 from kip33.rules.retention_rows import Limits, SegmentFigures, judge
@@ -28,6 +31,18 @@ from kip33.search.replica_search import (
 )
 from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, losses_of, next_bases_of
 from kip33.stores.progress import OnProgress, Phase, tell_nobody, telling
+
+
+class LagOptions(TypedDict, total=False):
+    """Which offsets are compared with which snapshot, and when."""
+
+    now: Annotated[
+        Time | None,
+        Option("Time at which retention is evaluated [default: the clock].", metavar="T"),
+    ]
+    topics: TopicGlobList
+    snapshot: SnapshotName
+    max_batch_bytes: MaxBatchBytes
 
 
 class LagResult(StrEnum):
@@ -81,7 +96,7 @@ def group_lags(
 ) -> list[GroupLag]:
     """Return a row for each committed offset, in their order.
 
-    `partitions` are the catalog's rows, `by_partition` of `catalog_search`. The replica with most
+    `partitions` are the catalog's rows, `partitions_of` of `catalog_search`. The replica with most
     valid bytes is used. `retention_ms` overrides the policies as a what-if. A batch that
     decompresses to more than `max_batch_bytes` is not read, and a note says so.
     """

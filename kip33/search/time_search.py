@@ -156,7 +156,7 @@ def search_options(asked: OffsetsForTimesOptions) -> SearchOptions:
     return how
 
 
-class Find(Protocol):
+class FindAnswers(Protocol):
     """Finds answers: `catalog_search.search_rows`, or an engine's tasks."""
 
     def __call__(
@@ -177,7 +177,7 @@ class TimeSearch:
         source: CatalogSnapshot | Tiers,
         topics: Collection[str],
         asked: SearchQuestion,
-        find: Find = search_rows,
+        find: FindAnswers = search_rows,
     ) -> None:
         """Read the rows, and with `as_kafka` the log start offsets of brokers."""
         self.source, self.how = source, search_options(asked)
@@ -197,7 +197,7 @@ class TimeSearch:
             require_tiers(question.target_ms for question in questions)
         return self._found(self.find, questions, self.how, self._starts)
 
-    def _found(self, find: Find, *asked: Any) -> list[AnswerRow]:
+    def _found(self, find: FindAnswers, *asked: Any) -> list[AnswerRow]:
         places = (
             (one.located.log_dir, one.topic, one.partition, *one.located.answer)
             for one in find(self.rows, *asked)

@@ -77,8 +77,6 @@ def evaluate_retention(
     4
 
     - `catalog`: what `load_catalog` returned
-    - `policies`: the settings of the topics
-    - `now_ms`: the time to judge at, in ms since 1970 or a `datetime` with a time zone
     - `boundary`: `remote` has tiered storage's comparison before KAFKA-20091: a DataFrame does not
       say which tier it is of
     - `log_start_offsets`: by log directory, topic and partition

@@ -18,6 +18,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Self, TypeAlias
@@ -202,7 +203,7 @@ def _filesystem(root: str) -> Any:
         return given
     scheme = root.partition("://")[0]
     return watched(
-        lambda: _opened(root, generation(), _period(root)),
+        lambda: _opened_once(root, generation(), _period(root)),
         lambda: _name_of(root, generation()),
         f"{scheme}://" if scheme in BUCKET_SCHEMES else root,
     )
@@ -221,6 +222,29 @@ def _period(root: str) -> int:
     """Return the period of a role's keys: keys expire, so each period opens a new filesystem."""
     scheme, _, bucket = root.partition("://")
     return keys_period(settings(), bucket, now_s=time.time()) if scheme == "s3a" else 0
+
+
+_OPENING: Final[dict[tuple[str, int, int], "Future[fs.FileSystem]"]] = {}
+
+
+def _opened_once(root: str, of_generation: int, of_period: int) -> fs.FileSystem:
+    """Return the filesystem of a root; threads that come while it is opened share the outcome.
+
+    A second client would not only be waste. hdfs-native shares the connections to data nodes among
+    its clients, but each belongs to the client that made it: when that one is dropped, reads of
+    others that use its connections fail.
+    """
+    key = (root, of_generation, of_period)
+    mine: Future[fs.FileSystem] = Future()
+    opening = _OPENING.setdefault(key, mine)
+    if opening is mine:
+        try:
+            mine.set_result(_opened(*key))
+        except BaseException as error:
+            mine.set_exception(error)
+        finally:
+            del _OPENING[key]
+    return opening.result()
 
 
 @lru_cache(maxsize=64)

@@ -92,7 +92,7 @@ def test_segments_are_the_rows_of_a_snapshot(opened: kip33.OpenedCatalog) -> Non
 def test_a_difference_is_that_of_the_command(opened: kip33.OpenedCatalog) -> None:
     changed = opened.difference("1", "2")
     assert changed.schema == DIFFERENCE
-    assert changed.to_pylist() == printed(catalog_command, opened.uri, "--diff", "1", "2") != []
+    assert changed.to_pylist() == printed(catalog_command, "diff", opened.uri, "1", "2") != []
     assert opened.difference("1") == changed  # up to the newest
 
 

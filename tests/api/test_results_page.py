@@ -13,9 +13,12 @@ import pytest
 import kip33
 from kip33.audits.roll_audit import ROLL
 from kip33.audits.timestamp_plan import TIMESTAMPS
+from kip33.builds.leftovers import LEFTOVERS
 from kip33.builds.repair_plan import REPAIRS
 from kip33.catalog.difference import DIFFERENCE
+from kip33.catalog.holes import HOLES
 from kip33.catalog.schema import PARTS
+from kip33.catalog.tier_findings import PARTITIONS, TIER_FINDINGS
 from kip33.indexing.quick_verification import CHECKED_FILES
 from kip33.indexing.verification import SEGMENT_VERDICTS
 from kip33.records.columns import BATCHES, RECORDS, SEGMENT_TABLE
@@ -28,6 +31,10 @@ PAGE = (Path(kip33.__file__).parent / "api" / "RESULTS.md").read_text()
 RESULTS = {
     "segments": PARTS,
     "difference": DIFFERENCE,
+    "holes": HOLES,
+    "orphans": LEFTOVERS,
+    "tier_partitions": PARTITIONS,
+    "tier_findings": TIER_FINDINGS,
     "answers": ANSWERS,
     "ranges": RANGE,
     "emitted_offsets": kip33.EmittedOffsets,

@@ -305,7 +305,7 @@ def test_an_ambiguous_or_unknown_number_is_an_error(catalog: Catalog, tmp_path: 
         catalog.named("2")
 
 
-# Other engines read the folder that `kip33 catalog --path` prints.
+# Other engines read the folder that `kip33 catalog snapshots --path` prints.
 
 
 def test_totals_of_topics(catalog: Catalog) -> None:

@@ -1,7 +1,12 @@
 """A line for each command that does its work, beside ./archive, ./indexes and ./offsets.csv."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+import click
+
+from kip33.cli.main import COMMANDS, get_command
 
 CATALOG: Final = "indexes/_catalog"
 NOW: Final = "--now 2023-12-01"
@@ -28,8 +33,26 @@ DONE: Final = {
     "completion": "bash",
     "demo": "new-archive",
 }
+OF_MODES: Final = {
+    "verify quick": f"archive --catalog {CATALOG}",
+    "catalog snapshots": CATALOG,
+    "catalog diff": f"{CATALOG} 1 1",
+    "catalog holes": CATALOG,
+    "catalog segments": CATALOG,
+    "catalog orphans": CATALOG,
+    "catalog prune": f"{CATALOG} --keep 1",
+}
 OF_CATALOGS: Final = {name: f"{name} {line}" for name, line in DONE.items() if CATALOG in line}
 
 
 def write_offsets() -> None:
     Path("offsets.csv").write_text("topic,partition,offset\norders,0,100\n")
+
+
+def commands_and_modes() -> Iterator[tuple[str, click.Command]]:
+    """Yield each command by its words, behind it its modes, such as `verify quick`."""
+    for name in COMMANDS:
+        command = get_command(name)
+        yield name, command
+        for word, mode in getattr(command, "modes", {}).items():
+            yield f"{name} {word}", mode

@@ -68,14 +68,14 @@ def test_diff_in_json(
 ) -> None:
     names = {"before": three[0].name, "after": three[1].name}
     for at_once in (1, 3, 10_000):
-        monkeypatch.setattr("kip33.cli.catalog_tiers._ROWS_AT_ONCE", at_once)
-        [found] = command("catalog", "c", "--diff", 1, 2, "--format", "json").lines
+        monkeypatch.setattr("kip33.cli.catalog_segments._ROWS_AT_ONCE", at_once)
+        [found] = command("catalog", "diff", "c", 1, 2, "--format", "json").lines
         assert found == names | {"counts": COUNTS, "changes": CHANGES}
-        assert command("catalog", "c", "--diff", 1, 2, "--format", "jsonl").lines == CHANGES
+        assert command("catalog", "diff", "c", 1, 2, "--format", "jsonl").lines == CHANGES
 
 
 def test_diff_in_a_table_ends_with_a_count(command: Command, three: list[Snapshot]) -> None:
-    done = command("catalog", "c", "--diff", 1, 2)
+    done = command("catalog", "diff", "c", 1, 2)
     assert f"{three[0].name} to {three[1].name}" in done.stdout
     [grown] = [line for line in done.stdout.splitlines() if "│ 1.log" in line]
     assert [cell.strip() for cell in grown.split("│")[1:-1]] == [
@@ -87,11 +87,11 @@ def test_diff_in_a_table_ends_with_a_count(command: Command, three: list[Snapsho
 def test_where_nothing_changed_one_line_says_so(command: Command, three: list[Snapshot]) -> None:
     for pair in ((2, 3), (1, 1)):
         before, after = (three[number - 1].name for number in pair)
-        done = command("catalog", "c", "--diff", *pair)
+        done = command("catalog", "diff", "c", *pair)
         assert done.stdout == f"Nothing changed from {before} to {after}: 3 segments.\n"
-        [found] = command("catalog", "c", "--diff", *pair, "--format", "json").lines
+        [found] = command("catalog", "diff", "c", *pair, "--format", "json").lines
         assert (found["counts"], found["changes"]) == ({}, [])
-        assert command("catalog", "c", "--diff", *pair, "--format", "jsonl").stdout == ""
+        assert command("catalog", "diff", "c", *pair, "--format", "jsonl").stdout == ""
 
 
 def test_another_snapshot_than_the_newest(command: Command, three: list[Snapshot]) -> None:
@@ -105,7 +105,7 @@ def test_another_snapshot_than_the_newest(command: Command, three: list[Snapshot
     [newest] = command("catalog", "c", "--format", "json").lines
     assert newest["path"] == Path("c/snapshots", three[2].name).absolute().as_uri()
     assert newest["topics"][0]["not_ok"] == {"truncated": 1}
-    path = command("catalog", "c", "--path", "--snapshot", three[0].snapshot_id)
+    path = command("catalog", "snapshots", "c", "--path", "--snapshot", three[0].snapshot_id)
     assert (path.exit_code, path.stdout) == (0, f"{folder}\n")
 
 
@@ -113,9 +113,9 @@ def test_an_unknown_snapshot_is_one_line(
     command: Command, catalog: Catalog, three: list[Snapshot], subtests: pytest.Subtests
 ) -> None:
     for expected in ("no snapshot 4", "the snapshot is damaged: choose another"):
-        for options in ("--snapshot 4", "--path --snapshot 4", "--diff 1 4", "--diff 4 1"):
+        for options in ("c --snapshot 4", "snapshots c --snapshot 4", "diff c 1 4", "diff c 4 1"):
             with subtests.test(f"{options}: {expected}"):
-                done = command("catalog", "c", *options.split())
+                done = command("catalog", *options.split())
                 assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
                 assert expected in done.stderr
         part_path(catalog, write(catalog, [row(0)])).unlink()
@@ -133,7 +133,7 @@ def test_keep_removes_the_others_and_prints_what_it_did(
     freed = sum(size for path, size in sizes.items() if three[0].name in str(path))
     left = sum(size for path, size in sizes.items() if dead.name in str(path))
 
-    done = command("catalog", "c", "--keep", 1, "--format", "json")
+    done = command("catalog", "prune", "c", "--keep", 1, "--format", "json")
 
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.lines == [
@@ -159,7 +159,7 @@ def test_keep_in_a_table_lists_the_plan_and_then_the_removals(
     command: Command, catalog: Catalog, three: list[Snapshot]
 ) -> None:
     make_old(catalog)
-    done = command("catalog", "c", "--keep", 2)
+    done = command("catalog", "prune", "c", "--keep", 2)
     assert (done.exit_code, done.stderr) == (0, "")
     listed, _, summary = done.stdout.partition("┃ prune")
     assert f"│ old snapshot │ {three[0].name} │" in listed
@@ -171,7 +171,7 @@ def test_keep_in_a_table_lists_the_plan_and_then_the_removals(
         "the newest within the last hour": "0",
         "leftovers removed": "0",
     }
-    again = command("catalog", "c", "--keep", 2)
+    again = command("catalog", "prune", "c", "--keep", 2)
     assert "to remove" not in again.stdout
     assert facts_in(again.stdout)["snapshots removed"] == "0"
 
@@ -198,7 +198,7 @@ def test_what_cannot_be_removed_is_a_line_and_exit_1(
     folder = part_path(catalog, three[0]).parent
     make_old(catalog)
     monkeypatch.setattr("kip33.stores.locations._filesystem", lambda _: Closed(folder))
-    done = command("catalog", "c", "--keep", 1)
+    done = command("catalog", "prune", "c", "--keep", 1)
     line = (
         f"{folder.as_uri()}: cannot be removed: Permission denied; fix it and run the command again"
     )

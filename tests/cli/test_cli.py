@@ -11,6 +11,7 @@ from kip33 import __version__, build_time_index
 from kip33.cli.main import COMMANDS
 from kip33.demo import START_MS
 from kip33.formats import native
+from tests.cli.command_lines import commands_and_modes
 from tests.cli.console import PROJECT, Command, facts_in, file_named
 from tests.imported_modules import modules_of
 
@@ -26,9 +27,9 @@ def copied(partition: str) -> Path:
 
 
 def test_help_has_an_example(command: Command, subtests: pytest.Subtests) -> None:
-    for name in ["", *COMMANDS]:
+    for name in ["", *dict(commands_and_modes())]:
         with subtests.test(name):
-            done = command(*filter(None, [name]), "--help")
+            done = command(*name.split(), "--help")
             assert (done.exit_code, done.stderr) == (0, "")
             assert "Example: " in done.stdout
             assert f"kip33 {name or 'build'} " in done.stdout.partition("Example: ")[2]

@@ -113,9 +113,9 @@ def counted(command: Command, deleted: Path) -> Counted:
         {name: int(value) for name, value in STATUS.findall(page)},
         int(orphans[0]) if orphans else 0,
         last("catalog", catalog, "--format", "json"),
-        last("catalog", catalog, "--holes", "--format", "json"),
-        last("catalog", catalog, "--holes", "--policy", "policy.toml", "--format", "json"),
-        last("catalog", catalog, "--orphans", "--format", "json"),
+        last("catalog", "holes", catalog, "--format", "json"),
+        last("catalog", "holes", catalog, "--policy", "policy.toml", "--format", "json"),
+        last("catalog", "orphans", catalog, "--format", "json"),
     )
 
 

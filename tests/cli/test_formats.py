@@ -35,10 +35,10 @@ ROWS = {  # each answer with rows, and the key of its first rows in JSON
     f"failover --from {CATALOG} --to {CATALOG} --offsets offsets.csv --buffer 1m": "",
     "dialects archive --topic audit.v1": "dialects",
     f"catalog {CATALOG}": "snapshots",
-    f"catalog {CATALOG} --holes": "holes",
-    f"catalog {CATALOG} --segments": "segments",
-    f"catalog {CATALOG} --orphans": "leftovers",
-    f"catalog {CATALOG} --diff 1 1": "changes",
+    f"catalog holes {CATALOG}": "holes",
+    f"catalog segments {CATALOG}": "segments",
+    f"catalog orphans {CATALOG}": "leftovers",
+    f"catalog diff {CATALOG} 1 1": "changes",
     f"report {CATALOG} --output report.html": "details",
     "demo new-FORMAT": "oddities",
 }
@@ -134,7 +134,7 @@ def test_either_name_selects_topics(
     for number, given in enumerate(
         (
             *("verify archive", "timestamps archive", "records archive --columns topic"),
-            *(f"roll {CATALOG}", f"catalog {CATALOG} --segments", f"catalog {CATALOG}"),
+            *(f"roll {CATALOG}", f"catalog segments {CATALOG}", f"catalog {CATALOG}"),
             f"lag {CATALOG} --offsets offsets.csv",
         )
     ):

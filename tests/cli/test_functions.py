@@ -24,6 +24,7 @@ from kip33.restore import restore_apply
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.untimestamped import RULES
 from kip33.stores import own_files
+from tests.cli.command_lines import CATALOG
 from tests.cli.console import Command, subprocess_of
 
 
@@ -63,6 +64,14 @@ def _restored(here: str, *, dry_run: bool) -> Any:
     return done.as_record()
 
 
+INDEXED = "indexes/broker-1/payments-0/00000000000000000000.timeindex"
+
+
+def _segments(**which: Any) -> Any:
+    columns = ["log_uri", "status", "error"]
+    return kip33.open_catalog(CATALOG).segments(columns=columns, **which).to_pylist()
+
+
 RESTORE = (
     *("restore", "indexes/_catalog", "--to", "{}", "--partitions", "0-1"),
     *("--topic", "orders", "--topic", "clicks", "--from", "2023-11-15T12:00Z"),
@@ -89,6 +98,26 @@ SAME = {
     "repair --apply": Same((*REPAIR, "--apply"), lambda here: _repaired(here, apply=True)),
     "restore": Same(RESTORE, lambda here: _restored(here, dry_run=False)),
     "restore --dry-run": Same((*RESTORE, "--dry-run"), lambda here: _restored(here, dry_run=True)),
+    "dump": Same(
+        ("dump", INDEXED),
+        lambda _: {"rows": [{"file": INDEXED} | row for row in kip33.dump_log(INDEXED)]},
+    ),
+    "catalog segments": Same(
+        ("catalog", "segments", CATALOG, "--topic", "!orders", "--status", "truncated"),
+        lambda _: {"segments": _segments(topics=["!orders"], statuses=["truncated"])},
+    ),
+    "catalog holes": Same(
+        ("catalog", "holes", CATALOG, "--topic", "!sensors"),
+        lambda _: {"holes": kip33.open_catalog(CATALOG).holes(topics=["!sensors"]).to_pylist()},
+    ),
+    "catalog orphans": Same(
+        ("catalog", "orphans", CATALOG),
+        lambda _: {"leftovers": kip33.open_catalog(CATALOG).orphans().to_pylist()},
+    ),
+    "catalog prune": Same(
+        ("catalog", "prune", CATALOG, "--keep", "1"),
+        lambda _: {"removed": kip33.open_catalog(CATALOG).prune(keep=1).to_pylist()},
+    ),
     "report": Same(
         (*REPORT, "--retention-ms", "7d", "--now", "2023-12-01"),
         lambda here: kip33.write_report(
@@ -147,11 +176,32 @@ OTHER_NAMES = {
     ("restore", "from"): "from_",
     ("report", "catalog_dir"): "catalog",
     ("retention apply", "plan_file"): "plan",
+    ("search", "as"): "as_kafka",
+    ("search", "catalog_dir"): "catalog",
+    ("lag", "policy"): "policies",
+    ("failover", "to"): "other",
+    ("failover", "buffer"): "buffer_ms",  # a number, or `auto`
+    ("dump", "files"): "file",
+    ("catalog segments", "status"): "statuses",
+    ("catalog holes", "policy"): "policies",
 }
+PLACES = {"catalog_dir", "remote_dir", "from"}  # what was opened
+OF_REQUESTS = {"time", "partition", "topics", "now"}  # a program makes tuples of them
+OF_POLICIES = {"kafka_configs", "retention_ms"}  # of `policies`, an object
 NOT_TAKEN = {
     "restore": {"abandon", "other_source"},  # kip33.abandon_restore; a list of two sources
+    "search": PLACES | OF_REQUESTS | {"workers"},  # threads of the process
+    "OpenedCatalog.offsets_for_times": {"catalog", "emit", "allow_unsafe"},
+    "OpenedCatalog.offsets_to_emit": {"catalog", "until"},
+    "OpenedTiers.offsets_for_times": {"catalog", "emit", "allow_unsafe", "snapshot"},
+    "OpenedTiers.offsets_to_emit": {"catalog", "until", "snapshot"},
+    "offsets_for_times": {"emit", "allow_unsafe", "until", "snapshot"},  # a query can go on
+    "lag": PLACES | OF_POLICIES,
+    "failover": PLACES | {"emit"},  # two methods
 }
 OF_A_PROGRAM = {"on_progress", "on_record", "storage_options", "filesystem"}
+OF_A_CATALOG = {"self", "catalog_dir", "remote_dir", "columns"}  # a method reads the one it is of
+OF_TWO = {"snapshot"}  # the newest one of each
 OF_SPARK = {"spark", "now_ms"}  # of the session; a job of Spark reads no clock
 
 
@@ -167,16 +217,32 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("restore", kip33.restore_archive),
         ("retention apply", kip33.apply_plan),
         ("report", kip33.write_report),
+        ("search", kip33.OpenedCatalog.offsets_for_times),
+        ("search", kip33.OpenedCatalog.offsets_to_emit),
+        ("search", kip33.OpenedTiers.offsets_for_times),
+        ("search", kip33.OpenedTiers.offsets_to_emit),
+        ("search", kip33.spark.offsets_for_times),
+        ("lag", kip33.OpenedCatalog.group_lags),
+        ("failover", kip33.OpenedCatalog.resume_points),
+        ("failover", kip33.OpenedCatalog.offsets_to_resume),
+        ("dump", kip33.dump_log),
+        ("catalog segments", kip33.OpenedCatalog.segments),
+        ("catalog segments", kip33.OpenedTiers.segments),
+        ("catalog holes", kip33.OpenedCatalog.holes),
+        ("catalog holes", kip33.OpenedTiers.holes),
+        ("catalog prune", kip33.OpenedCatalog.prune),
     ]:
         is_of_spark = function.__module__.startswith("kip33.spark")
         with subtests.test(name, is_of_spark=is_of_spark):
             not_taken = OF_THE_COMMAND | NOT_TAKEN.get(name, set())
+            not_taken |= NOT_TAKEN.get(function.__qualname__, set())
             not_taken |= {"workers"} if is_of_spark else set()
+            not_taken |= OF_TWO if "OpenedTiers" in function.__qualname__ else set()
             parameters = inspect.signature(function).parameters
-            taken = parameters.keys() - OF_A_PROGRAM - OF_SPARK
-            assert taken == {*options_of(name)} - not_taken
+            taken = parameters.keys() - OF_A_PROGRAM - OF_SPARK - OF_A_CATALOG
+            assert taken == {*options_of(name)} - not_taken - OF_A_CATALOG
             keywords = [one for one in parameters.values() if one.kind is one.KEYWORD_ONLY]
-            assert len(parameters) - len(keywords) <= 2 + is_of_spark
+            assert len(parameters) - len(keywords) <= 3
 
 
 OF_FILES = {"catalog_dir", "policy", "kafka_configs", "output", "emit", "plan", "workers"}

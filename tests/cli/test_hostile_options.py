@@ -15,9 +15,8 @@ from typing import Final, NamedTuple
 import click
 import pytest
 
-from kip33.cli.main import COMMANDS, get_command
 from kip33.errors import Kip33Error
-from tests.cli.command_lines import DONE
+from tests.cli.command_lines import DONE, OF_MODES, commands_and_modes
 from tests.cli.console import KIP33, Command, Finished, file_named, subprocess_of
 from tests.long_forms import short_and_long
 
@@ -46,7 +45,7 @@ IN_FILES: Final = (
     *('""', '"\\u0000"', '"\\U0001f984"', "99999999999999999999", "1979-05-27", "07:32:00"),
     *("1979-05-27T07:32:00Z", '["a", 1, true]', '"x"', '"s3a://KEY:s3cr3t@b/x"'),
 )
-BASES: Final = {name: [name, *line.split()] for name, line in DONE.items()}
+BASES: Final = {name: [*name.split(), *line.split()] for name, line in (DONE | OF_MODES).items()}
 
 
 class Case(NamedTuple):
@@ -61,17 +60,18 @@ class Case(NamedTuple):
         base = BASES[self.command]
         if self.is_in_file:
             key = self.option.removeprefix("--")
-            Path("kip33.toml").write_text(f"[{self.command}]\n{key} = {self.value}\n")
+            table = self.command.replace(" ", ".")
+            Path("kip33.toml").write_text(f"[{table}]\n{key} = {self.value}\n")
             return [*base, "--config", "kip33.toml"]
         if self.option in ("", REMOTE):
-            given = [base[1], self.value] if self.option else [self.value]
-            return [base[0], *given, *base[2:]]
+            first = len(self.command.split())
+            given = [base[first], self.value] if self.option else [self.value]
+            return [*base[:first], *given, *base[first + 1 :]]
         return [*base, *filter(None, [self.option]), self.value]
 
 
-def options_of(name: str) -> list[str]:
+def options_of(command: click.Command) -> list[str]:
     """Return a command's options that take a value; "" is its argument, REMOTE a second one."""
-    command = get_command(name)
     taking = (p for p in command.params if isinstance(p, click.Option) and not p.is_flag)
     names = [param.opts[0] for param in taking]
     arguments = [param for param in command.params if isinstance(param, click.Argument)]
@@ -79,8 +79,8 @@ def options_of(name: str) -> list[str]:
 
 
 def all_cases() -> Iterator[Case]:
-    for name in COMMANDS:
-        for option in options_of(name):
+    for name, command in commands_and_modes():
+        for option in options_of(command):
             for value in VALUES:
                 if (option, value) != ("--config", "pipe"):  # it waits for its writer
                     yield Case(name, option, value)

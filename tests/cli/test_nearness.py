@@ -29,7 +29,7 @@ def test_an_index_directory_is_taken_for_its_catalog(
 ) -> None:
     source = (place / "archive").resolve()  # a catalog has one SOURCE, by its path
     lines = [f"{line} --format jsonl" for line in OF_CATALOGS.values()]
-    others = (f"catalog {CATALOG} --path", f"verify quick {source} --catalog {CATALOG}")
+    others = (f"catalog snapshots {CATALOG} --path", f"verify quick {source} --catalog {CATALOG}")
     for line in (*lines, *others):
         with subtests.test(line):
             exact = command(*line.split())

@@ -10,9 +10,9 @@ from tests.cli.console import Command
 
 COMMANDS = {
     **OF_CATALOGS,
-    "orphans": f"catalog {CATALOG} --orphans",
+    "orphans": f"catalog orphans {CATALOG}",
     "records to a file": f"records {CATALOG} --output records.parquet",
-    "path": f"catalog {CATALOG} --path",
+    "path": f"catalog snapshots {CATALOG} --path",
     "in JSON": f"{OF_CATALOGS['search']} --format json",
 }
 FAILS = {

@@ -1,4 +1,4 @@
-"""`kip33 catalog --orphans`: files that belong to no segment, by name and size."""
+"""`kip33 catalog orphans`: files that belong to no segment, by name and size."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ def orphans(command: Command, changing: ChangingArchive) -> Orphans:
     """Return a function that gives each leftover's kind, its path and its bytes."""
 
     def found() -> list[tuple[str, str, int]]:
-        done = command("catalog", changing.catalog, "--orphans", "--format", "json")
+        done = command("catalog", "orphans", changing.catalog, "--format", "json")
         assert done.exit_code == 0, done.stderr
         [answer] = done.lines
         root = changing.folder.as_uri() + "/"
@@ -48,7 +48,7 @@ def test_every_file_belongs_to_a_segment(
     for name in ("meta.properties", "recovery-point-offset-checkpoint", ".kafka_cleanshutdown"):
         (changing.source / "b1" / name).write_text("0")
     assert orphans() == []
-    shown = command("catalog", changing.catalog, "--orphans")
+    shown = command("catalog", "orphans", changing.catalog)
     assert shown.stdout == f"{changing.source.as_uri()}: every file belongs to a segment.\n"
 
 
@@ -71,7 +71,7 @@ def test_a_catalog_in_the_index_directory_is_no_leftover(
 ) -> None:
     indexes = changing.folder / "other"
     assert command("build", changing.source, "--index-dir", indexes).exit_code == 0
-    done = command("catalog", indexes / "_catalog", "--orphans", "--format", "json")
+    done = command("catalog", "orphans", indexes / "_catalog", "--format", "json")
     assert done.lines[0]["leftovers"] == []
 
 
@@ -79,7 +79,7 @@ def test_a_directory_that_cannot_be_listed_is_a_warning(
     command: Command, changing: ChangingArchive
 ) -> None:
     (changing.source / "loop").symlink_to(changing.source)
-    done = command("catalog", changing.catalog, "--orphans")
+    done = command("catalog", "orphans", changing.catalog)
     assert (
         f"Warning: {changing.source.as_uri()}/loop: a link to a directory above itself; "
         "leftovers in it are not shown" in done.stderr
@@ -121,13 +121,13 @@ def with_orphans(changing: ChangingArchive) -> ChangingArchive:
 
 
 def test_a_plan_is_written_and_applied(command: Command, with_orphans: ChangingArchive) -> None:
-    orphans = ("catalog", with_orphans.catalog, "--orphans")
+    orphans = ("catalog", "orphans", with_orphans.catalog)
     names = [f"indexes/{CLICKS}/{0:020d}{suffix}" for suffix in (".index", ".timeindex")]
     paths = [with_orphans.folder / name for name in names]
     size_bytes = sum(path.stat().st_size for path in paths)
 
     [planned] = command(*orphans, "--plan", "plan.jsonl", "--format", "json").lines
-    assert list(planned) == ["snapshot", "source", "by_kind", "plan", "leftovers"]
+    assert list(planned) == ["snapshot", "source", "by_kind", "plan", "seconds", "leftovers"]
     plan = planned["plan"]
     assert (plan["files"], plan["size_bytes"], plan["left_out"]) == (2, size_bytes, [])
 
@@ -135,7 +135,7 @@ def test_a_plan_is_written_and_applied(command: Command, with_orphans: ChangingA
     assert all(path.exists() for path in paths)
     [done] = command(*orphans, "--apply", "plan.jsonl", "--format", "json").lines
     assert not any(path.exists() for path in paths)
-    assert tried == done | {"dry_run": True}
+    assert tried == done | {"dry_run": True, "seconds": tried["seconds"]}
     assert (done["by_outcome"], done["files_removed"]) == ({"removed": 2}, 2)
     assert (done["plan_id"], done["bytes_removed"]) == (plan["plan_id"], size_bytes)
     assert [one["uri"] for one in done["results"]] == [path.as_uri() for path in paths]
@@ -144,7 +144,7 @@ def test_a_plan_is_written_and_applied(command: Command, with_orphans: ChangingA
 def test_the_tables_of_a_plan_and_its_apply(
     command: Command, with_orphans: ChangingArchive
 ) -> None:
-    orphans = ("catalog", with_orphans.catalog, "--orphans")
+    orphans = ("catalog", "orphans", with_orphans.catalog)
     marked = with_orphans.source / f"b1/orders-1.{DEAD}-delete"
     marked.mkdir()
     (marked / f"{0:020d}.log").write_bytes(bytes(100))

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from kip33.cli.main import COMMANDS, get_command
+from tests.cli.command_lines import commands_and_modes
 from tests.cli.console import Command, directory_named, file_named
 
 POLICY = '[defaults]\ncleanup.policy = "delete"\nretention.ms = "7d"\n'
@@ -29,8 +29,7 @@ WRITES = {
 def test_the_table_has_every_option_that_names_a_place() -> None:
     found = {
         option.opts[0]
-        for name in COMMANDS
-        for command in (get_command(name), *getattr(get_command(name), "modes", {}).values())
+        for _, command in commands_and_modes()
         for option in command.params
         if isinstance(option, click.Option)
         and (option.metavar in ("FILE", "DIR") or isinstance(option.type, click.Path))

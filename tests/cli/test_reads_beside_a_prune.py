@@ -28,10 +28,10 @@ DAY_MS = 86_400_000
 HOURS_MS = 2 * 3_600_000
 READERS = {
     **OF_CATALOGS,
-    "segments": f"catalog {CATALOG} --segments",
-    "holes": f"catalog {CATALOG} --holes",
-    "orphans": f"catalog {CATALOG} --orphans",
-    "diff": f"catalog {CATALOG} --diff 1 2",
+    "segments": f"catalog segments {CATALOG}",
+    "holes": f"catalog holes {CATALOG}",
+    "orphans": f"catalog orphans {CATALOG}",
+    "diff": f"catalog diff {CATALOG} 1 2",
     "verify": f"verify quick ARCHIVE --catalog {CATALOG}",
 }
 WHAT_TO_DO = re.compile(
@@ -143,7 +143,7 @@ def test_rows_that_were_printed_before_their_snapshot_was_removed_are_said_to_be
 ) -> None:
     catalog = tmp_path / "catalog"
     overtaken = Overtaken(catalog, snapshots / "indexes/_catalog", monkeypatch)
-    words = ("catalog", catalog, "--segments", "--format", "jsonl")
+    words = ("catalog", "segments", catalog, "--format", "jsonl")
     shutil.copytree(snapshots / "before", catalog)
     assert command(*words).exit_code == 0
     overtaken.at, overtaken.accesses = overtaken.accesses - 1, 0

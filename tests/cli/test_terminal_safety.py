@@ -81,8 +81,8 @@ def test_an_encoding_without_a_character_replaces_it(hostile: Path) -> None:
 
 
 IN_ROWS = (
-    *("catalog CATALOG", "catalog CATALOG --holes --format json", "records CATALOG"),
-    *("catalog CATALOG --diff 1 2 --format jsonl", "records CATALOG --format jsonl"),
+    *("catalog CATALOG", "catalog holes CATALOG --format json", "records CATALOG"),
+    *("catalog diff CATALOG 1 2 --format jsonl", "records CATALOG --format jsonl"),
     *("retention CATALOG --retention-ms 7d --format json", "count CATALOG"),
     *("search CATALOG --topic orders --time 0 --format json", "roll CATALOG --format json"),
     *("report CATALOG --output page.html --format json", "timestamps CATALOG --format json"),

@@ -135,11 +135,11 @@ ROWS: dict[str, Callable[[Path], list[str]]] = {  # each line, and the names tha
     OF_CATALOGS["failover"]: said("a-group-of-consumers", "sensors-1"),
     "dialects archive": said("recover", "minute-map", "inline"),
     f"catalog {CATALOG}": topics,
-    f"catalog {CATALOG} --segments": files(".log"),
+    f"catalog segments {CATALOG}": files(".log"),
     f"catalog {CATALOG} remote/_catalog": lambda root: [*partitions(root), "damage"],
-    f"catalog {CATALOG} remote/_catalog --segments": files(".log"),
-    f"catalog {CATALOG} --orphans": said(ORPHAN),
-    f"catalog {CATALOG} --diff 1 2": said("broker-1/sensors-1/00000000000000001000.log"),
+    f"catalog segments {CATALOG} remote/_catalog": files(".log"),
+    f"catalog orphans {CATALOG}": said(ORPHAN),
+    f"catalog diff {CATALOG} 1 2": said("broker-1/sensors-1/00000000000000001000.log"),
     "restore archive --to data --dry-run --allow-cut": said("orders-0", "clicks-3"),
     "repair archive/broker-1": files(".log", "broker-1"),
     f"report {CATALOG} --output page.html": said("problem", "warning"),
@@ -182,7 +182,7 @@ def test_columns_are_those_of_the_shell_if_it_says(
 
 
 def test_a_pipe_has_all_columns_on_one_line(command: Command, shown: Path) -> None:
-    done = command("catalog", shown / CATALOG, "--segments")
+    done = command("catalog", "segments", shown / CATALOG)
 
     assert (done.exit_code, done.stderr) == (0, "")
     [line] = [one for one in done.stdout.splitlines() if "clicks-0" in one]

@@ -212,15 +212,15 @@ def catalogs(run: Run) -> None:
     for form in ("table", "json", "jsonl"):
         run(f"catalog later-indexes/_catalog --format {form}")
         run(f"catalog later-indexes/_catalog --snapshot 1 --format {form}")
-        run(f"catalog later-indexes/_catalog --diff 1 2 --format {form}")
-        run(f"catalog later-indexes/_catalog --diff 2 4 --format {form}")
-    run("catalog later-indexes/_catalog --path")
-    run("catalog later-indexes/_catalog --path --snapshot 1")
-    run("catalog later-indexes/_catalog --keep 3")
+        run(f"catalog diff later-indexes/_catalog 1 2 --format {form}")
+        run(f"catalog diff later-indexes/_catalog 2 4 --format {form}")
+    run("catalog snapshots later-indexes/_catalog --path")
+    run("catalog snapshots later-indexes/_catalog --path --snapshot 1")
+    run("catalog prune later-indexes/_catalog --keep 3")
     _make_old(Path("later-indexes/_catalog"))
-    run("catalog later-indexes/_catalog --keep 3")
-    run("catalog later-indexes/_catalog --keep 2 --format json")
-    run("catalog later-indexes/_catalog --keep 1 --format jsonl")
+    run("catalog prune later-indexes/_catalog --keep 3")
+    run("catalog prune later-indexes/_catalog --keep 2 --format json")
+    run("catalog prune later-indexes/_catalog --keep 1 --format jsonl")
     run("catalog later-indexes/_catalog")
 
 
@@ -315,7 +315,7 @@ def retentions(run: Run) -> None:
         run(f"{apply} --fail-on stopped --summary {name}.json" + " --format json" * bool(trash))
         run(f"{apply} --format jsonl")
         run(build)
-        run(f"catalog {name}-indexes/_catalog --diff 1 2")
+        run(f"catalog diff {name}-indexes/_catalog 1 2")
 
 
 def wrong_usage(run: Run) -> None:
@@ -394,7 +394,7 @@ def random_archive(run: Run) -> None:
             run(f"search {catalog} --time {time} {how} --format jsonl")
     run("records random-local/_catalog --format jsonl")
     run("count random --per 1h --format jsonl")
-    run("catalog random-local/_catalog --format jsonl --holes")
+    run("catalog holes random-local/_catalog --format jsonl")
     run("catalog random-local/_catalog --format json")
     run("restore random --to random-broker --dry-run --format json")
     run("restore random --to random-broker --allow-holes")

@@ -30,7 +30,7 @@ RULES: Final = (
     # hold paths and file times.
     (re.compile(r'("part-\d+\.parquet",\s+\d+,\s+)\d+,\s+\d+'), r"\1<bytes>, <crc>"),
     (re.compile(r'("size_bytes": )\d+(,\s+"crc32": )\d+'), r"\1<bytes>\2<crc>"),
-    # The same sizes, and that of the commit file, as `catalog --keep` shows them
+    # The same sizes, and that of the commit file, as `catalog prune` shows them
     (re.compile(r'(-<id>", "size_bytes": )\d+'), r"\1<bytes>"),
     (re.compile(r'("bytes_freed": )\d+'), r"\1<bytes>"),
     (re.compile(r"(-<id> +│ +)[\d.]+ [KM]?i?B( +│)"), r"\1<bytes>\2"),

@@ -1,11 +1,14 @@
 """Paths and URIs: which filesystem, what path on it, and which text comes back."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from pyarrow import fs
 
 from kip33.errors import LocationError
+from kip33.stores import settings as store_settings
 from kip33.stores.locations import SCHEMES, Location
 from tests.cases import each_case
 
@@ -101,6 +104,24 @@ def test_filesystem_of_a_local_path_is_opened_once() -> None:
     assert Location.of("/x").filesystem() is Location.of("/y").filesystem()
     assert Location.of("/x").is_local
     assert not Location.of("s3a://b/x").is_local
+
+
+def test_a_remote_filesystem_is_opened_once_by_threads_that_come_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end of a second client of HDFS would break reads that go through the first one."""
+    monkeypatch.setattr(store_settings._Process, "settings", None)
+    place, start = Location.of("s3a://bucket/x"), threading.Barrier(16)
+
+    def opened(_: int) -> fs.FileSystem:
+        start.wait()
+        return place.filesystem()
+
+    with ThreadPoolExecutor(16) as pool:
+        for port in range(1, 6):
+            store_settings.use_settings({"fs.s3a.endpoint": f"http://127.0.0.1:{port}"})
+            first, *others = pool.map(opened, range(16))
+            assert all(other is first for other in others)
 
 
 def test_a_filesystem_that_does_not_open_is_one_line() -> None:

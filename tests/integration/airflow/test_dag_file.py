@@ -140,7 +140,7 @@ def test_it_needs_airflow_and_nothing_of_ours() -> None:
             {},
             {},
             {"missing_offsets": 1_200},
-            ["offsets missing between segments: 1,200; kip33 catalog --holes"],
+            ["offsets missing between segments: 1,200; kip33 catalog holes"],
             id="offsets are missing",
         ),
         pytest.param(

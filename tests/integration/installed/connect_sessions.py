@@ -3,11 +3,13 @@
 python connect_sessions.py URL ARCHIVE ARCHIVE_IN_S3 STORAGE_OPTIONS.json
 """
 
+import faulthandler
 import json
 import sys
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.serializers import CloudPickleSerializer
@@ -18,6 +20,7 @@ from kip33.spark.segment_source import SegmentSource
 from kip33.spark.store_settings import SessionStores
 
 FORMAT = "kafka-segments"
+ENDS_WITHIN_S = 600  # a minute on a fast machine; then it ends and shows where each thread is
 
 
 def counted(spark: SparkSession, place: str, where: str) -> int:
@@ -42,9 +45,21 @@ def plan_of(frame: DataFrame) -> str:
 
 
 def main(url: str, archive: str, catalog: str, in_s3: str, options: str) -> None:
-    """Print what was found."""
+    """Print what was found.
+
+    A session that is left to the end of Python may wait there forever for the end of a call: grpc's
+    own thread, which would tell it, has stopped by then. So both sessions are stopped here.
+    """
+    builder = SparkSession.builder.remote(url)
+    with builder.create() as first, builder.create() as second:
+        print(json.dumps(answers(first, second, archive, catalog, in_s3, options)), flush=True)
+
+
+def answers(
+    first: SparkSession, second: SparkSession, archive: str, catalog: str, in_s3: str, options: str
+) -> dict[str, Any]:
+    """Return what the sessions found, how one without keys is refused, and whether keys show."""
     keys = json.loads(Path(options).read_text())
-    first, second = (SparkSession.builder.remote(url).create() for _ in range(2))
     found = [counted(first, archive, "true")]
     known = {key: text for key, text in keys.items() if not key.endswith(".key")}
     register(first, storage_options=known)
@@ -63,13 +78,13 @@ def main(url: str, archive: str, catalog: str, in_s3: str, options: str) -> None
     source = type("Source", (SegmentSource,), {"stores": SessionStores.of(second)})
     pickled = CloudPickleSerializer().dumps(source)
     secret = keys["fs.s3a.secret.key"]
-    result = {
+    return {
         "found": found,
         "refused": refused,
         "has_secret": secret in shown or secret.encode() in pickled,
     }
-    print(json.dumps(result))
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(ENDS_WITHIN_S, exit=True)
     main(*sys.argv[1:])

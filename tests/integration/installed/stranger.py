@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.conftest import QUICK_JVM
 from tests.pages import Block
 
 PROJECT = Path(__file__).parents[3]
@@ -118,7 +119,7 @@ class Stranger:
         command = f"python3 {file}" if block.language == "python" else f"source {file}"
         if JAVA not in block.mark:
             return command
-        return f"( export JAVA_HOME={java_home()}; {command} )"
+        return f"( export JAVA_HOME={java_home()} JDK_JAVA_OPTIONS='{QUICK_JVM}'; {command} )"
 
 
 def _write_program(path: Path, line: str) -> None:

@@ -5,13 +5,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 import kip33
 from kip33.demo import make_archive
+from tests.conftest import QUICK_JVM
 from tests.integration.servers.fixtures import s3_server
 from tests.integration.servers.processes import ServerProcess, free_port
 from tests.integration.servers.s3 import S3Server
@@ -63,14 +65,21 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", folder, wheel)
     subprocess.run(pip, check=True)
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    return os.environ | python | {"PYTHONPATH": str(folder), "SPARK_HOME": str(SPARK_HOME)}
+    spark = {"SPARK_HOME": str(SPARK_HOME), "JDK_JAVA_OPTIONS": QUICK_JVM}
+    return os.environ | python | spark | {"PYTHONPATH": str(folder)}
+
+
+class ConnectServer(NamedTuple):
+    """A server that runs by itself."""
+
+    url: str
+    logged: Callable[[], str]
 
 
 @pytest.fixture(scope="module")
-def connect_url(
+def connect_server(
     environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """Return the address of a server that runs by itself."""
+) -> Iterator[ConnectServer]:
     folder, port = tmp_path_factory.mktemp("connect"), free_port()
     server = ServerProcess(
         [
@@ -84,15 +93,18 @@ def connect_url(
         cwd=folder,
     )
     server.wait_until(lambda: "Spark Connect server started" in server.logged(), seconds=600)
-    yield f"sc://127.0.0.1:{port}"
+    yield ConnectServer(f"sc://127.0.0.1:{port}", server.logged)
     server.kill()
 
 
-def run(*command: str | Path, env: dict[str, str], cwd: Path) -> str:
+def run(
+    *command: str | Path, env: dict[str, str], cwd: Path, server: ConnectServer | None = None
+) -> str:
     done = subprocess.run(
         command, env=env, cwd=cwd, capture_output=True, text=True, timeout=900, check=False
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    logged = server.logged()[-2000:] if server else ""
+    assert done.returncode == 0, "\n".join((done.stdout[-2000:], done.stderr[-4000:], logged))
     return done.stdout
 
 
@@ -105,7 +117,7 @@ def test_a_classic_session_finds_it(
 
 def test_sessions_of_a_connect_server(
     environment: dict[str, str],
-    connect_url: str,
+    connect_server: ConnectServer,
     archive: Path,
     s3_server: S3Server,
     tmp_path: Path,
@@ -122,7 +134,8 @@ def test_sessions_of_a_connect_server(
     kip33.build_index(archive, tmp_path / "indexes", offset_index=True)
     catalog = tmp_path / "indexes/_catalog"
     places = (archive, catalog, "s3://connect/archive", tmp_path / "keys.json")
-    printed = run(sys.executable, SESSIONS, connect_url, *places, env=environment, cwd=tmp_path)
+    sessions = (sys.executable, SESSIONS, connect_server.url)
+    printed = run(*sessions, *places, env=environment, cwd=tmp_path, server=connect_server)
     result = json.loads(printed)
     assert result["found"] == [ORDERS, ORDERS, 5, ORDERS, ORDERS]
     assert "with Spark Connect, give keys as storage_options" in result["refused"]
@@ -130,13 +143,17 @@ def test_sessions_of_a_connect_server(
 
 
 def test_a_pipeline_makes_a_table_of_a_topic(
-    environment: dict[str, str], connect_url: str, archive: Path, tmp_path: Path
+    environment: dict[str, str], connect_server: ConnectServer, archive: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "tables").mkdir()
     (tmp_path / "spark-pipeline.yml").write_text(PIPELINE.format(folder=tmp_path))
     (tmp_path / "tables" / "orders.py").write_text(TABLE.format(archive=archive))
-    pipelines = (SPARK_HOME / "bin" / "spark-pipelines", "run", "--remote", connect_url)
-    run(*pipelines, env=environment, cwd=tmp_path)
-    spark = f"from pyspark.sql import SparkSession as S; spark = S.builder.remote('{connect_url}')"
-    code = f"{spark}.getOrCreate(); print(spark.table('orders').count())"
+    pipelines = (SPARK_HOME / "bin" / "spark-pipelines", "run", "--remote", connect_server.url)
+    run(*pipelines, env=environment, cwd=tmp_path, server=connect_server)
+    code = f"""
+from pyspark.sql import SparkSession
+
+with SparkSession.builder.remote('{connect_server.url}').getOrCreate() as spark:
+    print(spark.table('orders').count())
+"""
     assert run(sys.executable, "-c", code, env=environment, cwd=tmp_path).split() == [str(ORDERS)]

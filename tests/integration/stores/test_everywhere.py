@@ -99,7 +99,7 @@ class Nights:
 
     def _rows(self) -> list[dict[str, Any]]:
         """Return the newest snapshot's rows but for what a copy changes."""
-        path = self.place.run("catalog", self.catalog, "--path").out.strip()
+        path = self.place.run("catalog", "snapshots", self.catalog, "--path").out.strip()
         below = Location.of(path).path.removeprefix(self.place.path)
         files = self.place.files(below.strip("/"))
         local = self.place.folder / "rows"

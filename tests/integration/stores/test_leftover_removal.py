@@ -50,7 +50,7 @@ class Leftovers:
         assert done.code == 0, done.err
 
     def run(self, *options: str, code: int = ExitCode.DONE) -> Any:
-        done = self.place.run("catalog", self.catalog, "--orphans", *options, "--format", "json")
+        done = self.place.run("catalog", "orphans", self.catalog, *options, "--format", "json")
         assert done.code == code, done.err
         return done.record
 

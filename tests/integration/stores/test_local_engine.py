@@ -96,7 +96,8 @@ def test_two_workers_write_and_print_what_one_process_and_spark_do(
     for build in (alone, together, on_spark):
         assert build.code == 0, build.err
     assert (alone.record["workers"], together.record["workers"]) == (1, 2)
-    for name in ("by_status", "entries", "written", "indexed", "bytes_read", "failed"):
+    names = ("by_status", "entries", "written", "indexed", "bytes_read", "failed")
+    for name in ("unreadable_example", *names):
         assert alone.record[name] == together.record[name] == on_spark.record[name]
     files = [index_files(place, name) for name in ("alone", "together", "on-spark")]
     assert files == [files[0]] * 3
