@@ -32,7 +32,7 @@ def test_the_table_has_every_option_that_names_a_place() -> None:
         for _, command in commands_and_modes()
         for option in command.params
         if isinstance(option, click.Option)
-        and (option.metavar in ("FILE", "DIR") or isinstance(option.type, click.Path))
+        and (option.metavar in ("FILE", "DIR", "CATALOG") or isinstance(option.type, click.Path))
     }
 
     assert found == READS | WRITES
