@@ -34,7 +34,7 @@ from kip33.cli.output import (
     iso_time,
     warn,
 )
-from kip33.cli.retention_apply import retention_apply, sizes_text
+from kip33.cli.retention_apply import retention_apply
 from kip33.cli.runs import CommandRun, Findings, runs
 from kip33.cli.times import MOMENTS
 from kip33.formats.names import segment_file_name
@@ -58,7 +58,13 @@ from kip33.retention.evaluated_tables import (
     totals_of,
     write_summary,
 )
-from kip33.retention.partition_texts import block_sentence, name_of, policy_text, remarks_of
+from kip33.retention.partition_texts import (
+    block_sentence,
+    name_of,
+    policy_text,
+    remarks_of,
+    sizes_text,
+)
 from kip33.retention.policy_files import policies_of
 from kip33.retention.question import RetentionQuestion, moments_of, what_if_of
 from kip33.retention.retention_options import (
@@ -147,10 +153,9 @@ def retention(asked: RetentionCommand, run: CommandRun) -> Output:
     target, although deleting the link does not free these bytes. --plan skips links.
     """
     question = _question(asked, run)
-    places = [
+    output, plan_place = (
         None if one is None else Location.of(one) for one in (asked["output"], asked["plan_file"])
-    ]
-    output, plan_place = places
+    )
     if plan_place:
         require_plan_place(plan_place)
     if output:

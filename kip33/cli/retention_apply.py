@@ -25,6 +25,7 @@ from kip33.cli.standard_output import OutputError
 from kip33.cli.times import current_ms
 from kip33.retention.apply import Applied, apply_plan
 from kip33.retention.apply_segment import PartitionOutcome, Record, RecordKind
+from kip33.retention.partition_texts import sizes_text
 from kip33.retention.plan import read_plan
 from kip33.retention.retention_options import ApplyOptions
 from kip33.rules.policies import duration_ms, size_bytes
@@ -98,10 +99,10 @@ def retention_apply(asked: ApplyCommand, run: CommandRun) -> Output:
     return Output(
         page=lambda summary: _unless(unwritten, _page(applied, partitions, summary, records)),
         rows=[*journal, RowList("partitions", _unless(unwritten, partitions), "partition")],
-        summary=_summary(applied),
+        summary=applied.as_record(),
         summary_key="summary",
         if_unwritten=_what_was_done(applied),
-        findings=[str(PartitionOutcome.STOPPED)] if applied.stopped else [],
+        findings=applied.findings,
         is_incomplete=applied.stopped > applied.refused,
         is_refused=bool(applied.refused),
     )
@@ -122,26 +123,6 @@ def _what_was_done(applied: Applied) -> str:
         return text
     again = "; apply the plan again to continue" if applied.stopped else ""
     return f"{text}, the journal is {applied.journal}{again}"
-
-
-def _summary(applied: Applied) -> dict[str, Any]:
-    gone_already = sum(one.segments_gone_already for one in applied.partitions)
-    return {
-        "plan_id": applied.plan_id,
-        "run_id": applied.run_id,
-        "dry_run": applied.dry_run,
-        "partitions": len(applied.partitions),
-        "stopped_partitions": applied.stopped,
-        "refused_partitions": applied.refused,
-        "segments_deleted": applied.segments_deleted,
-        "segments_gone_already": gone_already,
-        "bytes_deleted": applied.bytes_deleted,
-        "log_bytes_deleted": applied.log_bytes_deleted,
-        "journal": applied.journal,
-        "trash": applied.trash,
-        "continues": list(applied.continues),
-        "findings": [str(PartitionOutcome.STOPPED)] if applied.stopped else [],
-    }
 
 
 def _page(
@@ -169,21 +150,6 @@ def _page(
         ("journal", "none (dry run)" if dry_run else applied.journal),
         ("seconds", f"{summary['seconds']:.1f}"),
     )
-
-
-def sizes_text(log_bytes: int, all_bytes: int) -> str:
-    """Return the size of logs, and what it is with their index files.
-
-    Index files above the logs' size are those that a broker preallocates.
-
-    >>> sizes_text(1258291, 11744051), sizes_text(2048, 2148)
-    ('1.2 MiB of logs, 11.2 MiB with preallocated index files', \
-'2.0 KiB of logs, 2.1 KiB with index files')
-    """
-    if log_bytes == all_bytes:
-        return f"{human_bytes(log_bytes)} of logs"
-    what = "preallocated index files" if all_bytes > 2 * log_bytes else "index files"
-    return f"{human_bytes(log_bytes)} of logs, {human_bytes(all_bytes)} with {what}"
 
 
 _JOURNAL: Final = (

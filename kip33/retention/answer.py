@@ -103,9 +103,9 @@ def _segments_of(judged: JudgedRows, schema: pa.Schema) -> pa.Table:
 class RetentionAnswer:
     """A judged catalog. Its rows have the column names of the results in `kip33.spark`.
 
-    - `partitions`: a row per partition (`partition` of `kip33 retention` in FILES.md)
-    - `freed`: what becomes deletable at the asked times: `at_ms`, `topic`, `segments`, `bytes`;
-      None if no times were asked
+    - `partitions`: a row per partition, as `kip33.spark.summarize_partitions` has them
+    - `freed`: what becomes deletable at the asked times (`freed` in RESULTS.md); None if no times
+      were asked
     - `holes`: offsets that no segment has
     """
 

@@ -94,6 +94,12 @@ SAME = {
         ("verify", "archive", "--share", "2/3", "--as-of", "2024-05-01"),
         lambda _: _verdicts(kip33.verify_index("archive", share="2/3", as_of="2024-05-01")),
     ),
+    "retention apply": Same(
+        ("retention", "apply", "plan.jsonl", "--dry-run"),
+        lambda _: {
+            "partitions": [one._asdict() for one in kip33.apply_plan("plan.jsonl").partitions]
+        },
+    ),
     "repair": Same(REPAIR, lambda here: _repaired(here, apply=False)),
     "repair --apply": Same((*REPAIR, "--apply"), lambda here: _repaired(here, apply=True)),
     "restore": Same(RESTORE, lambda here: _restored(here, dry_run=False)),
@@ -153,6 +159,10 @@ def test_a_function_gives_and_writes_what_its_command_does(
                 if name == "verify quick":
                     kip33.build_index("archive", here)
                     next(Path(here).rglob("*.timeindex")).unlink()
+            if name == "retention apply":
+                week = {"defaults": {"retention.ms": "7d", "cleanup.policy": "delete"}}
+                opened = kip33.open_catalog("indexes/_catalog")
+                kip33.write_plan(opened.plan_retention(week, now="2023-12-01"), "plan.jsonl")
             if name.startswith("repair"):
                 shutil.copytree("archive", "asked/logs")
             words = [word.replace("{}", "asked") for word in same.command]
