@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kip33.api.offsets_for_times import OpenedTiers
     from kip33.api.opened_catalog import OpenedCatalog, open_catalog
     from kip33.api.plan_steps import apply_plan, write_plan
-    from kip33.api.record_reader import read_arrow, scan_polars, write_records
+    from kip33.api.record_reader import read_arrow, scan_polars, write_record_file, write_records
     from kip33.api.report_file import WrittenReport, write_report
     from kip33.api.restore_archive import abandon_restore, restore_archive
     from kip33.archive.directory import Segment
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from kip33.indexing.segment import BuiltIndexes
     from kip33.indexing.verification import SegmentVerdict
     from kip33.records.decode import decode
+    from kip33.records.record_selection import SelectedRecords
     from kip33.records.schemas import Schemas
     from kip33.records.written_records import WrittenRecords
     from kip33.restore.restore_complete import AbandonedRestore
@@ -74,7 +75,7 @@ _NAMES = {
     "kip33.api.offsets_for_times": ("OpenedTiers",),
     "kip33.api.opened_catalog": ("OpenedCatalog", "open_catalog"),
     "kip33.api.plan_steps": ("apply_plan", "write_plan"),
-    "kip33.api.record_reader": ("read_arrow", "scan_polars", "write_records"),
+    "kip33.api.record_reader": ("read_arrow", "scan_polars", "write_record_file", "write_records"),
     "kip33.api.report_file": ("WrittenReport", "write_report"),
     "kip33.api.restore_archive": ("abandon_restore", "restore_archive"),
     "kip33.archive.directory": ("Segment",),
@@ -102,6 +103,7 @@ _NAMES = {
     "kip33.indexing.segment": ("BuiltIndexes",),
     "kip33.indexing.verification": ("SegmentVerdict",),
     "kip33.records.decode": ("decode",),
+    "kip33.records.record_selection": ("SelectedRecords",),
     "kip33.records.schemas": ("Schemas",),
     "kip33.records.written_records": ("WrittenRecords",),
     "kip33.restore.restore_complete": ("AbandonedRestore",),
@@ -157,6 +159,7 @@ __all__ = [
     "Schemas",
     "Segment",
     "SegmentVerdict",
+    "SelectedRecords",
     "Snapshot",
     "TimeIndex",
     "TimestampOffset",
@@ -189,6 +192,7 @@ __all__ = [
     "verify_quick",
     "verify_segment",
     "write_plan",
+    "write_record_file",
     "write_records",
     "write_report",
 ]

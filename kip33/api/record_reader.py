@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack
 
 import pyarrow as pa
 
 from kip33.api.opened_catalog import current_ms
 from kip33.archive import common_options as common
+from kip33.archive.output_files import require_free
 from kip33.catalog.catalog import warn_caller
 from kip33.local.local_engine import LocalEngine
 from kip33.options import Path, picked, takes
@@ -15,11 +16,21 @@ from kip33.records.parallel_reading import ParallelReading
 from kip33.records.partitions import Source, places_of
 from kip33.records.polars_filter import bounds_of
 from kip33.records.reading import Reading, ReadOptions
+from kip33.records.record_selection import (
+    RecordSelection,
+    SelectedRecords,
+    SelectOptions,
+    format_of_name,
+    write_selection,
+)
 from kip33.records.written_records import WriteRequest, WrittenRecords, write_new_records
-from kip33.stores.filesystem_option import places_on
+from kip33.stores.filesystem_option import place_on, places_on
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+_MOST_PROBLEMS: Final = 1_000  # lines that are kept
 
 
 class LocalReadOptions(ReadOptions, total=False):
@@ -33,6 +44,15 @@ class LocalReadOptions(ReadOptions, total=False):
 
 class LocalWriteOptions(ReadOptions, total=False):
     """The options of `write_records`."""
+
+    workers: common.MostWorkers
+    on_progress: common.ProgressFunction
+    storage_options: common.StoreSettings
+    filesystem: common.GivenFilesystem
+
+
+class LocalFileOptions(ReadOptions, SelectOptions, total=False):
+    """The options of `write_record_file`."""
 
     workers: common.MostWorkers
     on_progress: common.ProgressFunction
@@ -200,6 +220,46 @@ def write_records(
     on_progress = options["on_progress"]
     engine = LocalEngine(options["workers"], on_progress=on_progress, tell=warn_caller)
     return write_new_records(request, engine, now_ms=current_ms(), warn=warn_caller)
+
+
+@takes(LocalFileOptions, on_error="skip")
+def write_record_file(
+    source: Source, output: Path, **options: Unpack[LocalFileOptions]
+) -> SelectedRecords:
+    """Write selected records to a new file: lines of JSON, JSON, CSV or Parquet, by its name.
+
+    >>> done = write_record_file("archive", "three.jsonl", topic="orders", grep="order", limit=3)
+    >>> done.records, done.output.rpartition("/")[2]
+    (3, 'three.jsonl')
+
+    - `source`: as of `read_arrow`
+    - `output`: a path or URI that ends in `.json`, `.jsonl`, `.csv` or `.parquet`
+    - `options`: see `ReadOptions` and `SelectOptions`
+
+    Keys and values are texts if they are UTF-8, else base64 below another name; Parquet has the
+    bytes. With `decode`, values are JSON, in Parquet of the type of their schema. The file appears
+    when it is complete, and no file is replaced. Returns what was written (`selected_records` in
+    RESULTS.md). Raises LocationError for a source or schemas that are not there, PublishError if
+    the file is there or cannot be written, ValueError for a wrong argument.
+    """
+    access = (options["storage_options"], options["filesystem"])
+    place = place_on(output, *access)
+    require_free(place, "output")
+    selection = RecordSelection(
+        source,
+        picked(ReadOptions, options),
+        picked(SelectOptions, options),
+        _engine(options["workers"]),
+        warn_caller,
+        to_columns=format_of_name(place.name) == "parquet",
+        access=access,
+    )
+
+    def ending() -> dict[str, Any]:
+        return selection.done(place.uri).as_record()
+
+    write_selection(selection, place, _MOST_PROBLEMS, ending, options["on_progress"])
+    return selection.done(place.uri)
 
 
 def _engine(workers: int | None) -> LocalEngine:

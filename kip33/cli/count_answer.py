@@ -34,7 +34,7 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.progress import progress_line
-from kip33.cli.records_answer import (
+from kip33.cli.records import (
     MOST_DAMAGE_WARNINGS,
     problems_text,
     warn_of_damage,

@@ -1,12 +1,12 @@
 """`kip33 demo`: a small archive to try the commands on, and what is wrong with it."""
 
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
-from kip33.cli.options import config_option, format_option
-from kip33.cli.output import Column, Output, RowList, Table, show
+from kip33.cli.output import Column, Output, RowList, Table
+from kip33.cli.runs import CommandRun, runs
 from kip33.errors import counted
 
 _COLUMNS: Final = (
@@ -16,11 +16,16 @@ _COLUMNS: Final = (
 )
 
 
+class DemoRequest(NamedTuple):
+    """What `kip33 demo` is asked."""
+
+    folder: Path
+
+
 @click.command(epilog="Example: kip33 demo archive, then kip33 verify archive")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@config_option
-@format_option
-def demo(folder: Path, output_format: str) -> None:
+@runs(DemoRequest, work="local", summary=False)
+def demo(request: DemoRequest, run: CommandRun) -> Output:
     """Make a small archive in DIR, which is new or empty: log directories of two brokers.
 
     It has 25 segments, 12 MB, always the same bytes. Some logs and index files are damaged or
@@ -29,6 +34,7 @@ def demo(folder: Path, output_format: str) -> None:
     """
     from kip33.demo import ODDITIES, make_demo
 
+    folder = request.folder
     if "://" in str(folder) or ":/" in str(folder):
         raise click.UsageError(f"{folder}: a URI found, expected a directory of this machine")
     if folder.exists() and any(folder.iterdir()):
@@ -42,4 +48,4 @@ def demo(folder: Path, output_format: str) -> None:
     )
     oddities = RowList("oddities", (one._asdict() for one in ODDITIES), "oddity")
     summary = {"archive": str(folder.absolute()), "segments": segments}
-    show(Output(page=page, rows=[oddities], summary=summary), output_format)
+    return Output(page=page, rows=[oddities], summary=summary)

@@ -11,7 +11,8 @@ import click
 from kip33.cli.declared_options import options_of
 from kip33.cli.output import Output, Row, RowList
 from kip33.cli.runs import CommandRun, runs
-from kip33.cli.standard_output import shown_bytes, text_field
+from kip33.cli.standard_output import shown_bytes
+from kip33.formats.printed_fields import text_field
 from kip33.indexing.dump_log import DumpOptions, dump_log
 
 DUMP_COLUMNS = {

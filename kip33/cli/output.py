@@ -6,7 +6,6 @@ table are made of the same rows as JSON and CSV, by the table's columns.
 
 import csv
 import json
-import re
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from kip33.cli.tables import facts as facts
 from kip33.cli.tables import print_sentences
 from kip33.errors import Kip33Error, unreadable_logs_text, without_secrets
 from kip33.errors import counted as counted
+from kip33.formats.printed_fields import csv_cell
 from kip33.formats.times import iso_time as iso_time
 from kip33.rules.policies import human_bytes as human_bytes
 from kip33.rules.policies import human_duration as human_duration
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 RESULT: Final = "KIP33_RESULT "  # the start of the line of --result-line
 RESULT_LINE: Final = "kip33.result_line"  # where click's `meta` has that option
-FORMULA: Final = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet evaluates, or strips first
-NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
-_BLANK: Final = re.compile(r"\s")
 _LINES_AT_ONCE: Final = 1_000  # that are printed
 _MOST_SPOOLED_BYTES: Final = 8 << 20  # in memory
 _PIECE_CHARACTERS: Final = 1 << 10
@@ -292,30 +289,6 @@ def print_json(record: Any) -> None:
 def counts_text(counts: Mapping[str, int]) -> str:
     """Return `3 ok, 1 truncated`."""
     return ", ".join(f"{count:,} {what}" for what, count in counts.items())
-
-
-def csv_cell(value: Any) -> Any:
-    """Return a cell that a spreadsheet reads as a text or a number, not as a formula.
-
-    A text that begins with `=`, `+`, `-`, `@`, a tab or a carriage return gets an apostrophe before
-    it, unless it is a number. JSON has every text as it is. Words in a list have blanks between
-    them; other lists and objects are JSON.
-
-    >>> csv_cell("=1+1"), csv_cell("-1"), csv_cell(-1), csv_cell("a-b"), csv_cell(True)
-    ("'=1+1", '-1', -1, 'a-b', 'true')
-    >>> csv_cell(["gzip", None, "none"]), csv_cell(["two words"]), csv_cell({"ok": 1})
-    ('gzip none', '["two words"]', '{"ok": 1}')
-    """
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        words = [str(one) for one in value if one is not None]
-        is_plain = all(isinstance(one, str | int | None) for one in value)
-        value = " ".join(words) if is_plain and not _BLANK.search("".join(words)) else [*value]
-    if isinstance(value, list | dict):
-        return json.dumps(value)
-    is_formula = isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value)
-    return f"'{value}" if is_formula else value
 
 
 def skipped_facts(skipped: Mapping[str, int]) -> Iterator[tuple[str, str]]:

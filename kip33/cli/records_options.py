@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from kip33.archive.bins import EngineName
 from kip33.cli.declared_options import options_of
-from kip33.cli.engine_option import EngineOptions, is_typed
 from kip33.cli.options import together
 from kip33.cli.output import open_catalog_dir
 from kip33.cli.times import DURATION
@@ -47,60 +45,6 @@ def require_times(read: ReadOptions) -> None:
         raise click.UsageError(
             "--until must be later than --from; records at --until are not included"
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecordsCommand:
-    """The options of `kip33 records`; None if not given."""
-
-    source: str
-    remote: str | None  # the catalog of the other tier
-    read: ReadOptions
-    shown_columns: tuple[str, ...] | None
-    where_key: str | None
-    grep: str | None
-    limit: int | None
-    decode: bool
-    schemas: str | None
-    output_format: str | None
-    output: str | None
-    to: str | None  # a folder
-    engine: EngineOptions
-    summary_file: "Location | None"
-
-    def check(self) -> None:
-        """Raise UsageError, one line, for options that contradict each other."""
-        require_times(self.read)
-        if self.to is not None:
-            self._require_records_only()
-        else:
-            self._require_no_spark()
-        if self.schemas is not None and not self.decode:
-            raise click.UsageError("--schemas requires --decode")
-        if self.decode and self.shown_columns and "value" not in self.shown_columns:
-            raise click.UsageError("--decode requires the column value in --columns")
-
-    def _require_no_spark(self) -> None:
-        is_asked = is_typed("engine") and self.engine.engine == EngineName.SPARK
-        asked = {"--engine spark": is_asked}
-        asked |= {f"--{name}": is_typed(name) for name in ("master", "parallelism")}
-        if option := next((option for option in asked if asked[option]), None):
-            raise click.UsageError(f"{option} requires --to FOLDER: tasks of Spark write files")
-
-    def _require_records_only(self) -> None:
-        """Raise UsageError for options that --to does not have."""
-        given = {
-            "--where-key": self.where_key,
-            "--grep": self.grep,
-            "--limit": self.limit,
-            "--decode": self.decode,
-            "--output": self.output,
-            f"--format {self.output_format}": self.output_format not in (None, "table", "json"),
-            "--on-error row": self.read["on_error"] == "row" or None,
-        }
-        for option, value in given.items():
-            if value not in (None, False):
-                raise click.UsageError(f"--to writes all records, as they are: leave out {option}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,43 +1,30 @@
 """`kip33 repair`: repair the index files in a stopped broker's log directory."""
 
-import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from kip33.builds.repair_plan import RepairFinding, RepairOptions, RepairRequest
 from kip33.cli.declared_options import options_of
-from kip33.cli.options import (
-    format_option,
-    makes_request,
-    publish_summary,
-    store_options,
-    summary_option,
-)
 from kip33.cli.output import (
     Column,
     Output,
+    Row,
     RowList,
     Table,
     counted,
     counts_text,
     facts,
     human_bytes,
-    show,
     skipped_facts,
     some,
     warn,
 )
-from kip33.cli.progress import progress_line
-from kip33.cli.times import current_ms
-from kip33.errors import exit_code_of
+from kip33.cli.runs import CommandRun, Findings, runs
 
 if TYPE_CHECKING:
     from kip33.builds.repair_plan import RepairSummary, SegmentRepair
-    from kip33.stores.locations import Location
 
 _FIELDS: Final = (
     *("log_uri", "topic", "partition", "base_offset", "status", "time_index_verdict"),
@@ -50,14 +37,12 @@ _WARNINGS: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class RepairCommand:
-    """The options of `kip33 repair`."""
-
-    repair: RepairRequest
-    fail_on: tuple[str, ...]
-    summary_file: "Location | None"
-    output_format: str
+_FAIL_ON: Final = Findings(
+    [finding.value for finding in RepairFinding],
+    "Exit 3. damaged: kip33 has files to write or remove (without --apply). by-hand: neither kip33 "
+    "nor a broker can repair a segment. failed: a repair of --apply failed (without this option: "
+    "exit 1). May be repeated.",
+)
 
 
 @click.command(
@@ -66,19 +51,8 @@ class RepairCommand:
 )
 @click.argument("log_dir")
 @options_of(RepairOptions)
-@click.option(
-    "--fail-on",
-    multiple=True,
-    type=click.Choice([finding.value for finding in RepairFinding]),
-    help="Exit 3. damaged: kip33 has files to write or remove (without --apply). by-hand: "
-    "neither kip33 nor a broker can repair a segment. failed: a repair of --apply "
-    "failed (without this option: exit 1). May be repeated.",
-)
-@summary_option
-@store_options
-@format_option
-@makes_request(RepairCommand)
-def repair(command: RepairCommand) -> None:
+@runs(RepairRequest, work="here", findings=_FAIL_ON)
+def repair(request: RepairRequest, run: CommandRun) -> Output:
     """Repair the index files in a stopped broker's log directory, LOG_DIR.
 
     The command reads every log, shows a plan and changes nothing; --apply carries the plan out. It
@@ -100,15 +74,7 @@ def repair(command: RepairCommand) -> None:
     from kip33.archive.layouts.kafka import LOST_TIME_INDEX
     from kip33.builds.repair_plan import run_repair
 
-    started = time.monotonic()
-    with progress_line("repair") as on_progress:
-        repaired = run_repair(command.repair, now_ms=current_ms(), on_progress=on_progress)
-    summary = repaired.as_record()
-    summary["seconds"] = round(time.monotonic() - started, 3)
-    publish_summary(command.summary_file, summary)
-    rows = RowList("repairs", (one.as_row() for one in repaired.repairs), columns=_FIELDS)
-    page = _page(repaired, summary)
-    show(Output(page=page, rows=[rows], summary=summary), command.output_format)
+    repaired = run_repair(request, now_ms=run.started_ms, on_progress=run.on_progress)
     for finding in repaired.findings:
         warn(_WARNINGS[finding])
     for line in repaired.on_start:
@@ -119,12 +85,16 @@ def repair(command: RepairCommand) -> None:
             "renames these files and does not build the .timeindex; start the broker, "
             "stop it, and run the repair again"
         )
-    found = set(repaired.findings)
-    is_failed = RepairFinding.FAILED in found
-    sys.exit(exit_code_of(findings=bool(found & set(command.fail_on)), incomplete=is_failed))
+    return Output(
+        page=lambda summary: _page(repaired, summary),
+        rows=[RowList("repairs", (one.as_row() for one in repaired.repairs), columns=_FIELDS)],
+        summary=repaired.as_record(),
+        findings=repaired.findings,
+        is_incomplete=RepairFinding.FAILED in repaired.findings,
+    )
 
 
-def _page(repaired: "RepairSummary", summary: dict[str, Any]) -> Iterator[Table]:
+def _page(repaired: "RepairSummary", summary: Row) -> Iterator[Table]:
     repairs, applied, below = repaired.repairs, repaired.applied, repaired.log_dir + "/"
     columns = (
         Column("segment", lambda one: one.verdict.log_uri.removeprefix(below), is_name=True),
@@ -151,7 +121,7 @@ def _page(repaired: "RepairSummary", summary: dict[str, Any]) -> Iterator[Table]
     )
 
 
-def _title(repaired: "RepairSummary", summary: dict[str, Any]) -> str:
+def _title(repaired: "RepairSummary", summary: Row) -> str:
     if not repaired.applied:
         return "to repair"
     return "repaired" if summary["segments_done"] else "nothing is repaired"

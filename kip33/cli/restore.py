@@ -1,7 +1,5 @@
 """`kip33 restore`: its options, the request that they make, and its output."""
 
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -9,15 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kip33.cli.declared_options import options_of
-from kip33.cli.engine_option import EngineOptions, open_engine
-from kip33.cli.options import (
-    engine_options,
-    format_option,
-    makes_request,
-    publish_summary,
-    session_options,
-    summary_option,
-)
 from kip33.cli.output import (
     Column,
     Output,
@@ -27,18 +16,16 @@ from kip33.cli.output import (
     counted,
     facts,
     human_bytes,
-    show,
     warn,
 )
-from kip33.cli.progress import progress_line
+from kip33.cli.runs import CommandRun, runs
 from kip33.cli.times import Quantity, parse_clock
-from kip33.errors import exit_code_of, unreadable_logs_text
+from kip33.errors import unreadable_logs_text
 from kip33.restore.restore_request import Moment, RestoreOptions, RestoreQuestion, require_valid
 from kip33.rules.broker_directory import STRAY
 
 if TYPE_CHECKING:
     from kip33.restore.restore_complete import AbandonedRestore
-    from kip33.stores.locations import Location
 
 
 class _Moments(Quantity):
@@ -58,9 +45,6 @@ class RestoreCommand:
 
     restore: RestoreQuestion
     is_abandoned: bool
-    summary_file: "Location | None"
-    engine: EngineOptions
-    output_format: str
 
     def check(self) -> None:
         """Raise UsageError for options that contradict each other."""
@@ -96,12 +80,8 @@ class RestoreCommand:
     is_flag=True,
     help="Give up a restore that was interrupted: remove what it copied. Needs no SOURCE.",
 )
-@summary_option
-@session_options
-@engine_options
-@format_option
-@makes_request(RestoreCommand)
-def restore(command: RestoreCommand) -> None:
+@runs(RestoreCommand, work="session")
+def restore(command: RestoreCommand, run: CommandRun) -> Output:
     """Restore partitions of an archive into a broker's log directory.
 
     SOURCE is an archive or a catalog of one. With a catalog, damage and missing offsets are known
@@ -127,31 +107,24 @@ def restore(command: RestoreCommand) -> None:
     from kip33.stores.locations import Location
 
     if command.is_abandoned:
-        _print_abandoned(abandon(Location.of(command.restore["log_dir"])), command.output_format)
-        return
-    started = time.monotonic()
-    with progress_line("restore") as on_progress:
-        engine = open_engine(command.engine, on_progress)
-        done = run_restore(command.restore, engine, warn=warn, on_progress=on_progress)
+        return _abandoned(abandon(Location.of(command.restore["log_dir"])), run)
+    engine = run.open_engine()
+    done = run_restore(command.restore, engine, warn=warn, on_progress=run.on_progress)
     summary = done.as_record()
-    if not command.restore["dry_run"]:
-        summary |= {"engine": engine.name, "workers": engine.workers}
-    summary |= {"seconds": round(time.monotonic() - started, 3)}
-    _report(summary, command.summary_file, command.output_format)
+    _warn_of_what_is_missing(summary)
+    partitions = summary.pop("partitions")
+    return Output(
+        page=lambda complete: _page({**complete, "partitions": partitions}),
+        rows=[RowList("partitions", partitions, "partition")],
+        summary=summary,
+        more={"partitions": partitions},
+        is_incomplete=0 < summary["unreadable_logs"] == summary["logs"],
+        is_refused=bool(summary["partitions_refused"]),
+    )
 
 
-def _report(summary: dict[str, Any], place: "Location | None", output_format: str) -> None:
-    publish_summary(place, summary)
-    _print_restore(summary, output_format)
-    is_unread = 0 < summary["unreadable_logs"] == summary["logs"]
-    sys.exit(exit_code_of(incomplete=is_unread, refused=bool(summary["partitions_refused"])))
-
-
-def _print_restore(summary: dict[str, Any], output_format: str) -> None:
-    """Print the summary; problems and notes are lines on standard error."""
-    rows = RowList("partitions", summary["partitions"], "partition")
-    sums = {name: value for name, value in summary.items() if name != rows.key}
-    show(Output(page=_page(summary), rows=[rows], summary=sums), output_format)
+def _warn_of_what_is_missing(summary: Row) -> None:
+    """Print problems and notes as lines on standard error."""
     for row in summary["partitions"]:
         name = f"{row['topic']}-{row['partition']}"
         for note in row["notes"]:
@@ -176,10 +149,10 @@ def _print_restore(summary: dict[str, Any], output_format: str) -> None:
         warn("nothing was changed; the same command without --dry-run carries this out")
 
 
-def _print_abandoned(abandoned: "AbandonedRestore", output_format: str) -> None:
-    """Print what `--abandon` did."""
+def _abandoned(abandoned: "AbandonedRestore", run: CommandRun) -> Output:
+    """Return what `--abandon` did."""
     in_place = abandoned.partitions_in_place
-    if output_format == "table":
+    if run.options.output_format == "table":
         for name in in_place:
             warn(f"{name} was in its place already, and stays")
     table = facts(
@@ -194,7 +167,7 @@ def _print_abandoned(abandoned: "AbandonedRestore", output_format: str) -> None:
         "partitions_removed": abandoned.partitions_removed,
         "partitions_in_place": list(in_place),
     }
-    show(Output(page=[table], summary=summary), output_format)
+    return Output(page=[table], summary=summary)
 
 
 def _page(summary: Row) -> Iterator[Table]:

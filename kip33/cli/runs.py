@@ -9,6 +9,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -18,6 +19,7 @@ from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
     REPLACED_FILES,
+    config_option,
     engine_options,
     format_option,
     made_of,
@@ -33,7 +35,7 @@ from kip33.cli.progress import progress_line
 from kip33.cli.standard_output import OutputError
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode, Kip33Error, exit_code_of
-from kip33.stores.progress import OnProgress
+from kip33.stores.progress import OnProgress, tell_nobody
 
 if TYPE_CHECKING:
     from kip33.archive.bins import Engine
@@ -55,7 +57,7 @@ class Findings(NamedTuple):
 class RunOptions:
     """The options of a run; None: the command has no such option, or it is not given."""
 
-    output_format: str
+    output_format: str | None
     fail_on: tuple[str, ...] = ()
     summary_file: "Location | None" = None
     metrics: MetricsRequest | None = None
@@ -121,17 +123,20 @@ _WORK: Final = {  # the options of each kind of work
     "tasks": (engine_options, spark_options),
     "session": (engine_options, session_options),
     "here": (store_options,),
+    "local": (config_option,),
 }
 
 
 def runs(
     kind: Callable[..., _Request],
     *,
-    work: Literal["tasks", "session", "here"] = "tasks",
+    work: Literal["tasks", "session", "here", "local"] = "tasks",
     summary: bool = True,
     metrics: bool = False,
     findings: Findings | None = None,
-) -> Callable[[Callable[[_Request, CommandRun], Output]], _Command]:
+    formats: Callable[[_Command], _Command] = format_option,
+    shows_progress: bool = True,
+) -> Callable[[Callable[[_Request, CommandRun], Output | None]], _Command]:
     """Return a decorator that makes a command of a function; see the module.
 
     The command's own options make a request of the class `kind`: a field whose type is a named
@@ -139,17 +144,18 @@ def runs(
     raises UsageError for options that contradict each other.
 
     `work`: `tasks` of an engine, whose number an option says; an engine or Spark `session`; else
-    `here`, with the options of stores alone.
+    `here`, with the options of stores alone; `local` has not even these. A command that prints
+    while it works has its own `formats`, shows its progress itself, and returns no output.
     """
     options = together(
         *([_fail_on(findings)] if findings else []),
         *([summary_option] if summary else []),
         *([metrics_options] if metrics else []),
         *_WORK[work],
-        format_option,
+        formats,
     )
 
-    def decorated(function: Callable[[_Request, CommandRun], Output]) -> _Command:
+    def decorated(function: Callable[[_Request, CommandRun], Output | None]) -> _Command:
         name = function.__name__.partition("_")[0]  # of `catalog_diff` it is `catalog`
 
         @functools.wraps(function)
@@ -159,7 +165,8 @@ def runs(
             assert not values, f"{kind} has no fields {', '.join(values)}"
             for require in click.get_current_context().meta.pop(REPLACED_FILES, ()):
                 require()
-            with progress_line(name) as on_progress:
+            shown = progress_line(name) if shows_progress else nullcontext(tell_nobody)
+            with shown as on_progress:
                 run = CommandRun(options, on_progress)
                 try:
                     output = function(request, run)
@@ -167,7 +174,7 @@ def runs(
                     if type(error) is not ValueError:  # pyarrow's errors are subclasses
                         raise
                     raise click.UsageError(str(error)) from error
-            sys.exit(_ended(output, run, name))
+            sys.exit(_ended(output, run, name) if output else ExitCode.DONE)
 
         return options(command)
 
@@ -193,7 +200,7 @@ def _ended(output: Output, run: CommandRun, name: str) -> ExitCode:
     if options.metrics and options.metrics.metrics_file:
         gauges = output.gauges(output.summary, options.metrics)
         publish_metrics(options.metrics, name, output.labels, gauges)
-    _show(output, options.output_format)
+    _show(output, options.output_format or "table")
     if warn_of_unreadable(output.unread, of=output.logs):
         return ExitCode.INCOMPLETE
     return exit_code_of(

@@ -14,7 +14,6 @@ import json
 import os
 import sys
 import threading
-from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, TextIO, cast
@@ -22,7 +21,6 @@ from typing import Any, Final, TextIO, cast
 from kip33.errors import ExitCode
 
 _MOST_SHOWN: Final = 60  # characters of a key or value in a table
-BASE64: Final = "_base64"  # the end of the name of a field whose bytes are not UTF-8
 
 
 class OutputError(Exception):
@@ -191,25 +189,6 @@ def shown_status(terminal: TextIO) -> Iterator[StatusLine]:
     finally:
         _ShownNow.status = None
         line.erase()
-
-
-def text_field(name: str, data: bytes | None) -> tuple[str, str | None]:
-    """Return a field of JSON: bytes in UTF-8 as text, others in base64 below another name.
-
-    >>> text_field("key", b"order-1"), text_field("key", b"\\xff"), text_field("key", None)
-    (('key', 'order-1'), ('key_base64', '/w=='), ('key', None))
-    """
-    if data is None:
-        return name, None
-    try:
-        return name, data.decode()
-    except UnicodeDecodeError:
-        return name + BASE64, b64encode(data).decode()
-
-
-def header_field(header: dict[str, Any]) -> dict[str, str | None]:
-    """Return a header of a record, which has `key` and the bytes `value`, as fields of JSON."""
-    return {"key": header["key"], **dict([text_field("value", header["value"])])}
 
 
 def shown_bytes(data: bytes | None) -> str:

@@ -1,12 +1,12 @@
 """`kip33 truncate`: cut a copied partition at an offset."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from kip33.cli.options import config_option, format_option
-from kip33.cli.output import Column, Output, Row, RowList, Table, facts, human_bytes, show, warn
+from kip33.cli.output import Column, Output, Row, RowList, Table, facts, human_bytes, warn
+from kip33.cli.runs import CommandRun, runs
 from kip33.errors import counted
 
 if TYPE_CHECKING:
@@ -17,6 +17,20 @@ _FIELDS: Final = (
     *("file", "in_log_dir", "action", "bytes_before", "bytes_after"),
     *("entries_before", "entries_after"),
 )
+
+
+class TruncateRequest(NamedTuple):
+    """What `kip33 truncate` is asked."""
+
+    partition_dir: str
+    offset: int
+    is_applied: bool
+    plan_id: str | None
+
+    def check(self) -> None:
+        """Raise UsageError for --plan-id without --apply."""
+        if self.plan_id is not None and not self.is_applied:
+            raise click.UsageError("--plan-id is for --apply")
 
 
 @click.command(
@@ -43,11 +57,8 @@ _FIELDS: Final = (
     metavar="ID",
     help="With --apply: only if the plan is still this one, as an earlier run has shown it.",
 )
-@config_option
-@format_option
-def truncate(
-    partition_dir: str, offset: int, is_applied: bool, plan_id: str | None, output_format: str
-) -> None:
+@runs(TruncateRequest, work="local", summary=False)
+def truncate(request: TruncateRequest, run: CommandRun) -> Output:
     """Cut the log in PARTITION_DIR, a local copy such as orders-0, at an offset.
 
     Records at the offset and after it are removed as a broker removes them when it truncates a log:
@@ -60,31 +71,28 @@ def truncate(
     from kip33.restore.truncate_apply import truncate as apply_truncation
     from kip33.stores.locations import Location
 
-    if plan_id is not None and not is_applied:
-        raise click.UsageError("--plan-id is for --apply")
-    directory = Location.of(partition_dir)
+    directory, is_applied = Location.of(request.partition_dir), request.is_applied
     if is_applied:
         is_continued = directory.is_local and read_journal(directory) is not None
-        plan = apply_truncation(directory, offset, plan_id)
+        plan = apply_truncation(directory, request.offset, request.plan_id)
         is_begun = False
         if is_continued:
             warn(f"a truncation to {plan.to} that was begun is continued, and is complete now")
     else:
-        plan, is_begun = planned_or_begun(directory, offset)
-    summary = plan.summary()
-    summary |= {"applied": is_applied, "plan_id": plan.plan_id, "was_begun": is_begun}
-    rows = [change.as_row() for change in plan.changes]
-    page = _page(plan, rows, is_applied=is_applied)
-    show(
-        Output(page=page, rows=[RowList("files", rows, "file", columns=_FIELDS)], summary=summary),
-        output_format,
-    )
+        plan, is_begun = planned_or_begun(directory, request.offset)
     for note in plan.notes:
         warn(note)
     if is_begun:
         warn("this truncation was begun and is not complete; --apply continues it")
     elif plan.changes and not is_applied:
         warn("nothing was changed; --apply carries this out")
+    rows = [change.as_row() for change in plan.changes]
+    ran = {"applied": is_applied, "plan_id": plan.plan_id, "was_begun": is_begun}
+    return Output(
+        page=_page(plan, rows, is_applied=is_applied),
+        rows=[RowList("files", rows, "file", columns=_FIELDS)],
+        summary=plan.summary() | ran,
+    )
 
 
 def _page(plan: "TruncationPlan", rows: Sequence[Row], *, is_applied: bool) -> Iterator[Table]:

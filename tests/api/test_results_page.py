@@ -57,6 +57,7 @@ RESULTS = {
     "resume_points": kip33.ResumePoint,
     "applied_partitions": kip33.PartitionResult,
     "written_records": kip33.WrittenRecords,
+    "selected_records": kip33.SelectedRecords,
     "records": RECORDS,
     "batches": BATCHES,
     "segment_table": SEGMENT_TABLE,

@@ -109,6 +109,17 @@ def test_another_snapshot_than_the_newest(command: Command, three: list[Snapshot
     assert (path.exit_code, path.stdout) == (0, f"{folder}\n")
 
 
+def test_the_list_of_snapshots_is_that_of_the_overview(
+    command: Command, three: list[Snapshot]
+) -> None:
+    [listed] = command("catalog", "snapshots", "c", "--format", "json").lines
+    [overview] = command("catalog", "c", "--format", "json").lines
+    assert listed == {"snapshots": overview["snapshots"]}
+    [second] = command("catalog", "snapshots", "c", "--snapshot", 2, "--format", "jsonl").lines
+    assert second["snapshot"] == three[1].name
+    assert command("catalog", "snapshots", "c").stdout.count("│ 0000") == 3
+
+
 def test_an_unknown_snapshot_is_one_line(
     command: Command, catalog: Catalog, three: list[Snapshot], subtests: pytest.Subtests
 ) -> None:

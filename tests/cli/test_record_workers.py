@@ -17,11 +17,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kip33.cli import count_answer, records_selection
-from kip33.cli.records_options import RecordsCommand
-from kip33.cli.records_selection import ValueDecoding
-from kip33.records import parallel_reading, parquet_records, segment_reader
+import kip33
+from kip33.cli import count_answer
+from kip33.records import (
+    parallel_reading,
+    parquet_records,
+    record_selection,
+    segment_reader,
+)
 from kip33.records.parquet_records import ParquetRecords
+from kip33.records.record_selection import ValueDecoding
 from tests.builders.log_file import write_log
 from tests.builders.record_questions import random_archive
 from tests.builders.schema_values import (
@@ -70,7 +75,7 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_reading, "FILE_COST_BYTES", 16)
     monkeypatch.setattr(parallel_reading, "LEAST_BIN_COST", 200)
     monkeypatch.setattr(segment_reader, "_SMALL_LOG_BYTES", 0)
-    monkeypatch.setattr(records_selection, "_TEXT_ROWS", 3)
+    monkeypatch.setattr(record_selection, "_TEXT_ROWS", 3)
     monkeypatch.setattr(parquet_records, "_GROUP_ROWS", 50)
     monkeypatch.setattr(parquet_records, "_GROUP_BYTES", 400)
 
@@ -192,9 +197,9 @@ def test_a_decoding_is_sent_to_a_worker_that_is_no_fork(tmp_path: Path, place: s
         "directory": str(put_schemas(tmp_path / "schemas", avsc_1=V1)),
         "registry": "http://user:secret@localhost:1",
     }
-    request: Any = RecordsCommand.__new__(RecordsCommand)
-    request.__dict__.update(source="a", schemas=places[place], read={"layout": "kafka"})
-    decoding = ValueDecoding(request, "a", {"orders"}, to_columns=False)
+    given = places[place]
+    schemas = kip33.Schemas.from_archive("a") if given is None else kip33.Schemas.of(given)
+    decoding = ValueDecoding(schemas, {"orders"}, to_columns=False)
 
     sent: ValueDecoding = pickle.loads(pickle.dumps(decoding))
 

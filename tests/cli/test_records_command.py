@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import kip33
-from kip33.cli import records_selection
 from kip33.demo import START_MS
+from kip33.records import record_selection
 from kip33.records.segment_reader import UNDECIDED_WHY
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cli.console import Command, Finished, file_named, result_in
@@ -153,9 +153,9 @@ def test_limit_stops_reading(command: Command, monkeypatch: pytest.MonkeyPatch) 
     """A limit of fewer records than the first segment has: no other segment is read."""
     arguments = ["--format", "jsonl", "--columns", "offset", "--limit"]
     read = []
-    selected = records_selection.Selecting.__call__
+    selected = record_selection.Selecting.__call__
     monkeypatch.setattr(
-        records_selection.Selecting,
+        record_selection.Selecting,
         "__call__",
         lambda self, batch: read.append(batch.num_rows) or selected(self, batch),
     )

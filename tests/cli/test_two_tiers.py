@@ -190,6 +190,25 @@ def test_what_two_tiers_do_not_answer_is_refused_in_one_line(
             assert says in done.stderr
 
 
+def test_python_gives_what_the_commands_show(command: Command, tmp_path: Path) -> None:
+    places = built(tmp_path, [BOTH, LATER], [OLDEST, OTHER_TIMES])
+    opened = kip33.open_catalog(list(places))
+    answer, compared = (
+        found(command, *places, "--topic", "orders"),
+        opened.compare(topics=["orders"]),
+    )
+    assert compared.partitions.to_pylist() == answer["partitions"]
+    assert compared.findings.to_pylist() == answer["findings"] != []
+    holes = found(command, "holes", *places)["holes"]
+    assert opened.holes().to_pylist() == holes != []
+    shown = found(command, "segments", *places, "--status", "ok")["segments"]
+    columns = [
+        one for one in shown[0] if one not in ("tier", "is_copy", "is_different", "until_offset")
+    ]
+    listed = opened.segments(columns=columns, statuses=["ok"])
+    assert listed.select([*shown[0]]).to_pylist() == shown
+
+
 def test_python_refuses_in_one_line_what_reads_one_catalog(tiers: Tiers) -> None:
     opened: Any = kip33.open_catalog(list(tiers))
     with pytest.raises(AttributeError, match=r"^topics reads one catalog, and two tiers were"):

@@ -1,23 +1,20 @@
-"""Record batches as JSON, lines of JSON, CSV, a Parquet file, or a table for people."""
+"""Record batches as JSON, lines of JSON, CSV, or a Parquet file."""
 
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final, Protocol
 
 import pyarrow as pa
 
-from kip33.cli.output import Column, Row, Table, csv_cell, iso_time
-from kip33.cli.standard_output import BASE64, header_field, shown_bytes, text_field
+from kip33.formats.printed_fields import BASE64, csv_cell, header_field, text_field
 from kip33.formats.records import NO_TYPE
 from kip33.records.parquet_records import ParquetRecords
 
 TEXTS: Final = ("json", "jsonl", "csv")  # of FORMATS
 _PAYLOAD: Final = ("key", "value")
-_NAMES: Final = ("log_dir", "topic", "log_uri")  # of columns that name something
-_PLACE: Final = ("partition", "offset", "timestamp")
 _OF_SEGMENT: Final = ("log_dir", "topic", "partition", "base_offset")
 _ERROR: Final = "decode_error"  # a value without it is JSON, in a batch with this column
 _ON_ONE_LINE: Final = str.maketrans(
@@ -34,7 +31,7 @@ class RecordWriter(Protocol):
     def write(self, records: Any) -> None:
         """Write some records."""
 
-    def finish(self, summary: Row) -> None:
+    def finish(self, summary: Mapping[str, Any]) -> None:
         """Write what comes after the records."""
 
 
@@ -45,7 +42,7 @@ def record_text(output_format: str, batch: pa.RecordBatch) -> pa.Buffer:
     not copied on its way from a worker.
     """
     if output_format == "csv":
-        rows = [_csv_row(row) for row in _rows(batch)]
+        rows = [_csv_row(row) for row in rows_of_batch(batch)]
         text = _csv_text(_csv_names(batch.schema.names), rows)
     elif output_format == "jsonl":
         text = "\n".join([*_json_objects(batch), ""])
@@ -74,30 +71,11 @@ class RecordTexts:
         self._write(self._before + str(text, "utf-8"))
         self._before = ", " if self._is_json else ""
 
-    def finish(self, summary: Row) -> None:
+    def finish(self, summary: Mapping[str, Any]) -> None:
         """End the list of json, and write the summary."""
         if self._is_json:
             before = "" if self._before == ", " else self._before
             self._write(f'{before}], "summary": {json.dumps(summary)}}}\n')
-
-
-class ShownTable:
-    """Collects records for a table; `finish` prints it."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        """Show these columns."""
-        self._names = schema.names
-        self._rows: list[list[Any]] = []
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Keep the cells of records."""
-        rows = _rows(batch)  # few: a table has a limit
-        self._rows += [[_shown(name, row[name]) for name in self._names] for row in rows]
-
-    def finish(self, summary: Row) -> None:
-        """Print the table."""
-        columns = [_column(name, number) for number, name in enumerate(self._names)]
-        Table(columns, self._rows, most=None).print()
 
 
 @contextmanager
@@ -136,7 +114,7 @@ def _csv_text(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+def rows_of_batch(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return records as Python's values; a timestamp is an integer."""
     names = batch.schema.names
     columns = [_values(name, column) for name, column in zip(names, batch.columns, strict=True)]
@@ -206,27 +184,3 @@ def _csv_row(row: dict[str, Any]) -> dict[str, Any]:
     if found.get("headers") is not None:
         found["headers"] = json.dumps(found["headers"])
     return {name: csv_cell(value) for name, value in found.items()}
-
-
-def _column(name: str, number: int) -> Column:
-    """Return a column of the table, which shows a cell made by `_shown`."""
-    return Column(
-        "time" if name == "timestamp" else name,
-        number,
-        none="",
-        rank=0 if name in _PLACE else 1,
-        is_name=name in _NAMES,
-        is_remark=name in (*_PAYLOAD, "headers") or name.startswith("_"),
-    )
-
-
-def _shown(name: str, value: Any) -> Any:
-    """Return a cell of the table."""
-    if name in _PAYLOAD:
-        return shown_bytes(value)
-    if name == "timestamp":
-        return iso_time(value)
-    if name == "headers":
-        pairs = (f"{one['key']}={shown_bytes(one['value'])}" for one in value or ())
-        return shown_bytes(", ".join(pairs).encode()) if value else "-"
-    return value

@@ -1,37 +1,85 @@
-"""The records that `kip33 records` selects: read, matched, decoded and written as text by workers.
+"""Records selected by key, text or number: read, matched, decoded and written as text by workers.
 
 A `Selecting` does what costs, where a record batch is read: in this process or in a worker. A
 `RecordSelection` takes what it gives, in order, counts it, and stops at the limit.
 """
 
+import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import Any, Final, NamedTuple, TypeAlias
+from functools import partial
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.cli.output import warn
-from kip33.cli.records_options import ON_ERROR_FAILS, RecordsCommand, source_of
-from kip33.errors import LocationError
+from kip33.catalog.catalog import Warn
+from kip33.errors import LocationError, without_secrets
 from kip33.formats.names import parse_partition_dir
-from kip33.local.local_engine import LocalEngine
+from kip33.options import Option
 from kip33.records.columns import CORRUPT, UNDECIDED, chosen
 from kip33.records.decode import ValueDecoder, decoder_of, pieces_to_decode
-from kip33.records.parallel_reading import ParallelReading
+from kip33.records.parallel_reading import ParallelReading, PartEngine
 from kip33.records.partitions import Source
-from kip33.records.reading import Reading
+from kip33.records.reading import Reading, ReadOptions
 from kip33.records.record_request import LogsRead
+from kip33.records.record_texts import TEXTS, file_writer, record_text
 from kip33.records.schema_text import SchemaText
 from kip33.records.schemas import SCHEMAS_TOPIC, Schemas
+from kip33.stores.filesystem_option import Filesystem, StorageOptions
 from kip33.stores.locations import Location
+from kip33.stores.own_files import streamed_file
+from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
 _TEXT_ROWS: Final = 1_024  # that become text, and Python's values, at one time
-_NO_BYTES: Final = pa.scalar(None, pa.binary())
 _SEGMENT: Final = ("log_dir", "topic", "partition", "base_offset")
 _PAYLOAD: Final = ("key", "value")
 Show: TypeAlias = Callable[[pa.RecordBatch], Any]
 """Returns records as a writer takes them."""
+
+
+class SelectOptions(TypedDict, total=False):
+    """Which records are selected, and whether their values are decoded."""
+
+    where_key: Annotated[
+        str | None, Option("Only records with exactly this key (UTF-8).", metavar="KEY")
+    ]
+    grep: Annotated[
+        str | None, Option("Only records with this text in key or value.", metavar="TEXT")
+    ]
+    limit: Annotated[int | None, Option("Stop reading after N records.", metavar="N", least=1)]
+    decode: Annotated[
+        bool, "Show values in Confluent's wire format (Avro, Protobuf, JSON Schema) as JSON."
+    ]
+    schemas: Annotated[
+        str | None,
+        Option(
+            "Where --decode finds schemas: an archive or a catalog with a topic _schemas, a "
+            "directory with 7.avsc, 8.json or 9.proto, or a registry's URL [default: SOURCE or "
+            "CATALOG].",
+            metavar="PLACE",
+        ),
+    ]
+
+
+class SelectedRecords(NamedTuple):
+    """What a selection had: numbers, and the first lines on what could not be read."""
+
+    output: str | None  # the file's URI
+    records: int
+    payload_bytes: int  # of keys and values
+    segments: int  # with records between the times
+    damaged: int  # problems in the logs
+    undecided: int | None  # may be of aborted transactions; None if these were not left out
+    undecoded: int | None  # values; None if they were not decoded
+    problems: list[str]
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the numbers that are known, as the summary of `kip33 records` has them."""
+        left_out = {"problems"} | {
+            name for name in ("undecided", "undecoded") if getattr(self, name) is None
+        }
+        return {name: one for name, one in self._asdict().items() if name not in left_out}
 
 
 class Selected(NamedTuple):
@@ -51,14 +99,14 @@ class Selecting:
 
     def __init__(
         self,
-        request: RecordsCommand,
+        asked: SelectOptions,
         names: Sequence[str],
         limit: int | None,
         decoding: "ValueDecoding | None",
         text_of: Show | None,
     ) -> None:
         """Take the columns to show, and what makes texts; None: a writer takes record batches."""
-        self._where_key, self._grep = request.where_key, request.grep
+        self._where_key, self._grep = asked["where_key"], asked["grep"]
         self._names, self._limit = list(names), limit
         self._decoding, self._text_of = decoding, text_of
 
@@ -140,52 +188,76 @@ def _undecided_of(records: pa.RecordBatch) -> int:
 
 
 class RecordSelection:
-    """Reads the selected records; `records` and the other numbers are counted meanwhile.
-
-    `undecided` of the records may be of aborted transactions; None if these were not left out.
-    `topics` are those of the partitions that are read, None for an unknown one; `source` has them.
-    """
+    """Reads the selected records, and counts them meanwhile."""
 
     def __init__(
-        self, request: RecordsCommand, default_columns: Sequence[str] | None, limit: int | None
+        self,
+        source: Source,
+        read: ReadOptions,
+        asked: SelectOptions,
+        engine: PartEngine,
+        warn: Warn,
+        *,
+        default_columns: Sequence[str] | None = None,
+        to_columns: bool = False,
+        access: tuple[StorageOptions | None, Filesystem | None] = (None, None),
     ) -> None:
         """List the partitions; ValueError, one line, for an unknown column of those to show.
 
-        `limit` is the most rows; None: all.
+        `to_columns`: values are decoded to a column of the type of one schema (`ValueDecoding`).
+        `access`: keys of the source's store, or a filesystem instead.
         """
-        self._request, self._limit = request, limit
-        self._reading = Reading.of(**request.read)
+        columns = read["columns"]
+        if asked["schemas"] is not None and not asked["decode"]:
+            raise ValueError("--schemas requires --decode")
+        if asked["decode"] and columns and "value" not in columns:
+            raise ValueError("--decode requires the column value in --columns")
+        self._asked, self._engine, self._warn = asked, engine, warn
+        of_all: ReadOptions = {**read, "columns": None}
+        self._reading = Reading.of(**of_all)
         names = self._reading.schema.names
-        if wanted := request.shown_columns or default_columns:
+        if wanted := columns or default_columns:
             problems = [name for name in names if name.startswith("_")]
             names = list(dict.fromkeys([*wanted, *problems]))
+        self._names = names
         self.schema = chosen(self._reading.schema, names)
-        self.source = source_of(request.source, request.remote)
-        self._partitions = self._reading.partitions(self.source, warn=warn, choice=ON_ERROR_FAILS)
-        self.topics = {segments[0].topic for segments in self._partitions}
-        self.records = self.payload_bytes = self.damaged = self.undecoded = 0
-        self.undecided = 0 if UNDECIDED in self._reading.schema.names else None
-        self.problems: list[str] = []  # the first of them, unless they are rows
+        self._partitions = self._reading.partitions(
+            source, *access, warn=warn, choice="--on-error fail"
+        )
+        self._decoding = None
+        if asked["decode"]:
+            topics = {segments[0].topic for segments in self._partitions}
+            schemas = _schemas_of(asked["schemas"], source, read["layout"])
+            self._decoding = ValueDecoding(schemas, topics, to_columns=to_columns)
+            self.schema = self._decoding.schema(self.schema)
+        self.records = self._payload_bytes = self._damaged = self._undecoded = 0
+        self._undecided = 0 if UNDECIDED in self._reading.schema.names else None
+        self._problems: list[str] = []  # the first of them, unless they are rows
         self.logs = LogsRead()
         self._segments: set[tuple[Any, ...]] = set()
 
-    @property
-    def segments(self) -> int:
-        """Return how many segments had records between the times."""
-        return len(self._segments)
+    def done(self, output: str | None = None) -> SelectedRecords:
+        """Return what was read so far."""
+        return SelectedRecords(
+            output,
+            self.records,
+            self._payload_bytes,
+            len(self._segments),
+            self._damaged,
+            self._undecided,
+            self._undecoded if self._decoding else None,
+            self._problems,
+        )
 
     def read(
-        self, most_problems: int, decoding: "ValueDecoding | None", text_of: Show | None
+        self, most_problems: int, limit: int | None, text_of: Show | None = None
     ) -> Generator[Any, None, None]:
         """Yield what a writer takes until the limit; keep the first `most_problems` lines."""
-        names = self.schema.names
-        selecting = Selecting(self._request, names, self._limit, decoding, text_of)
+        selecting = Selecting(self._asked, self._names, limit, self._decoding, text_of)
         reading = self._reading.with_columns(self._columns_to_read())
-        parallel = ParallelReading(
-            reading, LocalEngine(self._request.engine.workers, tell=warn), selecting, warn
-        )
+        parallel = ParallelReading(reading, self._engine, selecting, self._warn)
         skipped: list[str] = []
-        left = self._limit
+        left = limit
         with closing(
             parallel.read(self._partitions, skipped, self.logs, may_stop=left is not None)
         ) as found:
@@ -203,27 +275,66 @@ class RecordSelection:
         self._count_problems(skipped, most_problems)
         self.logs.require_one()
 
+    def texts(self, output_format: str, most_problems: int) -> Generator[Any, None, None]:
+        """Yield what the writer of a format takes: texts, or record batches."""
+        text_of = partial(record_text, output_format) if output_format in TEXTS else None
+        return self.read(most_problems, self._asked["limit"], text_of)
+
     def _columns_to_read(self) -> list[str]:
         """Return the columns to show, those of the filter, and those that name the segment."""
-        filtered = _PAYLOAD if self._request.grep is not None else ()
-        by_key = ("key",) if self._request.where_key is not None else ()
-        return list(dict.fromkeys((*self.schema.names, *filtered, *by_key, *_SEGMENT)))
+        filtered = _PAYLOAD if self._asked["grep"] is not None else ()
+        by_key = ("key",) if self._asked["where_key"] is not None else ()
+        return list(dict.fromkeys((*self._names, *filtered, *by_key, *_SEGMENT)))
 
     def _count_problems(self, skipped: list[str], most: int) -> None:
-        self.damaged += len(skipped)
-        self.problems += skipped[: most - len(self.problems)]
+        self._damaged += len(skipped)
+        self._problems += skipped[: most - len(self._problems)]
         skipped.clear()
 
     def _count(self, selected: Selected) -> None:
-        self.undecoded += selected.undecoded
+        self._undecoded += selected.undecoded
         if selected.segment is None:
-            self.damaged += selected.rows
+            self._damaged += selected.rows
             return
         self._segments.add(selected.segment)
         self.records += selected.rows
-        self.payload_bytes += selected.payload_bytes
-        if self.undecided is not None:
-            self.undecided += selected.undecided
+        self._payload_bytes += selected.payload_bytes
+        if self._undecided is not None:
+            self._undecided += selected.undecided
+
+
+def write_selection(
+    selection: RecordSelection,
+    place: Location,
+    most_problems: int,
+    ending: Callable[[], dict[str, Any]],
+    on_progress: OnProgress = tell_nobody,
+) -> None:
+    """Write the selected records to a new file, whose name says the format.
+
+    A file of JSON ends with what `ending` returns. PublishError if the file is there.
+    """
+    output_format = format_of_name(place.name)
+    with (
+        closing(selection.texts(output_format, most_problems)) as shown,
+        streamed_file(place) as file,
+        file_writer(output_format, selection.schema, file) as writer,
+    ):
+        for records in shown:
+            writer.write(records)
+            on_progress(Progress(Phase.READING_LOGS, selection.records, unit="record"))
+        writer.finish(ending())
+
+
+def format_of_name(name: str) -> str:
+    """Return the format of a file of records; ValueError, one line, for another name."""
+    ending = name.rpartition(".")[2]
+    if ending not in (*TEXTS, "parquet"):
+        raise ValueError(
+            f"--output: {without_secrets(name)!r} found, expected a name that ends in "
+            + " or ".join(f".{one}" for one in (*TEXTS, "parquet"))
+        )
+    return ending
 
 
 class ValueDecoding:
@@ -232,17 +343,14 @@ class ValueDecoding:
     The decoder itself is made in each process.
     """
 
-    def __init__(
-        self, request: RecordsCommand, source: Source, topics: set[str | None], *, to_columns: bool
-    ) -> None:
+    def __init__(self, schemas: Schemas, topics: set[str | None], *, to_columns: bool) -> None:
         """Choose JSON text, or a column of the one schema that values of these topics have.
 
-        `source` is what is read; its schemas are the default. `to_columns` is for Parquet; it keeps
-        the bytes that cannot be decoded in `value_bytes`. Raises the errors of `kip33.Schemas`, and
-        ValueError for a schema that cannot be used.
+        `to_columns` is for Parquet; it keeps the bytes that cannot be decoded in `value_bytes`.
+        Raises the errors of `kip33.Schemas`, and ValueError for a schema that cannot be used.
         """
         self._to_columns = to_columns
-        self._schemas = _schemas_of(request, source)
+        self._schemas = schemas
         self._reader_schema = self._one_schema(topics) if to_columns else None
         self._decoder: ValueDecoder | None = decoder_of(self._schemas, self._reader_schema)
         self._type = self._decoder.type
@@ -290,7 +398,7 @@ class ValueDecoding:
         is_wrong = columns["decode_error"].is_valid()
         if self._to_columns:
             columns["value"] = found
-            columns["value_bytes"] = pc.if_else(is_wrong, sent, _NO_BYTES)
+            columns["value_bytes"] = pc.if_else(is_wrong, sent, pa.scalar(None, pa.binary()))
         else:
             columns["value"] = pc.if_else(is_wrong, sent, found.cast(pa.binary()))
         schema = self.schema(records.schema)
@@ -298,15 +406,15 @@ class ValueDecoding:
         return batch, pc.sum(is_wrong).as_py() or 0
 
 
-def _schemas_of(request: RecordsCommand, source: Source) -> Schemas:
-    """Return the schemas in the place of --schemas, by default those of what is read."""
-    layout = request.read["layout"]
-    if request.schemas is not None:
-        return Schemas.of(request.schemas, layout=layout)
-    given = Location.of(request.source)
+def _schemas_of(place: str | None, source: Source, layout: str) -> Schemas:
+    """Return the schemas in a place, by default those of what is read."""
+    if place is not None:
+        return Schemas.of(place, layout=layout)
     try:
-        if given.name.endswith(".log") or parse_partition_dir(given.name):
-            raise LocationError(f"{given.uri}: has no topic {SCHEMAS_TOPIC}")
+        if isinstance(source, str | os.PathLike):
+            given = Location.of(source)
+            if given.name.endswith(".log") or parse_partition_dir(given.name):
+                raise LocationError(f"{given.uri}: has no topic {SCHEMAS_TOPIC}")
         return Schemas.from_archive(source, layout=layout)
     except LocationError as error:
         raise LocationError(
