@@ -92,7 +92,7 @@ demo: $(VENV)/.kernels java  ## Make a small archive; build, verify, search; jud
 	$(BIN)/kip33 records $(DEMO)/indexes/_catalog --topic orders --to $(DEMO)/tables  # Parquet, by day
 	$(BIN)/kip33 timestamps $(DEMO)/indexes/_catalog --topic orders --topic 'sens*' --topic audit.v1
 	$(BIN)/kip33 roll $(DEMO)/indexes/_catalog --segment-ms 12h --now 2023-12-01  # timestamps that jump
-	$(BIN)/kip33 roll $(DEMO)/archive --what-if --segment-ms 6h --topic 'sens*'
+	$(BIN)/kip33 roll what-if $(DEMO)/archive --segment-ms 6h --topic 'sens*'
 	$(BIN)/kip33 retention $(DEMO)/indexes/_catalog --policy conf/retention.toml --now 2023-12-01 \
 	  --forecast 3d --ignore-future 1h --plan $(DEMO)/plan.jsonl  # one future timestamp blocks sensors-0
 	$(BIN)/kip33 report $(DEMO)/indexes/_catalog --policy conf/retention.toml --now 2023-12-01 \

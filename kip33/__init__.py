@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kip33.api.archive_audits import compare_dialects, timestamp_profile
     from kip33.api.index_files import build_index, repair, verify_index, verify_quick
     from kip33.api.offsets_for_times import OpenedTiers
     from kip33.api.opened_catalog import OpenedCatalog, open_catalog
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _NAMES = {
+    "kip33.api.archive_audits": ("compare_dialects", "timestamp_profile"),
     "kip33.api.index_files": ("build_index", "repair", "verify_index", "verify_quick"),
     "kip33.api.offsets_for_times": ("OpenedTiers",),
     "kip33.api.opened_catalog": ("OpenedCatalog", "open_catalog"),
@@ -175,6 +177,7 @@ __all__ = [
     "apply_plan",
     "build_index",
     "build_time_index",
+    "compare_dialects",
     "decode",
     "dump_log",
     "find_offset",
@@ -188,6 +191,7 @@ __all__ = [
     "restore_archive",
     "scan_batches",
     "scan_polars",
+    "timestamp_profile",
     "verify_index",
     "verify_quick",
     "verify_segment",

@@ -18,7 +18,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, wraps
 from textwrap import wrap
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 Path: TypeAlias = str | os.PathLike[str]
 """A path or URI; a function that `takes` options gets it as a text."""
@@ -78,19 +88,25 @@ class Declared(NamedTuple):
 
 @cache
 def declared(kind: Any) -> tuple[Declared, ...]:
-    """Return the options of a typed dict, in order."""
+    """Return the options of a typed dict, in order; a plain field, such as a place, is none."""
     hints = get_type_hints(kind, include_extras=True)
-    return tuple(Declared.of(*item) for item in hints.items())
+    said = (item for item in hints.items() if get_origin(item[1]) is Annotated)
+    return tuple(Declared.of(*item) for item in said)
 
 
 def with_defaults(kind: type[_Dict], given: Mapping[str, Any], **defaults: Any) -> _Dict:
     """Return all options of a typed dict: those given, else these defaults, else their own."""
     options: tuple[Declared, ...] = declared(kind)  # type: ignore[arg-type]  # a class has a hash
-    made: Any = {one.name: one.option.default for one in options} | defaults
+    made: Any = {one.name: _default(one.option) for one in options} | defaults
     for one in options:
         if one.name in given:
             made[one.name] = _value(one.option, given[one.name])
     return made  # type: ignore[no-any-return]
+
+
+def _default(option: Option) -> Any:
+    """Return the value of a default, which may be a text such as `1m`."""
+    return _value(option, option.default) if isinstance(option.default, str) else option.default
 
 
 def _value(option: Option, given: Any) -> Any:

@@ -74,7 +74,8 @@ def build_index(
     source_text, index_text, catalog = _texts_on(places, options, writes=True)
     others = {"source": source_text, "index_dir": index_text, "catalog": catalog}
     request = picked(BuildRequest, options, **others)
-    return run_build(request, local_engine(options), now_ms=current_ms(), warn=warn_caller)
+    engine = LocalEngine.of(options, warn_caller)
+    return run_build(request, engine, now_ms=current_ms(), warn=warn_caller)
 
 
 @takes(LocalVerifyOptions)
@@ -102,7 +103,7 @@ def verify_index(
     source_text, index_text = _texts_on([source, index_dir], options)
     request = picked(VerifyRequest, options, source=source_text, index_dir=index_text)
     plan = plan_request(request, now_ms=current_ms(), on_progress=options["on_progress"])
-    verdicts = execute_verify(plan, local_engine(options))
+    verdicts = execute_verify(plan, LocalEngine.of(options, warn_caller))
     return pa.Table.from_batches(verdict_batches(verdicts), SEGMENT_VERDICTS)
 
 
@@ -127,7 +128,8 @@ def verify_quick(
     texts = _texts_on([source, index_dir, options["catalog"]], options)
     others = dict(zip(("source", "index_dir", "catalog"), texts, strict=True))
     request = picked(QuickRequest, options, **others)
-    return quick_verification.verify_quick(request, local_engine(options), warn_caller).table()
+    engine = LocalEngine.of(options, warn_caller)
+    return quick_verification.verify_quick(request, engine, warn_caller).table()
 
 
 @takes(LocalRepairOptions)
@@ -155,12 +157,6 @@ def repair(log_dir: Path, **options: Unpack[LocalRepairOptions]) -> RepairSummar
     """
     request = picked(RepairRequest, options, log_dir=os.fspath(log_dir))
     return run_repair(request, now_ms=current_ms(), on_progress=options["on_progress"])
-
-
-def local_engine(options: LocalRun) -> LocalEngine:
-    """Return the engine of a function's options; a worker that does nothing is a warning."""
-    how = (options["workers"], options["parallelism"], options["on_progress"])
-    return LocalEngine(*how, tell=warn_caller)
 
 
 def _texts_on(

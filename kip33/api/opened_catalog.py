@@ -23,7 +23,15 @@ from kip33.api.offsets_for_times import (
     answered,
     emitted,
 )
-from kip33.audits.roll_audit import audit_catalog, roll_table
+from kip33.archive.common_options import LocalEngineRun
+from kip33.audits.roll_answers import (
+    RolledArchive,
+    SnapshotRollOptions,
+    WhatIfOptions,
+    audit_archive,
+    replay_archive,
+)
+from kip33.audits.roll_audit import roll_table
 from kip33.catalog import difference, pruning, topic_totals
 from kip33.catalog.catalog import Catalog, Snapshot, catalog_at, choose, warn_caller
 from kip33.catalog.catalog_answers import holes_in, segment_table, undamaged_snapshots
@@ -31,6 +39,7 @@ from kip33.catalog.tiers import CatalogSnapshot
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.times import Time, milliseconds_of
+from kip33.local.local_engine import LocalEngine
 from kip33.options import Path, takes
 from kip33.retention import make_plan
 from kip33.retention.answer import (
@@ -49,8 +58,7 @@ from kip33.retention.retention_options import (
     RetentionOptions,
     RetentionSumsOptions,
 )
-from kip33.rules.policies import Policies, TopicGlobs
-from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
+from kip33.rules.policies import TopicGlobs
 from kip33.search import failover, group_lag
 from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import partitions_of
@@ -65,6 +73,14 @@ Offsets: TypeAlias = Path | Iterable[tuple[str, str, int, int]]
 The file is a CSV `[group,]topic,partition,offset`, or the output of
 `kafka-consumer-groups.sh --describe`.
 """
+
+
+class LocalRollOptions(SnapshotRollOptions, LocalEngineRun, total=False):
+    """The options of `OpenedCatalog.roll`."""
+
+
+class LocalWhatIfOptions(WhatIfOptions, LocalEngineRun, total=False):
+    """The options of `OpenedCatalog.roll_what_if`."""
 
 
 @overload
@@ -509,45 +525,57 @@ class OpenedCatalog:
         assert judged.doubts is not None
         return records_to_delete(judged.sums.partitions, judged.doubts)
 
-    def roll(  # parameters: each is an option of `kip33 roll`
-        self,
-        policies: PolicyTables | None = None,
-        *,
-        segment_ms: int | None = None,
-        segment_bytes: int | None = None,
-        segment_jitter_ms: int | None = None,
-        index_interval_bytes: int | None = None,
-        segment_index_bytes: int | None = None,
-        reading: str = "kafka",
-        snapshot: str | None = None,
-        topics: Sequence[str] = (),
+    @takes(LocalRollOptions)
+    def roll(
+        self, policies: PolicyTables | None = None, **options: Unpack[LocalRollOptions]
     ) -> pa.Table:
         """Return a row for each segment that says why it ended, and when it should have.
 
         >>> catalog = open_catalog("indexes/_catalog")
-        >>> ends = catalog.roll(segment_ms=3_600_000)["ended_by"].to_pylist()
+        >>> ends = catalog.roll(segment_ms="1h")["ended_by"].to_pylist()
         >>> ends.count("time"), ends.count("active")
         (4, 6)
 
-        - `reading`: from which timestamp a segment's time counts: `kafka`, `kip33` or
-          `kip33-largest`
+        - `policies`: settings of topics; without one of them and an option, Kafka's default
+        - `options`: see `SnapshotRollOptions` and `LocalEngineRun`
 
         Rows are by log directory, topic, partition and base offset (`roll` in RESULTS.md):
-        `ended_by`, `rolls_at_ms`, `overdue_ms`, `early`, ... No log is opened. Settings are those
-        given (ms, bytes), else those of `policies`, else Kafka's defaults. `reading`, from which
-        timestamp a segment's time counts: "kafka", "kip33" or "kip33-largest". ValueError for an
-        unknown reading, PolicyError for a wrong policy.
+        `ended_by`, `rolls_at_ms`, `overdue_ms`, `early`, ... Without `read_headers` no log is
+        opened; with it, a log that cannot be read is a Python warning. ValueError for a wrong
+        argument, PolicyError for a wrong policy.
         """
-        given = GivenSettings(
-            segment_ms, segment_bytes, segment_jitter_ms, index_interval_bytes, segment_index_bytes
-        )
-        held = Policies() if policies is None else policies_in(policies)
-        settings = TopicRollSettings(held, given)
-        settings.require_valid()
-        how = RollReading(reading)
-        chosen = self._chosen(snapshot)
-        audit = audit_catalog(self.catalog, chosen, settings.of, reading=how, topics=topics)
-        return roll_table(audit)
+        archive = self._rolled(options["snapshot"], options["topics"])
+        held = None if policies is None else policies_in(policies)
+        engine = LocalEngine.of(options, warn_caller)
+        return roll_table(audit_archive(archive, options, held, lambda: engine, warn_caller).audit)
+
+    @takes(LocalWhatIfOptions)
+    def roll_what_if(
+        self, policies: PolicyTables | None = None, **options: Unpack[LocalWhatIfOptions]
+    ) -> pa.Table:
+        """Return the segments that other settings would have given, by replaying all batches.
+
+        >>> catalog = open_catalog("indexes/_catalog")
+        >>> replayed = catalog.roll_what_if(segment_ms="1h", topics=["orders"])
+        >>> replayed["reading"].to_pylist().count("kafka")
+        6
+
+        - `policies`: as of `roll`
+        - `options`: see `WhatIfOptions` and `LocalEngineRun`
+
+        Rows are by partition, reading and base offset (`roll_what_if` in RESULTS.md). The headers
+        of all batches are read. What is missing or cannot be read is a Python warning. ValueError
+        for a wrong argument, PolicyError for a wrong policy.
+        """
+        archive = self._rolled(options["snapshot"], options["topics"])
+        held = None if policies is None else policies_in(policies)
+        found = replay_archive(archive, options, held, LocalEngine.of(options, warn_caller))
+        for line in found.doubts:
+            warn_caller(line)
+        return found.table()
+
+    def _rolled(self, snapshot: str | None, topics: Sequence[str]) -> RolledArchive:
+        return RolledArchive.of_catalog(self.catalog, choose(self.catalog, snapshot), topics)
 
     def _chosen(self, snapshot: str | None) -> Snapshot:
         return choose(self.catalog, snapshot).snapshot

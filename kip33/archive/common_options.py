@@ -128,13 +128,6 @@ Parallelism: TypeAlias = Annotated[
         most=100_000,
     ),
 ]
-PolicyFile: TypeAlias = Annotated[
-    Path | None,
-    Option(
-        "Retention policies, with Kafka's names of settings, like conf/retention.toml.",
-        metavar="FILE",
-    ),
-]
 KafkaConfigsFile: TypeAlias = Annotated[
     Path | None,
     Option(
@@ -187,18 +180,37 @@ GivenFilesystem: TypeAlias = Annotated[
 
 
 class PolicyFiles(TypedDict, total=False):
-    """The retention policies of a command, which are in files."""
+    """Where a command finds the settings of topics; a program gives `Policies`."""
 
-    policy: PolicyFile
+    policy: Annotated[
+        Path | None,
+        Option("Settings of topics, with Kafka's names, like conf/retention.toml.", metavar="FILE"),
+    ]
     kafka_configs: KafkaConfigsFile
+
+
+class RetentionPolicies(PolicyFiles, total=False):
+    """Where a command finds retention policies, and one limit for all topics."""
+
     retention_ms: RetentionLimit
 
 
-class SparkRun(TypedDict, total=False):
-    """How work runs on Spark, and where its files are."""
+class EngineRun(TypedDict, total=False):
+    """How work runs."""
 
     parallelism: Parallelism
     on_progress: ProgressFunction
+
+
+class LocalEngineRun(EngineRun, total=False):
+    """How work runs in processes of this machine."""
+
+    workers: MostWorkers
+
+
+class SparkRun(EngineRun, total=False):
+    """How work runs on Spark, and where its files are."""
+
     storage_options: StoreSettings
     filesystem: GivenFilesystem
 

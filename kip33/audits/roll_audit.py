@@ -176,19 +176,6 @@ class RollAudit:
         return int(np.count_nonzero(is_past))
 
 
-def audit_catalog(
-    catalog: Catalog,
-    snapshot: Snapshot,
-    settings_of: SettingsOf,
-    *,
-    reading: RollReading = RollReading.KAFKA,
-    topics: Sequence[str] = (),
-) -> RollAudit:
-    """Return the verdicts on a snapshot, without opening a log; CatalogError for damage."""
-    columns = columns_to_audit(catalog, snapshot, topics)
-    return audit_columns(columns, settings_of, reading=reading)
-
-
 def columns_to_audit(
     catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ()
 ) -> CatalogColumns:

@@ -35,6 +35,24 @@ from kip33.rules.roll_verdicts import RollDoubt
 from kip33.rules.rolling import RollReading, RollSettings
 from kip33.stores.files import one_line, scanned
 
+_REPLAYED_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("log_dir", pa.string()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("reading", pa.string(), nullable=False),
+    pa.field("base_offset", pa.int64(), nullable=False),
+    pa.field("last_offset", pa.int64()),
+    pa.field("batches", pa.int64(), nullable=False),
+    pa.field("size_bytes", pa.int64(), nullable=False),
+    pa.field("start_timestamp", pa.int64(), nullable=False),
+    pa.field("max_timestamp", pa.int64(), nullable=False),
+    pa.field("ended_by", pa.string(), nullable=False),
+    pa.field("offset_index_bytes", pa.int64(), nullable=False),
+    pa.field("time_index_bytes", pa.int64(), nullable=False),
+    pa.field("deletable_at_ms", pa.int64()),
+]
+REPLAYED: Final = pa.schema(_REPLAYED_FIELDS)
+"""One row per partition, reading and segment that would have come out."""
 Segments = npt.NDArray[np.void]
 _NEVER_BY_TIME: Final = -2  # as `start_timestamp`: the first message's timestamp is not known
 
@@ -218,10 +236,10 @@ def time_index_bytes(segments: Segments) -> npt.NDArray[np.int64]:
     return np.asarray(segments["time_entries"] * TIME_ENTRY_BYTES)
 
 
-def segment_rows(
+def replayed_rows(
     found: ReplayedPartition, replay: _ReplayedLog, retention_ms: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the segments of a replay as rows for JSON."""
+    """Yield the segments of a replay as rows of REPLAYED."""
     segments = replay.segments
     columns = {
         "deletable_at_ms": _retention_points(segments, retention_ms),

@@ -16,8 +16,8 @@ _TIMES: Final = get_args(Time)
 _QUANTITIES: Final[dict[Any, Quantity]] = {
     duration_ms: DURATION,
     positive_ms: POSITIVE_DURATION,
-    size_bytes: SIZE,
     limit_ms: LIMIT,
+    size_bytes: SIZE,
 }
 
 
@@ -64,11 +64,19 @@ def _option(one: Declared, its_type: Any = None) -> Callable[[_Command], _Comman
     elif one.type is bool:
         how |= {"is_flag": True} | ({"callback": _negated} if option.default else {})
     else:
-        quantity = its_type or _QUANTITIES.get(option.parse)
+        quantity = its_type or _quantity_of(one)
         how |= _of_value(one) | ({"type": quantity} if quantity else {})
-    if option.parse and option.parse not in _QUANTITIES:
+    if option.parse and not isinstance(how.get("type"), Quantity):
         how["callback"] = _parsed(option.parse)
     return click.option(flags, one.name, cls=DeclaredOption, **how)
+
+
+def _quantity_of(one: Declared) -> Quantity | None:
+    """Return the type of a number with a unit."""
+    option = one.option
+    if option.parse and option.metavar and int in get_args(one.type):
+        return _QUANTITIES.get(option.parse) or Quantity("number", option.parse, option.metavar)
+    return None
 
 
 def _of_value(one: Declared) -> dict[str, Any]:

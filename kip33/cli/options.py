@@ -311,7 +311,7 @@ engine_options: Final = together(
 )
 parallelism_option: Final = option_of("parallelism", common.Parallelism)
 spark_options: Final = together(parallelism_option, session_options)
-policy_options: Final = options_of(common.PolicyFiles)
+policy_options: Final = options_of(common.RetentionPolicies)
 topic_setting_options: Final = together(
     option_of("index_interval_bytes", common.IndexIntervalBytes),
     option_of("segment_index_bytes", common.SegmentIndexBytes),

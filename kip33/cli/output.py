@@ -232,12 +232,6 @@ class _Returned:
         return line.removesuffix("\r\n")
 
 
-def csv_line(cells: Sequence[Any]) -> str:
-    """Return a line of CSV, with the cells as they are."""
-    line: str = csv.writer(_Returned()).writerow(cells)
-    return line
-
-
 def _csv_of(answer: Output) -> Iterator[str]:
     """Yield the first list of rows as CSV, without rows the summary."""
     if not answer.rows:

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import click
 
-from kip33.archive.common_options import PolicyFiles
+from kip33.archive.common_options import RetentionPolicies
 from kip33.cli.catalog_places import catalog_argument, other_tier_argument
 from kip33.cli.declared_options import options_of
 from kip33.cli.output import Column, Output, RowList, Table, warn
@@ -13,7 +13,7 @@ from kip33.options import picked
 from kip33.report.report_options import ReportFileRequest, ReportOptions
 
 
-class ReportCommand(PolicyFiles, ReportOptions):
+class ReportCommand(RetentionPolicies, ReportOptions):
     """What `kip33 report` is asked."""
 
     catalog_dir: str
@@ -35,7 +35,7 @@ class ReportCommand(PolicyFiles, ReportOptions):
     "if they are a report.",
 )
 @options_of(ReportOptions)
-@options_of(PolicyFiles)
+@options_of(RetentionPolicies)
 @runs(ReportCommand, work="here", summary=False)
 def report(command: ReportCommand, run: CommandRun) -> Output:
     """Write a page about the archive of CATALOG, as one HTML file that needs no network.

@@ -11,7 +11,7 @@ import click
 import pyarrow as pa
 
 from kip33.archive.bins import EngineName
-from kip33.archive.common_options import PolicyFiles
+from kip33.archive.common_options import RetentionPolicies
 from kip33.archive.plans import require_plan_place
 from kip33.catalog.catalog_columns import rows_of
 from kip33.catalog.tiers import CatalogSnapshot
@@ -83,7 +83,7 @@ MOST_PARTITIONS: Final = 1_000  # rows of a table
 _MOST_BLOCKS: Final = 20  # that are explained in sentences
 
 
-class RetentionCommand(PolicyFiles, JudgingOptions, ViewOptions, MomentOptions, TrustOption):
+class RetentionCommand(RetentionPolicies, JudgingOptions, ViewOptions, MomentOptions, TrustOption):
     """What `kip33 retention` is asked."""
 
     catalog_dir: str
@@ -101,7 +101,7 @@ class RetentionCommand(PolicyFiles, JudgingOptions, ViewOptions, MomentOptions, 
 @catalog_argument
 @other_tier_argument
 @options_of(JudgingOptions)
-@options_of(PolicyFiles)
+@options_of(RetentionPolicies)
 @options_of(ViewOptions)
 @options_of(MomentOptions, at=MOMENTS)
 @click.option(

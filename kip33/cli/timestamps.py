@@ -1,23 +1,66 @@
 """`kip33 timestamps`: types, order, distance from clocks, and latency of an archive's batches."""
 
-from typing import Final
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Final
 
 import click
 
-from kip33.audits.timestamp_plan import AuditClock
-from kip33.cli.options import (
-    engine_options,
-    format_option,
-    layout_option,
-    makes_request,
-    spark_options,
-    summary_option,
-    topic_option,
+from kip33.archive.common_options import PolicyFiles
+from kip33.audits.timestamp_answers import (
+    TIMESTAMP_FINDINGS,
+    TimestampRequest,
+    profile_timestamps,
 )
-from kip33.cli.times import DURATION, MOMENT
-from kip33.cli.timestamps_answer import TIMESTAMP_FINDINGS, TimestampsCommand
+from kip33.audits.timestamp_plan import TIMESTAMPS, AuditClock, TimestampPlan
+from kip33.cli.declared_options import options_of
+from kip33.cli.output import (
+    Column,
+    Output,
+    Row,
+    RowList,
+    Table,
+    counted,
+    csv_rows,
+    human_bytes,
+    human_duration,
+    iso_time,
+    partition_name,
+    warn,
+    warn_of_first,
+)
+from kip33.cli.runs import CommandRun, Findings, runs
+from kip33.cli.times import moment_or_now
+from kip33.formats.times import Time
+from kip33.options import Option
+from kip33.retention.policy_files import load_policies
+from kip33.rules.suspicious_timestamps import SUSPICIONS
+from kip33.rules.timestamp_profile import DISTANCES
 
-_BY: Final = ("partition", "topic")
+_HISTOGRAMS: Final = ("behind", "before_file", "after_file")
+_MOST_WARNINGS: Final = 20
+
+
+class _TimestampsAt(TimestampRequest):
+    """A request, and its time; a program has another default for it."""
+
+    now: Annotated[
+        Time | None,
+        Option(
+            "The current time, for --clock now and for suspicious timestamps [default: the clock].",
+            metavar="T",
+        ),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimestampsCommand:
+    """The options of `kip33 timestamps`."""
+
+    asked: _TimestampsAt
+    files: PolicyFiles
 
 
 @click.command(
@@ -25,78 +68,16 @@ _BY: Final = ("partition", "topic")
     "--fail-on suspicious"
 )
 @click.argument("source", metavar="SOURCE|CATALOG")
-@click.option(
-    "--by",
-    type=click.Choice(_BY),
-    default=_BY[0],
-    show_default=True,
-    help="One row for each partition of each log directory, or one for each topic.",
+@options_of(_TimestampsAt)
+@options_of(PolicyFiles)
+@runs(
+    TimestampsCommand,
+    findings=Findings(
+        TIMESTAMP_FINDINGS,
+        "Exit 3 if there is such a batch, partition or log. May be repeated.",
+    ),
 )
-@click.option(
-    "--message-timestamp-before-max-ms",
-    "before_max_ms",
-    type=DURATION,
-    metavar="7d",
-    help="Count batches that are older than the clock by more [default: the policy's, else no "
-    "limit].",
-)
-@click.option(
-    "--message-timestamp-after-max-ms",
-    "after_max_ms",
-    type=DURATION,
-    metavar="1h",
-    help="Count batches that are later than the clock by more [default: the policy's, else 1h, as "
-    "in Kafka 4].",
-)
-@click.option(
-    "--message-timestamp-difference-max-ms",
-    "difference_max_ms",
-    type=DURATION,
-    metavar="1d",
-    help="Both limits in one, as before Kafka 3.6 (KIP-32).",
-)
-@click.option(
-    "--policy",
-    metavar="FILE",
-    help="Settings of topics, with Kafka's names, like conf/retention.toml.",
-)
-@click.option(
-    "--kafka-configs",
-    metavar="FILE",
-    help="Saved output of `kafka-configs.sh --describe --entity-type topics --all`; sections of "
-    "--policy override it.",
-)
-@click.option(
-    "--clock",
-    type=click.Choice([clock.value for clock in AuditClock]),
-    default=AuditClock.FILE_TIME.value,
-    show_default=True,
-    help="What CreateTime batches are compared with, in place of the broker's clock.",
-)
-@click.option(
-    "--now",
-    type=MOMENT,
-    metavar="T",
-    help="The current time, for --clock now and for suspicious timestamps [default: the clock].",
-)
-@click.option(
-    "--catalog-only", is_flag=True, help="Of a CATALOG: open no log; show what its rows tell."
-)
-@click.option("--snapshot", metavar="NAME", help="Use this snapshot instead of the newest.")
-@click.option(
-    "--fail-on",
-    multiple=True,
-    type=click.Choice(TIMESTAMP_FINDINGS),
-    help="Exit 3 if there is such a batch, partition or log. May be repeated.",
-)
-@layout_option
-@summary_option
-@engine_options
-@topic_option
-@spark_options
-@format_option
-@makes_request(TimestampsCommand)
-def timestamps(request: TimestampsCommand) -> None:
+def timestamps(command: TimestampsCommand, run: CommandRun) -> Output:
     """Show how the timestamps of an archive were made, from the headers of its batches.
 
     Type: CreateTime, LogAppendTime, none or mixed. Out of order: batches behind the largest
@@ -120,6 +101,161 @@ def timestamps(request: TimestampsCommand) -> None:
 
     The rows are described in kip33/api/RESULTS.md.
     """
-    from kip33.cli.timestamps_answer import show_timestamps
+    found = profile_timestamps(
+        command.asked,
+        load_policies(**command.files),
+        moment_or_now(command.asked["now"]),
+        run.open_engine,
+        warn,
+        run.on_progress,
+    )
+    summary = found.summary()
+    return Output(
+        page=partial(_page, found.rows, found.plan),
+        rows=[RowList("timestamps", found.rows)],
+        summary=summary,
+        summary_key="summary",
+        csv=csv_rows(map(_in_csv, found.rows), TIMESTAMPS.names),
+        findings=[name for name, count in summary["findings"].items() if count],
+        unread=found.unreadable,
+        logs=found.plan.files.num_rows,
+    )
 
-    show_timestamps(request)
+
+def _in_csv(row: Row) -> Row:
+    """Return a row whose histograms are texts such as `0:970 1000:30`, the furthest class `:1`."""
+    cells = dict(row)
+    for name in _HISTOGRAMS:
+        classes = row[name] or ()
+        cells[name] = " ".join(
+            f"{'' if one['up_to_ms'] is None else one['up_to_ms']}:{one['batches']}"
+            for one in classes
+        )
+    cells["problems"] = "; ".join(row["problems"])
+    return cells
+
+
+def _page(rows: Sequence[Row], plan: TimestampPlan, summary: Row) -> Iterator[Table | str]:
+    """Yield a row for each partition or topic, the histograms of all, and what was compared."""
+    of_topics = all(row["partition"] is None for row in rows)
+    has_latency = any(row["latency_max_ms"] is not None for row in rows)
+    columns = (
+        Column("topic" if of_topics else "partition", _name, is_name=True),
+        *_COLUMNS,
+        *(_LATENCIES if has_latency else ()),
+    )
+    yield Table(columns, rows)
+    yield from _histograms(rows)
+    incomplete = [
+        f"{problem}; not all of its batches are counted"
+        for row in rows
+        for problem in row["problems"]
+    ]
+    warn_of_first(incomplete, _MOST_WARNINGS, "and {:,} more logs are not read to their end")
+    yield from _comparison(rows, plan)
+    logs = f"{counted(summary['segments'], 'segment')} of {human_bytes(plan.size_bytes)}"
+    read = f"{human_bytes(summary['bytes_read'])} read in {summary['seconds']:.1f} s"
+    yield f"{counted(summary['batches'], 'batch')} in {logs}; {read}"
+
+
+def _name(row: Row) -> str:
+    is_topic = row["partition"] is None and row["topic"]
+    return str(row["topic"]) if is_topic else partition_name(row)
+
+
+def _type(row: Row) -> str:
+    policy = row["policy_timestamp_type"]
+    differs = policy is not None and policy != row["timestamp_type"]
+    return f"{row['timestamp_type']} (policy: {policy})" if differs else str(row["timestamp_type"])
+
+
+def _rejected(row: Row, side: str) -> int | None:
+    return None if row[f"{side}_max_ms"] is None else row[f"rejected_{side}"]
+
+
+def _suspicious(row: Row) -> str:
+    return ", ".join(f"{row[kind]:,} {kind}" for kind in SUSPICIONS[:-1] if row[kind]) or "-"
+
+
+_COLUMNS: Final = (
+    Column("type", _type, rank=0),
+    Column("batches", "batches", rank=3),
+    Column("out of order", "out_of_order_batches", rank=0),
+    Column("furthest behind", "furthest_behind_ms", human_duration, rank=2),
+    Column("rejected before", lambda row: _rejected(row, "before")),
+    Column("rejected after", lambda row: _rejected(row, "after")),
+    Column("suspicious", _suspicious, is_remark=True),
+)
+_LATENCIES: Final = (
+    Column("latency min", "latency_min_ms", human_duration, rank=5),
+    Column("median", "latency_median_ms", human_duration, rank=4),
+    Column("99 %", "latency_p99_ms", human_duration, rank=4),
+    Column("max", "latency_max_ms", human_duration, rank=2),
+)
+
+
+def _histograms(rows: Sequence[Row]) -> Iterator[Table]:
+    """Yield how many batches of all rows are in each class of distances."""
+    if any(row["behind"] is None for row in rows):
+        return
+    totals: dict[int | None, Counter[str]] = {
+        up_to_ms: Counter() for up_to_ms in (*DISTANCES, None)
+    }
+    for row in rows:
+        for name in _HISTOGRAMS:
+            for one in row[name]:
+                totals[one["up_to_ms"]][name] += one["batches"]
+    classes = [{"up_to_ms": up_to_ms, **counts} for up_to_ms, counts in totals.items()]
+    classes = [one for one in classes if any(map(one.get, _HISTOGRAMS))]
+    if classes:
+        yield Table(_CLASSES, classes, "batches by distance")
+
+
+def _class_name(one: Row) -> str:
+    up_to_ms = one["up_to_ms"]
+    if up_to_ms is None:
+        return f"more than {human_duration(DISTANCES[-1])}"
+    return f"up to {human_duration(up_to_ms)}" if up_to_ms else "none"
+
+
+_CLASSES: Final = (
+    Column("distance", _class_name, rank=0),
+    Column("behind the largest", lambda one: one.get("behind", 0)),
+    Column("older than the file", lambda one: one.get("before_file", 0)),
+    Column("later than the file", lambda one: one.get("after_file", 0)),
+)
+
+
+def _comparison(rows: Sequence[Row], plan: TimestampPlan) -> Iterator[str]:
+    """Yield the limits, and which clock each number of rejected batches depends on."""
+    by_clock = sum(row["judged_by_clock"] or 0 for row in rows)
+    by_append = sum(row["judged_by_append_time"] or 0 for row in rows)
+    if all(row["judged_by_clock"] is None for row in rows):
+        yield "From the catalog alone: out of order and suspicious are lower limits."
+    if by_append + by_clock == 0:
+        return
+    limits = {(row["before_max_ms"], row["after_max_ms"]) for row in rows}
+    if len(limits) == 1:
+        [(before, after)] = limits
+        what = f"{_limit(before, 'before')}, {_limit(after, 'after')}"
+    else:
+        what = "by the limits of each topic's policy"
+    yield f"Rejected: {what}."
+    if by_append:
+        yield f"{by_append:,} LogAppendTime batches are compared with their own append time."
+    if by_clock and plan.question.clock == AuditClock.FILE_TIME:
+        yield (
+            f"{by_clock:,} CreateTime batches are compared with the time of their file, as the "
+            "broker's clock at the append is not known. The append may have been earlier: a batch "
+            "that is 8 days older than its file may have been 6 days old then. So `rejected "
+            "before` is an upper limit, and `rejected after` a lower one."
+        )
+    elif by_clock:
+        now = iso_time(plan.question.now_ms)
+        yield f"{by_clock:,} CreateTime batches are compared with --now, {now}."
+
+
+def _limit(limit_ms: int | None, side: str) -> str:
+    if limit_ms is None:
+        return f"no limit {side} the clock"
+    return f"more than {human_duration(limit_ms)} {side} the clock"

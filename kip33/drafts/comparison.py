@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
 
 from kip33.drafts.designs import (
     DESIGNS,
@@ -334,33 +335,35 @@ class ComparedPartition(NamedTuple):
 
 
 _GIB: Final = 2**30
-DIALECT_COLUMNS: Final = (
-    "dialect",
-    "file",
-    "entries",
-    "bytes",
-    "bytes_with_offset_index",
-    "bytes_per_gib",
-    "memory_bytes",
-    "memory_with_offset_index_bytes",
-    "scanned_median_bytes",
-    "scanned_p99_bytes",
-    "searched_times",
-    "missed_times",
-    "guarantee",
-    "counterexample_log",
-    "counterexample_target_ms",
-    "counterexample_start",
-    "counterexample_position",
-    "counterexample_offset",
-    "counterexample_timestamp",
-)
+_DIALECT_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("dialect", pa.string(), nullable=False),
+    pa.field("file", pa.string(), nullable=False),
+    pa.field("entries", pa.int64(), nullable=False),
+    pa.field("bytes", pa.int64(), nullable=False),
+    pa.field("bytes_with_offset_index", pa.int64(), nullable=False),
+    pa.field("bytes_per_gib", pa.int64()),
+    pa.field("memory_bytes", pa.int64()),
+    pa.field("memory_with_offset_index_bytes", pa.int64()),
+    pa.field("scanned_median_bytes", pa.int64()),
+    pa.field("scanned_p99_bytes", pa.int64()),
+    pa.field("searched_times", pa.int64(), nullable=False),
+    pa.field("missed_times", pa.int64(), nullable=False),
+    pa.field("guarantee", pa.bool_(), nullable=False),
+    pa.field("counterexample_log", pa.string()),
+    pa.field("counterexample_target_ms", pa.int64()),
+    pa.field("counterexample_start", pa.int64()),
+    pa.field("counterexample_position", pa.int64()),
+    pa.field("counterexample_offset", pa.int64()),
+    pa.field("counterexample_timestamp", pa.int64()),
+]
+DIALECT_ROWS: Final = pa.schema(_DIALECT_FIELDS)
+"""One row per dialect."""
 
 
 def dialect_rows(
     compared: Sequence[ComparedPartition], dialects: Iterable[str], *, partitions: int
 ) -> list[dict[str, Any]]:
-    """Return a row of DIALECT_COLUMNS for each dialect; sizes are in bytes, times in ms.
+    """Return a row of DIALECT_ROWS for each dialect; sizes are in bytes, times in ms.
 
     `bytes` are those of the dialect's own files; with the offset index that a search also needs it
     is `bytes_with_offset_index` (`inline` replaces it). Memory is for `partitions` partitions like
@@ -397,7 +400,7 @@ def dialect_rows(
             example is None,
             *(example or (None,) * 6),
         )
-        rows.append(dict(zip(DIALECT_COLUMNS, values, strict=True)))
+        rows.append(dict(zip(DIALECT_ROWS.names, values, strict=True)))
     return rows
 
 

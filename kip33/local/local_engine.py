@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from kip33.archive.bins import (
     rows_of_bins,
     weights,
 )
+from kip33.archive.common_options import LocalEngineRun
 from kip33.errors import ExitCode, Kip33Error
 from kip33.rules.packing import LEAST_BIN_COST, cost_bytes
 from kip33.stores.progress import (
@@ -89,6 +90,12 @@ class LocalEngine:
         self.on_progress = on_progress
         self._tell, self._silent_seconds = tell, silent_seconds
         self.workers = 0
+
+    @classmethod
+    def of(cls, options: LocalEngineRun, tell: Callable[[str], None]) -> Self:
+        """Return the engine of a function's options."""
+        how = (options["workers"], options["parallelism"], options["on_progress"])
+        return cls(*how, tell=tell)
 
     def prepare(self, files: pa.Table) -> None:
         """Do nothing: workers start with their bins."""

@@ -15,7 +15,7 @@ without a timestamp, Kafka takes the time since it created the segment object, w
 """
 
 from enum import StrEnum
-from typing import Final, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self, TypeAlias
 
 from kip33.errors import PolicyError
 from kip33.formats.time_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
@@ -26,6 +26,10 @@ from kip33.rules.retention import RetentionMode
 DEFAULT_SEGMENT_MS: Final = 604_800_000  # Kafka's defaults: 7 days, 1 GiB
 DEFAULT_SEGMENT_BYTES: Final = 1_073_741_824
 INDEX_SIZE_KEY: Final = "segment.index.bytes"
+
+
+RollReadingName: TypeAlias = Literal["kafka", "kip33", "kip33-largest"]
+"""The texts of RollReading."""
 
 
 class RollReading(StrEnum):

@@ -3,36 +3,28 @@
 `audits.roll_audit` judges the rows of each task; timestamps are profiled in tasks, too.
 """
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Unpack
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from kip33.archive.common_options import SparkRun
+from kip33.audits.roll_answers import RollOptions, roll_settings
 from kip33.audits.roll_audit import FIGURES, ROLL, audit_columns, roll_table
-from kip33.audits.timestamp_plan import (
-    TIMESTAMPS,
-    AuditClock,
-    TimestampQuestion,
-    execute_timestamps,
-    plan_timestamps,
-    timestamp_row,
-)
-from kip33.catalog.catalog import catalog_unless_source, choose
+from kip33.audits.timestamp_answers import TimestampOptions, TimestampRequest, profile_timestamps
+from kip33.audits.timestamp_plan import TIMESTAMPS
+from kip33.catalog.catalog import warn_caller
 from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.times import Time, milliseconds_of
+from kip33.options import picked, takes
 from kip33.rules.policies import Policies
-from kip33.rules.rolling import GivenSettings, RollReading, TopicRollSettings
-from kip33.rules.timestamp_profile import LimitChoice
+from kip33.rules.rolling import RollReading, TopicRollSettings
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import given_places, use_session
 from kip33.spark.tasks import judge_in_tasks
-from kip33.stores.filesystem_option import Filesystem, StorageOptions
-from kip33.stores.locations import Location
-from kip33.stores.progress import OnProgress, tell_nobody
 
 _NEEDED: Final = (
     *("base_offset", "last_offset", "log_uri", "status", "max_timestamp", "last_modified_ms"),
@@ -41,40 +33,28 @@ _NEEDED: Final = (
 _ADDED: Final = pa.schema([field for field in ROLL if field.name not in SEGMENTS.names])
 
 
+@takes(RollOptions)
 def audit_roll(
-    catalog: DataFrame,
-    policies: Policies | None = None,
-    *,
-    segment_ms: int | None = None,
-    segment_bytes: int | None = None,
-    segment_jitter_ms: int | None = None,
-    index_interval_bytes: int | None = None,
-    segment_index_bytes: int | None = None,
-    reading: str = "kafka",
+    catalog: DataFrame, policies: Policies | None = None, **options: Unpack[RollOptions]
 ) -> DataFrame:
     """Return the catalog's rows with what the rule for rolling says of each segment.
 
     >>> from kip33.spark import load_catalog
-    >>> rolled = audit_roll(load_catalog(spark, "indexes/_catalog"), segment_ms=3_600_000)
+    >>> rolled = audit_roll(load_catalog(spark, "indexes/_catalog"), segment_ms="1h")
     >>> rolled.where("ended_by = 'time'").count()
     4
 
-    - `catalog`: what `load_catalog` returned
-    - `reading`: from which timestamp a segment's time counts: `kafka`, `kip33` or `kip33-largest`
+    - `catalog`: what `load_catalog` returned, of the topics that are wanted
+    - `policies`: settings of topics; without one of them and an option, Kafka's default
+    - `options`: see `RollOptions`
 
-    The settings are those given, else those of `policies`, else Kafka's defaults; times are ms,
-    sizes bytes. Adds the columns of `roll` in RESULTS.md that the catalog does not have: `ended_by`
-    (why the segment ended), `by_size`, `by_time`, `by_index`, `by_offset_range` (null: not known),
-    `doubt`, `not_seen`, `rolls_at_ms`, `overdue_ms`, `early`, ... Lazy: no job runs before the
-    result is used. Raises ValueError for an unknown reading, PolicyError for a wrong policy.
+    Adds the columns of `roll` in RESULTS.md that the catalog does not have: `ended_by` (why the
+    segment ended), `by_size`, `by_time`, `by_index`, `by_offset_range` (null: not known), `doubt`,
+    `not_seen`, `rolls_at_ms`, `overdue_ms`, `early`, ... Lazy: no job runs before the result is
+    used. Raises ValueError for an unknown reading, PolicyError for a wrong policy.
     """
-    chosen = RollReading(reading)
-    given = GivenSettings(
-        segment_ms, segment_bytes, segment_jitter_ms, index_interval_bytes, segment_index_bytes
-    )
-    settings = TopicRollSettings(policies or Policies(), given)
-    settings.require_valid()
-    return judge_in_tasks(catalog, _NEEDED, partial(_audit, settings, chosen), _ADDED)
+    settings, reading = roll_settings(options, policies), RollReading(options["reading"])
+    return judge_in_tasks(catalog, _NEEDED, partial(_audit, settings, reading), _ADDED)
 
 
 def _audit(settings: TopicRollSettings, reading: RollReading, rows: pa.Table) -> pa.Table:
@@ -82,23 +62,18 @@ def _audit(settings: TopicRollSettings, reading: RollReading, rows: pa.Table) ->
     return roll_table(audit_columns(columns, settings.of, reading=reading)).select(_ADDED.names)
 
 
-def timestamp_profile(  # parameters: a notebook user sees each option as a keyword
+class SparkTimestampOptions(TimestampOptions, SparkRun, total=False):
+    """The options of `timestamp_profile`."""
+
+
+@takes(SparkTimestampOptions)
+def timestamp_profile(
     spark: SparkSession,
     source: str,
     *,
     now_ms: Time,
-    before_max_ms: int | None = None,
-    after_max_ms: int | None = None,
-    difference_max_ms: int | None = None,
     policies: Policies | None = None,
-    clock: str = AuditClock.FILE_TIME.value,
-    snapshot: str | None = None,
-    topics: Sequence[str] = (),
-    layout: str = "kafka",
-    parallelism: int | None = None,
-    on_progress: OnProgress = tell_nobody,
-    storage_options: StorageOptions | None = None,
-    filesystem: Filesystem | None = None,
+    **options: Unpack[SparkTimestampOptions],
 ) -> DataFrame:
     """Profile the timestamps of an archive or a catalog; return a row for each partition.
 
@@ -106,34 +81,24 @@ def timestamp_profile(  # parameters: a notebook user sees each option as a keyw
     >>> profile.select("topic", "partition").distinct().count()
     1
 
-    The options are those of `kip33 timestamps`:
+    - `now_ms`: the current time, for suspicious timestamps and `clock="now"`
+    - `policies`: limits and types of topics, where no option gives one
+    - `options`: see `TimestampOptions` and `SparkRun`
 
-    - `before_max_ms`, `after_max_ms`, `difference_max_ms`: Kafka's limits of timestamps to test
-    - `clock`: what CreateTime batches are compared with: `file-time` or `now`
-
-    The work is done when this returns; logs are read, but not
-    decompressed. The columns are `timestamps` in `kip33/api/RESULTS.md`: times and durations are
-    bigint, ms; histograms are arrays of (`up_to_ms`, `batches`). Raises LocationError for a missing
-    directory or one without segments, CatalogError for a damaged catalog, ValueError for a wrong
-    argument.
+    The work is done when this returns; logs are read, but not decompressed. The columns are
+    `timestamps` in `kip33/api/RESULTS.md`: times and durations are bigint, ms; histograms are
+    arrays of (`up_to_ms`, `batches`). Raises LocationError for a missing directory or one without
+    segments, CatalogError for a damaged catalog, ValueError for a wrong argument.
     """
-    source, _ = given_places(spark, source, (), storage_options, filesystem)
+    source, _ = given_places(spark, source, (), options["storage_options"], options["filesystem"])
     use_session(spark)
-    limits = LimitChoice(before_max_ms, after_max_ms, difference_max_ms, policies)
-    question = TimestampQuestion(limits, AuditClock(clock), milliseconds_of(now_ms))
-    catalog = catalog_unless_source(Location.of(source))
-    plan = plan_timestamps(
-        catalog.location.uri if catalog else source,
-        question,
-        topics=topics,
-        layout=layout,
-        snapshot=choose(catalog, snapshot).snapshot if catalog else None,
-        on_progress=on_progress,
-    )
-    profiles = execute_timestamps(plan, SparkEngine(lambda: spark, parallelism, on_progress))
-    rows = [tuple(timestamp_row(one, question).values()) for one in profiles]
+    on_progress = options["on_progress"]
+    engine = SparkEngine(lambda: spark, options["parallelism"], on_progress)
+    request = picked(TimestampRequest, options, source=source)
+    now = milliseconds_of(now_ms)
+    found = profile_timestamps(request, policies, now, lambda: engine, warn_caller, on_progress)
     return spark.createDataFrame(
-        [tuple(map(_plain, row)) for row in rows], from_arrow_schema(TIMESTAMPS)
+        [tuple(map(_plain, row.values())) for row in found.rows], from_arrow_schema(TIMESTAMPS)
     )
 
 

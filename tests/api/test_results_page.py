@@ -12,6 +12,7 @@ import pytest
 
 import kip33
 from kip33.audits.roll_audit import ROLL
+from kip33.audits.roll_what_if import REPLAYED
 from kip33.audits.timestamp_plan import TIMESTAMPS
 from kip33.builds.leftovers import LEFTOVERS
 from kip33.builds.repair_plan import REPAIRS
@@ -19,6 +20,7 @@ from kip33.catalog.difference import DIFFERENCE
 from kip33.catalog.holes import HOLES
 from kip33.catalog.schema import PARTS
 from kip33.catalog.tier_findings import PARTITIONS, TIER_FINDINGS
+from kip33.drafts.comparison import DIALECT_ROWS
 from kip33.indexing.quick_verification import CHECKED_FILES
 from kip33.indexing.verification import SEGMENT_VERDICTS
 from kip33.records.columns import BATCHES, RECORDS, SEGMENT_TABLE
@@ -44,6 +46,7 @@ RESULTS = {
     "freed": FREED,
     "records_to_delete": kip33.RecordsToDelete,
     "roll": ROLL,
+    "roll_what_if": REPLAYED,
     "verdicts": SEGMENT_VERDICTS,
     "not_identical": CHECKED_FILES,
     "build_summary": kip33.BuildSummary,
@@ -52,6 +55,7 @@ RESULTS = {
     "restore_summary": kip33.RestoreSummary,
     "restored_partitions": PartitionRestore,
     "timestamps": TIMESTAMPS,
+    "dialects": DIALECT_ROWS,
     "topics": kip33.TopicTotals,
     "group_lags": kip33.GroupLag,
     "resume_points": kip33.ResumePoint,

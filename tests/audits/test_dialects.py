@@ -7,7 +7,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from kip33.audits.dialect_tree import compare_dialects
+from kip33.audits.audited_logs import logs_below
+from kip33.audits.dialect_tree import compare_partitions
 from kip33.drafts.comparison import (
     COMPARED,
     ComparedPartition,
@@ -42,7 +43,7 @@ def question(interval: int = 0, **options: object) -> DialectQuestion:
 
 
 def compare(source: Path, asked: DialectQuestion) -> list[ComparedPartition]:
-    return compare_dialects(str(source), asked, LocalEngine(1))[0]
+    return compare_partitions(logs_below(str(source)), asked, LocalEngine(1))[0]
 
 
 def write_times(partition: Path, base_offset: int, times: Sequence[int]) -> Path:

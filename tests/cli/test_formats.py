@@ -25,7 +25,7 @@ ROWS = {  # each answer with rows, and the key of its first rows in JSON
     f"dump {LOGS} {INDEXES} --records --payload": "rows",
     f"retention {CATALOG} --retention-ms 8d {NOW}": "segments",
     f"roll {CATALOG} {NOW}": "segments",
-    f"roll {CATALOG} --what-if": "segments",
+    f"roll what-if {CATALOG}": "segments",
     f"search {CATALOG} --time earliest --time latest --time 2023-11-15": "answers",
     f"search {CATALOG} --time earliest --until latest": "answers",
     "records archive --topic audit.v1": "records",

@@ -16,6 +16,7 @@ import pytest
 import kip33
 import kip33.spark
 from kip33.cli.main import get_command
+from kip33.cli.output import without_sentinels
 from kip33.drafts.designs import DESIGNS
 from kip33.errors import RestoreError
 from kip33.records.reading import Isolation, Level
@@ -50,6 +51,18 @@ def _built(here: str) -> Any:
 
 def _verdicts(table: Any) -> Any:
     return {"verdicts": table.to_pylist()}
+
+
+def _catalog() -> kip33.OpenedCatalog:
+    return kip33.open_catalog(CATALOG)
+
+
+def _compared(**options: Any) -> Any:
+    return {"dialects": kip33.compare_dialects("archive", **options).to_pylist()}
+
+
+def _rolled(table: Any) -> Any:
+    return {"segments": [*map(without_sentinels, table.to_pylist())]}
 
 
 def _repaired(here: str, *, apply: bool) -> Any:
@@ -104,6 +117,14 @@ SAME = {
     "repair --apply": Same((*REPAIR, "--apply"), lambda here: _repaired(here, apply=True)),
     "restore": Same(RESTORE, lambda here: _restored(here, dry_run=False)),
     "restore --dry-run": Same((*RESTORE, "--dry-run"), lambda here: _restored(here, dry_run=True)),
+    "roll": Same(
+        ("roll", CATALOG, "--segment-ms", "1h", "--read-headers", "--topic", "orders"),
+        lambda _: _rolled(_catalog().roll(segment_ms="1h", read_headers=True, topics=["orders"])),
+    ),
+    "roll what-if": Same(
+        ("roll", "what-if", CATALOG, "--retention-ms", "1d", "--topic", "payments"),
+        lambda _: _rolled(_catalog().roll_what_if(retention_ms="1d", topics=["payments"])),
+    ),
     "dump": Same(
         ("dump", INDEXED),
         lambda _: {"rows": [{"file": INDEXED} | row for row in kip33.dump_log(INDEXED)]},
@@ -123,6 +144,18 @@ SAME = {
     "catalog prune": Same(
         ("catalog", "prune", CATALOG, "--keep", "1"),
         lambda _: {"removed": kip33.open_catalog(CATALOG).prune(keep=1).to_pylist()},
+    ),
+    "timestamps": Same(
+        ("timestamps", CATALOG, "--topic", "orders", "--clock", "now", "--now", "2023-12-01"),
+        lambda _: {
+            "timestamps": kip33.timestamp_profile(
+                CATALOG, topics=["orders"], clock="now", now="2023-12-01"
+            ).to_pylist()
+        },
+    ),
+    "dialects": Same(
+        ("dialects", "archive", "--topic", "orders", "--targets", "3", "--dialect", "bucket"),
+        lambda _: _compared(topics=["orders"], targets=3, dialects=["bucket"]),
     ),
     "report": Same(
         (*REPORT, "--retention-ms", "7d", "--now", "2023-12-01"),
@@ -186,6 +219,16 @@ OTHER_NAMES = {
     ("restore", "from"): "from_",
     ("report", "catalog_dir"): "catalog",
     ("retention apply", "plan_file"): "plan",
+    ("dialects", "dialect"): "dialects",
+    ("dialects", "time_index_interval"): "interval_ms",
+    ("timestamps", "policy"): "policies",
+    ("timestamps", "message_timestamp_before_max_ms"): "before_max_ms",
+    ("timestamps", "message_timestamp_after_max_ms"): "after_max_ms",
+    ("timestamps", "message_timestamp_difference_max_ms"): "difference_max_ms",
+    ("roll", "source"): "catalog",
+    ("roll", "policy"): "policies",
+    ("roll what-if", "source"): "catalog",
+    ("roll what-if", "policy"): "policies",
     ("search", "as"): "as_kafka",
     ("search", "catalog_dir"): "catalog",
     ("lag", "policy"): "policies",
@@ -206,6 +249,11 @@ NOT_TAKEN = {
     "OpenedTiers.offsets_for_times": {"catalog", "emit", "allow_unsafe", "snapshot"},
     "OpenedTiers.offsets_to_emit": {"catalog", "until", "snapshot"},
     "offsets_for_times": {"emit", "allow_unsafe", "until", "snapshot"},  # a query can go on
+    "roll": {"layout", "now"} | OF_POLICIES,  # a catalog is taken; `now` is of the summary
+    "OpenedCatalog.roll": {"catalog"},
+    "audit_roll": {"snapshot", "topics", "read_headers", "parallelism"},  # of rows; no log is read
+    "roll what-if": {"catalog", "layout", "kafka_configs"},
+    "timestamps": {"kafka_configs"},
     "lag": PLACES | OF_POLICIES,
     "failover": PLACES | {"emit"},  # two methods
 }
@@ -241,12 +289,18 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("catalog holes", kip33.OpenedCatalog.holes),
         ("catalog holes", kip33.OpenedTiers.holes),
         ("catalog prune", kip33.OpenedCatalog.prune),
+        ("dialects", kip33.compare_dialects),
+        ("timestamps", kip33.timestamp_profile),
+        ("timestamps", kip33.spark.timestamp_profile),
+        ("roll", kip33.OpenedCatalog.roll),
+        ("roll", kip33.spark.audit_roll),
+        ("roll what-if", kip33.OpenedCatalog.roll_what_if),
     ]:
         is_of_spark = function.__module__.startswith("kip33.spark")
         with subtests.test(name, is_of_spark=is_of_spark):
             not_taken = OF_THE_COMMAND | NOT_TAKEN.get(name, set())
             not_taken |= NOT_TAKEN.get(function.__qualname__, set())
-            not_taken |= {"workers"} if is_of_spark else set()
+            not_taken |= {"workers", "now"} if is_of_spark else set()
             not_taken |= OF_TWO if "OpenedTiers" in function.__qualname__ else set()
             parameters = inspect.signature(function).parameters
             taken = parameters.keys() - OF_A_PROGRAM - OF_SPARK - OF_A_CATALOG
@@ -394,7 +448,7 @@ def test_an_integer_that_may_be_seconds_is_refused_with_both_readings(
     folder: Path, subtests: pytest.Subtests
 ) -> None:
     seconds = 1_700_003_600
-    catalog = kip33.open_catalog("indexes/_catalog")
+    catalog = kip33.open_catalog(CATALOG)
     log = "archive/broker-1/orders-0"
     calls: dict[str, Callable[[], object]] = {
         "find_offset": lambda: kip33.find_offset(log, seconds),

@@ -6,6 +6,7 @@ from tests.cli.command_lines import CATALOG
 from tests.cli.console import Command
 
 EARLIER = {
+    "roll archive --what-if --segment-ms 1h": "roll what-if archive --segment-ms 1h",
     "verify archive --index-dir indexes --quick": "verify quick archive --index-dir indexes",
     "retention --apply plan.jsonl --dry-run": "retention apply plan.jsonl --dry-run",
     f"catalog {CATALOG} --path --snapshot 1": f"catalog snapshots {CATALOG} --path --snapshot 1",

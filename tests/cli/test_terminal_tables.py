@@ -126,7 +126,7 @@ ROWS: dict[str, Callable[[Path], list[str]]] = {  # each line, and the names tha
     OF_CATALOGS["retention"]: partitions,
     f"{OF_CATALOGS['retention']} --show-broker-view": partitions,
     OF_CATALOGS["roll"]: with_bases,
-    f"roll {CATALOG} --what-if --segment-bytes 100000": partitions,
+    f"roll what-if {CATALOG} --segment-bytes 100000": partitions,
     f"{OF_CATALOGS['search']} --topic orders --all-replicas": of_topic("orders"),
     "records archive --topic orders --limit 5": said("orders", "order-0"),
     f"count {CATALOG} --per 1d": topics,

@@ -141,7 +141,7 @@ WRONG: list[tuple[str, str]] = [
     ("roll archive --snapshot 1", "--snapshot requires a CATALOG"),
     ("roll archive --read-headers", "--read-headers requires a CATALOG"),
     ("roll archive --segment-ms 0", "'0' found, expected more than 0"),
-    ("roll archive --what-if --fail-on early", "--fail-on cannot be combined with --what-if"),
+    ("roll what-if archive --fail-on early", "No such option '--fail-on'"),
     ("timestamps archive --catalog-only", "--catalog-only requires a CATALOG"),
     ("timestamps archive --snapshot 1", "--snapshot"),
     ("dialects archive --time-index-interval 0", "expected more than 0"),

@@ -140,7 +140,7 @@ READERS: list[tuple[object, ...]] = [
     ("timestamps",),
     ("timestamps", "--by", "topic", "--format", "jsonl"),
     ("roll",),
-    ("roll", "--what-if"),
+    ("roll what-if",),
     ("dialects",),
 ]
 
@@ -151,7 +151,7 @@ def test_one_of_two_logs_or_none_can_be_read(
 ) -> None:
     logs = [write_log(tmp_path / f"logs/orders-{number}", 0, batches(0, 2)) for number in (0, 1)]
     for command, *options in READERS[::step]:
-        given = ("console", command, tmp_path / "logs")
+        given = ("console", *command.split(), tmp_path / "logs")
         given += tuple(tmp_path / "indexes" if one == "indexes" else one for one in options)
         with subtests.test(" ".join(map(str, (command, *options)))):
             with shut(logs[0]), shut(logs[1]):

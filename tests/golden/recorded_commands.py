@@ -387,7 +387,7 @@ def random_archive(run: Run) -> None:
         run(f"retention {catalog} --retention-ms 1h --now 2023-11-15 {how} --format jsonl")
         run(f"retention {catalog} --policy policy.toml {NOW} {how} --format json")
         run(f"roll {catalog} --segment-ms 1h --now 2023-11-15 {how} --format jsonl")
-        run(f"roll random --what-if --segment-ms 1h --segment-bytes 1KiB {how} --format jsonl")
+        run(f"roll what-if random --segment-ms 1h --segment-bytes 1KiB {how} --format jsonl")
         run(f"timestamps {catalog} {how} --clock now --now 2023-12-01 --format jsonl")
         run(f"dialects random {how} --format jsonl")
         for time in ("earliest", "max-timestamp", "2023-11-14T20:00Z"):
