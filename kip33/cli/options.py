@@ -25,7 +25,6 @@ from kip33.cli.engine_option import (
 )
 from kip33.cli.main import COMMANDS, get_command
 from kip33.cli.output import FORMATS, RESULT_LINE
-from kip33.cli.times import LIMIT
 from kip33.errors import without_secrets
 from kip33.rules.policies import nearest
 from kip33.stores.settings import configured, settings_from
@@ -312,16 +311,7 @@ engine_options: Final = together(
 )
 parallelism_option: Final = option_of("parallelism", common.Parallelism)
 spark_options: Final = together(parallelism_option, session_options)
-policy_options: Final = together(
-    options_of(common.PolicyFiles),
-    click.option(
-        "--retention-ms",
-        type=LIMIT,
-        metavar="7d",
-        help="retention.ms for all topics. Together with a policy: show what would change "
-        "with this value.",
-    ),
-)
+policy_options: Final = options_of(common.RetentionPolicies)
 topic_setting_options: Final = together(
     option_of("index_interval_bytes", common.IndexIntervalBytes),
     option_of("segment_index_bytes", common.SegmentIndexBytes),
