@@ -22,8 +22,7 @@ from kip33.options import Path
 from kip33.report.facts import FindingLevel, Report, ReportFinding
 from kip33.report.make_report import MOST_FORECAST_DAYS, ReportRequest, make_report, report_policies
 from kip33.report.page import page_of
-from kip33.rules.policies import Policies, duration_ms
-from kip33.rules.retention import NO_LIMIT
+from kip33.rules.policies import Policies, duration_ms, limit_ms
 from kip33.stores.filesystem_option import (
     Filesystem,
     StorageOptions,
@@ -206,10 +205,8 @@ def _given_policies(
         if kafka_configs is not None or retention_ms is not None:
             raise ValueError("policy has all settings: leave out kafka_configs and retention_ms")
         return policies_in(policy), ()
-    limit_ms = None
-    if retention_ms is not None:
-        limit_ms = NO_LIMIT if retention_ms in (NO_LIMIT, "-1") else duration_ms(retention_ms)
-    return report_policies(text_of(policy), text_of(kafka_configs), limit_ms)
+    limit = None if retention_ms is None else limit_ms(retention_ms)
+    return report_policies(text_of(policy), text_of(kafka_configs), limit)
 
 
 def _publish(made: Report, page: Location, facts: Location) -> None:

@@ -322,11 +322,6 @@ policy_options: Final = together(
         "with this value.",
     ),
 )
-topic_setting_options: Final = together(
-    option_of("index_interval_bytes", common.IndexIntervalBytes),
-    option_of("segment_index_bytes", common.SegmentIndexBytes),
-    option_of("kafka_configs", common.TopicConfigsFile),
-)
 
 
 def _keep_result_line(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -352,10 +347,6 @@ format_option: Final = together(
     ),
     result_line_option,
 )
-
-
-max_batch_bytes_option: Final = option_of("max_batch_bytes", common.MaxBatchBytes)
-layout_option: Final = option_of("layout", common.LayoutName)
 
 
 def replaced_file(
