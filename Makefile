@@ -97,7 +97,7 @@ demo: $(VENV)/.kernels java  ## Make a small archive; build, verify, search; jud
 	  --forecast 3d --ignore-future 1h --plan $(DEMO)/plan.jsonl  # one future timestamp blocks sensors-0
 	$(BIN)/kip33 report $(DEMO)/indexes/_catalog --policy conf/retention.toml --now 2023-12-01 \
 	  --output $(DEMO)/report.html
-	$(BIN)/kip33 retention --apply $(DEMO)/plan.jsonl --trash $(DEMO)/trash
+	$(BIN)/kip33 retention apply $(DEMO)/plan.jsonl --trash $(DEMO)/trash
 	$(BIN)/kip33 build $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index  # the oldest are in the bucket only
 	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog $(DEMO)/tiered-indexes/_catalog --topic orders
 	$(BIN)/kip33 restore $(DEMO)/indexes/_catalog $(DEMO)/tiered-indexes/_catalog --topic orders \

@@ -1,6 +1,5 @@
 """Offsets for times as a table: of one catalog, or of the two of a cluster with tiered storage."""
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, Unpack
@@ -8,13 +7,12 @@ from typing import Any, TypeAlias, Unpack
 import pyarrow as pa
 
 from kip33.api.catalog_options import HoleOptions, SegmentOptions, policies_in
-from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
-from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.catalog import Catalog
 from kip33.catalog.catalog_answers import holes_in, segment_table, tiers_compared
 from kip33.catalog.tier_findings import TierComparison
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.formats.times import Time, milliseconds_of
-from kip33.options import Path, takes
+from kip33.options import takes
 from kip33.rules.search import TARGETS, require_target
 from kip33.search.emitted_offsets import EmitOptions, EmittedOffsets, emitted_offsets
 from kip33.search.replica_search import TimeQuestion
@@ -25,7 +23,6 @@ from kip33.search.time_search import (
     TimeSearch,
     answer_table,
 )
-from kip33.stores.locations import Location
 
 TimeRequest: TypeAlias = tuple[str, int | None, Time] | tuple[str, int | None, Time, str | None]
 """Topic, partition (None: all), time, and optionally a log directory.
@@ -174,9 +171,3 @@ def time_question(
         raise ValueError(f"{error}, or one of {', '.join(TARGETS)}") from error
     require_target(target_ms)
     return TimeQuestion(topic, partition, target_ms, log_dir)
-
-
-def log_starts(snapshot: Snapshot, log_dirs: Iterable[str], file: Path | None) -> LogStartOffsets:
-    """Return the log start offsets of the archive's checkpoints, those of `file` override them."""
-    source = Location.of(snapshot.source)
-    return log_start_offsets(source, log_dirs, None if file is None else os.fspath(file))

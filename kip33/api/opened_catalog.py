@@ -8,11 +8,10 @@ clock is read here, for programs that call kip33.
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias, Unpack, overload
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, Unpack, overload
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kip33.api.catalog_options import HoleOptions, PolicyTables, SegmentOptions, policies_in
 from kip33.api.failover_buffer import measured_buffer
@@ -23,10 +22,8 @@ from kip33.api.offsets_for_times import (
     TimesOptions,
     answered,
     emitted,
-    log_starts,
 )
 from kip33.archive.common_options import LocalEngineRun
-from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.audits.roll_answers import (
     RolledArchive,
     SnapshotRollOptions,
@@ -38,7 +35,6 @@ from kip33.audits.roll_audit import roll_table
 from kip33.catalog import difference, pruning, topic_totals
 from kip33.catalog.catalog import Catalog, Snapshot, catalog_at, choose, warn_caller
 from kip33.catalog.catalog_answers import holes_in, segment_table, undamaged_snapshots
-from kip33.catalog.partitions import names_in
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.formats.kafka_configs import GroupOffset
@@ -46,21 +42,23 @@ from kip33.formats.times import Time, milliseconds_of
 from kip33.local.local_engine import LocalEngine
 from kip33.options import Path, takes
 from kip33.retention import make_plan
-from kip33.retention.evaluated_tables import answer_columns
-from kip33.retention.evaluation import (
-    JudgedRows,
-    OtherTier,
-    RetentionRequest,
-    boundary_for,
-    judged_tables,
-    policies_for,
-    tier_warnings,
+from kip33.retention.answer import (
+    RecordsToDelete,
+    RetentionAnswer,
+    judge_here,
+    local_answer,
+    records_to_delete,
+    retention_table,
 )
-from kip33.retention.only_local import only_local
 from kip33.retention.plan import RetentionPlan
-from kip33.retention.uploaded import uploaded_segments
+from kip33.retention.question import RetentionQuestion, moments_of, what_if_of
+from kip33.retention.retention_options import (
+    JudgingOptions,
+    PlanningOptions,
+    RetentionOptions,
+    RetentionSumsOptions,
+)
 from kip33.rules.policies import TopicGlobs
-from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
 from kip33.search import failover, group_lag
 from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import partitions_of
@@ -75,33 +73,6 @@ Offsets: TypeAlias = Path | Iterable[tuple[str, str, int, int]]
 The file is a CSV `[group,]topic,partition,offset`, or the output of
 `kafka-consumer-groups.sh --describe`.
 """
-
-_RETENTION_FIELDS: list["pa.Field[Any]"] = [
-    pa.field("log_dir", pa.string(), nullable=False),
-    pa.field("topic", pa.string(), nullable=False),
-    pa.field("partition", pa.int32(), nullable=False),
-    pa.field("base_offset", pa.int64()),
-    pa.field("log_uri", pa.string(), nullable=False),
-    pa.field("size_bytes", pa.int64()),
-    pa.field("last_modified_ms", pa.int64()),
-    pa.field("largest_timestamp", pa.int64()),
-    pa.field("largest_timestamp_source", pa.string()),
-    pa.field("status", pa.string(), nullable=False),
-    pa.field("policy", pa.string(), nullable=False),
-    pa.field("mode", pa.string(), nullable=False),
-    pa.field("retention_ms", pa.int64(), nullable=False),
-    pa.field("retention_bytes", pa.int64(), nullable=False),
-    pa.field("log_start_offset", pa.int64()),
-    pa.field("retention_ms_breached", pa.bool_(), nullable=False),
-    pa.field("deletable", pa.bool_(), nullable=False),
-    pa.field("reason", pa.string(), nullable=False),
-    pa.field("expires_at_ms", pa.int64()),
-    pa.field("deletable_at_ms", pa.int64()),
-    pa.field("blocked_by_base_offset", pa.int64()),
-    pa.field("blocked_by_timestamp", pa.int64()),
-    pa.field("upload_before_ms", pa.int64()),
-]
-RETENTION: Final = pa.schema(_RETENTION_FIELDS)
 
 
 class LocalRollOptions(SnapshotRollOptions, LocalEngineRun, total=False):
@@ -442,20 +413,15 @@ class OpenedCatalog:
         points = self.resume_points(other, offsets, buffer_ms=buffer_ms, **options)
         return failover.reset_offsets(points)
 
-    def retention(  # parameters: each is an option of `kip33 retention`
+    @takes(RetentionOptions)
+    def retention(
         self,
         policies: PolicyTables,
         *,
-        now: Time | None = None,
-        snapshot: str | None = None,
-        active_segment: str = "keep",
-        broker_version: str | None = None,
-        log_start_offsets: Path | None = None,
-        topics: Sequence[str] = (),
-        remote: "OpenedCatalog | Path | None" = None,
-        local: "OpenedCatalog | Path | None" = None,
+        other: "OpenedCatalog | Path | None" = None,
+        **options: Unpack[RetentionOptions],
     ) -> pa.Table:
-        """Return a row for each segment with retention's decision at `now`.
+        """Return a row for each segment with retention's decision.
 
         >>> catalog = open_catalog("indexes/_catalog")
         >>> week = {"defaults": {"retention.ms": "7d"}}
@@ -463,36 +429,101 @@ class OpenedCatalog:
         >>> judged["deletable"].to_pylist().count(True)
         4
 
+        - `policies`: `Policies`, or their tables
+        - `other`: with tiered storage, the catalog of the other tier, or its path or URI. What is
+          not complete in the remote tier is `not_uploaded` in the local one, whose limits are
+          `local.retention.*`. In the remote tier `retention.bytes` counts what only the local one
+          has, its log start offsets are used, and no segment is the active one
+        - `options`: see `RetentionOptions`
+
         Rows are by log directory, topic, partition and base offset (`retention` in RESULTS.md):
-        `deletable`, `reason`, `expires_at_ms`, ... A directory that could not be listed has no row.
-        `now` is a time, None: the current time. `active_segment` "kafka" judges the last segment as
-        a broker does, "keep" keeps it. `broker_version` is the version of Kafka by which the remote
-        tier is judged, such as "4.2"; None: the newest. `log_start_offsets` is a CSV
-        topic,partition,offset[,log_dir] that overrides the archive's checkpoints; `topics` are
-        globs. With `remote`, topics with `remote.storage.enable` in a broker's log directories are
-        judged by `local.retention.*`, and what is not complete in the remote tier is
-        `not_uploaded`. With `local`, the segments of a remote tier are judged as brokers do:
-        `retention.bytes` counts what only the local tier has, its log start offsets are used, and
-        no segment is the active one. A warning names a topic that has another id in the other tier.
-        ValueError for a wrong argument, CatalogError
-        if the two are not the tiers of a cluster.
+        `deletable`, `reason`, `expires_at_ms`, ... `retention_ms` and `ignore_future` add
+        `what_if_deletable` and `what_if_reason`, `show_broker_view` what a broker reads and does. A
+        directory that could not be listed has no row. A warning names a topic that has another id
+        in the other tier. ValueError for a wrong argument, CatalogError if the two are not the
+        tiers of a cluster.
         """
-        chosen, version = self._chosen(snapshot), version_of(broker_version)
-        other_tier = self._other_tier(chosen, policies, remote, local, log_start_offsets, version)
-        request = RetentionRequest(
-            policies_in(policies),
-            time_or_now(now),
-            self._log_starts(chosen, log_start_offsets),
-            topics,
-            active_segment,
-            boundary_for(chosen, version),
-            other_tier=other_tier,
-        )
-        request.require_valid()
-        self._warn_of_tiers(chosen, request)
-        request = replace(request, policies=policies_for(chosen, request.policies))
-        tables = judged_tables(self.catalog, chosen, request)
-        return pa.concat_tables(_retention_table(judged) for judged in tables)
+        return retention_table(self._question(policies, other, options).asking(**_views(options)))
+
+    @takes(RetentionSumsOptions)
+    def retention_sums(
+        self,
+        policies: PolicyTables,
+        *,
+        other: "OpenedCatalog | Path | None" = None,
+        **options: Unpack[RetentionSumsOptions],
+    ) -> RetentionAnswer:
+        """Return what retention frees of each partition, and at each time.
+
+        >>> catalog = open_catalog("indexes/_catalog")
+        >>> week = {"defaults": {"retention.ms": "7d"}}
+        >>> sums = catalog.retention_sums(week, now=1_700_000_000_000, forecast="30d")
+        >>> sums.totals["deletable_segments"], sums.freed.num_rows
+        (0, 2)
+
+        - `policies`, `other`: those of `retention`
+        - `options`: see `RetentionSumsOptions`
+
+        Errors are those of `retention`; also ValueError for `at` beside `forecast`.
+        """
+        question = self._question(policies, other, options)
+        moments_ms = moments_of(options, question.request.now_ms)
+        question = question.asking(moments_ms=moments_ms, **_views(options))
+        return local_answer(question, judge_here(question))
+
+    @takes(PlanningOptions)
+    def plan_retention(
+        self,
+        policies: PolicyTables,
+        *,
+        other: "OpenedCatalog | Path | None" = None,
+        **options: Unpack[PlanningOptions],
+    ) -> RetentionPlan:
+        """Return the plan of segments to delete; nothing is written or deleted.
+
+        >>> catalog = open_catalog("indexes/_catalog")
+        >>> week = {"defaults": {"retention.ms": "7d", "cleanup.policy": "delete"}}
+        >>> catalog.plan_retention(week, now=1_702_000_000_000).segments
+        4
+
+        - `policies`, `other`: those of `retention`
+        - `options`: see `PlanningOptions`
+
+        `kip33.write_plan` writes the plan to a file, `kip33.apply_plan` tests it or carries it out.
+        PlanError if `now` is in the future, a topic has no cleanup.policy, or the policies keep
+        everything.
+        """
+        question = self._planning(policies, other, options)
+        place = (question.catalog, question.snapshot)
+        return make_plan.plan_retention(*place, question.request, question.clock_ms)
+
+    @takes(PlanningOptions)
+    def records_to_delete(
+        self,
+        policies: PolicyTables,
+        *,
+        other: "OpenedCatalog | Path | None" = None,
+        **options: Unpack[PlanningOptions],
+    ) -> RecordsToDelete:
+        """Return the input of `kafka-delete-records.sh`: the first kept offset of each partition.
+
+        >>> catalog = open_catalog("indexes/_catalog")
+        >>> week = {"defaults": {"retention.ms": "7d", "cleanup.policy": "delete"}}
+        >>> found = catalog.records_to_delete(week, now=1_702_000_000_000)
+        >>> found.offsets["partitions"]
+        [{'topic': 'orders', 'partition': 0, 'offset': 8000}]
+
+        - `policies`, `other`: those of `retention`
+        - `options`: see `PlanningOptions`
+
+        A partition of which a plan would leave out a segment is left out, and a line of `warnings`
+        names it. Errors are those of `plan_retention`.
+        """
+        question = self._planning(policies, other, options)
+        question.require_now()
+        judged = judge_here(question, emits=True)
+        assert judged.doubts is not None
+        return records_to_delete(judged.sums.partitions, judged.doubts)
 
     @takes(LocalRollOptions)
     def roll(
@@ -546,81 +577,47 @@ class OpenedCatalog:
     def _rolled(self, snapshot: str | None, topics: Sequence[str]) -> RolledArchive:
         return RolledArchive.of_catalog(self.catalog, choose(self.catalog, snapshot), topics)
 
-    def plan_retention(  # parameters: each is an option of `kip33 retention --plan`
-        self,
-        policies: PolicyTables,
-        *,
-        now: Time | None = None,
-        snapshot: str | None = None,
-        active_segment: str = "keep",
-        log_start_offsets: Path | None = None,
-        topics: Sequence[str] = (),
-        trust_last_modified: bool = False,
-        remote: "OpenedCatalog | Path | None" = None,
-    ) -> RetentionPlan:
-        """Return the plan of segments to delete at `now`; nothing is written or deleted.
-
-        >>> catalog = open_catalog("indexes/_catalog")
-        >>> week = {"defaults": {"retention.ms": "7d", "cleanup.policy": "delete"}}
-        >>> catalog.plan_retention(week, now=1_702_000_000_000).segments
-        4
-
-        The arguments are those of `retention`, and:
-
-        - `trust_last_modified`: include segments for which the file's time is used as timestamp
-
-        `kip33.write_plan` writes the plan
-        to a file, `kip33.apply_plan` tests it or carries it out. PlanError if `now` is in the
-        future, a topic has no cleanup.policy, or the policies keep everything.
-        """
-        chosen, clock_ms = self._chosen(snapshot), current_ms()
-        request = RetentionRequest(
-            policies_in(policies),
-            clock_ms if now is None else time_or_now(now),
-            self._log_starts(chosen, log_start_offsets),
-            topics,
-            active_segment,
-            trust_last_modified=trust_last_modified,
-            other_tier=self._other_tier(chosen, policies, remote),
-        )
-        self._warn_of_tiers(chosen, request)
-        return make_plan.plan_retention(self.catalog, chosen, request, clock_ms)
-
     def _chosen(self, snapshot: str | None) -> Snapshot:
         return choose(self.catalog, snapshot).snapshot
 
-    def _log_starts(self, snapshot: Snapshot, file: Path | None) -> LogStartOffsets:
-        return log_starts(snapshot, self._texts(snapshot, "log_dir"), file)
-
-    def _texts(self, snapshot: Snapshot, column: str) -> list[str]:
-        texts: list[Any] = names_in(self.catalog, snapshot)[column].unique().drop_null().to_pylist()
-        return sorted(texts)
-
-    def _other_tier(
+    def _question(
         self,
-        snapshot: Snapshot,
         policies: PolicyTables,
-        remote: "OpenedCatalog | Path | None",
-        local: "OpenedCatalog | Path | None" = None,
-        log_start_offsets: Path | None = None,
-        version: tuple[int, int] = NEWEST_KAFKA,
-    ) -> OtherTier | None:
-        if remote is not None and local is not None:
-            raise ValueError("remote and local found, expected one: this catalog is the other tier")
-        given = local if remote is None else remote
-        if given is None:
-            return None
-        other = _opened(given, "local" if remote is None else "remote")
-        tier = CatalogSnapshot(other.catalog, other._chosen(None))
-        judged = CatalogSnapshot(self.catalog, snapshot)
-        if remote is not None:
-            return uploaded_segments(judged, tier, policies_in(policies))
-        return only_local(judged, tier, text_of(log_start_offsets), version)
-
-    def _warn_of_tiers(self, snapshot: Snapshot, request: RetentionRequest) -> None:
-        judged = filter(TopicGlobs.of(request.topics).matches, self._texts(snapshot, "topic"))
-        for line in tier_warnings(snapshot, request.policies, judged, request.other_tier):
+        other: "OpenedCatalog | Path | None",
+        asked: JudgingOptions,
+    ) -> RetentionQuestion:
+        """Return the question of retention, after telling its warnings."""
+        tier = None
+        if other is not None:
+            second = _opened(other, "other")
+            tier = CatalogSnapshot(second.catalog, second._chosen(None))
+        question = RetentionQuestion.of(
+            CatalogSnapshot(self.catalog, self._chosen(asked["snapshot"])),
+            policies_in(policies),
+            asked,
+            current_ms(),
+            other=tier,
+        )
+        for line in question.warnings:
             warn_caller(line)
+        return question
+
+    def _planning(
+        self,
+        policies: PolicyTables,
+        other: "OpenedCatalog | Path | None",
+        asked: PlanningOptions,
+    ) -> RetentionQuestion:
+        question = self._question(policies, other, asked)
+        return question.asking(trust_last_modified=asked["trust_last_modified"])
+
+
+def _views(asked: RetentionOptions) -> dict[str, Any]:
+    """Return the fields of a request that are judged beside the policies."""
+    return {
+        "what_if": what_if_of(asked["retention_ms"], asked["ignore_future"]),
+        "broker_view": asked["show_broker_view"],
+    }
 
 
 def _opened(catalog: OpenedCatalog | Path, argument: str) -> OpenedCatalog:
@@ -639,16 +636,6 @@ def _committed_offsets(offsets: Offsets, topics: Sequence[str]) -> list[GroupOff
     return [GroupOffset(*one) for one in offsets if globs.matches(one[1])]
 
 
-def version_of(broker_version: str | None) -> tuple[int, int]:
-    """Return a version of Kafka, the newest one for None; ValueError for another text."""
-    return NEWEST_KAFKA if broker_version is None else parse_kafka_version(broker_version)
-
-
-def text_of(path: Path | None) -> str | None:
-    """Return a path as a text, None for None."""
-    return None if path is None else os.fspath(path)
-
-
 def current_ms() -> int:
     """Return the current time in ms since 1970."""
     return time.time_ns() // 1_000_000
@@ -660,16 +647,3 @@ def time_or_now(moment: Time | None) -> int:
     if now_ms < 0:
         raise ValueError(f"now {now_ms} found, expected a time from 1970 on")
     return now_ms
-
-
-def _retention_table(judged: JudgedRows) -> pa.Table:
-    """Return the judged segments as a table of RETENTION, in their order.
-
-    A directory that could not be listed is no segment, whatever partition its name suggests.
-    """
-    answers = answer_columns(judged, 0, judged.rows.num_rows)
-    found = {
-        name: answers[name] if name in answers else judged.rows[name] for name in RETENTION.names
-    }
-    is_segment = pc.and_(pc.is_valid(judged.rows["base_offset"]), pc.is_valid(judged.rows["topic"]))
-    return pa.table(found).filter(is_segment).cast(RETENTION)

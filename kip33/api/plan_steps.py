@@ -1,13 +1,15 @@
 """Write a retention plan to a file, test it, or carry it out, from a program."""
 
-import os
-from typing import Final
+from typing import Unpack
 
 from kip33.api.opened_catalog import current_ms
+from kip33.options import Path, takes
 from kip33.retention import apply
 from kip33.retention import plan as plan_file
-from kip33.retention.apply import LIMIT_BYTES, MAX_AGE_MS, Applied, OnRecord
+from kip33.retention.apply import Applied, OnRecord
 from kip33.retention.plan import RetentionPlan
+from kip33.retention.retention_options import ApplyOptions
+from kip33.rules.policies import duration_ms, size_bytes
 from kip33.stores.filesystem_option import (
     Filesystem,
     StorageOptions,
@@ -16,9 +18,6 @@ from kip33.stores.filesystem_option import (
     require_writable_store,
 )
 from kip33.stores.locations import Location
-
-Path = str | os.PathLike[str]
-DAY_MS: Final = MAX_AGE_MS
 
 
 def write_plan(
@@ -46,18 +45,16 @@ def write_plan(
     plan_file.write_plan(plan, place)
 
 
+@takes(ApplyOptions, dry_run=True)
 def apply_plan(
     plan: RetentionPlan | Path,
     *,
-    dry_run: bool = True,
-    trash: Path | None = None,
-    max_age_ms: int = DAY_MS,
-    limit_bytes: int = LIMIT_BYTES,
     on_record: OnRecord | None = None,
     storage_options: StorageOptions | None = None,
     filesystem: Filesystem | None = None,
+    **options: Unpack[ApplyOptions],
 ) -> Applied:
-    """Test a plan, or with `dry_run=False` carry it out, as `kip33 retention --apply` does.
+    """Test a plan, or with `dry_run=False` carry it out, as `kip33 retention apply` does.
 
     Returns what was done, or would be, with a `PartitionResult` for each partition: numbers of
     segments, sizes in bytes.
@@ -70,15 +67,14 @@ def apply_plan(
     (True, 4, 'done')
 
     - `plan`: a plan, or the path or URI of its file
-    - `dry_run`: check everything and delete nothing
-    - `trash`: move the files to this directory instead of deleting them
-    - `max_age_ms`, `limit_bytes`: refuse a plan that is older, or has more bytes
     - `on_record`: called with each object of the journal; if it returns False, each partition stops
       after its current segment
+    - `storage_options`: keys and endpoint of stores (`kip33.stores.filesystem_option`)
     - `filesystem`: a pyarrow or fsspec filesystem, also for the plan's catalog and archive
+    - `options`: see `ApplyOptions`
 
     A refused plan changes nothing. Raises PlanError if the plan cannot be read, is older than
-    `max_age_ms`, has more than `limit_bytes`, or no longer matches the catalog; LockedError if a
+    `max_age`, has more than `limit`, or no longer matches the catalog; LockedError if a
     broker uses the directory; CatalogError if there is no snapshot; LocationError if a place cannot
     be used.
     """
@@ -87,14 +83,15 @@ def apply_plan(
         places_on(named, storage_options, filesystem)
     else:
         plan = plan_file.read_plan(place_on(plan, storage_options, filesystem))
-    places = [plan.basis.catalog, plan.basis.source, *([Location.of(trash)] if trash else [])]
+    trash = None if options["trash"] is None else Location.of(options["trash"])
+    places = [plan.basis.catalog, plan.basis.source, *([trash] if trash else [])]
     require_writable_store(places)
     return apply.apply_plan(
         plan,
         clock=current_ms,
-        max_age_ms=max_age_ms,
-        limit_bytes=limit_bytes,
-        trash=None if trash is None else Location.of(trash),
-        dry_run=dry_run,
+        max_age_ms=duration_ms(options["max_age"]),
+        limit_bytes=size_bytes(options["limit"]),
+        trash=trash,
+        dry_run=options["dry_run"],
         on_record=on_record,
     )

@@ -12,6 +12,8 @@ from kip33.rules.index_entries import (
     DEFAULT_SEGMENT_INDEX_BYTES,
     DialectName,
 )
+from kip33.rules.policies import limit_ms
+from kip33.rules.search import NEWEST_KAFKA, parse_kafka_version
 from kip33.rules.untimestamped import RuleName, rule_of
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
 from kip33.stores.progress import OnProgress, tell_nobody
@@ -126,6 +128,36 @@ Parallelism: TypeAlias = Annotated[
         most=100_000,
     ),
 ]
+KafkaConfigsFile: TypeAlias = Annotated[
+    Path | None,
+    Option(
+        "Saved output of `kafka-configs.sh --describe --entity-type topics --all`, or of "
+        "`kafka-topics.sh --describe` (which lacks the broker's settings). A section of --policy "
+        "with the topic's exact name overrides it; the defaults of --policy fill in what it lacks.",
+        metavar="FILE",
+    ),
+]
+RetentionLimit: TypeAlias = Annotated[
+    int | str | None,
+    Option(
+        "retention.ms for all topics. Together with a policy: show what would change with this "
+        "value.",
+        metavar="7d",
+        parse=limit_ms,
+        python="retention.ms for all topics, in ms or such as `7d`. Together with a policy: what "
+        "would change with this value.",
+    ),
+]
+BrokerVersion: TypeAlias = Annotated[
+    str | None,
+    Option(
+        "Evaluate the remote tier as brokers of this version do: up to 4.2 a segment at the very "
+        "limit of retention.ms goes, up to 4.3 a local segment counts twice that begins at the "
+        f"last uploaded offset. [default: {'.'.join(map(str, NEWEST_KAFKA))}]",
+        metavar="4.2",
+        parse=parse_kafka_version,
+    ),
+]
 # Of Python only: a command has its display of progress, and --conf.
 ProgressFunction: TypeAlias = Annotated[
     OnProgress,
@@ -154,16 +186,13 @@ class PolicyFiles(TypedDict, total=False):
         Path | None,
         Option("Settings of topics, with Kafka's names, like conf/retention.toml.", metavar="FILE"),
     ]
-    kafka_configs: Annotated[
-        Path | None,
-        Option(
-            "Saved output of `kafka-configs.sh --describe --entity-type topics --all`, or "
-            "of `kafka-topics.sh --describe` (which lacks the broker's settings). A "
-            "section of --policy with the topic's exact name overrides it; the defaults of "
-            "--policy fill in what it lacks.",
-            metavar="FILE",
-        ),
-    ]
+    kafka_configs: KafkaConfigsFile
+
+
+class RetentionPolicies(PolicyFiles, total=False):
+    """Where a command finds retention policies, and one limit for all topics."""
+
+    retention_ms: RetentionLimit
 
 
 class EngineRun(TypedDict, total=False):

@@ -4,7 +4,7 @@ Retention and the audits read catalogs in this form. The rows are in the order o
 `segment_order`, and of whole partitions. Texts that repeat, above all directories, are stored once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ _NUMBERS: Final = (
     *("base_offset", "size_bytes", "last_modified_ms", "largest_timestamp"),
     *("last_offset", "offset_of_max_timestamp", "max_timestamp"),
 )
+_ROWS_AT_ONCE: Final = 1_000
 _SIZES: Final = [f"{kind}_bytes" for kind in IndexKind]
 OF_FILES: Final = ("index_uri", "index_file", *_SIZES)
 JUDGED: Final = (*_REPEATED, "partition", *_NUMBERS, "log_uri", "timestamp_types")
@@ -190,3 +191,13 @@ def int64_column_of(column: Any) -> Int64Column:
     """Return a column of numbers as the rules take it."""
     values = pc.fill_null(pc.cast(column, pa.int64()), 0).to_numpy()
     return Int64Column(np.asarray(values), np.asarray(column.is_valid().to_numpy()))
+
+
+def rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """Yield a table's rows; maps become dicts."""
+    maps = [field.name for field in table.schema if pa.types.is_map(field.type)]
+    for some in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
+        for row in some.to_pylist():
+            for name in maps:
+                row[name] = dict(row[name])
+            yield row

@@ -9,6 +9,7 @@ import pyarrow as pa
 from kip33.archive.common_options import TopicGlobList
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_answers import tiers_compared, undamaged_snapshots
+from kip33.catalog.catalog_columns import rows_of
 from kip33.catalog.difference import count_changes, difference
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.pruning import REMOVALS, Plan, Pruned, RemovalKind, prune
@@ -21,7 +22,7 @@ from kip33.cli.catalog_places import (
     catalog_places,
     snapshot_option,
 )
-from kip33.cli.catalog_segments import catalog_holes, catalog_segments, rows_of, tiers_output
+from kip33.cli.catalog_segments import catalog_holes, catalog_segments, tiers_output
 from kip33.cli.declared_options import option_of
 from kip33.cli.modes import CommandWithModes, Earlier, Mode, with_modes
 from kip33.cli.options import by_hand

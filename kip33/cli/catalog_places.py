@@ -3,7 +3,8 @@
 The two are given in any order: the layout of a snapshot says which tier it is of.
 """
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -22,6 +23,39 @@ catalog_places: Final = together(
     catalog_argument,
     click.argument("remote_dir", metavar="[REMOTE]", required=False),
     snapshot_option,
+)
+
+
+_EARLIER_OTHERS: Final = "kip33.earlier others"  # catalogs of --remote and --local, in `meta`
+
+
+def _keep_other(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta.setdefault(_EARLIER_OTHERS, []).append(value)
+        warn(
+            f"{param.opts[0]} is now the second argument: kip33 {ctx.command.name} CATALOG OTHER; "
+            "the option goes with the next version"
+        )
+
+
+def _other(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
+    given: list[str | None] = [*ctx.meta.get(_EARLIER_OTHERS, ()), *([value] if value else [])]
+    if len(given) > 1:
+        raise click.UsageError(
+            "--remote and --local cannot be combined: CATALOG is one tier, give the other"
+        )
+    return given[0] if given else None
+
+
+def _earlier_other(flag: str) -> Callable[[Any], Any]:
+    how: dict[str, Any] = {"is_eager": True, "expose_value": False, "callback": _keep_other}
+    return click.option(flag, hidden=True, **how)
+
+
+other_tier_argument: Final = together(  # and what gave it in earlier versions
+    click.argument("other", metavar="[OTHER]", required=False, callback=_other),
+    _earlier_other("--remote"),
+    _earlier_other("--local"),
 )
 
 

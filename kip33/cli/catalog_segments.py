@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from kip33.api.catalog_options import HoleOptions, SegmentOptions
 from kip33.catalog.catalog_answers import TIER_COLUMNS, holes_in, segments_of
+from kip33.catalog.catalog_columns import rows_of
 from kip33.catalog.holes import hole_totals
 from kip33.catalog.segment_order import PARTITION
 from kip33.catalog.tier_findings import PARTITIONS, TIER_FINDINGS, TierComparison
@@ -63,12 +64,6 @@ def _names(source: CatalogSnapshot | Tiers) -> str:
     """Return the name of the snapshot, or of both."""
     of = source if isinstance(source, Tiers) else [source]
     return " and ".join(one.snapshot.name for one in of)
-
-
-def rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table, of which there may be a million."""
-    for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
-        yield from batch.to_pylist()
 
 
 def _page(tiers: Tiers, partitions: pa.Table, found: pa.Table) -> Iterator[Table | str]:

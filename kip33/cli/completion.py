@@ -21,8 +21,8 @@ _SHELLS: Final = {
     "zsh": 'eval "$(kip33 completion zsh)" in ~/.zshrc, below compinit',
     "fish": "kip33 completion fish > ~/.config/fish/completions/kip33.fish",
 }
-_FILE: Final = re.compile(r"FILE|PLACE")  # in a placeholder of the help
-_DIRECTORY: Final = re.compile(r"CATALOG|DIR|FOLDER|REMOTE|SOURCE")
+_FILE: Final = re.compile(r"FILE|PLACE|PLAN")  # in a placeholder of the help
+_DIRECTORY: Final = re.compile(r"CATALOG|DIR|FOLDER|OTHER|REMOTE|SOURCE")
 _NO_PLACES: Final = ("replica",)  # LOG_DIR of SOURCE, a name
 _OF_CATALOGS: Final = ("catalog_dir", "source", "catalog", "index_dir")
 

@@ -25,7 +25,6 @@ from kip33.cli.engine_option import (
 )
 from kip33.cli.main import COMMANDS, get_command
 from kip33.cli.output import FORMATS, RESULT_LINE
-from kip33.cli.times import LIMIT
 from kip33.errors import without_secrets
 from kip33.rules.policies import nearest
 from kip33.stores.settings import configured, settings_from
@@ -40,29 +39,6 @@ _Request = TypeVar("_Request")
 
 
 REPLACED_FILES: Final = "kip33.replaced files"  # their checks, in click's `meta`
-
-
-def makes_request(
-    kind: Callable[..., _Request],
-) -> Callable[[Callable[[_Request], None]], Callable[..., None]]:
-    """Give the command the values of its options as one request of this class.
-
-    A field whose type is a named tuple, typed dict or dataclass is made of options, too. `check` of
-    what is made, if it has one, raises UsageError for options that contradict each other.
-    """
-
-    def decorated(command: Callable[[_Request], None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def with_request(**values: object) -> None:
-            request = made_of(kind, values)
-            assert not values, f"{kind} has no fields {', '.join(values)}"
-            for require in click.get_current_context().meta.pop(REPLACED_FILES, ()):
-                require()
-            command(request)
-
-        return with_request
-
-    return decorated
 
 
 def made_of(kind: Callable[..., _Request], values: dict[str, object]) -> _Request:
@@ -121,7 +97,6 @@ class PolicyOptions(NamedTuple):
         return policies_of(*self)
 
 
-topic_option: Final = option_of("topics", common.TopicGlobList)
 _MOST_CONFIG_BYTES: Final = 1 << 20
 
 
@@ -312,16 +287,7 @@ engine_options: Final = together(
 )
 parallelism_option: Final = option_of("parallelism", common.Parallelism)
 spark_options: Final = together(parallelism_option, session_options)
-policy_options: Final = together(
-    options_of(common.PolicyFiles),
-    click.option(
-        "--retention-ms",
-        type=LIMIT,
-        metavar="7d",
-        help="retention.ms for all topics. Together with a policy: show what would change "
-        "with this value.",
-    ),
-)
+policy_options: Final = options_of(common.RetentionPolicies)
 
 
 def _keep_result_line(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -354,7 +320,7 @@ def replaced_file(
 ) -> Callable[[click.Context, click.Parameter, str | None], "Location | None"]:
     """Return what makes a place of a text; `require` raises for a file that must stay.
 
-    It is asked when all options are read (`makes_request`), because it looks into a store.
+    It is asked when all options are read (`runs`), because it looks into a store.
     """
 
     def place_of(ctx: click.Context, _: click.Parameter, text: str | None) -> "Location | None":

@@ -108,7 +108,8 @@ class Output:
     `is_streamed`: rows are read while they are printed, so the time is not known. Its file has the
     fields of `more`, too. `findings` are compared with --fail-on. `unread` are lines on logs that
     could not be read, of `logs` in all: without any other the exit code is 1, as it is if the work
-    `is_incomplete`. `gauges` are those of --metrics, with `labels` on each.
+    `is_incomplete`. `if_unwritten`, what the command did, is said where standard output cannot be
+    written. `gauges` are those of --metrics, with `labels` on each.
     """
 
     page: Callable[[Row], Iterable[Table | str]] | Iterable[Table | str]
@@ -126,6 +127,7 @@ class Output:
     is_streamed: bool = False
     is_incomplete: bool = False
     is_refused: bool = False
+    if_unwritten: str = ""
     gauges: "Callable[[Row, MetricsRequest], Iterable[GaugeSamples]]" = lambda *_: ()
     labels: Mapping[str, str] = field(default_factory=dict)
 

@@ -32,8 +32,9 @@ from kip33.cli.options import (
 )
 from kip33.cli.output import Output, show, warn_of_unreadable
 from kip33.cli.progress import progress_line
+from kip33.cli.standard_output import OutputError
 from kip33.cli.times import current_ms
-from kip33.errors import ExitCode, exit_code_of
+from kip33.errors import ExitCode, Kip33Error, exit_code_of
 from kip33.stores.progress import OnProgress, tell_nobody
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class CommandRun:
         self._began = time.monotonic()
         self._ran: tuple[str, int] | None = None
         self._engine: Engine | None = None
+        self._facts: dict[str, Any] = {}
 
     @property
     def asks_for_topics(self) -> bool:
@@ -100,16 +102,21 @@ class CommandRun:
         self._ran = name, workers
 
     def facts(self) -> dict[str, Any]:
-        """Return what every summary ends with: `engine`, `workers`, `seconds`."""
-        seconds = {"seconds": round(time.monotonic() - self._began, 3)}
+        """Return the end of every summary: `engine`, `workers`, `seconds` up to the first call."""
+        if not self._facts:
+            seconds = {"seconds": round(time.monotonic() - self._began, 3)}
+            self._facts = self._of_engine() | seconds
+        return self._facts
+
+    def _of_engine(self) -> dict[str, Any]:
         if self.options.engine is None:
-            return seconds
+            return {}
         if self._engine is not None:
             self._ran = self._engine.name, self._engine.workers
         if self._ran is None:
             engine_choice(self.options.engine._replace(verbose=False))  # refuses contradictions
         engine, workers = self._ran or ("local", 1)
-        return {"engine": engine, "workers": workers} | seconds
+        return {"engine": engine, "workers": workers}
 
 
 _WORK: Final = {  # the options of each kind of work
@@ -193,7 +200,7 @@ def _ended(output: Output, run: CommandRun, name: str) -> ExitCode:
     if options.metrics and options.metrics.metrics_file:
         gauges = output.gauges(output.summary, options.metrics)
         publish_metrics(options.metrics, name, output.labels, gauges)
-    show(output, options.output_format or "table")
+    _show(output, options.output_format or "table")
     if warn_of_unreadable(output.unread, of=output.logs):
         return ExitCode.INCOMPLETE
     return exit_code_of(
@@ -201,3 +208,17 @@ def _ended(output: Output, run: CommandRun, name: str) -> ExitCode:
         incomplete=output.is_incomplete,
         refused=output.is_refused,
     )
+
+
+def _show(output: Output, output_format: str) -> None:
+    """Print what was found; OutputError says what was done, if the command did something."""
+    try:
+        show(output, output_format)
+        if output.if_unwritten:
+            sys.stdout.flush()
+    except OutputError as error:
+        if not output.if_unwritten:
+            raise
+        untold = Kip33Error(f"{error}; {output.if_unwritten}")
+        untold.exit_code = error.exit_code
+        raise untold from error

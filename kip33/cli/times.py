@@ -58,16 +58,16 @@ def parse_moment(text: str, now_ms: int) -> Milliseconds:
 
 
 class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4; 8.1 serves
-    """The type of an option: a text that is converted to an integer; errors are one line."""
+    """The type of an option: a text that is converted to numbers; errors are one line."""
 
-    def __init__(self, name: str, parse: Callable[[str], int], example: str) -> None:
+    def __init__(self, name: str, parse: Callable[[str], Any], example: str) -> None:
         """Take the value's name, a function that converts it or raises ValueError, an example."""
         self.name = name
         self._parse = parse
         self._example = example
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the integer, or end the command with what was found, expected, and an example."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value, or end the command with what was found, expected, and an example."""
         try:
             return self._parse(str(value))
         except ValueError as error:
@@ -86,7 +86,12 @@ def _buffer_ms(text: str) -> int:
     return AUTO_BUFFER if text == "auto" else duration_ms(text)
 
 
+def _clocks(text: str) -> tuple[int, ...]:
+    return tuple(parse_clock(one) for one in text.split(",")) if text else ()
+
+
 MOMENT: Final = Quantity("moment", parse_clock, "2024-05-01T12:00:00Z")
+MOMENTS: Final = Quantity("moments", _clocks, "2024-05-01,2024-06-01")
 DURATION: Final = Quantity("duration", duration_ms, "7d")
 POSITIVE_DURATION: Final = Quantity("duration", positive_ms, "7d")
 LIMIT: Final = Quantity("limit", limit_ms, "7d")

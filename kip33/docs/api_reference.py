@@ -30,22 +30,14 @@ _DECLARED: Final = {
     if one.name in _SAME
 }
 SHARED: Final[Mapping[str, str]] = {
-    "active_segment": "`keep` keeps a partition's last segment, `kafka` judges it as a broker does",
     "base_offset": "the segment's base offset; by default the one in the file's name",
-    "boundary": "`local`, or `remote`: the comparison of tiered storage up to Kafka 4.2",
-    "broker_version": "the Kafka by whose rules the remote tier is judged, such as `4.2`; None: "
-    "the newest",
     "dialect": "which entries an index has: `recover` and `live` as a broker's, or `kip33`",
     "end": "the offset to stop before; None: the end",
     "kafka_configs": "a file with the topics' settings, as Kafka's tools print them",
-    "log_start_offsets": "log start offsets that override the archive's checkpoints",
-    "now": "the time to judge at; None: the current time",
     "now_ms": "the time to judge at, ms since 1970 or a `datetime` with a time zone",
     "offsets": "committed offsets: tuples (group, topic, partition, offset), or the path of a CSV "
     "or of the output of `kafka-consumer-groups.sh --describe`",
     "policies": "retention policies: `Policies`, or their tables",
-    "remote": "the catalog of the remote tier, or its path or URI: it says what was uploaded",
-    "local": "for a catalog of the remote tier, that of the log directories, or its path or URI",
     "segment": "a path, a URI or a `Segment`",
     "segments": "paths, URIs or `Segment`s; or one of them",
     "snapshot": "a snapshot's name, number or id; None: the newest undamaged one",

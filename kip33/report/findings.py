@@ -18,6 +18,7 @@ from kip33.retention.partition_texts import block_sentence, name_of
 from kip33.rules.offset_holes import HoleKind
 from kip33.rules.policies import human_bytes
 from kip33.rules.retention import KEPT_STATUSES
+from kip33.rules.search import NEWEST_KAFKA
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.suspicious_timestamps import Suspicion
 from kip33.stores.locations import Location
@@ -53,6 +54,7 @@ class CommandWords(NamedTuple):
     policy: tuple[str, ...]  # options of policies; empty: there is no policy
     now_ms: int
     remote: str | None  # the catalog of the remote tier
+    broker_version: tuple[int, int] = NEWEST_KAFKA
 
     def of_catalog(self, mode: str = "", *options: str) -> str:
         """Return a command line of `kip33 catalog`, or of one of its commands."""
@@ -71,18 +73,20 @@ class CommandWords(NamedTuple):
 
     def of_remote_retention(self) -> str | None:
         """Return a command line that judges the remote tier, None without a policy."""
-        return self._judging(self.remote or "", "--local", self.catalog)
+        return self._judging(self.remote or "", self.catalog)
 
     def of_retention(self, *options: str) -> str | None:
         """Return a command line of `kip33 retention`, None without a policy."""
-        other = ("--remote", self.remote) if self.remote else ()
-        return self._judging(self.catalog, "--snapshot", self.snapshot, *other, *options)
+        other = (self.remote,) if self.remote else ()
+        return self._judging(self.catalog, *other, "--snapshot", self.snapshot, *options)
 
     def _judging(self, *words: str) -> str | None:
         if not self.policy:
             return None
-        moment = ("--now", iso_time(self.now_ms))
-        return shlex.join(["kip33", "retention", *words, *self.policy, *moment])
+        how = ["--now", iso_time(self.now_ms)]
+        if self.broker_version != NEWEST_KAFKA:
+            how += ["--broker-version", ".".join(map(str, self.broker_version))]
+        return shlex.join(["kip33", "retention", *words, *self.policy, *how])
 
 
 class FindingSources(NamedTuple):
@@ -273,7 +277,7 @@ _DOUBTED: Final = {
     Doubt.UNVERIFIED: ("unverified segment", "whose log the build did not read"),
     Doubt.TIERED: (
         "segment",
-        "of topics in tiered storage: not judged; give --remote with the catalog of that tier",
+        "of topics in tiered storage: not judged; give the catalog of that tier, too",
     ),
     Doubt.NOT_UPLOADED: (
         "segment",

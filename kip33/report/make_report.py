@@ -25,6 +25,7 @@ from kip33.catalog.tier_findings import compare_tiers
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.catalog.topic_totals import TopicTotals, topic_totals
 from kip33.errors import CatalogError
+from kip33.options import Path
 from kip33.report.facts import (
     ChangedSegment,
     Changes,
@@ -47,6 +48,7 @@ from kip33.report.segment_sums import (
 from kip33.report.timelines import PartitionRanking, make_timelines, topics_shown
 from kip33.retention.evaluation import (
     RetentionRequest,
+    boundary_for,
     judged_tables,
     policies_for,
     tier_warnings,
@@ -55,6 +57,7 @@ from kip33.retention.only_local import only_local
 from kip33.retention.policy_files import policies_of
 from kip33.retention.uploaded import uploaded_segments
 from kip33.rules.policies import Policies
+from kip33.rules.search import NEWEST_KAFKA
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 
@@ -75,10 +78,11 @@ class ReportRequest(NamedTuple):
     forecast_days: int
     remote: CatalogSnapshot | None = None  # of the remote tier
     warnings: tuple[str, ...] = ()  # about newer snapshots there
+    broker_version: tuple[int, int] = NEWEST_KAFKA  # by which the remote tier is judged
 
 
 def report_policies(
-    policy: str | None, kafka_configs: str | None, retention_ms: int | None
+    policy: Path | None, kafka_configs: Path | None, retention_ms: int | str | None
 ) -> tuple[Policies | None, tuple[str, ...]]:
     """Return the policies of a report, and the words of a command that give them.
 
@@ -106,6 +110,7 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
     words = CommandWords(
         *(catalog.location.word, snapshot.snapshot_id, request.policy_words, request.now_ms),
         remote=request.remote.catalog.location.word if request.remote else None,
+        broker_version=request.broker_version,
     )
     remote = None
     if request.remote and request.policies:
@@ -190,6 +195,7 @@ def _question(local: CatalogSnapshot, request: ReportRequest) -> RetentionReques
         policies_for(local.snapshot, policies),
         request.now_ms,
         starts,
+        boundary=boundary_for(local.snapshot, request.broker_version),
         other_tier=uploaded,
         moments_ms=forecast_moments(request.now_ms, request.forecast_days),
         reborn=topics_with_several_ids(names),
@@ -200,12 +206,13 @@ def _question(local: CatalogSnapshot, request: ReportRequest) -> RetentionReques
 def _remote_facts(
     local: CatalogSnapshot, remote: CatalogSnapshot, request: ReportRequest, words: CommandWords
 ) -> RemoteTierFacts:
-    """Return what `kip33 retention REMOTE --local LOCAL` says."""
-    beyond = only_local(remote, local)
+    """Return what `kip33 retention REMOTE LOCAL` says."""
+    beyond = only_local(remote, local, kafka_version=request.broker_version)
     policies = policies_for(remote.snapshot, request.policies or Policies())
     asked = RetentionRequest(
         policies,
         request.now_ms,
+        boundary=boundary_for(remote.snapshot, request.broker_version),
         other_tier=beyond,
         moments_ms=forecast_moments(request.now_ms, request.forecast_days),
     )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kip33.archive.listing import DIRECTORIES_AT_ONCE
 from kip33.archive.segment_paths import PartitionFiles, list_partition
@@ -113,6 +113,30 @@ class Applied:
     def log_bytes_deleted(self) -> int:
         """Return the bytes of the logs that this run deleted or moved."""
         return sum(one.log_bytes_deleted for one in self.partitions)
+
+    @property
+    def findings(self) -> list[str]:
+        """Return `stopped` if a partition was."""
+        return [str(PartitionOutcome.STOPPED)] if self.stopped else []
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the summary of the command, without its time."""
+        return {
+            "plan_id": self.plan_id,
+            "run_id": self.run_id,
+            "dry_run": self.dry_run,
+            "partitions": len(self.partitions),
+            "stopped_partitions": self.stopped,
+            "refused_partitions": self.refused,
+            "segments_deleted": self.segments_deleted,
+            "segments_gone_already": sum(one.segments_gone_already for one in self.partitions),
+            "bytes_deleted": self.bytes_deleted,
+            "log_bytes_deleted": self.log_bytes_deleted,
+            "journal": self.journal,
+            "trash": self.trash,
+            "continues": list(self.continues),
+            "findings": self.findings,
+        }
 
 
 def apply_plan(  # parameters: each limits the apply, or follows it

@@ -61,6 +61,14 @@ INTERNAL: Final = (  # topics: Kafka refuses to delete their records
     "__transaction_state",
     "__share_group_state",
 )
+_FREED_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("at_ms", pa.int64()),
+    pa.field("topic", pa.string()),
+    pa.field("segments", pa.int64()),
+    pa.field("bytes", pa.int64()),
+]
+FREED: Final = pa.schema(_FREED_FIELDS)
+RESULT_TABLES: Final = ("segments", "partitions", "freed")  # the folders of --output
 SUMMARY_FILE: Final = "summary.json"
 UNFINISHED: Final = ".kip33-unfinished"  # in a folder without a summary: the run is not finished
 _INCOMPLETE: Final = "the results are incomplete"
@@ -183,14 +191,8 @@ def freed_table(judged: JudgedRows, moments_ms: Sequence[int]) -> pa.Table:
     """Return the sums that become deletable up to each time: at_ms, topic, segments, bytes."""
     topics = judged.columns.texts("topic")
     rows = judged.freed_by(moments_ms)
-    return pa.table(
-        {
-            "at_ms": pa.array([row.at_ms for row in rows], pa.int64()),
-            "topic": pa.array([topics[row.topic] for row in rows], pa.string()),
-            "segments": pa.array([row.segments for row in rows], pa.int64()),
-            "bytes": pa.array([row.bytes for row in rows], pa.int64()),
-        }
-    )
+    freed = [(row.at_ms, topics[row.topic], row.segments, row.bytes) for row in rows]
+    return pa.Table.from_pylist([dict(zip(FREED.names, row, strict=True)) for row in freed], FREED)
 
 
 def segment_rows(judged: JudgedRows) -> Iterator[pa.Table]:

@@ -279,7 +279,7 @@ def tier_warnings(
         return (line,) if line else ()
     topics = sorted(topics)
     lines = (
-        _untiered_warning(policies, topics, other_tier.option),
+        _untiered_warning(policies, topics, other_tier),
         _elected_warning(policies, topics, other_tier),
     )
     return (*other_tier.warnings, *filter(None, lines))
@@ -292,9 +292,8 @@ def _tiered_warning(policies: Policies, topics: Iterable[str]) -> str | None:
         return None
     return (
         f"{_topics_text(tiered)}: remote.storage.enable=true found, and a broker deletes local "
-        "segments by local.retention.ms once they are uploaded: all are kept; give --remote with a "
-        "catalog of the remote tier; for a complete copy set remote.storage.enable to false in "
-        "--policy"
+        "segments by local.retention.ms once they are uploaded: all are kept; give the catalog of "
+        "the remote tier, too; for a complete copy set remote.storage.enable to false in --policy"
     )
 
 
@@ -304,20 +303,20 @@ def _topics_text(topics: Sequence[str]) -> str:
     return f"topic {topics[0]}{more}"
 
 
-_UNTIERED = {
-    Uploaded.option: "so all are judged by retention.ms and retention.bytes, uploaded or not",
-    OnlyLocal.option: "so no broker deletes what is shown as deletable in the remote tier",
-}
-
-
-def _untiered_warning(policies: Policies, topics: Iterable[str], option: str) -> str | None:
+def _untiered_warning(
+    policies: Policies, topics: Iterable[str], other_tier: OtherTier
+) -> str | None:
     """Return a line if there are topics and none of them is in tiered storage."""
     found = sorted(topics)
     if not found or any(policies.of(topic).is_tiered for topic in found):
         return None
+    if isinstance(other_tier, Uploaded):
+        so = "all are judged by retention.ms and retention.bytes, uploaded or not"
+    else:
+        so = "no broker deletes what is shown as deletable in the remote tier"
     return (
-        f"{option}: no topic with remote.storage.enable=true (and without remote.log.copy.disable) "
-        f"found, {_UNTIERED[option]}; set it in --policy, or give --kafka-configs"
+        f"two tiers, but no topic with remote.storage.enable=true (and without "
+        f"remote.log.copy.disable) found, so {so}; set it in --policy, or give --kafka-configs"
     )
 
 

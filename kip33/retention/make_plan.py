@@ -307,7 +307,7 @@ class DeletionDoubts:
 
     def __init__(self, basis: Basis, unlistable: Mapping[str, str | None]) -> None:
         """Begin without any; `unlistable` are the `unlistable_directories` of the snapshot."""
-        self._basis, self._unlistable = basis, [*unlistable]
+        self.basis, self._unlistable = basis, [*unlistable]
         self._losing: set[str] = set()
         self.partitions: dict[tuple[str, int], str] = {}  # why each is left out
         self.of_any_topic = [uri for uri, topic in unlistable.items() if topic is None]
@@ -324,7 +324,7 @@ class DeletionDoubts:
         for one in judged.partitions(self._unlistable):
             if one.limits.mode != RetentionMode.DELETE:
                 continue
-            why = _doubt(one, trust_last_modified=self._basis.trust_last_modified)
+            why = _doubt(one, trust_last_modified=self.basis.trust_last_modified)
             if why:
                 self.partitions.setdefault((one.topic, one.partition), why)
             if one.deletable_segments:
@@ -332,7 +332,7 @@ class DeletionDoubts:
 
     def require_policies(self) -> None:
         """Raise PlanError if a topic with deletable segments has no cleanup.policy."""
-        self._basis.require_policies(self._losing)
+        self.basis.require_policies(self._losing)
 
 
 def _doubt(judged: JudgedPartition, *, trust_last_modified: bool) -> str | None:

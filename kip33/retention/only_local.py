@@ -13,7 +13,7 @@ leader begins a segment where its uploads end, and a follower need not.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from kip33.catalog.tiers import (
     is_outside,
     united,
 )
-from kip33.errors import CatalogError, counted
+from kip33.errors import counted
 from kip33.retention.uploaded import same_topics, with_log_dirs
 from kip33.rules.retention import Codes, Int64Column, RetentionReason, reason_codes
 from kip33.rules.search import NEWEST_KAFKA
@@ -52,8 +52,6 @@ class LocalLog(NamedTuple):
 @dataclass(frozen=True)
 class OnlyLocal:
     """The logs of the local tier, beside a remote one that is judged; sent to every task."""
-
-    option: ClassVar = "--local"
 
     catalog: Location  # of the local tier
     logs: Mapping[tuple[str, int], LocalLog]
@@ -85,11 +83,6 @@ def only_local(
     CatalogError, one line, if the two are not such catalogs or a part is damaged.
     """
     tiers = Tiers.of(judged, local)
-    if tiers.remote.catalog != judged.catalog:
-        raise CatalogError(
-            f"{judged.catalog.location.uri}: a catalog of log directories found, expected one of "
-            "the remote tier beside --local; for log directories give --remote"
-        )
     here, every = local.rows(_READ), judged.rows(_READ)
     there, warnings = same_topics(tiers, here, every)
     rows = united(here, there)

@@ -107,3 +107,18 @@ def _why_it_stays(row: PartitionRow) -> str:
     offset = row["blocking_offset_of_max_timestamp"]
     where = "" if offset is None else f" in the batch that ends at offset {offset}"
     return f"has a timestamp of {iso_time(row['blocking_timestamp'])}{where}, {how}"
+
+
+def sizes_text(log_bytes: int, all_bytes: int) -> str:
+    """Return the size of logs, and what it is with their index files.
+
+    Index files above the logs' size are those that a broker preallocates.
+
+    >>> sizes_text(1258291, 11744051), sizes_text(2048, 2148)
+    ('1.2 MiB of logs, 11.2 MiB with preallocated index files', \
+'2.0 KiB of logs, 2.1 KiB with index files')
+    """
+    if log_bytes == all_bytes:
+        return f"{human_bytes(log_bytes)} of logs"
+    what = "preallocated index files" if all_bytes > 2 * log_bytes else "index files"
+    return f"{human_bytes(log_bytes)} of logs, {human_bytes(all_bytes)} with {what}"

@@ -56,7 +56,7 @@ def load_policies(policy: Path | None = None, kafka_configs: Path | None = None)
 
 
 def policies_of(
-    policy: str | None, kafka_configs: str | None, retention_ms: int | None
+    policy: Path | None, kafka_configs: Path | None, retention_ms: int | str | None
 ) -> Policies | None:
     """Return those of files, else one with `retention_ms` for all topics, else None.
 

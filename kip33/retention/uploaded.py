@@ -13,7 +13,7 @@ segment is a proof.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -58,8 +58,6 @@ _READ: Final = tuple(dict.fromkeys((*OF_UNION, *_LISTED)))
 @dataclass(frozen=True)
 class Uploaded:
     """The offsets in whole segments of the remote tier; sent to every task."""
-
-    option: ClassVar = "--remote"
 
     catalog: Location  # of the remote tier
     ranges: Mapping[tuple[str, int], tuple[Int64s, Int64s]]
@@ -124,7 +122,7 @@ def uploaded_segments(
     if tiers.local.catalog != judged.catalog:
         raise CatalogError(
             f"{judged.catalog.location.uri}: a catalog of the remote tier found, expected one of "
-            "brokers' log directories beside --remote; without it retention.ms is the limit"
+            "brokers' log directories, which lose what was uploaded"
         )
     here = tiers.local.rows(_READ)
     names: list[Any] = here["topic"].unique().drop_null().to_pylist()

@@ -552,9 +552,9 @@ def positive_ms(value: str | int) -> int:
 
 
 def limit_ms(value: str | int) -> int:
-    """Return a limit in ms, -1 for no limit; ValueError with what was found and expected."""
-    if str(value).strip() == "-1":
-        return -1
+    """Return a limit in ms; -1: no limit. ValueError with what was found and expected."""
+    if str(value).strip() == str(NO_LIMIT):
+        return NO_LIMIT
     try:
         return duration_ms(value)
     except ValueError as error:

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from kip33.builds.commit import BuildSummary
     from kip33.retention.policy_files import load_policies
     from kip33.rules.policies import Policies
-    from kip33.rules.retention import WhatIf
     from kip33.spark.audits import audit_roll, timestamp_profile
     from kip33.spark.build import build_index, verify_index, verify_quick
     from kip33.spark.catalog import load_catalog
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "BuildSummary": "kip33.builds.commit",
     "Policies": "kip33.rules.policies",
-    "WhatIf": "kip33.rules.retention",
     "audit_roll": "kip33.spark.audits",
     "build_index": "kip33.spark.build",
     "create_session": "kip33.spark.session",
@@ -44,7 +42,6 @@ _HOMES: Final = {
 __all__ = [
     "BuildSummary",
     "Policies",
-    "WhatIf",
     "audit_roll",
     "build_index",
     "create_session",

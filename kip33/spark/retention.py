@@ -1,15 +1,21 @@
 """Retention of a catalog as DataFrames: what is deletable, why the rest is kept, and the sums.
 
-`retention.evaluation` judges the rows of each task, as it does for the local engine.
+`retention.evaluation` judges the rows of each task, as it does for the local engine. The answer to
+the question of a command is made here, too, for catalogs too large for one machine: tasks read the
+rows themselves, and no row is shuffled. The driver holds the rows of the partitions, and of the
+segments those of a task at a time.
 """
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -18,16 +24,21 @@ from pyspark.sql.types import BinaryType, LongType, StructType
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.partitions import partitions_of_parts
 from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.segment_order import PARTITION
+from kip33.catalog.segment_order import KEY, PARTITION
 from kip33.catalog.snapshot_parts import SnapshotPart
+from kip33.errors import counted
 from kip33.formats.times import Time, milliseconds_of
+from kip33.options import takes
+from kip33.retention.answer import MOST_DIFFERENCES, RetentionAnswer, write_sums
 from kip33.retention.evaluated_tables import answer_columns, segment_rows, sum_answers
 from kip33.retention.evaluation import RetentionRequest, judge_rows
+from kip33.retention.question import RetentionQuestion, what_if_of
+from kip33.retention.retention_options import EvaluationOptions
 from kip33.retention.snapshot_sums import SUMMED, SnapshotSums, sums_of, sums_of_all
 from kip33.rules.packing import even_bins
 from kip33.rules.policies import Policies
-from kip33.rules.retention import WhatIf
-from kip33.spark.jobs import cores
+from kip33.spark.catalog import written
+from kip33.spark.jobs import cores, named
 from kip33.spark.tasks import (
     arrow_schema,
     collect_table,
@@ -46,16 +57,15 @@ LogStartOffsets = Mapping[tuple[str, str, int], int]
 """From (log_dir, topic, partition) to the partition's log start offset."""
 
 
+@takes(EvaluationOptions)
 def evaluate_retention(
     catalog: DataFrame,
     policies: Policies,
     *,
     now_ms: Time,
-    active_segment: str = "keep",
     boundary: str = "local",
     log_start_offsets: LogStartOffsets | None = None,
-    what_if: WhatIf | None = None,
-    broker_view: bool = False,
+    **options: Unpack[EvaluationOptions],
 ) -> DataFrame:
     """Return the catalog's rows with the retention decision for each segment at `now_ms`.
 
@@ -67,39 +77,37 @@ def evaluate_retention(
     4
 
     - `catalog`: what `load_catalog` returned
-    - `what_if`: other settings to evaluate as well
-    - `broker_view`: add a broker's answer to the same question
-
-    `now_ms` is in ms since 1970 or a `datetime` with a time zone.
+    - `boundary`: `remote` has tiered storage's comparison before KAFKA-20091: a DataFrame does not
+      say which tier it is of
+    - `log_start_offsets`: by log directory, topic and partition
+    - `options`: see `EvaluationOptions`
 
     Adds `policy` (the section that applies), `mode`, `retention_ms`, `retention_bytes`,
     `log_start_offset`, then the fields of `kip33.rules.retention_rows.Decision`: `deletable`,
     `reason`, ...; `kept_only_by_blocker` and `suspicion` (`kip33.rules.suspicious_timestamps`).
-    `what_if` adds `what_if_deletable` and `what_if_reason`. `broker_view` adds a broker's answer to
-    the same question: `broker_largest_timestamp`, its `_source` (`BrokerTimestampSource`), what is
-    wrong with the index (`broker_index_fault`), `broker_deletable` and `broker_reason`. For it, the
-    tasks read the end of each `.timeindex`.
+    `retention_ms` and `ignore_future` add `what_if_deletable` and `what_if_reason`.
+    `show_broker_view` adds a broker's answer to the same question: `broker_largest_timestamp`, its
+    `_source` (`BrokerTimestampSource`), what is wrong with the index (`broker_index_fault`),
+    `broker_deletable` and `broker_reason`. For it, the tasks read the end of each `.timeindex`.
 
     Topics with `remote.storage.enable` are kept (`tiered`): what was uploaded is in another
-    catalog, which a DataFrame does not name. `kip33 retention --remote --engine spark` and
-    `kip33.open_catalog(...).retention(remote=...)` judge them.
+    catalog, which a DataFrame does not name. `kip33 retention LOCAL REMOTE --engine spark` and
+    `kip33.open_catalog(...).retention(other=...)` judge them.
 
-    `active_segment` "kafka" judges the last segment as a broker does, "keep" keeps it. `boundary`
-    "remote" uses tiered storage's comparison before KAFKA-20091. Lazy: no job runs before the
-    result is used. All columns go through Python: for sums alone, select COLUMNS_FOR_SUMS first.
-    Raises ValueError for a wrong argument.
+    Lazy: no job runs before the result is used. All columns go through Python: for sums alone,
+    select COLUMNS_FOR_SUMS first. Raises ValueError for a wrong argument.
     """
     request = RetentionRequest(
         policies,
         milliseconds_of(now_ms),
         log_start_offsets or {},
-        active_segment=active_segment,
+        active_segment=options["active_segment"],
         boundary=boundary,
-        what_if=what_if,
-        broker_view=broker_view,
+        what_if=what_if_of(options["retention_ms"], options["ignore_future"]),
+        broker_view=options["show_broker_view"],
     )
     request.require_valid()
-    needed = (*_NEEDED, "max_timestamp") if broker_view else _NEEDED
+    needed = (*_NEEDED, "max_timestamp") if request.broker_view else _NEEDED
     added = _answers(request, SEGMENTS.empty_table()).schema
     return judge_in_tasks(catalog, needed, partial(_answers, request), added)
 
@@ -260,3 +268,65 @@ def freed_by(judged: DataFrame, moments_ms: Sequence[Time]) -> DataFrame:
         sf.count(sf.lit(1)).alias("segments"), size.alias("bytes")
     )
     return rows.orderBy("at_ms", "topic")
+
+
+def answer_on_spark(
+    spark: SparkSession,
+    question: RetentionQuestion,
+    *,
+    output: Location | None = None,
+    has_rows: bool = False,
+) -> RetentionAnswer:
+    """Return Spark's answer; `has_rows`: with its segments. Its tables are written to `output`."""
+    with _named(spark, question):
+        return _answer(spark, question, output, has_rows=has_rows)
+
+
+def _named(spark: SparkSession, question: RetentionQuestion) -> AbstractContextManager[None]:
+    segments = counted(question.snapshot.rows, "segment")
+    return named(spark, f"kip33 retention: {segments} of {question.snapshot.source}")
+
+
+def _answer(
+    spark: SparkSession, question: RetentionQuestion, output: Location | None, *, has_rows: bool
+) -> RetentionAnswer:
+    request, place = question.request, (question.catalog, question.snapshot)
+    sums = sums_of_snapshot(spark, *place, question.without_index_files().request)
+    freed = sums.freed if request.moments_ms else None
+    answer = RetentionAnswer(question, sums.partitions, freed, sums.holes, cores(spark))
+    if not (has_rows or output or request.broker_view):
+        return answer
+    columns = SEGMENTS.names if output or has_rows else SUMMED
+    judged = judged_rows(spark, *place, request, columns)
+    if request.broker_view:
+        judged = judged.persist(StorageLevel.DISK_ONLY)  # index files are read once
+        partitions = collect_table(summarize_in_place(judged, now_ms=request.now_ms))
+        answer = replace(answer, partitions=partitions)
+    if output:
+        written(spark, output, "segments", judged)
+        write_sums(answer.partitions, freed, output)
+    return replace(
+        answer,
+        columns=judged.columns,
+        segments=lambda: _rows(spark, judged, question),
+        broker_differences=lambda: _broker_differences(spark, judged, question),
+    )
+
+
+def _broker_differences(
+    spark: SparkSession, judged: DataFrame, question: RetentionQuestion
+) -> list[dict[str, Any]]:
+    otherwise = sf.col("broker_deletable") != sf.col("deletable")
+    differ = judged.where(otherwise | sf.col("broker_index_fault").isNotNull())
+    order = (sf.desc(otherwise), *KEY)
+    with _named(spark, question):
+        return [row.asDict() for row in differ.orderBy(*order).limit(MOST_DIFFERENCES).collect()]
+
+
+def _rows(
+    spark: SparkSession, judged: DataFrame, question: RetentionQuestion
+) -> Iterator[dict[str, Any]]:
+    """Return the segments in order; the driver holds those of a task at a time."""
+    with _named(spark, question):  # of the jobs that the iterator starts later
+        rows = judged.toLocalIterator()
+    return (row.asDict() for row in rows)

@@ -12,14 +12,17 @@ from click.testing import CliRunner
 
 import kip33
 from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog_columns import rows_of as rows_in
 from kip33.catalog.difference import DIFFERENCE
 from kip33.catalog.schema import PARTS
 from kip33.cli.catalog import catalog as catalog_command
 from kip33.cli.failover import failover as failover_command
 from kip33.cli.lag import lag as lag_command
 from kip33.cli.output import without_sentinels
+from kip33.cli.retention import retention as retention_command
 from kip33.cli.search import search as search_command
 from kip33.demo import COPIED_MS, START_MS, make_archive, make_sensors
+from kip33.retention.answer import BROKER_VIEW, RETENTION, WHAT_IF
 from kip33.retention.plan import read_plan
 from kip33.rules.search import TARGETS
 from kip33.search.time_search import ANSWERS
@@ -105,8 +108,8 @@ def test_what_is_not_a_catalog_is_one_line(opened: kip33.OpenedCatalog) -> None:
     for other in (both, tuple(both), set(both), kip33.open_catalog(both), 5):
         found = f"{type(other).__name__} found, expected a path or OpenedCatalog$"
         for judge in (opened.retention, opened.plan_retention):
-            with pytest.raises(TypeError, match=f"^remote: {found}"):
-                judge(POLICIES, remote=other)
+            with pytest.raises(TypeError, match=f"^other: {found}"):
+                judge(POLICIES, other=other)
         with pytest.raises(TypeError, match=f"^other: {found}"):
             opened.resume_points(other, OFFSETS, buffer_ms=1)
     for given in (set(both), dict.fromkeys(both), 5):
@@ -161,9 +164,7 @@ def test_a_tiered_topic_is_not_judged_but_its_readers_have_both_tiers(
         assert not opened.plan_retention(tiered, now=COPIED_MS).partitions
     assert set(rows["mode"].to_pylist()) == set(rows["reason"].to_pylist()) == {"tiered"}
     with pytest.raises(kip33.CatalogError, match="two catalogs of the local tier found"):
-        opened.retention(tiered, now=COPIED_MS, remote=opened)
-    with pytest.raises(ValueError, match="remote and local found, expected one"):
-        opened.retention(tiered, now=COPIED_MS, remote=opened, local=opened)
+        opened.retention(tiered, now=COPIED_MS, other=opened)
     lags = [opened.group_lags(OFFSETS, policies=one, now=COPIED_MS) for one in (POLICIES, tiered)]
     assert lags[0] == lags[1]
     assert any(one.unread_expires_at_ms for one in lags[0])
@@ -260,6 +261,43 @@ def test_retention_is_in_order_and_limited_to_the_given_topics(opened: kip33.Ope
     ]
     assert keys == sorted(keys)
     assert {one["topic"] for one in rows} == {"orders"}
+
+
+def test_retention_is_that_of_the_command(opened: kip33.OpenedCatalog, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[defaults]\n"retention.ms" = "7d"\n"cleanup.policy" = "delete"\n')
+    now: Any = "2023-12-01"
+    views: dict[str, Any] = {
+        **{"retention_ms": "1d", "ignore_future": "1h", "show_broker_view": True},
+        **{"broker_version": "4.2", "active_segment": "kafka", "topics": ["!metrics"]},
+    }
+    options = [
+        *("--retention-ms", "1d", "--ignore-future", "1h", "--show-broker-view", "--forecast"),
+        *("2d", "--broker-version", "4.2", "--active-segment", "kafka", "--topic", "!metrics"),
+    ]
+    judging = (retention_command, opened.uri, "--policy", policy, "--now", now)
+
+    lines = printed(*judging, *options)
+    rows = opened.retention(POLICIES, now=now, **views)
+    sums = opened.retention_sums(POLICIES, now=now, forecast="2d", **views)
+    to_delete = opened.records_to_delete(POLICIES, now=now)
+
+    assert rows.column_names == [*RETENTION.names, *WHAT_IF.names, *BROKER_VIEW.names]
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        by_kind.setdefault(line.pop("kind"), []).append(line)
+    of_command = [{name: one[name] for name in rows.column_names} for one in by_kind["segment"]]
+    assert [*map(without_sentinels, rows.to_pylist())] == of_command
+    assert [*map(without_sentinels, rows_in(sums.partitions))] == by_kind["partition"]
+    assert sums.freed and sums.freed.to_pylist() == by_kind["freed"]
+    [summary] = by_kind["summary"]
+    assert sums.summary.items() <= summary.items()
+    done = CliRunner().invoke(judging[0], [*map(str, judging[1:]), "--emit", "delete-records"])
+    assert to_delete.text == done.stdout
+    moments = [datetime(2023, 12, day, tzinfo=UTC) for day in (1, 2, 3)]
+    assert opened.retention_sums(POLICIES, now=now, at=moments, **views).freed == sums.freed
+    with pytest.raises(ValueError, match="--at and --forecast cannot be combined"):
+        opened.retention_sums(POLICIES, at=moments, forecast="1d")
 
 
 def test_a_directory_that_could_not_be_listed_is_no_segment(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import kip33
-from kip33.api.opened_catalog import RETENTION
 from kip33.audits.roll_audit import ROLL
 from kip33.audits.roll_what_if import REPLAYED
 from kip33.audits.timestamp_plan import TIMESTAMPS
@@ -27,6 +26,8 @@ from kip33.indexing.verification import SEGMENT_VERDICTS
 from kip33.records.columns import BATCHES, RECORDS, SEGMENT_TABLE
 from kip33.records.counting import COUNTS
 from kip33.restore.restore_request import PartitionRestore
+from kip33.retention.answer import BROKER_VIEW, RETENTION, WHAT_IF
+from kip33.retention.evaluated_tables import FREED
 from kip33.search.time_search import ANSWERS, RANGE
 
 PAGE = (Path(kip33.__file__).parent / "api" / "RESULTS.md").read_text()
@@ -41,6 +42,10 @@ RESULTS = {
     "ranges": RANGE,
     "emitted_offsets": kip33.EmittedOffsets,
     "retention": RETENTION,
+    "what_if": WHAT_IF,
+    "broker_view": BROKER_VIEW,
+    "freed": FREED,
+    "records_to_delete": kip33.RecordsToDelete,
     "roll": ROLL,
     "roll_what_if": REPLAYED,
     "verdicts": SEGMENT_VERDICTS,

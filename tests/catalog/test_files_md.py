@@ -258,7 +258,7 @@ def test_the_summaries_of_the_commands(command: Command) -> None:  # noqa: F811
     require_fields("retention summary", audit)
     require_fields("plan in a summary", audit["plan"])
     assert json.loads(Path("audit/summary.json").read_text()) == audit
-    applied = summary_of("retention", "--apply", "plan.jsonl", "--trash", "trash")
+    applied = summary_of("retention", "apply", "plan.jsonl", "--trash", "trash")
     require_fields("apply summary", applied)
     require_fields("repair summary", summary_of("repair", "archive/broker-2"))
     restored = summary_of("restore", "archive", "--to", "data", "--topic", "payments")

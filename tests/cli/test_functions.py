@@ -111,6 +111,12 @@ SAME = {
         ("verify", "archive", "--share", "2/3", "--as-of", "2024-05-01"),
         lambda _: _verdicts(kip33.verify_index("archive", share="2/3", as_of="2024-05-01")),
     ),
+    "retention apply": Same(
+        ("retention", "apply", "plan.jsonl", "--dry-run"),
+        lambda _: {
+            "partitions": [one._asdict() for one in kip33.apply_plan("plan.jsonl").partitions]
+        },
+    ),
     "repair": Same(REPAIR, lambda here: _repaired(here, apply=False)),
     "repair --apply": Same((*REPAIR, "--apply"), lambda here: _repaired(here, apply=True)),
     "restore": Same(RESTORE, lambda here: _restored(here, dry_run=False)),
@@ -194,6 +200,10 @@ def test_a_function_gives_and_writes_what_its_command_does(
                 if name == "verify quick":
                     kip33.build_index("archive", here)
                     next(Path(here).rglob("*.timeindex")).unlink()
+            if name == "retention apply":
+                week = {"defaults": {"retention.ms": "7d", "cleanup.policy": "delete"}}
+                opened = kip33.open_catalog("indexes/_catalog")
+                kip33.write_plan(opened.plan_retention(week, now="2023-12-01"), "plan.jsonl")
             if name.startswith("repair"):
                 shutil.copytree("archive", "asked/logs")
             words = [word.replace("{}", "asked") for word in same.command]
@@ -219,6 +229,7 @@ OTHER_NAMES = {
     ("count", "topic"): "topic",
     ("count", "from"): "start_time",
     ("count", "until"): "end_time",
+    ("retention apply", "plan_file"): "plan",
     ("dialects", "dialect"): "dialects",
     ("dialects", "time_index_interval"): "interval_ms",
     ("timestamps", "policy"): "policies",
@@ -258,7 +269,7 @@ NOT_TAKEN = {
     "lag": PLACES | OF_POLICIES,
     "failover": PLACES | {"emit"},  # two methods
 }
-OF_A_PROGRAM = {"on_progress", "storage_options", "filesystem"}
+OF_A_PROGRAM = {"on_progress", "on_record", "storage_options", "filesystem"}
 OF_A_CATALOG = {"self", "catalog_dir", "remote_dir", "columns"}  # a method reads the one it is of
 OF_TWO = {"snapshot"}  # the newest one of each
 OF_SPARK = {"spark", "now_ms"}  # of the session; a job of Spark reads no clock
@@ -274,6 +285,7 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("verify quick", kip33.spark.verify_quick),
         ("repair", kip33.repair),
         ("restore", kip33.restore_archive),
+        ("retention apply", kip33.apply_plan),
         ("report", kip33.write_report),
         ("search", kip33.OpenedCatalog.offsets_for_times),
         ("search", kip33.OpenedCatalog.offsets_to_emit),
@@ -310,11 +322,34 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
             assert len(parameters) - len(keywords) <= 3
 
 
+OF_FILES = {"catalog_dir", "policy", "kafka_configs", "output", "emit", "plan", "workers"}
+OF_A_DATAFRAME = {"catalog", "policies", "boundary"}  # it names no snapshot, tier or archive
+NOT_OF_A_DATAFRAME = {
+    *("at", "forecast"),  # kip33.spark.freed_by
+    *("now", "other", "snapshot", "topics", "broker_version", "trust_last_modified"),
+}
+
+
+def test_retention_has_the_options_of_its_command_in_python_and_spark() -> None:
+    asked = {*options_of("retention")} - OF_THE_COMMAND - OF_FILES
+    opened = kip33.OpenedCatalog
+    methods = (
+        *(opened.retention, opened.retention_sums, opened.plan_retention),
+        opened.records_to_delete,
+    )
+    taken = {name for one in methods for name in inspect.signature(one).parameters}
+    assert taken - {"self", "policies"} == asked
+    of_spark = inspect.signature(kip33.spark.evaluate_retention).parameters.keys()
+    assert of_spark - OF_A_DATAFRAME - OF_SPARK == asked - NOT_OF_A_DATAFRAME
+
+
 def options_of(name: str) -> Iterator[str]:
     """Yield the options and arguments of a command, by the keywords of its function."""
     command, _, mode = name.partition(" ")
     of_name = get_command(command)
     for parameter in (of_name.modes[mode] if mode else of_name).params:
+        if getattr(parameter, "hidden", False):
+            continue
         words = [form.lstrip("-") for form in parameter.opts if len(form) > 2] or [""]
         word = words[0].removeprefix("no-").replace("-", "_")
         yield OTHER_NAMES.get((name, word), "topics" if word == "topic" else word)

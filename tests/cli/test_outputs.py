@@ -17,8 +17,8 @@ LOG = "00000000000000000000.log"
 SEGMENT = f"archive/broker-1/orders-0/{LOG}"
 # Every option that takes a place. What is written replaces only files that kip33 wrote.
 READS = {
-    *("--config", "--from", "--from-offsets", "--kafka-configs", "--local", "--log-start-offsets"),
-    *("--offsets", "--policy", "--remote", "--requests", "--to", "--topic-ids"),
+    *("--config", "--from", "--from-offsets", "--kafka-configs", "--log-start-offsets"),
+    *("--offsets", "--policy", "--requests", "--to", "--topic-ids"),
 }
 WRITES = {
     *("--apply", "--catalog", "--index-dir", "--metrics", "--output", "--plan", "--summary"),
@@ -137,7 +137,7 @@ def test_the_summary_of_an_apply_replaces_only_a_summary(
 ) -> None:
     assert retention("--plan", "plan.jsonl").exit_code == 0
     file_named("x.json", b"{}")
-    apply = ("retention", "--apply", "plan.jsonl", "--dry-run", "--summary")
+    apply = ("retention", "apply", "plan.jsonl", "--dry-run", "--summary")
 
     refused = command(*apply, "x.json")
     twice = [command(*apply, "y.json").exit_code for _ in range(2)]

@@ -137,7 +137,7 @@ def test_what_if_the_future_were_ignored(retention: Command) -> None:
 
 
 def test_fail_on_a_finding(retention: Command, subtests: pytest.Subtests) -> None:
-    for finding, exit_code in [("blocked", 3), ("expired", 3), ("untrusted", 3), ("stopped", 0)]:
+    for finding, exit_code in [("blocked", 3), ("expired", 3), ("untrusted", 3)]:
         with subtests.test(f"{finding}"):
             assert retention("--fail-on", finding).exit_code == exit_code
 
@@ -158,10 +158,10 @@ def test_delete_records_names_the_first_kept_offset(retention: Command) -> None:
 def test_a_plan_is_tried_and_carried_out(planned: dict[str, Any], command: Command) -> None:
     before = logs_of_sensors()
 
-    tried = command("retention", "--apply", "plan.jsonl", "--dry-run", "--format", "jsonl")
+    tried = command("retention", "apply", "plan.jsonl", "--dry-run", "--format", "jsonl")
     still = logs_of_sensors()
-    applied = command("retention", "--apply", "plan.jsonl", "--fail-on", "stopped", "--result-line")
-    again = command("retention", "--apply", "plan.jsonl", "--format", "json")
+    applied = command("retention", "apply", "plan.jsonl", "--fail-on", "stopped", "--result-line")
+    again = command("retention", "apply", "plan.jsonl", "--format", "json")
 
     assert (planned["segments"], planned["left_out_segments"]) == (10, 0)
     steps = [row for row in tried.lines if row["kind"] in ("intent", "result")]
@@ -183,7 +183,7 @@ def test_a_changed_file_stops_a_partition(command: Command) -> None:
     changed.write_bytes(changed.read_bytes() + b"more")
 
     for options, exit_code in (((), 4), (("--fail-on", "stopped"), 3)):
-        done = command("retention", "--apply", "plan.jsonl", "--result-line", *options)
+        done = command("retention", "apply", "plan.jsonl", "--result-line", *options)
 
         assert done.exit_code == exit_code
         assert changed.exists()
@@ -200,7 +200,7 @@ def test_a_trash_that_takes_no_file_is_not_a_refusal(
     Path("trash", planned["plan_id"]).mkdir(parents=True)
     Path("trash", planned["plan_id"], "segments").touch()  # no folder can be made here
 
-    done = command("retention", "--apply", "plan.jsonl", "--trash", "trash", "--result-line")
+    done = command("retention", "apply", "plan.jsonl", "--trash", "trash", "--result-line")
 
     assert done.exit_code == 1
     summary = result_in(done)
@@ -211,9 +211,10 @@ def test_a_trash_that_takes_no_file_is_not_a_refusal(
 def test_options_of_judging_in_a_configuration_file_do_not_hinder_an_apply(
     command: Command,
 ) -> None:
-    config = file_named("kip33.toml", b'[retention]\npolicy = "p.toml"\nlimit = "1KiB"\n')
+    text = '[retention]\npolicy = "p.toml"\n[retention.apply]\nlimit = "1KiB"\n'
+    config = file_named("kip33.toml", text.encode())
 
-    done = command("retention", "--apply", "none.jsonl", "--config", config)
+    done = command("retention", "apply", "none.jsonl", "--config", config)
 
     assert "the plan cannot be read" in done.stderr
 
@@ -266,7 +267,7 @@ def uploaded(command: Command, built: Path) -> tuple[Any, ...]:
     """Upload two logs; return the command line that judges the local tier beside them."""
     file_named("configs.txt", KAFKA_CONFIGS.encode())
     upload(command, built, 2)
-    return ("retention", built / "indexes/_catalog", *TIERED, "--remote", "remote/_catalog")
+    return ("retention", built / "indexes/_catalog", "remote/_catalog", *TIERED)
 
 
 ENGINES = pytest.mark.parametrize(
@@ -323,7 +324,7 @@ def test_what_a_leader_holds_back_is_not_missing(command: Command, built: Path) 
     lag = b"local.retention.ms = '1d'\nremote.copy.lag.ms = -1\n"
     file_named("lag.toml", BY_SIZE % -1 + b"retention.ms = '7d'\n" + lag)
     local = ("retention", built / "indexes/_catalog", "--topic", "sensors", "--policy", "lag.toml")
-    given = (*local, "--remote", "remote/_catalog", "--format", "json")
+    given = (*local, "remote/_catalog", "--format", "json")
 
     [late] = command(*given).lines
     newest = max(one["largest_timestamp"] for one in late["segments"] if one["partition"] == 1)
@@ -340,7 +341,7 @@ def test_an_apply_looks_at_the_uploads(
     """The newest snapshot of the remote tier may be older than what happened there."""
     given = uploaded(command, built)
     assert command(*given, "--plan", "plan.jsonl").exit_code == 0
-    assert command("retention", "--apply", "plan.jsonl", "--dry-run").exit_code == 0
+    assert command("retention", "apply", "plan.jsonl", "--dry-run").exit_code == 0
     log = min(Path("bucket").rglob("*.log"))
     before = log.stat()
     for change in ("put again", "shorter", "deleted"):
@@ -352,7 +353,7 @@ def test_an_apply_looks_at_the_uploads(
             elif change == "deleted":
                 log.unlink()
 
-            refused = command("retention", "--apply", "plan.jsonl")
+            refused = command("retention", "apply", "plan.jsonl")
 
             assert refused.exit_code == 2, refused
             assert "(not_uploaded)" in refused.stderr
@@ -374,7 +375,7 @@ def test_the_remote_tier_is_judged_over_both_tiers(
     given = ("retention", "remote/_catalog", "--policy", "sized.toml", "--format", "json")
 
     [alone] = command(*given, "--active-segment", "kafka").lines
-    done = command(*given, "--local", built / "indexes/_catalog", "--show-broker-view")
+    done = command(*given, built / "indexes/_catalog", "--show-broker-view")
     [both] = done.lines
 
     assert (done.exit_code, done.stderr) == (0, "")
@@ -396,14 +397,14 @@ def test_older_brokers_judge_the_remote_tier_otherwise(command: Command, built: 
         [answer] = done.lines
         return [one["expires_at_ms"] for one in answer["segments"]], done.stderr
 
-    newest, silent = judged(remote, "4.4", "--local", local)
+    newest, silent = judged(remote, "4.4", local)
     assert silent == ""
-    strict, warned = judged(remote, "4.3", "--local", local)
+    strict, warned = judged(remote, "4.3", local)
     assert strict == newest
     assert warned.startswith("Warning: topic sensors: retention.bytes found, and after an election")
     assert "(KAFKA-20732)" in warned and warned.count("\n") == 1
     assert judged(remote, "4.2")[0] == [moment - 1 for moment in newest]
-    of_brokers = [judged(local, version, "--remote", remote)[0] for version in ("4.2", "4.4")]
+    of_brokers = [judged(local, version, remote)[0] for version in ("4.2", "4.4")]
     assert of_brokers[0] == of_brokers[1]
     wrong = command("retention", remote, *options, "--broker-version", "2.8")
     assert (wrong.exit_code, wrong.stderr.count("\n")) == (2, 1)
@@ -413,16 +414,14 @@ def test_the_remote_tier_has_no_active_segment_and_no_plan(command: Command, bui
     upload(command, built, 2)
     file_named("timed.toml", BY_SIZE % -1 + b"retention.ms = 1\ncleanup.policy = 'delete'\n")
     given = ("retention", "remote/_catalog", "--policy", "timed.toml")
-    local = ("--local", built / "indexes/_catalog")
+    local = (built / "indexes/_catalog",)
 
     [answer] = command(*given, *local, "--format", "json").lines
     planned = command(*given, *local, "--plan", "plan.jsonl")
-    both = command(*given, *local, "--remote", "remote/_catalog")
 
     assert [one["reason"] for one in answer["segments"]] == ["retention_ms"] * 2
-    assert (planned.exit_code, both.exit_code) == (2, 2)
+    assert planned.exit_code == 2
     assert "kip33 does not plan or delete there, because " in planned.stderr
-    assert "--remote and --local cannot be combined: CATALOG is one tier" in both.stderr
     assert not Path("plan.jsonl").exists()
 
 
@@ -432,19 +431,21 @@ def test_tiers_that_are_none_are_told_in_one_line(
     upload(command, built, 1)
     local, remote, all_topics = built / "indexes/_catalog", "remote/_catalog", ("--topic", "*")
     untiered = "no topic with remote.storage.enable=true"
-    for catalog, option, other, exit_code, says in (
-        (local, "--remote", remote, 0, f"Warning: --remote: {untiered}"),
-        (remote, "--local", local, 0, f"Warning: --local: {untiered}"),
-        (local, "--remote", local, 2, "two catalogs of the local tier found"),
-        (local, "--remote", "nowhere", 2, "nowhere: --remote does not exist"),
-        (local, "--local", "nowhere", 2, "nowhere: --local does not exist"),
+    for catalog, other, exit_code, says in (
+        (local, remote, 0, f"Warning: two tiers, but {untiered}"),
+        (remote, local, 0, f"Warning: two tiers, but {untiered}"),
+        (local, local, 2, "two catalogs of the local tier found"),
+        (local, "nowhere", 2, "nowhere: OTHER does not exist"),
     ):
-        with subtests.test(f"{option} {other}"):
-            given = ("retention", catalog, "--retention-ms", "1d", *all_topics)
-            done = command(*given, option, other)
+        with subtests.test(f"{catalog} {other}"):
+            done = command("retention", catalog, other, "--retention-ms", "1d", *all_topics)
             assert done.exit_code == exit_code
             assert says in done.stderr
             assert done.stderr.count("\n") == 1
+    for more in ((remote, "--remote", remote), ("--remote", remote, "--local", local)):
+        both = command("retention", local, *more, "--retention-ms", "1d")
+        assert both.exit_code == 2
+        assert "--remote and --local cannot be combined: CATALOG is one tier" in both.stderr
 
 
 def test_a_report_names_what_is_not_judged_or_not_uploaded(command: Command, built: Path) -> None:
@@ -454,7 +455,9 @@ def test_a_report_names_what_is_not_judged_or_not_uploaded(command: Command, bui
 
     command(*report, "--output", "r.html")
     assert "of topics in tiered storage: not judged" in Path("r.json").read_text()
-    command(*report, "--remote", "remote/_catalog", "--output", "r.html")
+    earlier = command(*report, "--remote", "remote/_catalog", "--output", "r.html")
+    assert earlier.stderr.startswith("Warning: --remote is now the second argument: kip33 report ")
+    assert earlier.stderr.count("\n") == 1
 
     findings = json.loads(Path("r.json").read_text())["findings"]
     [found] = [one for one in findings if "not uploaded" in one["text"]]

@@ -62,7 +62,7 @@ def journal_of(archive: ExpiringArchive) -> list[dict[str, Any]]:
 
 def apply_command(output_format: str) -> str:
     options = f"--max-age {FOREVER} --format {output_format} --summary s.json"
-    return f"{KIP33} retention --apply plan.jsonl {options}"
+    return f"{KIP33} retention apply plan.jsonl {options}"
 
 
 def require_true_journal(archive: ExpiringArchive) -> None:

@@ -100,7 +100,7 @@ def test_a_report_has_the_findings_and_the_command_that_shows_them(
 ) -> None:
     local, remote = built(tmp_path, [BOTH, LATER], [OLDEST, OTHER_TIMES])
     given = ("report", local, "--output", "r.html", "--format", "json")
-    alone, both = (command(*given, *more).lines[0] for more in ((), ("--remote", remote)))
+    alone, both = (command(*given, *more).lines[0] for more in ((), (remote,)))
     added = [one for one in both["details"] if one not in alone["details"]]
     assert [(one["level"], one["text"].partition(":")[0]) for one in added] == [
         ("problem", "1 hole in the log of both tiers"),

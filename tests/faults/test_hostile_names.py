@@ -127,7 +127,7 @@ IN_EVERY_PLACE = (
     ("build", "archive", "--index-dir", "URI"),
     ("verify", "archive", "--summary", "URI"),
     ("verify", "archive", "URI"),
-    ("retention", "--apply", "URI"),
+    ("retention", "apply", "URI"),
 )
 
 

@@ -305,7 +305,7 @@ def retentions(run: Run) -> None:
         build = f"build {name} --index-dir {name}-indexes --offset-index --format json"
         run(build)
         judge = f"retention {name}-indexes/_catalog --policy policy.toml {NOW} --ignore-future 1h"
-        apply = f"retention --apply {name}.jsonl{trash}"
+        apply = f"retention apply {name}.jsonl{trash}"
         run(f"{judge} --plan {name}.jsonl --trust-last-modified")
         run(f"{apply} --limit 1KiB")
         for form in ("table", "json", "jsonl"):
@@ -349,7 +349,7 @@ WRONG_USAGE: Final = (
     "retention indexes/_catalog --policy topics.txt",
     "retention indexes/_catalog --retention-ms 7d --at 2023-12-01 --forecast 3d",
     "retention indexes/_catalog --policy policy.toml --output archive",
-    "retention --apply offsets.csv",
+    "retention apply offsets.csv",
     "repair topics.txt",
 )
 

@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from kip33.errors import CatalogError
 from kip33.retention.only_local import LocalLog, OnlyLocal, only_local
 from kip33.rules.search import NEWEST_KAFKA
 from tests.builders.snapshots import segment_row as segment
@@ -128,10 +125,3 @@ def test_a_topic_of_another_id_is_none_of_the_brokers(tmp_path: Path) -> None:
     assert found.unreferenced == {row["log_uri"] for row in older}
     [warning] = found.warnings
     assert warning.startswith(f"topic orders: topic id {ID} in ")
-
-
-def test_the_judged_catalog_is_one_of_the_remote_tier(tmp_path: Path) -> None:
-    remote = snapshot_of(tmp_path / "remote", REMOTE, "aiven")
-    local = snapshot_of(tmp_path / "local", REMOTE, "kafka")
-    with pytest.raises(CatalogError, match="expected one of the remote tier beside --local"):
-        only_local(local, remote)

@@ -49,7 +49,7 @@ def main(source: str, indexes: str, result: str, *remote: str) -> None:
     verdicts = verify_index(spark, source, indexes, parallelism=5)
     catalog = load_catalog(spark, f"{indexes}/_catalog")
     policies = Policies({"defaults": {"cleanup.policy": "delete", "retention.ms": 1}})
-    judged = evaluate_retention(catalog, policies, now_ms=NOW_MS, broker_view=True)
+    judged = evaluate_retention(catalog, policies, now_ms=NOW_MS, show_broker_view=True)
     asked = catalog.where("topic is not null").select("topic", "partition").distinct()
     requests = asked.selectExpr("*", f"{TARGET_MS}L as target_ms")
     found = offsets_for_times(catalog, requests)

@@ -1,12 +1,12 @@
 """A broker's retention of topics in tiered storage, in both tiers, foretold by `kip33 retention`.
 
 A broker of the newest Kafka fills topics and uploads them while no retention runs. Its stopped log
-directory is catalogued and judged with `--remote`. Then it runs again, and what it deletes must be
-what was foretold; what was called not uploaded stays.
+directory is catalogued and judged beside the remote tier. Then it runs again, and what it deletes
+must be what was foretold; what was called not uploaded stays.
 
-After that both tiers are catalogued again, and the remote one is judged with `--local`, by limits
-that the topics get in a third run: what is gone from the bucket must be what was foretold. The
-limits are between the size of the remote segments and that of both tiers.
+After that both tiers are catalogued again, and the remote one is judged beside the local one, by
+limits that the topics get in a third run: what is gone from the bucket must be what was foretold.
+The limits are between the size of the remote segments and that of both tiers.
 """
 
 import json
@@ -82,7 +82,7 @@ class Gone(NamedTuple):
     """The remote tier, judged over both, and what the broker did there."""
 
     answer: dict[str, Any]
-    answer_alone: dict[str, Any]  # without --local
+    answer_alone: dict[str, Any]  # without the local catalog
     expires_at_ms: int
     before: dict[Partition, list[int]]  # base offsets
     after: dict[Partition, list[int]]
@@ -94,7 +94,7 @@ class Foretold(NamedTuple):
 
     root: Path
     answer: dict[str, Any]
-    answer_without: dict[str, Any]  # without --remote
+    answer_without: dict[str, Any]  # without the remote catalog
     warned: str
     before: dict[Partition, list[int]]  # base offsets
     after: dict[Partition, list[int]]
@@ -143,7 +143,7 @@ def foretold(tmp_path_factory: pytest.TempPathFactory) -> Foretold:
         nodes.run_steps(["delete trimmed 0 16"])
     before = local_logs(nodes)
     build_both(nodes, root)
-    answer, _ = retention(root, now_ms, "--remote", root / "remote/_catalog")
+    answer, _ = retention(root, now_ms, root / "remote/_catalog")
     answer_without, warned = retention(root, now_ms)
     expected = kept(answer)
     with nodes.running():
@@ -193,7 +193,7 @@ def judge_remote(
     moments = ",".join(iso_time(at) for at in (expires_at_ms - 1, expires_at_ms))
     given = ("--policy", root / "policy.toml", "--now", now_ms, "--at", moments)
     answers = []
-    for more in (("--local", root / "local/_catalog"), ("--active-segment", "kafka")):
+    for more in ((root / "local/_catalog",), ("--active-segment", "kafka")):
         asked = (root / "remote/_catalog", *given, *more, "--format", "json")
         done = kip33_here("retention", *asked)
         assert done.exit_code == 0, done
@@ -273,14 +273,14 @@ def test_without_the_remote_catalog_these_topics_are_kept(foretold: Foretold) ->
     for where, found in reasons(foretold.answer_without).items():
         expected = ["tiered"] * len(found) if where[0] in tiered else REASONS[where]
         assert found == expected
-    assert "--remote" in foretold.warned
+    assert "give the catalog of the remote tier" in foretold.warned
 
 
 def test_a_later_broker_takes_the_time_of_the_file_for_one_in_the_future(
     foretold: Foretold,
 ) -> None:
     """KAFKA-20609 is in no release: `--ignore-future 0` shows what it changes."""
-    more = ("--remote", foretold.root / "remote/_catalog", "--ignore-future", "0")
+    more = (foretold.root / "remote/_catalog", "--ignore-future", "0")
     answer, _ = retention(foretold.root, foretold.now_ms + 3 * DAY_MS // 2, *more)
     found = [row["what_if_deletable"] for row in answer["segments"] if row["topic"] == "ahead"]
     assert found == [True, True, True, False]

@@ -80,7 +80,7 @@ class Nights:
             for path, data in place.files("indexes").items()
             if not path.startswith("_catalog")
         }
-        apply = ("retention", "--apply", self.plan, "--max-age", "100000d", "--format", "jsonl")
+        apply = ("retention", "apply", self.plan, "--max-age", "100000d", "--format", "jsonl")
         self.ran["tried"] = place.run(*apply, "--dry-run")
         self.ran["applied"] = place.run(*apply, "--trash", self.trash)
         self.ran["applied again"] = place.run(*apply, "--trash", self.trash)

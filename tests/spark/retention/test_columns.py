@@ -15,7 +15,7 @@ from kip33.catalog.schema import TIME_COLUMNS
 from kip33.retention.evaluated_tables import freed_table, partitions_table, segment_rows
 from kip33.retention.evaluation import JudgedRows, RetentionRequest, judged_tables
 from kip33.retention.snapshot_sums import SUMMED, sums_of, sums_of_all
-from kip33.rules.policies import Policies
+from kip33.rules.policies import Policies, duration_ms
 from kip33.rules.retention import WhatIf
 from kip33.spark import retention
 from kip33.spark.catalog import load_catalog
@@ -41,11 +41,13 @@ MOMENTS = [NOW_MS - DAY_MS, NOW_MS, NOW_MS + DAY_MS, NOW_MS + 40 * DAY_MS, 2**63
 POLICIES = Policies({**POLICY, "topics": {**POLICY["topics"], "hourly": {
     "retention.ms": 3_600_000, "message.timestamp.after.max.ms": 2 * DAY_MS}}})  # fmt: skip
 QUESTIONS: list[dict[str, Any]] = [
-    {"active_segment": "kafka", "boundary": "remote", "what_if": WhatIf(3_600_000, 3_600_000)},
+    {"active_segment": "kafka", "boundary": "remote", "retention_ms": "1h", "ignore_future": "1h"},
     {},
-    {"what_if": WhatIf(ignore_future_ms=0), "broker_view": True},
-    {"what_if": WhatIf(retention_ms=2**63 - 1), "boundary": "remote"},
+    {"ignore_future": 0, "show_broker_view": True},
+    {"retention_ms": 2**63 - 1, "boundary": "remote"},
 ]
+
+IN_MS = ("retention_ms", "ignore_future")  # a what-if
 
 
 class Archive(NamedTuple):
@@ -89,7 +91,11 @@ def answers(request: pytest.FixtureRequest, archive: Archive, spark: SparkSessio
         log_start_offsets=archive.starts,
         **asked,
     ).persist()
-    question = RetentionRequest(POLICIES, NOW_MS, archive.starts, **asked)
+    names = {"show_broker_view": "broker_view"}
+    how = {names.get(name, name): one for name, one in asked.items() if name not in IN_MS}
+    in_ms = [None if (one := asked.get(name)) is None else duration_ms(one) for name in IN_MS]
+    how["what_if"] = None if in_ms == [None, None] else WhatIf(*in_ms)
+    question = RetentionRequest(POLICIES, NOW_MS, archive.starts, **how)
     evaluated = judged_at_once(archive.catalog, question)
     return Answers(by_spark, evaluated, pa.concat_tables(segment_rows(evaluated)))
 

@@ -1,0 +1,59 @@
+"""The options of a report, declared once for the command and for Python."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypedDict
+
+from kip33.archive import common_options as common
+from kip33.formats.times import Time
+from kip33.options import Option, Path
+from kip33.rules.policies import Policies, duration_ms
+
+
+class ReportOptions(TypedDict, total=False):
+    """What a report is about."""
+
+    now: Annotated[
+        Time | None,
+        Option("Evaluate retention at T, such as 2024-05-01 [default: the clock].", metavar="T"),
+    ]
+    snapshot: common.SnapshotName
+    broker_version: common.BrokerVersion
+    forecast: Annotated[
+        int | str,
+        Option(
+            "Show what can be deleted on each of the next days.",
+            default="30d",
+            metavar="30d",
+            parse=duration_ms,
+        ),
+    ]
+
+
+class ReportFileRequest(ReportOptions):
+    """What a report is about, and where it is written."""
+
+    catalog_dir: str  # a path or URI, like the next
+    other: str | None  # the catalog of the other tier
+    output: str
+    policies: Policies | None  # None: retention is not judged
+    policy_words: tuple[str, ...]  # the options of a command that give them
+
+
+class ReportFileOptions(ReportOptions, total=False):
+    """The options of `kip33.write_report`, whose policies need no file."""
+
+    policy: Annotated[
+        Path | Policies | Mapping[str, Mapping[str, Any]] | None,
+        Option(
+            "A TOML file of policies, or `Policies` or their tables. Without these and the next "
+            "two, retention is not judged. The commands in the report name files only."
+        ),
+    ]
+    kafka_configs: common.KafkaConfigsFile
+    retention_ms: Annotated[
+        int | str | None,
+        Option("One retention.ms for all topics, in ms or such as `7d`."),
+    ]
+    on_progress: common.ProgressFunction
+    storage_options: common.StoreSettings
+    filesystem: common.GivenFilesystem
