@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from kip33.api.offsets_for_times import OpenedTiers
     from kip33.api.opened_catalog import OpenedCatalog, open_catalog
     from kip33.api.plan_steps import apply_plan, write_plan
-    from kip33.api.record_reader import read_arrow, scan_polars, write_record_file, write_records
+    from kip33.api.record_reader import (
+        count_records,
+        read_arrow,
+        scan_polars,
+        write_record_file,
+        write_records,
+    )
     from kip33.api.report_file import WrittenReport, write_report
     from kip33.api.restore_archive import abandon_restore, restore_archive
     from kip33.archive.directory import Segment
@@ -77,7 +83,9 @@ _NAMES = {
     "kip33.api.offsets_for_times": ("OpenedTiers",),
     "kip33.api.opened_catalog": ("OpenedCatalog", "open_catalog"),
     "kip33.api.plan_steps": ("apply_plan", "write_plan"),
-    "kip33.api.record_reader": ("read_arrow", "scan_polars", "write_record_file", "write_records"),
+    "kip33.api.record_reader": (
+        *("count_records", "read_arrow", "scan_polars", "write_record_file", "write_records"),
+    ),
     "kip33.api.report_file": ("WrittenReport", "write_report"),
     "kip33.api.restore_archive": ("abandon_restore", "restore_archive"),
     "kip33.archive.directory": ("Segment",),
@@ -178,6 +186,7 @@ __all__ = [
     "build_index",
     "build_time_index",
     "compare_dialects",
+    "count_records",
     "decode",
     "dump_log",
     "find_offset",

@@ -88,7 +88,7 @@ class Declared(NamedTuple):
 
 @cache
 def declared(kind: Any) -> tuple[Declared, ...]:
-    """Return the options of a typed dict, in order; a plain field, such as a place, is none."""
+    """Return the options of a typed dict, in order; a field without a help is a place."""
     hints = get_type_hints(kind, include_extras=True)
     said = (item for item in hints.items() if get_origin(item[1]) is Annotated)
     return tuple(Declared.of(*item) for item in said)

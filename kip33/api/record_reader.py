@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from kip33.archive.output_files import require_free
 from kip33.catalog.catalog import warn_caller
 from kip33.local.local_engine import LocalEngine
 from kip33.options import Path, picked, takes
+from kip33.records.counting import CountOptions, RecordCount
 from kip33.records.parallel_reading import ParallelReading
 from kip33.records.partitions import Source, places_of
 from kip33.records.polars_filter import bounds_of
@@ -24,6 +25,7 @@ from kip33.records.record_selection import (
     write_selection,
 )
 from kip33.records.written_records import WriteRequest, WrittenRecords, write_new_records
+from kip33.rules.policies import positive_ms
 from kip33.stores.filesystem_option import place_on, places_on
 
 if TYPE_CHECKING:
@@ -42,22 +44,25 @@ class LocalReadOptions(ReadOptions, total=False):
     workers: common.MostWorkers
 
 
-class LocalWriteOptions(ReadOptions, total=False):
+class ReadRun(TypedDict, total=False):
+    """How records are read in processes of this machine, and where they are."""
+
+    workers: common.MostWorkers
+    on_progress: common.ProgressFunction
+    storage_options: common.StoreSettings
+    filesystem: common.GivenFilesystem
+
+
+class LocalWriteOptions(ReadOptions, ReadRun, total=False):
     """The options of `write_records`."""
 
-    workers: common.MostWorkers
-    on_progress: common.ProgressFunction
-    storage_options: common.StoreSettings
-    filesystem: common.GivenFilesystem
+
+class LocalCountOptions(CountOptions, ReadRun, total=False):
+    """The options of `count_records`."""
 
 
-class LocalFileOptions(ReadOptions, SelectOptions, total=False):
+class LocalFileOptions(ReadOptions, SelectOptions, ReadRun, total=False):
     """The options of `write_record_file`."""
-
-    workers: common.MostWorkers
-    on_progress: common.ProgressFunction
-    storage_options: common.StoreSettings
-    filesystem: common.GivenFilesystem
 
 
 @takes(LocalReadOptions, workers=1)
@@ -178,6 +183,36 @@ def scan_polars(source: Source, **options: Unpack[LocalReadOptions]) -> "pl.Lazy
                     return
 
     return register_io_source(frames, schema=pl.DataFrame(reading.schema.empty_table()).schema)
+
+
+@takes(LocalCountOptions)
+def count_records(source: Source, per: int | str, **options: Unpack[LocalCountOptions]) -> pa.Table:
+    """Count the records of an archive by topic and period, by their timestamps.
+
+    >>> counted = count_records("archive", "1d", topic="orders", start_time="2023-11-16")
+    >>> counted.select(["time", "records"]).to_pylist()
+    [{'time': '2023-11-16T00:00:00.000Z', 'records': 500}]
+
+    - `source`: as of `read_arrow`
+    - `per`: the length of a period, in ms or such as "1h"; periods begin at multiples of it since
+      1970, UTC
+    - `options`: see `CountOptions`
+
+    The columns are `counts` in RESULTS.md. A period without records has no row. Records without a
+    timestamp are in a row without a start, unless a time is given. Control records are not counted;
+    of a partition that several brokers have, one replica is. A batch with one record, or with
+    LogAppendTime, is counted from its header; of the others the timestamps are read.
+
+    Damage is a Python warning; with `on_error="fail"` an error is raised, as by `read_arrow`.
+    Raises Kip33Error for more than a million periods, and else what `read_arrow` raises.
+    """
+    found = RecordCount(positive_ms(per), options)
+    access = (options["storage_options"], options["filesystem"])
+    partitions = found.reading.partitions(source, *access)
+    found.read(partitions, _engine(options["workers"]), warn_caller, options["on_progress"])
+    for line in found.lines():
+        warn_caller(line)
+    return found.table()
 
 
 @takes(LocalWriteOptions, on_error="skip")

@@ -69,7 +69,7 @@ class DialectOptions(TypedDict, total=False):
             metavar="N",
             least=1,
             most=10_000_000,
-            python="Give the memory for so many partitions like those of `source`.",
+            python="For how many partitions like those of `source` the memory is given.",
         ),
     ]
     targets: Annotated[
@@ -80,7 +80,7 @@ class DialectOptions(TypedDict, total=False):
             metavar="N",
             least=1,
             most=1_000,
-            python="Search so many times in each segment.",
+            python="How many times are searched in each segment.",
         ),
     ]
     seed: Annotated[

@@ -1,24 +1,48 @@
 """`kip33 count`: records per period."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
 import click
 
-from kip33.cli.options import (
-    format_option,
-    makes_request,
-    store_options,
-    summary_option,
-    workers_option,
+from kip33.cli.declared_options import options_of
+from kip33.cli.options import workers_option
+from kip33.cli.output import Column, Output, Row, RowList, Table, counted, warn
+from kip33.cli.records_options import (
+    places,
+    problems_text,
+    require_times,
+    source_of,
 )
-from kip33.cli.records_options import CountCommand, choice_options, on_error_option
-from kip33.cli.times import Quantity
+from kip33.cli.runs import CommandRun, runs
+from kip33.cli.times import DURATION, Quantity
+from kip33.local.local_engine import LocalEngine
+from kip33.records.counting import COUNTS, CountOptions, RecordCount
 from kip33.rules.policies import positive_ms
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountCommand:
+    """The options of `kip33 count`."""
+
+    source: str
+    remote: str | None  # the catalog of the other tier
+    asked: CountOptions
+    per_ms: int
+    workers: int | None
+
+    def check(self) -> None:
+        """Raise UsageError, one line, for times that contradict each other."""
+        require_times(self.asked)
 
 
 @click.command(
     epilog="Example: kip33 count /archive/indexes/_catalog --topic orders --per 1m "
     "--from 2024-05-01T09:00Z --until 2024-05-01T10:00Z"
 )
-@choice_options
+@places
+@options_of(CountOptions, disorder=DURATION)
 @click.option(
     "--per",
     "per_ms",
@@ -28,13 +52,9 @@ from kip33.rules.policies import positive_ms
     help="Length of a period, such as 1m, 1h or 1d. Periods begin at multiples of it since 1970, "
     "UTC.",
 )
-@on_error_option("skip", "fail")
 @workers_option
-@store_options
-@summary_option
-@format_option
-@makes_request(CountCommand)
-def count(command: CountCommand) -> None:
+@runs(CountCommand, work="here")
+def count(command: CountCommand, run: CommandRun) -> Output:
     """Count the records of SOURCE or CATALOG per topic and period, by their timestamps.
 
     A row has the topic, the period's start (in milliseconds, and as a time) and the number of
@@ -48,6 +68,31 @@ def count(command: CountCommand) -> None:
     With tiered storage, give the catalog of the log directories and that of the remote tier, in
     any order: each record of the two tiers is counted once.
     """
-    from kip33.cli.count_answer import show_counts
+    found = RecordCount(command.per_ms, command.asked)
+    source = source_of(command.source, command.remote)
+    partitions = found.reading.partitions(source, warn=warn, choice="--on-error fail")
+    found.read(partitions, LocalEngine(command.workers, tell=warn), warn, run.on_progress)
+    for line in found.lines():
+        warn(line)
+    rows = found.rows()
+    summary = {"records": found.records, "periods": len(rows), "damaged": found.damaged}
+    if found.is_committed:
+        summary["undecided"] = found.undecided
+    return Output(
+        page=partial(_page, rows, found),
+        rows=[RowList("counts", rows, columns=COUNTS.names)],
+        summary=summary,
+        summary_key="summary",
+    )
 
-    show_counts(command)
+
+def _page(rows: Sequence[Row], count: RecordCount, summary: Row) -> Iterator[Table | str]:
+    columns = (
+        Column("topic", lambda row: row["topic"] or "-", is_name=True),
+        Column("from", "time", rank=0),
+        Column("records", "records", rank=0),
+    )
+    yield Table(columns, rows)
+    records, periods = counted(count.records, "record"), counted(len(rows), "period")
+    problems = problems_text(count.damaged, count.undecided)
+    yield f"{records} in {periods}; {problems}read in {summary['seconds']:.1f} s"

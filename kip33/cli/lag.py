@@ -5,10 +5,10 @@ from functools import partial
 
 import click
 
+from kip33.archive.common_options import RetentionPolicies
 from kip33.cli.catalog_places import chosen_snapshot
 from kip33.cli.declared_options import options_of
 from kip33.cli.metrics_file import lag_gauges
-from kip33.cli.options import PolicyOptions, policy_options
 from kip33.cli.output import (
     Column,
     Output,
@@ -23,6 +23,7 @@ from kip33.cli.output import (
 )
 from kip33.cli.runs import CommandRun, runs
 from kip33.cli.times import moment_or_now
+from kip33.retention.policy_files import policies_of
 from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import partitions_of
 from kip33.search.group_lag import GroupLag, LagOptions, group_lags
@@ -34,7 +35,7 @@ class LagRequest(LagOptions):
 
     catalog_dir: str
     offsets: str  # a file
-    policy: PolicyOptions
+    policies: RetentionPolicies
 
 
 @click.command(
@@ -50,7 +51,7 @@ class LagRequest(LagOptions):
     "`kafka-consumer-groups.sh --describe` or `kafka-share-groups.sh --describe`.",
 )
 @options_of(LagOptions)
-@policy_options
+@options_of(RetentionPolicies)
 @runs(LagRequest, work="here", summary=False, metrics=True)
 def lag(asked: LagRequest, run: CommandRun) -> Output:
     """Show the lag of committed offsets against CATALOG, in records and in time.
@@ -65,11 +66,12 @@ def lag(asked: LagRequest, run: CommandRun) -> Output:
     source, warnings = chosen_snapshot(asked["catalog_dir"], asked["snapshot"])
     offsets = load_group_offsets(asked["offsets"], asked["topics"])
     run.on_progress(Progress(Phase.READING_CATALOG))
+    limit = asked["policies"]["retention_ms"]
     lags = group_lags(
         partitions_of(source, {one.topic for one in offsets}),
         offsets,
-        policies=asked["policy"].load(),
-        retention_ms=asked["policy"].retention_ms,
+        policies=policies_of(**asked["policies"]),
+        retention_ms=limit if isinstance(limit, int) else None,  # of a command line it is ms
         now_ms=moment_or_now(asked["now"]),
         max_batch_bytes=asked["max_batch_bytes"],
         on_progress=run.on_progress,

@@ -1,21 +1,19 @@
 """Options shared by several commands, and the file of --config with their defaults."""
 
 import functools
-import inspect
 import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import is_dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, is_typeddict
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from kip33.archive import common_options as common
 from kip33.archive.bins import EngineName
-from kip33.cli.declared_options import option_of, options_of
+from kip33.cli.declared_options import option_of
 from kip33.cli.engine_option import (
     AUTO,
     BY_SPARK_SUBMIT,
@@ -30,52 +28,13 @@ from kip33.rules.policies import nearest
 from kip33.stores.settings import configured, settings_from
 
 if TYPE_CHECKING:
-    from kip33.rules.policies import Policies
     from kip33.stores.locations import Location
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_Request = TypeVar("_Request")
 
 
 REPLACED_FILES: Final = "kip33.replaced files"  # their checks, in click's `meta`
-
-
-def makes_request(
-    kind: Callable[..., _Request],
-) -> Callable[[Callable[[_Request], None]], Callable[..., None]]:
-    """Give the command the values of its options as one request of this class.
-
-    A field whose type is a named tuple, typed dict or dataclass is made of options, too. `check` of
-    what is made, if it has one, raises UsageError for options that contradict each other.
-    """
-
-    def decorated(command: Callable[[_Request], None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def with_request(**values: object) -> None:
-            request = made_of(kind, values)
-            assert not values, f"{kind} has no fields {', '.join(values)}"
-            for require in click.get_current_context().meta.pop(REPLACED_FILES, ()):
-                require()
-            command(request)
-
-        return with_request
-
-    return decorated
-
-
-def made_of(kind: Callable[..., _Request], values: dict[str, object]) -> _Request:
-    """Return an object of a class whose fields are taken out of `values`."""
-    fields: dict[str, object] = {}
-    for name, of_field in inspect.get_annotations(kind).items():
-        if _is_made_of_options(of_field):
-            fields[name] = made_of(of_field, values)
-        elif name in values:
-            fields[name] = values.pop(name)
-    made = kind(**fields)
-    if check := getattr(made, "check", None):
-        check()
-    return made
 
 
 def together(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
@@ -98,29 +57,6 @@ def by_hand(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     return value
 
 
-def _is_made_of_options(kind: Any) -> bool:
-    has_fields = is_dataclass(kind) or is_typeddict(kind) or hasattr(kind, "_fields")
-    return isinstance(kind, type) and has_fields
-
-
-class PolicyOptions(NamedTuple):
-    """The options of `policy_options`; None: not given."""
-
-    policy: str | None  # a file
-    kafka_configs: str | None  # a file
-    retention_ms: int | None = None
-
-    def load(self) -> "Policies | None":
-        """Return those of files, else one with `retention_ms` for all topics, else None.
-
-        PolicyError for a wrong file.
-        """
-        from kip33.retention.policy_files import policies_of
-
-        return policies_of(*self)
-
-
-topic_option: Final = option_of("topics", common.TopicGlobList)
 _MOST_CONFIG_BYTES: Final = 1 << 20
 
 
@@ -309,14 +245,7 @@ engine_options: Final = together(
         "-v", "--verbose", is_flag=True, help="Also print which engine does the work, and why."
     ),
 )
-parallelism_option: Final = option_of("parallelism", common.Parallelism)
-spark_options: Final = together(parallelism_option, session_options)
-policy_options: Final = options_of(common.RetentionPolicies)
-topic_setting_options: Final = together(
-    option_of("index_interval_bytes", common.IndexIntervalBytes),
-    option_of("segment_index_bytes", common.SegmentIndexBytes),
-    option_of("kafka_configs", common.TopicConfigsFile),
-)
+spark_options: Final = together(option_of("parallelism", common.Parallelism), session_options)
 
 
 def _keep_result_line(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -342,10 +271,6 @@ format_option: Final = together(
     ),
     result_line_option,
 )
-
-
-max_batch_bytes_option: Final = option_of("max_batch_bytes", common.MaxBatchBytes)
-layout_option: Final = option_of("layout", common.LayoutName)
 
 
 def replaced_file(

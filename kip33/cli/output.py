@@ -97,11 +97,11 @@ class RowList(NamedTuple):
 class Output:
     """What a command found; rows and pages may be generators, of which only one is used.
 
-    `page`: tables and lines for people, in their order, given the summary. In a JSON object the
-    fields of `head`, and of `summary` if there is no `summary_key`, are before the rows; `tail` is
-    after them. A single list without a key is printed without an object. Lines of JSON whose rows
-    have a kind end with the summary. CSV has the rows of the first list; without rows it has one
-    row, the summary, or the lines in `csv`. In every format `emitted`, the input of another
+    `page`: tables and lines for people, in their order, or a function of the summary. In a JSON
+    object the fields of `head`, and of `summary` if there is no `summary_key`, are before the rows;
+    `tail` is after them. A single list without a key is printed without an object. Lines of JSON
+    whose rows have a kind end with the summary. CSV has the rows of the first list; without rows it
+    has one row, the summary, or the lines in `csv`. In every format `emitted`, the input of another
     program, is printed in place of all that.
 
     A summary, if there is one, also gets how the command ran (`kip33.cli.runs`), unless the output
@@ -152,7 +152,8 @@ def show(answer: Output, output_format: str) -> None:
 def _print(answer: Output, output_format: str) -> None:
     match output_format:
         case "table":
-            for block in _complete(_page_of(answer)):
+            page = answer.page(answer.summary) if callable(answer.page) else answer.page
+            for block in _complete(page):
                 if isinstance(block, Table):
                     block.print()
                 else:
@@ -171,10 +172,6 @@ def _print(answer: Output, output_format: str) -> None:
                 file.seek(0)
                 print_lines(iter(partial(file.read, _PIECE_CHARACTERS), ""), end="")
             click.echo()
-
-
-def _page_of(answer: Output) -> Iterable[Table | str]:
-    return answer.page(answer.summary) if callable(answer.page) else answer.page
 
 
 def _complete(parts: Iterable[Part]) -> Iterator[Part]:

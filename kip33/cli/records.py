@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -32,11 +32,13 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.progress import progress_line
-from kip33.cli.records_options import choice_options, on_error_option, require_times, source_of
+from kip33.cli.records_options import places, problems_text, require_times, source_of
 from kip33.cli.runs import CommandRun, RunOptions, runs
 from kip33.cli.standard_output import exact_output, shown_bytes
+from kip33.cli.times import DURATION
 from kip33.local.local_engine import LocalEngine
-from kip33.records.reading import ReadOptions
+from kip33.records.reading import ReadOptions, RecordChoice
+from kip33.records.record_request import MOST_PROBLEMS, problem_lines
 from kip33.records.record_selection import (
     RecordSelection,
     SelectOptions,
@@ -48,7 +50,6 @@ from kip33.stores.locations import Location
 from kip33.stores.progress import Phase, Progress, tell_nobody
 
 PARQUET: Final = "parquet"
-MOST_DAMAGE_WARNINGS: Final = 20  # about problems in the logs
 _IN_TABLE: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
 _PAYLOAD: Final = ("key", "value")
 _NAMES: Final = ("log_dir", "topic", "log_uri")  # of columns that name something
@@ -108,7 +109,8 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
     epilog="Example: kip33 records /archive/indexes/_catalog --topic orders "
     "--from 2024-05-01T09:00Z --until 2024-05-01T09:05Z --format jsonl"
 )
-@choice_options
+@places
+@options_of(RecordChoice, disorder=DURATION)
 @click.option(
     "--columns",
     "shown_columns",
@@ -118,7 +120,16 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
     "offset, timestamp, timestampType, key, value, headers. What is not named is not decoded.",
 )
 @options_of(SelectOptions)
-@on_error_option("skip", "row", "fail")
+@click.option(
+    "--on-error",
+    type=click.Choice(["skip", "row", "fail"]),
+    default="skip",
+    show_default=True,
+    help="For a batch, the end of a log or a file that cannot be read: skip: a warning, and the "
+    "batches after it are read; row: a row with the reason in _corrupt; fail: an error, also for "
+    "records that may be of aborted transactions (with --isolation read_committed), or of no log "
+    "(of two tiers without leader epochs).",
+)
 @click.option(
     "--output",
     metavar="FILE",
@@ -207,11 +218,12 @@ def _show_records(command: RecordsCommand, options: RunOptions) -> None:
             _print(selection, output_format, summary)
         else:
             with progress_line("records") as on_progress:
-                write_selection(selection, place, MOST_DAMAGE_WARNINGS, summary, on_progress)
+                write_selection(selection, place, MOST_PROBLEMS, summary, on_progress)
     except ModuleNotFoundError as error:  # of the extra `schemas`
         raise click.ClickException(str(error)) from None
     found = selection.done()
-    warn_of_damage(found.problems, found.damaged)
+    for line in problem_lines(found.problems, found.damaged):
+        warn(line)
     if selection.logs.unreadable:
         warn(selection.logs.unreadable_text())
     publish_summary(options.summary_file, summary())
@@ -256,7 +268,7 @@ def _print(selection: RecordSelection, output_format: str, summary: Callable[[],
     )
     with (
         progress_line("records") if shows_progress else nullcontext(tell_nobody) as on_progress,
-        closing(selection.texts(output_format, MOST_DAMAGE_WARNINGS)) as shown,
+        closing(selection.texts(output_format, MOST_PROBLEMS)) as shown,
     ):
         for records in shown:
             writer.write(records)
@@ -274,12 +286,13 @@ def _add_records(command: RecordsCommand, to: str, run: CommandRun) -> Output:
     read = command.read
     if command.shown_columns:
         read = {**read, "columns": command.shown_columns}
-    places = [command.source, *([command.remote] if command.remote else [])]
-    asked = WriteRequest.of(places, to, **read)
+    read_from = [command.source, *([command.remote] if command.remote else [])]
+    asked = WriteRequest.of(read_from, to, **read)
     with progress_line("records") as on_progress:
         run.on_progress = on_progress
         written = write_new_records(asked, run.open_engine(), now_ms=run.started_ms, warn=warn)
-    warn_of_damage(written.problems, written.damaged)
+    for line in problem_lines(written.problems, written.damaged):
+        warn(line)
     record = asdict(written)
     del record["problems"]
     return Output(page=lambda summary: [_facts_of_files(summary)], summary=record)
@@ -296,27 +309,6 @@ def _facts_of_files(record: Row) -> Table:
         ("engine", f"{record['engine']}, {counted(record['workers'], 'worker')}"),
         ("seconds", f"{record['seconds']:.1f}"),
     )
-
-
-def warn_of_damage(problems: Sequence[str], damaged: int) -> None:
-    """Print the first problems, each on one line, and how many more there are."""
-    for problem in problems:
-        warn(problem)
-    if damaged > len(problems) > 0:
-        warn(f"and {damaged - len(problems):,} more problems in the logs")
-
-
-def problems_text(damaged: int, undecided: int | None, undecoded: int = 0) -> str:
-    """Return how many problems there are, and of which records and values; empty for 0.
-
-    A problem is damage, a log that cannot be read or is invalid, or offsets that are missing.
-    """
-    found = (
-        (damaged, "problem", "in the logs"),
-        (undecided, "record", "may be of aborted transactions"),
-        (undecoded, "value", "cannot be decoded"),
-    )
-    return "".join(f"{counted(number, what)} {why}; " for number, what, why in found if number)
 
 
 class ShownTable:

@@ -6,12 +6,13 @@ time, the summary file, the metrics, the output in the format asked for, and the
 """
 
 import functools
+import inspect
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from dataclasses import dataclass, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, is_typeddict
 
 import click
 
@@ -22,7 +23,6 @@ from kip33.cli.options import (
     config_option,
     engine_options,
     format_option,
-    made_of,
     publish_summary,
     session_options,
     spark_options,
@@ -66,8 +66,8 @@ class RunOptions:
     @classmethod
     def taken(cls, values: dict[str, Any]) -> "RunOptions":
         """Return those that are taken out of the values of a command's options."""
-        engine = made_of(EngineOptions, values) if "engine" in values else None
-        metrics = made_of(MetricsRequest, values) if "metrics_file" in values else None
+        engine = _made_of(EngineOptions, values) if "engine" in values else None
+        metrics = _made_of(MetricsRequest, values) if "metrics_file" in values else None
         plain = {name: values.pop(name) for name in cls.__annotations__ if name in values}
         return cls(**plain, engine=engine, metrics=metrics)
 
@@ -161,7 +161,7 @@ def runs(
         @functools.wraps(function)
         def command(**values: object) -> None:
             options = RunOptions.taken(values)
-            request = made_of(kind, values)
+            request = _made_of(kind, values)
             assert not values, f"{kind} has no fields {', '.join(values)}"
             for require in click.get_current_context().meta.pop(REPLACED_FILES, ()):
                 require()
@@ -222,3 +222,22 @@ def _show(output: Output, output_format: str) -> None:
         untold = Kip33Error(f"{error}; {output.if_unwritten}")
         untold.exit_code = error.exit_code
         raise untold from error
+
+
+def _made_of(kind: Callable[..., _Request], values: dict[str, object]) -> _Request:
+    """Return an object of a class whose fields are taken out of `values`."""
+    fields: dict[str, object] = {}
+    for name, of_field in inspect.get_annotations(kind).items():
+        if _is_made_of_options(of_field):
+            fields[name] = _made_of(of_field, values)
+        elif name in values:
+            fields[name] = values.pop(name)
+    made = kind(**fields)
+    if check := getattr(made, "check", None):
+        check()
+    return made
+
+
+def _is_made_of_options(kind: Any) -> bool:
+    has_fields = is_dataclass(kind) or is_typeddict(kind) or hasattr(kind, "_fields")
+    return isinstance(kind, type) and has_fields

@@ -83,12 +83,9 @@ IsolationName: TypeAlias = Literal["read_uncommitted", "read_committed"]
 """The members of `Isolation`."""
 
 
-class ReadOptions(TypedDict, total=False):
-    """Which rows and columns are read, and how: see `kip33.read_arrow`."""
+class RecordChoice(TypedDict, total=False):
+    """Which records are read, and how."""
 
-    level: Annotated[
-        LevelName, Option("What a row is: `records`, `batches` or `segments`.", default="records")
-    ]
     topic: Annotated[
         OneOrMore | None,
         common.TOPIC_GLOBS._replace(default=None, python="A name or a glob, or several."),
@@ -110,7 +107,6 @@ class ReadOptions(TypedDict, total=False):
             metavar="NAME",
         ),
     ]
-    columns: Annotated[Sequence[str] | None, "Names of the columns that are wanted; None: all."]
     start_time: Annotated[
         Time | None,
         Option(
@@ -130,8 +126,6 @@ class ReadOptions(TypedDict, total=False):
             python="Only records before this time.",
         ),
     ]
-    start_offset: Annotated[int | None, "Only records from this offset on."]
-    end_offset: Annotated[int | None, "Only records before this offset."]
     disorder: Annotated[
         str | int | None,
         Option(
@@ -148,12 +142,23 @@ class ReadOptions(TypedDict, total=False):
             default="read_uncommitted",
         ),
     ]
+    max_batch_bytes: common.MaxBatchBytes
+    layout: common.LayoutName
+
+
+class ReadOptions(RecordChoice, total=False):
+    """Which rows and columns are read, and how: see `kip33.read_arrow`."""
+
+    level: Annotated[
+        LevelName, Option("What a row is: `records`, `batches` or `segments`.", default="records")
+    ]
+    columns: Annotated[Sequence[str] | None, "Names of the columns that are wanted; None: all."]
+    start_offset: Annotated[int | None, "Only records from this offset on."]
+    end_offset: Annotated[int | None, "Only records before this offset."]
     include_control: Annotated[bool, "Return control records, too."]
     on_error: Annotated[
         OnErrorName, Option("What damage gives: `row`, `fail` or `skip`.", default="row")
     ]
-    max_batch_bytes: common.MaxBatchBytes
-    layout: common.LayoutName
 
 
 class PartitionReader(Protocol):

@@ -6,7 +6,7 @@ filter, never narrower. A row that has null in a compared column does not pass t
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -142,6 +142,16 @@ class OnError(StrEnum):
 
 OnErrorName: TypeAlias = Literal["row", "fail", "skip"]
 """The members of `OnError`."""
+
+
+MOST_PROBLEMS: Final = 20  # that are kept and shown
+
+
+def problem_lines(problems: Sequence[str], damaged: int) -> Iterator[str]:
+    """Yield the first problems in the logs, and how many more there are."""
+    yield from problems
+    if damaged > len(problems) > 0:
+        yield f"and {damaged - len(problems):,} more problems in the logs"
 
 
 class LogsRead:

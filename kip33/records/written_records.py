@@ -40,7 +40,7 @@ from kip33.records.parquet_records import ParquetRecords
 from kip33.records.partitions import PartitionSegments, source_at
 from kip33.records.reading import Isolation, Level, Reading, ReadOptions
 from kip33.records.record_dataset import STAGED, DatasetCommit, DatasetFile, RecordDataset
-from kip33.records.record_request import Faults, FilterBounds, LogsRead, OnError
+from kip33.records.record_request import MOST_PROBLEMS, Faults, FilterBounds, LogsRead, OnError
 from kip33.stores.locations import Location
 from kip33.stores.own_files import remove_folder_quietly, streamed_file
 from kip33.stores.progress import Phase
@@ -48,7 +48,6 @@ from kip33.stores.progress import Phase
 _SHARE_BYTES: Final = 256 << 20
 _MOST_OPEN: Final = 4  # files of one task: each holds up to 64 MiB
 _MOST_FILE_BYTES: Final = 1 << 30
-_MOST_PROBLEMS: Final = 20
 _TIME: Final = "timestamp"
 _DAY_MS: Final = 86_400_000
 _NO_TIME: Final = -(2**63) // _DAY_MS - 1
@@ -183,7 +182,7 @@ def write_new_records(
         topics=len({one.segments[0].topic for one in ranges}),
         partitions=len(ranges),
         damaged=sum(result.damaged for result in results),
-        problems=tuple(line for result in results for line in result.problems)[:_MOST_PROBLEMS],
+        problems=tuple(line for result in results for line in result.problems)[:MOST_PROBLEMS],
     )
 
 
@@ -270,7 +269,7 @@ def _write_bin(
                     "readable, or leave the topic out"
                 )
         files.finish()
-        yield _Written(tuple(files.written), len(skipped), tuple(skipped[:_MOST_PROBLEMS]))
+        yield _Written(tuple(files.written), len(skipped), tuple(skipped[:MOST_PROBLEMS]))
 
 
 class _DayFile:

@@ -24,6 +24,7 @@ from kip33.drafts.comparison import DIALECT_ROWS
 from kip33.indexing.quick_verification import CHECKED_FILES
 from kip33.indexing.verification import SEGMENT_VERDICTS
 from kip33.records.columns import BATCHES, RECORDS, SEGMENT_TABLE
+from kip33.records.counting import COUNTS
 from kip33.restore.restore_request import PartitionRestore
 from kip33.retention.answer import BROKER_VIEW, RETENTION, WHAT_IF
 from kip33.retention.evaluated_tables import FREED
@@ -61,6 +62,7 @@ RESULTS = {
     "resume_points": kip33.ResumePoint,
     "applied_partitions": kip33.PartitionResult,
     "written_records": kip33.WrittenRecords,
+    "counts": COUNTS,
     "selected_records": kip33.SelectedRecords,
     "records": RECORDS,
     "batches": BATCHES,

@@ -34,6 +34,7 @@ DONE: Final = {
     "demo": "new-archive",
 }
 OF_MODES: Final = {
+    "roll what-if": f"{CATALOG} --topic payments",
     "verify quick": f"archive --catalog {CATALOG}",
     "retention apply": "plan.jsonl --dry-run",  # not there, but the options are read
     "catalog snapshots": CATALOG,

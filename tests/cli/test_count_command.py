@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kip33.cli import count_answer
 from kip33.demo import START_MS
+from kip33.records import counting
 from tests.builders.segment_builder import Record, v1_message, v2_batch, wrapper
 from tests.cli.console import Command, Finished, file_named, result_in
 from tests.cli.test_records_command import rows_of
@@ -156,7 +156,7 @@ def test_a_count_is_that_of_the_records_however_it_is_read(
 def test_too_many_periods_end_in_one_line(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(count_answer, "MOST_PERIODS", 3)
+    monkeypatch.setattr(counting, "MOST_PERIODS", 3)
 
     done = command("count", "archive", "--topic", "orders", "--per", "1s")
 

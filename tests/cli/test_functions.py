@@ -57,6 +57,10 @@ def _catalog() -> kip33.OpenedCatalog:
     return kip33.open_catalog(CATALOG)
 
 
+def _counted(per: str, **options: Any) -> Any:
+    return {"counts": kip33.count_records(CATALOG, per, **options).to_pylist()}
+
+
 def _compared(**options: Any) -> Any:
     return {"dialects": kip33.compare_dialects("archive", **options).to_pylist()}
 
@@ -153,6 +157,10 @@ SAME = {
             ).to_pylist()
         },
     ),
+    "count": Same(
+        ("count", CATALOG, "--per", "1h", "--topic", "orders", "--from", "2023-11-15"),
+        lambda _: _counted("1h", topic="orders", start_time="2023-11-15"),
+    ),
     "dialects": Same(
         ("dialects", "archive", "--topic", "orders", "--targets", "3", "--dialect", "bucket"),
         lambda _: _compared(topics=["orders"], targets=3, dialects=["bucket"]),
@@ -218,6 +226,9 @@ OTHER_NAMES = {
     ("build", "only"): "only_damaged",
     ("restore", "from"): "from_",
     ("report", "catalog_dir"): "catalog",
+    ("count", "topic"): "topic",
+    ("count", "from"): "start_time",
+    ("count", "until"): "end_time",
     ("retention apply", "plan_file"): "plan",
     ("dialects", "dialect"): "dialects",
     ("dialects", "time_index_interval"): "interval_ms",
@@ -253,6 +264,7 @@ NOT_TAKEN = {
     "OpenedCatalog.roll": {"catalog"},
     "audit_roll": {"snapshot", "topics", "read_headers", "parallelism"},  # of rows; no log is read
     "roll what-if": {"catalog", "layout", "kafka_configs"},
+    "count": {"remote"},  # `open_catalog` takes both tiers
     "timestamps": {"kafka_configs"},
     "lag": PLACES | OF_POLICIES,
     "failover": PLACES | {"emit"},  # two methods
@@ -289,6 +301,7 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("catalog holes", kip33.OpenedCatalog.holes),
         ("catalog holes", kip33.OpenedTiers.holes),
         ("catalog prune", kip33.OpenedCatalog.prune),
+        ("count", kip33.count_records),
         ("dialects", kip33.compare_dialects),
         ("timestamps", kip33.timestamp_profile),
         ("timestamps", kip33.spark.timestamp_profile),
@@ -339,7 +352,7 @@ def options_of(name: str) -> Iterator[str]:
             continue
         words = [form.lstrip("-") for form in parameter.opts if len(form) > 2] or [""]
         word = words[0].removeprefix("no-").replace("-", "_")
-        yield "topics" if word == "topic" else OTHER_NAMES.get((name, word), word)
+        yield OTHER_NAMES.get((name, word), "topics" if word == "topic" else word)
 
 
 PROGRAM = """

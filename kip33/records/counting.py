@@ -1,4 +1,4 @@
-"""The answer of `kip33 count`: numbers of records by topic and period.
+"""Numbers of records by topic and period.
 
 They are from the headers of batches where that is exact. A header has the number of records and the
 largest timestamp. All records of a batch have this timestamp if there is one record, or with
@@ -8,51 +8,45 @@ with an earlier one.
 """
 
 import re
-import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.cli.options import publish_summary
-from kip33.cli.output import (
-    Column,
-    Output,
-    Row,
-    RowList,
-    Table,
-    counted,
-    iso_time,
-    show,
-    warn,
-)
-from kip33.cli.progress import progress_line
-from kip33.cli.records import (
-    MOST_DAMAGE_WARNINGS,
-    problems_text,
-    warn_of_damage,
-)
-from kip33.cli.records_options import ON_ERROR_FAILS, CountCommand, source_of
+from kip33.catalog.catalog import Warn
 from kip33.errors import Kip33Error
 from kip33.formats.batch import RECORD_BATCH_OVERHEAD
-from kip33.local.local_engine import LocalEngine
+from kip33.formats.times import iso_time
+from kip33.options import Option, picked
 from kip33.records.columns import UNDECIDED
-from kip33.records.parallel_reading import MOST_SEGMENTS, PART_BYTES, ParallelReading
+from kip33.records.parallel_reading import (
+    MOST_SEGMENTS,
+    PART_BYTES,
+    ParallelReading,
+    PartEngine,
+)
 from kip33.records.partitions import PartitionSegments
-from kip33.records.reading import Isolation, Reading
-from kip33.records.record_request import Faults, LogsRead
+from kip33.records.reading import Reading, RecordChoice
+from kip33.records.record_request import MOST_PROBLEMS, Faults, LogsRead, problem_lines
 from kip33.records.segment_reader import SegmentReader, first_new_of
 from kip33.stores.progress import OnProgress, Phase, Progress
 
 MOST_PERIODS: Final = 1_000_000  # in memory, of all topics
-_COLUMNS: Final = ("topic", "period_start", "time", "records")
+_COUNT_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("topic", pa.string()),
+    pa.field("period_start", pa.int64()),
+    pa.field("time", pa.string()),
+    pa.field("records", pa.int64(), nullable=False),
+]
+COUNTS: Final = pa.schema(_COUNT_FIELDS)
+"""One row per topic and period with records."""
 
 _Counted: TypeAlias = Counter[tuple[str | None, int | None]]
 """Records by topic and number of the period, None for records without a timestamp."""
@@ -64,6 +58,21 @@ _OF_HEADERS: Final = (
 )
 
 
+class CountOptions(RecordChoice, total=False):
+    """Which records are counted, and what damage gives."""
+
+    on_error: Annotated[
+        Literal["skip", "fail"],
+        Option(
+            "For a batch, the end of a log or a file that cannot be read: skip: a warning, and the "
+            "batches after it are read; fail: an error, also for records that may be of aborted "
+            "transactions (with --isolation read_committed), or of no log (of two tiers without "
+            "leader epochs).",
+            default="skip",
+        ),
+    ]
+
+
 class _Found(NamedTuple):
     """Numbers of records to be added up; `undecided` may be of aborted transactions."""
 
@@ -72,40 +81,50 @@ class _Found(NamedTuple):
 
 
 class RecordCount:
-    """Counts the records of a request; `damaged` is the number of problems in the logs.
+    """Counts records; `damaged` is the number of problems in the logs.
 
     `undecided` is the number of records that may be of aborted transactions.
     """
 
-    def __init__(self, request: CountCommand) -> None:
-        """Start with nothing."""
-        self._request = request
+    def __init__(self, per_ms: int, asked: CountOptions) -> None:
+        """Start with nothing; ValueError for a wrong option."""
+        self._per_ms = per_ms
+        self._read: dict[str, Any] = {**picked(CountOptions, asked)}
+        every = Reading.of(**self._read)
+        of_committed = [UNDECIDED] if every.request.only_committed else []
+        self.reading = every.with_columns(["topic", "timestamp", *of_committed])
         self.counted: _Counted = Counter()
         self.records = self.damaged = self.undecided = 0
         self.problems: list[str] = []
         self.logs = LogsRead()
 
-    def read(self, on_progress: OnProgress) -> None:
+    @property
+    def is_committed(self) -> bool:
+        """Return whether records of aborted transactions are left out."""
+        return self.reading.request.only_committed
+
+    def read(
+        self,
+        partitions: list[PartitionSegments],
+        engine: PartEngine,
+        warn: Warn,
+        on_progress: OnProgress,
+    ) -> None:
         """Count by headers, then by records what headers do not tell.
 
         Raises NoReadableLogError if there are logs and none can be read.
         """
-        request, skipped = self._request, list[str]()
-        is_committed = Isolation(request.read["isolation"]) == Isolation.READ_COMMITTED
-        columns = ["topic", "timestamp", *([UNDECIDED] if is_committed else [])]
-        by_record = Reading.of(**(request.read | {"columns": columns}))
-        source = source_of(request.source, request.remote)
-        partitions = others = by_record.partitions(source, warn=warn, choice=ON_ERROR_FAILS)
-        engine = LocalEngine(request.workers, tell=warn)
-        if not is_committed:
-            headers = _HeaderCount(request, by_record, partitions)
+        others, skipped = partitions, list[str]()
+        if not self.is_committed:
+            of_headers = Reading.of(**self._read | {"level": "batches", "columns": _OF_HEADERS})
+            headers = _HeaderCount(of_headers, self._per_ms, self.reading, partitions)
             self._take(headers.counted(engine, skipped, self.logs), skipped, on_progress)
             others = headers.others
-        of_headers, self.problems = self.problems, []
-        reading = ParallelReading(by_record, engine, partial(_found_in, request.per_ms), warn)
+        by_headers, self.problems = self.problems, []
+        reading = ParallelReading(self.reading, engine, partial(_found_in, self._per_ms), warn)
         self._take(reading.read(others, skipped, self.logs), skipped, on_progress)
-        problems = _in_order([*of_headers, *self.problems], partitions)
-        self.problems = problems[:MOST_DAMAGE_WARNINGS]
+        problems = _in_order([*by_headers, *self.problems], partitions)
+        self.problems = problems[:MOST_PROBLEMS]
         self.logs.require_one()
 
     def _take(
@@ -132,7 +151,7 @@ class RecordCount:
     def _skip(self, problems: list[str]) -> None:
         """Count problems in the logs; the list is emptied."""
         self.damaged += len(problems)
-        self.problems += problems[: MOST_DAMAGE_WARNINGS - len(self.problems)]
+        self.problems += problems[: MOST_PROBLEMS - len(self.problems)]
         problems.clear()
 
     def rows(self) -> list[dict[str, Any]]:
@@ -141,51 +160,20 @@ class RecordCount:
         return [self._row(topic, period) for topic, period in ordered]
 
     def _row(self, topic: str | None, period: int | None) -> dict[str, Any]:
-        start = None if period is None else period * self._request.per_ms
+        start = None if period is None else period * self._per_ms
         time_text = None if start is None else iso_time(start)
         found = (topic, start, time_text, self.counted[topic, period])
-        return dict(zip(_COLUMNS, found, strict=True))
+        return dict(zip(COUNTS.names, found, strict=True))
 
+    def table(self) -> pa.Table:
+        """Return the rows as a table of COUNTS."""
+        return pa.Table.from_pylist(self.rows(), COUNTS)
 
-def show_counts(request: CountCommand) -> None:
-    """Print the numbers of records."""
-    started = time.monotonic()
-    count = RecordCount(request)
-    with progress_line("count") as on_progress:
-        count.read(on_progress)
-    warn_of_damage(count.problems, count.damaged)
-    if count.logs.unreadable:
-        warn(count.logs.unreadable_text())
-    rows = count.rows()
-    seconds = time.monotonic() - started
-    summary: dict[str, Any] = {
-        "records": count.records,
-        "periods": len(rows),
-        "damaged": count.damaged,
-    }
-    if Isolation(request.read["isolation"]) == Isolation.READ_COMMITTED:
-        summary["undecided"] = count.undecided
-    summary |= {"seconds": round(seconds, 3)}
-    publish_summary(request.summary_file, summary)
-    answer = Output(
-        page=_page(rows, count, seconds),
-        rows=[RowList("counts", rows, columns=_COLUMNS)],
-        summary=summary,
-        summary_key="summary",
-    )
-    show(answer, request.output_format)
-
-
-def _page(rows: Sequence[Row], count: RecordCount, seconds: float) -> Iterator[Table | str]:
-    columns = (
-        Column("topic", lambda row: row["topic"] or "-", is_name=True),
-        Column("from", "time", rank=0),
-        Column("records", "records", rank=0),
-    )
-    yield Table(columns, rows)
-    records, periods = counted(count.records, "record"), counted(len(rows), "period")
-    problems = problems_text(count.damaged, count.undecided)
-    yield f"{records} in {periods}; {problems}read in {seconds:.1f} s"
+    def lines(self) -> Iterator[str]:
+        """Yield what is to be said of the logs: problems, and logs that could not be read."""
+        yield from problem_lines(self.problems, self.damaged)
+        if self.logs.unreadable:
+            yield self.logs.unreadable_text()
 
 
 def _in_order(lines: list[str], partitions: list[PartitionSegments]) -> list[str]:
@@ -233,16 +221,20 @@ class _HeaderCount:
     """Counts the first segments of partitions from headers; `others` are those that it does not."""
 
     def __init__(
-        self, request: CountCommand, reading: Reading, partitions: list[PartitionSegments]
+        self,
+        of_headers: Reading,
+        per_ms: int,
+        by_record: Reading,
+        partitions: list[PartitionSegments],
     ) -> None:
         """Take the partitions; where reading may stop inside one, it is one step."""
-        is_in_order = request.read["disorder"] is not None
-        self._steps = [[one] if is_in_order else reading.parts([one]) for one in partitions]
-        self._request = request
+        is_in_order = by_record.request.disorder_ms is not None
+        self._steps = [[one] if is_in_order else by_record.parts([one]) for one in partitions]
+        self._run = _HeaderReader(of_headers, per_ms)
         self.others: list[PartitionSegments] = []
 
     def counted(
-        self, engine: LocalEngine, skipped: list[str], logs: LogsRead
+        self, engine: PartEngine, skipped: list[str], logs: LogsRead
     ) -> Generator[_Found, None, None]:
         """Yield the records of each step, of a partition until a step must be read."""
         over: set[int] = set()  # partitions with such a step
@@ -266,13 +258,13 @@ class _HeaderCount:
                     yield _Found(step.counted)
 
     def _running(
-        self, engine: LocalEngine, over: set[int]
+        self, engine: PartEngine, over: set[int]
     ) -> Generator[tuple[_HeaderPart, Iterator[_HeaderStep]], None, None]:
         sizes = [
             segment.listed_bytes for steps in self._steps for step in steps for segment in step
         ]
         workers = engine.workers_for(np.array(sizes, np.int64))
-        parts, run = self._parts(over), _HeaderReader(self._request)
+        parts, run = self._parts(over), self._run
         if workers > 1:
             return engine.run_in_order(parts, run, workers, _segments_of)
         return ((part, run(part)) for part in parts)
@@ -306,14 +298,13 @@ def _segments_of(part: _HeaderPart) -> tuple[str, int]:
 class _HeaderReader:
     """Reads the headers of a part, in this process or in a worker."""
 
-    def __init__(self, request: CountCommand) -> None:
-        """Take what is counted; the reader itself is made where it is used."""
-        self._read, self._per_ms = request.read, request.per_ms
+    def __init__(self, reading: Reading, per_ms: int) -> None:
+        """Take what is read; the reader itself is made where it is used."""
+        self._reading, self._per_ms = reading, per_ms
 
     def __call__(self, part: _HeaderPart) -> Iterator[_HeaderStep]:
         """Yield what each step tells, until one must be read."""
-        reading = Reading.of(**(self._read | {"level": "batches", "columns": _OF_HEADERS}))
-        lines: list[str] = []
+        reading, lines = self._reading, list[str]()
         logs = LogsRead()
         reader = reading.segment_reader(Faults(reading.on_error, reading.schema, lines, logs))
         for segments in part.steps:
@@ -343,14 +334,14 @@ class _HeaderReader:
         """Count the records of batches; those outside the times are left out."""
         times = batch.column("max_timestamp")
         counts = batch.column("records_count").to_numpy(zero_copy_only=False).astype(np.int64)
-        milliseconds = times.cast(pa.int64())
-        for limit, compare in (
-            (self._read["start_time"], pc.greater_equal),
-            (self._read["end_time"], pc.less),
-        ):
-            if limit is not None:
-                is_inside = pc.fill_null(compare(milliseconds, limit), False)
-                counts = counts * is_inside.to_numpy(zero_copy_only=False)
+        limits = self._reading.request.limits
+        if limits.only_with_timestamp:
+            ms = times.cast(pa.int64())
+            is_inside = pc.and_(
+                pc.greater_equal(ms, limits.first_timestamp),
+                pc.less_equal(ms, limits.last_timestamp),
+            )
+            counts = counts * pc.fill_null(is_inside, False).to_numpy(zero_copy_only=False)
         return _by_period(batch, times, counts, self._per_ms)
 
 
