@@ -32,7 +32,6 @@ from kip33.retention.policy_files import load_policies
 from kip33.rules.segment_notes import OF_REMARKS, with_remarks
 from kip33.rules.segment_summary import SegmentStatus
 
-_ROWS_AT_ONCE: Final = 10_000
 _OF_CATALOG: Final = ("log_uri", "status", "error")
 _OF_BOTH: Final = (
     *("log_uri", "status", "error"),

@@ -68,7 +68,7 @@ def test_diff_in_json(
 ) -> None:
     names = {"before": three[0].name, "after": three[1].name}
     for at_once in (1, 3, 10_000):
-        monkeypatch.setattr("kip33.cli.catalog_segments._ROWS_AT_ONCE", at_once)
+        monkeypatch.setattr("kip33.catalog.catalog_columns._ROWS_AT_ONCE", at_once)
         [found] = command("catalog", "diff", "c", 1, 2, "--format", "json").lines
         assert found == names | {"counts": COUNTS, "changes": CHANGES}
         assert command("catalog", "diff", "c", 1, 2, "--format", "jsonl").lines == CHANGES
