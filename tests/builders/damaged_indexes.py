@@ -133,14 +133,14 @@ def flip_bit(random: Random, data: bytes, width: int) -> bytes:
 
 
 def nudge(random: Random, data: bytes, width: int) -> bytes:
-    """Change one field of one entry by a small amount."""
+    """Change one field of one entry by a small or a large amount."""
     kept = pieces(data, width)
     if not kept or len(kept[-1]) < width:
         return data
     kind = ">qi" if width == 12 else ">ii"
     at = random.randrange(len(kept))
     fields = list(struct.unpack(kind, kept[at]))
-    fields[random.randrange(2)] += random.choice((-2, -1, 1, 2, 98))
+    fields[random.randrange(2)] += random.choice((-1000, -20, -2, -1, 1, 2, 98, 1000, 2**31))
     kept[at] = struct.pack(kind, *(min(max(f, -(2**31)), 2**31 - 1) for f in fields))
     return b"".join(kept)
 
@@ -178,6 +178,19 @@ def repeat(random: Random, data: bytes, width: int) -> bytes:
     return b"".join(kept)
 
 
+def invent(random: Random, data: bytes, width: int) -> bytes:
+    """Remove some entries and invent as many, each right behind another one."""
+    kind = ">qi" if width == 12 else ">ii"
+    made = list(struct.iter_unpack(kind, data[: len(data) // width * width]))
+    count, at = len(made), random.randrange(len(made) + 1)
+    del made[at : at + random.randint(1, 3)]
+    while made and len(made) < count:
+        at = random.randrange(len(made))
+        near = (min(number + random.randint(0, 2), 2**31 - 1) for number in made[at])
+        made.insert(at + 1, tuple(near))
+    return b"".join(struct.pack(kind, *one) for one in made)
+
+
 def zero_tail(random: Random, data: bytes, width: int) -> bytes:
     full = INDEX_BYTES // width * width
     return data + bytes(random.choice((width, 5 * width, max(0, full - len(data)), 3)))
@@ -206,6 +219,7 @@ DAMAGES: dict[str, Callable[[Random, bytes, int], bytes]] = {
     "field changed": nudge,
     "swapped": swap,
     "repeated": repeat,
+    "invented": invent,
     "zero tail": zero_tail,
     "stale tail": stale_tail,
     "all zeros": lambda random, data, width: bytes(len(data)),

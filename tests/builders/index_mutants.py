@@ -19,8 +19,10 @@ from kip33.indexing.segment import BuiltIndexes, index_segment
 from kip33.indexing.verification import Verification
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_verdict import IndexVerdict
+from tests.builders.damaged_indexes import damaged
 from tests.builders.logs_in_memory import read_into_of
 from tests.builders.segment_builder import (
+    CONTROL,
     Record,
     crc32c,
     end_txn_marker,
@@ -87,7 +89,12 @@ FIELDS = {
     "base timestamp": (27, ">q"), "max timestamp": (35, ">q"), "producer id": (43, ">q"),
     "producer epoch": (51, ">h"), "base sequence": (53, ">i"), "records count": (57, ">i"),
 }  # fmt: skip
+LEGACY_FIELDS = {
+    "offset": (0, ">q"), "size": (8, ">i"), "magic": (16, ">b"), "attributes": (17, ">b"),
+    "timestamp": (18, ">q"),
+}  # fmt: skip
 BITS = {"q": 64, "i": 32, "h": 16, "b": 8, "I": 32}
+NEAR = (-(2**33), -1000, -20, -5, -2, -1, 1, 2, 5, 1000, 2**31 - 1, 2**31)
 
 
 def starts_of(log: bytes) -> list[int]:
@@ -100,6 +107,14 @@ def starts_of(log: bytes) -> list[int]:
         starts.append(at)
         at += 12 + size
     return starts
+
+
+def end_of(log: bytearray, at: int) -> int:
+    return at + 12 + int(struct.unpack_from(">i", log, at + 8)[0])
+
+
+def is_v2(log: bytearray, at: int) -> bool:
+    return log[at + 16] in range(2, 128) and end_of(log, at) >= at + 61
 
 
 def with_right_crc(log: bytearray, at: int) -> None:
@@ -153,16 +168,18 @@ def edit_field(random: Random, log: bytearray) -> None:
     starts = starts_of(bytes(log))
     if not starts:
         return
-    at = random.choice(starts)
-    name, (place, kind) = random.choice(list(FIELDS.items()))
+    at = random.choice((*starts, *starts[-1:] * len(starts)))  # often that of the last batch
+    fields = FIELDS if log[at + 16] in range(2, 128) else LEGACY_FIELDS
+    name = random.choice((*fields, *[next(iter(fields))] * 5))  # the offset has most to say
+    place, kind = fields[name]
     if at + place + struct.calcsize(kind) > len(log):
         return
     bits = BITS[kind[1]]
     low, high = (0, 2**bits - 1) if kind == ">I" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     (before,) = struct.unpack_from(kind, log, at + place)
-    near = [before + by for by in (-2, -1, 1, 2)]
+    near = [before + by for by in NEAR]
     value = random.choice(
-        [low, high, 0, 1, 5, 13, 14, 48, 49, 127, random.randint(low, high), *near]
+        [low, high, 0, 1, 5, 13, 14, 48, 49, 127, random.randint(low, high), *near, *near]
     )
     struct.pack_into(kind, log, at + place, min(max(value, low), high))
     if name != "crc":
@@ -180,14 +197,67 @@ def edit_body(random: Random, log: bytearray) -> None:
             with_right_crc(log, at)
 
 
+def harm_control(random: Random, log: bytearray) -> None:
+    """Change a byte of a control batch's record, or make a control batch of a data batch."""
+    places = [at for at in starts_of(bytes(log)) if is_v2(log, at)]
+    controls = [at for at in places if log[at + 22] & CONTROL and end_of(log, at) > at + 61]
+    if controls and random.random() < 0.8:
+        at = random.choice(controls)
+        value = random.choice((0, 1, 2, 4, 8, 127, 128, 255, random.randrange(256)))
+        log[random.randrange(at + 61, end_of(log, at))] = value
+    elif places:
+        at = random.choice(places)
+        log[at + 22] |= CONTROL
+        struct.pack_into(">q", log, at + 43, random.choice((0, 1, 2, -1)))
+    else:
+        return
+    with_right_crc(log, at)
+
+
+def stretch(random: Random, log: bytearray) -> None:
+    """Let a batch begin earlier, even below the base offset or zero, and end where it did."""
+    places = [at for at in starts_of(bytes(log)) if is_v2(log, at)]
+    if places:
+        at, longer = random.choice(places), random.choice((1, 2, 7, 1000))
+        (base,), (delta,) = (struct.unpack_from(k, log, at + p) for p, k in ((0, ">q"), (23, ">i")))
+        if base - longer >= -(2**63) and delta + longer < 2**31:
+            struct.pack_into(">q", log, at, base - longer)
+            struct.pack_into(">i", log, at + 23, delta + longer)
+            with_right_crc(log, at)
+
+
+def resize(random: Random, log: bytearray) -> None:
+    """Make a batch shorter or longer, with a size field and a checksum that agree."""
+    if starts := starts_of(bytes(log)):
+        at = random.choice(starts)
+        batch, least = bytes(log[at : end_of(log, at)]), 60 if is_v2(log, at) else 26
+        sizes = (least, least + 1, len(batch) - 1, len(batch) + 1, len(batch) + 40)
+        size = max(least, random.choice(sizes))
+        log[at : at + len(batch)] = batch[:size].ljust(size, b"\0")
+        struct.pack_into(">i", log, at + 8, size - 12)
+        with_right_crc(log, at)
+
+
+def lose_or_repeat(random: Random, log: bytearray) -> None:
+    if starts := starts_of(bytes(log)):
+        at = random.choice(starts)
+        log[at : end_of(log, at)] = log[at : end_of(log, at)] * random.choice((0, 2))
+
+
+def append_run(random: Random, log: bytearray) -> None:
+    length = random.choice((1, 12, 17, 18, 19, 40, 100, 5000))
+    log += random.choice((bytes(length), random.randbytes(min(length, 200))))
+
+
 MUTATIONS: tuple[Callable[[Random, bytearray], None], ...] = (
-    flip_bit, overwrite_run, cut, drop_run, insert_run, swap_chunks, edit_field, edit_field,
-    edit_field, edit_body,
-)  # fmt: skip
+    *(flip_bit, overwrite_run, cut, drop_run, insert_run, swap_chunks, lose_or_repeat, append_run),
+    *(edit_field, edit_field, edit_field, edit_field, edit_body, harm_control, harm_control),
+    *(stretch, resize),
+)
 
 
-def mutant(random: Random, base: Base) -> bytes:
-    log = bytearray(base.log)
+def mutant(random: Random, intact: bytes) -> bytes:
+    log = bytearray(intact)
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         if log:
             random.choice(MUTATIONS)(random, log)
@@ -197,76 +267,8 @@ def mutant(random: Random, base: Base) -> bytes:
 def mutated_index(random: Random, data: bytes, own: bytes | None, entry_bytes: int) -> bytes | None:
     """Return an index file to verify: missing, the broker's or ours, damaged, padded, random."""
     own = own or b""
-    data = random.choice([data, own, own[-entry_bytes:], random.randbytes(24)])
-    if random.random() < 0.5 and data:
-        changed = bytearray(data)
-        overwrite_run(random, changed)
-        data = bytes(changed)
-    return random.choice([None, data, data, data + bytes(24), data[: random.randint(0, 40)]])
-
-
-def wrong_field(random: Random, index: bytearray, entry: str) -> None:
-    """Change one number of one entry by a small or a large amount."""
-    size = struct.calcsize(entry)
-    if len(index) < size:
-        return
-    at = random.randrange(len(index) // size) * size
-    numbers = list(struct.unpack_from(entry, index, at))
-    place = random.randrange(2)
-    most = 2 ** (63 if entry[1 + place] == "q" else 31) - 1
-    by = random.choice((-1000, -100, -20, -5, -2, -1, 1, 2, 5, 20, 100, 1000, most))
-    numbers[place] = min(max(numbers[place] + by, 0), most)
-    struct.pack_into(entry, index, at, *numbers)
-
-
-def moved_entries(random: Random, index: bytearray, entry: str) -> None:
-    """Swap runs of complete entries, or replace one run by a copy of another."""
-    size = struct.calcsize(entry)
-    if len(index) < 3 * size:
-        return
-    a, b, c = sorted(random.randrange(len(index) // size + 1) * size for _ in range(3))
-    if random.random() < 0.5:
-        index[a:c] = index[b:c] + index[a:b]
-    else:
-        index[a:c] = (index[b:c] + index[b:c] + index[a:b])[: c - a]
-
-
-def lost_entries(random: Random, index: bytearray, entry: str) -> None:
-    """Remove some entries and invent others between two neighbours; the size is the same."""
-    size = struct.calcsize(entry)
-    if len(index) < 4 * size:
-        return
-    count = len(index)
-    at = random.randrange(len(index) // size) * size
-    lost = random.randint(1, 3) * size
-    del index[at : at + lost]
-    if random.random() < 0.3:
-        index += bytes(count - len(index))
-        return
-    while len(index) < count:
-        at = random.randrange(len(index) // size) * size
-        low = struct.unpack_from(entry, index, at)
-        near = (
-            min(number + random.randint(0, 2), 2**31 - 1 - place)
-            for place, number in enumerate(low)
-        )
-        made = struct.pack(entry, *near)
-        index[at + size : at + size] = made
-
-
-def index_mutant(random: Random, data: bytes, entry: str) -> bytes:
-    """Return a damaged index file of the same size; `entry` is the struct format of its entries."""
-    index = bytearray(data)
-    for _ in range(random.choice((1, 1, 1, 2, 3))):
-        if index:
-            kind = random.randrange(6)
-            if kind < 2:
-                wrong_field(random, index, entry)
-            elif kind < 4:
-                (moved_entries, lost_entries)[kind - 2](random, index, entry)
-            else:
-                (flip_bit, overwrite_run)[kind - 4](random, index)
-    return bytes(index[: len(data)]).ljust(len(data), b"\0")
+    data, _ = damaged(random, random.choice([data, own, own[-entry_bytes:]]), entry_bytes)
+    return random.choice([None, data, data, data + bytes(24)])
 
 
 def wrapped(number: int) -> int:
@@ -368,7 +370,7 @@ def peak_bytes() -> int:
 
 def run_one(random: Random, base: Base, outcomes: Counter[str]) -> list[str]:
     """Damage `base`, index and verify the result, return what is wrong with the answer."""
-    log, interval = mutant(random, base), random.choice(INTERVALS)
+    log, interval = mutant(random, base.log), random.choice(INTERVALS)
     settings = IndexSettings(index_interval_bytes=interval)
 
     def index_of(check: Verification | None) -> BuiltIndexes:

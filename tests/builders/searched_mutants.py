@@ -15,14 +15,15 @@ from kip33.rules.search import LATEST, MAX_TIMESTAMP, Exactness
 from kip33.search.answers import SearchOptions
 from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import SearchedSegment
+from tests.builders.damaged_indexes import damaged
 from tests.builders.generated_segments import Written, plain_batch, wire_of
-from tests.builders.index_mutants import cut, flip_bit, index_mutant
+from tests.builders.index_mutants import cut, flip_bit
 from tests.builders.searched_segments import Partition, brute, of_file, write_segment
 
 DIALECTS = ("recover", "recover", "live", "kip33")
 INTERVALS = (0, 100, 300, 1000, 4096)
 QUESTIONS_A_LOG = 40
-INDEX_FILES = (("time_index", ".timeindex", ">qi"), ("offset_index", ".index", ">ii"))
+INDEX_FILES = (("time_index", ".timeindex", 12), ("offset_index", ".index", 8))
 
 
 class Case(NamedTuple):
@@ -73,10 +74,12 @@ def damaged_indexes(
     path = folder / f"{row.base_offset:020d}"
     columns = {}
     which = random.choice(("time", "time", "offset", "both", "none"))
-    for (name, suffix, entry), of_pass in zip(INDEX_FILES, settings, strict=True):
+    for (name, suffix, width), of_pass in zip(INDEX_FILES, settings, strict=True):
         place = path.with_suffix(suffix)
         if which in ("both", name.split("_")[0]):
-            place.write_bytes(index_mutant(random, place.read_bytes(), entry))
+            data = place.read_bytes()
+            changed, _ = damaged(random, damaged(random, data, width)[0], width)
+            place.write_bytes(changed[: len(data)].ljust(len(data), b"\0"))  # of the same size
         columns |= of_file(name, place, of_pass)
     first, second = settings
     if first != second:  # a row has the settings of one build
@@ -113,12 +116,12 @@ def cases(random: Random, folder: Path) -> Iterator[Case]:
 def broken_case(random: Random, folder: Path) -> Case:
     """Return segments of which one has a flipped bit or has lost its end."""
     base, rows, records = 0, [], []
-    damaged = random.randrange(4)
+    broken = random.randrange(4)
     for place in range(random.randint(1, 4)):
         entries = log_of(random, base)
         interval = random.choice(INTERVALS)
         row = write_segment(folder, base, wire_of(entries), interval_bytes=interval)
-        while place == damaged and row.status == "ok":  # a cut between batches is not detected
+        while place == broken and row.status == "ok":  # a cut between batches is not detected
             log = bytearray(wire_of(entries))
             random.choice((flip_bit, cut))(random, log)
             if log:

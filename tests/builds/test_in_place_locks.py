@@ -46,19 +46,6 @@ def test_a_broker_that_starts_after_the_plan_refuses_the_build(archive: Changing
     assert files(archive) == before
 
 
-def test_the_lock_is_searched_in_parent_directories_and_at_the_real_place(
-    archive: ChangingArchive, tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    lock = archive.source / "b2/.lock"
-    (tmp_path / "links").mkdir()
-    (tmp_path / "links/orders-0").symlink_to(archive.source / "b2/orders-0")
-    sources = [archive.source / "b2", archive.source / "b2/orders-0", tmp_path / "links"]
-    with held_by_another(lock):
-        for archive.source in sources:
-            with subtests.test(archive.source.name), pytest.raises(LockedError, match=HELD):
-                archive.plan()
-
-
 def test_the_locks_are_held_while_segments_are_built(
     archive: ChangingArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -458,35 +458,6 @@ def test_a_foreign_index_is_kept_and_its_row_reused_until_overwrite(
     assert counts(archive.build(offset_index=True, overwrite=True)) == Counts(0, 7)
 
 
-KILLED: list[dict[str, Any]] = [
-    {},
-    {"full": True},
-    {"dialect": "live"},  # files of the same size
-    {"dialect": "live", "offset_index": False},
-]
-
-
-@pytest.mark.parametrize("step", short_and_long(3, 1, "KIP33_STEP"))
-def test_a_build_that_was_killed_leaves_no_trace_in_the_next(
-    built: KeptArchive, step: int, subtests: pytest.Subtests
-) -> None:
-    for settings, at in [(one, at) for one in KILLED for at in ("files", "claims")][::step]:
-        with subtests.test(f"{settings}, killed after its {at}"):
-            archive = built.again()
-            archive.write(archive.log(A, 40), batches(40, 12))
-            archive.write(archive.log(A, 60), batches(60, 12))
-            plan = archive.plan(**{"offset_index": True} | settings)
-            begun = begin_build(plan)
-            if at == "files":
-                build_bin(plan.build, begun.draft.staging, len(begun.copied_parts), plan.files)
-
-            summary = archive.build(offset_index=True)
-
-            assert (summary.kept, summary.failed) == (0, 0)
-            assert archive.outcome() == archive.fresh(offset_index=True)
-            assert counts(archive.build(offset_index=True)) == Counts(0, 7)
-
-
 def test_a_temporary_file_of_an_attempt_that_was_killed_goes_with_the_build_after_its_own(
     archive: ChangingArchive,
 ) -> None:

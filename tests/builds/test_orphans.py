@@ -156,21 +156,6 @@ def test_an_index_file_from_before_its_log_is_kept_and_the_note_says_so(
     assert archive.build(offset_index=True).kept_though_other == 1, "and it is said on"
 
 
-def test_a_topic_that_is_made_again_gets_its_index_files_replaced(
-    archive: ChangingArchive,
-) -> None:
-    shutil.rmtree(archive.log(A).parent)
-    archive.build(offset_index=True)
-    archive.write(archive.log(A), batches(0, 4, first_ms=777))
-
-    summary = archive.build(offset_index=True)
-
-    assert archive.row(A)["index_file"] == "written"
-    assert archive.outcome() == archive.fresh(offset_index=True)
-    assert summary.kept == 0
-    assert orphaned_files(archive) == names_of(A_20)
-
-
 def test_orphaned_files_stay_where_a_build_does_not_look(
     archive: ChangingArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

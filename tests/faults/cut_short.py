@@ -1,10 +1,7 @@
 """Applies of one plan that are cut short, and what has to be true of what they leave."""
 
 import json
-import os
 import shutil
-import signal
-import time
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -53,13 +50,6 @@ class CutShort:
     def run(self, forks: Forks, **how: Any) -> int:
         """Let a child apply the plan; return its exit code."""
         return forks.run(*self.command, **how).exit_code
-
-    def kill(self, forks: Forks, seconds: float, **how: Any) -> int:
-        """Kill a child so long after its start; return its exit code."""
-        pid = forks.begin(*self.command, **how)
-        time.sleep(seconds)
-        os.kill(pid, signal.SIGKILL)
-        return forks.end().exit_code
 
     def finish(self, *, with_trash: bool = False) -> None:
         """Apply the plan once more, undisturbed: all has to be as if nothing had been killed."""

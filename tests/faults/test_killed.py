@@ -1,7 +1,7 @@
 """Each command that changes files, killed with SIGKILL around each of its operations.
 
 Whenever it is killed, what must always be true is true, and the same command completes the work.
-Moments chosen at random: `tests/faults/test_killed_at_random.py`.
+Complete builds, killed at random times: `tests/faults/test_killed_builds.py`.
 """
 
 import os
@@ -36,7 +36,8 @@ from tests.builders.partition_copies import files_of, write_partition
 from tests.builders.segment_builder import Record, v2_batch
 from tests.faults.cut_short import WAYS, CutShort
 from tests.faults.forks import Forks
-from tests.faults.wrecks import Lane, Wreck, lanes_below, require_old_or_new
+from tests.faults.whole_builds import first_night, second_night
+from tests.faults.wrecks import Night, Place, Wreck, require_old_or_new
 from tests.long_forms import one_in
 from tests.restore.test_restore import log_of, new_topic, write_logs
 
@@ -326,11 +327,11 @@ def test_around_every_operation(
 
 @pytest.mark.parametrize("way", one_in(3, WAYS))
 def test_an_apply_killed_again_and_again(forks: Forks, tmp_path: Path, way: str) -> None:
-    """Every run is killed after some operations, until one comes to the end."""
+    """Every run, of four threads, is killed after some operations, until one comes to the end."""
     world, chance = Apply(tmp_path, **WAYS[way]), random.Random(f"{SEED} again {way}")
     for number in range(200):
         end = ["after", chance.randrange(15)]
-        code = forks.run(*world.command, **world.options, die=end).exit_code
+        code = forks.run(*world.command, threads=4, **world.options, die=end).exit_code
         world.require_sound(f"KIP33_SEED={SEED}, {way}, run {number}")
         if code == 0:
             break
@@ -362,12 +363,13 @@ def test_what_a_restore_staged_is_not_copied_again(forks: Forks, tmp_path: Path)
 
 
 @pytest.fixture(scope="module")
-def nights(tmp_path_factory: pytest.TempPathFactory) -> Lane:
-    return lanes_below(tmp_path_factory.mktemp("killed"), partitions=4, count=1)[0]
+def nights(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Night]:
+    place = first_night(tmp_path_factory.mktemp("killed"), partitions=4)
+    return place, second_night(place, partitions=4)
 
 
-def test_the_nightly_build_has_some_of_everything_to_do(nights: Lane) -> None:
-    before, after = nights.nightly.before, nights.nightly.after
+def test_the_nightly_build_has_some_of_everything_to_do(nights: tuple[Place, Night]) -> None:
+    _, before, after, _ = nights[1]
     old = {row["log_uri"]: row["last_modified_ms"] for row in before.rows}
     new = {row["log_uri"]: row["last_modified_ms"] for row in after.rows}
     index_files = before.files.keys() & after.files.keys()
@@ -414,9 +416,9 @@ def test_the_nightly_build_has_some_of_everything_to_do(nights: Lane) -> None:
     ]),
 )  # fmt: skip
 def test_a_build_at_a_rename(
-    forks: Forks, nights: Lane, when: str, rename_to: str, left: dict[str, int]
+    forks: Forks, nights: tuple[Place, Night], when: str, rename_to: str, left: dict[str, int]
 ) -> None:
-    place, night, _ = nights
+    place, night = nights
     place.restore(night)
     assert forks.run(*place.command, die=[when, rename_to]).exit_code == -signal.SIGKILL
 
@@ -427,10 +429,22 @@ def test_a_build_at_a_rename(
     assert place.build() == night.after
 
 
+def test_a_first_build_at_a_rename(forks: Forks, nights: tuple[Place, Night]) -> None:
+    place = nights[0]
+    place.clear()
+    night = place.night("first")
+    for rename_to in (r"/claims\.arrow$", r"\.index$", r"/snapshots/.*\.parquet$", r"\.json$"):
+        place.restore(night)
+        killed = forks.run(*place.command, die=["after", rename_to])
+        assert killed.exit_code == -signal.SIGKILL, rename_to
+        require_old_or_new(Wreck.at(place.index_dir, night), night, rename_to)
+        assert place.build() == night.after, rename_to
+
+
 def test_a_temporary_index_file_is_removed_when_its_build_is_dead_for_sure(
-    forks: Forks, nights: Lane
+    forks: Forks, nights: tuple[Place, Night]
 ) -> None:
-    place, night, _ = nights
+    place, night = nights
     place.restore(night)
     forks.run(*place.command, die=["before", r"\.timeindex$"])
     [left] = place.index_dir.rglob(".*.tmp")

@@ -117,23 +117,37 @@ def require_both_are_whole(archive: ChangingArchive, summaries: list[BuildSummar
 
 
 @pytest.mark.parametrize("step", short_and_long(42, 1, "KIP33_STEP"))
-@pytest.mark.parametrize("topics", [[], ["a", "b"]], ids=["all topics", "each its own"])
+@pytest.mark.parametrize(
+    ("how", "others"),
+    [
+        pytest.param({}, {}, id="all topics"),
+        pytest.param(
+            *({"topics": ["a", "b"]}, {"topics": ["new", "grown", "invalid", "gone"]}),
+            id="each its own",
+        ),
+        pytest.param({}, {"full": True}, id="one reads everything"),
+        pytest.param({}, {"read": "tail"}, id="one reads tails", marks=pytest.mark.long),
+    ],
+)
 def test_two_builds_interleaved_in_every_way(
-    kept: KeptArchive, topics: list[str], step: int, subtests: pytest.Subtests
+    kept: KeptArchive,
+    how: dict[str, Any],
+    others: dict[str, Any],
+    step: int,
+    subtests: pytest.Subtests,
 ) -> None:
     """The newest snapshot has the rows of both.
 
     What the first to commit still claimed for the other is a dead build's a day later.
     """
-    others = topics and ["new", "grown", "invalid", "gone"]
     for order in [*orders()][::step]:
         with subtests.test("".join(map(str, order))):
             archive = kept.again()
 
-            builds = steps(archive, topics=topics), steps(archive, topics=others)
+            builds = steps(archive, **how), steps(archive, **others)
             summaries = together(*builds, order)
 
-            if not topics:
+            if not how:
                 require_both_are_whole(archive, summaries)
                 assert not list((archive.catalog / "staging").iterdir())
             assert archive.outcome() == archive.fresh(offset_index=True)
@@ -144,33 +158,6 @@ def test_two_builds_interleaved_in_every_way(
             late_ms = time.time_ns() // 1_000_000 + 2 * DAY_MS
             prune(Catalog.at(str(archive.catalog)), keep=1, now_ms=late_ms)
             assert not list((archive.catalog / "staging").iterdir())
-
-
-OTHERS: list[dict[str, Any]] = [{"full": True}, {"topics": ["a", "new"]}, {"read": "tail"}]
-
-
-@pytest.mark.parametrize("step", short_and_long(8, 1, "KIP33_STEP"))
-def test_a_complete_build_during_another(
-    kept: KeptArchive, step: int, subtests: pytest.Subtests
-) -> None:
-    for settings, before in [*itertools.product(OTHERS, STEPS)][::step]:
-        with subtests.test(f"{settings}, before {before}"):
-            archive = kept.again()
-            outer = steps(archive)
-            for _ in range(STEPS.index(before)):
-                next(outer)
-
-            inner = finish(steps(archive, **settings))
-            summary = finish(outer)
-
-            assert (summary.kept, summary.failed, inner.kept, inner.failed) == (0, 0, 0, 0)
-            catalog = Catalog.at(str(archive.catalog))
-            assert catalog.read(catalog.named(inner.snapshot)).num_rows == inner.segments
-            archive.now_ms += DAY_MS
-            assert archive.build(offset_index=True).kept == 0
-            archive.now_ms += DAY_MS
-            assert archive.build(offset_index=True).indexed == 0
-            assert archive.outcome() == archive.fresh(offset_index=True)
 
 
 @pytest.mark.parametrize(

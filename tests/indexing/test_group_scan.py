@@ -39,7 +39,7 @@ def random_logs(random: Random, count: int) -> list[bytes]:
             log = random_log(random, entries=3)
             made.append(log + end_txn_marker(10**6, 5, producer_id=5))
         else:
-            made.append(mutant(random, random.choice(intact)))
+            made.append(mutant(random, random.choice(intact).log))
     return [log for log in made if log]
 
 

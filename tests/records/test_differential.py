@@ -18,7 +18,7 @@ from kip33.formats import whole_bodies as decoded_records
 from kip33.formats.held_batches import BatchWindows
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, iterate_records
 from kip33.records import segment_reader
-from tests.builders.index_mutants import Base, mutant
+from tests.builders.index_mutants import mutant
 from tests.builders.logs_in_memory import read_into_of
 from tests.builders.random_entries import TIME, random_log
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
@@ -98,7 +98,7 @@ def test_random_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: int)
         random = Random(seed)
         data = random_log(random, entries=random.choice((1, 3, 10)))
         if random.random() < 0.5:
-            data = mutant(random, Base("random", data, b"", b""))
+            data = mutant(random, data)
         log = tmp_path / f"{seed:020d}.log"
         log.write_bytes(data)
         expected = list(one_by_one(data, prefix=log.as_uri(), **LIMIT))

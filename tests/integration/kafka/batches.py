@@ -1,15 +1,10 @@
 """Batches made field by field: what no builder of Kafka's would write."""
 
-import struct
-import zlib
 from typing import Any
 
-from tests.builders.segment_builder import Record, crc32c, record_bytes, v2_batch
+from tests.builders.segment_builder import Record, record_bytes, v2_batch
 
-CONTROL = 0x20
 V2_HEADER_BYTES = 61
-V2_CRC_START = 21
-LEGACY_CRC_START = 16
 
 
 def record(
@@ -39,19 +34,3 @@ def batch(
         "records_count": 1,
     }
     return v2_batch(base_offset, body=body, max_timestamp=max_timestamp, **(told | fields))
-
-
-def with_true_crc(wire: bytes) -> bytes:
-    """Return one whole entry with its CRC computed again, by the rule of its magic."""
-    magic = wire[16] - 256 if wire[16] > 127 else wire[16]
-    if magic < 2:
-        crc = struct.pack(">I", zlib.crc32(wire[LEGACY_CRC_START:]))
-        return wire[:12] + crc + wire[LEGACY_CRC_START:]
-    return wire[:17] + struct.pack(">I", crc32c(wire[V2_CRC_START:])) + wire[V2_CRC_START:]
-
-
-def with_field(wire: bytes, position: int, layout: str, value: int) -> bytes:
-    """Return `wire` with one big-endian field overwritten and the CRC made true again."""
-    patched = bytearray(wire)
-    struct.pack_into(f">{layout}", patched, position, value)
-    return with_true_crc(bytes(patched))

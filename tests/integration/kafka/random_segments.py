@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.integration.kafka.damage import damaged
+from tests.builders.index_mutants import mutant
 from tests.integration.kafka.oracle import Oracle, Request
 
 NOW = 1_700_000_000_000
@@ -31,7 +31,6 @@ class RandomSegment:
     seed: str
     number: int
     log: bytes
-    damage: str
     base_offset: int
     index_interval_bytes: int
     segment_index_bytes: int
@@ -40,7 +39,7 @@ class RandomSegment:
         return (
             f"segment {self.number} of seed {self.seed} ({len(self.log)} bytes, base "
             f"{self.base_offset}, index.interval.bytes {self.index_interval_bytes}, "
-            f"segment.index.bytes {self.segment_index_bytes}, damage: {self.damage})"
+            f"segment.index.bytes {self.segment_index_bytes})"
         )
 
 
@@ -55,12 +54,13 @@ def random_segment(kafka: Oracle, *, seed: str, number: int, damage: bool = True
     rng = random.Random(f"{seed}/{number}")
     base_offset = rng.choice(BASE_OFFSETS)
     batches = kafka.write(SegmentPlan(rng, base_offset).batches())
-    log, name = damaged(rng, batches) if damage else (b"".join(batches), "none")
+    log = b"".join(batches)
+    if damage and rng.random() < 0.85:
+        log = mutant(rng, log)
     return RandomSegment(
         seed=seed,
         number=number,
         log=log,
-        damage=name,
         base_offset=base_offset,
         index_interval_bytes=rng.choice(INTERVALS),
         segment_index_bytes=rng.choice(INDEX_SIZES) if damage else 10485760,
