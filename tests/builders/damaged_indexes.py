@@ -5,7 +5,7 @@ kip33: the bytes of an index, which entries are true, and how much log is betwee
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -228,8 +228,10 @@ DAMAGES: dict[str, Callable[[Random, bytes, int], bytes]] = {
 }
 
 
-def damaged(random: Random, data: bytes, width: int) -> tuple[bytes, str]:
-    names = random.choices(list(DAMAGES), k=random.choice((0, 1, 1, 1, 2)))
+def damaged(
+    random: Random, data: bytes, width: int, among: Collection[str] = DAMAGES
+) -> tuple[bytes, str]:
+    names = random.choices([*among], k=random.choice((0, 1, 1, 1, 2)))
     for name in names:
         data = DAMAGES[name](random, data, width)
     return data, ", ".join(names)

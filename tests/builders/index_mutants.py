@@ -23,6 +23,7 @@ from tests.builders.damaged_indexes import damaged
 from tests.builders.logs_in_memory import read_into_of
 from tests.builders.segment_builder import (
     CONTROL,
+    TRANSACTIONAL,
     Record,
     crc32c,
     end_txn_marker,
@@ -198,13 +199,16 @@ def edit_body(random: Random, log: bytearray) -> None:
 
 
 def harm_control(random: Random, log: bytearray) -> None:
-    """Change a byte of a control batch's record, or make a control batch of a data batch."""
+    """Change a byte of a control batch's record, or what a batch is: control, of a transaction."""
     places = [at for at in starts_of(bytes(log)) if is_v2(log, at)]
     controls = [at for at in places if log[at + 22] & CONTROL and end_of(log, at) > at + 61]
-    if controls and random.random() < 0.8:
+    if controls and random.random() < 0.6:
         at = random.choice(controls)
         value = random.choice((0, 1, 2, 4, 8, 127, 128, 255, random.randrange(256)))
         log[random.randrange(at + 61, end_of(log, at))] = value
+    elif places and random.random() < 0.5:
+        at = random.choice(places)
+        log[at + 22] ^= TRANSACTIONAL
     elif places:
         at = random.choice(places)
         log[at + 22] |= CONTROL
@@ -251,8 +255,8 @@ def append_run(random: Random, log: bytearray) -> None:
 
 MUTATIONS: tuple[Callable[[Random, bytearray], None], ...] = (
     *(flip_bit, overwrite_run, cut, drop_run, insert_run, swap_chunks, lose_or_repeat, append_run),
-    *(edit_field, edit_field, edit_field, edit_field, edit_body, harm_control, harm_control),
-    *(stretch, resize),
+    *(edit_field, edit_field, edit_field, edit_field, edit_body),
+    *(harm_control, harm_control, harm_control, stretch, resize),
 )
 
 

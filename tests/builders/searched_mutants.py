@@ -24,6 +24,7 @@ DIALECTS = ("recover", "recover", "live", "kip33")
 INTERVALS = (0, 100, 300, 1000, 4096)
 QUESTIONS_A_LOG = 40
 INDEX_FILES = (("time_index", ".timeindex", 12), ("offset_index", ".index", 8))
+SUBTLE = ("bit flipped", "field changed", "swapped", "invented", "invented", "one dropped")
 
 
 class Case(NamedTuple):
@@ -78,7 +79,7 @@ def damaged_indexes(
         place = path.with_suffix(suffix)
         if which in ("both", name.split("_")[0]):
             data = place.read_bytes()
-            changed, _ = damaged(random, damaged(random, data, width)[0], width)
+            changed, _ = damaged(random, damaged(random, data, width, SUBTLE)[0], width, SUBTLE)
             place.write_bytes(changed[: len(data)].ljust(len(data), b"\0"))  # of the same size
         columns |= of_file(name, place, of_pass)
     first, second = settings
