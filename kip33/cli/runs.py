@@ -84,12 +84,6 @@ class CommandRun:
         self._engine: Engine | None = None
         self._facts: dict[str, Any] = {}
 
-    @property
-    def asks_for_topics(self) -> bool:
-        """Return whether metrics by topic are to be written."""
-        metrics = self.options.metrics
-        return metrics is not None and metrics.asks_for_topics
-
     def open_engine(self) -> "Engine":
         """Return the engine that the options choose, the same at each call."""
         assert self.options.engine is not None, "the command has no --engine"
