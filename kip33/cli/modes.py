@@ -82,9 +82,10 @@ class CommandWithModes(click.Command):
         )
         if earlier.is_kept:
             return [earlier.mode, *args]
-        end = at + 1 + (0 if is_joined else earlier.values)
-        values = [value] if is_joined else [*args[at + 1 : end]]
-        return [earlier.mode, *args[:at], *args[end:], *values]
+        first = [value] if is_joined else []
+        end = at + 1 + earlier.values - len(first)
+        others = [arg for arg in (*args[:at], *args[end:]) if arg != flag]
+        return [earlier.mode, *others, *first, *args[at + 1 : end]]
 
 
 def with_modes(

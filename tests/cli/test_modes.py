@@ -7,10 +7,11 @@ from tests.cli.console import Command
 
 EARLIER = {
     "roll archive --what-if --segment-ms 1h": "roll what-if archive --segment-ms 1h",
-    "verify archive --index-dir indexes --quick": "verify quick archive --index-dir indexes",
+    f"verify --quick archive --catalog {CATALOG} --quick": f"verify quick archive --catalog {CATALOG}",
     "retention --apply plan.jsonl --dry-run": "retention apply plan.jsonl --dry-run",
     f"catalog {CATALOG} --path --snapshot 1": f"catalog snapshots {CATALOG} --path --snapshot 1",
     f"catalog --diff 1 2 {CATALOG}": f"catalog diff {CATALOG} 1 2",
+    f"catalog {CATALOG} --diff=2 1": f"catalog diff {CATALOG} 2 1",
     f"catalog {CATALOG} --holes --topic orders": f"catalog holes {CATALOG} --topic orders",
     f"catalog {CATALOG} --segments --status ok": f"catalog segments {CATALOG} --status ok",
     f"catalog {CATALOG} --orphans": f"catalog orphans {CATALOG}",
@@ -21,7 +22,8 @@ EARLIER = {
 def test_an_earlier_option_does_what_its_command_does(
     command: Command, subtests: pytest.Subtests
 ) -> None:
-    command("build", "archive", "--index-dir", "indexes")
+    for options in (("--topic", "orders"), ()):
+        command("build", "archive", "--index-dir", "indexes", *options)
     for earlier, now in EARLIER.items():
         with subtests.test(earlier):
             old, new = (command(*line.split(), "--format", "csv") for line in (earlier, now))
