@@ -7,7 +7,9 @@ from tests.cli.console import Command
 
 EARLIER = {
     "roll archive --what-if --segment-ms 1h": "roll what-if archive --segment-ms 1h",
-    f"verify --quick archive --catalog {CATALOG} --quick": f"verify quick archive --catalog {CATALOG}",
+    "verify --quick archive --index-dir=indexes --quick": (
+        "verify quick archive --index-dir=indexes"
+    ),
     "retention --apply plan.jsonl --dry-run": "retention apply plan.jsonl --dry-run",
     f"catalog {CATALOG} --path --snapshot 1": f"catalog snapshots {CATALOG} --path --snapshot 1",
     f"catalog --diff 1 2 {CATALOG}": f"catalog diff {CATALOG} 1 2",
