@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from kip33.cli.output import warn
+from kip33.cli.output import counted, warn
 
 
 class Earlier(NamedTuple):
@@ -84,6 +84,8 @@ class CommandWithModes(click.Command):
             return [earlier.mode, *args]
         first = [value] if is_joined else []
         end = at + 1 + earlier.values - len(first)
+        if end > len(options):  # `retention PLAN --apply` was an error, and must not delete
+            raise click.UsageError(f"{flag} requires {counted(earlier.values, 'argument')}")
         others = [arg for arg in (*args[:at], *args[end:]) if arg != flag]
         return [earlier.mode, *others, *first, *args[at + 1 : end]]
 

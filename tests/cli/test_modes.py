@@ -34,3 +34,17 @@ def test_an_earlier_option_does_what_its_command_does(
             [said] = set(old.stderr.splitlines()) - set(new.stderr.splitlines())
             assert said.startswith("Warning: --")
             assert f"is now a command: kip33 {name};" in said
+
+
+def test_an_earlier_option_without_its_values_is_refused(
+    command: Command, subtests: pytest.Subtests
+) -> None:
+    for line, said in {
+        "retention plan.jsonl --apply": "--apply requires 1 argument",
+        "retention --apply -- plan.jsonl": "--apply requires 1 argument",
+        "catalog C --diff=1": "--diff requires 2 arguments",
+    }.items():
+        with subtests.test(line):
+            done = command(*line.split())
+            assert (done.exit_code, done.stdout) == (2, "")
+            assert said in done.stderr
