@@ -48,7 +48,8 @@ class CommandWithModes(click.Command):
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> click.Context:
         """Return the context of the mode that the arguments name, else of the command itself."""
-        args = self._as_now(args, info_name or "")
+        if not extra.get("resilient_parsing"):  # a shell completes it
+            args = self._as_now(args, info_name or "")
         mode = self.modes.get(args[0]) if args else None
         if mode is None:
             return super().make_context(info_name, args, parent, **extra)
