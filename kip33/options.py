@@ -15,16 +15,19 @@ and the list in the docstring. A command makes its options of the same declarati
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, wraps
 from textwrap import wrap
+from types import UnionType
 from typing import (
     Annotated,
     Any,
     Final,
+    Literal,
     NamedTuple,
     TypeAlias,
     TypeVar,
+    Union,
     get_args,
     get_origin,
     get_type_hints,
@@ -36,6 +39,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Dict = TypeVar("_Dict")
 _PLACE: Final = re.compile(r"^( *)- `options`: .*(?:\n\1  .*)*\n", re.MULTILINE)
 _FLAG: Final = re.compile(r"--[a-z][a-z-]*[a-z]")
+_SAID_FLAG: Final = re.compile(rf"(?<!\S){_FLAG.pattern}")  # not in a path
 _WIDTH: Final = 100
 
 
@@ -100,6 +104,7 @@ def with_defaults(kind: type[_Dict], given: Mapping[str, Any], **defaults: Any) 
     made: Any = {one.name: _default(one.option) for one in options} | defaults
     for one in options:
         if one.name in given:
+            _require_kind(one, given[one.name])
             made[one.name] = _value(one.option, given[one.name])
     return made  # type: ignore[no-any-return]
 
@@ -113,6 +118,27 @@ def _value(option: Option, given: Any) -> Any:
     """Return the value of what a program gives; a path becomes a text."""
     value = os.fspath(given) if isinstance(given, os.PathLike) else given
     return value if option.parse is None or value is None else option.parse(value)
+
+
+def _require_kind(one: Declared, given: Any) -> None:
+    """Raise ValueError for what a command would not take: a wrong choice, number or list."""
+    is_union = get_origin(one.type) in (Union, UnionType)
+    kinds = get_args(one.type) if is_union else (one.type,)
+    if str in kinds or (given is None and type(None) in kinds):
+        return
+    origins = [get_origin(kind) for kind in kinds]
+    if Sequence in origins and (given is None or isinstance(given, str)):
+        such = "" if given is None else f", such as [{given!r}]"
+        raise ValueError(f"{one.name} {given!r}: expected a list{such}")
+    if Literal in origins and not one.option.parse:
+        choices = [one for kind in kinds if get_origin(kind) is Literal for one in get_args(kind)]
+        if given not in choices:
+            raise ValueError(f"{one.name} {given!r}: expected one of {', '.join(choices)}")
+    least, most = one.option.least, one.option.most
+    is_small = least is not None and isinstance(given, int) and given < least
+    if is_small or (most is not None and isinstance(given, int) and given > most):
+        range_text = f"{least} or more" if most is None else f"{least} to {most}"
+        raise ValueError(f"{one.name} {given}: expected {range_text}")
 
 
 def picked(kind: type[_Dict], options: Any, **others: Any) -> _Dict:
@@ -135,6 +161,8 @@ def takes(kind: Any, **defaults: Any) -> Callable[[_Function], _Function]:
         added = [_parameter(one, defaults) for one in declared(kind)]
         named = {one.name for one in own}
         known = named | {one.name for one in added}
+        words = {f"--{name.replace('_', '-')}": name for name in named}
+        words |= {one.flags.split()[0]: one.name for one in declared(kind)}
 
         @wraps(function)
         def complete(*args: Any, **given: Any) -> Any:
@@ -143,7 +171,11 @@ def takes(kind: Any, **defaults: Any) -> Callable[[_Function], _Function]:
                     f"{function.__name__}() got an unexpected keyword argument {min(unknown)!r}"
                 )
             mine = {name: given[name] for name in given.keys() & named}
-            return function(*args, **mine, **with_defaults(kind, given, **defaults))
+            try:
+                return function(*args, **mine, **with_defaults(kind, given, **defaults))
+            except Exception as error:
+                error.args = tuple(_with_keywords(one, words) for one in error.args)
+                raise
 
         complete.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
         complete.__doc__ = _PLACE.sub(
@@ -170,6 +202,13 @@ def _items(kind: Any, arguments: set[str], indent: str) -> Iterator[str]:
         item = f"- `{one.name}`: {text}"
         lines = wrap(item, _WIDTH - len(indent), subsequent_indent="  ", break_on_hyphens=False)
         yield from (f"{indent}{line}\n" for line in lines)
+
+
+def _with_keywords(text: Any, names: Mapping[str, str]) -> Any:
+    """Return what an error says, with keywords in place of a command's options."""
+    if not isinstance(text, str):
+        return text
+    return _SAID_FLAG.sub(lambda found: names.get(found[0], found[0]), text)
 
 
 def _in_python(word: str, names: Mapping[str, str]) -> str:

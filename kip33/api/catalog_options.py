@@ -13,8 +13,15 @@ PolicyTables: TypeAlias = Policies | Mapping[str, Mapping[str, Any]]
 
 
 def policies_in(policies: PolicyTables) -> Policies:
-    """Return the policies; PolicyError for tables that Kafka refuses."""
-    return policies if isinstance(policies, Policies) else Policies(policies)
+    """Return the policies; PolicyError for tables that Kafka refuses, TypeError for no tables."""
+    if isinstance(policies, Policies):
+        return policies
+    if not isinstance(policies, Mapping):
+        raise TypeError(
+            f"policies: {type(policies).__name__} found, expected Policies or their tables; "
+            "kip33.load_policies reads a file"
+        )
+    return Policies(policies)
 
 
 def _known(statuses: Sequence[str]) -> Sequence[str]:

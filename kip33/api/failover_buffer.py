@@ -48,8 +48,8 @@ def measured_buffer(
     if unknown:
         names = ", ".join(unknown[:5]) + (" and more" if len(unknown) > 5 else "")
         raise ValueError(
-            f"--buffer auto: {first.catalog.location.uri}: the latency of {names} is not known: it "
-            "needs topics with only LogAppendTime batches, of message format v2; give --buffer, "
+            f"buffer auto: {first.catalog.location.uri}: the latency of {names} is not known: it "
+            "needs topics with only LogAppendTime batches, of message format v2; give a buffer, "
             "such as 15m"
         )
     there = _profiles(second, wanted, now_ms, warn)

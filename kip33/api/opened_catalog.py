@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, Unpack, overload
+from typing import Any, TypeAlias, Unpack, overload
 
 import pyarrow as pa
 
@@ -58,7 +58,7 @@ from kip33.retention.retention_options import (
     RetentionOptions,
     RetentionSumsOptions,
 )
-from kip33.rules.policies import TopicGlobs
+from kip33.rules.policies import TopicGlobs, duration_ms
 from kip33.search import failover, group_lag
 from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import partitions_of
@@ -352,7 +352,7 @@ class OpenedCatalog:
         other: "OpenedCatalog | Path",
         offsets: Offsets,
         *,
-        buffer_ms: int | Literal["auto"],
+        buffer_ms: int | str,
         **options: Unpack[FailoverOptions],
     ) -> list[ResumePoint]:
         """Return the offsets at which groups of this catalog's cluster continue on another cluster.
@@ -364,8 +364,8 @@ class OpenedCatalog:
         (7389, 611)
 
         - `other`: the catalog of the other cluster, or its path or URI
-        - `buffer_ms`: the largest latency and clock difference between the two clusters; `auto`:
-          measured from this cluster's LogAppendTime batches
+        - `buffer_ms`: the largest latency and clock difference between the two clusters, in ms or
+          such as `15m`; `auto`: measured from this cluster's LogAppendTime batches
         - `options`: see `FailoverOptions`
 
         Rows are by group, topic and partition of the other cluster; times are ms since 1970
@@ -378,12 +378,14 @@ class OpenedCatalog:
         here, there = (CatalogSnapshot(one.catalog, one._chosen(None)) for one in (self, second))
         if buffer_ms == "auto":
             measured = measured_buffer(here, there, topics, current_ms(), warn_caller)
-            buffer_ms = measured.buffer_ms
+            buffer = measured.buffer_ms
+        else:
+            buffer = _duration("buffer_ms", buffer_ms)
         return failover.resume_points(
             partitions_of(here, topics),
             partitions_of(there, topics),
             committed,
-            buffer_ms=buffer_ms,
+            buffer_ms=buffer,
             max_batch_bytes=options["max_batch_bytes"],
         )
 
@@ -393,7 +395,7 @@ class OpenedCatalog:
         other: "OpenedCatalog | Path",
         offsets: Offsets,
         *,
-        buffer_ms: int | Literal["auto"],
+        buffer_ms: int | str,
         **options: Unpack[FailoverOptions],
     ) -> EmittedOffsets:
         """Return `resume_points` as the input of `kafka-consumer-groups.sh --from-file`.
@@ -627,6 +629,13 @@ def _opened(catalog: OpenedCatalog | Path, argument: str) -> OpenedCatalog:
     if isinstance(catalog, str | os.PathLike):
         return open_catalog(catalog)
     raise TypeError(f"{argument}: {type(catalog).__name__} found, expected a path or OpenedCatalog")
+
+
+def _duration(name: str, given: int | str) -> int:
+    try:
+        return duration_ms(given)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _committed_offsets(offsets: Offsets, topics: Sequence[str]) -> list[GroupOffset]:

@@ -127,7 +127,7 @@ def read_arrow(source: Source, **options: Unpack[LocalReadOptions]) -> pa.Record
     the catalog is damaged, and as in a build WorkerLostError and WorkerStartError.
     """
     reading = Reading.of(**picked(ReadOptions, options))
-    engine = _engine(options["workers"])
+    engine = LocalEngine(options["workers"], tell=warn_caller)
     partitions = reading.partitions(source, options["storage_options"], options["filesystem"])
     batches = ParallelReading(reading, engine, _itself).read(partitions, options["skipped"])
     return pa.RecordBatchReader.from_batches(reading.schema, batches)
@@ -161,7 +161,10 @@ def scan_polars(source: Source, **options: Unpack[LocalReadOptions]) -> "pl.Lazy
             "scan_polars: polars is not installed, expected 2.0 or later; run pip install "
             "'kip33[polars]'"
         ) from error
-    reading, engine = Reading.of(**picked(ReadOptions, options)), _engine(options["workers"])
+    reading, engine = (
+        Reading.of(**picked(ReadOptions, options)),
+        LocalEngine(options["workers"], tell=warn_caller),
+    )
     access = (options["storage_options"], options["filesystem"])
 
     def frames(
@@ -209,7 +212,12 @@ def count_records(source: Source, per: int | str, **options: Unpack[LocalCountOp
     found = RecordCount(positive_ms(per), options)
     access = (options["storage_options"], options["filesystem"])
     partitions = found.reading.partitions(source, *access)
-    found.read(partitions, _engine(options["workers"]), warn_caller, options["on_progress"])
+    found.read(
+        partitions,
+        LocalEngine(options["workers"], tell=warn_caller),
+        warn_caller,
+        options["on_progress"],
+    )
     for line in found.lines():
         warn_caller(line)
     return found.table()
@@ -284,7 +292,7 @@ def write_record_file(
         source,
         picked(ReadOptions, options),
         picked(SelectOptions, options),
-        _engine(options["workers"]),
+        LocalEngine(options["workers"], tell=warn_caller),
         warn_caller,
         to_columns=format_of_name(place.name) == "parquet",
         access=access,
@@ -295,12 +303,6 @@ def write_record_file(
 
     write_selection(selection, place, _MOST_PROBLEMS, ending, options["on_progress"])
     return selection.done(place.uri)
-
-
-def _engine(workers: int | None) -> LocalEngine:
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers: {workers} found, expected 1 or more")
-    return LocalEngine(workers, tell=warn_caller)
 
 
 def _itself(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:

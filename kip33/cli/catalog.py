@@ -287,6 +287,7 @@ def catalog_prune(request: PruneRequest, run: CommandRun) -> Output:
         },
         rows=[RowList("removed", rows, columns=REMOVALS.names)],
         tail={"foreign": list(pruned.plan.foreign), "failures": list(pruned.failures)},
+        if_unwritten=f"removed: {counted(removed, 'snapshot')}",
         is_incomplete=bool(pruned.failures),
     )
 

@@ -196,6 +196,7 @@ def _applied(opened: Catalog, file: str, *, dry_run: bool) -> Output:
         page=_applied_page(done, rows),
         rows=[RowList("results", rows, "result", columns=_RESULT)],
         summary=_summary(opened, done),
+        if_unwritten="" if dry_run else f"removed: {counted(done.files, 'file')}",
         is_incomplete=done.count(LeftoverOutcome.FAILED) > 0,
         is_refused=done.count(LeftoverOutcome.KEPT) > 0,
     )

@@ -60,7 +60,10 @@ GROUPS: Final = {
 }
 COMMANDS: Final = {name: line for group in GROUPS.values() for name, line in group.items()}
 
-_READ_NO_LOGS: Final = {"catalog", "completion", "demo", "init", "report", "retention"}
+_READ_NO_LOGS: Final = {
+    *("catalog", "completion", "demo", "init", "report", "retention"),
+    "verify quick",
+}
 _LONGEST: Final = max(map(len, COMMANDS))
 _PACKAGE: Final = Path(__file__).parent.parent
 _NO_THREAD: Final = "can't start new thread"  # Python's RuntimeError
@@ -74,16 +77,20 @@ def get_command(name: str) -> click.Command:
     """
     command: click.Command = getattr(importlib.import_module(f"kip33.cli.{name}"), name)
     _keep_pandas_out()
-    run_command: Any = command.callback
+    modes = getattr(command, "modes", {})
+    for words, one in ((name, command), *((f"{name} {word}", modes[word]) for word in modes)):
+        if not {name, words} & _READ_NO_LOGS:
+            one.callback = _saying(one.callback)
+    return command
 
+
+def _saying(run_command: Any) -> Any:
     @wraps(run_command)
     def run_and_say(*arguments: Any, **options: Any) -> Any:
         _warn_of_plain_code()
         return run_command(*arguments, **options)
 
-    if name not in _READ_NO_LOGS:
-        command.callback = run_and_say
-    return command
+    return run_and_say
 
 
 class _WithoutPandas:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from kip33.cli.output import warn
+from kip33.cli.output import counted, warn
 
 
 class Earlier(NamedTuple):
@@ -48,7 +48,8 @@ class CommandWithModes(click.Command):
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> click.Context:
         """Return the context of the mode that the arguments name, else of the command itself."""
-        args = self._as_now(args, info_name or "")
+        if not extra.get("resilient_parsing"):  # a shell completes it
+            args = self._as_now(args, info_name or "")
         mode = self.modes.get(args[0]) if args else None
         if mode is None:
             return super().make_context(info_name, args, parent, **extra)
@@ -82,9 +83,12 @@ class CommandWithModes(click.Command):
         )
         if earlier.is_kept:
             return [earlier.mode, *args]
-        end = at + 1 + (0 if is_joined else earlier.values)
-        values = [value] if is_joined else [*args[at + 1 : end]]
-        return [earlier.mode, *args[:at], *args[end:], *values]
+        first = [value] if is_joined else []
+        end = at + 1 + earlier.values - len(first)
+        if end > len(options):  # `retention PLAN --apply` was an error, and must not delete
+            raise click.UsageError(f"{flag} requires {counted(earlier.values, 'argument')}")
+        others = [arg for arg in (*args[:at], *args[end:]) if arg != flag]
+        return [earlier.mode, *others, *first, *args[at + 1 : end]]
 
 
 def with_modes(

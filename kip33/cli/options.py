@@ -63,39 +63,63 @@ _MOST_CONFIG_BYTES: Final = 1 << 20
 def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
     """Take a command's defaults from a TOML file: its own table overrides the top-level keys.
 
-    The table of `kip33 verify quick` is `[verify.quick]`.
+    `kip33 verify quick` takes what it knows of `[verify]`, which `[verify.quick]` overrides.
     """
     if path is None:
         return
-    import tomllib
-
-    try:
-        tables = tomllib.loads(_config_text(path))
-    except OSError as error:
-        raise click.BadParameter(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # of the text, or a NUL in the file's name
-        raise click.BadParameter(f"{path}: not valid TOML: {error}") from error
-    own, name = tables, ""
-    for word in filter(None, (getattr(ctx.command, "of", ""), ctx.command.name)):
-        inner = own.get(word, {})
-        own, name = (inner if isinstance(inner, dict) else {}), f"{name}.{word}".lstrip(".")
-    own = _without_tables(own, getattr(ctx.command, "modes", ()))
-    options = _long_options(ctx.command)
+    options, outer = _long_options(ctx.command), _outer(ctx.command)
+    of_outer = _long_options(outer) if outer else {}
     defaults = {}
-    for key, value in (_without_tables(tables, COMMANDS) | own).items():
-        option = options.get(key.replace("_", "-"))
-        if option is None and key in own:
+    for key, (name, value) in _values_of(ctx.command, outer, _tables_in(path)).items():
+        flag = key.replace("_", "-")
+        option = options.get(flag)
+        is_of_outer = outer is not None and name == outer.name and flag in of_outer
+        if option is None and name and not is_of_outer:
             near = nearest([key], options)
             raise click.BadParameter(f"{path}: [{name}] has no option {key!r}{near}")
-        if option is None and not _is_known(key):
+        if option is None and not name and not _is_known(key):
             what, names = ("command", COMMANDS) if isinstance(value, dict) else ("option", options)
             raise click.BadParameter(f"{path}: unknown {what} {key!r}{nearest([key], names)}")
         if option and option.name:
             try:
-                defaults[option.name] = _default_of(option, value)
+                default = _default_of(option, value)
             except ValueError as error:
                 raise click.BadParameter(f"{path}: {key}: expected {error}") from error
+            others = _choices(of_outer.get(flag)) if is_of_outer else set()
+            defaults[option.name] = _without_choices(default, others - _choices(option))
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
+
+
+def _tables_in(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(_config_text(path))
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # of the text, or a NUL in the file's name
+        raise click.BadParameter(f"{path}: not valid TOML: {error}") from error
+
+
+def _outer(command: click.Command) -> click.Command | None:
+    """Return the command of a mode."""
+    name = getattr(command, "of", "")
+    return get_command(name) if name else None
+
+
+def _values_of(
+    command: click.Command, outer: click.Command | None, tables: Mapping[str, Any]
+) -> dict[str, tuple[str, Any]]:
+    """Return what a file has for a command: the last table with each key, and the value."""
+    values = {key: ("", value) for key, value in _without_tables(tables, COMMANDS).items()}
+    table, name = tables, ""
+    for one in filter(None, (outer, command)):
+        inner = table.get(str(one.name), {})
+        table = inner if isinstance(inner, dict) else {}
+        name = f"{name}.{one.name}".lstrip(".")
+        own = _without_tables(table, getattr(one, "modes", ()))
+        values |= {key: (name, value) for key, value in own.items()}
+    return values
 
 
 def _without_tables(table: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -103,6 +127,16 @@ def _without_tables(table: Mapping[str, Any], names: Collection[str]) -> dict[st
     return {
         key: value for key, value in table.items() if not (key in names and isinstance(value, dict))
     }
+
+
+def _choices(option: click.Option | None) -> set[str]:
+    kind = option.type if option else None
+    return set(map(str, kind.choices)) if isinstance(kind, click.Choice) else set()
+
+
+def _without_choices(default: Any, others: Collection[str]) -> Any:
+    """Return a mode's default without what only its command can choose: `--fail-on blocked`."""
+    return [one for one in default if one not in others] if isinstance(default, list) else default
 
 
 def _config_text(path: Path) -> str:

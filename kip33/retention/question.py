@@ -104,10 +104,15 @@ class RetentionQuestion(NamedTuple):
 
     def require_now(self) -> None:
         """Raise ValueError if what is deletable is not what the policies delete now."""
-        if self.request.what_if is not None or self.request.now_ms > self.clock_ms:
+        if self.request.now_ms > self.clock_ms:
             raise ValueError(
-                "--emit prints what the policy deletes now: remove --ignore-future, a "
-                "--retention-ms beside a policy, or a --now in the future"
+                "--now is in the future, but only what the policies delete now can be deleted: "
+                "give an earlier time"
+            )
+        if self.request.what_if is not None:
+            raise ValueError(
+                "--emit prints what the policy deletes now: remove --ignore-future, and a "
+                "--retention-ms beside a policy"
             )
 
 
@@ -140,6 +145,8 @@ def moments_of(asked: MomentOptions, now_ms: int) -> tuple[int, ...]:
     forecast = asked["forecast"]
     if isinstance(at, str):
         at = at.split(",")
+    elif at is not None and not isinstance(at, Iterable):
+        at = (at,)
     if at and forecast is not None:
         raise ValueError("--at and --forecast cannot be combined: give one of them")
     return _days(now_ms, int(forecast)) if forecast is not None else _times(at or ())

@@ -121,7 +121,7 @@ def parse_kafka_version(text: str) -> tuple[int, int]:
     >>> parse_kafka_version("3.7.2")
     (3, 7)
     """
-    numbers = text.split(".")
+    numbers = text.split(".") if isinstance(text, str) else []
     if len(numbers) in (2, 3) and all(n.isascii() and n.isdigit() for n in numbers):
         version = int(numbers[0]), int(numbers[1])
         if version >= OLDEST_KAFKA:

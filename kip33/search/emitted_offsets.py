@@ -72,7 +72,7 @@ def emitted_offsets(
         if count > 1:
             raise ValueError(
                 f"--emit prints one offset per partition, but {topic}-{partition} has "
-                "several answers: give one --time, and no --all-replicas"
+                "several answers: give one time, and no --all-replicas"
             )
     emit = asked["emit"] or _RESET_OFFSETS
     ends = search.log_ends(answers)

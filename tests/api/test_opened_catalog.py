@@ -178,7 +178,7 @@ def test_resume_points_are_those_of_the_command(
     lines = printed(failover_command, *places, "--offsets", file)
     expected = [{name: one[name] for name in kip33.ResumePoint._fields} for one in lines]
     for other in (opened, opened.uri):
-        points = opened.resume_points(other, OFFSETS, buffer_ms=15 * 60_000)
+        points = opened.resume_points(other, OFFSETS, buffer_ms="15m")
         searched = [one.target_ms if one.target_ms >= 0 else None for one in points]
         assert [one["target_ms"] for one in expected] == searched
         assert [row | {"target_ms": None} for row in rows_of(points)] == [
@@ -235,11 +235,25 @@ def test_a_wrong_argument_is_a_value_error_of_one_line(
         (lambda o: o.plan_retention(POLICIES, now=2**63), "at most 9223372036854775807"),
         (lambda o: o.retention(POLICIES, broker_version="far"), "far"),
         (lambda o: o.resume_points(o, OFFSETS, buffer_ms=-1), "buffer_ms"),
+        (lambda o: o.resume_points(o, OFFSETS, buffer_ms="soon"), "buffer_ms: 'soon' found"),
+        (lambda o: o.retention(POLICIES, broker_version=(4, 2)), "not a version of Kafka"),
+        (lambda o: o.retention(POLICIES, topics="orders"), r"a list, such as \['orders'\]"),
+        (lambda o: o.roll(reading="kakfa"), "reading 'kakfa': expected one of kafka, kip33"),
+        (lambda o: o.offsets_to_emit([], emit="delete_records"), "expected one of reset-offsets"),
+        (lambda o: o.retention_sums(POLICIES, forecast="20000d"), "^forecast: 20,000 days"),
+        (lambda o: o.records_to_delete(POLICIES, now="2999-01-01"), "^now is in the future"),
+        (lambda _: kip33.verify_quick("archive"), "give catalog or index_dir$"),
     ]:
         with subtests.test(f"{call}"):
             with pytest.raises(ValueError, match=token) as error:
                 call(opened)
             assert "\n" not in str(error.value)
+
+
+def test_policies_are_no_path(opened: kip33.OpenedCatalog) -> None:
+    policies: Any = "policy.toml"
+    with pytest.raises(TypeError, match=r"policies: str found.*kip33\.load_policies reads a file"):
+        opened.retention(policies)
 
 
 def test_a_missing_catalog_or_file_is_a_location_error(
@@ -296,7 +310,7 @@ def test_retention_is_that_of_the_command(opened: kip33.OpenedCatalog, tmp_path:
     assert to_delete.text == done.stdout
     moments = [datetime(2023, 12, day, tzinfo=UTC) for day in (1, 2, 3)]
     assert opened.retention_sums(POLICIES, now=now, at=moments, **views).freed == sums.freed
-    with pytest.raises(ValueError, match="--at and --forecast cannot be combined"):
+    with pytest.raises(ValueError, match="at and forecast cannot be combined"):
         opened.retention_sums(POLICIES, at=moments, forecast="1d")
 
 

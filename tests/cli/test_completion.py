@@ -124,6 +124,7 @@ def test_what_cannot_be_completed_is_silent(complete: Complete) -> None:
     assert complete("kip33 search nowhere --topic ") == []
     assert complete("kip33 frobnicate ") == []
     assert complete("kip33 search indexes --time ") == []
+    assert complete("kip33 verify logs --quick --no-c") == ["plain,--no-check-crc"]
 
 
 @pytest.mark.slow

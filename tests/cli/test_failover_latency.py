@@ -69,5 +69,5 @@ def test_a_topic_whose_latency_is_not_known_is_refused_in_one_line(
             done = failover(f"orders,0,4\n{topic},0,2", "--buffer", "auto")
             assert (done.exit_code, done.stdout) == (2, "")
             assert f"the latency of {topic} is not known" in done.stderr
-            assert "give --buffer, such as 15m" in done.stderr
+            assert "give a buffer, such as 15m" in done.stderr
             assert done.stderr.count("\n") == 1

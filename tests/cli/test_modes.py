@@ -7,10 +7,13 @@ from tests.cli.console import Command
 
 EARLIER = {
     "roll archive --what-if --segment-ms 1h": "roll what-if archive --segment-ms 1h",
-    "verify archive --index-dir indexes --quick": "verify quick archive --index-dir indexes",
+    "verify --quick archive --index-dir=indexes --quick": (
+        "verify quick archive --index-dir=indexes"
+    ),
     "retention --apply plan.jsonl --dry-run": "retention apply plan.jsonl --dry-run",
     f"catalog {CATALOG} --path --snapshot 1": f"catalog snapshots {CATALOG} --path --snapshot 1",
     f"catalog --diff 1 2 {CATALOG}": f"catalog diff {CATALOG} 1 2",
+    f"catalog {CATALOG} --diff=2 1": f"catalog diff {CATALOG} 2 1",
     f"catalog {CATALOG} --holes --topic orders": f"catalog holes {CATALOG} --topic orders",
     f"catalog {CATALOG} --segments --status ok": f"catalog segments {CATALOG} --status ok",
     f"catalog {CATALOG} --orphans": f"catalog orphans {CATALOG}",
@@ -21,7 +24,8 @@ EARLIER = {
 def test_an_earlier_option_does_what_its_command_does(
     command: Command, subtests: pytest.Subtests
 ) -> None:
-    command("build", "archive", "--index-dir", "indexes")
+    for options in (("--topic", "orders"), ()):
+        command("build", "archive", "--index-dir", "indexes", *options)
     for earlier, now in EARLIER.items():
         with subtests.test(earlier):
             old, new = (command(*line.split(), "--format", "csv") for line in (earlier, now))
@@ -30,3 +34,17 @@ def test_an_earlier_option_does_what_its_command_does(
             [said] = set(old.stderr.splitlines()) - set(new.stderr.splitlines())
             assert said.startswith("Warning: --")
             assert f"is now a command: kip33 {name};" in said
+
+
+def test_an_earlier_option_without_its_values_is_refused(
+    command: Command, subtests: pytest.Subtests
+) -> None:
+    for line, said in {
+        "retention plan.jsonl --apply": "--apply requires 1 argument",
+        "retention --apply -- plan.jsonl": "--apply requires 1 argument",
+        "catalog C --diff=1": "--diff requires 2 arguments",
+    }.items():
+        with subtests.test(line):
+            done = command(*line.split())
+            assert (done.exit_code, done.stdout) == (2, "")
+            assert said in done.stderr

@@ -208,6 +208,22 @@ def test_a_trash_that_takes_no_file_is_not_a_refusal(
     assert (summary["refused_partitions"], summary["segments_deleted"]) == (0, 0)
 
 
+@pytest.mark.usefixtures("planned")
+def test_an_apply_takes_what_the_table_of_retention_says_of_it(command: Command) -> None:
+    before = logs_of_sensors()
+    text = '[retention]\ndry-run = true\nfail-on = ["blocked", "stopped"]\n'
+    config = file_named("kip33.toml", text.encode())
+
+    for line in ("retention apply plan.jsonl", "retention --apply=plan.jsonl"):
+        done = command(*line.split(), "--config", config)
+        assert (done.exit_code, logs_of_sensors()) == (0, before)
+    file_named("kip33.toml", b"[retention]\ndry-ruin = true\n")
+    refused = command("retention", "apply", "plan.jsonl", "--config", config)
+
+    assert "[retention] has no option 'dry-ruin'; did you mean dry-run?" in refused.stderr
+    assert logs_of_sensors() == before
+
+
 def test_options_of_judging_in_a_configuration_file_do_not_hinder_an_apply(
     command: Command,
 ) -> None:

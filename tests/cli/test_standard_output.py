@@ -97,6 +97,13 @@ def test_an_apply_to_a_full_disk_says_so_and_its_journal_is_true(
     assert (gone == 8) == (output_format != "jsonl")
 
 
+def test_a_prune_to_a_full_disk_says_what_it_removed(archive: ExpiringArchive) -> None:
+    done = in_shell(f"{KIP33} catalog prune catalog --keep 1 > /dev/full", archive.folder)
+
+    assert done.exit_code == 1
+    assert done.stderr.endswith("No space left on device; removed: 0 snapshots\n")
+
+
 def test_an_apply_whose_reader_ends_stops_and_goes_on_later(archive: ExpiringArchive) -> None:
     done = to_an_ended_reader(apply_command("jsonl"), archive.folder)
 

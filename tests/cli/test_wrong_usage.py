@@ -88,7 +88,11 @@ WRONG: list[tuple[str, str]] = [
             f"retention catalog --policy policy.toml --emit delete-records {what_if}",
             "--emit prints what the policy deletes now",
         )
-        for what_if in ("--ignore-future 1h", "--retention-ms 1d", "--now now+1d")
+        for what_if in ("--ignore-future 1h", "--retention-ms 1d")
+    ),
+    (
+        "retention catalog --policy policy.toml --emit delete-records --now now+1d",
+        "--now is in the future, but only what the policies delete now",
     ),
     ("retention catalog --retention-ms 1 --now now+1h --plan p.jsonl", "have already expired"),
     ("search catalog --format jsonl", "give --time T or --requests FILE"),

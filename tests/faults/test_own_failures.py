@@ -161,6 +161,7 @@ def test_a_library_that_cannot_be_loaded_ends_the_command(
     "arguments",
     [
         (*BUILD, "--workers", "2"),
+        ("roll", "what-if", "logs"),
         *(pytest.param(one, marks=pytest.mark.long) for one in (("verify", "logs"), BUILD)),
         pytest.param((*BUILD, "--engine", "spark"), marks=pytest.mark.spark),
     ],

@@ -138,7 +138,7 @@ def test_columns_and_types(archive: Path) -> None:
 def test_errors_are_one_line(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match=r"scan_polars\(\) got an unexpected keyword .*'colour'"):
         kip33.scan_polars(archive, colour="red")  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="'nothing' is not a valid OnError"):
+    with pytest.raises(ValueError, match="on_error 'nothing': expected one of row"):
         kip33.scan_polars(archive, on_error="nothing")
     with pytest.raises(LocationError, match="does not exist"):
         kip33.scan_polars(archive / "nothing").collect()

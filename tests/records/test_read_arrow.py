@@ -228,16 +228,16 @@ def test_a_file_that_is_deleted_before_it_is_read(tmp_path: Path) -> None:
 
 
 WRONG_ARGUMENTS = [
-    ({"on_error": "ignore"}, "'ignore' is not a valid OnError"),
+    ({"on_error": "ignore"}, "on_error 'ignore': expected one of row"),
     ({"start_offset": -1}, "start_offset: -1 found, expected 0 or more"),
     ({"end_time": -5}, "end_time: -5 found, expected 0 or more"),
     ({"start_time": "noon"}, "'noon' found, expected ISO 8601"),
     ({"start_time": datetime(2024, 1, 1)}, "expected a datetime with a time zone"),
     ({"disorder": "soon"}, "'soon' found, expected 7d"),
     ({"layout": "other"}, "layout 'other': expected kafka"),
-    ({"level": "files"}, "'files' is not a valid Level"),
-    ({"isolation": "serializable"}, "'serializable' is not a valid Isolation"),
-    ({"workers": 0}, "workers: 0 found, expected 1 or more"),
+    ({"level": "files"}, "level 'files': expected one of records"),
+    ({"isolation": "serializable"}, "isolation 'serializable': expected one of read_unc"),
+    ({"workers": 0}, "workers 0: expected 1 to 1000"),
 ]
 
 
