@@ -104,12 +104,12 @@ class Output:
     has one row, the summary, or the lines in `csv`. In every format `emitted`, the input of another
     program, is printed in place of all that.
 
-    A summary, if there is one, also gets how the command ran (`kip33.cli.runs`), unless the output
-    `is_streamed`: rows are read while they are printed, so the time is not known. Its file has the
+    A summary, if there is one, also gets how the command ran (`kip33.cli.runs`); its file has the
     fields of `more`, too. `findings` are compared with --fail-on. `unread` are lines on logs that
     could not be read, of `logs` in all: without any other the exit code is 1, as it is if the work
-    `is_incomplete`. `if_unwritten`, what the command did, is said where standard output cannot be
-    written. `gauges` are those of --metrics, with `labels` on each.
+    `is_incomplete`. `remarks` are warnings below the output. `if_unwritten`, what the command did,
+    is said where standard output cannot be written. `gauges` are those of --metrics, with `labels`
+    on each. `is_streamed`: rows are read while they are printed, so how long is not known.
     """
 
     page: Callable[[Row], Iterable[Table | str]] | Iterable[Table | str]
@@ -128,6 +128,7 @@ class Output:
     is_incomplete: bool = False
     is_refused: bool = False
     if_unwritten: str = ""
+    remarks: Sequence[str] = ()
     gauges: "Callable[[Row, MetricsRequest], Iterable[GaugeSamples]]" = lambda *_: ()
     labels: Mapping[str, str] = field(default_factory=dict)
 

@@ -19,7 +19,6 @@ from kip33.cli.output import (
     human_bytes,
     skipped_facts,
     some,
-    warn,
 )
 from kip33.cli.runs import CommandRun, Findings, runs
 
@@ -75,12 +74,9 @@ def repair(request: RepairRequest, run: CommandRun) -> Output:
     from kip33.builds.repair_plan import run_repair
 
     repaired = run_repair(request, now_ms=run.started_ms, on_progress=run.on_progress)
-    for finding in repaired.findings:
-        warn(_WARNINGS[finding])
-    for line in repaired.on_start:
-        warn(line)
+    remarks = [*(_WARNINGS[finding] for finding in repaired.findings), *repaired.on_start]
     if lost := repaired.passed_over.get(LOST_TIME_INDEX):
-        warn(
+        remarks.append(
             f"{lost} {LOST_TIME_INDEX}: a starting broker "
             "renames these files and does not build the .timeindex; start the broker, "
             "stop it, and run the repair again"
@@ -91,6 +87,7 @@ def repair(request: RepairRequest, run: CommandRun) -> Output:
         summary=repaired.as_record(),
         findings=repaired.findings,
         is_incomplete=RepairFinding.FAILED in repaired.findings,
+        remarks=remarks,
     )
 
 

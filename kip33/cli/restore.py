@@ -111,7 +111,7 @@ def restore(command: RestoreCommand, run: CommandRun) -> Output:
     engine = run.open_engine()
     done = run_restore(command.restore, engine, warn=warn, on_progress=run.on_progress)
     summary = done.as_record()
-    _warn_of_what_is_missing(summary)
+    remarks = [*_remarks(summary)]
     partitions = summary.pop("partitions")
     return Output(
         page=lambda complete: _page({**complete, "partitions": partitions}),
@@ -120,33 +120,33 @@ def restore(command: RestoreCommand, run: CommandRun) -> Output:
         more={"partitions": partitions},
         is_incomplete=0 < summary["unreadable_logs"] == summary["logs"],
         is_refused=bool(summary["partitions_refused"]),
+        remarks=remarks,
     )
 
 
-def _warn_of_what_is_missing(summary: Row) -> None:
-    """Print problems and notes as lines on standard error."""
+def _remarks(summary: Row) -> Iterator[str]:
+    """Yield problems and notes."""
     for row in summary["partitions"]:
         name = f"{row['topic']}-{row['partition']}"
         for note in row["notes"]:
-            warn(f"{name}: {note}")
+            yield f"{name}: {note}"
         if row["problem"]:
-            warn(f"{name} is not restored: {row['problem']}")
-    for line in (*summary["problems"], *summary["notes"]):
-        warn(line)
+            yield f"{name} is not restored: {row['problem']}"
+    yield from (*summary["problems"], *summary["notes"])
     if first := summary["unreadable_example"]:
-        warn(unreadable_logs_text(summary["unreadable_logs"], first, of=summary["logs"]))
+        yield unreadable_logs_text(summary["unreadable_logs"], first, of=summary["logs"])
     without_id = sorted(
         {row["topic"] for row in summary["partitions"] if not (row["problem"] or row["topic_id"])}
     )
     if without_id:
         more = f" and {counted(len(without_id) - 1, 'other topic')}" if len(without_id) > 1 else ""
-        warn(
+        yield (
             f"{without_id[0]}{more}: the topic id is not known, so there is no "
             f"partition.metadata; {STRAY}: create the topic first and restore over its empty "
             "directories, or give --topic-ids"
         )
     if not summary["applied"]:
-        warn("nothing was changed; the same command without --dry-run carries this out")
+        yield "nothing was changed; the same command without --dry-run carries this out"
 
 
 def _abandoned(abandoned: "AbandonedRestore", run: CommandRun) -> Output:

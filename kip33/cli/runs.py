@@ -30,7 +30,7 @@ from kip33.cli.options import (
     summary_option,
     together,
 )
-from kip33.cli.output import Output, show, warn_of_unreadable
+from kip33.cli.output import Output, show, warn, warn_of_unreadable
 from kip33.cli.progress import progress_line
 from kip33.cli.standard_output import OutputError
 from kip33.cli.times import current_ms
@@ -195,6 +195,8 @@ def _ended(output: Output, run: CommandRun, name: str) -> ExitCode:
         gauges = output.gauges(output.summary, options.metrics)
         publish_metrics(options.metrics, name, output.labels, gauges)
     _show(output, options.output_format or "table")
+    for line in output.remarks:
+        warn(line)
     if warn_of_unreadable(output.unread, of=output.logs):
         return ExitCode.INCOMPLETE
     return exit_code_of(

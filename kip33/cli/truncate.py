@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from kip33.cli.output import Column, Output, Row, RowList, Table, facts, human_bytes, warn
+from kip33.cli.output import Column, Output, Row, RowList, Table, facts, human_bytes
 from kip33.cli.runs import CommandRun, runs
 from kip33.errors import counted
 
@@ -71,27 +71,30 @@ def truncate(request: TruncateRequest, run: CommandRun) -> Output:
     from kip33.restore.truncate_apply import truncate as apply_truncation
     from kip33.stores.locations import Location
 
+    remarks: list[str] = []
     directory, is_applied = Location.of(request.partition_dir), request.is_applied
     if is_applied:
         is_continued = directory.is_local and read_journal(directory) is not None
         plan = apply_truncation(directory, request.offset, request.plan_id)
         is_begun = False
         if is_continued:
-            warn(f"a truncation to {plan.to} that was begun is continued, and is complete now")
+            remarks = [
+                f"a truncation to {plan.to} that was begun is continued, and is complete now"
+            ]
     else:
         plan, is_begun = planned_or_begun(directory, request.offset)
-    for note in plan.notes:
-        warn(note)
+    remarks += plan.notes
     if is_begun:
-        warn("this truncation was begun and is not complete; --apply continues it")
+        remarks.append("this truncation was begun and is not complete; --apply continues it")
     elif plan.changes and not is_applied:
-        warn("nothing was changed; --apply carries this out")
+        remarks.append("nothing was changed; --apply carries this out")
     rows = [change.as_row() for change in plan.changes]
     ran = {"applied": is_applied, "plan_id": plan.plan_id, "was_begun": is_begun}
     return Output(
         page=_page(plan, rows, is_applied=is_applied),
         rows=[RowList("files", rows, "file", columns=_FIELDS)],
         summary=plan.summary() | ran,
+        remarks=remarks,
     )
 
 
