@@ -312,7 +312,7 @@ def test_a_lost_catalog_is_made_again_from_the_index_directory(tmp_path: Path, f
 def test_tail_and_only_damaged_contradict_each_other(archive: ChangingArchive) -> None:
     with pytest.raises(ValueError, match="cannot be combined with --read tail"):
         archive.build(read="tail", only_damaged=True)
-    with pytest.raises(ValueError, match="expected log or tail"):
+    with pytest.raises(ValueError, match="expected one of log, tail"):
         archive.build(read="head")
 
 

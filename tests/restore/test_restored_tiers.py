@@ -328,7 +328,7 @@ def test_wrong_sources_are_one_line(tmp_path: Path) -> None:
     wrong: list[tuple[type[Exception], list[Path], dict[str, Any], str]] = [
         (ValueError, [], {}, "0 sources found, expected one, or a catalog of each of two tiers"),
         (ValueError, [*both, both[0]], {}, "3 sources found"),
-        (ValueError, both, {"snapshot": "1"}, "--snapshot requires one SOURCE, two found"),
+        (ValueError, both, {"snapshot": "1"}, "snapshot requires one SOURCE, two found"),
         (kip33.CatalogError, [both[1], both[1]], {}, "two catalogs of the local tier found"),
         (kip33.CatalogError, [both[1], tmp_path / "bucket"], {}, "no committed snapshot found"),
         (kip33.LocationError, [both[1], tmp_path / "none"], {}, "none: the catalog does not exist"),
