@@ -101,8 +101,6 @@ class BuildRequest(BuildOptions):
 
 def require_valid(request: BuildRequest) -> None:
     """Raise ValueError for options that cannot be combined."""
-    if request["read"] not in ("log", "tail"):
-        raise ValueError(f"read {request['read']!r}: expected log or tail")
     if not request["index_files"]:
         _require_rows_only(request)
     if request["read"] == "tail" and request["only_damaged"]:

@@ -34,7 +34,7 @@ def _keep_other(ctx: click.Context, param: click.Parameter, value: str | None) -
         ctx.meta.setdefault(_EARLIER_OTHERS, []).append(value)
         warn(
             f"{param.opts[0]} is now the second argument: kip33 {ctx.command.name} CATALOG OTHER; "
-            "the option goes with the next version"
+            "the next version will not have the option"
         )
 
 

@@ -78,8 +78,8 @@ class CommandWithModes(click.Command):
         flag, is_joined, value = args[at].partition("=")
         earlier = self.earlier[flag]
         warn(
-            f"{flag} is now a command: kip33 {command} {earlier.mode}; the option goes with the "
-            "next version"
+            f"{flag} is now a command: kip33 {command} {earlier.mode}; the next version will not "
+            "have the option"
         )
         if earlier.is_kept:
             return [earlier.mode, *args]
