@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         write_record_file,
         write_records,
     )
-    from kip33.api.report_file import WrittenReport, write_report
+    from kip33.api.report_file import ArchiveStatus, WrittenReport, archive_status, write_report
     from kip33.api.restore_archive import abandon_restore, restore_archive
     from kip33.archive.directory import Segment
     from kip33.builds.commit import BuildSummary
@@ -86,7 +86,7 @@ _NAMES = {
     "kip33.api.record_reader": (
         *("count_records", "read_arrow", "scan_polars", "write_record_file", "write_records"),
     ),
-    "kip33.api.report_file": ("WrittenReport", "write_report"),
+    "kip33.api.report_file": ("ArchiveStatus", "WrittenReport", "archive_status", "write_report"),
     "kip33.api.restore_archive": ("abandon_restore", "restore_archive"),
     "kip33.archive.directory": ("Segment",),
     "kip33.builds.commit": ("BuildSummary",),
@@ -134,6 +134,7 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [
     "AbandonedRestore",
     "Applied",
+    "ArchiveStatus",
     "BatchTooLargeError",
     "BuildSummary",
     "BuiltIndexes",
@@ -183,6 +184,7 @@ __all__ = [
     "__version__",
     "abandon_restore",
     "apply_plan",
+    "archive_status",
     "build_index",
     "build_time_index",
     "compare_dialects",

@@ -41,9 +41,10 @@ logs contain the jobs' messages, and no messages of Spark.
   Nothing is deleted.
 - **report** writes a page about the archive, `report.html`, with the command `kip33 report`. If
   that fails, the run goes on without a page.
-- **findings** puts into words what the three jobs found. The asset with the catalog's URI gets an
-  event; its extra has the findings, the summaries and the place of the page. The next task is
-  **report_findings** or **all_well**.
+- **findings** puts into words what the three jobs found, and names the first logs, index files
+  and partitions of each; those that are new since the last build are first. The asset with the
+  catalog's URI gets an event; its extra has the findings, the summaries and the place of the page.
+  The next task is **report_findings** or **all_well**.
 
 If Airflow has the provider `apache-airflow-providers-openlineage`, the three jobs report to it what
 they read and wrote: SOURCE, the index directory, the catalog and the audit's folder.
@@ -224,6 +225,15 @@ def report(catalog: str, policy: str, now: str, output: str, config: str) -> str
     return output
 
 
+def with_files(sentence: str, summary: dict[str, Any], finding: str, part: str = "") -> str:
+    """Return a finding with a line for each of its examples that have `part` in them."""
+    lines = [sentence]
+    for one in summary["run"]["findings"]:
+        if one["finding"] == finding:
+            lines += [f"  {example}" for example in one["examples"] if part in example]
+    return "\n".join(lines)
+
+
 @task(outlets=[CATALOG_ASSET])
 def findings(
     build: dict[str, Any],
@@ -233,23 +243,29 @@ def findings(
     *,
     outlet_events: Any,
 ) -> list[str]:
-    """Return the findings, one sentence each, and add them to the event of the catalog's asset."""
+    """Return the findings and add them to the event of the catalog's asset.
+
+    Each is a sentence, then a line for each of the first files or partitions; new ones are first.
+    """
     found = []
     for status, consequence in DAMAGED.items():
         if count := build["by_status"].get(status):
-            found.append(f"segments with status {status}: {count:,}, {consequence}")
+            sentence = f"segments with status {status}: {count:,}, {consequence}"
+            found.append(with_files(sentence, build, status))
     if count := audit.get("missing_offsets"):
         found.append(f"offsets missing between segments: {count:,}; kip33 catalog holes")
     for kind, counts in INDEX_FILES:
         for verdict in NOT_AS_BUILT:
             if count := verify.get(counts, {}).get(verdict):
-                found.append(f"{kind} files with verdict {verdict}: {count:,}")
+                sentence = f"{kind} files with verdict {verdict}: {count:,}"
+                found.append(with_files(sentence, verify, verdict, f"{kind}:"))
     if audit["blocked_partitions"]:
-        found.append(
+        sentence = (
             f"blocked partitions: {audit['blocked_partitions']:,}; "
             f"{audit['blocked_segments']:,} expired segments stay because an older "
             "segment is kept"
         )
+        found.append(with_files(sentence, audit, "blocked"))
     extra = {"findings": found, "build": build, "verify": verify, "audit": audit, "report": page}
     outlet_events[CATALOG_ASSET].add(Asset(uri=build["catalog"]), extra=extra)
     return found

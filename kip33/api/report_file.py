@@ -17,7 +17,12 @@ from kip33.options import Path, picked, takes
 from kip33.report.facts import FindingLevel, Report, ReportFinding
 from kip33.report.make_report import MOST_FORECAST_DAYS, ReportRequest, make_report, report_policies
 from kip33.report.page import page_of
-from kip33.report.report_options import ReportFileOptions, ReportFileRequest
+from kip33.report.report_options import (
+    ReportFileOptions,
+    ReportFileRequest,
+    StatusCallOptions,
+    StatusRequest,
+)
 from kip33.rules.policies import Policies, duration_ms, limit_ms
 from kip33.rules.search import NEWEST_KAFKA
 from kip33.stores.filesystem_option import places_on, require_writable_store
@@ -49,6 +54,45 @@ class WrittenReport:
         }
 
 
+@dataclass(frozen=True)
+class ArchiveStatus:
+    """What is wrong in an archive, the worst first, and what changed since the snapshot before."""
+
+    catalog: str
+    snapshot: str
+    created_ms: int
+    before: str | None  # the snapshot before; None: this is the first, or that one is damaged
+    findings: tuple[ReportFinding, ...]
+    changes: Mapping[str, int]  # segments by change
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the fields but the findings, and how many of these are of each level."""
+        counts = Counter(one.level for one in self.findings)
+        return {
+            "catalog": self.catalog,
+            "snapshot": self.snapshot,
+            "created_ms": self.created_ms,
+            "before": self.before,
+            "changes": dict(self.changes),
+            "findings": {level.value: counts[level] for level in FindingLevel},
+            "new_findings": sum(1 for one in self.findings if one.new),
+        }
+
+
+def run_status(
+    request: StatusRequest, *, clock_ms: int, warn: Warn, on_progress: OnProgress = tell_nobody
+) -> ArchiveStatus:
+    """Return the status of an archive; parameters and errors are those of `run_report`."""
+    made = _made(request, 0, clock_ms=clock_ms, warn=warn, on_progress=on_progress)
+    changes, evidence = made.changes, made.evidence
+    return ArchiveStatus(
+        *(made.catalog, evidence.snapshot, evidence.created_ms),
+        before=changes.before if changes else None,
+        findings=made.findings,
+        changes=changes.segments if changes else {},
+    )
+
+
 def run_report(
     request: ReportFileRequest,
     *,
@@ -62,6 +106,16 @@ def run_report(
     """
     output, days = request["output"], _days_of(request)
     page, facts = Location.of(output), Location.of(output.removesuffix(PAGE_SUFFIX) + ".json")
+    require_report_places(page, facts)
+    made = _made(request, days, clock_ms=clock_ms, warn=warn, on_progress=on_progress)
+    _publish(made, page, facts)
+    return WrittenReport(made.evidence.snapshot, page.uri, facts.uri, tuple(made.findings))
+
+
+def _made(
+    request: StatusRequest, days: int, *, clock_ms: int, warn: Warn, on_progress: OnProgress
+) -> Report:
+    """Return the facts of an archive, with a forecast of some days."""
     chosen = [_chosen(request["catalog_dir"], request["snapshot"], "CATALOG", warn)]
     if request["other"] is not None:
         chosen.append(_chosen(request["other"], None, "OTHER", warn))
@@ -81,13 +135,11 @@ def run_report(
         of_remote,
         version,
     )
-    require_report_places(page, facts)
     on_progress(Progress(Phase.REPORTING))
     made = make_report(catalog, choice, asked)
     for line in made.warnings[len(choice.warnings) + len(of_remote) :]:
         warn(line)
-    _publish(made, page, facts)
-    return WrittenReport(made.evidence.snapshot, page.uri, facts.uri, tuple(made.findings))
+    return made
 
 
 def _days_of(request: ReportFileRequest) -> int:
@@ -144,27 +196,54 @@ def write_report(
     a wrong policy, CatalogError if there is no snapshot or it is damaged, PublishError if a file
     cannot be written.
     """
-    named = [catalog, output, *([] if other is None else [other])]
-    filesystem = options["filesystem"]
-    places = places_on(named, options["storage_options"], filesystem)
-    require_writable_store(places[1:2])
-    texts = [os.fspath(one) for one in named]
-    catalog_text, output_text, *other_text = (
-        texts if filesystem is None else [one.uri for one in places]
-    )
-    given = (options["policy"], options["kafka_configs"], options["retention_ms"])
-    policies, words = _given_policies(*given)
-    request = picked(
-        ReportFileRequest,
-        options,
-        catalog_dir=catalog_text,
-        other=other_text[0] if other_text else None,
-        output=output_text,
-        policies=policies,
-        policy_words=words,
-    )
+    places = {"catalog_dir": catalog, "other": other, "output": output}
+    request = picked(ReportFileRequest, options, **_given(options, places))
+    require_writable_store([Location.of(request["output"])])
     on_progress = options["on_progress"]
     return run_report(request, clock_ms=current_ms(), warn=warn_caller, on_progress=on_progress)
+
+
+@takes(StatusCallOptions)
+def archive_status(
+    catalog: Path, *, other: Path | None = None, **options: Unpack[StatusCallOptions]
+) -> ArchiveStatus:
+    """Return what is wrong in the archive of `catalog`, the worst first, and what is new.
+
+    New is what the snapshot before did not have. These are the findings of a report.
+
+    >>> from kip33 import build_index
+    >>> summary = build_index("archive", "indexes")
+    >>> status = archive_status("indexes/_catalog", retention_ms="7d")
+    >>> [(one.level.value, one.count) for one in status.findings][0]
+    ('problem', 2)
+
+    - `other`: with tiered storage, the catalog of the other tier
+    - `options`: see `StatusCallOptions`
+
+    Raises ValueError for a wrong argument, LocationError for a place that cannot be used,
+    PolicyError for a wrong policy, CatalogError for a catalog without a snapshot or with a damaged
+    one.
+    """
+    given = _given(options, {"catalog_dir": catalog, "other": other})
+    request = picked(StatusRequest, options, **given)
+    on_progress = options["on_progress"]
+    return run_status(request, clock_ms=current_ms(), warn=warn_caller, on_progress=on_progress)
+
+
+def _given(
+    options: StatusCallOptions | ReportFileOptions, places: Mapping[str, Path | None]
+) -> dict[str, Any]:
+    """Return the texts of places, on a program's file system, and its policies."""
+    given = {name: place for name, place in places.items() if place is not None}
+    texts = {name: os.fspath(place) for name, place in given.items()}
+    on_store = places_on([*given.values()], options["storage_options"], options["filesystem"])
+    if options["filesystem"] is not None:
+        texts = {name: one.uri for name, one in zip(given, on_store, strict=True)}
+    policies, words = _given_policies(
+        *(options["policy"], options["kafka_configs"], options["retention_ms"])
+    )
+    every: dict[str, Any] = {**dict.fromkeys(places), **texts}
+    return every | {"policies": policies, "policy_words": words}
 
 
 def _given_policies(

@@ -30,6 +30,11 @@ from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress
 
 TIMESTAMP_FINDINGS: Final = ("mixed", "out-of-order", "rejected", "suspicious", "unreadable")
+_COLUMNS_OF: Final = {
+    "out-of-order": ("out_of_order_batches",),
+    "rejected": ("rejected_before", "rejected_after"),
+    "suspicious": tuple(kind.value for kind in SUSPICIONS[:-1]),
+}
 _LIMITS: Final = ("before_max_ms", "after_max_ms", "difference_max_ms")
 
 
@@ -110,16 +115,9 @@ class TimestampAnswer(NamedTuple):
         def total(*names: str) -> int:
             return sum(row[name] or 0 for row in rows for name in names)
 
-        suspicious = total(*(kind.value for kind in SUSPICIONS[:-1]))
         behind = [row["furthest_behind_ms"] or 0 for row in rows]
         latencies = [row["latency_max_ms"] for row in rows if row["latency_max_ms"] is not None]
-        found = (
-            sum(map(_is_mixed, rows)),
-            total("out_of_order_batches"),
-            total("rejected_before", "rejected_after"),
-            suspicious,
-            sum(len(row["problems"]) for row in rows),
-        )
+        found = {one: sum(count_in(row, one) for row in rows) for one in TIMESTAMP_FINDINGS}
         return {
             "rows": len(rows),
             "segments": total("segments"),
@@ -128,10 +126,10 @@ class TimestampAnswer(NamedTuple):
             "furthest_behind_ms": max(behind, default=0),
             "rejected_before": total("rejected_before"),
             "rejected_after": total("rejected_after"),
-            "suspicious": suspicious,
+            "suspicious": found["suspicious"],
             "latency_max_ms": max(latencies, default=None),
             "bytes_read": total("bytes_read"),
-            "findings": dict(zip(TIMESTAMP_FINDINGS, found, strict=True)),
+            "findings": found,
             "warnings": list(self.warnings),
         }
 
@@ -181,7 +179,14 @@ def profile_timestamps(
     return TimestampAnswer(plan, rows, [line for one in found for line in one.unreadable], warnings)
 
 
-def _is_mixed(row: Mapping[str, Any]) -> bool:
-    """Return whether batches have several types, or another one than the topic's policy says."""
-    found, policy = row["timestamp_type"], row["policy_timestamp_type"]
-    return bool(found == MIXED or (policy is not None and found not in (NONE, policy)))
+def count_in(row: Mapping[str, Any], finding: str) -> int:
+    """Return how many batches, or logs, of a row have a finding; 1 for a mixed row.
+
+    Mixed: batches have several types, or another one than the topic's policy says.
+    """
+    if finding == "mixed":
+        found, policy = row["timestamp_type"], row["policy_timestamp_type"]
+        return int(found == MIXED or (policy is not None and found not in (NONE, policy)))
+    if finding == "unreadable":
+        return len(row["problems"])
+    return sum(row[name] or 0 for name in _COLUMNS_OF[finding])

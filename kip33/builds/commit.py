@@ -28,6 +28,7 @@ from kip33.catalog.holes import DirectoriesOfPartitions, hole_totals, read_holes
 from kip33.catalog.ordered_parts import parts_in_order, write_parts
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.schema import have_note
+from kip33.catalog.segment_findings import is_unwritten
 from kip33.catalog.segment_order import KEY
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.drafts.designs import design_of
@@ -381,7 +382,7 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
         unreadable_example = min(
             filter(None, (unreadable_example, _first_unreadable(piece))), default=None
         )
-        failed = _failed(piece)
+        failed = piece.filter(is_unwritten(piece))
         totals["failed"] += failed.num_rows
         failed_example = min(filter(None, (failed_example, _example(failed))), default=None)
     counts = dict(sorted(by_status.items()))
@@ -392,14 +393,6 @@ def row_totals(catalog: Catalog, snapshot: Snapshot) -> dict[str, Any]:
         "failed_example": failed_example[1] if failed_example else None,
         "two_directories": directories.doubled(),
     }
-
-
-def _failed(rows: pa.Table) -> pa.Table:
-    """Return the rows whose logs give index files that are missing or wrong."""
-    is_expected = pc.is_valid(rows["time_index_entries"])
-    good = pa.array([IndexFileState.WRITTEN, IndexFileState.KEPT, IndexFileState.NONE])
-    is_there = pc.is_in(rows["index_file"], value_set=good)
-    return rows.filter(pc.and_(is_expected, pc.invert(is_there)))
 
 
 def _first_unreadable(rows: pa.Table) -> tuple[str, str] | None:

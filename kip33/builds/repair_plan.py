@@ -30,9 +30,9 @@ from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.verification import SegmentVerdict, verify_file
 from kip33.retention.broker_locks import locked
 from kip33.rules.broker_directory import ON_START, Find, Found, start_beyond_end
-from kip33.rules.broker_start import CUT, UNDAMAGED_STATUSES, Repair, RepairAction, repair_of
+from kip33.rules.broker_start import CUT, Repair, RepairAction, repair_of
 from kip33.rules.index_builder import IndexSettings, TopicSettings
-from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.segment_summary import UNDAMAGED_STATUSES, SegmentStatus
 from kip33.rules.transactions import BEGAN_HERE, FIRST_OFFSET, KNOWN_BY, LAST_OFFSET, PRODUCER_ID
 from kip33.stores.file_owners import publish_beside
 from kip33.stores.files import MOST_INDEX_BYTES, one_line, read_whole, size_of

@@ -167,6 +167,11 @@ class Catalog(NamedTuple):
         """Return the newest committed snapshot with all its parts, or None."""
         return next((c.snapshot for c in self.candidates() if not c.problem), None)
 
+    def before(self, snapshot: Snapshot) -> Snapshot | None:
+        """Return the complete snapshot before one, None for the first."""
+        found = (one.snapshot for one in self.candidates() if not one.problem)
+        return next((one for one in found if one and one.sequence < snapshot.sequence), None)
+
     def require_newest(self) -> Snapshot:
         """Return the newest snapshot, or raise CatalogError for the user."""
         problem = None

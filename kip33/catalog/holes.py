@@ -3,7 +3,7 @@
 Also partitions with two directories, `orders-0` and `orders-00`.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from kip33.rules.offset_holes import (
 )
 from kip33.rules.policies import MAX_INT64, Policies
 from kip33.rules.retention import Int64s, RetentionMode
-from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.segment_summary import DAMAGED_STATUSES, SegmentStatus
 from kip33.rules.topics_of_a_name import ids_of_topics
 
 _FIELDS: list["pa.Field[Any]"] = [
@@ -45,7 +45,6 @@ _FIELDS: list["pa.Field[Any]"] = [
 HOLES: Final = pa.schema(_FIELDS)
 _COMPARED: Final = ["topic_id", "batches_crc32", "record_count", "status", "log_uri"]
 OF_HOLES: Final = [*PARTITION, "base_offset", "last_offset", *_COMPARED]
-_DAMAGED: Final = (SegmentStatus.TRUNCATED, SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
 
 
 def read_holes(
@@ -87,6 +86,15 @@ def with_other_replicas(
     wanted = (piece.filter(pc.is_in(_partition_names(piece), value_set=keys)) for piece in pieces)
     rows = pa.concat_tables([SEGMENTS.empty_table().select(OF_HOLES), *wanted])
     return in_order([holes_of(rows, policies, reborn=reborn)])
+
+
+def hole_text(row: Mapping[str, Any]) -> str:
+    """Return a row of HOLES as `orders-0: offsets 3 to 7, 5 missing`."""
+    log_dir = f"{row['log_dir']}/" if row["log_dir"] else ""
+    return (
+        f"{log_dir}{row['topic']}-{row['partition']}: offsets {row['first_offset']:,} to "
+        f"{row['last_offset']:,}, {row['missing_offsets']:,} missing"
+    )
 
 
 def in_order(tables: Iterable[pa.Table]) -> pa.Table:
@@ -144,7 +152,7 @@ def _segment_ends(
     last = pc.if_else(is_empty, pc.subtract(rows["base_offset"], 1), rows["last_offset"])
     end = pc.add(pc.min_element_wise(last, MAX_INT64 - 1, skip_nulls=False), 1)
     span = pc.subtract(end, rows["base_offset"])
-    statuses = pa.array([status.value for status in _DAMAGED])
+    statuses = pa.array([status.value for status in DAMAGED_STATUSES])
     is_invalid = pc.equal(rows["status"], SegmentStatus.INVALID.value)
     is_split = pc.and_(is_invalid, pc.is_valid(rows["last_offset"]))  # by a broker that starts
     is_damaged = pc.and_(pc.is_in(rows["status"], value_set=statuses), pc.invert(is_split))

@@ -46,12 +46,10 @@ from kip33.rules.offset_holes import (
     overlaps,
 )
 from kip33.rules.policies import Policies
-from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.segment_summary import DAMAGED_STATUSES, SegmentStatus
 
 OF_FINDINGS: Final = (*OF_HOLES, "size_bytes")
 """The columns of rows that are compared; `Tiers.rows` adds others."""
-
-_DAMAGED: Final = (SegmentStatus.TRUNCATED, SegmentStatus.INVALID, SegmentStatus.UNREADABLE)
 
 
 class TierFinding(StrEnum):
@@ -227,7 +225,7 @@ class _Segments(NamedTuple):
     @classmethod
     def of(cls, rows: pa.Table) -> "_Segments":
         status = rows["status"]
-        damaged = pa.array([one.value for one in _DAMAGED])
+        damaged = pa.array([one.value for one in DAMAGED_STATUSES])
         last = _clipped(rows)["last_offset"]
         return cls(
             rows,

@@ -14,7 +14,7 @@ from kip33.catalog.partitions import partitions
 from kip33.catalog.segment_order import PARTITION, runs_of
 from kip33.catalog.topics_by_name import OF_TOPICS, topics_by_name
 from kip33.rules.offset_holes import APART, NAMES, UNKNOWN_OFFSET, overlaps
-from kip33.rules.segment_summary import SegmentStatus, TimestampSource
+from kip33.rules.segment_summary import UNDAMAGED_STATUSES, TimestampSource
 from kip33.rules.topics_of_a_name import TopicsOfName
 
 _COLUMNS: Final = (
@@ -152,7 +152,7 @@ class _Totals:
         self.first = min(firsts, default=None)
         self.largest = max(self.largest, -1 if row["largest_max"] is None else row["largest_max"])
         self.overlaps.update({name: row[f"{name}_sum"] or 0 for name in NAMES.values()})
-        if row["status"] not in (SegmentStatus.OK, SegmentStatus.EMPTY):
+        if row["status"] not in UNDAMAGED_STATUSES:
             self.not_ok[row["status"]] += segments
 
 

@@ -1,15 +1,20 @@
 """`kip33 build`: write index files and a catalog snapshot."""
 
+import shlex
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Final
+from functools import cache, partial
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from kip33.builds.build_options import BuildOptions, BuildRequest
+from kip33.catalog.segment_findings import UNWRITTEN, read_segment_findings
 from kip33.cli.declared_options import options_of
 from kip33.cli.metrics_file import GaugeSamples, MetricsRequest, build_gauges
 from kip33.cli.output import (
     Output,
+    OutputFinding,
     Row,
     Table,
     counted,
@@ -21,19 +26,22 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.runs import CommandRun, Findings, runs
-from kip33.rules.offset_holes import HoleTotals, missing_holes
-from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.offset_holes import MISSING, HoleTotals, missing_holes
+from kip33.rules.segment_summary import UNDAMAGED_STATUSES, SegmentStatus
+from kip33.stores.locations import Location
 
-UNWRITTEN: Final = "unwritten"  # a finding of --fail-on beside the statuses
-MISSING_OFFSETS: Final = "holes"  # another one
+if TYPE_CHECKING:
+    from kip33.catalog.catalog import Catalog, Snapshot
+
+MISSING_OFFSETS: Final = "holes"  # a finding of --fail-on beside the statuses
 
 
 _FINDINGS: Final = Findings(
     [*(status.value for status in SegmentStatus), UNWRITTEN, MISSING_OFFSETS],
     f"Exit 3 if any segment has this status: {', '.join(SegmentStatus)}. unwritten: if an index "
     "file could not be written (without this option: exit 1). holes: if offsets are missing "
-    "between segments. May be repeated.",
-    "STATUS",
+    "between segments.",
+    "STATUS,...",
 )
 
 
@@ -63,18 +71,58 @@ def build(request: BuildRequest, run: CommandRun) -> Output:
 
     done = run_build(request, run.open_engine(), now_ms=run.started_ms, warn=warn)
     record = asdict(done)
-    found = record["by_status"] | {
-        UNWRITTEN: record["failed"],
-        MISSING_OFFSETS: missing_holes(record["by_hole"]),
-    }
     return Output(
         page=lambda summary: [_facts(summary)],
         summary=record,
-        findings=[name for name, count in found.items() if count],
-        is_incomplete=bool(record["failed"]),
+        findings=_findings(record),
+        incomplete=[UNWRITTEN],
         gauges=_gauges,
         labels={"catalog": record["catalog"]},
     )
+
+
+def _findings(record: Row) -> dict[str, OutputFinding]:
+    """Return the findings; if they are told, the catalog says which segments have them."""
+    counts: dict[str, int] = {**record["by_status"], UNWRITTEN: record["failed"]}
+
+    @cache
+    def chosen() -> tuple["Catalog", "Snapshot"]:
+        from kip33.catalog.catalog import Catalog
+
+        catalog = Catalog.at(record["catalog"])
+        return catalog, catalog.named(record["snapshot"])
+
+    @cache
+    def segments() -> dict[str, list[str]]:
+        catalog, snapshot = chosen()
+        found = read_segment_findings(catalog, snapshot, catalog.before(snapshot))
+        return {
+            name: [one.text(snapshot.source) for one in of_name.first]
+            for name, of_name in found.items()
+        }
+
+    def examples(name: str) -> list[str]:
+        return segments().get(name, [])
+
+    def holes() -> Iterator[str]:
+        from kip33.catalog.holes import hole_text, read_holes
+
+        for row in read_holes(*chosen()).to_pylist():
+            if row["hole"] in MISSING:
+                yield hole_text(row)
+
+    command = ("kip33 catalog {} " + shlex.quote(Location.of(record["catalog"]).word)).format
+    return {
+        name: OutputFinding(
+            *(count, "segment", partial(examples, name), command("segments")),
+            is_wrong=name not in UNDAMAGED_STATUSES,
+        )
+        for name, count in counts.items()
+    } | {
+        MISSING_OFFSETS: OutputFinding(
+            missing_holes(record["by_hole"]), "hole", holes, command("holes")
+        )
+    }
 
 
 def _gauges(record: Row, metrics: MetricsRequest) -> list[GaugeSamples]:

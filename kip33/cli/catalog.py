@@ -29,6 +29,7 @@ from kip33.cli.options import by_hand
 from kip33.cli.output import (
     Column,
     Output,
+    OutputFinding,
     Row,
     RowList,
     Table,
@@ -288,7 +289,8 @@ def catalog_prune(request: PruneRequest, run: CommandRun) -> Output:
         rows=[RowList("removed", rows, columns=REMOVALS.names)],
         tail={"foreign": list(pruned.plan.foreign), "failures": list(pruned.failures)},
         if_unwritten=f"removed: {counted(removed, 'snapshot')}",
-        is_incomplete=bool(pruned.failures),
+        findings={"failed": OutputFinding(len(pruned.failures), "file")},
+        incomplete=["failed"],
     )
 
 

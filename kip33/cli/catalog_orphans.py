@@ -29,6 +29,7 @@ from kip33.cli.output import (
     MOST_TABLE_ROWS,
     Column,
     Output,
+    OutputFinding,
     Row,
     RowList,
     Table,
@@ -197,9 +198,16 @@ def _applied(opened: Catalog, file: str, *, dry_run: bool) -> Output:
         rows=[RowList("results", rows, "result", columns=_RESULT)],
         summary=_summary(opened, done),
         if_unwritten="" if dry_run else f"removed: {counted(done.files, 'file')}",
-        is_incomplete=done.count(LeftoverOutcome.FAILED) > 0,
-        is_refused=done.count(LeftoverOutcome.KEPT) > 0,
+        findings={one.value: _finding(done, one) for one in _STAYS},
+        incomplete=[LeftoverOutcome.FAILED],
+        refused=[LeftoverOutcome.KEPT],
     )
+
+
+def _finding(done: RemovedLeftovers, outcome: LeftoverOutcome) -> OutputFinding:
+    results = [one for one in done.results if one.outcome == outcome]
+    examples = [f"{one.leftover.uri}: {one.why}" for one in results]
+    return OutputFinding(len(results), "leftover", lambda: examples)
 
 
 def _summary(opened: Catalog, done: RemovedLeftovers) -> dict[str, Any]:

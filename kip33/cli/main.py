@@ -39,6 +39,7 @@ GROUPS: Final = {
         "search": "Find the offsets of timestamps, exact to the record.",
         "records": "Show records between two times; write JSON, CSV or Parquet.",
         "count": "Count records per minute, hour or day.",
+        "status": "Show what is wrong, what is new, and what looks closer.",
         "catalog": "Show snapshots, segments, holes, leftovers; prune snapshots.",
         "failover": "Translate group offsets to another cluster, by timestamp.",
         "lag": "Show the lag of committed offsets in records and in time.",
@@ -61,7 +62,7 @@ GROUPS: Final = {
 COMMANDS: Final = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 _READ_NO_LOGS: Final = {
-    *("catalog", "completion", "demo", "init", "report", "retention"),
+    *("catalog", "completion", "demo", "init", "report", "retention", "status"),
     "verify quick",
 }
 _LONGEST: Final = max(map(len, COMMANDS))

@@ -225,6 +225,7 @@ def verify_gauges(
     from kip33.formats.index_kinds import IndexKind
     from kip33.indexing.quick_verification import QuickVerdict
     from kip33.rules.index_verdict import IndexVerdict
+    from kip33.rules.segment_summary import SegmentStatus
 
     samples = [
         (
@@ -235,6 +236,8 @@ def verify_gauges(
         if kind.count_field in summary
         for verdict in dict.fromkeys([*map(str, IndexVerdict), *map(str, QuickVerdict)])
     ]
+    by_status = summary.get("by_log_status", {})
+    logs = [({"status": one}, float(by_status.get(one, 0))) for one in map(str, SegmentStatus)]
     figures: dict[str, dict[str, float]] = {}
     bad = "verify_topic_problems"
     helps = {bad: "Segments, of verify quick files, whose index files have a problem, by topic."}
@@ -243,6 +246,7 @@ def verify_gauges(
             figures.setdefault(topic or "", {bad: 0.0})[bad] += is_bad
     return [
         GaugeSamples("verify_index_files", "Index files by verdict.", samples),
+        GaugeSamples("verify_logs", "Logs by status.", logs),
         *_plain({"verify_segments": ("segments", "Segments.")}, summary),
         *topic_gauges(request, figures, helps),
     ]

@@ -7,7 +7,7 @@ table are made of the same rows as JSON and CSV, by the table's columns.
 import csv
 import json
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 RESULT: Final = "KIP33_RESULT "  # the start of the line of --result-line
 RESULT_LINE: Final = "kip33.result_line"  # where click's `meta` has that option
+MOST_FINDING_LINES: Final = 10  # at the end of a run
 _LINES_AT_ONCE: Final = 1_000  # that are printed
 _MOST_SPOOLED_BYTES: Final = 8 << 20  # in memory
 _PIECE_CHARACTERS: Final = 1 << 10
@@ -93,6 +94,20 @@ class RowList(NamedTuple):
             )
 
 
+@dataclass(frozen=True)
+class OutputFinding:
+    """A finding: how many there are, the first of them, and the command that shows all.
+
+    An example has a file, the byte and the reason; those that are new begin with NEW.
+    """
+
+    count: int
+    unit: str = "segment"
+    examples: Callable[[], Iterable[str]] = tuple  # is called if they are told
+    command: str = ""
+    is_wrong: bool = True  # False of `ok` or `identical`, for which --fail-on may ask, too
+
+
 @dataclass(frozen=True, kw_only=True)
 class Output:
     """What a command found; rows and pages may be generators, of which only one is used.
@@ -105,11 +120,12 @@ class Output:
     program, is printed in place of all that.
 
     A summary, if there is one, also gets how the command ran (`kip33.cli.runs`); its file has the
-    fields of `more`, too. `findings` are compared with --fail-on. `unread` are lines on logs that
-    could not be read, of `logs` in all: without any other the exit code is 1, as it is if the work
-    `is_incomplete`. `remarks` are warnings below the output. `if_unwritten`, what the command did,
-    is said where standard output cannot be written. `gauges` are those of --metrics, with `labels`
-    on each. `is_streamed`: rows are read while they are printed, so how long is not known.
+    fields of `more`, too. `findings` are compared with --fail-on; those named in `incomplete` make
+    exit code 1, those in `refused` 4. `unread` are lines on logs that could not be read, of `logs`
+    in all: without any other the exit code is 1. `remarks` are warnings below the output.
+    `if_unwritten`, what the command did, is said where standard output cannot be written. `gauges`
+    are those of --metrics, with `labels` on each. `is_streamed`: rows are read while they are
+    printed, so how long is not known.
     """
 
     page: Callable[[Row], Iterable[Table | str]] | Iterable[Table | str]
@@ -121,12 +137,12 @@ class Output:
     csv: Iterable[str] | None = None
     emitted: Iterable[str] | None = None
     more: Row = field(default_factory=dict)
-    findings: Collection[str] = ()
+    findings: Mapping[str, OutputFinding] = field(default_factory=dict)
+    incomplete: Sequence[str] = ()
+    refused: Sequence[str] = ()
     unread: Sequence[str] = ()
     logs: int = 0
     is_streamed: bool = False
-    is_incomplete: bool = False
-    is_refused: bool = False
     if_unwritten: str = ""
     remarks: Sequence[str] = ()
     gauges: "Callable[[Row, MetricsRequest], Iterable[GaugeSamples]]" = lambda *_: ()

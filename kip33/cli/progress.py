@@ -2,7 +2,8 @@
 
 At a terminal it is one line, which is written over itself from the first second on. It fits the
 width, and nothing of it stays when the command ends or fails, or prints something else. Elsewhere,
-as in the log of a job, a line is printed each minute, so that short commands print none.
+as in the log of a job, a line with the time is printed each minute, so that short commands print
+none.
 """
 
 import os
@@ -15,7 +16,9 @@ from contextlib import contextmanager, suppress
 from typing import Final, TextIO
 
 from kip33.cli.standard_output import shown_status
+from kip33.cli.times import current_ms
 from kip33.errors import counted
+from kip33.formats.times import iso_time
 from kip33.stores.progress import Progress, called_until_the_end
 
 FIRST_SECONDS: Final = 1.0  # a shorter command shows no line at a terminal
@@ -168,7 +171,8 @@ def _at_terminal(display: ProgressDisplay, stream: TextIO) -> Iterator[None]:
 def _in_log(display: ProgressDisplay, stream: TextIO) -> Iterator[None]:
     def log() -> None:
         with suppress(OSError):
-            print(display.line(), file=stream, flush=True)
+            now = iso_time(current_ms() // 1_000 * 1_000).replace(".000Z", "Z")
+            print(f"{now} {display.line()}", file=stream, flush=True)
 
     with called_until_the_end(log, LOGGED_SECONDS):
         yield

@@ -1,6 +1,7 @@
 """`kip33 repair`: repair the index files in a stopped broker's log directory."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -10,6 +11,7 @@ from kip33.cli.declared_options import options_of
 from kip33.cli.output import (
     Column,
     Output,
+    OutputFinding,
     Row,
     RowList,
     Table,
@@ -40,7 +42,7 @@ _FAIL_ON: Final = Findings(
     [finding.value for finding in RepairFinding],
     "Exit 3. damaged: kip33 has files to write or remove (without --apply). by-hand: neither kip33 "
     "nor a broker can repair a segment. failed: a repair of --apply failed (without this option: "
-    "exit 1). May be repeated.",
+    "exit 1).",
 )
 
 
@@ -85,10 +87,31 @@ def repair(request: RepairRequest, run: CommandRun) -> Output:
         page=lambda summary: _page(repaired, summary),
         rows=[RowList("repairs", (one.as_row() for one in repaired.repairs), columns=_FIELDS)],
         summary=repaired.as_record(),
-        findings=repaired.findings,
-        is_incomplete=RepairFinding.FAILED in repaired.findings,
+        findings=_findings(repaired),
+        incomplete=[RepairFinding.FAILED],
         remarks=remarks,
     )
+
+
+def _findings(repaired: "RepairSummary") -> dict[str, OutputFinding]:
+    from kip33.builds.repair_plan import RepairOutcome
+    from kip33.rules.broker_start import RepairAction
+
+    below, changes = repaired.log_dir + "/", {RepairAction.WRITE, RepairAction.REMOVE}
+    of_kind: dict[str, list[str]] = {kind.value: [] for kind in RepairFinding}
+    for one in repaired.repairs:
+        actions, outcome = {*one.repair[:2]}, one.outcome or ""
+        text = f"{one.verdict.log_uri.removeprefix(below)}: {one.repair.why}"
+        if not repaired.applied and actions & changes:
+            of_kind[RepairFinding.DAMAGED].append(text)
+        if RepairAction.BY_HAND in actions:
+            of_kind[RepairFinding.BY_HAND].append(text)
+        if outcome.startswith(RepairOutcome.FAILED):
+            of_kind[RepairFinding.FAILED].append(f"{text}; {outcome}")
+    return {
+        name: OutputFinding(len(examples), "segment", partial(iter, examples))
+        for name, examples in of_kind.items()
+    }
 
 
 def _page(repaired: "RepairSummary", summary: Row) -> Iterator[Table]:

@@ -10,6 +10,7 @@ from kip33.cli.declared_options import options_of
 from kip33.cli.output import (
     Column,
     Output,
+    OutputFinding,
     Row,
     RowList,
     Table,
@@ -118,8 +119,12 @@ def restore(command: RestoreCommand, run: CommandRun) -> Output:
         rows=[RowList("partitions", partitions, "partition")],
         summary=summary,
         more={"partitions": partitions},
-        is_incomplete=0 < summary["unreadable_logs"] == summary["logs"],
-        is_refused=bool(summary["partitions_refused"]),
+        findings={
+            "unreadable": OutputFinding(summary["unreadable_logs"], "log"),
+            "refused": OutputFinding(summary["partitions_refused"], "partition"),
+        },
+        incomplete=["unreadable"] if summary["unreadable_logs"] == summary["logs"] else [],
+        refused=["refused"],
         remarks=remarks,
     )
 

@@ -14,6 +14,7 @@ from kip33.archive.bins import EngineName
 from kip33.archive.common_options import RetentionPolicies
 from kip33.archive.plans import require_plan_place
 from kip33.catalog.catalog_columns import rows_of
+from kip33.catalog.holes import hole_text
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.cli.catalog_places import catalog_argument, chosen_snapshot, other_tier_argument
 from kip33.cli.declared_options import options_of
@@ -22,8 +23,10 @@ from kip33.cli.metrics_file import GaugeSamples, MetricsRequest
 from kip33.cli.modes import CommandWithModes, Earlier, with_modes
 from kip33.cli.options import by_hand
 from kip33.cli.output import (
+    MOST_FINDING_LINES,
     Column,
     Output,
+    OutputFinding,
     Row,
     RowList,
     Table,
@@ -129,8 +132,7 @@ class RetentionCommand(RetentionPolicies, JudgingOptions, ViewOptions, MomentOpt
     metrics=True,
     findings=Findings(
         RETENTION_FINDINGS,
-        "Exit 3 if there is any. holes: offsets that are missing between segments. May be "
-        "repeated.",
+        "Exit 3 if there is any. holes: offsets that are missing between segments. ",
     ),
 )
 def retention(asked: RetentionCommand, run: CommandRun) -> Output:
@@ -182,10 +184,36 @@ def retention(asked: RetentionCommand, run: CommandRun) -> Output:
         summary=summary,
         summary_key="summary",
         emitted=emitted,
-        findings=answer.findings,
+        findings=_findings(answer),
         gauges=partial(_gauges, answer),
         labels={"catalog": summary["catalog"]},
     )
+
+
+def _findings(answer: RetentionAnswer) -> dict[str, OutputFinding]:
+    def examples(finding: str) -> Iterator[str]:
+        for row in answer.worst(finding, MOST_FINDING_LINES):
+            yield _FOUND_TEXTS[finding](row)
+
+    return {
+        name: OutputFinding(
+            count, "hole" if name == "holes" else "segment", partial(examples, name)
+        )
+        for name, count in answer.findings.items()
+    }
+
+
+def _expired_text(row: Row) -> str:
+    what = counted(row["deletable_segments"], "segment")
+    return f"{name_of(row)}: {what} of {human_bytes(row['deletable_bytes'])} can be deleted"
+
+
+_FOUND_TEXTS: Final = {
+    "blocked": block_sentence,
+    "expired": _expired_text,
+    "untrusted": lambda row: f"{name_of(row)}: {'; '.join(remarks_of(row))}",
+    "holes": hole_text,
+}
 
 
 def _question(asked: RetentionCommand, run: CommandRun) -> RetentionQuestion:

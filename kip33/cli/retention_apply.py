@@ -10,6 +10,7 @@ from kip33.cli.modes import Mode
 from kip33.cli.output import (
     Column,
     Output,
+    OutputFinding,
     Row,
     RowList,
     Table,
@@ -39,6 +40,9 @@ class ApplyCommand(ApplyOptions):
     plan_file: str
 
 
+_STOPPED: Final = PartitionOutcome.STOPPED.value
+
+
 @click.command(
     "apply",
     cls=Mode,
@@ -50,7 +54,7 @@ class ApplyCommand(ApplyOptions):
     ApplyCommand,
     work="here",
     findings=Findings(
-        [str(PartitionOutcome.STOPPED)],
+        [_STOPPED],
         "Exit 3. stopped: if a partition was stopped (without this option: exit 4, or 1 after an "
         "error).",
     ),
@@ -95,6 +99,11 @@ def retention_apply(asked: ApplyCommand, run: CommandRun) -> Output:
         warn=warn,
     )
     partitions = [one._asdict() for one in applied.partitions]
+    stopped = [
+        f"{partition_name(one)}: {one['why']}"
+        for one in partitions
+        if one["outcome"] == PartitionOutcome.STOPPED
+    ]
     journal = [RowList("journal", records)] if output_format == "json" else []
     return Output(
         page=lambda summary: _unless(unwritten, _page(applied, partitions, summary, records)),
@@ -102,9 +111,9 @@ def retention_apply(asked: ApplyCommand, run: CommandRun) -> Output:
         summary=applied.as_record(),
         summary_key="summary",
         if_unwritten=_what_was_done(applied),
-        findings=applied.findings,
-        is_incomplete=applied.stopped > applied.refused,
-        is_refused=bool(applied.refused),
+        findings={_STOPPED: OutputFinding(applied.stopped, "partition", lambda: stopped)},
+        incomplete=[_STOPPED] if applied.stopped > applied.refused else [],
+        refused=[_STOPPED],
     )
 
 

@@ -17,13 +17,22 @@ from kip33.audits.roll_answers import (
     audit_archive,
     replay_archive,
 )
-from kip33.audits.roll_audit import ROLL, RollAudit, roll_partitions, roll_table, roll_tables
+from kip33.audits.roll_audit import (
+    ROLL,
+    Finding,
+    RollAudit,
+    roll_partitions,
+    roll_table,
+    roll_tables,
+)
 from kip33.audits.roll_what_if import REPLAYED
 from kip33.cli.declared_options import options_of
 from kip33.cli.modes import CommandWithModes, Earlier, Mode, with_modes
 from kip33.cli.output import (
+    MOST_FINDING_LINES,
     Column,
     Output,
+    OutputFinding,
     Row,
     RowList,
     Table,
@@ -112,10 +121,28 @@ def roll(command: RollCommand, run: CommandRun) -> Output:
         ],
         summary=found.summary(moment_or_now(asked["now"])),
         summary_key="summary",
-        findings=found.findings,
+        findings={
+            one.name: OutputFinding(
+                int(one.rows.sum()), "segment", partial(_found, found.audit, one)
+            )
+            for one in found.audit.findings
+        },
         unread=found.errors,
         logs=found.logs,
     )
+
+
+def _found(audit: RollAudit, finding: Finding) -> Iterator[str]:
+    numbers = np.flatnonzero(finding.rows)[:MOST_FINDING_LINES]
+    for row in roll_table(audit).take(pa.array(numbers)).to_pylist():
+        parts = "; ".join(_parts(row)) or f"ended by {row['ended_by']}"
+        yield f"{_segment_name(row)}: {parts}"
+
+
+def _segment_name(row: Mapping[str, Any]) -> str:
+    if row["base_offset"] is None:
+        return str(row["log_uri"])
+    return f"{name_of(row)}/{segment_file_name(row['base_offset'], 'log')}"
 
 
 def _rows_of(table: pa.Table) -> Iterator[Row]:
@@ -221,10 +248,7 @@ def _sentences(audit: RollAudit) -> Iterator[str]:
         return
     some = roll_table(audit).take(pa.array(numbers[:_MOST_SENTENCES])).to_pylist()
     for row in some:
-        segment = f"{name_of(row)}/{segment_file_name(row['base_offset'] or 0, 'log')}"
-        if row["base_offset"] is None:
-            segment = row["log_uri"]
-        yield f"{segment}: {'; '.join(_parts(row))}"
+        yield f"{_segment_name(row)}: {'; '.join(_parts(row))}"
     if numbers.size > _MOST_SENTENCES:
         yield f"and {numbers.size - _MOST_SENTENCES:,} more; --format jsonl shows all of them"
 

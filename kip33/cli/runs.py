@@ -12,10 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass, replace
+from itertools import chain, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, is_typeddict
 
 import click
 
+from kip33 import __version__
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
@@ -30,11 +33,11 @@ from kip33.cli.options import (
     summary_option,
     together,
 )
-from kip33.cli.output import Output, show, warn, warn_of_unreadable
+from kip33.cli.output import MOST_FINDING_LINES, Output, counted, show, warn, warn_of_unreadable
 from kip33.cli.progress import progress_line
 from kip33.cli.standard_output import OutputError
 from kip33.cli.times import current_ms
-from kip33.errors import ExitCode, Kip33Error, exit_code_of
+from kip33.errors import ExitCode, Kip33Error, without_secrets
 from kip33.stores.progress import OnProgress, tell_nobody
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ class Findings(NamedTuple):
     """What `--fail-on` takes: the findings, its help, and the placeholder of long lists."""
 
     names: Sequence[str]
-    help: str = "Exit 3 if there is any. May be repeated."
+    help: str = "Exit 3 if there is any."
     metavar: str | None = None
 
 
@@ -175,12 +178,23 @@ def runs(
     return decorated
 
 
+class _FindingNames(click.Choice[str]):
+    """Names with commas between them."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the names."""
+        return tuple(
+            super(_FindingNames, self).convert(one, param, ctx) for one in value.split(",")
+        )
+
+
 def _fail_on(findings: Findings) -> Callable[[_Command], _Command]:
     return click.option(
         "--fail-on",
         multiple=True,
-        type=click.Choice(findings.names),
-        metavar=findings.metavar,
+        type=_FindingNames(findings.names),
+        callback=lambda ctx, param, value: tuple(chain.from_iterable(value)),
+        metavar=findings.metavar or f"[{'|'.join(findings.names)}],...",
         help=findings.help,
     )
 
@@ -190,20 +204,82 @@ def _ended(output: Output, run: CommandRun, name: str) -> ExitCode:
     if output.summary and not output.is_streamed:
         output = replace(output, summary={**output.summary, **run.facts()})
     options = run.options
-    publish_summary(options.summary_file, {**output.summary, **output.more})
+    code, because = _exit_code(output, options.fail_on)
+    if options.summary_file:
+        of_run = _of_run(output, run, code)
+        publish_summary(options.summary_file, {**output.summary, **output.more, "run": of_run})
     if options.metrics and options.metrics.metrics_file:
         gauges = output.gauges(output.summary, options.metrics)
         publish_metrics(options.metrics, name, output.labels, gauges)
     _show(output, options.output_format or "table")
     for line in output.remarks:
         warn(line)
-    if warn_of_unreadable(output.unread, of=output.logs):
-        return ExitCode.INCOMPLETE
-    return exit_code_of(
-        findings=any(one in output.findings for one in options.fail_on),
-        incomplete=output.is_incomplete,
-        refused=output.is_refused,
+    warn_of_unreadable(output.unread, of=output.logs)
+    if because:
+        _tell_why(output, code, because)
+    return code
+
+
+def _exit_code(output: Output, fail_on: Sequence[str]) -> tuple[ExitCode, Sequence[str]]:
+    """Return the exit code, and the names of the findings that make it."""
+    there = [name for name, found in output.findings.items() if found.count]
+    if output.logs and len(output.unread) == output.logs:
+        return ExitCode.INCOMPLETE, ()
+    for code, names in (
+        (ExitCode.FINDINGS, fail_on),
+        (ExitCode.INCOMPLETE, output.incomplete),
+        (ExitCode.REFUSED, output.refused),
+    ):
+        if because := [name for name in dict.fromkeys(names) if name in there]:
+            return code, because
+    return ExitCode.DONE, ()
+
+
+def _tell_why(output: Output, code: ExitCode, because: Sequence[str]) -> None:
+    """Print the findings that make the exit code, new ones first, and then the code."""
+    from kip33.catalog.segment_findings import NEW
+
+    findings = {name: output.findings[name] for name in because}
+    lines = [
+        (not example.startswith(NEW), f"{name}: {example}")
+        for name, found in findings.items()
+        for example in islice(found.examples(), MOST_FINDING_LINES)
+    ]
+    for _, line in sorted(lines, key=itemgetter(0))[:MOST_FINDING_LINES]:
+        _tell(line)
+    if sum(found.count for found in findings.values()) > MOST_FINDING_LINES:
+        for command in dict.fromkeys(found.command for found in findings.values()):
+            _tell(f"... and more: {command}" if command else "... and more")
+    counts = ", ".join(
+        f"{name}: {counted(found.count, found.unit)}" for name, found in findings.items()
     )
+    option = "--fail-on " if code == ExitCode.FINDINGS else ""
+    _tell(f"exit {code.value}: {option}{counts}")
+
+
+def _tell(line: str) -> None:
+    click.echo(" ".join(without_secrets(line).split()), err=True)
+
+
+def _of_run(output: Output, run: CommandRun, code: ExitCode) -> dict[str, Any]:
+    """Return what a summary file has on the run, with the first of each finding."""
+    return {
+        "kip33_version": __version__,
+        "command": click.get_current_context().command_path,
+        "started_ms": run.started_ms,
+        "ended_ms": current_ms(),
+        "exit_code": code.value,
+        "findings": [
+            {
+                "finding": name,
+                "count": found.count,
+                "unit": found.unit,
+                "examples": list(islice(found.examples(), MOST_FINDING_LINES)),
+            }
+            for name, found in output.findings.items()
+            if found.count and found.is_wrong
+        ],
+    }
 
 
 def _show(output: Output, output_format: str) -> None:

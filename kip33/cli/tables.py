@@ -55,7 +55,7 @@ class Table(NamedTuple):
     """A table of rows for people; below it stands how many more rows there are.
 
     `what` names the rows, and `total` is their number where `rows` has not all of them. `most`:
-    None for all of them.
+    None for all of them; `most_at_terminal`, if there are to be fewer.
     """
 
     columns: Sequence[Column]
@@ -64,13 +64,14 @@ class Table(NamedTuple):
     what: str = ""
     total: int | None = None
     most: int | None = MOST_TABLE_ROWS
+    most_at_terminal: int | None = None
 
     def print(self) -> None:
         """Print the first rows, and how many others there are."""
         is_terminal = sys.stdout is not None and sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if is_terminal else None
-        rows = iter(self.rows)
-        cells = [[column.cell(row) for column in self.columns] for row in islice(rows, self.most)]
+        rows, most = iter(self.rows), (is_terminal and self.most_at_terminal) or self.most
+        cells = [[column.cell(row) for column in self.columns] for row in islice(rows, most)]
         is_utf = (getattr(sys.stdout, "encoding", None) or "").lower().startswith("utf")
         frame = _FRAME if is_utf else _ASCII_FRAME
         laid = lay_out(self.columns, cells, width, title=self.title, frame=frame)

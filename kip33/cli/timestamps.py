@@ -11,7 +11,9 @@ import click
 from kip33.archive.common_options import PolicyFiles
 from kip33.audits.timestamp_answers import (
     TIMESTAMP_FINDINGS,
+    TimestampAnswer,
     TimestampRequest,
+    count_in,
     profile_timestamps,
 )
 from kip33.audits.timestamp_plan import TIMESTAMPS, AuditClock, TimestampPlan
@@ -19,6 +21,7 @@ from kip33.cli.declared_options import options_of
 from kip33.cli.output import (
     Column,
     Output,
+    OutputFinding,
     Row,
     RowList,
     Table,
@@ -74,7 +77,7 @@ class TimestampsCommand:
     TimestampsCommand,
     findings=Findings(
         TIMESTAMP_FINDINGS,
-        "Exit 3 if there is such a batch, partition or log. May be repeated.",
+        "Exit 3 if there is such a batch, partition or log.",
     ),
 )
 def timestamps(command: TimestampsCommand, run: CommandRun) -> Output:
@@ -116,10 +119,26 @@ def timestamps(command: TimestampsCommand, run: CommandRun) -> Output:
         summary=summary,
         summary_key="summary",
         csv=csv_rows(map(_in_csv, found.rows), TIMESTAMPS.names),
-        findings=[name for name, count in summary["findings"].items() if count],
+        findings={
+            name: OutputFinding(count, _UNITS.get(name, "batch"), partial(_examples, found, name))
+            for name, count in summary["findings"].items()
+        },
         unread=found.unreadable,
         logs=found.plan.files.num_rows,
     )
+
+
+_UNITS: Final = {"mixed": "partition", "unreadable": "log"}
+
+
+def _examples(found: TimestampAnswer, finding: str) -> Iterator[str]:
+    """Yield the partitions with a finding, of `unreadable` the lines on the logs."""
+    for row in found.rows:
+        if finding == "unreadable":
+            yield from (f"{partition_name(row)}: {one}" for one in row["problems"])
+        elif count := count_in(row, finding):
+            what = counted(count, "batch") if finding != "mixed" else row["timestamp_type"]
+            yield f"{partition_name(row)}: {what}"
 
 
 def _in_csv(row: Row) -> Row:

@@ -1,10 +1,10 @@
 """`kip33 verify`: index files compared with their logs; `verify quick`: with CRCs of a catalog."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, Final, TypeAlias, cast
 
 import click
@@ -18,6 +18,7 @@ from kip33.cli.modes import CommandWithModes, Earlier, FirstArgument, Mode, with
 from kip33.cli.output import (
     Column,
     Output,
+    OutputFinding,
     Row,
     RowList,
     Table,
@@ -41,18 +42,23 @@ from kip33.indexing.tree_verdicts import TreeVerdicts, blocks_of
 from kip33.indexing.verification import NO_TIME_INDEX, SegmentVerdict
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import DialectName
-from kip33.rules.index_verdict import IndexVerdict
-from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.index_verdict import GOOD, IndexVerdict
+from kip33.rules.segment_summary import DAMAGED_STATUSES, UNDAMAGED_STATUSES, SegmentStatus
 from kip33.stores.locations import Location
 
 FILES = (".log", ".timeindex", ".index", ".txnindex")
 Counts: TypeAlias = Mapping[IndexKind, Counter[Any]]
 """Index files of each kind by their verdict, None for those that are not there."""
+_DAMAGED, _PROBLEMS = "damaged", "problems"  # findings beside the verdicts
 _FINDINGS: Final = Findings(
-    [verdict.value for verdict in IndexVerdict],
-    "Exit 3 if any index file has this verdict, one of those above. May be repeated.",
-    "VERDICT",
+    [*(verdict.value for verdict in IndexVerdict), _DAMAGED, _PROBLEMS],
+    "Exit 3 if any index file has this verdict, one of those above. damaged: a log is truncated, "
+    "invalid or unreadable. problems: an index file is not identical or consistent, or a log is "
+    "not sound.",
+    "VERDICT,...",
 )
+_MOST_AT_TERMINAL: Final = 40  # rows of segments with a problem
+_NEARLY_ALL: Final = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +137,8 @@ def verify(command: VerifyCommand, run: CommandRun) -> Output:
         if asked["share"]:
             share = {"share": asked["share"], "segments_listed": plan.listed}
     counts: dict[IndexKind, Counter[Any]] = {kind: Counter() for kind in IndexKind}
+    by_log_status: Counter[str] = Counter()
+    problems = 0
     gaps: dict[str, int | None] = {kind.gap_field: None for kind in IndexKind if kind.gap_field}
     unread: list[str] = []
     for verdict in verdicts:
@@ -138,16 +146,30 @@ def verify(command: VerifyCommand, run: CommandRun) -> Output:
             counts[kind][verdict.on(kind)] += 1
             if kind.gap_field and (gap := verdict.largest_gap(kind)) is not None:
                 gaps[kind.gap_field] = max(gap, gaps[kind.gap_field] or 0)
+        by_log_status[verdict.log_status.value] += 1
+        problems += verdict.has_problem
         if verdict.log_status == SegmentStatus.UNREADABLE:
             why = verdict.log_error or "; ".join(verdict.problems)
             unread.append(f"{verdict.log_uri}: {why}")
     title = counted(len(verdicts), "segment")
+    damaged = sum(by_log_status[one] for one in DAMAGED_STATUSES)
     rows = (verdict.as_row() for verdict in verdicts)
     return Output(
-        page=lambda _: chain([_sums(IndexVerdict, counts, title)], _bad_files(verdicts, below)),
+        page=lambda _: chain(
+            [_sums(IndexVerdict, counts, title, by_log_status)], _bad_files(verdicts, below)
+        ),
         rows=[RowList("verdicts", rows, columns=[one.name for one in fields(SegmentVerdict)])],
-        summary={"segments": len(verdicts)} | _by_verdict(IndexVerdict, counts) | gaps | share,
-        findings=_found(counts),
+        summary={"segments": len(verdicts)}
+        | _by_verdict(IndexVerdict, counts)
+        | {"by_log_status": _in_order(SegmentStatus, by_log_status)}
+        | gaps
+        | share,
+        findings={
+            **_found(counts, partial(_examples, verdicts, below)),
+            _DAMAGED: OutputFinding(damaged, "log", partial(_damaged, verdicts)),
+            _PROBLEMS: OutputFinding(problems, "segment", partial(_with_problems, verdicts, below)),
+        },
+        remarks=_remarks(asked, counts[IndexKind.TIME], len(verdicts)),
         unread=unread,
         logs=len(verdicts),
         gauges=partial(_gauges, verdicts),
@@ -162,14 +184,50 @@ def _gauges(verdicts: TreeVerdicts, summary: Row, metrics: MetricsRequest) -> li
 
 def _by_verdict(verdicts: Iterable[str], counts: Counts) -> dict[str, Any]:
     """Return the part of a summary with the number of files of each kind by verdict."""
+    return {kind.count_field: _in_order(verdicts, found) for kind, found in counts.items()}
+
+
+def _in_order(names: Iterable[str], counts: Counter[Any]) -> dict[str, int]:
+    return {name: counts[name] for name in names if counts[name]}
+
+
+def _found(counts: Counts, examples: Callable[[str], Iterator[str]]) -> dict[str, OutputFinding]:
+    """Return the verdicts that there are."""
+    total: Counter[Any] = sum(counts.values(), Counter())
     return {
-        kind.count_field: {name: found[name] for name in verdicts if found[name]}
-        for kind, found in counts.items()
+        str(name): OutputFinding(
+            *(count, "index file", partial(examples, str(name))), is_wrong=name not in GOOD
+        )
+        for name, count in total.items()
+        if name
     }
 
 
-def _found(counts: Counts) -> set[str]:
-    return {str(name) for found in counts.values() for name in found if name and found[name]}
+def _examples(verdicts: TreeVerdicts, below: str, name: str) -> Iterator[str]:
+    """Yield a line for each index file with a verdict."""
+    for one in verdicts:
+        for kind in IndexKind:
+            if one.on(kind) == name:
+                file = one.index_uri.removeprefix(below).removesuffix(IndexKind.TIME.suffix)
+                yield f"{file}{kind.suffix}: {'; '.join(one.problems) or name}"
+
+
+def _damaged(verdicts: TreeVerdicts) -> Iterator[str]:
+    for one in verdicts.with_problems():
+        if one.log_status in DAMAGED_STATUSES:
+            yield f"{one.log_uri}: {one.log_status}: {one.log_error or '; '.join(one.problems)}"
+
+
+def _with_problems(verdicts: TreeVerdicts, below: str) -> Iterator[str]:
+    for one in verdicts.with_problems():
+        problems = _problems(one.as_row()) or (NO_TIME_INDEX,)
+        yield f"{one.index_uri.removeprefix(below)}: {'; '.join(problems)}"
+
+
+def _remarks(asked: VerifyRequest, counts: Counter[Any], segments: int) -> list[str]:
+    if asked["index_dir"] or counts[IndexVerdict.MISSING] < max(1, _NEARLY_ALL * segments):
+        return []
+    return ["no index files beside the logs; if they are elsewhere, give --index-dir"]
 
 
 def _verify_one(asked: VerifyRequest) -> SegmentVerdict:
@@ -194,13 +252,22 @@ def _verify_one(asked: VerifyRequest) -> SegmentVerdict:
     return verdict.with_missing_offset_index() if suffix == ".index" else verdict
 
 
-def _sums(verdicts: Iterable[str], counts: Mapping[IndexKind, Counter[Any]], title: str) -> Table:
-    """Return the number of index files of each kind by verdict."""
+def _sums(
+    verdicts: Iterable[str],
+    counts: Mapping[IndexKind, Counter[Any]],
+    title: str,
+    by_log_status: Counter[str] | None = None,
+) -> Table:
+    """Return the number of index files of each kind by verdict, and of logs by status."""
+    every = {kind.suffix: found for kind, found in counts.items()}
+    if by_log_status is not None:
+        every[".log"] = by_log_status
     columns = (
         Column("verdict", 0, rank=0),
-        *(Column(kind.suffix, number, rank=0) for number, kind in enumerate(counts, 1)),
+        *(Column(suffix, number, rank=0) for number, suffix in enumerate(every, 1)),
     )
-    rows = [(name, *(found[name] for found in counts.values())) for name in verdicts]
+    names = dict.fromkeys([*map(str, verdicts), *(by_log_status or ())])
+    rows = [(name, *(found[name] for found in every.values())) for name in names]
     return Table(columns, [row for row in rows if any(row[1:])], title)
 
 
@@ -215,8 +282,26 @@ def _bad_files(verdicts: TreeVerdicts, below: str) -> Iterator[Table]:
         Column("file", lambda row: row["index_uri"].removeprefix(below), is_name=True),
         Column("problems", _problems, is_remark=True),
     )
-    if bad := [verdict.as_row() for verdict in verdicts.with_problems()]:
-        yield Table(columns, bad, most=None)
+    if bad := [*_with_missing_together(verdicts.with_problems())]:
+        yield Table(columns, bad, what="segments", most=None, most_at_terminal=_MOST_AT_TERMINAL)
+
+
+def _with_missing_together(verdicts: Iterable[SegmentVerdict]) -> Iterator[Row]:
+    """Yield rows; segments of a directory that only lack their index files are one."""
+    for directory, some in groupby(verdicts, key=lambda one: one.index_uri.rpartition("/")[0]):
+        others: list[Row] = []
+        lacking: list[Row] = []
+        for one in some:
+            (lacking if _only_lacks_files(one) else others).append(one.as_row())
+        if len(lacking) > 1:
+            what = f"{counted(len(lacking), 'segment')} without index files"
+            lacking = [{**lacking[0], "index_uri": f"{directory}/", "problems": [what]}]
+        yield from (*lacking, *others)
+
+
+def _only_lacks_files(verdict: SegmentVerdict) -> bool:
+    found = {verdict.on(kind) for kind in IndexKind}
+    return found <= {IndexVerdict.MISSING, None} and verdict.log_status in UNDAMAGED_STATUSES
 
 
 def _problems(row: Row) -> tuple[str, ...]:
@@ -227,7 +312,7 @@ def _problems(row: Row) -> tuple[str, ...]:
 
 _QUICK_FINDINGS: Final = Findings(
     [verdict.value for verdict in QuickVerdict],
-    "Exit 3 if any index file has this verdict. May be repeated.",
+    "Exit 3 if any index file has this verdict.",
 )
 
 
@@ -266,6 +351,9 @@ def verify_by_crc(request: QuickRequest, run: CommandRun) -> Output:
         **_by_verdict(QuickVerdict, found.by_verdict),
         "bytes_read": found.bytes_read,
     }
+    lines: defaultdict[str, list[str]] = defaultdict(list)
+    for file in found.not_identical:
+        lines[file.verdict].append(f"{file.uri}: {file.problem or file.verdict}")
     title = (
         f"{counted(found.segments, 'segment')}; {human_bytes(found.bytes_read)} of index files "
         "read, no log"
@@ -283,7 +371,7 @@ def verify_by_crc(request: QuickRequest, run: CommandRun) -> Output:
         ],
         rows=[RowList("not_identical", rows, columns=CheckedIndexFile._fields)],
         summary=summary,
-        findings=_found(found.by_verdict),
+        findings=_found(found.by_verdict, lambda name: iter(lines[name])),
         gauges=lambda summary, metrics: verify_gauges(summary, by_topic, metrics),
         labels={"source": found.snapshot.source},
     )

@@ -46,6 +46,7 @@ from kip33.rules.index_entries import preallocated_bytes
 from kip33.rules.index_tail import ENTRIES_READ, LAST_HEADER_BYTES, distrust
 from kip33.rules.leader_epochs import LeaderEpochs
 from kip33.rules.segment_summary import (
+    UNDAMAGED_STATUSES,
     SegmentStatus,
     is_whole_before_zeros,
     new_summary,
@@ -101,7 +102,7 @@ class BuiltIndexes:
     @property
     def recovered_status(self) -> SegmentStatus:
         """Return its status for a broker that recovers it: zeros at the end are cut, too."""
-        if self.only_zeros_follow and self.status in (SegmentStatus.OK, SegmentStatus.EMPTY):
+        if self.only_zeros_follow and self.status in UNDAMAGED_STATUSES:
             return SegmentStatus.TRUNCATED
         return self.status
 

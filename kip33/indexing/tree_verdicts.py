@@ -45,7 +45,7 @@ def _row_of(segment: VerifiedSegment) -> tuple[object, ...]:
     rest = pickle.dumps((partition, link, file)) if link else None
     return (
         verdict.log_uri.encode(),
-        not verdict.is_good,
+        verdict.has_problem,
         verdict.offset_index_verdict is not None,
         segment.needs_fold,
         _packed(verdict),
@@ -99,7 +99,7 @@ class TreeVerdicts:
                 for _, verdict, link in rows
             )
             changes = [
-                (not verdict.is_good, _packed(verdict), number)
+                (verdict.has_problem, _packed(verdict), number)
                 for verdict, (number, _, _) in zip(judged, rows, strict=True)
             ]
             with _says_what_failed():
@@ -114,10 +114,10 @@ class TreeVerdicts:
         return self._verdicts("")
 
     def with_problems(self) -> Iterator[SegmentVerdict]:
-        """Yield the verdicts that name a problem, by path."""
+        """Yield the verdicts on segments with a problem of an index file or the log, by path."""
         also = "OR NOT has_offset_index" if self._expects_offset_index else ""
         for verdict in self._verdicts(f"WHERE has_problem {also}"):
-            if not verdict.is_good:
+            if verdict.has_problem:
                 yield verdict
 
     def _verdicts(self, where: str) -> Iterator[SegmentVerdict]:

@@ -37,7 +37,7 @@ from kip33.rules.index_verdict import (
     offset_index_verdict,
     time_index_verdict,
 )
-from kip33.rules.segment_summary import NOT_READ, SegmentStatus
+from kip33.rules.segment_summary import NOT_READ, UNDAMAGED_STATUSES, SegmentStatus
 from kip33.stores.files import is_archived, one_line, read_index, size_of
 from kip33.stores.locations import Location
 
@@ -123,6 +123,11 @@ class SegmentVerdict:
     def is_good(self) -> bool:
         """Return whether no index file has a problem."""
         return all(self.on(kind) in (*GOOD, None) for kind in IndexKind)
+
+    @property
+    def has_problem(self) -> bool:
+        """Return whether an index file or the log has one."""
+        return not self.is_good or self.log_status not in UNDAMAGED_STATUSES
 
     def with_missing_offset_index(self) -> "SegmentVerdict":
         """Return the verdict of a segment whose `.index` is expected: `missing` if it has none."""

@@ -70,8 +70,9 @@ class ReportFinding:
     level: FindingLevel
     count: int
     text: str
-    examples: tuple[str, ...]
+    examples: tuple[str, ...]  # new ones first
     command: str | None  # for a POSIX shell
+    new: int | None = None  # of `count`: since the snapshot before; None: not known
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,15 @@
 """The findings of a report, the worst first, each with the command that looks closer."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from kip33.catalog.catalog import Snapshot
+from kip33.catalog.holes import hole_text
+from kip33.catalog.segment_findings import UNWRITTEN, FoundSegments, new_first
 from kip33.catalog.tier_findings import TierFinding
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.errors import counted
@@ -17,7 +19,6 @@ from kip33.report.segment_sums import MOST_EXAMPLES, Doubt, SegmentSums
 from kip33.retention.partition_texts import block_sentence, name_of
 from kip33.rules.offset_holes import HoleKind
 from kip33.rules.policies import human_bytes
-from kip33.rules.retention import KEPT_STATUSES
 from kip33.rules.search import NEWEST_KAFKA
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.suspicious_timestamps import Suspicion
@@ -29,6 +30,7 @@ _DAMAGE: Final = {
     SegmentStatus.INVALID: "the log is not valid, and a broker would not keep it",
     SegmentStatus.UNREADABLE: "the build could not read it",
     SegmentStatus.ARCHIVED: "in S3 Glacier; its timestamps are not known until it is restored",
+    UNWRITTEN: "of segments of this size; the next build tries again",
 }
 _SUSPECTED: Final = {
     Suspicion.FUTURE: "a timestamp in the future",
@@ -95,6 +97,8 @@ class FindingSources(NamedTuple):
     sums: SegmentSums
     partitions: pa.Table  # `evaluated_tables.partitions_table`
     holes: pa.Table
+    holes_before: pa.Table | None  # of the snapshot before; None: this is the first
+    segments: Mapping[str, FoundSegments]  # by status, or `unwritten`
     topics: Sequence[TopicTotals]
     words: CommandWords
     snapshot: Snapshot
@@ -103,7 +107,7 @@ class FindingSources(NamedTuple):
 
 
 def findings_of(sources: FindingSources) -> tuple[ReportFinding, ...]:
-    """Return the findings: problems, then warnings, then notes."""
+    """Return the findings: problems, then warnings, then notes; of each, new ones first."""
     found = [
         *_ignored_snapshots(sources),
         *_between_tiers(sources),
@@ -117,7 +121,7 @@ def findings_of(sources: FindingSources) -> tuple[ReportFinding, ...]:
         *_orphans(sources),
         *_deletable(sources),
     ]
-    return tuple(sorted(found, key=lambda one: _LEVELS.index(one.level)))
+    return tuple(sorted(found, key=lambda one: (_LEVELS.index(one.level), not one.new)))
 
 
 def _ignored_snapshots(sources: FindingSources) -> Iterator[ReportFinding]:
@@ -158,7 +162,10 @@ def _between_text(row: dict[str, Any]) -> str:
 
 
 def _holes(sources: FindingSources) -> Iterator[ReportFinding]:
-    rows = sources.holes.to_pylist()
+    rows, before = sources.holes.to_pylist(), sources.holes_before
+    earlier = None if before is None else set(map(_hole_key, before.to_pylist()))
+    for row in rows:
+        row["is_new"] = earlier is not None and _hole_key(row) not in earlier
     levels = {
         HoleKind.CERTAIN: FindingLevel.PROBLEM,
         HoleKind.AFTER_DAMAGE: FindingLevel.PROBLEM,
@@ -175,9 +182,17 @@ def _holes(sources: FindingSources) -> Iterator[ReportFinding]:
                 f"{counted(len(of_kind), 'place')} of {counted(places, 'partition')}: "
                 f"{_HOLES[kind]}."
             )
-            of_kind.sort(key=lambda row: -int(row["missing_offsets"]))
-            examples = tuple(map(_hole_text, of_kind[:MOST_EXAMPLES]))
-            yield ReportFinding(level, len(of_kind), text, examples, sources.words.of_holes())
+            of_kind.sort(key=lambda row: (not row["is_new"], -int(row["missing_offsets"])))
+            examples = tuple(
+                new_first(hole_text(row), row["is_new"]) for row in of_kind[:MOST_EXAMPLES]
+            )
+            new = None if earlier is None else sum(row["is_new"] for row in of_kind)
+            command = sources.words.of_holes()
+            yield ReportFinding(level, len(of_kind), text, examples, command, new)
+
+
+def _hole_key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["log_dir"], row["topic"], row["partition"], row["first_offset"], row["hole"]
 
 
 def _older_topics(sources: FindingSources) -> Iterator[ReportFinding]:
@@ -200,30 +215,17 @@ def _older_topics(sources: FindingSources) -> Iterator[ReportFinding]:
         yield ReportFinding(FindingLevel.NOTE, len(examples), text, found, command)
 
 
-def _hole_text(row: dict[str, Any]) -> str:
-    log_dir = f"{row['log_dir']}/" if row["log_dir"] else ""
-    return (
-        f"{log_dir}{row['topic']}-{row['partition']}: offsets {row['first_offset']:,} to "
-        f"{row['last_offset']:,}, {row['missing_offsets']:,} missing"
-    )
-
-
 def _damage(sources: FindingSources) -> Iterator[ReportFinding]:
-    for status in KEPT_STATUSES:
-        logs = sources.sums.kinds[status]
-        if logs.segments:
-            size = human_bytes(logs.bytes)
-            text = f"{counted(logs.segments, f'{status} log')} ({size}): {_DAMAGE[status]}."
-            largest = logs.log_uris()
-            examples = _below_source(largest, sources)
-            if status == SegmentStatus.ARCHIVED:
-                level, command = FindingLevel.NOTE, sources.words.of_catalog()
-            else:
-                level, command = (
-                    FindingLevel.PROBLEM,
-                    shlex.join(["kip33", "dump", Location.of(largest[0]).word]),
-                )
-            yield ReportFinding(level, logs.segments, text, examples, command)
+    for kind, found in sources.segments.items():
+        what = "unwritten index file" if kind == UNWRITTEN else f"{kind} log"
+        text = f"{counted(found.segments, what)} ({human_bytes(found.bytes)}): {_DAMAGE[kind]}."
+        source = sources.snapshot.source
+        examples = tuple(one.text(source) for one in found.first[:MOST_EXAMPLES])
+        level = FindingLevel.NOTE if kind == SegmentStatus.ARCHIVED else FindingLevel.PROBLEM
+        command = shlex.join(["kip33", "dump", Location.of(found.first[0].log_uri).word])
+        if kind in (SegmentStatus.ARCHIVED, UNWRITTEN):
+            command = sources.words.of_catalog("segments")
+        yield ReportFinding(level, found.segments, text, examples, command, found.new)
 
 
 def _below_source(uris: Sequence[str], sources: FindingSources) -> tuple[str, ...]:

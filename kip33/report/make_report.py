@@ -19,8 +19,9 @@ from kip33 import __version__
 from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.catalog.catalog import MOST_COMMIT_BYTES, Catalog, Choice, Snapshot
 from kip33.catalog.difference import SegmentChange, count_changes, difference
-from kip33.catalog.holes import HOLES, hole_totals
+from kip33.catalog.holes import HOLES, hole_totals, read_holes
 from kip33.catalog.partitions import names_in, topics_with_several_ids
+from kip33.catalog.segment_findings import read_segment_findings
 from kip33.catalog.tier_findings import compare_tiers
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.catalog.topic_totals import TopicTotals, topic_totals
@@ -117,13 +118,24 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
         named = [totals.topic for totals in topics if totals.topic]
         warnings += tier_warnings(snapshot, request.policies, named, asked.other_tier)
         remote = _remote_facts(local, request.remote, request, words)
+    before = catalog.before(snapshot)
+    changes = _changes(catalog, before, snapshot, warnings)
     sources = FindingSources(
-        *(judged.sums, judged.partitions, judged.holes, topics, words, snapshot),
-        *(choice.warnings, _between_tiers(local, request, warnings)),
+        sums=judged.sums,
+        partitions=judged.partitions,
+        holes=judged.holes,
+        holes_before=read_holes(catalog, before, policies=asked.policies_of_holes)
+        if before and changes
+        else None,
+        segments=read_segment_findings(catalog, snapshot, before),
+        topics=topics,
+        words=words,
+        snapshot=snapshot,
+        warnings=choice.warnings,
+        between_tiers=_between_tiers(local, request, warnings),
     )
     shown_topics, other_topics, topics_sum = _topic_facts(topics)
     disorder, other_disorder, disorder_sum = judged.sums.disorder(judged.partitions)
-    changes = _changes(catalog, snapshot, warnings)
     return Report(
         kip33_version=__version__,
         made_ms=request.made_ms,
@@ -247,9 +259,14 @@ def _between_tiers(
     return compare_tiers(tiers, request.policies).findings
 
 
-def _changes(catalog: Catalog, snapshot: Snapshot, warnings: list[str]) -> Changes | None:
+def _changes(
+    catalog: Catalog, before: Snapshot | None, snapshot: Snapshot, warnings: list[str]
+) -> Changes | None:
+    """Return what changed since the complete snapshot before this one; None for the first."""
+    if before is None:
+        return None
     try:
-        return _changes_since(catalog, snapshot)
+        return _changes_since(catalog, before, snapshot)
     except CatalogError as error:
         warnings.append(f"the snapshot before cannot be compared: {error}")
         return None
@@ -293,14 +310,8 @@ def _evidence_of(catalog: Catalog, snapshot: Snapshot) -> Evidence:
     return Evidence(snapshot.name, snapshot.created_ms, snapshot.rows, place.uri, sha256)
 
 
-def _changes_since(catalog: Catalog, snapshot: Snapshot) -> Changes | None:
-    """Return what changed since the complete snapshot before this one; None for the first.
-
-    Raises CatalogError if a part of either is damaged.
-    """
-    before = _before(catalog, snapshot)
-    if before is None:
-        return None
+def _changes_since(catalog: Catalog, before: Snapshot, snapshot: Snapshot) -> Changes:
+    """Return what changed; CatalogError if a part of either is damaged."""
     changed = difference(catalog, before, snapshot)
     has = _rows_by_change(changed)
     sizes = [pc.fill_null(changed[name], 0).to_numpy() for name in _SIZES]
@@ -324,11 +335,6 @@ def _changes_since(catalog: Catalog, snapshot: Snapshot) -> Changes | None:
         ),
         max(0, listed.num_rows - _MOST_CHANGED),
     )
-
-
-def _before(catalog: Catalog, snapshot: Snapshot) -> Snapshot | None:
-    found = (one.snapshot for one in catalog.candidates() if not one.problem)
-    return next((one for one in found if one and one.sequence < snapshot.sequence), None)
 
 
 def _rows_by_change(changed: pa.Table) -> dict[str, npt.NDArray[np.bool_]]:

@@ -9,8 +9,8 @@ from kip33.options import Option, Path
 from kip33.rules.policies import Policies, duration_ms
 
 
-class ReportOptions(TypedDict, total=False):
-    """What a report is about."""
+class StatusOptions(TypedDict, total=False):
+    """What a status is about."""
 
     now: Annotated[
         Time | None,
@@ -18,6 +18,11 @@ class ReportOptions(TypedDict, total=False):
     ]
     snapshot: common.SnapshotName
     broker_version: common.BrokerVersion
+
+
+class ReportOptions(StatusOptions, total=False):
+    """What a report is about."""
+
     forecast: Annotated[
         int | str,
         Option(
@@ -29,24 +34,29 @@ class ReportOptions(TypedDict, total=False):
     ]
 
 
-class ReportFileRequest(ReportOptions):
-    """What a report is about, and where it is written."""
+class StatusRequest(StatusOptions):
+    """What a status is about, with its places."""
 
     catalog_dir: str  # a path or URI, like the next
     other: str | None  # the catalog of the other tier
-    output: str
     policies: Policies | None  # None: retention is not judged
     policy_words: tuple[str, ...]  # the options of a command that give them
 
 
-class ReportFileOptions(ReportOptions, total=False):
-    """The options of `kip33.write_report`, whose policies need no file."""
+class ReportFileRequest(StatusRequest, ReportOptions):
+    """What a report is about, and where it is written."""
+
+    output: str
+
+
+class GivenPolicies(TypedDict, total=False):
+    """The policies of a program, which need no file."""
 
     policy: Annotated[
         Path | Policies | Mapping[str, Mapping[str, Any]] | None,
         Option(
             "A TOML file of policies, or `Policies` or their tables. Without these and the next "
-            "two, retention is not judged. The commands in the report name files only."
+            "two, retention is not judged. Commands of findings name files only."
         ),
     ]
     kafka_configs: common.KafkaConfigsFile
@@ -57,3 +67,11 @@ class ReportFileOptions(ReportOptions, total=False):
     on_progress: common.ProgressFunction
     storage_options: common.StoreSettings
     filesystem: common.GivenFilesystem
+
+
+class StatusCallOptions(StatusOptions, GivenPolicies, total=False):
+    """The options of `kip33.archive_status`."""
+
+
+class ReportFileOptions(ReportOptions, GivenPolicies, total=False):
+    """The options of `kip33.write_report`."""

@@ -20,7 +20,6 @@ from kip33.retention.evaluation import JudgedRows, RetentionRequest, judged_tabl
 from kip33.retention.partition_texts import name_of
 from kip33.retention.snapshot_sums import SUMMED, SnapshotSums, sums_of, sums_of_all
 from kip33.rules.retention import (
-    KEPT_STATUSES,
     Bools,
     Int64Column,
     Int64s,
@@ -112,10 +111,8 @@ class SegmentSums:
         self._ages = np.zeros((2, len(_AGES) + 2), np.int64)
         self._oldest, self._newest = 2**63 - 1, -1
         self.by_status: Counter[str] = Counter()
-        self.kinds: dict[str, SegmentKind] = {
-            kind: SegmentKind() for kind in (*KEPT_STATUSES, *SUSPICIONS, *Doubt)
-        }
-        """By status, `Suspicion` or `Doubt`."""
+        self.kinds: dict[str, SegmentKind] = {kind: SegmentKind() for kind in (*SUSPICIONS, *Doubt)}
+        """By `Suspicion` or `Doubt`."""
 
     def add(self, judged: JudgedRows) -> None:
         """Add the rows of a table, which have the columns SUMMED and those of batches."""
@@ -234,8 +231,6 @@ def forecast_of(freed: pa.Table, request: RetentionRequest) -> tuple[FreedFacts,
 def _kinds_in(judged: JudgedRows) -> Iterator[tuple[str, Bools]]:
     """Yield each kind, and which rows are of it."""
     summed, reasons = judged.summed, judged.decisions.reason
-    for status in KEPT_STATUSES:
-        yield status, judged.columns.equals("status", status)
     for code, kind in enumerate(SUSPICIONS):
         yield kind, np.equal(judged.suspicions, code)
     yield Doubt.BY_FILE, summed.by_file

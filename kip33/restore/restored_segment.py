@@ -48,7 +48,7 @@ from kip33.rules.producer_state import (
     changes_as_json,
     changes_from_json,
 )
-from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.segment_summary import UNDAMAGED_STATUSES, SegmentStatus
 from kip33.rules.transactions import NO_TRANSACTIONS, TransactionSummary
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import one_line, opened, read_whole, scanned, status_of, write_new
@@ -461,7 +461,7 @@ class RestoredSegment:
 
     def _is_kept(self, index: BuiltIndexes) -> bool:
         is_cut = index.status == SegmentStatus.TRUNCATED and self._segment.is_last
-        return is_cut or index.status in (SegmentStatus.OK, SegmentStatus.EMPTY)
+        return is_cut or index.status in UNDAMAGED_STATUSES
 
     def _problem(self, index: BuiltIndexes) -> tuple[str | None, str | None]:
         """Return why the segment cannot be restored, and a note if its end is left out."""

@@ -28,7 +28,7 @@ from kip33.retention.evaluation import JudgedRows, RetentionRequest, judge_rows,
 from kip33.retention.make_plan import DeletionDoubts, PlanInProgress, planning
 from kip33.retention.question import RetentionQuestion
 from kip33.retention.snapshot_sums import SUMMED, SnapshotSums, sums_of, sums_of_all
-from kip33.rules.offset_holes import missing_holes
+from kip33.rules.offset_holes import HoleKind, missing_holes
 from kip33.rules.retention import Bools
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
@@ -41,6 +41,11 @@ _UNTRUSTED: Final = (
     *("last_modified_segments", "unverified_segments", "doubtful_segments"),
     "tiered_segments",
 )
+_COUNTED: Final = {
+    "blocked": ("blocked_segments",),
+    "expired": ("deletable_segments",),
+    "untrusted": _UNTRUSTED,
+}
 _RETENTION_FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_dir", pa.string(), nullable=False),
     pa.field("topic", pa.string(), nullable=False),
@@ -143,15 +148,32 @@ class RetentionAnswer:
         }
 
     @property
-    def findings(self) -> set[str]:
-        """Return which of RETENTION_FINDINGS there are."""
+    def findings(self) -> dict[str, int]:
+        """Return which of RETENTION_FINDINGS there are: the number of segments, or of holes."""
         counts = {
-            "blocked": self.totals["blocked_segments"],
-            "expired": self.totals["deletable_segments"],
-            "untrusted": sum(self.totals[name] for name in _UNTRUSTED),
+            **{name: sum(self.totals[one] for one in of) for name, of in _COUNTED.items()},
             "holes": missing_holes(hole_totals(self.holes).by_hole),
         }
-        return {name for name, count in counts.items() if count}
+        return {name: count for name, count in counts.items() if count}
+
+    def worst(self, finding: str, most: int) -> list[Row]:
+        """Return rows of `partitions` with the most segments of a finding; of `holes` its largest.
+
+        - `finding`: one of `findings`
+        - `most`: the number of rows
+        """
+        if finding == "holes":
+            sizes = self.holes["missing_offsets"].to_numpy()
+            which = pc.not_equal(self.holes["hole"], str(HoleKind.FILLED))
+            sizes = np.where(np.asarray(which), sizes, 0)
+            return _largest(self.holes, sizes, most)
+        counts = sum(self.partitions[name].to_numpy() for name in _COUNTED[finding])
+        return _largest(self.partitions, counts, most)
+
+
+def _largest(rows: pa.Table, sizes: Any, most: int) -> list[Row]:
+    order = np.lexsort([-sizes])[: min(most, int(np.count_nonzero(sizes)))]
+    return list(rows_of(rows.take(pa.array(order))))
 
 
 def worst_partitions(partitions: pa.Table, most: int) -> list[Row]:

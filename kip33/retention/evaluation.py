@@ -24,7 +24,6 @@ from kip33.retention.only_local import OnlyLocal
 from kip33.retention.uploaded import Uploaded
 from kip33.rules.policies import BUILT_IN_TOPICS, MAX_INT64, Policies, Policy
 from kip33.rules.retention import (
-    DOUBTFUL_STATUSES,
     NEVER_MS,
     NO_LIMIT,
     ActiveSegment,
@@ -53,7 +52,7 @@ from kip33.rules.retention_rows import (
     limit_columns,
     partition_sums,
 )
-from kip33.rules.segment_summary import SegmentStatus, TimestampSource
+from kip33.rules.segment_summary import DAMAGED_STATUSES, SegmentStatus, TimestampSource
 from kip33.rules.suspicious_timestamps import (
     DEFAULT_AFTER_MAX_MS,
     TimestampColumns,
@@ -137,7 +136,7 @@ class JudgedRows:
         """Return the columns that are summed."""
         columns = self.columns
         doubtful = np.zeros(columns.size, bool)
-        for status in DOUBTFUL_STATUSES:
+        for status in DAMAGED_STATUSES:
             doubtful |= columns.equals("status", status)
         return SummedSegments(
             self.segments,

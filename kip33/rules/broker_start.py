@@ -29,10 +29,9 @@ from typing import Final, NamedTuple
 from kip33.formats.time_index import TIME_ENTRY, TIME_ENTRY_BYTES
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.index_verdict import GOOD, IndexVerdict
-from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.segment_summary import UNDAMAGED_STATUSES, SegmentStatus
 
 # The meaning of a segment's status for a broker that recovers it.
-UNDAMAGED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY)
 CUT: Final = SegmentStatus.TRUNCATED  # recovery cuts the log to its valid bytes
 REFUSED: Final = SegmentStatus.INVALID  # recovery fails, or empties or splits the segment
 MAY_NOT_START: Final = "a broker may not start"

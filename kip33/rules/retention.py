@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.segment_summary import DAMAGED_STATUSES, SegmentStatus
 
 Codes = npt.NDArray[np.int8]
 Bools = npt.NDArray[np.bool_]
@@ -29,12 +29,7 @@ Int64s = npt.NDArray[np.int64]
 
 NO_LIMIT: Final = -1  # of retention.ms and retention.bytes
 NEVER_MS: Final = 2**63 - 1
-DOUBTFUL_STATUSES: Final = (
-    SegmentStatus.TRUNCATED,
-    SegmentStatus.INVALID,
-    SegmentStatus.UNREADABLE,
-)
-KEPT_STATUSES: Final = (*DOUBTFUL_STATUSES, SegmentStatus.ARCHIVED)
+KEPT_STATUSES: Final = (*DAMAGED_STATUSES, SegmentStatus.ARCHIVED)
 """Segments whose largest timestamp is not known: never deletable, and they block later ones."""
 
 

@@ -34,6 +34,13 @@ class SegmentStatus(StrEnum):
     ARCHIVED = "archived"  # in S3 Glacier: it cannot be read until it is restored
 
 
+UNDAMAGED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY)
+DAMAGED_STATUSES: Final = (
+    SegmentStatus.TRUNCATED,
+    SegmentStatus.INVALID,
+    SegmentStatus.UNREADABLE,
+)
+"""A broker would not keep the whole log, or it could not be read."""
 NOT_READ: Final = (SegmentStatus.UNREADABLE, SegmentStatus.ARCHIVED)
 """Of these a build knows only what the listing says: size and modification time."""
 

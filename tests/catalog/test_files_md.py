@@ -56,7 +56,7 @@ Record = dict[str, Any]
 OF_COMMANDS = {
     *("build summary", "verify summary", "quick verify summary"),
     *("retention summary", "plan in a summary"),
-    *("apply summary", "repair summary", "restore summary"),
+    *("apply summary", "repair summary", "restore summary", "run", "finding of a run"),
 }
 
 
@@ -242,6 +242,10 @@ def test_the_summaries_of_the_commands(command: Command) -> None:  # noqa: F811
         assert done.exit_code == 0, done.stderr
         found: Record = json.loads(Path("summary.json").read_text())
         Path("summary.json").unlink()
+        run = found.pop("run")
+        require_fields("run", run)
+        for one in run["findings"]:
+            require_fields("finding of a run", one)
         return found
 
     Path("archive").unlink()  # a link to what other tests read

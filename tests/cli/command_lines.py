@@ -29,6 +29,7 @@ DONE: Final = {
     "dialects": "archive --topic orders --dialect recover",
     "catalog": CATALOG,
     "report": f"{JUDGED} --output out.html",
+    "status": CATALOG,
     "init": "new-home",
     "completion": "bash",
     "demo": "new-archive",

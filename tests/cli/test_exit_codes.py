@@ -21,6 +21,7 @@ FINDINGS = {
     "repair": "archive/broker-2 --topic clicks --fail-on by-hand",
     "retention": f"{JUDGED} --fail-on blocked",
     "roll": f"{CATALOG} {NOW} --fail-on unexplained",
+    "status": f"{CATALOG} --fail-on problem",
     "timestamps": f"archive --topic clicks {NOW} --fail-on unreadable",
 }
 CONFIG = "from-nobody.toml"  # a pipe
@@ -72,7 +73,13 @@ def test_done_is_0_and_wrong_usage_is_2(run: Command, subtests: pytest.Subtests)
 def test_findings_are_3_only_if_they_are_asked_for(run: Command, subtests: pytest.Subtests) -> None:
     for name in FINDINGS:
         with subtests.test(name):
-            assert run(name, FINDINGS[name]).exit_code == ExitCode.FINDINGS
+            line, _, finding = FINDINGS[name].rpartition(" ")
+            done = run(name, FINDINGS[name])
+            assert done.exit_code == ExitCode.FINDINGS
+            *_, because = done.stderr.splitlines()
+            assert f"\n{finding}: " in f"\n{done.stderr}"
+            assert re.fullmatch(rf"exit 3: --fail-on {finding}: [1-9][0-9,]* [a-z ]+", because)
+            assert run(name, f"{line} {finding},{finding}").stderr.endswith(f"{because}\n")
             assert run(name, FINDINGS[name].rpartition(" --fail-on ")[0]).exit_code == ExitCode.DONE
 
 

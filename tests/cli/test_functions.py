@@ -171,6 +171,10 @@ SAME = {
             "indexes/_catalog", f"{here}/page.html", retention_ms="7d", now="2023-12-01"
         ).as_record(),
     ),
+    "status": Same(
+        ("status", CATALOG, "--retention-ms", "7d", "--now", "2023-12-01"),
+        lambda _: kip33.archive_status(CATALOG, retention_ms="7d", now="2023-12-01").as_record(),
+    ),
 }
 OF_THE_RUN = {"engine", "workers", "seconds", "free_bytes"}
 
@@ -226,6 +230,7 @@ OTHER_NAMES = {
     ("build", "only"): "only_damaged",
     ("restore", "from"): "from_",
     ("report", "catalog_dir"): "catalog",
+    ("status", "catalog_dir"): "catalog",
     ("count", "topic"): "topic",
     ("count", "from"): "start_time",
     ("count", "until"): "end_time",
@@ -287,6 +292,7 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("restore", kip33.restore_archive),
         ("retention apply", kip33.apply_plan),
         ("report", kip33.write_report),
+        ("status", kip33.archive_status),
         ("search", kip33.OpenedCatalog.offsets_for_times),
         ("search", kip33.OpenedCatalog.offsets_to_emit),
         ("search", kip33.OpenedTiers.offsets_for_times),

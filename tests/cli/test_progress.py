@@ -189,7 +189,11 @@ def test_in_a_log_there_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) 
     with progress_line("build") as on_progress:
         on_progress(Progress(Phase.LISTING, 7, directories=2))
         assert printed.wait(60)
-    assert re.search(r"^build: listing, 7 segments in 2 directories, 0 s$", log.getvalue(), re.M)
+    assert re.search(
+        r"^20\d\d-\d\d-\d\dT[\d:]{8}Z build: listing, 7 segments in 2 directories, 0 s$",
+        log.getvalue(),
+        re.M,
+    )
     assert "\r" not in log.getvalue()
 
 

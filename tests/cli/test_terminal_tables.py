@@ -174,6 +174,14 @@ def test_sentences_below_a_table_are_wrapped_between_words(terminal: Terminal) -
     assert " ".join(" ".join(sentence).split()) in terminal(1000, line)
 
 
+def test_a_terminal_has_at_most_40_segments_with_a_problem(terminal: Terminal, shown: Path) -> None:
+    for number in range(41):
+        folder = shown / f"many/t-{number}"
+        folder.mkdir(parents=True)
+        shutil.copy2(shown / "archive/broker-1/orders-0/00000000000000000000.log", folder)
+    assert "and 1 more segments; --format jsonl shows all" in terminal(100, "verify many")
+
+
 def test_columns_are_those_of_the_shell_if_it_says(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

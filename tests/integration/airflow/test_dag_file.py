@@ -19,13 +19,20 @@ from tests.integration.airflow.dag_file import DAG_FILE, dag_file
 
 FILE = dag_file()
 MOMENT = r"{{ \(dag_run.data_interval_end or dag_run.run_after\) \| "
-BUILD = {"by_status": {"ok": 25}, "failed": 0, "catalog": "hdfs:///indexes/_catalog"}
+NOTHING: dict[str, Any] = {"findings": []}
+BUILD = {
+    "by_status": {"ok": 25},
+    "failed": 0,
+    "catalog": "hdfs:///indexes/_catalog",
+    "run": NOTHING,
+}
 VERIFY = {
+    "run": NOTHING,
     "by_verdict": {"identical": 25},
     "by_offset_index_verdict": {},
     "by_transaction_index_verdict": {"unknown": 1},
 }
-AUDIT = {"blocked_partitions": 0, "blocked_segments": 0, "missing_offsets": 0}
+AUDIT = {"run": NOTHING, "blocked_partitions": 0, "blocked_segments": 0, "missing_offsets": 0}
 PAGE = "hdfs:///results/report.html"
 
 
@@ -151,11 +158,15 @@ def test_it_needs_airflow_and_nothing_of_ours() -> None:
             id="empty, unverified and missing are no findings, nor is what may expire",
         ),
         pytest.param(
-            {"by_status": {"ok": 9, "truncated": 2, "invalid": 1_000, "unreadable": 3}},
+            {
+                "by_status": {"ok": 9, "truncated": 2, "invalid": 1_000, "unreadable": 3},
+                "run": {"findings": [{"finding": "truncated", "examples": ["new: b", "a"]}]},
+            },
             {},
             {},
             [
-                "segments with status truncated: 2, indexed as far as a broker would keep them",
+                "segments with status truncated: 2, indexed as far as a broker would keep them\n"
+                "  new: b\n  a",
                 "segments with status invalid: 1,000, a broker would keep no index of them",
                 "segments with status unreadable: 3, the next build tries again",
             ],
@@ -165,12 +176,13 @@ def test_it_needs_airflow_and_nothing_of_ours() -> None:
             {},
             {
                 "by_verdict": {"wrong": 1},
+                "run": {"findings": [{"finding": "wrong", "examples": ["t-0/7.timeindex: why"]}]},
                 "by_offset_index_verdict": {"malformed": 2},
                 "by_transaction_index_verdict": {"incomplete": 3},
             },
             {},
             [
-                ".timeindex files with verdict wrong: 1",
+                ".timeindex files with verdict wrong: 1\n  t-0/7.timeindex: why",
                 ".index files with verdict malformed: 2",
                 ".txnindex files with verdict incomplete: 3",
             ],
