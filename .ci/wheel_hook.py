@@ -1,8 +1,8 @@
 """Put into a wheel its kernels, `conf/` and `jobs/` for `kip33 init`, and `pyspark_kip33`.
 
 KIP33_WHEEL chooses the platform: `x86_64` or `aarch64`, with the kernels for Linux on it; `pure`,
-for all platforms and without kernels; `all`, the same with all kernels that can be made, for Spark's
---py-files. By default it is this machine's, or `pure` if its kernels cannot be made.
+for all platforms and without kernels; `all`, the same with all kernels that can be made, for
+Spark's --py-files. By default it is this machine's, or `pure` if its kernels cannot be made.
 
 Not for `pip install -e`: a folder `kip33` beside other packages would look like a package there.
 """
