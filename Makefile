@@ -46,10 +46,16 @@ java:
 
 DIST ?= dist
 WHEEL := $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation
+KERNELS_x86_64 := --target x86-64-v4 --target x86-64-v3
+KERNELS_aarch64 := --target aarch64
 wheel: $(VENV)/.runs  ## Make the wheels for pip: Linux on x86-64 and on aarch64 with kernels, and a pure one
 	@rm -rf $(DIST)/kip33-*.whl && mkdir -p $(DIST)
-	@for platform in x86_64 aarch64 pure; do \
-	  KIP33_WHEEL=$$platform $(WHEEL) --wheel-dir $(DIST) . || exit 1; done
+	@make_wheel() { KIP33_WHEEL=$$1 $(WHEEL) --wheel-dir $(DIST) .; }; \
+	  make_platform() { \
+	    if why=$$($(BIN)/python -m kip33.indexing.kernels $$2 2>&1 >/dev/null); then make_wheel $$1; \
+	    else echo "left out: the wheel for Linux on $$1. $$why"; fi; }; \
+	  make_platform x86_64 "$(KERNELS_x86_64)" && make_platform aarch64 "$(KERNELS_aarch64)" && \
+	  make_wheel pure
 	@ls -lh $(DIST)/kip33-*.whl
 
 dist: wheel  ## Make dist/kip33.zip for --py-files and dist/kip33-env.tar.gz for spark.archives

@@ -1,8 +1,8 @@
 """Put into a wheel its kernels, `conf/` and `jobs/` for `kip33 init`, and `pyspark_kip33`.
 
 KIP33_WHEEL chooses the platform: `x86_64` or `aarch64`, with the kernels for Linux on it; `pure`,
-for all platforms and without kernels; `all`, the same with all kernels, for Spark's --py-files. By
-default it is this machine's, or `pure` if its kernels cannot be made.
+for all platforms and without kernels; `all`, the same with all kernels that can be made, for
+Spark's --py-files. By default it is this machine's, or `pure` if its kernels cannot be made.
 
 Not for `pip install -e`: a folder `kip33` beside other packages would look like a package there.
 """
@@ -30,11 +30,12 @@ class PlatformWheel(BuildHookInterface[Any]):
         asked = os.environ.get("KIP33_WHEEL")
         platform = asked or (os.uname().machine if sys.platform == "linux" else "pure")
         names = sum(KERNELS.values(), ()) if platform == "all" else KERNELS.get(platform, ())
-        if not names or not self.made(names, required=bool(asked)):
+        is_all = platform == "all"
+        if not names or not (self.made(names, required=bool(asked) and not is_all) or is_all):
             return
         kinds = [f"kip33/formats/native/kernels/{name}.*" for name in names]
         build_data["artifacts"] += kinds
-        if platform != "all":
+        if not is_all:
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-manylinux_2_17_{platform}"
 

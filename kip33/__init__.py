@@ -5,9 +5,11 @@ SparkSession are in `kip33.spark`.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as in `typing`, whose import takes longer than all else here
 if TYPE_CHECKING:
+    from typing import Any
+
     from kip33.api.archive_audits import compare_dialects, timestamp_profile
     from kip33.api.index_files import build_index, repair, verify_index, verify_quick
     from kip33.api.offsets_for_times import OpenedTiers
@@ -213,7 +215,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _HOMES:
         raise AttributeError(f"module 'kip33' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -5,6 +5,7 @@ by code of its own: nothing else in kip33 writes records. `ODDITIES` explains wh
 """
 
 import gzip
+import json
 import os
 import random
 import struct
@@ -23,6 +24,8 @@ START_MS: Final = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 COPIED_MS: Final = START_MS + 7 * _DAY_MS  # an archive is not written to any more
 PREALLOCATED: Final = 10_485_756  # what a broker reserves for a .timeindex
 
+_ITEMS: Final = ("green tea", "espresso beans", "oat biscuits", "a blue mug", "honey, 250 g")
+_READING: Final = b'{"sensor": "bay-%d", "celsius": %4.1f, "humidity_percent": %2d}'
 _TRANSACTIONAL: Final = 0x10
 _MARKER: Final = 0x30  # transactional and control
 _LZ4_HEAD: Final = bytes.fromhex("04224d18604082")  # independent blocks of at most 64 KiB
@@ -94,7 +97,7 @@ ODDITIES: Final = (
         "broker-2/metrics-0/00000000000000000000.log",
         "a record without a timestamp: retention uses the file's modification time",
         "retention",
-        "without timestamps",
+        "timestamps",
     ),
 )
 
@@ -140,7 +143,10 @@ def make_sensors(root: Path) -> None:
                 times[77] += 730 * _DAY_MS
             if partition == 1 and number > 3:
                 times = [time_ms // 1_000 for time_ms in times]
-            records = [_Record(time, b"sensor", bytes(60)) for time in times]
+            records = [
+                _Record(time_ms, b"sensor", _READING % (partition, 12 + at % 80 / 10, at % 60 + 30))
+                for at, time_ms in enumerate(times)
+            ]
             offsets = range(number * 200, (number + 1) * 200, 20)
             batches = [
                 _batch(offset, records[at : at + 20])
@@ -150,15 +156,15 @@ def make_sensors(root: Path) -> None:
 
 
 def orders(base_offset: int, start_ms: int, batches: int, *, codec: str = "none") -> list[bytes]:
-    """Return batches of ten records, up to 200 ms apart; one record in twenty arrives late."""
+    """Return batches: an order of ten lines, up to 200 ms apart; one line in twenty is late."""
     chance = random.Random(base_offset)
     entries, offset, now = [], base_offset, start_ms
     for _ in range(batches):
-        records = []
+        records: list[_Record] = []
         for _ in range(10):
             now += chance.randrange(200)
             late = chance.randrange(60_000) if chance.random() < 0.05 else 0
-            value = bytes(chance.randrange(200))
+            value = _order_line(len(records) + 1, chance.randrange(200))
             records.append(_Record(now - late, b"order-%d" % offset, value))
         entries.append(_batch(offset, records, codec=codec))
         offset += len(records)
@@ -209,6 +215,13 @@ class _Record(NamedTuple):
     timestamp: int
     key: bytes
     value: bytes
+
+
+def _order_line(line: int, number: int) -> bytes:
+    """Return a line of an order as JSON; `number`, less than 200, decides what is bought."""
+    item, count = _ITEMS[number % len(_ITEMS)], number % 4 + 1
+    fields = {"line": line, "item": item, "count": count, "cents": 95 + 25 * number}
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def _batch(

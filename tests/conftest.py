@@ -42,6 +42,7 @@ def pytest_configure() -> None:
     Files are in memory where there is enough: tests create and remove a hundred thousand of them,
     and ext4 looks for an inode that was not removed just now each time.
     """
+    os.environ.pop("COLUMNS", None)  # of xdist, for pytest's own lines
     os.fsync = lambda _: None
     own_files._syncfs = lambda: lambda _: 0
     if "TMPDIR" not in os.environ and free_memory_bytes() >= LEAST_MEMORY_BYTES:

@@ -75,22 +75,39 @@ def test_the_sum_of_the_page_is_that_of_its_rows() -> None:
     assert f"All but pyspark are {total} MB" in PAGE.read_text(encoding="utf-8")
 
 
-def make_kernels(venv: Path, python: str) -> str:
-    """Run `make` with such a Python; return what it prints."""
+def make_with(venv: Path, target: str, *variables: str, **programs: str) -> str:
+    """Run `make` with an environment of such programs; return what it prints."""
     (venv / "bin").mkdir(exist_ok=True, parents=True)
-    (venv / "bin" / "python").write_text(f"#!/bin/sh\n{python}\n")
-    (venv / "bin" / "python").chmod(0o755)
+    for name, script in programs.items():
+        (venv / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (venv / "bin" / name).chmod(0o755)
     if not (venv / ".runs").exists():
         (venv / ".runs").touch()
-    command = ["make", "--silent", f"VENV={venv}", f"{venv}/.kernels"]
+    command = ["make", "--silent", f"VENV={venv}", *variables, target]
     made = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
     return made.stdout
 
 
 def test_a_library_of_kernels_that_was_not_made_is_tried_again(tmp_path: Path) -> None:
-    venv = tmp_path / "venv"
+    def make_kernels(python: str) -> str:
+        return make_with(tmp_path / "venv", f"{tmp_path}/venv/.kernels", python=python)
+
     for _ in range(2):
-        made = make_kernels(venv, "echo tried; exit 1")
-        assert made == "tried\nnumba compiles at the first use\n"
-    assert make_kernels(venv, "echo made") == "made\n"
-    assert make_kernels(venv, "echo tried; exit 1") == ""
+        assert make_kernels("echo tried; exit 1") == "tried\nnumba compiles at the first use\n"
+    assert make_kernels("echo made") == "made\n"
+    assert make_kernels("echo tried; exit 1") == ""
+
+
+def test_a_wheel_whose_kernels_cannot_be_made_is_left_out_with_a_line(tmp_path: Path) -> None:
+    made = make_with(
+        tmp_path / "venv",
+        "wheel",
+        f"DIST={tmp_path}/dist",
+        python='case "$*" in *aarch64*) echo install a linker >&2; exit 1; esac',
+        pip=f"touch {tmp_path}/dist/kip33-$KIP33_WHEEL.whl",
+    )
+    assert made.startswith("left out: the wheel for Linux on aarch64. install a linker\n")
+    assert sorted(one.stem for one in (tmp_path / "dist").iterdir()) == [
+        "kip33-pure",
+        "kip33-x86_64",
+    ]

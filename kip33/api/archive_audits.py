@@ -64,7 +64,7 @@ def compare_dialects(source: Path, **options: Unpack[LocalDialectOptions]) -> pa
 
     >>> compared = compare_dialects("archive", topics=["orders"], dialects=["recover", "minute"])
     >>> compared.select(["dialect", "entries", "guarantee"]).to_pylist()[0]
-    {'dialect': 'recover', 'entries': 260, 'guarantee': True}
+    {'dialect': 'recover', 'entries': 224, 'guarantee': True}
 
     - `options`: see `DialectOptions` and `LocalRun`
 

@@ -184,7 +184,7 @@ def write_report(
     >>> written.report.endswith("/report.html"), written.facts.endswith("/report.json")
     (True, True)
     >>> written.findings[0].text
-    '2 truncated logs (304.9 KiB): a part of the log is not valid, and a broker would cut it there.'
+    '2 truncated logs (256.0 KiB): a part of the log is not valid, and a broker would cut it there.'
 
     - `other`: with tiered storage, the catalog of the other tier: the page has what is wrong
       between them, what brokers have uploaded, and what goes in each

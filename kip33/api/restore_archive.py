@@ -75,7 +75,7 @@ def restore_archive(
     >>> Path("data").mkdir()
     >>> planned = restore_archive("archive", "data", topics=["orders"], dry_run=True)
     >>> planned.applied, planned.segments, planned.log_bytes
-    (False, 3, 605275)
+    (False, 3, 503405)
 
     - `options`: see `RestoreOptions`
 

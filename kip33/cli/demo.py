@@ -10,9 +10,9 @@ from kip33.cli.runs import CommandRun, runs
 from kip33.errors import counted
 
 _COLUMNS: Final = (
-    Column("file", lambda oddity: oddity.path),
-    Column("what is wrong", lambda oddity: oddity.what),
-    Column("kip33 says", lambda oddity: f"{oddity.shown_by}: {oddity.answer}"),
+    Column("file", lambda oddity: oddity.path, is_name=True),
+    Column("kip33 says", lambda oddity: f"{oddity.shown_by}: {oddity.answer}", rank=0),
+    Column("what is wrong", lambda oddity: oddity.what, is_remark=True),
 )
 
 

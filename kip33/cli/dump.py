@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -12,28 +12,42 @@ from kip33.cli.declared_options import options_of
 from kip33.cli.output import Output, Row, RowList
 from kip33.cli.runs import CommandRun, runs
 from kip33.cli.standard_output import shown_bytes
+from kip33.cli.tables import left_out_text, line_width
 from kip33.formats.printed_fields import text_field
 from kip33.indexing.dump_log import DumpOptions, dump_log
 
-DUMP_COLUMNS = {
-    "time_entry": (("entry", 8), ("timestamp", 20), ("time", 26), ("offset", 0)),
-    "offset_entry": (("entry", 8), ("offset", 20), ("position", 0)),
+
+class _Field(NamedTuple):
+    """A column of lines: its heading, its width, and its rank, as that of `Column`."""
+
+    heading: str
+    width: int
+    rank: int = 0
+
+
+_TIME: Final = _Field("time", 24)
+_OFFSET: Final = _Field("offset", 12)
+_VALUE: Final = _Field("value", 20)  # is cut where there is no room
+DUMP_COLUMNS: Final = {
+    "time_entry": (_Field("entry", 8, 1), _Field("timestamp", 15, 2), _TIME, _OFFSET),
+    "offset_entry": (_Field("entry", 8, 1), _OFFSET, _Field("position", 10)),
     "aborted_transaction": (
-        *(("entry", 8), ("producer_id", 20), ("first_offset", 20), ("last_offset", 20)),
-        ("last_stable_offset", 0),
+        *(_Field("entry", 8, 2), _Field("producer_id", 12, 1), _Field("first_offset", 12)),
+        *(_Field("last_offset", 12), _Field("last_stable_offset", 18, 3)),
     ),
     "batch": (
-        *(("position", 11), ("size_bytes", 11), ("base_offset", 12), ("last_offset", 12)),
-        *(("records", 8), ("time", 26), ("timestamp_type", 16), ("magic", 6), ("codec", 8)),
-        *(("producer_id", 12), ("flags", 0)),
+        *(_Field("position", 10), _Field("size_bytes", 10, 1), _Field("base_offset", 12)),
+        *(_Field("last_offset", 12, 3), _Field("records", 8, 1), _TIME),
+        *(_Field("timestamp_type", 14, 5), _Field("magic", 5, 7), _Field("codec", 6, 2)),
+        *(_Field("producer_id", 11, 6), _Field("flags", 21, 4)),
     ),
     "record": (
-        *(("", 11), ("offset", 23), ("time", 26), ("key_bytes", 10), ("value_bytes", 12)),
-        *(("headers", 8), ("control", 0)),
+        *(_Field("", 2, 4), _OFFSET, _TIME, _Field("key_bytes", 9, 1)),
+        *(_Field("value_bytes", 11, 1), _Field("headers", 8, 2), _Field("control", 8, 3)),
     ),
     "record_payload": (
-        *(("", 11), ("offset", 23), ("time", 26), ("headers", 8), ("control", 8)),
-        *(("key", 30), ("value", 0)),
+        *(_Field("", 2, 3), _OFFSET, _TIME, _Field("headers", 8, 1), _Field("control", 8, 2)),
+        *(_Field("key", 12), _VALUE),
     ),
 }
 CSV_COLUMNS: Final = {  # by the ending of a file's name
@@ -122,18 +136,46 @@ def _page(name: str, rows: Iterator[Row], is_named: bool) -> Iterator[str]:
     """Yield a line for each row of a file, after the headings of its kind."""
     if is_named:
         yield f"{name}:"
-    shown = set()
+    width = line_width()
+    shown: dict[str, Sequence[_Field]] = {}
     for row in map(_for_people, rows):
+        kind = row["kind"]
         if "note" in row:
-            what = row.get("entries", "")
-            yield f"{row['kind']}: {what} {row['note']}".replace("  ", " ")
+            yield f"{kind}: {row.get('entries', '')} {row['note']}".replace("  ", " ")
+            continue
+        if kind not in shown:
+            shown[kind] = _with_room(DUMP_COLUMNS[kind], width)
+            yield _line([field.heading for field in shown[kind]], shown[kind], width)
+        line = _line(
+            [_cell(row.get(field.heading, "")) for field in shown[kind]], shown[kind], width
+        )
+        if "untrue" not in row:
+            yield line
+        elif width is None or len(line) + len(row["untrue"]) + 5 <= width:
+            yield f"{line}  <- {row['untrue']}"
         else:
-            columns = DUMP_COLUMNS[row["kind"]]
-            if row["kind"] not in shown:
-                shown.add(row["kind"])
-                yield _line([title for title, _ in columns], columns)
-            line = _line([_cell(row.get(title, "")) for title, _ in columns], columns)
-            yield f"{line}  <- {row['untrue']}" if "untrue" in row else line
+            yield from (line, f"  <- {row['untrue']}")
+    without = {
+        field.heading: _width_of(DUMP_COLUMNS[kind])
+        for kind, fields in shown.items()
+        for field in DUMP_COLUMNS[kind]
+        if field.heading and field not in fields
+    }
+    if without:
+        yield left_out_text(without, max(without.values()))
+
+
+def _with_room(fields: Sequence[_Field], width: int | None) -> Sequence[_Field]:
+    """Return the columns of which a line has room, without those of the highest ranks."""
+    while width is not None and _width_of(fields) > width:
+        if not (last := max(field.rank for field in fields)):
+            break
+        fields = [field for field in fields if field.rank < last]
+    return fields
+
+
+def _width_of(fields: Sequence[_Field]) -> int:
+    return sum(field.width + 2 for field in fields) - 2
 
 
 def _cell(value: Any) -> str:
@@ -142,6 +184,9 @@ def _cell(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _line(cells: list[str], columns: tuple[tuple[str, int], ...]) -> str:
-    padded = (cell.ljust(width) for cell, (_, width) in zip(cells, columns, strict=True))
-    return "  ".join(padded).rstrip()
+def _line(cells: Sequence[str], fields: Sequence[_Field], width: int | None) -> str:
+    padded = (cell.ljust(field.width) for cell, field in zip(cells, fields, strict=True))
+    line = "  ".join(padded).rstrip()
+    if width is None or fields[-1] is not _VALUE or len(line) <= width:
+        return line
+    return f"{line[: width - 3]}..."

@@ -3,7 +3,8 @@
 Names, such as paths and partitions, are never broken. A table that is wider than the terminal has
 its remarks on lines below each row, then the headings on several lines, then fewer columns, of
 which a line below the table tells. If even the columns that are always shown do not fit, each row
-becomes lines of `name: value`. In a file or a pipe, a table is as wide as it has to be.
+becomes lines of `name: value`. In a file or a pipe, a table is as wide as it has to be, or as the
+variable COLUMNS says.
 """
 
 import os
@@ -68,14 +69,13 @@ class Table(NamedTuple):
 
     def print(self) -> None:
         """Print the first rows, and how many others there are."""
-        is_terminal = sys.stdout is not None and sys.stdout.isatty()
-        width = shutil.get_terminal_size().columns if is_terminal else None
-        rows, most = iter(self.rows), (is_terminal and self.most_at_terminal) or self.most
+        width = line_width()
+        rows, most = iter(self.rows), (is_terminal() and self.most_at_terminal) or self.most
         cells = [[column.cell(row) for column in self.columns] for row in islice(rows, most)]
         is_utf = (getattr(sys.stdout, "encoding", None) or "").lower().startswith("utf")
         frame = _FRAME if is_utf else _ASCII_FRAME
         laid = lay_out(self.columns, cells, width, title=self.title, frame=frame)
-        has_bold = is_terminal and os.environ.get("TERM", "dumb") != "dumb"
+        has_bold = is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
         head = [click.style(line, bold=True) if has_bold else line for line in laid.head]
         # No cell has a control character, so the only escapes are those of bold.
         click.echo("\n".join([*head, *laid.body]), exact_output(), color=True)
@@ -84,20 +84,34 @@ class Table(NamedTuple):
 
     def _notes(self, laid: "Laid", shown: int, others: Iterator[Any]) -> Iterator[str]:
         if laid.left_out:
-            yield (
-                f"left out: {'; '.join(laid.left_out)} (widen the terminal to {laid.needed} "
-                "characters, or use --format jsonl)"
-            )
+            yield left_out_text(laid.left_out, laid.needed)
         more = sum(1 for _ in others) if self.total is None else self.total - shown
         if more:
             what = f" {self.what}" if self.what else ""
             yield f"and {more:,} more{what}; --format jsonl shows all of them"
 
 
+def is_terminal() -> bool:
+    """Return whether standard output is a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def line_width() -> int | None:
+    """Return how many characters a line has: those of the terminal, or of COLUMNS; None: any."""
+    return shutil.get_terminal_size().columns if is_terminal() or "COLUMNS" in os.environ else None
+
+
+def left_out_text(headings: Iterable[str], needed: int) -> str:
+    """Return a sentence on columns without room; lines with them need so many characters."""
+    return (
+        f"left out: {'; '.join(headings)} (widen the terminal to {needed} characters, or use "
+        "--format jsonl)"
+    )
+
+
 def print_sentences(text: str) -> None:
     """Print lines of text; at a terminal they are wrapped between words."""
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if is_terminal else None
+    width = line_width()
     for line in text.split("\n"):
         later = "  " if line.startswith("- ") else ""
         click.echo("\n".join(_wrapped("", line.split(" "), width, later)))

@@ -43,7 +43,7 @@ def list_segments(
 
     >>> first, *others = list_segments("archive/broker-1/orders-0")
     >>> first.base_offset, first.size_bytes, len(others)
-    (0, 496113, 2)
+    (0, 316099, 2)
 
     Each has an absolute `log_uri`. A directory that cannot be listed is a segment with an `error`.
     `layout` is a name of `kip33.archive.layouts` or a pattern; any other text raises ValueError.
@@ -90,7 +90,7 @@ def read_time_index(
 
     >>> index = read_time_index("indexes/broker-1/orders-0/00000000000000000000.timeindex")
     >>> len(index), index.lookup(1_700_000_300_000)
-    (103, TimestampOffset(timestamp=1700000298955, offset=2959))
+    (67, TimestampOffset(timestamp=1700000298086, offset=2949))
 
     - `index`: the path or URI of the file, or a `Segment`
 
@@ -131,7 +131,7 @@ def build_time_index(
 
     >>> built = build_time_index("archive/broker-1/orders-0/00000000000000000000.log")
     >>> built.status.value, len(built.time_index), len(built.time_index_data)
-    ('ok', 103, 1236)
+    ('ok', 67, 804)
 
     The base offset comes from the segment or the file's name unless it is given. A damaged, invalid
     or unreadable file is a `status`. Raises LocationError if the file is missing, ValueError for a

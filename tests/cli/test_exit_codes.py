@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -146,3 +147,21 @@ def test_ctrl_c_is_130_and_sigterm_is_143(
                     other.join(60)
                 assert done.exit_code == expected
                 assert done.stderr.startswith(f"Error: interrupted by {number.name}; ")
+
+
+@pytest.mark.parametrize("module", ["kip33.cli", "click", "kip33.errors", "kip33.cli.main"])
+def test_an_interrupt_while_modules_are_imported_leaves_no_trace(module: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-v", "-m", "kip33", "completion", "bash"],  # -v: a line an import
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as begun:
+        assert begun.stderr
+        for line in begun.stderr:
+            if line.startswith(f"import '{module}' "):
+                begun.send_signal(signal.SIGINT)
+                break
+        said = begun.stderr.read()
+    assert begun.returncode == ExitCode.INTERRUPTED
+    assert "Traceback" not in said

@@ -21,11 +21,11 @@ from tests.records.test_read_committed import Event, write
 LOG = f"{0:020d}.log"
 ORDERS = ["records", "archive", "--topic", "orders"]
 DAMAGE = [
-    "archive/broker-2/clicks-0/00000000000000000000.log: at byte 247963 of 248910: the batch's "
+    "archive/broker-2/clicks-0/00000000000000000000.log: at byte 156590 of 157276: the batch's "
     "size points past the end of the file",
-    "archive/broker-2/clicks-1/00000000000000000000.log: at byte 31550 of 63311: the batch's "
+    "archive/broker-2/clicks-1/00000000000000000000.log: at byte 52220 of 104892: the batch's "
     "bytes do not match its CRC",
-    "archive/broker-2/clicks-2/00000000000000000000.log: at byte 129520: its last offset, 9, is "
+    "archive/broker-2/clicks-2/00000000000000000000.log: at byte 79369: its last offset, 9, is "
     "not above the one before, 5999; the log may be invalid",
 ]
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 from rich.cells import cell_len
 
-from kip33.demo import make_archive, make_sensors
+from kip33.demo import ODDITIES, make_archive, make_sensors
 from kip33.formats.names import parse_partition_dir
 from tests.cli.command_lines import CATALOG, OF_CATALOGS
 from tests.cli.console import KIP33, Command, subprocess_of
@@ -164,6 +164,26 @@ def test_tables_fit_and_names_stand_whole(
                 (shown / "page.json").unlink(missing_ok=True)
 
 
+def test_the_demo_says_at_every_width_what_is_wrong(terminal: Terminal, tmp_path: Path) -> None:
+    for width in (80, 100, 120):
+        said = " ".join(terminal(width, f"demo {tmp_path}/{width}").replace("│", "").split())
+        assert [one.what for one in ODDITIES if one.what not in said] == []
+        assert "left out" not in said
+
+
+def test_a_dump_fits_the_terminal_and_says_what_is_left_out(
+    terminal: Terminal, subtests: pytest.Subtests
+) -> None:
+    log = f"{ORDERS}/00000000000000000000.log"
+    wrong = "archive/broker-2/orders-0/00000000000000000000.timeindex"
+    for line in (f"dump {log}", f"dump --records --payload {log}", f"dump {wrong}"):
+        for width in (80, 100, 120, 200):
+            with subtests.test(f"{line}, {width}"):
+                text = terminal(width, line)
+                assert max(map(len, text.splitlines())) <= width
+                assert ("left out: " in text) == (width < 153 and log in line)
+
+
 def test_sentences_below_a_table_are_wrapped_between_words(terminal: Terminal) -> None:
     line = f"retention {CATALOG} --retention-ms 7d --now 2023-12-01"
     text = terminal(80, line)
@@ -187,6 +207,14 @@ def test_columns_are_those_of_the_shell_if_it_says(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     assert "│   remarks: " not in terminal(40, f"retention {CATALOG} --retention-ms 7d")
+
+
+def test_a_pipe_has_lines_as_long_as_the_shell_says(
+    command: Command, shown: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = command("verify", shown / "archive").stdout.splitlines()
+    assert max(map(len, lines)) <= 100 and "│   problems:" in "".join(lines)
 
 
 def test_a_pipe_has_all_columns_on_one_line(command: Command, shown: Path) -> None:
