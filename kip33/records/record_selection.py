@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Warn
+from kip33.catalog.schema import chosen
 from kip33.errors import LocationError, without_secrets
 from kip33.formats.names import parse_partition_dir
 from kip33.options import Option
-from kip33.records.columns import CORRUPT, UNDECIDED, chosen
+from kip33.records.columns import CORRUPT, UNDECIDED
 from kip33.records.decode import ValueDecoder, decoder_of, pieces_to_decode
 from kip33.records.parallel_reading import ParallelReading, PartEngine
 from kip33.records.partitions import Source
