@@ -48,17 +48,6 @@ class ExitCode(IntEnum):
     TERMINATED = 143  # SIGTERM
 
 
-def exit_code_of(
-    *, findings: bool = False, incomplete: bool = False, refused: bool = False
-) -> ExitCode:
-    """Return the exit code of a command that came to its end: the first that applies."""
-    if findings:
-        return ExitCode.FINDINGS
-    if incomplete:
-        return ExitCode.INCOMPLETE
-    return ExitCode.REFUSED if refused else ExitCode.DONE
-
-
 def counted(count: int, what: str) -> str:
     """Return a number with its noun, whose last word has its plural: `1 segment`, `2,000 segments`.
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from kip33.catalog.catalog import catalog_at, choose
 from kip33.formats.times import Time, milliseconds_of
-from kip33.report.facts import BarState, PartitionFacts, Report
+from kip33.report.facts import BarState, PartitionFacts, Report, Timelines
 from kip33.report.make_report import MOST_FORECAST_DAYS, ReportRequest, make_report, report_policies
 from kip33.stores.locations import Location
 
@@ -63,14 +63,15 @@ def report_facts(
 def timelines(report: Report, ax: Any = None, *, most: int = 20) -> Any:
     """Draw the segments of the worst partitions as bars in time; return the Axes.
 
-    A purple line is below untrusted segments, a dashed box around missing offsets.
+    A bar ends where the next segment begins, and a line goes on to its largest timestamp. A purple
+    line is below untrusted segments, a dashed box around missing offsets.
     """
     shown = report.timelines.partitions[:most]
     ax = _axes(ax, height=1 + 0.35 * len(shown))
     axis = report.timelines
     least = (axis.until_ms - axis.from_ms) // _LEAST_WIDTH
     for row, one in enumerate(shown):
-        _draw_partition(ax, row, one, least)
+        _draw_partition(ax, row, one, axis, least)
     ax.set_yticks(range(len(shown)), [_plain_text(one.name) for one in shown])
     ax.invert_yaxis()
     ax.set_xlim(_moment(axis.from_ms), _moment(axis.until_ms))
@@ -81,12 +82,15 @@ def timelines(report: Report, ax: Any = None, *, most: int = 20) -> Any:
     return ax
 
 
-def _draw_partition(ax: Any, row: int, one: PartitionFacts, least: int) -> None:
+def _draw_partition(ax: Any, row: int, one: PartitionFacts, axis: Timelines, least: int) -> None:
     for state, colour in _COLOURS.items():
         bars = [bar for bar in one.bars if bar.state is state]
         spans = [_span(bar.from_ms, bar.until_ms, least) for bar in bars]
         label = state.value if row == 0 else None  # one entry of the legend for each state
         ax.broken_barh(spans, (row - 0.3, 0.6), facecolors=colour, label=label)
+        ends = [(bar.until_ms, axis.reach_ms(bar)) for bar in bars]
+        lines = [_span(until_ms, reach_ms, 0) for until_ms, reach_ms in ends if reach_ms]
+        ax.broken_barh(lines, (row - 0.04, 0.08), facecolors=colour)
     untrusted = [_span(bar.from_ms, bar.until_ms, least) for bar in one.bars if bar.untrusted]
     label = "untrusted" if row == 0 else None
     ax.broken_barh(untrusted, (row + 0.36, 0.08), facecolors=_UNTRUSTED, label=label)

@@ -8,7 +8,7 @@ import pytest
 
 from kip33 import plots
 from kip33.catalog.catalog import Catalog
-from kip33.report.facts import Report
+from kip33.report.facts import BarState, Report
 from tests.builders.report_catalog import NOW_MS, POLICY, make_catalog
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -42,10 +42,23 @@ def test_a_timeline_has_a_row_for_each_partition(
     drawn = sum(len(collection.get_paths()) for collection in ax.collections)
     shown = facts.timelines.partitions[:5]
     untrusted = sum(bar.untrusted > 0 for one in shown for bar in one.bars)
-    assert drawn == sum(len(one.bars) + len(one.marks) for one in shown) + untrusted
+    lines = sum(facts.timelines.reach_ms(bar) is not None for one in shown for bar in one.bars)
+    assert drawn == sum(len(one.bars) + len(one.marks) for one in shown) + untrusted + lines > lines
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
     assert legend == ["kept", "expired", "blocked", "blocker", "untrusted", "missing offsets"]
     ax.figure.savefig(tmp_path / "t.png")
+
+
+def test_a_line_goes_from_a_blocker_to_its_largest_timestamp(facts: Report, pyplot: Any) -> None:
+    [row] = [
+        number
+        for number, one in enumerate(facts.timelines.partitions)
+        if any(bar.state is BarState.BLOCKER for bar in one.bars)
+    ]
+    ax = plots.timelines(facts)
+    boxes = [path.get_extents() for drawn in ax.collections for path in drawn.get_paths()]
+    lines = [box for box in boxes if row - 0.1 < box.y0 < box.y1 < row + 0.1]
+    assert [line.x1 for line in lines] == [ax.get_xlim()[1]]  # in 2034, after the end of the axis
 
 
 def test_a_forecast_ends_with_all_that_is_freed(facts: Report, pyplot: Any) -> None:

@@ -33,7 +33,7 @@ from kip33.audits.roll_answers import (
 )
 from kip33.audits.roll_audit import roll_table
 from kip33.catalog import difference, pruning, topic_totals
-from kip33.catalog.catalog import Catalog, Snapshot, catalog_at, choose, warn_caller
+from kip33.catalog.catalog import Catalog, Choice, Snapshot, choose, existing_catalog, warn_caller
 from kip33.catalog.catalog_answers import holes_in, segment_table, undamaged_snapshots
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.catalog.topic_totals import TopicTotals
@@ -73,6 +73,9 @@ Offsets: TypeAlias = Path | Iterable[tuple[str, str, int, int]]
 The file is a CSV `[group,]topic,partition,offset`, or the output of
 `kafka-consumer-groups.sh --describe`.
 """
+
+SnapshotChoice: TypeAlias = Snapshot | str | int | None
+"""A snapshot, or its name, number or id; None: the newest undamaged one."""
 
 
 class LocalRollOptions(SnapshotRollOptions, LocalEngineRun, total=False):
@@ -121,16 +124,17 @@ def open_catalog(
     - `filesystem`: a pyarrow or fsspec filesystem instead, whose name for the catalog is the path
       (`kip33.stores.filesystem_option`)
 
-    Raises LocationError if there is no such directory, ValueError unless one or two are given,
-    TypeError for what is neither a path nor a list or tuple of them.
+    Raises LocationError if there is no such directory, CatalogError if it has no snapshot,
+    ValueError unless one or two are given, TypeError for what is neither a path nor a list or tuple
+    of them.
     """
     if isinstance(catalog, str | os.PathLike):
-        return OpenedCatalog(catalog_at(place_on(catalog, storage_options, filesystem)))
+        return OpenedCatalog(existing_catalog(place_on(catalog, storage_options, filesystem)))
     if not isinstance(catalog, list | tuple):
         raise TypeError(
             f"catalog: {type(catalog).__name__} found, expected a path, or a list of two"
         )
-    catalogs = [catalog_at(place_on(one, storage_options, filesystem)) for one in catalog]
+    catalogs = [existing_catalog(place_on(one, storage_options, filesystem)) for one in catalog]
     if len(catalogs) != 2:
         found = len(catalogs)
         raise ValueError(f"{found} catalogs found, expected one, or one of each of two tiers")
@@ -141,8 +145,9 @@ def open_catalog(
 class OpenedCatalog:
     """A catalog; its methods read the files at each call.
 
-    `snapshot` is a name, a number or an id; None is the newest undamaged one, with a warning for
-    each newer damaged one. CatalogError if there is no such snapshot or it is damaged.
+    `snapshot` is a name, a number, an id or one of `snapshots()`; None is the newest undamaged one,
+    with a warning for each newer damaged one. CatalogError if there is no such snapshot or it is
+    damaged.
     """
 
     catalog: Catalog
@@ -166,7 +171,7 @@ class OpenedCatalog:
     @takes(SegmentOptions)
     def segments(
         self,
-        snapshot: str | None = None,
+        snapshot: SnapshotChoice = None,
         *,
         columns: Sequence[str] | None = None,
         **options: Unpack[SegmentOptions],
@@ -187,7 +192,7 @@ class OpenedCatalog:
         return segment_table(source, columns, options["topics"], options["statuses"])
 
     @takes(HoleOptions)
-    def holes(self, snapshot: str | None = None, **options: Unpack[HoleOptions]) -> pa.Table:
+    def holes(self, snapshot: SnapshotChoice = None, **options: Unpack[HoleOptions]) -> pa.Table:
         """Return a row for each place where a partition's next segment begins too late.
 
         >>> open_catalog("indexes/_catalog").holes().num_rows
@@ -206,7 +211,7 @@ class OpenedCatalog:
             None if policies is None else policies_in(policies),
         )
 
-    def orphans(self, snapshot: str | None = None) -> pa.Table:
+    def orphans(self, snapshot: SnapshotChoice = None) -> pa.Table:
         """Return a row for each file that belongs to no segment, or directory of such files.
 
         >>> open_catalog("indexes/_catalog").orphans().column_names
@@ -240,7 +245,7 @@ class OpenedCatalog:
             warn_caller(line)
         return pruned.table()
 
-    def topics(self, snapshot: str | None = None) -> list[TopicTotals]:
+    def topics(self, snapshot: SnapshotChoice = None) -> list[TopicTotals]:
         """Return the totals of each topic, by name (`topics` in RESULTS.md).
 
         >>> topics = open_catalog("indexes/_catalog").topics()
@@ -249,7 +254,7 @@ class OpenedCatalog:
         """
         return topic_totals.topic_totals(self.catalog, self._chosen(snapshot))
 
-    def difference(self, a: str, b: str | None = None) -> pa.Table:
+    def difference(self, a: SnapshotChoice, b: SnapshotChoice = None) -> pa.Table:
         """Return a row for each segment that changed from snapshot `a` to snapshot `b`.
 
         >>> open_catalog("indexes/_catalog").difference("1", "1").num_rows
@@ -269,7 +274,7 @@ class OpenedCatalog:
         self,
         requests: Iterable[TimeRequest],
         *,
-        snapshot: str | None = None,
+        snapshot: SnapshotChoice = None,
         **options: Unpack[TimesOptions],
     ) -> pa.Table:
         """Return for each request the first record at or after its time.
@@ -295,7 +300,7 @@ class OpenedCatalog:
         self,
         requests: Iterable[TimeRequest],
         *,
-        snapshot: str | None = None,
+        snapshot: SnapshotChoice = None,
         **options: Unpack[EmittedOptions],
     ) -> EmittedOffsets:
         """Return the answers to requests as the input of another program.
@@ -576,11 +581,15 @@ class OpenedCatalog:
             warn_caller(line)
         return found.table()
 
-    def _rolled(self, snapshot: str | None, topics: Sequence[str]) -> RolledArchive:
-        return RolledArchive.of_catalog(self.catalog, choose(self.catalog, snapshot), topics)
+    def _rolled(self, snapshot: SnapshotChoice, topics: Sequence[str]) -> RolledArchive:
+        return RolledArchive.of_catalog(self.catalog, self._choice(snapshot), topics)
 
-    def _chosen(self, snapshot: str | None) -> Snapshot:
-        return choose(self.catalog, snapshot).snapshot
+    def _chosen(self, snapshot: SnapshotChoice) -> Snapshot:
+        return self._choice(snapshot).snapshot
+
+    def _choice(self, snapshot: SnapshotChoice) -> Choice:
+        name = snapshot.name if isinstance(snapshot, Snapshot) else snapshot
+        return choose(self.catalog, None if name is None else str(name))
 
     def _question(
         self,

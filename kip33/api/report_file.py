@@ -1,6 +1,5 @@
 """Write the report about an archive, from a program or a command: both call `run_report`."""
 
-import json
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from kip33.archive.output_files import require_report_places
 from kip33.catalog.catalog import Catalog, Choice, Warn, catalog_at, choose, warn_caller
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.errors import without_secrets
+from kip33.formats.printed_fields import json_text
 from kip33.options import Path, picked, takes
 from kip33.report.facts import FindingLevel, Report, ReportFinding
 from kip33.report.make_report import MOST_FORECAST_DAYS, ReportRequest, make_report, report_policies
@@ -263,6 +263,6 @@ def _given_policies(
 def _publish(made: Report, page: Location, facts: Location) -> None:
     """Publish the facts, then the page; PublishError if that fails."""
     text = page_of(made)
-    record = (json.dumps(made.as_record(), indent=1) + "\n").encode()
+    record = (json_text(made.as_record(), indent=1) + "\n").encode()
     publish_or_raise(facts, record, "there is no new report")
     publish_or_raise(page, text.encode(), "only its JSON file is there")

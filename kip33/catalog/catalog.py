@@ -382,6 +382,17 @@ def catalog_at(
     return _catalog_in(place, warn) or Catalog(place)
 
 
+def existing_catalog(place: Location) -> Catalog:
+    """Return the catalog at a place, as `catalog_at`; CatalogError if it has no snapshot at all."""
+    catalog = catalog_at(place)
+    if not catalog.commit_names():
+        raise CatalogError(
+            f"{place.uri}: no committed snapshot found, expected the directory that `kip33 build` "
+            f"makes for a catalog: {CATALOG_FOLDER} in the index directory, or that of --catalog"
+        )
+    return catalog
+
+
 def catalog_unless_source(place: Location, warn: Warn = warn_caller) -> Catalog | None:
     """Return the catalog where a SOURCE or a CATALOG is given, None if it is a SOURCE.
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot, Warn, warn_caller
 from kip33.catalog.holes import in_order, read_holes
-from kip33.catalog.schema import PARTS
+from kip33.catalog.schema import PARTS, chosen
 from kip33.catalog.segment_order import PARTITION, joined
 from kip33.catalog.tier_findings import OF_FINDINGS, TierComparison, compare_tiers, holes_of_log
 from kip33.catalog.tiers import IS_COPY, IS_DIFFERENT, IS_REMOTE, UNTIL, CatalogSnapshot, Tiers
@@ -63,8 +63,8 @@ def segment_table(
     topics: Sequence[str] = (),
     statuses: Sequence[str] = (),
 ) -> pa.Table:
-    """Return what `segments_of` yields as one table; None: all columns."""
-    names = PARTS.names if columns is None else columns
+    """Return what `segments_of` yields as one table; None: all columns. ValueError for another."""
+    names = chosen(PARTS, columns).names
     tables = list(segments_of(source, names, topics, statuses))
     return pa.concat_tables(tables) if tables else PARTS.empty_table().select(list(names))
 

@@ -21,7 +21,8 @@ A time in the future is treated as young, and so is a missing one.
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Self
+from operator import index
+from typing import Any, Final, NamedTuple, Self, SupportsIndex
 
 import pyarrow as pa
 from pyarrow import fs
@@ -126,8 +127,8 @@ def prune(
     the others continue. Raises CatalogError, with nothing removed, if the catalog cannot be listed
     or has a snapshot of a later version of kip33.
     """
-    if keep < 1:
-        raise ValueError(f"keep {keep}: expected 1 or more, the newest snapshot always stays")
+    if not isinstance(keep, SupportsIndex) or index(keep) < 1:
+        raise ValueError(f"keep {keep!r}: expected 1 or more, the newest snapshot always stays")
     plan = plan_pruning(catalog, keep=keep, now_ms=now_ms)
     if on_plan:
         on_plan(plan)

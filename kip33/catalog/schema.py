@@ -4,6 +4,7 @@ The Parquet files have five columns more: each time of a log again, as a time, f
 read them. kip33 computes with the integers alone, which hold every timestamp that Kafka takes.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -117,6 +118,21 @@ def with_times(rows: pa.Table) -> pa.Table:
     """
     columns = [_times_of(rows[name]) for name in TIME_COLUMNS.values()]
     return pa.table([*rows.columns, *columns], schema=PARTS)
+
+
+def chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """Return the columns with these names, in this order; None: all. ValueError for another."""
+    if columns is None:
+        return schema
+    if isinstance(columns, str):
+        raise ValueError(f"columns {columns!r}: expected a list, such as [{columns!r}]")
+    unknown = [name for name in columns if name not in schema.names]
+    if unknown:
+        raise ValueError(
+            f"columns: {', '.join(map(repr, unknown))} found, expected some of "
+            f"{', '.join(schema.names)}"
+        )
+    return pa.schema([schema.field(name) for name in columns])
 
 
 def lacks_epochs(rows: pa.Table) -> Any:

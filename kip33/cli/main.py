@@ -23,8 +23,9 @@ from click.shell_completion import CompletionItem
 
 from kip33 import __version__
 from kip33.cli.completion import COMPLETION_VARIABLE, completing
-from kip33.cli.standard_output import OutputError, escaped, guarded_output, printable
+from kip33.cli.standard_output import OutputError, guarded_output
 from kip33.errors import ExitCode, Kip33Error, is_of_the_machine, without_secrets
+from kip33.formats.printed_fields import escaped, printable
 
 GROUPS: Final = {
     "Make and check an index": {

@@ -1,7 +1,6 @@
 """Options shared by several commands, and the file of --config with their defaults."""
 
 import functools
-import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
@@ -22,8 +21,9 @@ from kip33.cli.engine_option import (
     SparkJob,
 )
 from kip33.cli.main import COMMANDS, get_command
-from kip33.cli.output import FORMATS, RESULT_LINE
+from kip33.cli.output import FORMATS, RESULT_LINE, TIMES
 from kip33.errors import without_secrets
+from kip33.formats.printed_fields import json_text
 from kip33.rules.policies import nearest
 from kip33.stores.settings import configured, settings_from
 
@@ -303,6 +303,15 @@ format_option: Final = together(
         show_default=True,
         help="Output format. With json, jsonl and csv, standard output has only data.",
     ),
+    click.option(
+        "--times",
+        "time_format",
+        type=click.Choice(TIMES),
+        default=TIMES[0],
+        show_default=True,
+        help="Times in json, jsonl and csv: ms since 1970, or iso, such as "
+        "2024-05-01T12:00:00.000Z.",
+    ),
     result_line_option,
 )
 
@@ -354,5 +363,5 @@ def publish_summary(place: "Location | None", summary: Mapping[str, Any]) -> Non
 
     if place:
         _require_summary(place)
-        data = (json.dumps(summary, indent=1) + "\n").encode()
+        data = (json_text(summary, indent=1) + "\n").encode()
         publish_or_raise(place, data, "the run is complete, only its summary is missing")

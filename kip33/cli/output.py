@@ -8,14 +8,14 @@ import csv
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, get_args
 
 import click
 
-from kip33.cli.standard_output import exact_output
+from kip33.cli.standard_output import exact_output, make_utf8
 from kip33.cli.tables import MOST_TABLE_ROWS as MOST_TABLE_ROWS
 from kip33.cli.tables import Column as Column
 from kip33.cli.tables import Table as Table
@@ -23,7 +23,8 @@ from kip33.cli.tables import facts as facts
 from kip33.cli.tables import print_sentences
 from kip33.errors import Kip33Error, unreadable_logs_text, without_secrets
 from kip33.errors import counted as counted
-from kip33.formats.printed_fields import csv_cell
+from kip33.formats.printed_fields import csv_cell, json_text
+from kip33.formats.times import TIME_FIELDS, TimesName, with_iso_times
 from kip33.formats.times import iso_time as iso_time
 from kip33.rules.policies import human_bytes as human_bytes
 from kip33.rules.policies import human_duration as human_duration
@@ -39,16 +40,9 @@ MOST_FINDING_LINES: Final = 10  # at the end of a run
 _LINES_AT_ONCE: Final = 1_000  # that are printed
 _MOST_SPOOLED_BYTES: Final = 8 << 20  # in memory
 _PIECE_CHARACTERS: Final = 1 << 10
-_NONE_IS_MINUS_ONE: Final = frozenset(
-    (
-        *("timestamp", "first_timestamp", "smallest_timestamp", "largest_timestamp"),
-        *("max_timestamp", "first_batch_timestamp", "start_timestamp", "newest_timestamp"),
-        *("broker_largest_timestamp", "blocking_timestamp", "blocked_by_timestamp"),
-        *("last_read_timestamp", "resume_timestamp", "counterexample_timestamp"),
-        *("timestampType", "last_modified_ms", "offset_of_max_timestamp"),
-        *("retention_ms", "retention_bytes"),  # no limit
-        *("producer_id", "producer_epoch", "base_sequence", "partition_leader_epoch"),
-    )
+_NONE_IS_MINUS_ONE: Final = TIME_FIELDS.union(
+    ("timestampType", "offset_of_max_timestamp", "retention_ms", "retention_bytes"),
+    ("producer_id", "producer_epoch", "base_sequence", "partition_leader_epoch"),
 )
 
 Row: TypeAlias = Mapping[str, Any]
@@ -72,8 +66,8 @@ def some(number: int, text: str) -> str | None:
 class RowList(NamedTuple):
     """Rows for programs: in a JSON object the list `key`, in lines of JSON each has its `kind`.
 
-    `is_compact`: without blanks, and with the characters of other scripts. `columns` are those of
-    CSV, by default the fields of the first row.
+    `is_compact`: without blanks. `columns` are those of CSV, by default the fields of the first
+    row, and `in_csv` makes their row of one.
     """
 
     key: str
@@ -81,17 +75,14 @@ class RowList(NamedTuple):
     kind: str | None = None
     is_compact: bool = False
     columns: Sequence[str] = ()
+    in_csv: Callable[[Row], Row] | None = None
 
     def lines(self, kind: str | None) -> Iterator[str]:
         """Yield the rows as JSON."""
         first = {"kind": kind} if kind else {}
         separators = (",", ":") if self.is_compact else None
         for row in self.rows:
-            yield json.dumps(
-                {**first, **without_sentinels(row)},
-                ensure_ascii=not self.is_compact,
-                separators=separators,
-            )
+            yield json_text({**first, **without_sentinels(row)}, separators=separators)
 
 
 @dataclass(frozen=True)
@@ -116,8 +107,8 @@ class Output:
     object the fields of `head`, and of `summary` if there is no `summary_key`, are before the rows;
     `tail` is after them. A single list without a key is printed without an object. Lines of JSON
     whose rows have a kind end with the summary. CSV has the rows of the first list; without rows it
-    has one row, the summary, or the lines in `csv`. In every format `emitted`, the input of another
-    program, is printed in place of all that.
+    has one row, the summary. In every format `emitted`, the input of another program, is printed in
+    place of all that.
 
     A summary, if there is one, also gets how the command ran (`kip33.cli.runs`); its file has the
     fields of `more`, too. `findings` are compared with --fail-on; those named in `incomplete` make
@@ -134,7 +125,6 @@ class Output:
     summary_key: str = ""
     head: Row = field(default_factory=dict)
     tail: Row = field(default_factory=dict)
-    csv: Iterable[str] | None = None
     emitted: Iterable[str] | None = None
     more: Row = field(default_factory=dict)
     findings: Mapping[str, OutputFinding] = field(default_factory=dict)
@@ -150,17 +140,23 @@ class Output:
 
 
 FORMATS: Final = ("table", "json", "jsonl", "csv")
+TIMES: Final[tuple[TimesName, ...]] = get_args(TimesName)
 
 
-def show(answer: Output, output_format: str) -> None:
+def show(answer: Output, output_format: str, times: TimesName = TIMES[0]) -> None:
     """Print an answer in one of FORMATS, and the line of --result-line if it is given.
+
+    Times of JSON and CSV are as one of TIMES says.
 
     Rows may be read while they are printed. If that fails after some were printed, as when their
     snapshot is pruned meanwhile, a line says that the output is incomplete; of a JSON object then
     nothing is printed.
     """
     if answer.emitted is None:
-        _print(answer, output_format)
+        if output_format != FORMATS[0]:
+            make_utf8()
+        is_iso = times != TIMES[0] and output_format != FORMATS[0]
+        _print(_with_iso_times(answer) if is_iso else answer, output_format)
     else:
         print_lines(_complete(answer.emitted), is_exact=True)
     print_result({**answer.head, **answer.summary, **answer.tail})
@@ -176,8 +172,7 @@ def _print(answer: Output, output_format: str) -> None:
                 else:
                     print_sentences(block)
         case "csv":
-            lines = _csv_of(answer) if answer.csv is None else answer.csv
-            print_lines(_complete(lines), is_exact=True)
+            print_lines(_complete(_csv_of(answer)), is_exact=True)
         case "jsonl" if answer.rows:
             lines = chain.from_iterable(rows.lines(rows.kind) for rows in answer.rows)
             print_lines(_complete(lines))
@@ -189,6 +184,14 @@ def _print(answer: Output, output_format: str) -> None:
                 file.seek(0)
                 print_lines(iter(partial(file.read, _PIECE_CHARACTERS), ""), end="")
             click.echo()
+
+
+def _with_iso_times(answer: Output) -> Output:
+    return replace(
+        answer,
+        rows=[one._replace(rows=map(with_iso_times, one.rows)) for one in answer.rows],
+        **{name: with_iso_times(getattr(answer, name)) for name in ("summary", "head", "tail")},
+    )
 
 
 def _complete(parts: Iterable[Part]) -> Iterator[Part]:
@@ -227,7 +230,7 @@ def _json_object(answer: Output) -> Iterator[str]:
         if isinstance(value, RowList):
             yield from _json_list(value)
         else:
-            yield json.dumps(value)
+            yield json_text(value)
     yield "}"
 
 
@@ -251,8 +254,8 @@ def _csv_of(answer: Output) -> Iterator[str]:
     if not answer.rows:
         summary = {**answer.head, **answer.summary, **answer.tail}
         return csv_rows([summary], [*summary])
-    rows = iter(answer.rows[0].rows)
-    columns = answer.rows[0].columns
+    _, given, _, _, columns, in_csv = answer.rows[0]
+    rows = map(in_csv, given) if in_csv else iter(given)
     if not columns:
         first = next(rows, {})
         columns, rows = [*first], chain([first] if first else [], rows)
@@ -291,7 +294,8 @@ def partition_name(row: Row) -> str:
 
 def print_json(record: Any) -> None:
     """Print one object on one line."""
-    click.echo(json.dumps(record))
+    make_utf8()
+    click.echo(json_text(record))
 
 
 def counts_text(counts: Mapping[str, int]) -> str:

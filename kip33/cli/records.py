@@ -34,7 +34,7 @@ from kip33.cli.output import (
 from kip33.cli.progress import progress_line
 from kip33.cli.records_options import places, problems_text, require_times, source_of
 from kip33.cli.runs import CommandRun, RunOptions, runs
-from kip33.cli.standard_output import exact_output, shown_bytes
+from kip33.cli.standard_output import exact_output, make_utf8, shown_bytes
 from kip33.cli.times import DURATION
 from kip33.local.local_engine import LocalEngine
 from kip33.records.reading import ReadOptions, RecordChoice
@@ -155,7 +155,7 @@ def records(command: RecordsCommand, run: CommandRun) -> Output | None:
     same offsets, the local ones are shown, and --on-error decides, as for damage.
 
     json, jsonl: key and value are texts if they are UTF-8. Otherwise the row has key_base64 or
-    value_base64 instead. timestamp is in milliseconds, null without one. json is one object, with
+    value_base64 instead. timestamp is as --times says, null without one. json is one object, with
     the records and then a summary. csv always has both columns of each; it does not tell null from
     empty. parquet has the bytes. A table has at most 1,000 records, with long values cut.
 
@@ -261,6 +261,8 @@ def _print(selection: RecordSelection, output_format: str, summary: Callable[[],
 
     is_table = output_format == "table"
     shows_progress = is_table or not sys.stdout.isatty()
+    if not is_table:
+        make_utf8()
     writer: RecordWriter = (
         ShownTable(selection.schema)
         if is_table

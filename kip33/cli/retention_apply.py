@@ -8,6 +8,7 @@ import click
 from kip33.cli.declared_options import options_of
 from kip33.cli.modes import Mode
 from kip33.cli.output import (
+    TIMES,
     Column,
     Output,
     OutputFinding,
@@ -24,6 +25,7 @@ from kip33.cli.output import (
 from kip33.cli.runs import CommandRun, Findings, runs
 from kip33.cli.standard_output import OutputError
 from kip33.cli.times import current_ms
+from kip33.formats.times import with_iso_times
 from kip33.retention.apply import Applied, apply_plan
 from kip33.retention.apply_segment import PartitionOutcome, Record, RecordKind
 from kip33.retention.partition_texts import sizes_text
@@ -68,6 +70,7 @@ def retention_apply(asked: ApplyCommand, run: CommandRun) -> Output:
     With jsonl the journal's objects are printed immediately; a dry run shows them in any format.
     """
     output_format, dry_run = run.options.output_format, asked["dry_run"]
+    is_iso = run.options.time_format != TIMES[0]
     plan = read_plan(Location.of(asked["plan_file"]))
     records: list[Record] = []  # for one JSON object, or the table of a dry run
     steps_done = 0
@@ -77,7 +80,7 @@ def retention_apply(asked: ApplyCommand, run: CommandRun) -> Output:
         nonlocal steps_done
         if output_format == "jsonl":
             try:
-                print_json(record)
+                print_json(with_iso_times(record) if is_iso else record)
             except OutputError as error:
                 unwritten.append(error)
                 return False

@@ -33,11 +33,20 @@ from kip33.cli.options import (
     summary_option,
     together,
 )
-from kip33.cli.output import MOST_FINDING_LINES, Output, counted, show, warn, warn_of_unreadable
+from kip33.cli.output import (
+    MOST_FINDING_LINES,
+    TIMES,
+    Output,
+    counted,
+    show,
+    warn,
+    warn_of_unreadable,
+)
 from kip33.cli.progress import progress_line
 from kip33.cli.standard_output import OutputError
 from kip33.cli.times import current_ms
 from kip33.errors import ExitCode, Kip33Error, without_secrets
+from kip33.formats.times import TimesName
 from kip33.stores.progress import OnProgress, tell_nobody
 
 if TYPE_CHECKING:
@@ -61,6 +70,7 @@ class RunOptions:
     """The options of a run; None: the command has no such option, or it is not given."""
 
     output_format: str | None
+    time_format: TimesName = TIMES[0]
     fail_on: tuple[str, ...] = ()
     summary_file: "Location | None" = None
     metrics: MetricsRequest | None = None
@@ -211,7 +221,7 @@ def _ended(output: Output, run: CommandRun, name: str) -> ExitCode:
     if options.metrics and options.metrics.metrics_file:
         gauges = output.gauges(output.summary, options.metrics)
         publish_metrics(options.metrics, name, output.labels, gauges)
-    _show(output, options.output_format or "table")
+    _show(output, options)
     for line in output.remarks:
         warn(line)
     warn_of_unreadable(output.unread, of=output.logs)
@@ -282,10 +292,10 @@ def _of_run(output: Output, run: CommandRun, code: ExitCode) -> dict[str, Any]:
     }
 
 
-def _show(output: Output, output_format: str) -> None:
+def _show(output: Output, options: RunOptions) -> None:
     """Print what was found; OutputError says what was done, if the command did something."""
     try:
-        show(output, output_format)
+        show(output, options.output_format or "table", options.time_format)
         if output.if_unwritten:
             sys.stdout.flush()
     except OutputError as error:

@@ -10,7 +10,6 @@ which such code does not catch.
 
 import errno
 import io
-import json
 import os
 import sys
 import threading
@@ -19,6 +18,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, TextIO, cast
 
 from kip33.errors import ExitCode
+from kip33.formats.printed_fields import escaped, printable
 
 _MOST_SHOWN: Final = 60  # characters of a key or value in a table
 
@@ -89,6 +89,12 @@ def exact_output() -> TextIO:
     """Return standard output without escapes: for CSV, and for what has only printable names."""
     stream: TextIO = getattr(sys.stdout, "exact", sys.stdout)
     return stream
+
+
+def make_utf8() -> None:
+    """Let standard output be UTF-8, whatever the terminal's encoding is: data is for programs."""
+    if reconfigure := getattr(sys.stdout, "reconfigure", None):
+        reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 @contextmanager
@@ -204,19 +210,3 @@ def shown_bytes(data: bytes | None) -> str:
     text = data[: 4 * _MOST_SHOWN + 4].decode(errors="backslashreplace")
     text = escaped(text[: _MOST_SHOWN + 1])
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
-
-
-def escaped(text: str) -> str:
-    r"""Return a text on one line, with JSON's escapes for characters that cannot be printed.
-
-    >>> print(escaped("a\n\x1b[2J\x9b, ä"))
-    a\n\u001b[2J\u009b, ä
-    """
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
-
-
-def printable(text: str) -> str:
-    """Return the lines of a text, each `escaped`."""
-    return "\n".join(map(escaped, text.split("\n")))

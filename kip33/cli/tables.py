@@ -18,7 +18,8 @@ from unicodedata import category, east_asian_width
 
 import click
 
-from kip33.cli.standard_output import escaped, exact_output
+from kip33.cli.standard_output import exact_output
+from kip33.formats.printed_fields import escaped
 from kip33.rules.policies import human_bytes, human_duration
 
 MOST_TABLE_ROWS: Final = 1_000  # a table is for people

@@ -26,7 +26,6 @@ from kip33.cli.output import (
     RowList,
     Table,
     counted,
-    csv_rows,
     human_bytes,
     human_duration,
     iso_time,
@@ -115,10 +114,9 @@ def timestamps(command: TimestampsCommand, run: CommandRun) -> Output:
     summary = found.summary()
     return Output(
         page=partial(_page, found.rows, found.plan),
-        rows=[RowList("timestamps", found.rows)],
+        rows=[RowList("timestamps", found.rows, columns=TIMESTAMPS.names, in_csv=_in_csv)],
         summary=summary,
         summary_key="summary",
-        csv=csv_rows(map(_in_csv, found.rows), TIMESTAMPS.names),
         findings={
             name: OutputFinding(count, _UNITS.get(name, "batch"), partial(_examples, found, name))
             for name, count in summary["findings"].items()

@@ -1,4 +1,4 @@
-"""Values as programs read them: bytes as text or base64, cells that no spreadsheet evaluates."""
+"""Values as programs read them: JSON, bytes as text or base64, cells that are no formula."""
 
 import json
 import re
@@ -9,6 +9,31 @@ BASE64: Final = "_base64"  # the end of the name of a field whose bytes are not 
 FORMULA: Final = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet evaluates, or strips first
 NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
 _BLANK: Final = re.compile(r"\s")
+
+
+def json_text(value: Any, **how: Any) -> str:
+    """Return a value as JSON; only characters that cannot be printed or encoded are escaped.
+
+    >>> json_text({"key": "Grüße, \x9b"}, separators=(",", ":"))
+    '{"key":"Grüße, \\\\u009b"}'
+    """
+    return printable(json.dumps(value, ensure_ascii=False, **how))
+
+
+def escaped(text: str) -> str:
+    r"""Return a text on one line, with JSON's escapes for characters that cannot be printed.
+
+    >>> print(escaped("a\n\x1b[2J\x9b, ä"))
+    a\n\u001b[2J\u009b, ä
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+
+
+def printable(text: str) -> str:
+    """Return the lines of a text, each `escaped`."""
+    return "\n".join(map(escaped, text.split("\n")))
 
 
 def text_field(name: str, data: bytes | None) -> tuple[str, str | None]:
@@ -49,6 +74,6 @@ def csv_cell(value: Any) -> Any:
         is_plain = all(isinstance(one, str | int | None) for one in value)
         value = " ".join(words) if is_plain and not _BLANK.search("".join(words)) else [*value]
     if isinstance(value, list | dict):
-        return json.dumps(value)
+        return json_text(value)
     is_formula = isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value)
     return f"'{value}" if is_formula else value

@@ -1,8 +1,9 @@
 """Convert Python times to Kafka's, milliseconds since 1970, and back to texts."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from operator import index
-from typing import Final, SupportsIndex, TypeAlias
+from typing import Any, Final, Literal, SupportsIndex, TypeAlias
 
 Time: TypeAlias = SupportsIndex | datetime | str
 """Milliseconds since 1970 (UTC), a `datetime` with a time zone, or a text in ISO 8601.
@@ -11,10 +12,30 @@ A text without a zone is UTC; one of digits is milliseconds. A number that may b
 refused.
 """
 
+TimesName: TypeAlias = Literal["ms", "iso"]
+"""How JSON and CSV have times: in ms since 1970, or ISO 8601."""
+
 
 class Milliseconds(int):
     """A time that surely is in milliseconds: its text or `datetime` said so."""
 
+
+TIME_FIELDS: Final = frozenset(
+    (
+        *("timestamp", "base_timestamp", "first_timestamp", "first_batch_timestamp"),
+        *("smallest_timestamp", "largest_timestamp", "max_timestamp", "newest_timestamp"),
+        *("start_timestamp", "broker_largest_timestamp", "blocking_timestamp"),
+        *("blocked_by_timestamp", "last_read_timestamp", "resume_timestamp"),
+        *("counterexample_timestamp", "first_message_timestamp", "period_start"),
+        *("at_ms", "now_ms", "made_ms", "created_ms", "before_created_ms", "listed_ms"),
+        *("from_ms", "until_ms", "target_ms", "counterexample_target_ms"),
+        *("last_modified_ms", "time_index_modified_ms", "offset_index_modified_ms"),
+        *("transaction_index_modified_ms", "partition_metadata_modified_ms"),
+        *("expires_at_ms", "unread_expires_at_ms", "upload_before_ms", "block_ends_at_ms"),
+        *("deletable_at_ms", "all_deletable_at_ms", "rolls_at_ms"),
+    )
+)
+"""The names of columns and fields that are a time in ms since 1970; below 0 it is no time."""
 
 LEAST_MS: Final = 10**11  # of a time that is a number: 1973, as seconds the year 5138
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -91,6 +112,21 @@ def milliseconds_in(text: str) -> int | None:
     except ValueError:
         return None
     return milliseconds_of(time if time.tzinfo else time.replace(tzinfo=UTC))
+
+
+def with_iso_times(value: Any, name: str = "") -> Any:
+    """Return a value of the field `name`, or rows and lists of such, with times as ISO 8601.
+
+    >>> with_iso_times({"max_timestamp": 1700000000250, "waited_ms": 5, "all": [{"at_ms": -1}]})
+    {'max_timestamp': '2023-11-14T22:13:20.250Z', 'waited_ms': 5, 'all': [{'at_ms': None}]}
+    """
+    if isinstance(value, Mapping):
+        return {one: with_iso_times(value[one], one) for one in value}
+    if isinstance(value, list | tuple):
+        return [with_iso_times(one, name) for one in value]
+    if name not in TIME_FIELDS or not isinstance(value, int):
+        return value
+    return None if value < 0 else iso_time(value)
 
 
 def iso_time(timestamp_ms: int | None) -> str:

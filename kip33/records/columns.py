@@ -1,6 +1,5 @@
-"""The columns of a table of records, and which of them a caller wants."""
+"""The columns of a table of records."""
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -66,19 +65,6 @@ BATCHES: Final = pa.schema([*_OF_SEGMENT, *_BATCH_FIELDS, *_PROBLEMS])
 """The columns of `level="batches"`."""
 SEGMENT_TABLE: Final = pa.schema([*_OF_SEGMENT, *_SEGMENT_FIELDS, *_PROBLEMS[1:]])
 """The columns of `level="segments"`."""
-
-
-def chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    """Return the columns with these names, in this order; None: all. ValueError for another."""
-    if columns is None:
-        return schema
-    unknown = [name for name in columns if name not in schema.names]
-    if unknown:
-        raise ValueError(
-            f"columns: {', '.join(map(repr, unknown))} found, expected some of "
-            f"{', '.join(schema.names)}"
-        )
-    return pa.schema([schema.field(name) for name in columns])
 
 
 def of_segment(field: "pa.Field[Any]", segment: ReadSegment, rows: int) -> "pa.Array[Any]":

@@ -26,13 +26,14 @@ import pyarrow as pa
 
 from kip33.archive import common_options as common
 from kip33.catalog.catalog import Warn, warn_caller
+from kip33.catalog.schema import chosen
 from kip33.errors import CatalogError, FileReadError, Kip33Error, LocationError
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.index_pages import IndexPages, last_position
 from kip33.formats.names import is_topic
 from kip33.formats.times import Time
 from kip33.options import Option, with_defaults
-from kip33.records.columns import BATCHES, CORRUPT, RECORDS, SEGMENT_TABLE, UNDECIDED, chosen
+from kip33.records.columns import BATCHES, CORRUPT, RECORDS, SEGMENT_TABLE, UNDECIDED
 from kip33.records.partitions import (
     OffsetShare,
     PartitionSegments,

@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Warn
+from kip33.catalog.schema import chosen
 from kip33.errors import LocationError, without_secrets
 from kip33.formats.names import parse_partition_dir
+from kip33.formats.times import TimesName
 from kip33.options import Option
-from kip33.records.columns import CORRUPT, UNDECIDED, chosen
+from kip33.records.columns import CORRUPT, UNDECIDED
 from kip33.records.decode import ValueDecoder, decoder_of, pieces_to_decode
 from kip33.records.parallel_reading import ParallelReading, PartEngine
 from kip33.records.partitions import Source
@@ -58,6 +60,14 @@ class SelectOptions(TypedDict, total=False):
             "directory with 7.avsc, 8.json or 9.proto, or a registry's URL [default: SOURCE or "
             "CATALOG].",
             metavar="PLACE",
+        ),
+    ]
+    times: Annotated[
+        TimesName,
+        Option(
+            "Times in json, jsonl and csv: ms since 1970, or iso, such as "
+            "2024-05-01T12:00:00.000Z.",
+            default="ms",
         ),
     ]
 
@@ -277,7 +287,8 @@ class RecordSelection:
 
     def texts(self, output_format: str, most_problems: int) -> Generator[Any, None, None]:
         """Yield what the writer of a format takes: texts, or record batches."""
-        text_of = partial(record_text, output_format) if output_format in TEXTS else None
+        how = (output_format, self._asked["times"])
+        text_of = partial(record_text, *how) if output_format in TEXTS else None
         return self.read(most_problems, self._asked["limit"], text_of)
 
     def _columns_to_read(self) -> list[str]:

@@ -2,15 +2,15 @@
 
 import csv
 import io
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final, Protocol
 
 import pyarrow as pa
 
-from kip33.formats.printed_fields import BASE64, csv_cell, header_field, text_field
+from kip33.formats.printed_fields import BASE64, csv_cell, header_field, json_text, text_field
 from kip33.formats.records import NO_TYPE
+from kip33.formats.times import iso_time
 from kip33.records.parquet_records import ParquetRecords
 
 TEXTS: Final = ("json", "jsonl", "csv")  # of FORMATS
@@ -20,8 +20,6 @@ _ERROR: Final = "decode_error"  # a value without it is JSON, in a batch with th
 _ON_ONE_LINE: Final = str.maketrans(
     {"\n": " ", "\r": " ", "\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 )
-_encode = json.JSONEncoder().encode
-
 Write = Callable[[str], object]
 
 
@@ -35,12 +33,14 @@ class RecordWriter(Protocol):
         """Write what comes after the records."""
 
 
-def record_text(output_format: str, batch: pa.RecordBatch) -> pa.Buffer:
+def record_text(output_format: str, times: str, batch: pa.RecordBatch) -> pa.Buffer:
     """Return some records as text in UTF-8, without what stands before and after them.
 
-    In `TEXTS`, bytes are as `text_field` gives them, a timestamp is in ms. As a buffer a text is
-    not copied on its way from a worker.
+    In `TEXTS`, bytes are as `text_field` gives them, a timestamp is in ms, or with `times` "iso" in
+    ISO 8601. As a buffer a text is not copied on its way from a worker.
     """
+    if times == "iso":
+        batch = _with_iso_times(batch)
     if output_format == "csv":
         rows = [_csv_row(row) for row in rows_of_batch(batch)]
         text = _csv_text(_csv_names(batch.schema.names), rows)
@@ -75,7 +75,7 @@ class RecordTexts:
         """End the list of json, and write the summary."""
         if self._is_json:
             before = "" if self._before == ", " else self._before
-            self._write(f'{before}], "summary": {json.dumps(summary)}}}\n')
+            self._write(f'{before}], "summary": {json_text(summary)}}}\n')
 
 
 @contextmanager
@@ -93,6 +93,15 @@ def file_writer(output_format: str, schema: pa.Schema, file: BinaryIO) -> Iterat
             parquet.end()
     else:
         yield RecordTexts(output_format, schema, write)
+
+
+def _with_iso_times(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose times are texts."""
+    columns = [
+        pa.array(map(iso_time, one.cast(pa.int64()).to_pylist()), pa.string()) if is_time else one
+        for one, is_time in ((one, pa.types.is_timestamp(one.type)) for one in batch.columns)
+    ]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
 def _json_objects(batch: pa.RecordBatch) -> list[str]:
@@ -132,10 +141,10 @@ def _values(name: str, column: "pa.Array[Any]") -> list[Any]:
 
 
 def _json(value: Any) -> str:
-    """Return `json.dumps(value)`, faster for the values that most columns have."""
+    """Return `json_text(value)`, faster for the values that most columns have."""
     if value is None:
         return "null"
-    return str(value) if type(value) is int else _encode(value)
+    return str(value) if type(value) is int else json_text(value)
 
 
 def _json_fields(name: str, batch: pa.RecordBatch) -> list[str]:
@@ -182,5 +191,5 @@ def _json_row(row: dict[str, Any]) -> dict[str, Any]:
 def _csv_row(row: dict[str, Any]) -> dict[str, Any]:
     found = _json_row(row)
     if found.get("headers") is not None:
-        found["headers"] = json.dumps(found["headers"])
+        found["headers"] = json_text(found["headers"])
     return {name: csv_cell(value) for name, value in found.items()}

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from kip33.archive.bins import Engine, Work
 from kip33.archive.sources import require_no_file, require_outside_brokers
 from kip33.catalog.catalog import Warn
+from kip33.catalog.schema import chosen
 from kip33.errors import CatalogError, LocationError
 from kip33.formats.whole_bodies import RecordLimits
-from kip33.records.columns import chosen
 from kip33.records.log_ranges import (
     SHARE_OFFSETS,
     LogRange,

@@ -152,6 +152,16 @@ class Timelines:
     others: int
     rest: PartitionFacts | None  # the sums of the others
 
+    def reach_ms(self, bar: Bar) -> int | None:
+        """Return where the line from a bar to its largest timestamp ends; None: there is none.
+
+        A bar ends where the next segment begins, but its timestamps may go on.
+        """
+        if bar.largest_timestamp is None or bar.largest_timestamp <= bar.until_ms:
+            return None
+        reach_ms = min(bar.largest_timestamp, self.until_ms)
+        return reach_ms if reach_ms > bar.until_ms else None
+
 
 @dataclass(frozen=True)
 class DisorderFacts:

@@ -42,6 +42,7 @@ class DrawnBar(NamedTuple):
     title: str
     is_untrusted: bool
     is_cut: bool  # its largest timestamp is after the end of the axis
+    reach: str = ""  # the width of the line behind it, up to its largest timestamp
 
 
 class AxisTick(NamedTuple):
@@ -175,7 +176,10 @@ def _drawn_bar(bar: Bar, axis: Timelines) -> DrawnBar:
         title += f"; {bar.untrusted:,} untrusted"
     is_cut = bar.largest_timestamp is not None and bar.largest_timestamp > axis.until_ms
     kind = f"{bar.state.value} thin" if float(width) < _THIN_BAR else bar.state.value
-    return DrawnBar(x, width, kind, title, bar.untrusted > 0, is_cut)
+    reach_ms, reach = axis.reach_ms(bar), ""
+    if reach_ms is not None:
+        reach = _coordinate(_place(reach_ms, axis.from_ms, axis.until_ms) - float(x))
+    return DrawnBar(x, width, kind, title, bar.untrusted > 0, is_cut, reach)
 
 
 def _drawn_mark(mark: HoleMark, axis: Timelines) -> DrawnBar:

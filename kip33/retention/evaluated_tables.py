@@ -7,7 +7,6 @@ Files: the input of `kafka-delete-records.sh --offset-json-file`, and the result
 Parquet folders and a `summary.json` that is written last.
 """
 
-import json
 import os
 import re
 import uuid
@@ -30,6 +29,7 @@ from kip33.catalog.catalog_columns import columns_of, int64_column_of
 from kip33.catalog.segment_order import order_of
 from kip33.errors import LocationError, PublishError
 from kip33.formats.kafka_configs import delete_records_object
+from kip33.formats.printed_fields import json_text
 from kip33.retention.broker_files import SEEN
 from kip33.retention.evaluation import BrokerAnswer, JudgedRows, segments_of
 from kip33.rules.policies import Policy
@@ -406,7 +406,7 @@ def _foreign(table: Location) -> list[str]:
 
 def write_summary(folder: Location, summary: Mapping[str, Any]) -> None:
     """Publish `summary.json`: now the results are complete. PublishError if that fails."""
-    data = (json.dumps(summary, indent=1) + "\n").encode()
+    data = (json_text(summary, indent=1) + "\n").encode()
     publish_or_raise(folder.child(SUMMARY_FILE), data, "the results have no summary")
     remove_quietly(folder.child(UNFINISHED))
 

@@ -17,7 +17,7 @@ from kip33.archive.log_window import Meter
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.formats.times import Time
 from kip33.options import Option, Path
-from kip33.rules.policies import size_bytes
+from kip33.rules.policies import nearest_topics, size_bytes
 from kip33.rules.search import (
     LATEST,
     NEWEST_KAFKA,
@@ -192,10 +192,21 @@ class TimeSearch:
             self._starts = log_start_offsets(archive, log_dirs, None if file is None else str(file))
 
     def answers(self, questions: Sequence[TimeQuestion]) -> list[AnswerRow]:
-        """Return the answers; ValueError for a target that needs two tiers, of one catalog."""
+        """Return the answers; ValueError for a target that needs two tiers, of one catalog.
+
+        If there is no such topic, the note has those that may have been meant.
+        """
         if not isinstance(self.source, Tiers):
             require_tiers(question.target_ms for question in questions)
-        return self._found(self.find, questions, self.how, self._starts)
+        answers = self._found(self.find, questions, self.how, self._starts)
+        there: list[Any] = self.rows["topic"].unique().to_pylist()
+        unknown = {answer["topic"] for answer in answers}.difference(there)
+        known = self.source.topics() if unknown else ()
+        near = {topic: nearest_topics([topic], known) for topic in unknown}
+        for answer in answers:
+            if answer["topic"] in near:
+                answer["note"] = f"no such topic{near[answer['topic']]}"
+        return answers
 
     def _found(self, find: FindAnswers, *asked: Any) -> list[AnswerRow]:
         places = (

@@ -142,6 +142,14 @@ def test_offsets_are_those_of_the_command(
             assert answers.num_rows >= len(requests)
 
 
+def test_an_unknown_topic_has_a_note_with_the_one_that_may_be_meant(
+    opened: kip33.OpenedCatalog,
+) -> None:
+    answers = opened.offsets_for_times([("order", 0, NOON), ("orders", 99, NOON)])
+    assert answers["result"].to_pylist() == ["no_such_partition"] * 2
+    assert answers["note"].to_pylist() == ["no such topic; did you mean orders?", None]
+
+
 def test_lags_are_those_of_the_command(opened: kip33.OpenedCatalog, tmp_path: Path) -> None:
     file, now = offsets_file(tmp_path), datetime.fromtimestamp(COPIED_MS / 1000, UTC)
     lines = printed(
@@ -218,8 +226,10 @@ def test_a_damaged_newer_snapshot_is_named_in_a_warning(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert opened.segments(first.name).num_rows == 1
-    with pytest.raises(kip33.CatalogError):
-        opened.segments("7")
+    for given in (first, first.snapshot_id, 1):
+        assert opened.segments(given).num_rows == 1
+    with pytest.raises(kip33.CatalogError, match="no snapshot 7"):
+        opened.segments(7)
 
 
 def test_a_wrong_argument_is_a_value_error_of_one_line(
@@ -243,6 +253,9 @@ def test_a_wrong_argument_is_a_value_error_of_one_line(
         (lambda o: o.retention_sums(POLICIES, forecast="20000d"), "^forecast: 20,000 days"),
         (lambda o: o.records_to_delete(POLICIES, now="2999-01-01"), "^now is in the future"),
         (lambda _: kip33.verify_quick("archive"), "give catalog or index_dir$"),
+        (lambda o: o.segments(columns=["topic", "nope"]), "^columns: 'nope' found, .*log_dir"),
+        (lambda o: o.segments(columns="topic"), r"a list, such as \['topic'\]"),
+        (lambda o: o.prune(keep="1"), "^keep '1': expected 1 or more"),
     ]:
         with subtests.test(f"{call}"):
             with pytest.raises(ValueError, match=token) as error:
@@ -259,6 +272,8 @@ def test_policies_are_no_path(opened: kip33.OpenedCatalog) -> None:
 def test_a_missing_catalog_or_file_is_a_location_error(
     opened: kip33.OpenedCatalog, tmp_path: Path
 ) -> None:
+    with pytest.raises(kip33.CatalogError, match=r"archive: no committed snapshot found, expected"):
+        kip33.open_catalog(f"{opened.uri}/../../archive")
     for call in (
         lambda: kip33.open_catalog(tmp_path / "none"),
         lambda: opened.group_lags(tmp_path / "none.csv"),

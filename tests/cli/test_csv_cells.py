@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from kip33.cli.output import Output, csv_rows, show
+from kip33.cli.output import Output, RowList, csv_rows, show
 
 TEXTS = {
     " blank before": " blank before",
@@ -32,7 +32,7 @@ def cells_of(printed: str) -> list[str]:
 
 def test_answers_keep_blanks_and_hold_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"topic": text, "offset": -1} for text in TEXTS]
-    show(Output(page=(), csv=csv_rows(rows, ("topic", "offset"))), "csv")
+    show(Output(page=(), rows=[RowList("rows", rows)]), "csv")
 
     printed = capsys.readouterr().out
     assert cells_of(printed) == list(TEXTS.values())

@@ -223,7 +223,8 @@ def test_a_function_gives_and_writes_what_its_command_does(
 
 
 OF_THE_COMMAND = {
-    *("format", "summary", "result_line", "fail_on", "metrics", "metrics_by", "metrics_limit"),
+    *("format", "times", "summary", "result_line", "fail_on"),
+    *("metrics", "metrics_by", "metrics_limit"),
     *("engine", "verbose", "master", "conf", "config"),
 }
 OTHER_NAMES = {

@@ -1,5 +1,6 @@
 """An answer in each format: the same rows as a table, JSON, lines of JSON and CSV."""
 
+import io
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -142,12 +143,10 @@ def test_only_what_is_printed_is_made(
     for output_format in FORMATS:
         with subtests.test(output_format):
             made.clear()
-            answer = answer_of(
-                noted("rows", ROWS), page=noted("page", ["x"]), csv=noted("csv", ["x"])
-            )
+            answer = answer_of(noted("rows", ROWS), page=noted("page", ["x"]))
             show(answer, output_format)
 
-            assert made == [{"table": "page", "csv": "csv"}.get(output_format, "rows")]
+            assert made == ["page" if output_format == "table" else "rows"]
 
 
 def asked_for_a_result_line() -> click.Context:
@@ -183,3 +182,31 @@ def test_csv_has_the_first_rows_or_the_summary(capsys: pytest.CaptureFixture[str
     assert printed(capsys, few, "csv") == "size,name\n2048,a\n,'=b\n"
     assert printed(capsys, none, "csv") == "size,name\n"
     assert printed(capsys, alone, "csv") == 'path,counts\np,"{""ok"": 1}"\n'
+
+
+def test_times_are_ms_or_iso(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"max_timestamp": 1_700_000_000_250, "waited_ms": 5}, {"max_timestamp": -1}]
+    answer = answer_of(rows, summary={"now_ms": 0, "newest": [{"created_ms": 1}]})
+    show(answer, "json", "iso")
+    told = json.loads(capsys.readouterr().out)
+    assert told["things"][0] == {"max_timestamp": "2023-11-14T22:13:20.250Z", "waited_ms": 5}
+    assert told["things"][1] == {"max_timestamp": None}
+    assert told["now_ms"] == "1970-01-01T00:00:00.000Z"
+    assert told["newest"] == [{"created_ms": "1970-01-01T00:00:00.001Z"}]
+    show(answer, "csv", "iso")
+    assert capsys.readouterr().out.split()[1:] == ["2023-11-14T22:13:20.250Z,5", ","]
+    assert '"max_timestamp": 1700000000250' in printed(capsys, answer, "jsonl")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_json_is_utf8_and_safe_for_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr("sys.stdout", out)
+    name = "Grüße \N{GREEK SMALL LETTER PI}, \x9b\u2028\udc80"
+    show(answer_of([{"name": name}], summary={"name": name}), "jsonl")
+    out.flush()
+    first, last = out.buffer.getvalue().decode("utf-8").splitlines()  # type: ignore[attr-defined]
+    assert r"Grüße π, \u009b\u2028\udc80" in first and "Grüße π" in last
+    assert json.loads(first)["name"] == name

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from kip33.cli.standard_output import escaped
 from kip33.cli.tables import Column, Laid, Table, facts, lay_out
+from kip33.formats.printed_fields import escaped
 from kip33.rules.policies import human_bytes
 
 PARTITION = Column("partition", 0, is_name=True)

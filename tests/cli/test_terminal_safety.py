@@ -69,7 +69,9 @@ def test_csv_and_json_have_the_names_as_they_are(here: Command) -> None:
     assert row["log_dir"] == f"é{CLEAR}"
 
 
-def test_an_encoding_without_a_character_replaces_it(hostile: Path) -> None:
+def test_an_encoding_without_a_character_changes_tables_only(
+    hostile: Path,
+) -> None:
     table, csv = (
         subprocess_of(KIP33, *line.split(), cwd=hostile, PYTHONIOENCODING="ascii")
         for line in (OF_CATALOGS["retention"], f"{REPLICAS} --format csv")
@@ -77,7 +79,7 @@ def test_an_encoding_without_a_character_replaces_it(hostile: Path) -> None:
 
     assert (table.exit_code, table.stdout.isascii()) == (0, True)
     assert "Traceback" not in table.stderr
-    assert (csv.exit_code, r"\xe9" in csv.stdout) == (0, True)
+    assert (csv.exit_code, f"é{CLEAR}" in csv.stdout) == (0, True)
 
 
 IN_ROWS = (

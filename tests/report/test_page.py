@@ -71,6 +71,13 @@ def test_each_finding_has_its_level_count_and_command(made: MadeReport, page: Re
     assert f"{problems} problems, 5 warnings, 3 notes" in page.texts
 
 
+def test_a_line_goes_from_a_blocker_to_its_largest_timestamp(page: ReadPage) -> None:
+    reaches = [of for _, of in page.elements if "reach" in (of.get("class") or "").split()]
+    [line] = [of for of in reaches if "s-blocker" in (of.get("class") or "")]
+    assert float(line["x"] or 0) + float(line["width"] or 0) == 1000  # the end of the axis
+    assert float(line["width"] or 0) > 100
+
+
 def test_pages_are_below_two_megabytes(made: MadeReport, tmp_path: Path) -> None:
     """Of ten thousand segments; and where each shown partition has the most bars."""
     assert made.report.totals.segments > 10_000
