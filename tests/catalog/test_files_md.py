@@ -56,7 +56,7 @@ Record = dict[str, Any]
 OF_COMMANDS = {
     *("build summary", "verify summary", "quick verify summary"),
     *("retention summary", "plan in a summary"),
-    *("apply summary", "repair summary", "restore summary"),
+    *("apply summary", "undo summary", "repair summary", "restore summary"),
 }
 
 
@@ -260,6 +260,8 @@ def test_the_summaries_of_the_commands(command: Command) -> None:  # noqa: F811
     assert json.loads(Path("audit/summary.json").read_text()) == audit
     applied = summary_of("retention", "apply", "plan.jsonl", "--trash", "trash")
     require_fields("apply summary", applied)
+    undone = summary_of("retention", "undo", "plan.jsonl", "--trash", "trash")
+    require_fields("undo summary", undone)
     require_fields("repair summary", summary_of("repair", "archive/broker-2"))
     restored = summary_of("restore", "archive", "--to", "data", "--topic", "payments")
     require_fields("restore summary", restored)
