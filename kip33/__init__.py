@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kip33.api.index_files import build_index, repair, verify_index, verify_quick
     from kip33.api.offsets_for_times import OpenedTiers
     from kip33.api.opened_catalog import OpenedCatalog, open_catalog
-    from kip33.api.plan_steps import apply_plan, write_plan
+    from kip33.api.plan_steps import apply_plan, undo_plan, write_plan
     from kip33.api.record_reader import (
         count_records,
         read_arrow,
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from kip33.retention.apply import Applied, PartitionResult
     from kip33.retention.plan import RetentionPlan
     from kip33.retention.policy_files import load_policies
+    from kip33.retention.undo import PartitionUndone, Undone
     from kip33.rules.policies import Policies
     from kip33.search.emitted_offsets import EmittedOffsets
     from kip33.search.failover import ResumePoint
@@ -84,7 +85,7 @@ _NAMES = {
     "kip33.api.index_files": ("build_index", "repair", "verify_index", "verify_quick"),
     "kip33.api.offsets_for_times": ("OpenedTiers",),
     "kip33.api.opened_catalog": ("OpenedCatalog", "open_catalog"),
-    "kip33.api.plan_steps": ("apply_plan", "write_plan"),
+    "kip33.api.plan_steps": ("apply_plan", "undo_plan", "write_plan"),
     "kip33.api.record_reader": (
         *("count_records", "read_arrow", "scan_polars", "write_record_file", "write_records"),
     ),
@@ -124,6 +125,7 @@ _NAMES = {
     "kip33.retention.answer": ("RecordsToDelete", "RetentionAnswer"),
     "kip33.retention.plan": ("RetentionPlan",),
     "kip33.retention.policy_files": ("load_policies",),
+    "kip33.retention.undo": ("PartitionUndone", "Undone"),
     "kip33.rules.policies": ("Policies",),
     "kip33.search.emitted_offsets": ("EmittedOffsets",),
     "kip33.search.failover": ("ResumePoint",),
@@ -156,6 +158,7 @@ __all__ = [
     "OpenedCatalog",
     "OpenedTiers",
     "PartitionResult",
+    "PartitionUndone",
     "PlanError",
     "Policies",
     "PolicyError",
@@ -177,6 +180,7 @@ __all__ = [
     "TimeIndex",
     "TimestampOffset",
     "TopicTotals",
+    "Undone",
     "UnreadableCatalogError",
     "UnsupportedFormatError",
     "WorkerLostError",
@@ -205,6 +209,7 @@ __all__ = [
     "scan_batches",
     "scan_polars",
     "timestamp_profile",
+    "undo_plan",
     "verify_index",
     "verify_quick",
     "verify_segment",

@@ -1,6 +1,6 @@
 """`kip33 retention`: show what is deletable and what blocks the rest.
 
-`kip33 retention apply` is in `retention_apply`.
+`kip33 retention apply` and `undo` are in `retention_apply`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ from kip33.cli.output import (
     iso_time,
     warn,
 )
-from kip33.cli.retention_apply import retention_apply
+from kip33.cli.retention_apply import retention_apply, retention_undo
 from kip33.cli.runs import CommandRun, Findings, runs
 from kip33.cli.times import MOMENTS
 from kip33.formats.names import segment_file_name
@@ -429,4 +429,4 @@ def _blocked(summary: Row) -> str:
     return f"{_some(summary, 'blocked_')} in {partitions}"
 
 
-with_modes(retention, retention_apply, earlier={"--apply": Earlier("apply", 1)})
+with_modes(retention, retention_apply, retention_undo, earlier={"--apply": Earlier("apply", 1)})

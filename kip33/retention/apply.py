@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kip33.archive.listing import DIRECTORIES_AT_ONCE
 from kip33.archive.segment_paths import PartitionFiles, list_partition
-from kip33.archive.sources import require_outside_brokers
 from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
 from kip33.catalog.catalog_columns import JUDGED, OF_FILES
 from kip33.catalog.tiers import CatalogSnapshot
@@ -46,6 +45,7 @@ from kip33.retention.plan import (
     first_names,
     require_deletable,
 )
+from kip33.retention.trash import require_trash
 from kip33.retention.uploaded import uploaded_segments
 from kip33.rules.policies import MAX_INT64
 from kip33.stores.directory_checks import require_writable
@@ -57,7 +57,9 @@ LIMIT_BYTES: Final = 1 << 40
 OnRecord: TypeAlias = Callable[[Record], bool | None]
 """Called with each object of the journal; returns False to stop."""
 
+HAS_A_SWAP: Final = "contains a .log.swap, which a broker must load first"
 _MAKE_ANOTHER = "make another plan"
+_Result = TypeVar("_Result")
 
 
 class PartitionResult(NamedTuple):
@@ -115,6 +117,11 @@ class Applied:
         return sum(one.log_bytes_deleted for one in self.partitions)
 
     @property
+    def bytes_freed(self) -> int:
+        """Return the bytes of deleted files: those in a trash still take their space."""
+        return 0 if self.trash else self.bytes_deleted
+
+    @property
     def findings(self) -> list[str]:
         """Return `stopped` if a partition was."""
         return [str(PartitionOutcome.STOPPED)] if self.stopped else []
@@ -132,6 +139,7 @@ class Applied:
             "segments_gone_already": sum(one.segments_gone_already for one in self.partitions),
             "bytes_deleted": self.bytes_deleted,
             "log_bytes_deleted": self.log_bytes_deleted,
+            "bytes_freed": self.bytes_freed,
             "journal": self.journal,
             "trash": self.trash,
             "continues": list(self.continues),
@@ -169,7 +177,7 @@ def apply_plan(  # parameters: each limits the apply, or follows it
     plan.basis.require_limits()
     plan.basis.require_policies(partition.topic for partition in partitions)
     if trash:
-        _require_trash(plan, trash)
+        require_trash(plan, trash)
     journal = journal_place(plan)
     folder = trash.child(plan.plan_id) if trash else None
     with ExitStack() as locks:
@@ -187,20 +195,23 @@ def apply_plan(  # parameters: each limits the apply, or follows it
             if folder:
                 require_writable(folder, "the trash")
         stop = threading.Event()
-        tell = _one_at_a_time(on_record, stop)
+        tell = one_at_a_time(on_record, stop)
         run = Run(plan, uuid.uuid4().hex[:12], known, clock, folder, dry_run, tell, stop)
-        results = _side_by_side(run, partitions, threads)
+        results = side_by_side(run, partitions, threads, _delete_partition)
     trash_uri = folder.uri if folder else None
     continues = tuple(sorted(run.continues))
     return Applied(plan.plan_id, run.run_id, dry_run, journal.uri, trash_uri, results, continues)
 
 
-def _side_by_side(
-    run: Run, partitions: Sequence[PlannedPartition], threads: int
-) -> tuple[PartitionResult, ...]:
+def side_by_side(
+    run: Run,
+    partitions: Sequence[PlannedPartition],
+    threads: int,
+    result_of: Callable[[Run, PlannedPartition], _Result],
+) -> tuple[_Result, ...]:
     """Return the results in order; after an interrupt each partition ends with its segment."""
     with ThreadPoolExecutor(threads) as pool:
-        under_way = [pool.submit(_delete_partition, run, partition) for partition in partitions]
+        under_way = [pool.submit(result_of, run, partition) for partition in partitions]
         try:
             for ended in wait(under_way, return_when=FIRST_EXCEPTION).done:
                 ended.result()
@@ -211,7 +222,8 @@ def _side_by_side(
             raise
 
 
-def _one_at_a_time(on_record: OnRecord | None, stop: threading.Event) -> Callable[[Record], None]:
+def one_at_a_time(on_record: OnRecord | None, stop: threading.Event) -> Callable[[Record], None]:
+    """Return what calls `on_record`, one thread at a time; `stop` is set if it returns False."""
     lock = threading.Lock()
     refused = False
 
@@ -244,23 +256,6 @@ def _require_fresh(plan: RetentionPlan, *, clock_ms: int, max_age_ms: int) -> No
             f"the plan evaluates retention at {now_ms}, which is after the plan was made; "
             f"{_MAKE_ANOTHER}"
         )
-
-
-def _require_trash(plan: RetentionPlan, trash: Location) -> None:
-    """Raise PlanError for a trash on another store, or inside a directory of the plan.
-
-    Raises LocationError for a trash inside any broker's log directory.
-    """
-    basis = plan.basis
-    if trash.root != basis.source.root:
-        raise PlanError(f"{trash.uri}: expected a trash on the same store as {basis.source.uri}")
-    places = {basis.source: "SOURCE", basis.catalog: "the catalog"}
-    indexes = [basis.index_dir, *(one.index_directory for one in plan.partitions)]
-    places |= {place: "the index directory" for place in indexes if place}
-    for place, what in places.items():
-        if place.contains(trash):
-            raise PlanError(f"{trash.uri}: the trash is inside {what}, {place.uri}: give another")
-    require_outside_brokers(trash, "the trash")
 
 
 def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
@@ -350,7 +345,7 @@ def _judged_again(
 
 def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
     """Delete the planned segments; a difference or a fault of the store is in the result."""
-    journal = Journal(run.plan, partition, run.run_id)
+    journal = Journal(run, partition)
     files = PartitionFiles({}, frozenset())
     refused = False
     try:
@@ -413,7 +408,7 @@ def _hole(partition: PlannedPartition, files: PartitionFiles) -> str | None:
             log = uri_of(base_offset)
             return f"{log}: the segment is not in the plan, but older than a segment of the plan"
     if any(swap <= last for swap in files.swaps):
-        return f"{partition.directory.uri}: contains a .log.swap, which a broker must load first"
+        return f"{partition.directory.uri}: {HAS_A_SWAP}"
     if kept is not None and kept not in logs:
         return f"{uri_of(kept)}: the first segment that the plan keeps is missing"
     return None

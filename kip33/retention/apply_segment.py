@@ -19,23 +19,16 @@ complete objects, because object stores cannot append. The names alone show how 
     gone_already   all files are deleted; another run deleted the log
     incomplete     the log is deleted, other files may exist: this run was stopped
     stopped        this run changed no file of the segment
+    undo_intent    all checks of an undo passed; from now on files may be moved back
+    put_back       all files that the intents name are at their places
+    not_put_back   some of them are not
 
-With a trash, expired files are moved there; each complete file is in one place or the other:
-
-    TRASH/<plan id>/segments/broker-1/orders-0/00000000000000000042.log     as below SOURCE
-    TRASH/<plan id>/indexes/broker-1/orders-0/00000000000000000042.index    as in an index directory
-
-On one filesystem the move is a rename. Otherwise the file is copied to a temporary name, the copy's
-size is compared with the plan, the copy is renamed, and then the original is deleted.
+With a trash, expired files are moved there (`retention.trash`).
 """
 
-import errno
 import json
-import os
 import re
-import shutil
 import threading
-import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -55,17 +48,11 @@ from kip33.retention.plan import (
     RetentionPlan,
     file_record,
 )
+from kip33.retention.trash import move_file, place_in_trash
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.files import entries_of, one_line, opened, read_whole, size_of
+from kip33.stores.files import entries_of, one_line, read_whole
 from kip33.stores.locations import Location
-from kip33.stores.own_files import (
-    TEMPORARY_SUFFIX,
-    flush,
-    make_folder,
-    move,
-    publish_or_raise,
-    remove_quietly,
-)
+from kip33.stores.own_files import flush, publish_or_raise
 
 CONTINUE: Final = "fix it and apply the plan again"
 
@@ -74,8 +61,7 @@ Record: TypeAlias = dict[str, Any]
 
 _MOST_BYTES: Final = 1 << 24
 _NAME: Final = re.compile(r"(\d+)-([^-]*)-?(.*)\.json", re.DOTALL)  # base offset, run, what
-_CONSEQUENCE: Final = "without it no more segments of its partition are deleted"
-_COPY_CHUNK_BYTES: Final = 1 << 20
+_CONSEQUENCE: Final = "without it no more segments of its partition are changed"
 
 
 @dataclass(frozen=True)
@@ -102,6 +88,8 @@ class StepOutcome(StrEnum):
     INCOMPLETE = "incomplete"
     STOPPED = "stopped"
     DONE_BEFORE = "done_before"  # an earlier run recorded the result: no new object
+    PUT_BACK = "put_back"  # by an undo
+    NOT_PUT_BACK = "not_put_back"
 
 
 class PartitionOutcome(StrEnum):
@@ -115,9 +103,11 @@ class RecordKind(StrEnum):
     """The kind of an object of the journal; each member is its own text."""
 
     INTENT = "intent"
+    UNDO_INTENT = "undo_intent"
     RESULT = "result"
 
 
+_INTENTS: Final = frozenset((RecordKind.INTENT, RecordKind.UNDO_INTENT))
 DONE_RESULTS: Final = frozenset((StepOutcome.DELETED, StepOutcome.MOVED, StepOutcome.GONE_ALREADY))
 
 
@@ -128,13 +118,15 @@ class Journal:
     files of its segment in the plan.
     """
 
-    def __init__(self, plan: RetentionPlan, partition: PlannedPartition, run_id: str) -> None:
+    def __init__(self, run: Run, partition: PlannedPartition) -> None:
         """Take the place of the journal; `load` reads it."""
-        below = partition.below(plan.basis.source)
-        place = journal_place(plan)
+        below = partition.below(run.plan.basis.source)
+        place = journal_place(run.plan)
         self._folder = place.child(below) if below else place
-        self._run_id = run_id
-        self._plan_id, self._partition = plan.plan_id, partition
+        self._run, self._run_id = run, run.run_id
+        self._plan_id, self._partition = run.plan.plan_id, partition
+        self.begun_files: dict[int, dict[str, str | None]] = {}
+        """What intents name, by base offset: URIs, and the trash of the last one that was read."""
         self._planned = {segment.base_offset: segment for segment in partition.segments}
         self._believed: set[str] = set()  # names of objects
         self._by_step: dict[int, set[tuple[str, str]]] = {}  # (run id, what) by base offset
@@ -170,10 +162,13 @@ class Journal:
                 f"{place.uri}: not an object that an apply of plan {self._plan_id} put there; "
                 "look where it is from and remove it, then make another plan"
             )
+        if name[3] == RecordKind.INTENT:
+            files = {file["uri"]: record.get("trash") for file in record["files"]}
+            self.begun_files.setdefault(int(name[1]), {}).update(files)
         return name[0]
 
     def _is_of_step(self, record: Record, base_offset: int, run_id: str, what: str) -> bool:
-        outcome = None if what == RecordKind.INTENT else what
+        outcome = None if what in _INTENTS else what
         expected = self.record_of(base_offset, run_id, what) | {"outcome": outcome}
         planned = self._planned[base_offset].files  # KeyError: not in the plan
         files = [file_record(self._partition, file) for file in planned]
@@ -184,7 +179,7 @@ class Journal:
     def record_of(self, base_offset: int, run_id: str, what: str) -> Record:
         """Return the first keys of an object."""
         return {
-            "kind": str(RecordKind.INTENT if what == RecordKind.INTENT else RecordKind.RESULT),
+            "kind": what if what in _INTENTS else str(RecordKind.RESULT),
             "plan_id": self._plan_id,
             "run_id": run_id,
             **dict(zip(PARTITION_KEY, self._partition.key, strict=True)),
@@ -194,6 +189,11 @@ class Journal:
     def is_done(self, base_offset: int) -> bool:
         """Return whether a run recorded that all files of a segment are deleted."""
         return any(what in DONE_RESULTS for _, what in self._by_step.get(base_offset, ()))
+
+    def is_put_back(self, base_offset: int) -> bool:
+        """Return whether an undo recorded that the files of a segment are at their places."""
+        steps = self._by_step.get(base_offset, ())
+        return any(what == StepOutcome.PUT_BACK for _, what in steps)
 
     def is_begun(self, base_offset: int, *, by_another_run: bool = False) -> bool:
         """Return whether a run may have deleted files of a segment."""
@@ -205,12 +205,26 @@ class Journal:
             for run_id, what in names
         )
 
-    def put(self, base_offset: int, what: str, record: dict[str, Any]) -> None:
-        """Publish one object; PublishError if that fails."""
-        name = f"{base_offset:020d}-{self._run_id}-{what}.json"
-        data = (json.dumps(record) + "\n").encode()
-        publish_or_raise(self._folder.child(name), data, _CONSEQUENCE)
-        self._believed.add(name)
+    def put(
+        self, base_offset: int, what: str, files: Iterable[PlannedFile], why: str | None
+    ) -> None:
+        """Publish an object and report it; a dry run only reports. PublishError if that fails."""
+        run, what = self._run, str(what)
+        record = {
+            **self.record_of(base_offset, run.run_id, what),
+            "at_ms": run.clock(),
+            "outcome": None if what in _INTENTS else what,
+            "why": why,
+            "files": [file_record(self._partition, file) for file in files],
+            "trash": run.trash.uri if run.trash else None,
+            "dry_run": run.dry_run,
+        }
+        if not run.dry_run:
+            name = f"{base_offset:020d}-{run.run_id}-{what}.json"
+            data = (json.dumps(record) + "\n").encode()
+            publish_or_raise(self._folder.child(name), data, _CONSEQUENCE)
+            self._believed.add(name)
+        run.on_record(record)
 
 
 def journal_place(plan: RetentionPlan) -> Location:
@@ -292,7 +306,8 @@ class SegmentStep:
         if now.others:
             raise PlanError(now.others[0])
         if log_is_there and self.journal.is_done(base_offset):
-            raise PlanError(f"{log}: exists again after this plan deleted it")
+            again = "was put back" if self.journal.is_put_back(base_offset) else "exists again"
+            raise PlanError(f"{log}: {again} after this plan deleted it; make another plan")
         if log_is_there and log not in self.run.known:
             raise PlanError(f"{log}: exists, but is not in the newest snapshot")
         if now.gone and (log_is_there or not self.journal.is_begun(base_offset)):
@@ -333,10 +348,9 @@ class SegmentStep:
 
     def _remove(self, place: Location, file: PlannedFile) -> None:
         if self.run.trash:
-            kind = "indexes" if file.in_index_dir else "segments"
-            below = self.partition.below(self.run.plan.basis.source)
-            target = self.run.trash.child("/".join(filter(None, (kind, below, file.name))))
-            move_to_trash(place, target, size_bytes=file.size_bytes)
+            source = self.run.plan.basis.source
+            target = place_in_trash(self.run.trash, self.partition, source, file)
+            move_file(place, target, size_bytes=file.size_bytes)
         else:
             place.filesystem().delete_file(place.path)
 
@@ -364,99 +378,7 @@ class SegmentStep:
         return self.journal.is_begun(self.segment.base_offset, by_another_run=True)
 
     def _put(self, what: RecordKind | StepOutcome, files: list[PlannedFile]) -> None:
-        """Publish an object of the journal, then report it; a dry run only reports."""
-        base_offset = self.segment.base_offset
-        record = {
-            **self.journal.record_of(base_offset, self.run.run_id, what),
-            "at_ms": self.run.clock(),
-            "outcome": None if what == RecordKind.INTENT else str(what),
-            "why": self.why,
-            "files": [file_record(self.partition, file) for file in files],
-            "trash": self.run.trash.uri if self.run.trash else None,
-            "dry_run": self.run.dry_run,
-        }
-        if not self.run.dry_run:
-            self.journal.put(base_offset, what, record)
-        self.run.on_record(record)
+        self.journal.put(self.segment.base_offset, what, files, self.why)
 
     def _uri(self, file: PlannedFile) -> str:
         return self.partition.place(file).uri
-
-
-def move_to_trash(file: Location, target: Location, *, size_bytes: int) -> None:
-    """Move a file of `size_bytes`; OSError if that fails, FileNotFoundError if it is missing.
-
-    An existing target with the same bytes is treated as the copy of a move that was killed between
-    copy and deletion.
-    """
-    if _is_taken(target):
-        if size_of(target) is None or not _same_bytes(file, target):
-            raise FileExistsError(
-                errno.EEXIST, f"the trash has another file of this name: {target.uri}"
-            )
-    elif _rename(file, target):
-        return
-    else:
-        _copy(file, target, size_bytes=size_bytes)
-    file.filesystem().delete_file(file.path)
-
-
-def _is_taken(target: Location) -> bool:
-    """Return whether the name is used: a rename would also replace a link or a pipe."""
-    if target.is_local:
-        return os.path.lexists(target.path)
-    return size_of(target) is not None
-
-
-def _rename(file: Location, target: Location) -> bool:
-    """Rename a file if that is one atomic step; return whether it was renamed."""
-    if file.root != target.root or file.is_object_store:
-        return False
-    try:
-        move(file, target)
-    except OSError as error:
-        if error.errno == errno.EXDEV:
-            return False
-        raise
-    return True
-
-
-def _copy(file: Location, target: Location, *, size_bytes: int) -> None:
-    """Publish a complete copy at `target`, with the file's times and mode on a local disk."""
-    temporary = target.parent.child(f".{target.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
-    store = target.filesystem()
-    if not target.is_object_store:
-        make_folder(target.parent)
-    try:
-        if file.is_local and target.is_local:
-            shutil.copy2(file.path, temporary.path)
-        elif file.root == target.root:  # the store itself copies
-            store.copy_file(file.path, temporary.path)
-        else:
-            _stream(file, temporary)
-        copied = size_of(temporary)
-        if copied != size_bytes:
-            raise OSError(f"{target.uri}: {copied} bytes were copied, expected {size_bytes}")
-        if target.is_local:
-            flush(temporary.path)
-        move(temporary, target)  # it flushes the folder before the original is deleted
-    except BaseException:
-        remove_quietly(temporary)
-        raise
-
-
-def _stream(file: Location, target: Location) -> None:
-    buffer = memoryview(bytearray(_COPY_CHUNK_BYTES))
-    store = target.filesystem()
-    with opened(file) as (read_into, size_bytes), store.open_output_stream(target.path) as stream:
-        for position in range(0, size_bytes, _COPY_CHUNK_BYTES):
-            stream.write(buffer[: read_into(position, buffer)])
-
-
-def _same_bytes(one: Location, other: Location) -> bool:
-    first, second = (memoryview(bytearray(_COPY_CHUNK_BYTES)) for _ in range(2))
-    with opened(one) as (read_one, size_bytes), opened(other) as (read_other, other_bytes):
-        return size_bytes == other_bytes and all(
-            first[: read_one(position, first)] == second[: read_other(position, second)]
-            for position in range(0, size_bytes, _COPY_CHUNK_BYTES)
-        )

@@ -144,3 +144,9 @@ class ApplyOptions(TypedDict, total=False):
             parse=size_bytes,
         ),
     ]
+
+
+class UndoOptions(TypedDict, total=False):
+    """How it is put back what a plan moved to a trash."""
+
+    dry_run: Annotated[bool, "Run all checks, move nothing."]

@@ -28,6 +28,7 @@ class Phase(StrEnum):
     FINISHING = "finishing the copies"
     EVALUATING = "evaluating retention"
     DELETING = "deleting"
+    PUTTING_BACK = "putting back"
     REPAIRING = "repairing"
     REPORTING = "making the report"
 

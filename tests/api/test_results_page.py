@@ -61,6 +61,7 @@ RESULTS = {
     "group_lags": kip33.GroupLag,
     "resume_points": kip33.ResumePoint,
     "applied_partitions": kip33.PartitionResult,
+    "undone_partitions": kip33.PartitionUndone,
     "written_records": kip33.WrittenRecords,
     "counts": COUNTS,
     "selected_records": kip33.SelectedRecords,

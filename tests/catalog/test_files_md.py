@@ -56,7 +56,8 @@ Record = dict[str, Any]
 OF_COMMANDS = {
     *("build summary", "verify summary", "quick verify summary"),
     *("retention summary", "plan in a summary"),
-    *("apply summary", "repair summary", "restore summary", "run", "finding of a run"),
+    *("apply summary", "undo summary", "repair summary", "restore summary", "run"),
+    "finding of a run",
 }
 
 
@@ -264,6 +265,8 @@ def test_the_summaries_of_the_commands(command: Command) -> None:  # noqa: F811
     assert json.loads(Path("audit/summary.json").read_text()) == audit
     applied = summary_of("retention", "apply", "plan.jsonl", "--trash", "trash")
     require_fields("apply summary", applied)
+    undone = summary_of("retention", "undo", "plan.jsonl", "--trash", "trash")
+    require_fields("undo summary", undone)
     require_fields("repair summary", summary_of("repair", "archive/broker-2"))
     restored = summary_of("restore", "archive", "--to", "data", "--topic", "payments")
     require_fields("restore summary", restored)

@@ -117,6 +117,14 @@ SAME = {
             "partitions": [one._asdict() for one in kip33.apply_plan("plan.jsonl").partitions]
         },
     ),
+    "retention undo": Same(
+        ("retention", "undo", "plan.jsonl", "--trash", "{}/trash", "--dry-run"),
+        lambda here: {
+            "partitions": [
+                one._asdict() for one in kip33.undo_plan("plan.jsonl", f"{here}/trash").partitions
+            ]
+        },
+    ),
     "repair": Same(REPAIR, lambda here: _repaired(here, apply=False)),
     "repair --apply": Same((*REPAIR, "--apply"), lambda here: _repaired(here, apply=True)),
     "restore": Same(RESTORE, lambda here: _restored(here, dry_run=False)),
@@ -208,6 +216,9 @@ def test_a_function_gives_and_writes_what_its_command_does(
                 week = {"defaults": {"retention.ms": "7d", "cleanup.policy": "delete"}}
                 opened = kip33.open_catalog("indexes/_catalog")
                 kip33.write_plan(opened.plan_retention(week, now="2023-12-01"), "plan.jsonl")
+            if name == "retention undo":
+                kip33.apply_plan("plan.jsonl", trash="asked/trash", dry_run=False)
+                shutil.copytree("asked/trash", "called/trash")
             if name.startswith("repair"):
                 shutil.copytree("archive", "asked/logs")
             words = [word.replace("{}", "asked") for word in same.command]
@@ -218,6 +229,8 @@ def test_a_function_gives_and_writes_what_its_command_does(
             expected = told(asked, "asked")
             assert called == {key: expected[key] for key in called}
             assert files_of(folder / "called").keys() == files_of(folder / "asked").keys()
+            if name == "retention undo":
+                kip33.undo_plan("plan.jsonl", "asked/trash", dry_run=False)
             if name.startswith(("build", "repair", "restore")):
                 assert called.keys() == expected.keys()
 
@@ -236,6 +249,7 @@ OTHER_NAMES = {
     ("count", "from"): "start_time",
     ("count", "until"): "end_time",
     ("retention apply", "plan_file"): "plan",
+    ("retention undo", "plan_file"): "plan",
     ("dialects", "dialect"): "dialects",
     ("dialects", "time_index_interval"): "interval_ms",
     ("timestamps", "policy"): "policies",
@@ -292,6 +306,7 @@ def test_the_functions_have_the_options_of_their_command(subtests: pytest.Subtes
         ("repair", kip33.repair),
         ("restore", kip33.restore_archive),
         ("retention apply", kip33.apply_plan),
+        ("retention undo", kip33.undo_plan),
         ("report", kip33.write_report),
         ("status", kip33.archive_status),
         ("search", kip33.OpenedCatalog.offsets_for_times),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -175,6 +176,46 @@ def test_a_plan_is_tried_and_carried_out(planned: dict[str, Any], command: Comma
     assert logs_of_sensors() == before[1:]
     twice = json.loads(again.stdout)["summary"]
     assert (twice["segments_deleted"], twice["segments_gone_already"]) == (0, 10)
+
+
+def test_what_was_moved_to_a_trash_comes_back(planned: dict[str, Any], command: Command) -> None:
+    before = logs_of_sensors()
+    apply = ("retention", "apply", "plan.jsonl", "--trash", "my trash")
+
+    tried = command(*apply, "--dry-run")
+    applied = command(*apply, "--result-line")
+    [undo] = re.findall("undo +│ kip33 (.+?) +│", applied.stdout)
+    undone = command(*shlex.split(undo), "--result-line")
+    again = command(*shlex.split(undo), "--format", "json")
+
+    title, *rows = tried.stdout.partition("┏━━━━━━━━━━━━━━━━━┳")[0].splitlines()
+    assert title == "what would be done"
+    segments = re.findall(r"(broker\S+) +│ +(\d+) +│ (\w+)", "\n".join(rows))
+    assert segments[:3] == [("broker-1/orders-0", f"{at}", "moved") for at in (0, 4000)] + [
+        ("broker-1/sensors-0", "0", "moved")
+    ]
+    assert len(segments) == 10
+    assert applied.stdout.startswith("moved\n")
+    assert "freed" in applied.stdout
+    assert "nothing until the trash is removed" in applied.stdout
+    assert (result_in(applied)["bytes_freed"], result_in(applied)["segments_deleted"]) == (0, 10)
+    assert (undone.exit_code, logs_of_sensors()) == (0, before)
+    assert (result_in(undone)["segments_put_back"], result_in(undone)["findings"]) == (10, [])
+    twice = json.loads(again.stdout)["summary"]
+    assert (twice["segments_put_back"], twice["segments_there_already"]) == (0, 10)
+
+
+def test_what_does_not_come_back_is_named(planned: dict[str, Any], command: Command) -> None:
+    command("retention", "apply", "plan.jsonl", "--trash", "trash")
+    gone = next(Path("trash").rglob("broker-2/orders-0/*.log"))
+    gone.unlink()
+    undo = ("retention", "undo", "plan.jsonl", "--trash", "trash")
+
+    for options, exit_code in (((), 4), (("--fail-on", "not_put_back"), 3)):
+        done = command(*undo, *options)
+        assert done.exit_code == exit_code
+        assert f"{gone.name}: it is not in the trash: file://" in done.stdout
+    assert command(*undo[:-2]).exit_code == 2
 
 
 @pytest.mark.usefixtures("planned")

@@ -34,13 +34,14 @@ from kip33.restore import restore_apply
 from kip33.restore.restore_request import RestoreRequest
 from kip33.restore.truncate_apply import truncate
 from kip33.retention import apply_segment
+from kip33.retention import trash as moves
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.stores import files, own_files
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import only_within_a_directory
 from tests.builders.partition_copies import INTERVAL_BYTES
 from tests.cli.console import PROJECT, Finished
-from tests.faults.applies import apply_here
+from tests.faults.applies import apply_here, undo_here
 from tests.faults.builds import build_here
 from tests.faults.nights import first_day
 
@@ -119,6 +120,15 @@ def _apply(
         sys.exit(why)
 
 
+def _undo(plan_file: str, trash_folder: str, *, other_disk: bool = False, threads: int = 1) -> None:
+    """Put back what is in the trash; with `other_disk` no rename goes from it."""
+    if other_disk:
+        os.rename = only_within_a_directory(os.rename)  # type: ignore[assignment]
+    undone = undo_here(plan_file, trash_folder, threads=threads)
+    if why := "; ".join(one.why for one in undone.partitions if one.why):
+        sys.exit(why)
+
+
 def _applies(plan_file: str, trash: str | None = None) -> None:
     """Apply a plan; print its partitions."""
     print(json.dumps([one._asdict() for one in apply_here(plan_file, trash).partitions]))
@@ -160,6 +170,7 @@ COMMANDS: Final[dict[str, Callable[..., object]]] = {
     "remove": _remove,
     "restore": _restore,
     "truncate": _truncate,
+    "undo": _undo,
     "write records": _write_records,
 }
 
@@ -170,7 +181,7 @@ def _operations() -> Iterator[tuple[Any, str]]:
     yield from ((os, name) for name in (*names, "truncate", "unlink"))
     yield shutil, "copy2"
     yield apply_segment.SegmentStep, "_remove"
-    yield apply_segment, "_copy"
+    yield moves, "_copy"
     for module in [one for name, one in sys.modules.items() if name.startswith("kip33.")]:
         yield from ((module, name) for name, value in vars(module).items() if _changes_files(value))
 

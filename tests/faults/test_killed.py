@@ -34,11 +34,12 @@ from tests.builders.expiring_archive import KINDS, ExpiringArchive
 from tests.builders.leftover_archive import archive_with_leftovers
 from tests.builders.partition_copies import files_of, write_partition
 from tests.builders.segment_builder import Record, v2_batch
-from tests.faults.cut_short import WAYS, CutShort
+from tests.faults.applies import apply_here
+from tests.faults.cut_short import WAYS, CutShort, require_no_hole
 from tests.faults.forks import Forks
 from tests.faults.whole_builds import first_night, second_night
 from tests.faults.wrecks import Night, Place, Wreck, require_old_or_new
-from tests.long_forms import one_in
+from tests.long_forms import one_in, seeds
 from tests.restore.test_restore import log_of, new_topic, write_logs
 
 SEED = os.environ.get("KIP33_SEED", "33")
@@ -56,19 +57,60 @@ class Apply:
         archive.partition("b2/orders-0", 2, expired=2, kinds=KINDS)
         archive.snapshot()
         self.place, self.options = CutShort(archive), options
-        self.command, self.reset = self.place.command, self.place.restore
+        self.command = self.place.command
         self._with_trash = bool(options)
+
+    def reset(self) -> None:
+        self.place.restore()
 
     def learn(self) -> None:
         names = {Path(path).name for path in self.place.archive.files() if "orders" in path}
         newest = {f"{200:020d}.{kind}" for kind in KINDS[:3]}
         assert names == {f"{100:020d}.{kind}" for kind in KINDS} | newest
 
-    def require_sound(self, where: str) -> int:
+    def require_sound(self, where: str) -> int | None:
         return len(self.place.require_sound(with_trash=self._with_trash, where=where))
 
     def require_done(self, where: str, number: int) -> None:
         self.place.finish(with_trash=self._with_trash)
+
+
+class Undo(Apply):
+    """The same plan, applied with a trash; its files come back."""
+
+    least_operations = 25
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__(folder, trash=True)
+        place = self.place
+        self.options = {name: one for name, one in options.items() if name != "trash"}
+        self.command = ("undo", place.plan_file, place.trash)
+        self._times = _times(place.archive)
+
+    def reset(self) -> None:
+        self.place.restore()
+        apply_here(self.place.plan_file, self.place.trash)
+
+    def learn(self) -> None:
+        assert self.place.archive.files() == self.place.before
+
+    def require_sound(self, where: str) -> int | None:
+        archive, plan = self.place.archive, self.place.plan
+        there = {path: data for path, data in archive.files().items() if "/." not in path}
+        together = there | archive.trashed(plan)
+        assert (there.items() <= self.place.before.items(), together) == (True, self.place.before)
+        require_no_hole(self.place.before, there, where)
+        return None
+
+    def require_done(self, where: str, number: int) -> None:
+        archive = self.place.archive
+        assert archive.files() == self.place.before, where
+        assert _times(archive) == self._times, where
+        assert archive.trashed(self.place.plan) == {}
+
+
+def _times(archive: ExpiringArchive) -> dict[str, int]:
+    return {path: (archive.folder / path).stat().st_mtime_ns for path in archive.files()}
 
 
 class World:
@@ -274,6 +316,7 @@ class RecordFiles(World):
 OFFSETS = {"in a segment": 45, "at a base": 30, "before the log": 5}
 WORLDS = {
     **{f"apply: {way}": partial(Apply, **options) for way, options in WAYS.items()},
+    **{f"undo: {way}": partial(Undo, **WAYS[way]) for way in ("moved", "copied")},
     **{f"truncate: {where}": partial(Truncation, offset=at) for where, at in OFFSETS.items()},
     "restore": Restore,
     "remove leftovers": Removal,
@@ -281,6 +324,7 @@ WORLDS = {
 }
 SHORT = {  # at every so many operations
     ("before", "apply: deleted"): 8,
+    ("before", "undo: copied"): 9,
     ("before", "restore"): 14,
     ("before", "truncate: in a segment"): 4,
     ("after", "remove leftovers"): 4,
@@ -337,6 +381,42 @@ def test_an_apply_killed_again_and_again(forks: Forks, tmp_path: Path, way: str)
             break
     assert code == 0
     world.require_done("in the end", number)
+
+
+@pytest.mark.parametrize("way", one_in(2, ("copied", "moved")))
+def test_a_random_plan_is_undone_to_the_byte(forks: Forks, tmp_path: Path, way: str) -> None:
+    """The apply is killed somewhere, or not; the undo again and again, until one ends."""
+    options = {name: one for name, one in WAYS[way].items() if name != "trash"}
+    for seed in seeds(3 if way == "copied" else 40):
+        chance = random.Random(f"{SEED} undo {way} {seed}")
+        place = CutShort(_random_archive(tmp_path / f"{seed}", chance))
+        times = _times(place.archive)
+        end = {"die": ["before", chance.randrange(4, 60)]} if chance.random() < 0.5 else {}
+        place.run(forks, threads=4, **WAYS[way], **end)
+        undo = ("undo", place.plan_file, place.trash)
+        code = -signal.SIGKILL
+        while code == -signal.SIGKILL:
+            die = ["after", chance.randrange(20)]
+            code = forks.run(*undo, threads=4, **options, die=die).exit_code
+        where = f"KIP33_SEED={SEED}, {way}, {seed}"
+        assert code == 0, where
+        assert (place.archive.files(), _times(place.archive)) == (place.before, times), where
+
+
+def _random_archive(folder: Path, chance: random.Random) -> ExpiringArchive:
+    """Return an archive of which segments of some partitions may go."""
+    archive = ExpiringArchive(folder)
+    for number in range(chance.randint(1, 4)):
+        segments = chance.randint(2, 5)
+        archive.partition(
+            f"b{number}/orders-{number}",
+            segments,
+            expired=chance.randint(1, segments - 1),
+            kinds=("log", *chance.sample(KINDS[1:], chance.randint(0, 4))),
+            index_kinds=chance.choice(((), ("timeindex",), ("timeindex", "index"))),
+        )
+    archive.snapshot()
+    return archive
 
 
 def test_a_trash_that_comes_and_goes(forks: Forks, tmp_path: Path) -> None:

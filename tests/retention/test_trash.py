@@ -10,7 +10,8 @@ import pytest
 from pyarrow import fs
 
 from kip33.archive.segment_paths import PlannedFile
-from kip33.retention.apply_segment import SegmentStep, move_to_trash
+from kip33.retention.apply_segment import SegmentStep
+from kip33.retention.trash import move_file
 from kip33.stores import locations
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import A, ExpiringArchive, only_within_a_directory
@@ -88,7 +89,7 @@ def test_what_is_in_the_trash_already(
         assert first.outcome == ("done" if same else "stopped")
         if not same:
             assert first.stopped_at == 0
-            assert "the trash has another file of this name" in (first.why or "")
+            assert "another file is there: file://" in (first.why or "")
             assert before[f"archive/{A}/{log.name}"] == log.read_bytes()
 
 
@@ -101,7 +102,7 @@ def test_a_file_on_another_store_goes_to_the_trash_as_well(
     data = os.urandom(3 << 20)
     (tmp_path / "file").write_bytes(data)
     file, target = Location("hdfs://other", str(tmp_path / "file")), tmp_path / "trash/file"
-    move_to_trash(file, Location.of(target), size_bytes=len(data))
+    move_file(file, Location.of(target), size_bytes=len(data))
     assert target.read_bytes() == data
     assert [path.name for path in tmp_path.rglob("*")] == ["trash", "file"]
 
