@@ -1,4 +1,4 @@
-# Everything a newcomer needs: Python 3.11+ and Java 17+ on the machine, the rest is installed here.
+# Everything a newcomer needs: Python 3.11+ on the machine, for Spark also Java 17+. The rest is installed here.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -38,9 +38,11 @@ $(VENV)/.kernels: $(VENV)/.runs $(wildcard kip33/formats/*.py kip33/formats/*/*.
 	@if $(BIN)/python -m kip33.indexing.kernels --target here; then touch $@; \
 	  else echo "numba compiles at the first use"; fi  # the next make tries again
 
+# Prints one line if there is no Java.
+WHY_NO_JAVA = $(BIN)/python -c 'from kip33.spark.session import require_java; require_java()' 2>&1 \
+  | tail -1 | sed 's/^.*JavaMissingError: //'
 java:
-	@$(BIN)/python -c 'from kip33.spark.session import require_java; require_java()' 2>&1 | tail -1 \
-	  | sed 's/^.*JavaMissingError: //' | { ! grep . ; }
+	@$(WHY_NO_JAVA) | { ! grep . ; }
 
 ##@ Send it to a cluster
 
@@ -73,43 +75,8 @@ dist: wheel  ## Make dist/kip33.zip for --py-files and dist/kip33-env.tar.gz for
 
 ##@ See it work
 
-demo: $(VENV)/.kernels java  ## Make a small archive; build, verify, search; judge its retention, carry it out
-	@rm -rf $(DEMO)
-	$(BIN)/kip33 demo $(DEMO)/archive
-	$(BIN)/kip33 verify $(DEMO)/archive
-	$(BIN)/kip33 repair $(DEMO)/archive/broker-2  # a plan, as no --apply is given
-	PATH="$(CURDIR)/$(BIN):$$PATH" SPARK_CONF_DIR=conf spark-submit jobs/run_kip33.py build \
-	  $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index  # as a nightly job on a cluster
-	$(BIN)/kip33 verify $(DEMO)/archive --index-dir $(DEMO)/indexes
-	$(BIN)/kip33 dump $(DEMO)/indexes/broker-1/payments-0/00000000000000000000.timeindex
-	rm $(DEMO)/archive/broker-2/clicks-0/*.log  # a night later, after retention
-	rm $(DEMO)/archive/broker-1/sensors-1/*0600.log  # and one that nobody should have removed
-	$(BIN)/kip33 build $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index
-	$(BIN)/kip33 catalog holes $(DEMO)/indexes/_catalog
-	$(BIN)/kip33 catalog orphans $(DEMO)/indexes/_catalog --plan $(DEMO)/orphans.jsonl
-	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog
-	$(BIN)/kip33 catalog diff $(DEMO)/indexes/_catalog 1 2
-	$(BIN)/kip33 build $(DEMO)/archive --no-index-files --catalog $(DEMO)/audit  # rows only, for audits
-	$(BIN)/python -m tests.builders.layouts $(DEMO)/archive/broker-1 $(DEMO)/tiered  # zstd chunks
-	$(BIN)/kip33 build $(DEMO)/tiered --layout aiven --index-dir $(DEMO)/tiered-indexes
-	$(BIN)/kip33 search $(DEMO)/indexes/_catalog --time 2023-11-15T12:00Z --topic 'sens*' --topic orders
-	$(BIN)/kip33 records $(DEMO)/indexes/_catalog --topic orders --from 2023-11-14T22:14Z --limit 5
-	$(BIN)/kip33 count $(DEMO)/indexes/_catalog --topic orders --per 1d
-	$(BIN)/kip33 records $(DEMO)/indexes/_catalog --topic orders --to $(DEMO)/tables  # Parquet, by day
-	$(BIN)/kip33 timestamps $(DEMO)/indexes/_catalog --topic orders --topic 'sens*' --topic audit.v1
-	$(BIN)/kip33 roll $(DEMO)/indexes/_catalog --segment-ms 12h --now 2023-12-01  # timestamps that jump
-	$(BIN)/kip33 roll what-if $(DEMO)/archive --segment-ms 6h --topic 'sens*'
-	$(BIN)/kip33 retention $(DEMO)/indexes/_catalog --policy conf/retention.toml --now 2023-12-01 \
-	  --forecast 3d --ignore-future 1h --plan $(DEMO)/plan.jsonl  # one future timestamp blocks sensors-0
-	$(BIN)/kip33 report $(DEMO)/indexes/_catalog --policy conf/retention.toml --now 2023-12-01 \
-	  --output $(DEMO)/report.html
-	$(BIN)/kip33 retention apply $(DEMO)/plan.jsonl --trash $(DEMO)/trash
-	$(BIN)/kip33 build $(DEMO)/archive --index-dir $(DEMO)/indexes --offset-index  # the oldest are in the bucket only
-	$(BIN)/kip33 catalog $(DEMO)/indexes/_catalog $(DEMO)/tiered-indexes/_catalog --topic orders
-	$(BIN)/kip33 restore $(DEMO)/indexes/_catalog $(DEMO)/tiered-indexes/_catalog --topic orders \
-	  --to $(DEMO)/log-dir  # for a broker, from both tiers of a cluster
-	$(BIN)/kip33 search $(DEMO)/indexes/_catalog $(DEMO)/tiered-indexes/_catalog --topic orders \
-	  --time earliest-local --time latest-tiered
+demo: $(VENV)/.kernels  ## A story of one minute: build, verify, search, judge, restore; Spark, if there is Java
+	@.ci/demo $(DEMO)
 
 ##@ Read it
 
@@ -125,14 +92,16 @@ pages: venv java  ## Run the commands of all pages and write what they print tod
 PYTEST := $(BIN)/pytest -q -n auto --dist loadfile --no-loadscope-reorder
 SHORT := not kafka and not integration and not long
 
-test: venv java  ## Lint, types and every test that needs no outside service
+test: venv  ## Lint, types and every test that needs no outside service; without Java not those on Spark
 	@$(MAKE) --no-print-directory --jobs=4 --output-sync=line unit spark lint types
 
 unit: venv
 	$(PYTEST) -m "$(SHORT) and not spark"
 
+ON_SPARK := $(BIN)/pytest -q -p no:cacheprovider -m "$(SHORT) and spark"
 spark: venv  # one process, which has one session
-	$(BIN)/pytest -q -p no:cacheprovider -m "$(SHORT) and spark"
+	@why=$$($(WHY_NO_JAVA)); if [ -z "$$why" ]; then $(ON_SPARK); else \
+	  echo "$$($(ON_SPARK) --collect-only | grep -c ::) tests on Spark are skipped. $$why"; fi
 
 quick: venv  ## The pure tests, plain code, few examples: a quarter of a minute
 	KIP33_EXAMPLES=quick $(BIN)/pytest -q -n auto tests/formats tests/rules tests/test_layering.py \

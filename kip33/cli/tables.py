@@ -4,15 +4,17 @@ Names, such as paths and partitions, are never broken. A table that is wider tha
 its remarks on lines below each row, then the headings on several lines, then fewer columns, of
 which a line below the table tells. If even the columns that are always shown do not fit, each row
 becomes lines of `name: value`. In a file or a pipe, a table is as wide as it has to be, or as the
-variable COLUMNS says.
+variable COLUMNS says. At a terminal, words such as `wrong` have the color of their severity, which
+NO_COLOR turns off; FORCE_COLOR turns it on in a pipe.
 """
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Any, Final, NamedTuple
 from unicodedata import category, east_asian_width
 
@@ -26,6 +28,20 @@ MOST_TABLE_ROWS: Final = 1_000  # a table is for people
 _QUANTITIES: Final = (human_bytes, human_duration)  # texts that are numbers with a unit
 _FRAME: Final = "┏━┳┓┃┡╇┩│└─┴┘"
 _ASCII_FRAME: Final = "+-++|+++|+-++"
+SEVERE: Final = frozenset(
+    (
+        *("wrong", "malformed", "invalid", "unreadable", "damage", "difference", "problem"),
+        *("failed", "refused", "blocked", "stopped", "not removed"),
+    )
+)
+SUSPICIOUS: Final = frozenset(
+    (
+        *("padded", "incomplete", "sparse", "missing", "changed", "truncated", "unverified"),
+        *("archived", "unknown", "unsure", "overlap", "warning", "by hand", "future", "seconds"),
+        *("microseconds", "nanoseconds", "unexplained"),
+    )
+)
+_COLORED: Final = re.compile(rf"(?<![\w./-])(?:{'|'.join(SEVERE | SUSPICIOUS)})(?![\w./-])")
 
 
 class Column(NamedTuple):
@@ -75,10 +91,10 @@ class Table(NamedTuple):
         cells = [[column.cell(row) for column in self.columns] for row in islice(rows, most)]
         is_utf = (getattr(sys.stdout, "encoding", None) or "").lower().startswith("utf")
         frame = _FRAME if is_utf else _ASCII_FRAME
-        laid = lay_out(self.columns, cells, width, title=self.title, frame=frame)
-        has_bold = is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
-        head = [click.style(line, bold=True) if has_bold else line for line in laid.head]
-        # No cell has a control character, so the only escapes are those of bold.
+        is_styled = has_styles()
+        laid = lay_out(self.columns, cells, width, self.title, frame=frame, is_colored=is_styled)
+        head = [click.style(line, bold=True) if is_styled else line for line in laid.head]
+        # No cell has a control character, so the only escapes are those of colors and bold.
         click.echo("\n".join([*head, *laid.body]), exact_output(), color=True)
         for line in self._notes(laid, len(cells), rows):
             click.echo("\n".join(_wrapped("", line.split(" "), width)))
@@ -95,6 +111,14 @@ class Table(NamedTuple):
 def is_terminal() -> bool:
     """Return whether standard output is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
+
+
+def has_styles() -> bool:
+    """Return whether texts are bold or colored: at a terminal, or as NO_COLOR, FORCE_COLOR say."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    is_capable = is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
+    return is_capable or bool(os.environ.get("FORCE_COLOR"))
 
 
 def line_width() -> int | None:
@@ -149,17 +173,22 @@ class _Texts:
     cells: Sequence[Sequence[str]]
     cells_width: int
     is_right: bool
+    is_colored: bool
 
     @classmethod
-    def of(cls, column: Column, values: Sequence[Any]) -> "_Texts":
-        """Make texts of values; numbers, beside which there may be nothing, are on the right."""
+    def of(cls, column: Column, values: Sequence[Any], is_colored: bool) -> "_Texts":
+        """Make texts of values; numbers, beside which there may be nothing, are on the right.
+
+        Names and sentences have no colors.
+        """
         numbers = [value for value in values if value not in ("", column.none)]
         is_right = column.show in _QUANTITIES or (
             bool(numbers) and all(isinstance(value, int | float) for value in numbers)
         )
         cells = [*map(_lines_of, values)]
         width = max((_cells(line) for cell in cells for line in cell), default=0)
-        return cls(column, escaped(column.heading), cells, width, is_right)
+        is_colored = is_colored and not (column.is_name or column.is_remark)
+        return cls(column, escaped(column.heading), cells, width, is_right, is_colored)
 
     @property
     def is_blank(self) -> bool:
@@ -177,9 +206,20 @@ class _Texts:
     def heading_lines(self, is_narrow: bool) -> Sequence[str]:
         return self.heading.split(" ") if is_narrow else [self.heading]
 
-    def padded(self, line: str, width: int) -> str:
-        blanks = " " * (width - _cells(line))
-        return blanks + line if self.is_right else line + blanks
+    def padded(self, line: str, width: int, how: Callable[["_Texts", str], str]) -> str:
+        blanks, text = " " * (width - _cells(line)), how(self, line)
+        return blanks + text if self.is_right else text + blanks
+
+    def plain(self, line: str) -> str:
+        return line
+
+    def colored(self, line: str) -> str:
+        """Return the text with the colors of its words; below `blocked`, all has that color."""
+        if not self.is_colored:
+            return line
+        if self.heading in SEVERE and line not in ("", self.column.none, "0"):
+            return _in_color(self.heading, line)
+        return _COLORED.sub(lambda found: _in_color(found[0], found[0]), line)
 
     def told(self, number: int) -> Iterator[str]:
         """Yield the lines of a cell; an empty one, or a remark of nothing, has none."""
@@ -195,9 +235,10 @@ def lay_out(
     columns: Sequence[Column],
     rows: Sequence[Sequence[Any]],
     width: int | None,
-    *,
     title: str | None = None,
+    *,
     frame: str = _FRAME,
+    is_colored: bool = False,
 ) -> Laid:
     """Return the lines of a table in a terminal of `width` characters, None for any number.
 
@@ -211,7 +252,11 @@ def lay_out(
     └────────┴─────────┘ ['why'] 26
     """
     by_column = zip(*rows, strict=True) if rows else [()] * len(columns)
-    every = [_Texts.of(*pair) for pair in zip(columns, by_column, strict=True)]
+    are_facts = len(columns) == 2 and not columns[1].heading  # whose first column has names
+    every = [
+        _Texts.of(column, values, is_colored and not (are_facts and number == 0))
+        for number, (column, values) in enumerate(zip(columns, by_column, strict=True))
+    ]
     texts = [text for text in every if not text.is_blank] or every
     titles = _wrapped("", escaped(title).split(" "), width) if title else []
     box, needed = _box_of(texts, width, frame)
@@ -245,7 +290,7 @@ class _Box:
         below, crossing, end = self._frame[5:8]
         return [
             self._border(left, fill, between, right),
-            *self._row(headings, edge),
+            *self._row(headings, edge, _Texts.plain),
             self._border(below, fill, crossing, end),
         ]
 
@@ -256,7 +301,7 @@ class _Box:
     def row(self, number: int, remarks: Sequence[_Texts], width: int | None) -> Iterator[str]:
         """Yield the lines of a row, then its remarks."""
         edge = self._frame[8]
-        yield from self._row([text.cells[number] for text in self.shown], edge)
+        yield from self._row([text.cells[number] for text in self.shown], edge, _Texts.colored)
         for remark in remarks:
             heading = f"{remark.heading}:".split(" ")
             for line in remark.told(number):
@@ -264,11 +309,13 @@ class _Box:
                 yield from _wrapped(f"{edge}   ", words, width, f"{edge}   ")
                 heading = []
 
-    def _row(self, cells: Sequence[Sequence[str]], edge: str) -> Iterator[str]:
+    def _row(
+        self, cells: Sequence[Sequence[str]], edge: str, how: Callable[[_Texts, str], str]
+    ) -> Iterator[str]:
         columns = list(zip(self.shown, self._widths, cells, strict=True))
         for number in range(max(map(len, cells))):
             padded = (
-                text.padded(lines[number] if number < len(lines) else "", width)
+                text.padded(lines[number] if number < len(lines) else "", width, how)
                 for text, width, lines in columns
             )
             yield f"{edge} " + f" {edge} ".join(padded) + f" {edge}"
@@ -322,7 +369,12 @@ def _pair_lines(pairs: Sequence[tuple[str, _Texts, Iterable[str]]], width: int) 
     for name, text, values in pairs:
         first = f"{name}: " + later[_cells(name) + 2 :]
         for value in values:
-            lines += _wrapped(first, text.words(value), width, later)
+            wrapped = _wrapped(first, text.words(value), width, later)
+            starts = chain([len(first)], repeat(len(later)))
+            lines += [
+                line[:start] + text.colored(line[start:])
+                for line, start in zip(wrapped, starts, strict=False)
+            ]
             first = later
     return lines
 
@@ -342,6 +394,10 @@ def _wrapped(first: str, words: Iterable[str], width: int | None, later: str = "
             gap = ""
         line, gap = line + gap + word, " "
     return [*lines, line.rstrip(" ")]
+
+
+def _in_color(word: str, text: str) -> str:
+    return click.style(text, fg="red" if word in SEVERE else "yellow")
 
 
 def _lines_of(value: Any) -> Sequence[str]:

@@ -1,5 +1,6 @@
 """`kip33 demo`: the same archive each time, and each thing it names is what kip33 then says."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,27 @@ def test_it_writes_only_into_a_new_or_empty_directory(
             assert done.exit_code == 2
             assert name.replace("//", "/") in done.stderr
             assert files_of(tmp_path) == before
+
+
+@pytest.mark.integration  # twenty commands
+def test_the_story_of_make_demo_needs_no_java_and_is_short(tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for program in {
+        p.name: p for folder in ("/bin", "/usr/bin") for p in Path(folder).iterdir()
+    }.values():
+        if not program.name.startswith("java"):
+            (programs / program.name).symlink_to(program)
+    done = subprocess.run(
+        [".ci/demo", tmp_path / "demo"],
+        cwd=PROJECT,
+        env={"PATH": str(programs)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert [line[:26] for line in lines if "Java" in line][-1] == "skipped: Java is missing: "
+    assert [line for line in lines if len(line) > 100 and line[0] in "┏┃┡│└"] == []
+    assert 150 < len(lines) < 240
+    assert done.stderr == ""

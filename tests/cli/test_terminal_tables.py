@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import shutil
 import struct
 import sys
@@ -16,16 +17,18 @@ from urllib.parse import quote
 import pytest
 from rich.cells import cell_len
 
+from kip33.cli.tables import SEVERE, SUSPICIOUS
 from kip33.demo import ODDITIES, make_archive, make_sensors
 from kip33.formats.names import parse_partition_dir
 from tests.cli.command_lines import CATALOG, OF_CATALOGS
-from tests.cli.console import KIP33, Command, subprocess_of
+from tests.cli.console import KIP33, PROJECT, Command, subprocess_of
 from tests.faults.builds import build_here
 
 SIZE = struct.Struct("HHHH")  # lines, characters, and the same in pixels
 BROKERS = ("broker-1", "broker-2", "a rack in 東京")
 ORPHAN = "broker-2/clicks-0/00000000000000009999.timeindex"
 OFFSETS = "a-group-of-consumers,orders,0,107\na-group-of-consumers,sensors,1,50\n"
+STYLES = re.compile(r"\x1b\[(?:0|1|31|33)m")  # bold, red, yellow
 Terminal = Callable[..., str]
 
 
@@ -154,7 +157,7 @@ def test_tables_fit_and_names_stand_whole(
     for line, names in ROWS.items():
         for width in (80, 40):
             with subtests.test(f"{line}, {width}"):
-                text = terminal(width, line).replace("\x1b[1m", "").replace("\x1b[0m", "")
+                text = STYLES.sub("", terminal(width, line))
 
                 assert "\x1b" not in text
                 framed = [one for one in text.splitlines() if one[:1] in tuple("┏┃┡│└")]
@@ -162,6 +165,27 @@ def test_tables_fit_and_names_stand_whole(
                 assert [name for name in names(shown) if name not in text] == []
                 (shown / "page.html").unlink(missing_ok=True)
                 (shown / "page.json").unlink(missing_ok=True)
+
+
+def test_words_have_the_color_of_their_severity(
+    terminal: Terminal, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    red, yellow = "\x1b[31mwrong\x1b[0m", "\x1b[33mpadded\x1b[0m"
+    for width in (100, 40):
+        text = terminal(width, "verify archive")
+        assert red in text and yellow in text
+        assert "┃ \x1b" not in text  # a heading
+    assert "\x1b[31m3 (" in terminal(200, f"retention {CATALOG} --retention-ms 7d --now 2023-12-01")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert red in command("verify", "archive").stdout
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in terminal(100, "verify archive")
+
+
+def test_every_word_with_a_color_is_one_that_kip33_says() -> None:
+    modules = [path for path in (PROJECT / "kip33").rglob("*.py") if path.stem != "tables"]
+    text = "".join(path.read_text() for path in modules)
+    assert [word for word in SEVERE | SUSPICIOUS if f'"{word}"' not in text] == []
 
 
 def test_the_demo_says_at_every_width_what_is_wrong(terminal: Terminal, tmp_path: Path) -> None:
