@@ -16,6 +16,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import cache, wraps
 from textwrap import wrap
 from types import UnionType
@@ -41,6 +42,10 @@ _PLACE: Final = re.compile(r"^( *)- `options`: .*(?:\n\1  .*)*\n", re.MULTILINE)
 _FLAG: Final = re.compile(r"--[a-z][a-z-]*[a-z]")
 _SAID_FLAG: Final = re.compile(rf"(?<!\S){_FLAG.pattern}")  # not in a path
 _WIDTH: Final = 100
+_A_TIME: Final = (
+    " A time is ISO 8601, a `datetime` with a time zone, a time of pandas, NumPy or pyarrow, or ms "
+    "since 1970."
+)
 
 
 class Option(NamedTuple):
@@ -199,9 +204,14 @@ def _items(kind: Any, arguments: set[str], indent: str) -> Iterator[str]:
     word = re.compile(rf"{_FLAG.pattern}|\b(?:{'|'.join(map(str.upper, arguments))})\b")
     for one in declared(kind):
         text = word.sub(lambda found: _in_python(found[0], words), one.text)
-        item = f"- `{one.name}`: {text}"
+        item = f"- `{one.name}`: {text}{_A_TIME if _is_time(one.type) else ''}"
         lines = wrap(item, _WIDTH - len(indent), subsequent_indent="  ", break_on_hyphens=False)
         yield from (f"{indent}{line}\n" for line in lines)
+
+
+def _is_time(kind: Any) -> bool:
+    """Return whether a value is a time, or may be a list of times."""
+    return kind is datetime or any(map(_is_time, get_args(kind)))
 
 
 def _with_keywords(text: Any, names: Mapping[str, str]) -> Any:

@@ -46,10 +46,11 @@ def report_facts(
 ) -> Report:
     """Return the facts of a report on a catalog, which `kip33/report/facts.py` describes.
 
-    `now` is the time at which retention is judged: milliseconds or an aware `datetime`. `policy`
-    and `kafka_configs` are files, as the command takes them; without either retention is not
-    judged. `days` is the length of the forecast, at most 366. Raises LocationError, CatalogError or
-    PolicyError for what cannot be read, ValueError for other arguments.
+    `now` is the time at which retention is judged: ISO 8601, an aware `datetime`, a time of pandas
+    or NumPy, or milliseconds. `policy` and `kafka_configs` are files, as the command takes them;
+    without either retention is not judged. `days` is the length of the forecast, at most 366.
+    Raises LocationError, CatalogError or PolicyError for what cannot be read, ValueError for other
+    arguments.
     """
     if not 0 <= days <= MOST_FORECAST_DAYS:
         raise ValueError(f"days {days}: expected 0 to {MOST_FORECAST_DAYS}")

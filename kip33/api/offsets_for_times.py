@@ -27,8 +27,8 @@ from kip33.search.time_search import (
 TimeRequest: TypeAlias = tuple[str, int | None, Time] | tuple[str, int | None, Time, str | None]
 """Topic, partition (None: all), time, and optionally a log directory.
 
-A time is ms since 1970, a `datetime` with a time zone, ISO 8601, `earliest`, `latest` or
-`max-timestamp`.
+A time is ISO 8601, a `datetime` with a time zone, a time of pandas, NumPy or pyarrow, ms since
+1970, `earliest`, `latest` or `max-timestamp`.
 """
 
 

@@ -285,7 +285,8 @@ class OpenedCatalog:
         [{'offset': 4000, 'timestamp': 1700086400104, 'result': 'found'}]
 
         - `requests`: tuples (topic, partition, time), and optionally a log directory. Partition
-          None: all. A time may also be `earliest`, `latest` or `max-timestamp`
+          None: all. A time is ISO 8601, a `datetime` with a time zone, a time of pandas, NumPy or
+          pyarrow, ms since 1970, `earliest`, `latest` or `max-timestamp`
         - `options`: see `SearchQuestion` and `RangeOptions`
 
         Rows are in the order of the requests, then by partition and log directory (`answers` in

@@ -91,13 +91,12 @@ def read_arrow(source: Source, **options: Unpack[LocalReadOptions]) -> pa.Record
 
     Only records with `start_time` <= timestamp < `end_time` and `start_offset` <= offset <
     `end_offset` are returned; of other levels, what may have such records. With a time, records
-    without a timestamp are not. A time is ms since 1970, a `datetime` with a time zone, or ISO 8601
-    (UTC without a zone). Headers of batches tell which may have such records: one whose header
-    claims only earlier times, which no broker writes, is read if its first timestamp shows it, and
-    a catalog does not have that. Without `disorder`, later segments are read too, because they may
-    have an old record, unless the catalog has their smallest timestamp. `disorder` ("1h", or ms)
-    promises that no record is older than an earlier one by more than this; then reading stops
-    early.
+    without a timestamp are not. A text without a zone is UTC. Headers of batches tell which may
+    have such records: one whose header claims only earlier times, which no broker writes, is read
+    if its first timestamp shows it, and a catalog does not have that. Without `disorder`, later
+    segments are read too, because they may have an old record, unless the catalog has their
+    smallest timestamp. `disorder` ("1h", or ms) promises that no record is older than an earlier
+    one by more than this; then reading stops early.
 
     `isolation="read_committed"` leaves out records of aborted transactions, and all records from
     the first one of the oldest open transaction on, as a consumer does. It reads all headers of the

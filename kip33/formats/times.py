@@ -1,15 +1,31 @@
 """Convert Python times to Kafka's, milliseconds since 1970, and back to texts."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from operator import index
-from typing import Any, Final, Literal, SupportsIndex, TypeAlias
+from typing import Any, Final, Literal, Protocol, SupportsIndex, TypeAlias
 
-Time: TypeAlias = SupportsIndex | datetime | str
-"""Milliseconds since 1970 (UTC), a `datetime` with a time zone, or a text in ISO 8601.
 
-A text without a zone is UTC; one of digits is milliseconds. A number that may be seconds is
-refused.
+class ArrayTime(Protocol):
+    """A `datetime64` of NumPy."""
+
+    def astype(self, dtype: Any, /) -> Any:
+        """Return it in another unit."""
+
+
+class ArrowTime(Protocol):
+    """A timestamp of pyarrow."""
+
+    def as_py(self) -> Any:
+        """Return it as a `datetime`."""
+
+
+Time: TypeAlias = SupportsIndex | date | datetime | str | ArrayTime | ArrowTime
+"""Milliseconds since 1970 (UTC), ISO 8601, a `datetime`, or a time of pandas, NumPy or pyarrow.
+
+A text without a zone is UTC, and so are a date and a time of these libraries; a `datetime` without
+one is refused, because Python takes it for local time. A text of digits is milliseconds. A number
+that may be seconds is refused.
 """
 
 TimesName: TypeAlias = Literal["ms", "iso"]
@@ -35,10 +51,11 @@ TIME_FIELDS: Final = frozenset(
         *("deletable_at_ms", "all_deletable_at_ms", "rolls_at_ms"),
     )
 )
-"""The names of columns and fields that are a time in ms since 1970; below 0 it is no time."""
+"""The names of columns and fields that are a time in ms since 1970; below 0 there is none."""
 
 LEAST_MS: Final = 10**11  # of a time that is a number: 1973, as seconds the year 5138
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_OF_A_TABLE: Final = "to_datetime64"  # what only a time of pandas has
 
 
 def milliseconds_of(time: Time) -> Milliseconds:
@@ -46,7 +63,7 @@ def milliseconds_of(time: Time) -> Milliseconds:
 
     What was returned can be given again: a time in 1970 does not become a number of seconds.
     Raises ValueError for a `datetime` without a time zone, a text that is not a time, a number that
-    may be seconds (`require_milliseconds`), and for anything else that is not an integer.
+    may be seconds (`require_milliseconds`), and for anything else that is not a `Time`.
 
     >>> milliseconds_of(datetime(1970, 1, 2, tzinfo=UTC)), milliseconds_of(1_700_049_600_000)
     (86400000, 1700049600000)
@@ -62,22 +79,50 @@ def milliseconds_of(time: Time) -> Milliseconds:
         return Milliseconds(found)
     if isinstance(time, Milliseconds):
         return time
-    if isinstance(time, datetime):
-        if time.utcoffset() is None:
+    if isinstance(time, date):
+        return Milliseconds(_of_date(time))
+    if isinstance(time, float) and 0 < time < LEAST_MS:
+        require_milliseconds(int(time), str(time))
+    try:
+        number = index(time)  # type: ignore[arg-type]
+    except TypeError as error:
+        found = _of_a_library(time)
+        if found is None:
+            raise ValueError(
+                f"time {time!r} found, expected milliseconds since 1970, ISO 8601, a datetime with "
+                "a time zone, or a time of pandas, NumPy or pyarrow"
+            ) from error
+        return Milliseconds(found)
+    require_milliseconds(number, str(number))
+    return Milliseconds(number)
+
+
+def _of_date(time: date) -> int:
+    """Return a `datetime`, a time of pandas, which is one, or a date, which begins in UTC."""
+    if not isinstance(time, datetime):
+        time = datetime(time.year, time.month, time.day, tzinfo=UTC)
+    elif time != time:  # NaT of pandas
+        raise ValueError("NaT found, expected a time")
+    elif time.utcoffset() is None:
+        if not hasattr(time, _OF_A_TABLE):
             raise ValueError(
                 f"{time.isoformat()} found, expected a datetime with a time zone, for example "
                 "datetime(2024, 5, 1, tzinfo=UTC)"
             )
-        return Milliseconds((time - _EPOCH) // timedelta(milliseconds=1))
-    try:
-        number = index(time)
-    except TypeError as error:
-        raise ValueError(
-            f"time {time!r} found, expected milliseconds since 1970, a datetime with a time zone "
-            "or ISO 8601"
-        ) from error
-    require_milliseconds(number, str(number))
-    return Milliseconds(number)
+        time = time.replace(tzinfo=UTC)
+    return (time - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _of_a_library(time: Any) -> int | None:
+    """Return a time of NumPy or pyarrow in ms; None for another object."""
+    if hasattr(time, "as_py"):
+        found = time.as_py()
+        if isinstance(found, datetime):
+            return _of_date(found if found.tzinfo else found.replace(tzinfo=UTC))
+    if getattr(getattr(time, "dtype", None), "kind", "") == "M":
+        found = time.astype("datetime64[ms]").astype("int64")
+        return None if str(time) == "NaT" else int(found)
+    return None
 
 
 def require_milliseconds(number: int, shown: str) -> None:

@@ -72,8 +72,9 @@ def find_offset(
     >>> record.offset, record.timestamp
     (2970, 1700000300046)
 
-    `time` is in ms since 1970, or a `datetime` with a time zone; else ValueError. Control records
-    are included, as in Kafka. An index beside a log is used if the log agrees with it. Every batch
+    `time` is ISO 8601, a `datetime` with a time zone, a time of pandas, NumPy or pyarrow, or ms
+    since 1970; ValueError for another, such as a number of seconds. Control records are included,
+    as in Kafka. An index beside a log is used if the log agrees with it. Every batch
     on the way is checked against its CRC before its header is used. Raises LocationError if a file
     cannot be read. Raises CorruptSegmentError, with `valid_bytes`, if an earlier batch cannot be
     read, because a record there could be the first. Raises BatchTooLargeError if the record's batch

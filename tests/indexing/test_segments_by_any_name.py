@@ -1,11 +1,14 @@
 """The functions of `kip33` take a path, a URI or a listed segment, and miss files alike."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 import kip33
@@ -128,10 +131,17 @@ def test_a_time_may_be_an_aware_datetime(archive: Path, zone: timezone) -> None:
         ("1700049600000", 1_700_049_600_000),
         (datetime(1970, 1, 1, 0, 0, 0, 1999, UTC), 1),
         (datetime(1969, 12, 31, 23, 59, 59, 999_500, UTC), -1),
+        (date(2023, 11, 15), 1_700_006_400_000),
+        (pd.Timestamp("2023-11-15"), 1_700_006_400_000),
+        (pd.Timestamp("2023-11-15 01:00:00.0019999", tz="+01:00"), 1_700_006_400_001),
+        (np.datetime64("2023-11-15"), 1_700_006_400_000),
+        (np.datetime64("1969-12-31T23:59:59.999999999"), -1),
+        (pa.scalar(1_700_006_400_000_000_999, pa.timestamp("ns")), 1_700_006_400_000),
+        (pa.scalar(1_700_006_400_000, pa.timestamp("ms", "UTC")), 1_700_006_400_000),
     ],
 )
-def test_a_time_may_be_a_text_and_fractions_of_a_millisecond_are_cut_off(
-    time: str | datetime, ms: int
+def test_a_time_may_be_of_any_kind_and_fractions_of_a_millisecond_are_cut_off(
+    time: Any, ms: int
 ) -> None:
     assert milliseconds_of(time) == ms
 
@@ -139,10 +149,14 @@ def test_a_time_may_be_a_text_and_fractions_of_a_millisecond_are_cut_off(
 @each_case(
     ("time", "message"),
     [
-        *((time, "time zone") for time in (datetime(2024, 5, 1), 1.5, None)),
+        *((time, "time zone") for time in (datetime(2024, 5, 1), None)),
         ("2024", "give the one you mean in ISO 8601"),
         ("noon", "expected ISO 8601"),
         ("", "ISO 8601"),
+        *((time, "a time") for time in (pd.NaT, np.datetime64("NaT"), pa.scalar(None), b"x")),
+        (1.5, "in seconds 1970-01-01T00:00:01"),
+        (1_700_000_000.5, "in seconds 2023-11-14T22:13:20"),
+        (np.int64(1_700_000_000), "in seconds 2023-11-14T22:13:20"),
     ],
 )
 def test_what_is_no_time_is_a_value_error_of_one_line(time: object, message: str) -> None:
