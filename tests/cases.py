@@ -5,9 +5,18 @@ from functools import wraps
 from inspect import Parameter, signature
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from kip33.catalog.catalog_columns import rows_of
+
 Test = Callable[..., None]
+
+
+def rows_in_ms(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a table of Python without its times, which JSON has only in ms."""
+    times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+    return [*rows_of(table.drop_columns(times))]
 
 
 def each_case(names: str | tuple[str, ...], cases: Mapping[str, Any] | Iterable[Any]) -> Any:

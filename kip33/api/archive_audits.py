@@ -12,6 +12,7 @@ from kip33.audits.dialect_tree import DialectOptions, DialectRequest
 from kip33.audits.timestamp_answers import TimestampOptions, TimestampRequest, profile_timestamps
 from kip33.builds.build_options import load_topic_settings
 from kip33.catalog.catalog import warn_caller
+from kip33.catalog.schema import with_time_columns
 from kip33.formats.times import Time
 from kip33.local.local_engine import LocalEngine
 from kip33.options import Path, picked, takes
@@ -55,7 +56,7 @@ def timestamp_profile(
     request = picked(TimestampRequest, options, source=place.uri)
     held = None if policies is None else policies_in(policies)
     how = (time_or_now(now), lambda: engine, warn_caller, options["on_progress"])
-    return profile_timestamps(request, held, *how).table()
+    return with_time_columns(profile_timestamps(request, held, *how).table())
 
 
 @takes(LocalDialectOptions)
@@ -80,4 +81,4 @@ def compare_dialects(source: Path, **options: Unpack[LocalDialectOptions]) -> pa
     found = dialect_tree.compare_dialects(request, settings, engine, on_progress)
     for line in found.skipped:
         warn_caller(f"{line}; the log is not compared")
-    return found.table()
+    return with_time_columns(found.table())

@@ -9,6 +9,7 @@ import pyarrow as pa
 from kip33.api.catalog_options import HoleOptions, SegmentOptions, policies_in
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.catalog_answers import holes_in, segment_table, tiers_compared
+from kip33.catalog.schema import with_time_columns
 from kip33.catalog.tier_findings import TierComparison
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.formats.times import Time, milliseconds_of
@@ -138,7 +139,7 @@ def answered(
     if options["until"] is not None:
         until = time_question("", None, options["until"])
         answers = search.ranges(answers, until.target_ms)
-    return answer_table(answers, has_range=options["until"] is not None)
+    return with_time_columns(answer_table(answers, has_range=options["until"] is not None))
 
 
 def emitted(

@@ -8,7 +8,7 @@ clock is read here, for programs that call kip33.
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, Unpack, overload
 
 import pyarrow as pa
@@ -35,6 +35,7 @@ from kip33.audits.roll_audit import roll_table
 from kip33.catalog import difference, pruning, topic_totals
 from kip33.catalog.catalog import Catalog, Choice, Snapshot, choose, existing_catalog, warn_caller
 from kip33.catalog.catalog_answers import holes_in, segment_table, undamaged_snapshots
+from kip33.catalog.schema import with_time_columns
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.formats.kafka_configs import GroupOffset
@@ -214,8 +215,8 @@ class OpenedCatalog:
     def orphans(self, snapshot: SnapshotChoice = None) -> pa.Table:
         """Return a row for each file that belongs to no segment, or directory of such files.
 
-        >>> open_catalog("indexes/_catalog").orphans().column_names
-        ['leftover', 'uri', 'files', 'size_bytes', 'last_modified_ms', 'is_ours']
+        >>> open_catalog("indexes/_catalog").orphans().column_names[:4]
+        ['leftover', 'uri', 'files', 'size_bytes']
 
         The source and the index directory of the snapshot are listed now; a warning names each
         directory that cannot be. Rows are by kind and URI (`orphans` in RESULTS.md).
@@ -225,7 +226,7 @@ class OpenedCatalog:
         found = find_leftovers(self.catalog, self._chosen(snapshot))
         for line in found.warnings:
             warn_caller(line)
-        return found.table()
+        return with_time_columns(found.table())
 
     def prune(self, *, keep: int) -> pa.Table:
         """Remove old snapshots, and files of builds that stopped; return a row for each removal.
@@ -451,7 +452,8 @@ class OpenedCatalog:
         in the other tier. ValueError for a wrong argument, CatalogError if the two are not the
         tiers of a cluster.
         """
-        return retention_table(self._question(policies, other, options).asking(**_views(options)))
+        question = self._question(policies, other, options).asking(**_views(options))
+        return with_time_columns(retention_table(question))
 
     @takes(RetentionSumsOptions)
     def retention_sums(
@@ -477,7 +479,9 @@ class OpenedCatalog:
         question = self._question(policies, other, options)
         moments_ms = moments_of(options, question.request.now_ms)
         question = question.asking(moments_ms=moments_ms, **_views(options))
-        return local_answer(question, judge_here(question))
+        answer = local_answer(question, judge_here(question))
+        freed = None if answer.freed is None else with_time_columns(answer.freed)
+        return replace(answer, partitions=with_time_columns(answer.partitions), freed=freed)
 
     @takes(PlanningOptions)
     def plan_retention(
@@ -555,7 +559,8 @@ class OpenedCatalog:
         archive = self._rolled(options["snapshot"], options["topics"])
         held = None if policies is None else policies_in(policies)
         engine = LocalEngine.of(options, warn_caller)
-        return roll_table(audit_archive(archive, options, held, lambda: engine, warn_caller).audit)
+        found = audit_archive(archive, options, held, lambda: engine, warn_caller)
+        return with_time_columns(roll_table(found.audit))
 
     @takes(LocalWhatIfOptions)
     def roll_what_if(
@@ -580,7 +585,7 @@ class OpenedCatalog:
         found = replay_archive(archive, options, held, LocalEngine.of(options, warn_caller))
         for line in found.doubts:
             warn_caller(line)
-        return found.table()
+        return with_time_columns(found.table())
 
     def _rolled(self, snapshot: SnapshotChoice, topics: Sequence[str]) -> RolledArchive:
         return RolledArchive.of_catalog(self.catalog, self._choice(snapshot), topics)

@@ -10,6 +10,7 @@ from kip33.api.opened_catalog import current_ms
 from kip33.archive import common_options as common
 from kip33.archive.output_files import require_free
 from kip33.catalog.catalog import warn_caller
+from kip33.catalog.schema import with_time_columns
 from kip33.local.local_engine import LocalEngine
 from kip33.options import Path, picked, takes
 from kip33.records.counting import CountOptions, RecordCount
@@ -219,7 +220,7 @@ def count_records(source: Source, per: int | str, **options: Unpack[LocalCountOp
     )
     for line in found.lines():
         warn_caller(line)
-    return found.table()
+    return with_time_columns(found.table())
 
 
 @takes(LocalWriteOptions, on_error="skip")

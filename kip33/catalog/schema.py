@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from kip33.formats.times import TIME_FIELDS, time_name
 from kip33.rules.segment_notes import SegmentNote
 
 SCHEMA_VERSION: Final = 5
@@ -118,6 +119,18 @@ def with_times(rows: pa.Table) -> pa.Table:
     """
     columns = [_times_of(rows[name]) for name in TIME_COLUMNS.values()]
     return pa.table([*rows.columns, *columns], schema=PARTS)
+
+
+def with_time_columns(table: pa.Table) -> pa.Table:
+    """Return a table of an answer with a column behind it for each of times in ms, as `with_times`.
+
+    >>> with_time_columns(pa.table({"at_ms": [1, -1]})).slice(1).to_pylist()
+    [{'at_ms': -1, 'at_time': None}]
+    """
+    for name in table.column_names:
+        if name in TIME_FIELDS and time_name(name) not in table.column_names:
+            table = table.append_column(time_name(name), _times_of(table[name]))
+    return table
 
 
 def chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:

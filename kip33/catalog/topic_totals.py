@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.partitions import partitions
 from kip33.catalog.segment_order import PARTITION, runs_of
 from kip33.catalog.topics_by_name import OF_TOPICS, topics_by_name
+from kip33.formats.times import utc_time
 from kip33.rules.offset_holes import APART, NAMES, UNKNOWN_OFFSET, overlaps
 from kip33.rules.segment_summary import UNDAMAGED_STATUSES, TimestampSource
 from kip33.rules.topics_of_a_name import TopicsOfName
@@ -28,7 +30,7 @@ class TopicTotals(NamedTuple):
     """One topic's totals; `record_count` is None if a segment's records were not counted.
 
     `partitions` counts each replica of a partition (several log directories). The timestamps are
-    the log's own, -1 without any.
+    the log's own, None without any.
     """
 
     topic: str
@@ -37,11 +39,21 @@ class TopicTotals(NamedTuple):
     log_bytes: int
     record_count: int | None
     time_index_entries: int
-    first_timestamp: int
-    largest_timestamp: int
+    first_timestamp: int | None
+    largest_timestamp: int | None
     not_ok: dict[str, int]
     overlaps: dict[str, int]  # segments that share offsets with an earlier one, by kind
     topic_ids: list[dict[str, Any]]  # of each: topic_id, segments, log_bytes, newest
+
+    @property
+    def first_time(self) -> datetime | None:
+        """Return `first_timestamp` as a time."""
+        return utc_time(self.first_timestamp)
+
+    @property
+    def largest_time(self) -> datetime | None:
+        """Return `largest_timestamp` as a time."""
+        return utc_time(self.largest_timestamp)
 
 
 def topics_of(catalog: Catalog, snapshot: Snapshot) -> list[str]:
@@ -71,8 +83,8 @@ def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
             total.log_bytes,
             total.records if total.all_counted else None,
             total.entries,
-            total.first if total.first is not None else -1,
-            total.largest,
+            total.first,
+            total.largest if total.largest >= 0 else None,
             dict(sorted(total.not_ok.items())),
             dict(sorted((+total.overlaps).items())),
             _topic_ids(total.topic_ids, by_name.get(topic, TopicsOfName())),

@@ -169,7 +169,9 @@ def verify(command: VerifyCommand, run: CommandRun) -> Output:
             _DAMAGED: OutputFinding(damaged, "log", partial(_damaged, verdicts)),
             _PROBLEMS: OutputFinding(problems, "segment", partial(_with_problems, verdicts, below)),
         },
-        remarks=_remarks(asked, counts[IndexKind.TIME], len(verdicts)),
+        remarks=[]
+        if command.is_of_file
+        else _remarks(asked, counts[IndexKind.TIME], len(verdicts)),
         unread=unread,
         logs=len(verdicts),
         gauges=partial(_gauges, verdicts),

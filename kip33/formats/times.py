@@ -51,7 +51,7 @@ TIME_FIELDS: Final = frozenset(
         *("deletable_at_ms", "all_deletable_at_ms", "rolls_at_ms"),
     )
 )
-"""The names of columns and fields that are a time in ms since 1970; below 0 there is none."""
+"""The names of columns and fields that are a time in ms since 1970; a negative one is no time."""
 
 LEAST_MS: Final = 10**11  # of a time that is a number: 1973, as seconds the year 5138
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -172,6 +172,29 @@ def with_iso_times(value: Any, name: str = "") -> Any:
     if name not in TIME_FIELDS or not isinstance(value, int):
         return value
     return None if value < 0 else iso_time(value)
+
+
+def time_name(field: str) -> str:
+    """Return the name of the column with the times of one of TIME_FIELDS.
+
+    >>> time_name("max_timestamp"), time_name("timestamp"), time_name("at_ms")
+    ('max_time', 'time', 'at_time')
+    """
+    return f"{field.removesuffix('timestamp').removesuffix('_ms').rstrip('_')}_time".lstrip("_")
+
+
+def utc_time(timestamp_ms: int | None) -> datetime | None:
+    """Return a time in UTC; None for None, before 1970 and after the year 9999.
+
+    >>> utc_time(1700000000250).isoformat(), utc_time(-1)
+    ('2023-11-14T22:13:20.250000+00:00', None)
+    """
+    if timestamp_ms is None or timestamp_ms < 0:
+        return None
+    try:
+        return _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return None
 
 
 def iso_time(timestamp_ms: int | None) -> str:

@@ -153,7 +153,7 @@ class Timelines:
     rest: PartitionFacts | None  # the sums of the others
 
     def reach_ms(self, bar: Bar) -> int | None:
-        """Return where the line from a bar to its largest timestamp ends; None: there is none.
+        """Return where the line from a bar to its largest timestamp ends; None: no line.
 
         A bar ends where the next segment begins, but its timestamps may go on.
         """

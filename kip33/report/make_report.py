@@ -370,8 +370,8 @@ def _sum_of(name: str, totals: Sequence[TopicTotals]) -> TopicFacts:
         sum(one.segments for one in totals),
         sum(one.log_bytes for one in totals),
         _records_of(totals),
-        min((one.first_timestamp for one in totals if one.first_timestamp >= 0), default=None),
-        max((one.largest_timestamp for one in totals if one.largest_timestamp >= 0), default=None),
+        min((t.first_timestamp for t in totals if t.first_timestamp is not None), default=None),
+        max((t.largest_timestamp for t in totals if t.largest_timestamp is not None), default=None),
         dict(sorted(not_ok.items())),
     )
 

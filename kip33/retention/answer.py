@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -393,11 +393,13 @@ def local_answer(question: RetentionQuestion, judged: JudgedHere) -> RetentionAn
         freed=_freed(question, sums),
         holes=sums.holes,
         columns=[*SEGMENTS.names, *answer_columns(none, 0, 0)],
-        segments=lambda: (
-            row for table in _segments(question, judged.broker.seen) for row in rows_of(table)
-        ),
-        broker_differences=lambda: judged.broker.differences,
+        segments=partial(_rows_of_segments, question, judged.broker.seen),
+        broker_differences=partial(list, judged.broker.differences),
     )
+
+
+def _rows_of_segments(question: RetentionQuestion, seen: pa.Table) -> Iterator[Row]:
+    return (row for table in _segments(question, seen) for row in rows_of(table))
 
 
 def _freed(question: RetentionQuestion, sums: SnapshotSums) -> pa.Table | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, TypedDict
 
@@ -9,7 +10,7 @@ from kip33.archive.common_options import MaxBatchBytes, SnapshotName, TopicGlobL
 from kip33.archive.log_window import Meter
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
-from kip33.formats.times import Time
+from kip33.formats.times import Time, utc_time
 from kip33.options import Option
 from kip33.rules.policies import Policies, Policy
 from kip33.rules.retention import ActiveSegment, RetentionMode
@@ -82,6 +83,21 @@ class GroupLag(NamedTuple):
     unread_expires_at_ms: int | None = None
     bytes_read: int = 0
     note: str | None = None
+
+    @property
+    def time(self) -> datetime | None:
+        """Return `timestamp` as a time."""
+        return utc_time(self.timestamp)
+
+    @property
+    def newest_time(self) -> datetime | None:
+        """Return `newest_timestamp` as a time."""
+        return utc_time(self.newest_timestamp)
+
+    @property
+    def unread_expires_at_time(self) -> datetime | None:
+        """Return `unread_expires_at_ms` as a time."""
+        return utc_time(self.unread_expires_at_ms)
 
 
 def group_lags(
@@ -169,7 +185,7 @@ def _lag(
         return lag
     timestamp = located.record.timestamp
     if timestamp < 0 or newest < 0:
-        return lag._replace(timestamp=timestamp)
+        return lag._replace(timestamp=timestamp if timestamp >= 0 else None)
     return lag._replace(timestamp=timestamp, lag_ms=max(0, newest - timestamp))
 
 

@@ -322,7 +322,7 @@ def test_totals_of_topics(catalog: Catalog) -> None:
     )
     unlisted, audit, b, orders = topic_totals(catalog, snapshot)
     assert (unlisted.topic, unlisted.not_ok, unlisted.log_bytes) == ("", {"unreadable": 1}, 0)
-    assert (unlisted.first_timestamp, unlisted.largest_timestamp) == (-1, -1)
+    assert (unlisted.first_timestamp, unlisted.largest_timestamp) == (None, None)
     assert (audit.topic, audit.record_count, audit.not_ok) == ("audit", None, {"truncated": 1})
     assert (audit.first_timestamp, audit.largest_timestamp) == (5, 50)
     assert (b.first_timestamp, b.largest_timestamp) == (9, NOW_MS)

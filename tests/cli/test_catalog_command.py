@@ -213,6 +213,6 @@ def test_what_cannot_be_removed_is_a_line_and_exit_1(
     line = (
         f"{folder.as_uri()}: cannot be removed: Permission denied; fix it and run the command again"
     )
-    assert (done.exit_code, done.stderr) == (1, f"Error: {line}\n")
+    assert (done.exit_code, done.stderr) == (1, f"Error: {line}\nexit 1: failed: 1 file\n")
     assert catalog.snapshots() == three[2:]
     assert facts_in(done.stdout)["not removed"] == "1; see standard error"

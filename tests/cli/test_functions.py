@@ -25,6 +25,7 @@ from kip33.restore import restore_apply
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.untimestamped import RULES
 from kip33.stores import own_files
+from tests.cases import rows_in_ms
 from tests.cli.command_lines import CATALOG
 from tests.cli.console import Command, subprocess_of
 
@@ -58,15 +59,15 @@ def _catalog() -> kip33.OpenedCatalog:
 
 
 def _counted(per: str, **options: Any) -> Any:
-    return {"counts": kip33.count_records(CATALOG, per, **options).to_pylist()}
+    return {"counts": rows_in_ms(kip33.count_records(CATALOG, per, **options))}
 
 
 def _compared(**options: Any) -> Any:
-    return {"dialects": kip33.compare_dialects("archive", **options).to_pylist()}
+    return {"dialects": rows_in_ms(kip33.compare_dialects("archive", **options))}
 
 
 def _rolled(table: Any) -> Any:
-    return {"segments": [*map(without_sentinels, table.to_pylist())]}
+    return {"segments": [*map(without_sentinels, rows_in_ms(table))]}
 
 
 def _repaired(here: str, *, apply: bool) -> Any:
@@ -151,7 +152,7 @@ SAME = {
     ),
     "catalog orphans": Same(
         ("catalog", "orphans", CATALOG),
-        lambda _: {"leftovers": kip33.open_catalog(CATALOG).orphans().to_pylist()},
+        lambda _: {"leftovers": rows_in_ms(kip33.open_catalog(CATALOG).orphans())},
     ),
     "catalog prune": Same(
         ("catalog", "prune", CATALOG, "--keep", "1"),
@@ -160,9 +161,9 @@ SAME = {
     "timestamps": Same(
         ("timestamps", CATALOG, "--topic", "orders", "--clock", "now", "--now", "2023-12-01"),
         lambda _: {
-            "timestamps": kip33.timestamp_profile(
-                CATALOG, topics=["orders"], clock="now", now="2023-12-01"
-            ).to_pylist()
+            "timestamps": rows_in_ms(
+                kip33.timestamp_profile(CATALOG, topics=["orders"], clock="now", now="2023-12-01")
+            )
         },
     ),
     "count": Same(
