@@ -36,13 +36,14 @@ LEAST_MEMORY_BYTES = 8 << 30  # a run needs a small part of it
 
 
 def pytest_configure() -> None:
-    """Let no test of this process wait for the disk.
+    """Let no test of this process wait for the disk, or find a configuration file.
 
     What a process wrote survives it. Programs that a power failure ends are processes of their own.
     Files are in memory where there is enough: tests create and remove a hundred thousand of them,
     and ext4 looks for an inode that was not removed just now each time.
     """
     os.environ.pop("COLUMNS", None)  # of xdist, for pytest's own lines
+    os.environ["KIP33_CONFIG"] = ""  # no file above a test's folder counts
     os.fsync = lambda _: None
     own_files._syncfs = lambda: lambda _: 0
     if "TMPDIR" not in os.environ and free_memory_bytes() >= LEAST_MEMORY_BYTES:

@@ -23,9 +23,9 @@ from kip33.cli.catalog_places import (
     snapshot_option,
 )
 from kip33.cli.catalog_segments import catalog_holes, catalog_segments, tiers_output
+from kip33.cli.config_file import by_hand
 from kip33.cli.declared_options import option_of
 from kip33.cli.modes import CommandWithModes, Earlier, Mode, with_modes
-from kip33.cli.options import by_hand
 from kip33.cli.output import (
     Column,
     Output,

@@ -23,8 +23,8 @@ from kip33.builds.leftovers import (
 )
 from kip33.catalog.catalog import Catalog
 from kip33.cli.catalog_places import catalog_argument, snapshot_option
+from kip33.cli.config_file import by_hand
 from kip33.cli.modes import Mode
-from kip33.cli.options import by_hand
 from kip33.cli.output import (
     MOST_TABLE_ROWS,
     Column,

@@ -260,7 +260,7 @@ def run(command: click.Command, of_job: object = None) -> None:
     except click.ClickException as error:
         _fail(_usage_text(error))
     except Kip33Error as error:
-        _fail(str(error), exit_code=error.exit_code)
+        _fail(str(error), exit_code=_exit_code_of(error))
     except ImportError as error:  # a library that is damaged, or for which memory is missing
         why = str(error.__cause__ or error).strip().splitlines()[:1]
         what = f"{error.name or 'a library'} cannot be imported: {' '.join(why)}"
@@ -284,6 +284,15 @@ def run(command: click.Command, of_job: object = None) -> None:
         from kip33.spark.tasks import job_failure
 
         _fail(job_failure(error), exit_code=ExitCode.INCOMPLETE)
+
+
+def _exit_code_of(error: Kip33Error) -> int:
+    """Return the exit code of an error; a store that does not answer is no wrong input."""
+    if error.exit_code == ExitCode.USAGE and error.__cause__:
+        from kip33.stores.files import is_unreachable
+
+        return ExitCode.INCOMPLETE if is_unreachable(error.__cause__) else ExitCode.USAGE
+    return error.exit_code
 
 
 _NOT_A_CHOICE: Final = re.compile("'(.*)' is not one of ")

@@ -1,10 +1,8 @@
-"""Options shared by several commands, and the file of --config with their defaults."""
+"""Options shared by several commands."""
 
 import functools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import chain
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -12,6 +10,7 @@ from click.core import ParameterSource
 
 from kip33.archive import common_options as common
 from kip33.archive.bins import EngineName
+from kip33.cli.config_file import config_option
 from kip33.cli.declared_options import option_of
 from kip33.cli.engine_option import (
     AUTO,
@@ -20,11 +19,9 @@ from kip33.cli.engine_option import (
     TYPED_CONF,
     SparkJob,
 )
-from kip33.cli.main import COMMANDS, get_command
 from kip33.cli.output import FORMATS, RESULT_LINE, TIMES
 from kip33.errors import without_secrets
 from kip33.formats.printed_fields import json_text
-from kip33.rules.policies import nearest
 from kip33.stores.settings import configured, settings_from
 
 if TYPE_CHECKING:
@@ -47,155 +44,6 @@ def together(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
 
     return add
 
-
-def by_hand(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """Refuse an option from a configuration file: no default may plan or do a removal."""
-    if value and ctx.get_parameter_source(str(param.name)) is ParameterSource.DEFAULT_MAP:
-        raise click.BadParameter(
-            "give this option on the command line, not in the configuration file", ctx, param
-        )
-    return value
-
-
-_MOST_CONFIG_BYTES: Final = 1 << 20
-
-
-def _load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
-    """Take a command's defaults from a TOML file: its own table overrides the top-level keys.
-
-    `kip33 verify quick` takes what it knows of `[verify]`, which `[verify.quick]` overrides.
-    """
-    if path is None:
-        return
-    options, outer = _long_options(ctx.command), _outer(ctx.command)
-    of_outer = _long_options(outer) if outer else {}
-    defaults = {}
-    for key, (name, value) in _values_of(ctx.command, outer, _tables_in(path)).items():
-        flag = key.replace("_", "-")
-        option = options.get(flag)
-        is_of_outer = outer is not None and name == outer.name and flag in of_outer
-        if option is None and name and not is_of_outer:
-            near = nearest([key], options)
-            raise click.BadParameter(f"{path}: [{name}] has no option {key!r}{near}")
-        if option is None and not name and not _is_known(key):
-            what, names = ("command", COMMANDS) if isinstance(value, dict) else ("option", options)
-            raise click.BadParameter(f"{path}: unknown {what} {key!r}{nearest([key], names)}")
-        if option and option.name:
-            try:
-                default = _default_of(option, value)
-            except ValueError as error:
-                raise click.BadParameter(f"{path}: {key}: expected {error}") from error
-            others = _choices(of_outer.get(flag)) if is_of_outer else set()
-            defaults[option.name] = _without_choices(default, others - _choices(option))
-    ctx.default_map = {**(ctx.default_map or {}), **defaults}
-
-
-def _tables_in(path: Path) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(_config_text(path))
-    except OSError as error:
-        raise click.BadParameter(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # of the text, or a NUL in the file's name
-        raise click.BadParameter(f"{path}: not valid TOML: {error}") from error
-
-
-def _outer(command: click.Command) -> click.Command | None:
-    """Return the command of a mode."""
-    name = getattr(command, "of", "")
-    return get_command(name) if name else None
-
-
-def _values_of(
-    command: click.Command, outer: click.Command | None, tables: Mapping[str, Any]
-) -> dict[str, tuple[str, Any]]:
-    """Return what a file has for a command: the last table with each key, and the value."""
-    values = {key: ("", value) for key, value in _without_tables(tables, COMMANDS).items()}
-    table, name = tables, ""
-    for one in filter(None, (outer, command)):
-        inner = table.get(str(one.name), {})
-        table = inner if isinstance(inner, dict) else {}
-        name = f"{name}.{one.name}".lstrip(".")
-        own = _without_tables(table, getattr(one, "modes", ()))
-        values |= {key: (name, value) for key, value in own.items()}
-    return values
-
-
-def _without_tables(table: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Return the keys of a table that are not tables of these commands."""
-    return {
-        key: value for key, value in table.items() if not (key in names and isinstance(value, dict))
-    }
-
-
-def _choices(option: click.Option | None) -> set[str]:
-    kind = option.type if option else None
-    return set(map(str, kind.choices)) if isinstance(kind, click.Choice) else set()
-
-
-def _without_choices(default: Any, others: Collection[str]) -> Any:
-    """Return a mode's default without what only its command can choose: `--fail-on blocked`."""
-    return [one for one in default if one not in others] if isinstance(default, list) else default
-
-
-def _config_text(path: Path) -> str:
-    """Return a small file's text; an endless device is refused."""
-    with path.open("rb") as file:
-        data = file.read(_MOST_CONFIG_BYTES + 1)
-    if len(data) > _MOST_CONFIG_BYTES:
-        raise ValueError(f"the file has more than {_MOST_CONFIG_BYTES} bytes")
-    return data.decode()
-
-
-def _default_of(option: click.Option, value: Any) -> Any:
-    """Return a TOML value in the form of the command line; ValueError says what is expected.
-
-    Numbers become text, so that `1.5` is not accepted as an integer here either.
-    """
-    if option.is_flag:
-        if not isinstance(value, bool):
-            raise ValueError("true or false")
-        return value
-    if option.multiple or option.nargs != 1:
-        if not isinstance(value, list) or not all(map(_is_plain, value)):
-            raise ValueError("a list [...] of texts or numbers")
-        return [str(one) for one in value]
-    if not _is_plain(value):
-        raise ValueError("a text or a number")
-    return str(value)
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | float) and not isinstance(value, bool)
-
-
-def _is_known(key: str) -> bool:
-    """Return whether any command or mode, not necessarily this one, has such an option."""
-    every = (get_command(name) for name in COMMANDS)
-    commands = chain.from_iterable((one, *getattr(one, "modes", {}).values()) for one in every)
-    return any(key.replace("_", "-") in _long_options(command) for command in commands)
-
-
-def _long_options(command: click.Command) -> dict[str, click.Option]:
-    """Return a command's options by their names in a configuration file."""
-    return {
-        name.removeprefix("--"): option
-        for option in command.params
-        if isinstance(option, click.Option) and option.name != "config"
-        for name in (*option.opts, *getattr(option, "earlier_names", ()))
-        if name.startswith("--")
-    }
-
-
-config_option: Final = click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    is_eager=True,
-    expose_value=False,
-    callback=_load_config,
-    help="TOML file with defaults for these options, like conf/kip33.toml.",
-)
 
 _YARN_CONTAINER: Final = "CONTAINER_ID"  # set by YARN for each process in a container
 

@@ -17,11 +17,11 @@ from kip33.catalog.catalog_columns import rows_of
 from kip33.catalog.holes import hole_text
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.cli.catalog_places import catalog_argument, chosen_snapshot, other_tier_argument
+from kip33.cli.config_file import by_hand
 from kip33.cli.declared_options import options_of
 from kip33.cli.engine_option import engine_choice, open_session
 from kip33.cli.metrics_file import GaugeSamples, MetricsRequest
 from kip33.cli.modes import CommandWithModes, Earlier, with_modes
-from kip33.cli.options import by_hand
 from kip33.cli.output import (
     MOST_FINDING_LINES,
     Column,

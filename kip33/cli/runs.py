@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, Ty
 import click
 
 from kip33 import __version__
+from kip33.cli.config_file import config_option, show_config
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
     REPLACED_FILES,
-    config_option,
     engine_options,
     format_option,
     publish_summary,
@@ -170,6 +170,8 @@ def runs(
             options = RunOptions.taken(values)
             request = _made_of(kind, values)
             assert not values, f"{kind} has no fields {', '.join(values)}"
+            if options.engine and options.engine.verbose:
+                show_config()
             for require in click.get_current_context().meta.pop(REPLACED_FILES, ()):
                 require()
             shown = progress_line(name) if shows_progress else nullcontext(tell_nobody)

@@ -7,6 +7,7 @@ more of them: they ask for a file's kind and position again.
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -22,6 +23,17 @@ from kip33.stores.locations import Location
 from kip33.stores.progress import READ_SO_FAR
 from kip33.stores.read_ahead import FetchRange, reading_ahead
 
+_NETWORK: Final = frozenset(
+    (
+        *(errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.ETIMEDOUT),
+        *(errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN),
+    )
+)
+_OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")  # of the client of HDFS
+_NO_ANSWER: Final = re.compile(
+    "AWS Error (NETWORK_CONNECTION|SERVICE_UNAVAILABLE|SLOW_DOWN|INTERNAL_FAILURE|THROTTLING"
+    "|REQUEST_TIMEOUT)|failed to lookup address information"
+)
 _STORAGE_CLASS: Final = "not valid for the object's storage class"
 MOST_INDEX_BYTES: Final = 2**31 - 1  # Kafka maps no larger index file
 _TO_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # a FIFO opens at once
@@ -235,6 +247,26 @@ def is_archived(error: BaseException) -> bool:
     S3's answer is `InvalidObjectState` (GetObject, "Errors"), of which pyarrow gives only the text.
     """
     return _STORAGE_CLASS in (getattr(error, "strerror", None) or str(error))
+
+
+def is_unreachable(error: BaseException | None) -> bool:
+    """Return whether a store did not answer, or was too busy to: the error, or what caused it.
+
+    The clients of S3 and HDFS have the codes of their errors in the text alone.
+
+    >>> is_unreachable(OSError("Connection refused (os error 111)"))
+    True
+    >>> is_unreachable(OSError("AWS Error ACCESS_DENIED during HeadObject operation"))
+    False
+    """
+    while error is not None:
+        if isinstance(error, OSError):
+            found = _OS_ERROR.search(str(error))
+            number = int(found[1]) if found else error.errno
+            if number in _NETWORK or _NO_ANSWER.search(str(error)):
+                return True
+        error = error.__cause__
+    return False
 
 
 def as_text(text: str) -> str:

@@ -4,7 +4,8 @@
 
 They come from the Spark session if there is one (`kip33.spark.store_settings`), else from
 `--conf spark.hadoop.KEY=VALUE`, Spark's `spark-defaults.conf` and Hadoop's `core-site.xml` and
-`hdfs-site.xml`, in this order. For settings that are in none of them the clients use their own
+`hdfs-site.xml`, in this order. Without an endpoint in them, that of AWS_ENDPOINT_URL_S3 or
+AWS_ENDPOINT_URL is used. For other settings that are in none of them the clients use their own
 defaults: the S3 client looks into the environment, `~/.aws` and the machine's role.
 
 A process has one such configuration, as a JVM has one of Hadoop's. If it were part of a `Location`,
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 PREFIXES: Final = ("fs.s3a.", "dfs.", "fs.defaultFS", "fs.viewfs.", "hadoop.security.")
 SPARK_PREFIX: Final = "spark.hadoop."
+_ENDPOINT: Final = "fs.s3a.endpoint"
+_ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _INCLUDE: Final = "{http://www.w3.org/2001/XInclude}include"
 _SITES: Final = ("core-site.xml", "hdfs-site.xml")
 
@@ -41,9 +44,19 @@ class _Process:
 def use_settings(settings: Mapping[str, str]) -> None:
     """Use these Hadoop settings for every store that this process opens from now on."""
     kept = {key: value for key, value in settings.items() if key.startswith(PREFIXES)}
+    if not kept.get(_ENDPOINT, "").strip() and (endpoint := _endpoint_of_environment()):
+        kept[_ENDPOINT] = endpoint
     if kept != _Process.settings:
         _Process.settings = kept
         _Process.generation += 1
+
+
+def _endpoint_of_environment() -> str | None:
+    """Return the endpoint of S3 that the AWS command and boto3 take from the environment."""
+    if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
+        return None
+    found = (os.environ.get(name, "").strip() for name in _ENDPOINT_VARIABLES)
+    return next(filter(None, found), None)
 
 
 def add_options(options: Mapping[str, str]) -> None:

@@ -38,6 +38,7 @@ OF_MODES: Final = {
     "roll what-if": f"{CATALOG} --topic payments",
     "verify quick": f"archive --catalog {CATALOG}",
     "retention apply": "plan.jsonl --dry-run",  # not there, but the options are read
+    "retention undo": "plan.jsonl --trash trash --dry-run",
     "catalog snapshots": CATALOG,
     "catalog diff": f"{CATALOG} 1 1",
     "catalog holes": CATALOG,

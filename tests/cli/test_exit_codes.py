@@ -71,6 +71,27 @@ def test_done_is_0_and_wrong_usage_is_2(run: Command, subtests: pytest.Subtests)
             assert wrong.stderr.count("\n") == 1
 
 
+def test_a_store_that_does_not_answer_is_1(
+    run: Command, subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At ports that nobody listens on: the message names the one that was asked."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "any")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    once = "--conf spark.hadoop.fs.s3a.attempts.maximum=1"
+    for name, arguments in {
+        "verify": "s3a://b/x",
+        "catalog": "s3a://b/x",
+        "retention": "apply s3a://b/plan.jsonl",
+        "dump": "s3a://b/0.log",
+    }.items():
+        with subtests.test(name):
+            done = run(name, f"{arguments} {once}")
+            assert done.exit_code == ExitCode.INCOMPLETE, done.stderr
+            assert "127.0.0.1:9 " in done.stderr
+    assert run("verify", "no-such-archive").exit_code == ExitCode.USAGE
+
+
 def test_findings_are_3_only_if_they_are_asked_for(run: Command, subtests: pytest.Subtests) -> None:
     for name in FINDINGS:
         with subtests.test(name):

@@ -45,7 +45,7 @@ ROWS = {  # each answer with rows, and the key of its first rows in JSON
 OTHER_COLUMNS = ("dump", "records", "lag", "failover")  # CSV has more columns, or fewer
 MAY_BE_NEGATIVE = {"waited_ms", "latency_min_ms", "latency_median_ms", "early_ms"}
 WITHOUT_FORMAT = {"init", "completion"}
-WITHOUT_TOPIC = {"truncate", "dump", "report", "init", "demo", "completion"}
+WITHOUT_TOPIC = {"truncate", "dump", "report", "status", "init", "demo", "completion"}
 
 
 @pytest.fixture

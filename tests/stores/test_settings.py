@@ -25,7 +25,8 @@ spark.hadoop.fs.s3a.access.key=AK
 
 @pytest.fixture(autouse=True)
 def _process(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME"):
+    variables = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
+    for name in ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", *variables):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(store_settings._Process, "settings", None)
     monkeypatch.setattr(store_settings._Process, "source", None)
@@ -52,6 +53,21 @@ def test_spark_overrides_hadoop_and_the_command_line_overrides_both(
         "fs.s3a.access.key": "AK",
         "dfs.nameservices": "ha",
     }
+
+
+def test_the_endpoint_of_the_environment_is_that_of_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable of S3 wins, and a setting of kip33 wins over both."""
+    for name, value, expected in (
+        ("AWS_ENDPOINT_URL", "http://all:9000", "http://all:9000"),
+        ("AWS_ENDPOINT_URL_S3", "http://s3:9000", "http://s3:9000"),
+        ("AWS_ENDPOINT_URL_S3", "", "http://all:9000"),
+        ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true", None),
+    ):
+        monkeypatch.setenv(name, value)
+        store_settings.use_settings({})
+        assert store_settings.settings().get("fs.s3a.endpoint") == expected
+        store_settings.use_settings({"fs.s3a.endpoint": "http://said:9000"})
+        assert store_settings.settings() == {"fs.s3a.endpoint": "http://said:9000"}
 
 
 def test_only_what_stores_understand_is_kept() -> None:
