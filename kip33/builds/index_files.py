@@ -6,9 +6,12 @@ from kip33.builds.build_options import BuildSpec
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.index_kinds import IndexKind
 from kip33.indexing.published_files import IndexPublisher, PublishedFiles
-from kip33.rules.publication import state_together
+from kip33.rules.publication import Owner, state_together
 from kip33.rules.segment_notes import SegmentNote
 
+_IF_NOT_FLUSHED: Final = (
+    "the snapshot is not committed: fix it and run the command again, or build with --no-fsync"
+)
 _COLUMNS: Final = {
     kind: [
         (column, what)
@@ -25,8 +28,9 @@ def publisher_of(build: BuildSpec) -> IndexPublisher:
     return IndexPublisher(
         build.index_dir,
         in_place=build.in_place,
-        overwrite=build.overwrite,
+        others=Owner.REPLACED if build.overwrite else Owner.ANOTHERS,
         lists_puts=build.lists_puts,
+        if_not_flushed=_IF_NOT_FLUSHED,
     )
 
 
