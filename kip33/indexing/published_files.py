@@ -142,6 +142,10 @@ class PublishedFiles:
         """Return whether no file is missing, and none is to be written again."""
         return _PROMISED.issuperset(self.states)
 
+    def matches(self, kind: IndexKind) -> bool:
+        """Return whether a file is there and has the bytes that the log gives."""
+        return kind in self.files and bool(self.files[kind].matches)
+
     def add(self, kind: IndexKind, decision: FileDecision, file: PublishedFile | None) -> None:
         """Add a file that was dealt with."""
         if file:
